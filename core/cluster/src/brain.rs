@@ -1,0 +1,354 @@
+//! The brain of one node: what comes in, and the round of each second. The two halves of a move are
+//! in `source` and `target`; answers to questions in `view`.
+
+use crate::condition::{Condition, Entry};
+use crate::config::{Config, WINDOW_MAX};
+use crate::departures::Departures;
+use crate::input::{Input, LoadSample};
+use crate::members::{Members, Status};
+use crate::message::{Body, Message, OfferId};
+use crate::output::{Outbox, Output};
+use crate::own::Own;
+use crate::random::Random;
+use crate::reservations::Reservations;
+use crate::residents::Residents;
+use crate::time::{Span, Time};
+use wire::ids::{GlobalPid, NodeId};
+
+/// Who a brain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub node: NodeId,
+    /// Higher at each start of the node: the seconds of the wall clock at start do.
+    pub incarnation: u32,
+    /// Of the brain's own random source. Equal seeds and inputs give equal outputs.
+    pub seed: u64,
+}
+
+/// Offers begun in one round: enough to find a taker, too few to be a storm.
+const OFFERS_PER_ROUND: u32 = 8;
+/// Sources asked for work by an idle node in one round, besides one at random.
+const SOURCES_ASKED: usize = 3;
+/// Between two questions for work outside the round, so that a burst of short processes is cheap.
+const SEEK_PAUSE: Span = Span::from_millis(100);
+
+/// One node's share in running the cluster. See the crate's head for how it is driven.
+pub struct Brain {
+    pub(crate) config: Config,
+    pub(crate) me: NodeId,
+    incarnation: u32,
+    pub(crate) random: Random,
+    pub(crate) own: Own,
+    pub(crate) members: Members,
+    pub(crate) residents: Residents,
+    pub(crate) reservations: Reservations,
+    pub(crate) departures: Departures,
+    /// Nodes that `best_node` has promised to a newcomer, until when.
+    pub(crate) promises: Vec<(NodeId, Time)>,
+    pub(crate) offers_left: u32,
+    offers_made: u32,
+    messages_sent: u32,
+    round_at: Time,
+    sought_at: Option<Time>,
+    /// This node was too slow to judge the silence of others, until then.
+    self_doubt_until: Time,
+    announced_wake: Option<Time>,
+    rejected_datagrams: u64,
+}
+
+impl Brain {
+    pub fn new(identity: Identity, config: Config) -> Brain {
+        let config = Config { window: config.window.clamp(1, WINDOW_MAX), ..config };
+        Brain {
+            config,
+            me: identity.node,
+            incarnation: identity.incarnation,
+            random: Random::seeded(identity.seed),
+            own: Own::default(),
+            members: Members::default(),
+            residents: Residents::new(identity.node),
+            reservations: Reservations::default(),
+            departures: Departures::default(),
+            promises: Vec::new(),
+            offers_left: OFFERS_PER_ROUND,
+            offers_made: 0,
+            messages_sent: 0,
+            round_at: Time::ZERO,
+            sought_at: None,
+            self_doubt_until: Time::ZERO,
+            announced_wake: None,
+            rejected_datagrams: 0,
+        }
+    }
+
+    /// Takes in one fact; leaves orders in `outbox`.
+    pub fn handle(&mut self, now: Time, input: Input, outbox: &mut Outbox) {
+        match input {
+            Input::Started => self.round_at = now,
+            Input::TimePassed => {}
+            Input::LoadSampled(sample) => self.load_sampled(now, sample, outbox),
+            Input::MemberJoined { node } => self.member_joined(now, node, outbox),
+            Input::MemberLeft { node } => self.member_left(now, node, outbox),
+            Input::DatagramReceived { from, bytes } => {
+                self.datagram_received(now, from, &bytes, outbox);
+            }
+            Input::ProcessArrived { process, how } => {
+                self.process_arrived(now, process, how, outbox);
+            }
+            Input::ProcessEnded { process } => self.process_ended(now, process, outbox),
+            Input::MoveEnded { process, from, to, outcome, freeze } => {
+                if from == self.me {
+                    self.move_ended(now, process, to, outcome, freeze, outbox);
+                }
+            }
+            Input::ProcessPlaced { process, placement } => {
+                self.residents.placed(now, process, placement, &self.config);
+            }
+        }
+        self.pass_time(now, outbox);
+        debug_assert_eq!(self.check_invariants(), Ok(()));
+    }
+
+    /// Datagrams that were no messages of a brain of this version.
+    pub fn rejected_datagrams(&self) -> u64 {
+        self.rejected_datagrams
+    }
+
+    /// Does what is due, whatever the input was, and says when the next thing will be.
+    fn pass_time(&mut self, now: Time, outbox: &mut Outbox) {
+        self.reservations.expire(now);
+        self.promises.retain(|(_, until)| *until > now);
+        self.repeat_offers(now, outbox);
+        if now >= self.round_at {
+            self.round(now, outbox);
+        }
+        let wake = match self.departures.next_due() {
+            Some(due) => due.min(self.round_at),
+            None => self.round_at,
+        };
+        if self.announced_wake != Some(wake) {
+            self.announced_wake = Some(wake);
+            outbox.push(Output::WakeAt(wake));
+        }
+    }
+
+    fn round(&mut self, now: Time, outbox: &mut Outbox) {
+        // Lifeguard's lesson: a node that is itself late must not take others for dead.
+        if now.since(self.round_at) > self.config.tick * 2 {
+            self.self_doubt_until = now + self.members.patience(&self.config);
+        }
+        let tenth = self.config.tick.0 / 10;
+        let jitter = Span(self.random.below(2 * tenth + 1));
+        self.round_at = now + Span(self.config.tick.0 - tenth) + jitter;
+        self.offers_left = OFFERS_PER_ROUND;
+        self.doubt_the_silent(now, outbox);
+        self.gossip(now, outbox);
+        self.seek(now, outbox);
+        self.hand_over(now, None, outbox);
+    }
+
+    fn doubt_the_silent(&mut self, now: Time, outbox: &mut Outbox) {
+        if now < self.self_doubt_until {
+            return;
+        }
+        for (node, status) in self.members.doubt(now, &self.config) {
+            outbox.push(Output::MemberStatus { node, status });
+            if status == Status::Gone {
+                self.forget_promises_of(now, node, outbox);
+            }
+        }
+    }
+
+    /// Two nodes are told, the silent are asked.
+    fn gossip(&mut self, now: Time, outbox: &mut Outbox) {
+        for node in self.members.listeners(now, &mut self.random, &self.config) {
+            self.send_gossip(now, node, false, outbox);
+        }
+        for node in self.members.probe(now, &self.config) {
+            self.send_gossip(now, node, true, outbox);
+        }
+    }
+
+    fn send_gossip(&mut self, now: Time, to: NodeId, reply_wanted: bool, outbox: &mut Outbox) {
+        let mut window = self.members.window(self.config.window);
+        // The listener knows itself better.
+        window.retain(|entry| entry.node != to);
+        self.send(now, to, Body::Gossip { reply_wanted, window }, outbox);
+    }
+
+    /// An idle node asks the most crowded ones it knows, and one at random, for work.
+    fn seek(&mut self, now: Time, outbox: &mut Outbox) {
+        let Some(own) = self.condition(now) else { return };
+        if own.room() < 0.5 || self.reservations.count() >= self.places_max(&own) {
+            return;
+        }
+        self.sought_at = Some(now);
+        let mut crowded: Vec<(NodeId, f64)> = self
+            .members
+            .useful(now, &self.config)
+            .filter(|(_, condition, _)| condition.waiting() >= 0.5)
+            .map(|(node, condition, _)| (node, condition.share()))
+            .collect();
+        crowded.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        crowded.truncate(SOURCES_ASKED);
+        let mut asked: Vec<NodeId> = crowded.into_iter().map(|(node, _)| node).collect();
+        let alive = self.members.iter().filter(|(_, member)| member.status == Status::Alive);
+        let others: Vec<NodeId> =
+            alive.map(|(node, _)| node).filter(|node| !asked.contains(node)).collect();
+        asked.extend(self.random.pick(&others));
+        for node in asked {
+            self.send(now, node, Body::Seek, outbox);
+        }
+    }
+
+    /// Room may just have appeared: ask now, not at the next round.
+    pub(crate) fn seek_at_once(&mut self, now: Time, outbox: &mut Outbox) {
+        if self.sought_at.is_none_or(|at| now.since(at) >= SEEK_PAUSE) {
+            self.seek(now, outbox);
+        }
+    }
+
+    fn load_sampled(&mut self, now: Time, sample: LoadSample, outbox: &mut Outbox) {
+        self.own.sampled(now, &sample);
+        self.count_out_the_frozen(&sample);
+        let moving = self.departures.moving();
+        self.residents.sampled(now, sample.processes, &moving, &self.config);
+        self.withdraw_vanished(now, outbox);
+        self.hand_over(now, None, outbox);
+    }
+
+    /// A process being moved is no longer measured once it is frozen. It left the mean then, and
+    /// must not be subtracted again.
+    fn count_out_the_frozen(&mut self, sample: &LoadSample) {
+        for departure in self.departures.iter() {
+            let process = departure.offer.process;
+            let is_listed = sample.processes.iter().any(|listed| listed.process == process);
+            if let Some(since) = departure.moving_since()
+                && !is_listed
+            {
+                self.own.changed(since, -self.residents.frozen(process));
+            }
+        }
+    }
+
+    fn member_joined(&mut self, now: Time, node: NodeId, outbox: &mut Outbox) {
+        if node == self.me || !self.members.join(now, node, &self.config) {
+            return;
+        }
+        outbox.push(Output::MemberStatus { node, status: Status::Alive });
+        self.send_gossip(now, node, true, outbox);
+    }
+
+    fn member_left(&mut self, now: Time, node: NodeId, outbox: &mut Outbox) {
+        if self.members.leave(node) {
+            outbox.push(Output::MemberStatus { node, status: Status::Gone });
+            self.forget_promises_of(now, node, outbox);
+        }
+    }
+
+    fn datagram_received(&mut self, now: Time, from: NodeId, bytes: &[u8], outbox: &mut Outbox) {
+        let message = match Message::decode(bytes, now) {
+            Ok(message) if message.sender.node == from && self.members.get(from).is_some() => {
+                message
+            }
+            _ => {
+                self.rejected_datagrams += 1;
+                return;
+            }
+        };
+        self.refute_an_earlier_life(now, message.sender, outbox);
+        self.learn(now, message.sender, Some(message.sequence), outbox);
+        match message.body {
+            Body::Gossip { reply_wanted, window } => {
+                for entry in window {
+                    self.learn(now, entry, None, outbox);
+                }
+                if reply_wanted {
+                    self.send_gossip(now, from, false, outbox);
+                }
+            }
+            Body::Seek => self.hand_over(now, Some(from), outbox),
+            Body::Offer(offer) => self.offer_received(now, message.sender, offer, outbox),
+            Body::Accept(id) => self.offer_accepted(now, from, id, outbox),
+            Body::Refuse(id, refusal) => self.offer_refused(now, from, id, refusal, outbox),
+            Body::Release(id) => self.reservations.release(from, id),
+        }
+    }
+
+    /// A node that started again with a smaller number (its clock was set back) would be ignored
+    /// for ever: it is told what is known of it, and outlives that.
+    fn refute_an_earlier_life(&mut self, now: Time, sender: Entry, outbox: &mut Outbox) {
+        let known = self.members.get(sender.node).and_then(|member| member.entry());
+        if let Some(known) = known
+            && known.incarnation > sender.incarnation
+        {
+            let window = vec![known];
+            self.send(now, sender.node, Body::Gossip { reply_wanted: false, window }, outbox);
+        }
+    }
+
+    fn learn(&mut self, now: Time, entry: Entry, sequence: Option<u32>, outbox: &mut Outbox) {
+        if entry.node == self.me {
+            // News of an earlier life of this node that passes for a later one: outlive it.
+            if entry.incarnation > self.incarnation {
+                self.incarnation = entry.incarnation.saturating_add(1);
+            }
+            return;
+        }
+        if self.members.learn(now, entry, sequence) {
+            outbox.push(Output::MemberStatus { node: entry.node, status: Status::Alive });
+        }
+    }
+
+    /// The present condition of this node as others should see it: those on their way here
+    /// included, those on their way elsewhere not.
+    pub(crate) fn condition(&self, now: Time) -> Option<Condition> {
+        let condition = self.own.condition(now, &self.config)?;
+        let promised = self.promises.iter().filter(|(node, _)| *node == self.me).count() as f64;
+        let coming = self.reservations.demand() + promised;
+        let moving = self.departures.iter().filter(|departure| departure.is_moving());
+        let leaving: f64 =
+            moving.map(|departure| self.residents.demand_of(departure.offer.process)).sum();
+        Some(condition.with_runnable(condition.runnable + coming - leaving))
+    }
+
+    /// Places that this node gives at one time.
+    pub(crate) fn places_max(&self, own: &Condition) -> usize {
+        own.cores as usize + 1
+    }
+
+    pub(crate) fn send(&mut self, now: Time, to: NodeId, body: Body, outbox: &mut Outbox) {
+        let condition = self.condition(now);
+        self.send_as(now, to, condition, body, outbox);
+    }
+
+    pub(crate) fn send_as(
+        &mut self,
+        now: Time,
+        to: NodeId,
+        condition: Option<Condition>,
+        body: Body,
+        outbox: &mut Outbox,
+    ) {
+        let sender = Entry { node: self.me, incarnation: self.incarnation, at: now, condition };
+        self.messages_sent = self.messages_sent.wrapping_add(1);
+        let sequence = self.messages_sent;
+        let bytes = Message { sender, sequence, body }.encode(now, self.config.window);
+        outbox.push(Output::SendDatagram { to, bytes });
+    }
+
+    /// Unique among all lives of this node.
+    pub(crate) fn next_offer_id(&mut self) -> OfferId {
+        self.offers_made = self.offers_made.wrapping_add(1);
+        OfferId(u64::from(self.incarnation) << 32 | u64::from(self.offers_made))
+    }
+
+    fn process_ended(&mut self, now: Time, process: GlobalPid, outbox: &mut Outbox) {
+        if let Some(demand) = self.residents.ended(now, process) {
+            self.own.changed(now, -demand);
+        }
+        self.reservations.take(process);
+        self.withdraw(now, process, outbox);
+        self.seek_at_once(now, outbox);
+    }
+}

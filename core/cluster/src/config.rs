@@ -1,0 +1,92 @@
+//! The constants of the policy, in one place. The figures come from the published algorithms and
+//! from measurement; `docs/decisions/0004-brain.md` says which from where.
+
+use crate::time::Span;
+
+/// The largest window a datagram may carry.
+pub const WINDOW_MAX: usize = 32;
+
+/// How one brain behaves. All nodes of a cluster should run the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Between two rounds of gossip and of balancing; each round is put off or brought forward by
+    /// up to a tenth at random, so that nodes do not march in step.
+    pub tick: Span,
+    /// Entries of other nodes in one gossip datagram; at most [`WINDOW_MAX`].
+    pub window: usize,
+    /// Knowledge older than this is not used to choose a target or a source.
+    pub useful_age_max: Span,
+    /// Silence after which a node is suspect, in a small cluster; grows with the cluster, as the
+    /// age of gossip does.
+    pub suspect_after: Span,
+    /// Further silence after which a suspect is gone.
+    pub gone_after: Span,
+    /// No move of a process that has been here for less, or for less than four times its freeze.
+    pub residency: Span,
+    /// No return to the node it came from for this long, unless a core stands idle there.
+    pub return_after: Span,
+    /// A process that its user moved is left in peace for this long.
+    pub ordered_hold: Span,
+    /// Relative gain below which two places count as equal.
+    pub dead_band: f64,
+    /// Runnable threads (of one process's demand) that count as noise.
+    pub noise: f64,
+    /// A process that wants less CPU than this is not worth moving.
+    pub demand_min: f64,
+    /// What one forwarded call costs the process.
+    pub forward_cost: Span,
+    /// How long a target keeps a place without hearing of it again.
+    pub reservation_ttl: Span,
+    /// How long to wait for an answer to an offer before it is repeated.
+    pub offer_patience: Span,
+    /// How often an offer is sent before the target counts as deaf.
+    pub offer_sends_max: u32,
+    /// Offers and moves under way at one time from this node.
+    pub outbound_max: usize,
+    /// The first exclusion of a node that refused; doubles up to `exclusion_max`.
+    pub exclusion: Span,
+    pub exclusion_max: Span,
+    /// The first rest of a process whose move came to nothing or that came home by itself; doubles
+    /// up to `setback_max`.
+    pub setback: Span,
+    pub setback_max: Span,
+    /// A move that has not ended after this long no longer holds up others.
+    pub move_patience: Span,
+    /// Free memory that must remain on a target, as a part of its total.
+    pub memory_margin: f64,
+    /// Members remembered; further ones are ignored.
+    pub members_max: usize,
+    /// Processes watched on this node; further ones are ignored.
+    pub processes_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            tick: Span::from_secs(1),
+            window: 8,
+            useful_age_max: Span::from_secs(6),
+            suspect_after: Span::from_secs(4),
+            gone_after: Span::from_secs(10),
+            residency: Span::from_secs(1),
+            return_after: Span::from_secs(30),
+            ordered_hold: Span::from_secs(30),
+            dead_band: 0.05,
+            noise: 0.25,
+            demand_min: 0.5,
+            forward_cost: Span::from_micros(100),
+            reservation_ttl: Span::from_secs(3),
+            offer_patience: Span::from_millis(250),
+            offer_sends_max: 4,
+            outbound_max: 2,
+            exclusion: Span::from_secs(2),
+            exclusion_max: Span::from_secs(16),
+            setback: Span::from_secs(2),
+            setback_max: Span::from_secs(64),
+            move_patience: Span::from_secs(600),
+            memory_margin: 0.05,
+            members_max: 16_384,
+            processes_max: 4_096,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the brain is told. Inputs are past tense: facts that the daemon (or a simulator) observed.
+//! The brain trusts their origin but not their numbers: a measurement that makes no sense is
+//! brought into range before use.
+
+use crate::time::Span;
+use wire::ids::{GlobalPid, NodeId};
+
+/// One fact.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// The node is up and its clock runs: the first input, once.
+    Started,
+    /// The time asked for by [`crate::Output::WakeAt`] has come. Early or extra calls do no harm.
+    TimePassed,
+    /// About once a second: what this node measured of itself.
+    LoadSampled(LoadSample),
+    /// A node belongs to the cluster and can be sent datagrams. Repeats do no harm.
+    MemberJoined { node: NodeId },
+    /// A node has left the cluster in an orderly way (silence is found out by the brain itself).
+    MemberLeft { node: NodeId },
+    /// Bytes that the brain of `from` asked to be sent here. `from` is authenticated by the daemon;
+    /// the bytes are hostile until decoded.
+    DatagramReceived { from: NodeId, bytes: Vec<u8> },
+    /// A process began to run on this node.
+    ProcessArrived { process: GlobalPid, how: Arrival },
+    /// A process has ended, by exit or by signal: told on the node where it ran and on its home.
+    ProcessEnded { process: GlobalPid },
+    /// Every [`crate::Output::Move`] is answered by exactly one of these, on the node that ordered
+    /// it. Moves that somebody else ordered (a user, a call that needed home) are reported too, on
+    /// the node that the process left or did not leave.
+    MoveEnded { process: GlobalPid, from: NodeId, to: NodeId, outcome: MoveOutcome, freeze: Span },
+    /// The user said where the process may run.
+    ProcessPlaced { process: GlobalPid, placement: Placement },
+}
+
+/// How a process came to run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It was started here, or taken over by `osmos adopt`.
+    Born,
+    /// A brain moved it here.
+    Balanced { from: NodeId },
+    /// A user moved it here: it is left in peace for a while.
+    Ordered { from: NodeId },
+    /// It came home by itself: a call or a fault that needed home.
+    CameHome { from: NodeId },
+}
+
+/// How a move ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveOutcome {
+    /// It runs on the target.
+    Moved,
+    /// It could not be moved (now) and runs on where it was: its own fault, not the target's.
+    Stayed,
+    /// The target or the way to it failed; the process runs on where it was.
+    Failed,
+}
+
+/// Where the user lets a process run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Anywhere: the brain decides.
+    Balanced,
+    /// The brain leaves it where it is: it was put there by its user.
+    Pinned,
+}
+
+/// What a node measured of itself over the last moments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadSample {
+    pub cores: u32,
+    /// Of one core; 1.0 is the reference. A quota counts: half a core's quota on one core is 0.5.
+    pub speed: f64,
+    /// Mean number of runnable threads over `measured_over`: all of the node, guests included,
+    /// Osmos itself excluded.
+    pub runnable: f64,
+    /// Over how long `runnable` and the demands are means; zero for a count at one moment.
+    pub measured_over: Span,
+    pub memory_total_bytes: u64,
+    /// What a new process could get without paging.
+    pub memory_free_bytes: u64,
+    /// Every managed process that runs *here*: those at home and the guests.
+    pub processes: Vec<ProcessSample>,
+}
+
+/// What a node measured of one process that runs on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessSample {
+    pub process: GlobalPid,
+    /// Mean number of its runnable threads: what it would use if it had the node for itself.
+    pub demand: f64,
+    /// CPU seconds used per second: what it got.
+    pub used: f64,
+    /// How long it has been running on this node.
+    pub here: Span,
+    /// CPU time in its whole life, on all nodes.
+    pub cpu: Span,
+    pub rss_bytes: u64,
+    /// Calls forwarded to home per second; at home, zero.
+    pub forwarded_per_s: f64,
+    /// How long a move would freeze it, as far as is known.
+    pub freeze_estimate: Span,
+    /// Why it cannot move now (pinned by its user, a resource that cannot travel, frozen).
+    pub stays: Option<String>,
+}

@@ -1,0 +1,228 @@
+//! The pairwise rule: may this process go from this node to that one, and does the move pay?
+//!
+//! Pure functions of two conditions. Both ends evaluate them: the source on what it knows, the
+//! target on the truth. They are built so that processes cannot fly back and forth: a move is
+//! allowed only if it
+//! * puts an idle core to work (the cluster's throughput rises), or
+//! * takes the process to a faster place that is idle (throughput rises), or
+//! * leaves the throughput as it is and gives the process a larger share.
+//!
+//! Each must be true beyond a dead band and beyond measurement noise, so every accepted move climbs
+//! the same hill: first throughput, then the smallest share. The opposite move never qualifies
+//! until something else has changed.
+
+use crate::condition::Condition;
+use crate::config::Config;
+use crate::time::Span;
+use wire::ids::{GlobalPid, NodeId};
+
+/// What one process asks of the place where it runs. `drag` is how many times longer its work takes
+/// there because of the calls it forwards to its home; 1 at home.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Burden {
+    pub demand: f64,
+    pub drag_source: f64,
+    pub drag_target: f64,
+}
+
+/// Why a move is allowed, with the process's rate (reference seconds per second) before and after.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Gain {
+    pub kind: GainKind,
+    pub rate_before: f64,
+    pub rate_after: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GainKind {
+    /// A core that stood idle gets work that waited.
+    IdleCore,
+    /// An idle place that is faster for this process.
+    FasterPlace,
+    /// An equal use of the cluster, a larger share for this process.
+    LargerShare,
+}
+
+impl GainKind {
+    pub fn text(self) -> &'static str {
+        match self {
+            GainKind::IdleCore => "an idle core there",
+            GainKind::FasterPlace => "a faster place there",
+            GainKind::LargerShare => "a larger share there",
+        }
+    }
+}
+
+/// How many times longer a process's work takes at `node`.
+pub(crate) fn drag(
+    process: GlobalPid,
+    node: NodeId,
+    calls_per_cpu_s: f64,
+    forward_cost: Span,
+) -> f64 {
+    if process.home == node { 1.0 } else { 1.0 + calls_per_cpu_s * forward_cost.as_secs_f64() }
+}
+
+/// Whether the process may go. `source.runnable` includes it, `target.runnable` does not.
+pub(crate) fn judge(
+    source: &Condition,
+    target: &Condition,
+    burden: Burden,
+    config: &Config,
+) -> Option<Gain> {
+    let demand = burden.demand.max(config.noise);
+    let crowd = source.runnable.max(demand);
+    let rate_before = source.share_among(crowd) / burden.drag_source;
+    let rate_after = target.share_after(demand) / burden.drag_target;
+    let gain = |kind| Some(Gain { kind, rate_before, rate_after });
+
+    let used_more = target.busy(target.runnable + demand) - target.busy(target.runnable);
+    let used_less = source.busy(crowd) - source.busy(crowd - demand);
+    let unit = (source.speed / burden.drag_source).min(target.speed / burden.drag_target) * demand;
+    let throughput = used_more * target.speed / burden.drag_target
+        - used_less * source.speed / burden.drag_source;
+
+    let noise = config.noise * demand;
+    if throughput >= noise * (unit / demand) && used_less < demand - noise {
+        return gain(GainKind::IdleCore);
+    }
+    // Bare speeds: what the process gains by leaving a crowd is judged by the other two.
+    let faster = target.speed / burden.drag_target
+        > source.speed / burden.drag_source * (1.0 + config.dead_band);
+    if used_more >= demand - noise && faster && throughput >= unit * config.dead_band {
+        return gain(GainKind::FasterPlace);
+    }
+    let cautious = target.share_among(target.runnable + demand + noise) / burden.drag_target;
+    let keeps_throughput = throughput >= -noise * (unit / demand);
+    if keeps_throughput && cautious > rate_before * (1.0 + config.dead_band) {
+        return gain(GainKind::LargerShare);
+    }
+    None
+}
+
+/// Whether the move earns its freeze back. What is left of a process's life is, in the median, as
+/// long as its past (Harchol-Balter and Downey 1997), so the past is the stake.
+pub(crate) fn pays(gain: &Gain, cpu: Span, speed_source: f64, freeze: Span) -> bool {
+    let past = cpu.as_secs_f64();
+    let freeze = freeze.as_secs_f64();
+    let work = past * speed_source;
+    let saved = work / gain.rate_before - work / gain.rate_after;
+    saved > freeze || (gain.kind == GainKind::IdleCore && freeze < past / 4.0)
+}
+
+/// Whether a process of `rss_bytes` fits, besides what is promised already.
+pub(crate) fn fits(target: &Condition, promised_bytes: u64, rss_bytes: u64, margin: f64) -> bool {
+    let reserve = (target.memory_total_bytes as f64 * margin) as u64;
+    let needed = promised_bytes.saturating_add(rss_bytes).saturating_add(reserve);
+    needed <= target.memory_free_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn node(cores: u32, speed: f64, runnable: f64) -> Condition {
+        let memory = 1 << 30;
+        Condition { cores, speed, runnable, memory_total_bytes: memory, memory_free_bytes: memory }
+    }
+
+    fn cpu_bound() -> Burden {
+        Burden { demand: 1.0, drag_source: 1.0, drag_target: 1.0 }
+    }
+
+    fn kind(source: Condition, target: Condition, burden: Burden) -> Option<GainKind> {
+        judge(&source, &target, burden, &Config::default()).map(|gain| gain.kind)
+    }
+
+    #[test]
+    fn waiting_work_goes_to_an_idle_core_even_a_slow_one() {
+        let gain = kind(node(1, 1.0, 2.0), node(1, 0.5, 0.0), cpu_bound());
+        assert_eq!(gain, Some(GainKind::IdleCore));
+    }
+
+    #[test]
+    fn a_lone_process_goes_only_to_a_faster_idle_node() {
+        let lone = node(1, 1.0, 1.0);
+        assert_eq!(kind(lone, node(1, 2.0, 0.0), cpu_bound()), Some(GainKind::FasterPlace));
+        assert_eq!(kind(lone, node(1, 1.04, 0.0), cpu_bound()), None);
+        assert_eq!(kind(lone, node(1, 4.0, 1.0), cpu_bound()), None, "it would empty a node");
+    }
+
+    #[test]
+    fn three_against_one_is_evened_out_and_three_against_two_is_not() {
+        let crowded = node(1, 1.0, 3.0);
+        assert_eq!(kind(crowded, node(1, 1.0, 1.0), cpu_bound()), Some(GainKind::LargerShare));
+        assert_eq!(kind(crowded, node(1, 1.0, 2.0), cpu_bound()), None);
+    }
+
+    #[test]
+    fn shares_follow_speeds() {
+        // Shares of 0.25 against 0.33 after the move.
+        let gain = kind(node(1, 0.5, 2.0), node(1, 1.0, 2.0), cpu_bound());
+        assert_eq!(gain, Some(GainKind::LargerShare));
+        assert_eq!(kind(node(1, 1.0, 3.0), node(1, 0.5, 1.0), cpu_bound()), None);
+    }
+
+    #[test]
+    fn a_quarter_of_a_thread_of_noise_moves_nothing() {
+        for (here, there) in [(2.2, 1.8), (1.2, 0.8), (1.2, 0.0), (3.2, 1.9)] {
+            let source = node(1, 1.0, here);
+            assert_eq!(kind(source, node(1, 1.0, there), cpu_bound()), None, "{here} {there}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_talks_to_home_a_lot_is_drawn_there() {
+        let away = Burden { demand: 1.0, drag_source: 1.5, drag_target: 1.0 };
+        let gain = kind(node(1, 1.0, 1.0), node(1, 1.0, 0.0), away);
+        assert_eq!(gain, Some(GainKind::FasterPlace));
+        let leaving = Burden { demand: 1.0, drag_source: 1.0, drag_target: 1.5 };
+        assert_eq!(kind(node(1, 1.0, 1.0), node(1, 1.0, 0.0), leaving), None);
+    }
+
+    #[test]
+    fn a_young_process_with_a_long_freeze_stays() {
+        let gain = Gain { kind: GainKind::LargerShare, rate_before: 0.25, rate_after: 0.5 };
+        assert!(!pays(&gain, Span::from_millis(100), 1.0, Span::from_secs(1)));
+        assert!(pays(&gain, Span::from_secs(1), 1.0, Span::from_secs(1)));
+    }
+
+    #[test]
+    fn what_is_promised_to_others_is_not_free() {
+        let target = node(1, 1.0, 0.0);
+        assert!(fits(&target, 0, 900 << 20, 0.05));
+        assert!(!fits(&target, 200 << 20, 900 << 20, 0.05));
+        assert!(!fits(&target, u64::MAX, u64::MAX, 0.05));
+    }
+
+    proptest! {
+        /// The rule that makes ping-pong impossible: after any allowed move of a process, moving
+        /// the same process back is not allowed.
+        #[test]
+        fn no_allowed_move_can_be_undone_by_the_rule(
+            cores in prop::array::uniform2(1u32..8),
+            speeds in prop::array::uniform2(1u32..80),
+            runnable in prop::array::uniform2(0.0f64..20.0),
+            demand in 0.5f64..1.0,
+            talk in 0.0f64..2.0,
+            homeward in any::<bool>(),
+        ) {
+            let config = Config::default();
+            let speed = |tenths: u32| f64::from(tenths) / 10.0;
+            let source = node(cores[0], speed(speeds[0]), runnable[0] + demand);
+            let target = node(cores[1], speed(speeds[1]), runnable[1]);
+            let (drag_source, drag_target) =
+                if homeward { (1.0 + talk, 1.0) } else { (1.0, 1.0 + talk) };
+            let go = Burden { demand, drag_source, drag_target };
+            if judge(&source, &target, go, &config).is_some() {
+                let left = source.with_runnable(source.runnable - demand);
+                let joined = target.with_runnable(target.runnable + demand);
+                let back =
+                    Burden { demand, drag_source: drag_target, drag_target: drag_source };
+                let gain = judge(&joined, &left, back, &config);
+                prop_assert!(gain.is_none(), "{source:?} {target:?} back by {gain:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Calls about the process itself whose class depends on their arguments, and the files of `/proc`
+//! that describe the half that is not at home.
+
+use super::Arguments;
+use super::argument::{Argument, V, input, output};
+use super::table::{Class, Rule, Test};
+use crate::forward::Segment;
+
+const PR_SET_VMA: u64 = 0x5356_4d41;
+
+pub(super) const PRCTL: Rule = Rule::LocalIf {
+    alternatives: &[&[Test { argument: 0, mask: 0xffff_ffff, values: &[PR_SET_VMA] }]],
+    otherwise: prctl,
+    text: "names of mappings are local; name, death signal, slack, subreaper, privileges lock and \
+           harmless queries are forwarded; everything else comes home",
+};
+
+fn prctl(arguments: &Arguments) -> Class {
+    match arguments[0] as u32 {
+        // PR_SET_PDEATHSIG, GET_DUMPABLE, GET_KEEPCAPS, GET_SECCOMP, CAPBSET_READ,
+        // GET_SECUREBITS, SET_TIMERSLACK, GET_TIMERSLACK, SET_CHILD_SUBREAPER, SET_NO_NEW_PRIVS,
+        // GET_NO_NEW_PRIVS, GET_SPECULATION_CTRL
+        1 | 3 | 7 | 21 | 23 | 27 | 29 | 30 | 36 | 38 | 39 | 52 => Class::Forward(&[V, V, V, V, V]),
+        // PR_GET_PDEATHSIG, PR_GET_CHILD_SUBREAPER
+        2 | 37 => Class::Forward(const { &[V, output(4)] }),
+        15 => Class::Forward(const { &[V, Argument::Text(16)] }), // PR_SET_NAME
+        16 => Class::Forward(const { &[V, output(16)] }),         // PR_GET_NAME
+        // PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET
+        47 if arguments[1] == 1 => Class::Forward(&[V, V, V, V, V]),
+        _ => Class::Homecoming("unlisted-prctl"),
+    }
+}
+
+/// CPU, DATA, STACK, RSS, MEMLOCK, AS, RTTIME: limits on what a body consumes. A new one has to
+/// bind the body's kernel too, which restoring the process does.
+fn binds_body(resource: u64) -> bool {
+    matches!(resource as u32, 0 | 2 | 3 | 5 | 8 | 9 | 15)
+}
+
+const LIMIT: u32 = 16;
+
+pub(super) const SETRLIMIT: Rule = Rule::Chosen {
+    by: |arguments| {
+        if binds_body(arguments[0]) {
+            Class::Homecoming("memory-or-cpu-limit")
+        } else {
+            Class::Forward(const { &[V, input(LIMIT)] })
+        }
+    },
+    text: "forwarded; new limits on memory and processor time come home",
+};
+
+pub(super) const PRLIMIT64: Rule = Rule::Chosen {
+    by: |arguments| {
+        if arguments[2] != 0 && binds_body(arguments[1]) {
+            Class::Homecoming("memory-or-cpu-limit")
+        } else {
+            Class::Forward(const { &[V, V, input(LIMIT), output(LIMIT)] })
+        }
+    },
+    text: "forwarded; new limits on memory and processor time come home",
+};
+
+const PERSONALITY_QUERY: u32 = 0xffff_ffff;
+
+pub(super) const PERSONALITY: Rule = Rule::Chosen {
+    by: |arguments| {
+        if arguments[0] as u32 == PERSONALITY_QUERY {
+            Class::Forward(&[V])
+        } else {
+            Class::Homecoming("personality")
+        }
+    },
+    text: "the query is forwarded; a change comes home",
+};
+
+const OPEN: u32 = 2;
+const OPENAT: u32 = 257;
+const OPENAT2: u32 = 437;
+
+/// Files of `/proc/PID` that show a process's memory.
+const MEMORY_FILES: &[&[u8]] = &[
+    b"mem",
+    b"maps",
+    b"smaps",
+    b"smaps_rollup",
+    b"numa_maps",
+    b"pagemap",
+    b"map_files",
+    b"clear_refs",
+    b"cmdline",
+    b"environ",
+];
+
+/// Files that show how a process runs, and what it uses.
+const ACTIVITY_FILES: &[&[u8]] =
+    &[b"stat", b"statm", b"status", b"sched", b"schedstat", b"stack", b"syscall", b"wchan"];
+
+/// Why this open has to happen at home, if it has to.
+pub(super) fn home_only_path(number: u32, segments: &[Segment]) -> Option<&'static str> {
+    let index = match number {
+        OPEN => 0,
+        OPENAT | OPENAT2 => 1,
+        _ => return None,
+    };
+    let path = super::argument_bytes(segments, index)?;
+    let path = path.strip_suffix(b"\0").unwrap_or(path);
+    shows_body(path).then_some("proc-self")
+}
+
+/// `/proc/self/FILE`, `/proc/thread-self/FILE`, `/proc/PID/FILE` and the same below `task/TID`.
+/// With a number only the memory itself counts: it may be any process, mostly is another, and a
+/// program that lists all processes should not travel for each.
+fn shows_body(path: &[u8]) -> bool {
+    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    if path.first() != Some(&b'/') || names.next() != Some(b"proc") {
+        return false;
+    }
+    let is_self = match names.next() {
+        Some(b"self" | b"thread-self") => true,
+        Some(pid) if pid.iter().all(u8::is_ascii_digit) => false,
+        _ => return false,
+    };
+    let mut file = names.next().unwrap_or_default();
+    if file == b"task" {
+        names.next();
+        file = names.next().unwrap_or_default();
+    }
+    if is_self {
+        MEMORY_FILES.contains(&file) || ACTIVITY_FILES.contains(&file)
+    } else {
+        MEMORY_FILES.contains(&file) && file != b"cmdline" && file != b"environ"
+    }
+}

@@ -1,0 +1,47 @@
+//! What the engine has to know of calls that wait: which change the signal mask meanwhile, and
+//! which Linux ends with `EINTR` for no better reason than a stop.
+
+use super::Arguments;
+use crate::forward::{Place, Segment};
+
+/// The signal mask that holds only while this call waits. rt_sigtimedwait is not among them: it
+/// names signals to take, and leaves the mask alone.
+pub fn has_temporary_mask(number: u32, arguments: &Arguments, segments: &[Segment]) -> Option<u64> {
+    let place = match number {
+        130 => Place::Argument(0),       // rt_sigsuspend
+        271 => Place::Argument(3),       // ppoll
+        281 | 441 => Place::Argument(4), // epoll_pwait, epoll_pwait2
+        270 => {
+            // pselect6: a pointer inside what the sixth argument points to
+            let pair = segments.iter().position(|s| s.place == Place::Argument(5))?;
+            Place::Pointer { segment: u16::try_from(pair).ok()?, offset: 0 }
+        }
+        _ => return None,
+    };
+    if let Place::Argument(index) = place
+        && arguments[usize::from(index)] == 0
+    {
+        return None;
+    }
+    let mask = segments.iter().find(|segment| segment.place == place)?;
+    mask.data.get(..8)?.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// Calls that may answer `EINTR` after a mere stop, without any handler (signal(7)): when nothing
+/// but the stop interrupted it, the call is made again. The socket calls do so when the socket has
+/// a timeout, and so do read and write on one.
+pub fn eintr_after_stop(number: u32) -> bool {
+    matches!(
+        number,
+        // epoll_wait, epoll_wait_old, epoll_pwait, epoll_pwait2
+        232 | 215 | 281 | 441
+        // semop, semtimedop, msgsnd, msgrcv
+        | 65 | 220 | 69 | 70
+        // rt_sigtimedwait, io_getevents, io_pgetevents
+        | 128 | 208 | 333
+        // connect, accept, accept4, sendto, recvfrom, sendmsg, recvmsg, sendmmsg, recvmmsg
+        | 42 | 43 | 288 | 44 | 45 | 46 | 47 | 307 | 299
+        // read, write, readv, writev
+        | 0 | 1 | 19 | 20
+    )
+}

@@ -1,0 +1,234 @@
+//! User tools to their node daemon: one JSON object a line, over the daemon's unix socket.
+//!
+//! The daemon knows its caller by peer credentials; requests carry no identity. The JSON shapes are
+//! the ones that `--json` prints: published, so only ever extended.
+
+use crate::ids::{GlobalPid, NodeId};
+use crate::supervisor::{MoveReport, Reason};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Name of the control socket in a node's runtime directory.
+pub const SOCKET_NAME: &str = "control.sock";
+/// A request line longer than this is refused: requests are small, only replies may be large.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// Where the daemon of the user `uid` keeps its control socket: `/run/osmos` for root, `osmos` in
+/// the user's `$XDG_RUNTIME_DIR` or else `/tmp/osmos-UID` for others.
+pub fn runtime_dir_default(uid: u32, xdg_runtime_dir: Option<PathBuf>) -> PathBuf {
+    match xdg_runtime_dir {
+        _ if uid == 0 => PathBuf::from("/run/osmos"),
+        Some(dir) if dir.is_absolute() => dir.join("osmos"),
+        _ => PathBuf::from(format!("/tmp/osmos-{uid}")),
+    }
+}
+
+/// What a tool asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// Put the calling process (by peer credentials) under Osmos; it is about to exec its command.
+    Manage(ManageOptions),
+    /// Put the running process `pid` under Osmos.
+    Adopt { pid: i32 },
+    /// Move a process whose home is this node. Answered when the move has ended.
+    Migrate { pid: i32, to: Destination },
+    /// The processes of this node: born here (wherever they run) and guests.
+    Processes,
+    Nodes,
+    /// Why the process is where it is: its last decisions.
+    Why { pid: i32 },
+    /// Events from now on (`follow`) after those already recorded.
+    Events { follow: bool },
+    /// Make a token with which another node may join, valid once.
+    Token,
+    /// Join the cluster that the token belongs to.
+    Join { address: String, token: String },
+    /// Guests go home, own processes come home, the daemon ends.
+    Down,
+    Status,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ManageOptions {
+    pub placement: Placement,
+    /// Move to a random node about every this many milliseconds.
+    pub storm_ms: Option<u64>,
+}
+
+/// Where a process may run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Anywhere, as the brain decides.
+    Balanced,
+    /// Never leaves home by itself.
+    Home,
+    /// On that node as soon as it runs, and it stays there.
+    Node(NodeId),
+    /// On the node that promises the most now, balanced from then on.
+    Best,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Destination {
+    Home,
+    Best,
+    Node(NodeId),
+}
+
+/// What the daemon answers. `Event` repeats while events are followed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    Done,
+    Managed { node: NodeId, daemon_pid: i32 },
+    Processes { processes: Vec<Process> },
+    Nodes { nodes: Vec<Node> },
+    Migrated(Migration),
+    Why { process: Process, decisions: Vec<Decision> },
+    Event(Event),
+    EventsEnd,
+    Token { token: String },
+    Status(Status),
+    Error(Failure),
+}
+
+/// A request that was not carried out: what, and the way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Stable kebab-case word.
+    pub code: String,
+    /// `cannot move 4711: it has an io_uring open (fd 7); it stays home`
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: i32,
+    pub home: NodeId,
+    /// Where it runs now.
+    pub node: NodeId,
+    /// `running`, `moving`, `pinned`.
+    pub state: String,
+    pub command: String,
+    pub cpu_s: f64,
+    pub rss_bytes: u64,
+    pub migrations: u64,
+    /// Seconds since the epoch, if it ever moved.
+    pub last_move: Option<f64>,
+    /// Why it is where it is, in a line.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    pub id: NodeId,
+    pub address: String,
+    /// `alive`, `suspect`, `gone`.
+    pub status: String,
+    pub cores: f64,
+    /// Of one core, 1.0 being the reference speed.
+    pub speed: f64,
+    /// Runnable processes per core.
+    pub load: f64,
+    pub mem_total_bytes: u64,
+    pub mem_free_bytes: u64,
+    /// How old this knowledge is; 0 for the node asked.
+    pub info_age_s: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Migration {
+    pub pid: i32,
+    pub from: NodeId,
+    pub to: NodeId,
+    pub phases_ms: Vec<(String, f64)>,
+    pub freeze_ms: f64,
+    pub total_ms: f64,
+    pub bytes_sent: u64,
+}
+
+impl Migration {
+    pub fn from_report(pid: i32, from: NodeId, to: NodeId, report: &MoveReport) -> Migration {
+        let ms = |us: u64| us as f64 / 1000.0;
+        Migration {
+            pid,
+            from,
+            to,
+            phases_ms: report.phases_us.iter().map(|(name, us)| (name.clone(), ms(*us))).collect(),
+            freeze_ms: ms(report.freeze_us),
+            total_ms: ms(report.total_us),
+            bytes_sent: report.bytes_sent,
+        }
+    }
+}
+
+/// One thing the brain decided about a process, with the numbers it used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Seconds since the epoch.
+    pub time: f64,
+    /// `move`, `stay`, `refused`, `came-home`.
+    pub verdict: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Seconds since the epoch.
+    pub time: f64,
+    /// Called `process` in JSON: what is flattened beside it may have a `pid` of its own.
+    #[serde(rename = "process")]
+    pub pid: Option<GlobalPid>,
+    #[serde(flatten)]
+    pub what: Happening,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Happening {
+    Managed { command: String },
+    Ended { wait_status: Option<i32> },
+    Migrated(Migration),
+    /// Came home by itself; `reason.code` is `call` with the call's name in `text`, `fault`, ...
+    CameHome { reason: Reason },
+    Stayed { reason: Reason },
+    Lost { node: NodeId, reason: Reason },
+    Homecalls { counts: Vec<(String, u64)> },
+    NodeJoined { node: NodeId, address: String },
+    NodeStatus { node: NodeId, status: String },
+    /// Somebody without the key knocked.
+    Rejected { address: String, reason: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub node: NodeId,
+    pub address: String,
+    pub daemon_pid: i32,
+    pub version: String,
+    pub nodes: u32,
+    pub uptime_s: f64,
+    /// Gossip datagrams that no member of this cluster had made, or that were old.
+    #[serde(default)]
+    pub datagrams_dropped: u64,
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::ids::HomePid;
+
+    #[test]
+    fn an_event_about_a_migration_survives_its_line() {
+        let report = MoveReport { phases_us: vec![("connect".into(), 310)], ..Default::default() };
+        let migration = Migration::from_report(4711, NodeId(1), NodeId(2), &report);
+        let pid = Some(GlobalPid { home: NodeId(1), pid: HomePid(4711) });
+        let reply =
+            Reply::Event(Event { time: 1.5, pid, what: Happening::Migrated(migration) });
+        let line = serde_json::to_string(&reply).unwrap();
+        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
+    }
+}

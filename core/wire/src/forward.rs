@@ -1,0 +1,199 @@
+//! What a body and its deputy say to each other, and how one system call travels.
+//!
+//! A call is described by its number, its six arguments and the pieces of guest memory
+//! ([`Segment`]) that it reads or writes. The deputy lays the segments out in its staging area,
+//! patches the pointers and executes; what the call wrote comes back segment by segment.
+
+use crate::ids::{GuestAddr, GuestTid};
+use crate::image::{Image, Pages, Prospect};
+use crate::supervisor::{Berth, Reason};
+use serde::{Deserialize, Serialize};
+
+/// Which way the bytes of a segment travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direction {
+    In,
+    Out,
+    InOut,
+}
+
+/// Where the address of a staged segment has to be written before the call executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// Argument 0..5 of the call.
+    Argument(u8),
+    /// Eight bytes at `offset` inside an earlier segment (an iovec, a message header).
+    Pointer { segment: u16, offset: u32 },
+}
+
+/// How many bytes of an `Out` or `InOut` segment are worth sending back after success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Yield {
+    /// All of it, if the call did not fail.
+    Whole,
+    /// As many as the call's result says (read, readlink, getdents).
+    Result,
+    /// The result says how many units of this many bytes (epoll_wait: 12).
+    ResultUnits(u16),
+    /// A head of this many bytes, then as many as the result says (msgrcv: 8).
+    ResultAfter(u16),
+    /// What is left of the result after the `Result`-yielding segments before it (readv).
+    ResultRest,
+    /// All of it, even if the call failed (timeouts that Linux updates on interruption).
+    Always,
+    /// As many as the little-endian u32 at `offset` of that segment says after the call, at most
+    /// the segment (a socket address, an option value).
+    Counted { segment: u16, offset: u32 },
+}
+
+/// One piece of guest memory that a forwarded call reads or writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    pub guest: GuestAddr,
+    pub length: u32,
+    pub direction: Direction,
+    pub place: Place,
+    pub yields: Yield,
+    /// The bytes, for `In` and `InOut`; empty for `Out`.
+    #[serde(with = "bytes")]
+    pub data: Vec<u8>,
+}
+
+/// One system call of one thread on its way to the deputy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    pub tid: GuestTid,
+    /// Counts this thread's calls since the process left home: the key of at-most-once.
+    pub sequence: u64,
+    /// How many [`ToAway::Signal`]s for this thread the body had received. If the deputy has sent
+    /// more, the call crossed a signal: it is not executed, and restarts after the handler.
+    pub signals_seen: u64,
+    pub number: u32,
+    pub arguments: [u64; 6],
+    pub segments: Vec<Segment>,
+}
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    pub tid: GuestTid,
+    pub sequence: u64,
+    /// The raw result: a value, `-errno`, or one of the kernel's restart codes (-512 .. -516).
+    pub result: i64,
+    /// (segment, bytes) for what the call wrote.
+    pub outputs: Vec<Output>,
+}
+
+/// What a call wrote into one of its segments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    pub segment: u16,
+    #[serde(with = "bytes")]
+    pub data: Vec<u8>,
+}
+
+/// A signal on its way to a handler in the body: the kernel's siginfo, as it is (128 bytes).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    pub tid: GuestTid,
+    pub number: i32,
+    #[serde(with = "bytes")]
+    pub siginfo: Vec<u8>,
+}
+
+/// Byte strings as length and bytes, not as a sequence of numbers.
+pub mod bytes {
+    use serde::{Deserializer, Serializer, de};
+    use std::fmt;
+
+    pub fn serialize<S: Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(data)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Vec<u8>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_bytes<E: de::Error>(self, v: &[u8]) -> Result<Vec<u8>, E> {
+                Ok(v.to_vec())
+            }
+            fn visit_byte_buf<E: de::Error>(self, v: Vec<u8>) -> Result<Vec<u8>, E> {
+                Ok(v)
+            }
+        }
+        deserializer.deserialize_byte_buf(Visitor)
+    }
+}
+
+/// What an away supervisor is told: by the deputy, or (the image part) by the node that the body
+/// moves on from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAway {
+    /// An image is about to come over this link. Answered by `Welcome` or `Refused`.
+    Prospect(Box<Prospect>),
+    /// The image will come over another connection to the same berth.
+    AwaitImage,
+    /// Part of a mapped file that the target lacks.
+    BackingPart {
+        backing: u32,
+        offset: u64,
+        #[serde(with = "bytes")]
+        content: Vec<u8>,
+    },
+    /// All asked-for files are complete. Answered by `Stored`.
+    BackingsSent,
+    Image(Box<Image>),
+    Pages(Pages),
+    /// Answered by `Restored` or `Refused`.
+    ImageSent,
+    /// The body is the process from now on.
+    Run,
+    Reply(Reply),
+    Signal(Signal),
+    /// The process was stopped (job control), or continued.
+    Stop,
+    Continue,
+    /// Freeze, and send the image here.
+    Recall,
+    /// Freeze, and send the image to that berth.
+    MoveOn(Berth),
+    /// The move that was under way is off: go on running.
+    Resume,
+    /// The process lives elsewhere, or has ended: destroy the body.
+    Release,
+}
+
+/// What an away supervisor tells the deputy (or, first three, the source of an image).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToHome {
+    /// The berth takes the process; these files have to be sent.
+    Welcome { missing: Vec<u32> },
+    /// Another boot: send the prospect again, with content hashes of the mapped files.
+    WantsHashes,
+    Refused(Reason),
+    Stored,
+    /// Complete, and ready to run.
+    Restored,
+    Running,
+    Call(Call),
+    /// A thread that was restored with a call in flight waits for its reply again.
+    Awaits { tid: GuestTid, sequence: u64 },
+    /// A fault handler runs or a mask was changed without a call: the thread's blocked signals.
+    MaskChanged { tid: GuestTid, mask: u64 },
+    /// The process needs its home; it is frozen, its image follows.
+    NeedsHome(Reason),
+    /// Frozen as asked (`Recall`); the image follows.
+    Frozen,
+    Image(Box<Image>),
+    Pages(Pages),
+    ImageSent,
+    /// The image has reached the next node (`MoveOn`), which has restored it.
+    MovedOn { bytes_sent: u64, freeze_began_us_ago: u64 },
+    /// The body could not be frozen, sent or received: it goes on running here.
+    Stayed(Reason),
+    /// Totals while here.
+    Usage { cpu_ns: u64, rss_bytes: u64 },
+}

@@ -1,0 +1,22 @@
+//! The vocabulary of Osmos and every format that crosses a process or machine boundary.
+//!
+//! Pure: no input or output, no clock, no threads. Everything decoded here came from somewhere else
+//! and is hostile until checked, so each format bounds its sizes before it allocates.
+//!
+//! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima
+//! * [`secure`]: the encrypted, mutually authenticated framing between nodes
+//! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
+//! * [`image`]: the state of one process
+//! * [`supervisor`]: a node daemon and the supervisors it starts
+//! * [`control`]: user tools and their node daemon
+//! * [`peer`]: one node daemon and another
+
+pub mod calls;
+pub mod control;
+pub mod forward;
+pub mod ids;
+pub mod image;
+pub mod limits;
+pub mod peer;
+pub mod secure;
+pub mod supervisor;

@@ -1,0 +1,23 @@
+//! Every maximum in the system, in one place, so that they can be compared with each other.
+
+/// Plain bytes in one encrypted frame. The Noise protocol allows 65,535 with its 16-byte tag.
+pub const FRAME_PLAIN_BYTES_MAX: usize = 65_519;
+/// One message between supervisors (a forwarded call, an image part), which may span frames.
+pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// What one forwarded call may carry in either direction; a larger one brings the process home.
+pub const CALL_BYTES_MAX: usize = 4 << 20;
+/// Memory segments of one forwarded call (an iovec may have 1,024 parts, a message a few more).
+pub const CALL_SEGMENTS_MAX: usize = 1_100;
+/// Threads of one process that may move.
+pub const THREADS_MAX: usize = 4_096;
+/// Memory mappings of one process that may move (Linux allows 65,530 by default).
+pub const MAPPINGS_MAX: usize = 65_530;
+/// Extended processor state of one thread: room for AMX.
+pub const XSTATE_BYTES_MAX: usize = 16 << 10;
+/// Guest memory in one page message.
+pub const PAGE_RUN_BYTES_MAX: usize = 1 << 20;
+/// One message between a daemon and its supervisors, or a tool and its daemon.
+pub const CONTROL_BYTES_MAX: usize = 4 << 20;
+
+const _: () = assert!(CALL_BYTES_MAX + CALL_SEGMENTS_MAX * 64 < MESSAGE_BYTES_MAX);
+const _: () = assert!(PAGE_RUN_BYTES_MAX + 64 < MESSAGE_BYTES_MAX);

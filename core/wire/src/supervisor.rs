@@ -1,0 +1,148 @@
+//! What a node daemon and the supervisors it starts say to each other, over an inherited unix
+//! socket (SOCK_SEQPACKET, descriptor 3 of the supervisor, one postcard message a packet).
+//!
+//! A *home supervisor* (`osmos deputy`) exists for as long as its process is away or on the move: it
+//! holds the deputy. An *away supervisor* (`osmos body`) holds one body. Both run as the owner of
+//! the process, so a crash or a take-over of one costs one process, never the node.
+
+use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// A place reserved on another node for one arriving process, and how to reach it.
+///
+/// To connect: open TCP to `address`, send [`Preface`] in clear, then speak
+/// [`crate::secure::Handshake`] keyed by `key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Berth {
+    pub node: NodeId,
+    pub address: SocketAddr,
+    pub ticket: Ticket,
+    pub key: [u8; 32],
+}
+
+/// What the first 24 bytes of a TCP connection to a node say it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Daemon to daemon.
+    Peer,
+    /// A deputy and its body: the authority over the berth.
+    Deputy,
+    /// Where a body that moves on sends its image.
+    Image,
+}
+
+/// The clear-text head of a connection: `OSMOS\x01`, the role, a zero byte, the ticket (zero for a
+/// peer).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preface {
+    pub role: Role,
+    pub ticket: Ticket,
+}
+
+const PREFACE_MAGIC: &[u8; 6] = b"OSMOS\x01";
+/// Length of an encoded [`Preface`], bytes.
+pub const PREFACE_BYTES: usize = 24;
+
+impl Preface {
+    pub fn encode(self) -> [u8; PREFACE_BYTES] {
+        let mut bytes = [0; PREFACE_BYTES];
+        bytes[..6].copy_from_slice(PREFACE_MAGIC);
+        bytes[6] = match self.role {
+            Role::Peer => 0,
+            Role::Deputy => 1,
+            Role::Image => 2,
+        };
+        bytes[8..].copy_from_slice(&self.ticket.0);
+        bytes
+    }
+
+    /// None if the bytes are not a preface of this version.
+    pub fn decode(bytes: &[u8; PREFACE_BYTES]) -> Option<Preface> {
+        if &bytes[..6] != PREFACE_MAGIC || bytes[7] != 0 {
+            return None;
+        }
+        let role = match bytes[6] {
+            0 => Role::Peer,
+            1 => Role::Deputy,
+            2 => Role::Image,
+            _ => return None,
+        };
+        let mut ticket = Ticket([0; 16]);
+        ticket.0.copy_from_slice(&bytes[8..]);
+        Some(Preface { role, ticket })
+    }
+}
+
+/// Daemon to home supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToDeputy {
+    /// Move the process to this berth, from wherever it is (home or another node).
+    Leave { berth: Berth },
+    /// Bring the process home.
+    ComeHome,
+}
+
+/// Why a process did not move, or came home: stable words for machines, and one line for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// A stable kebab-case word, e.g. `io-uring`, `unlisted-call`, `shared-memory`.
+    pub code: String,
+    /// A lower-case fragment that names the object and the number.
+    pub text: String,
+}
+
+/// How long each phase of one move took, and what it cost. Times in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveReport {
+    /// Phases in order of life, e.g. `("connect", 310)`.
+    pub phases_us: Vec<(String, u64)>,
+    /// From the first thread stopped to the first thread running again.
+    pub freeze_us: u64,
+    pub total_us: u64,
+    pub bytes_sent: u64,
+}
+
+/// Home supervisor to daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromDeputy {
+    /// The process runs on `to` now.
+    Moved { to: NodeId, report: MoveReport },
+    /// The process is home again, a plain process with nothing attached; the supervisor ends.
+    /// `reason` is `asked`, or the call or fault that needed home.
+    CameHome { reason: Reason, report: MoveReport },
+    /// The process was left, or put back, exactly where it was. If that is home, the supervisor ends.
+    Stayed { reason: Reason },
+    /// While away, about once a second and at the end: totals since it left.
+    Usage { cpu_us: u64, rss_bytes: u64, forwarded: Vec<(String, u64)> },
+    /// The process ended (a `wait` status word, as its parent sees it). The supervisor ends.
+    Ended { wait_status: i32 },
+    /// The away node was lost with the process on it; the deputy was killed.
+    Lost { node: NodeId, reason: Reason },
+}
+
+/// Daemon to away supervisor. `Connection` carries the connected socket as ancillary data
+/// (SCM_RIGHTS), its preface already read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToBody {
+    /// The first message: expect one process. `guest_cgroup` is where to put the body (a directory
+    /// whose `cgroup.procs` takes it), one for each controller hierarchy, empty for none.
+    Expect { ticket: Ticket, key: [u8; 32], pid: HomePid, node: NodeId, guest_cgroup: Vec<String> },
+    Connection { role: Role },
+    /// This node wants the guest gone: ask home to take it back.
+    SendHome,
+}
+
+/// Away supervisor to daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromBody {
+    /// The body runs here now; `local_pid` is its pid as this node sees it.
+    Running { local_pid: i32, command: String },
+    /// About once a second while it runs. `threads` lists runnable threads.
+    Usage { cpu_us: u64, rss_bytes: u64, runnable: Vec<GuestTid> },
+    /// The body is gone from here (went home, moved on, ended or refused); the supervisor ends.
+    Gone { reason: Reason },
+}
+
+/// What to refuse before decoding: no supervisor message is larger. A packet that is, is a fault.
+pub const PACKET_BYTES_MAX: usize = 64 << 10;

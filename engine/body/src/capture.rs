@@ -1,0 +1,107 @@
+//! The image of a frozen body.
+
+use crate::clock;
+use crate::state::{Shared, Thread};
+use kernel::agent::Agent;
+use kernel::proc::maps;
+use kernel::proc::pagemap::Pagemap;
+use kernel::regs::Registers;
+use kernel::remote_call::RemoteCalls;
+use kernel::tracee;
+use migrate::backing::Library;
+use migrate::{Result, layout, pages, threads};
+use wire::image::{self, Image, Pages};
+
+/// What does not change while a body lives here.
+pub struct Fixed<'a> {
+    pub agent: &'a Agent,
+    pub library: &'a Library,
+    /// The image that the body was made from.
+    pub origin: &'a Image,
+}
+
+/// Captures everything but memory contents. All threads are stopped.
+pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
+    let maps = maps::read(shared.pid)?;
+    let reserved = fixed.origin.reserved;
+    let ours = [fixed.agent.base()..fixed.agent.end(), reserved.0..reserved.1];
+    let mappings = layout::of_guest(&maps, &ours, fixed.library)?;
+    let mut layout_words = fixed.origin.layout;
+    let state = shared.lock();
+    let mut images = Vec::with_capacity(state.threads.len());
+    for thread in state.threads.values() {
+        images.push(thread_image(shared, fixed.agent, thread, &mut layout_words)?);
+    }
+    images.sort_unstable_by_key(|thread| thread.tid);
+    let actions = state.actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect();
+    Ok(Image {
+        pid: shared.guest_pid,
+        threads: images,
+        mappings,
+        layout: layout_words,
+        actions,
+        stack_limit: fixed.origin.stack_limit,
+        reserved,
+    })
+}
+
+/// Position of the program break in the layout words (`struct prctl_mm_map`).
+const BREAK: usize = 5;
+
+fn thread_image(
+    shared: &Shared,
+    agent: &Agent,
+    thread: &Thread,
+    layout_words: &mut [u64; 11],
+) -> Result<image::Thread> {
+    let tid = thread.local;
+    let registers: Registers = tracee::registers(tid)?;
+    let is_in_timed_wait = registers.result() == kernel::regs::ERESTART_RESTARTBLOCK;
+    let extended_state = tracee::extended_state(tid)?;
+    let signal_mask = tracee::signal_mask(tid)?;
+    let rseq = tracee::rseq_registration(tid)?;
+    let mut stopped = threads::Stopped {
+        tid,
+        guest: thread.guest,
+        registers,
+        extended_state: vec![],
+        signal_mask,
+        rseq,
+    };
+    threads::abort_rseq(&mut stopped, &shared.memory);
+    let mut registers = stopped.registers;
+    // Only waits on futexes are local and have a restart block here.
+    threads::settle(&mut registers, Some(libc::SYS_futex as u32), false);
+    let mut calls = RemoteCalls::begin(shared.pid, tid, agent.syscall_instruction())?;
+    let told = threads::ask(&mut calls, &shared.memory, agent.staging_address(thread.slot))?;
+    if thread.guest == shared.guest_pid {
+        layout_words[BREAK] = calls.call("read the break", libc::SYS_brk, [0; 6])?;
+    }
+    drop(calls);
+    Ok(image::Thread {
+        tid: thread.guest,
+        registers: registers.to_words().to_vec(),
+        extended_state,
+        signal_mask,
+        alternate_stack: told.alternate_stack,
+        robust_list: tracee::robust_list(tid)?,
+        tid_address: told.tid_address,
+        rseq: rseq.as_ref().map(threads::rseq_image),
+        in_flight: thread.in_flight.clone(),
+        sequence: thread.sequence,
+        signals_seen: thread.signals_seen,
+        signals: thread.signals.iter().cloned().collect(),
+        wait_until_ns: thread.wait_until_ns.filter(|_| is_in_timed_wait),
+        cpu_time_ns: thread.cpu_before_ns + clock::thread_ns(tid),
+    })
+}
+
+/// Reads out the memory contents.
+pub fn memory(
+    shared: &Shared,
+    image: &Image,
+    send: &mut dyn FnMut(Pages) -> Result<()>,
+) -> Result<pages::Sent> {
+    let pagemap = Pagemap::open(shared.pid)?;
+    pages::send_all(&shared.memory, &pagemap, &image.mappings, send)
+}

@@ -1,0 +1,46 @@
+//! The away half of a process: the supervisor of one body.
+//!
+//! ```text
+//!  daemon ──fd──► arrival: berth, image, sandbox        (one thread, before there is a body)
+//!                    │ Run
+//!                    ▼
+//!   notices ◄─ seccomp ─ body ─ ptrace ─► tracing       (signals, freezing; the main thread)
+//!      │ Call                                 ▲
+//!      ▼                                      │ orders
+//!    deputy ── Reply, Signal ──► replies ─────┘
+//! ```
+//!
+//! Three threads share [`state::State`]: `notices` takes what the body may not do itself and forwards
+//! it, `replies` brings back the results, and the main thread, to which ptrace belongs, delivers
+//! signals and stops the body. The body may run only while the link to its deputy lives: all its
+//! effects on the world go through there, so a body without a link has none, and is destroyed.
+
+mod arrival;
+mod capture;
+mod clock;
+mod daemon;
+mod filter;
+mod notices;
+mod replies;
+mod state;
+mod tracing_loop;
+
+use std::process::ExitCode;
+
+/// Runs an away supervisor: `--control-fd N` (default 3) is its socket to the daemon.
+pub fn main(arguments: Vec<String>) -> ExitCode {
+    let descriptor = control_descriptor(&arguments);
+    match kernel::packet::inherited(descriptor).map_err(Into::into).and_then(arrival::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            ::tracing::error!("away supervisor: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn control_descriptor(arguments: &[String]) -> i32 {
+    let mut words = arguments.iter();
+    let found = words.find(|word| *word == "--control-fd").and_then(|_| words.next());
+    found.and_then(|number| number.parse().ok()).unwrap_or(3)
+}

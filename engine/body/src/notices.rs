@@ -1,0 +1,232 @@
+//! What the body may not do itself: taking notifications and forwarding calls.
+
+use crate::clock;
+use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
+use kernel::regs::ERESTARTNOINTR;
+use kernel::seccomp::{ARCHITECTURE, Notification};
+use migrate::reason;
+use std::sync::Arc;
+use wire::calls::{self, Class, Emulation, Unmarshalled};
+use wire::forward::{Call, Direction, Place, Segment, ToHome, Yield};
+use wire::ids::GuestAddr;
+use wire::image::InFlight;
+
+/// Serves notifications until the body is gone.
+pub fn serve(shared: &Arc<Shared>) {
+    loop {
+        match shared.listener.receive() {
+            Ok(Some(notification)) => take(shared, &notification),
+            Ok(None) => {}
+            // The filter has no users left: the main thread sees the end of the body itself.
+            Err(_) => return,
+        }
+    }
+}
+
+fn take(shared: &Arc<Shared>, n: &Notification) {
+    let mut state = shared.lock();
+    let is_frozen = state.is_frozen;
+    let Some(thread) = state.threads.get_mut(&(n.tid as i32)) else {
+        // Not a thread of the guest: nothing that we know of may run in the sandbox.
+        shared.listener.reply(n.id, -i64::from(libc::EPERM));
+        return;
+    };
+    if is_frozen {
+        // It is about to stop; it will make the call again.
+        shared.listener.reply(n.id, ERESTARTNOINTR);
+        return;
+    }
+    if let Some(call) = thread.in_flight.take() {
+        return await_again(shared, thread, n, call);
+    }
+    if !thread.signals.is_empty() {
+        // A handler is due: it runs first, then the call is made again.
+        shared.listener.reply(n.id, ERESTARTNOINTR);
+        return;
+    }
+    route(shared, &mut state, n);
+}
+
+/// A thread that was moved in the middle of a call has come back to it.
+fn await_again(shared: &Shared, thread: &mut Thread, n: &Notification, call: InFlight) {
+    let emulation = match calls::classify(n.number as u32, &n.arguments) {
+        Class::Emulate(emulation, _) => Some(emulation),
+        _ => None,
+    };
+    let temporary_mask = calls::has_temporary_mask(call.number, &call.arguments, &call.segments);
+    let sequence = call.sequence;
+    let masked = temporary_mask.is_some();
+    thread.outstanding = Some(Outstanding { id: n.id, call, emulation, temporary_mask });
+    if !masked {
+        for signal in &thread.signals {
+            raise(shared, thread.local, signal.number);
+        }
+    }
+    shared.send(&ToHome::Awaits { tid: thread.guest, sequence });
+}
+
+/// Makes the kernel stop the thread for this signal; what it is about comes from the queue then.
+pub fn raise(shared: &Shared, tid: i32, signal: i32) {
+    if let Err(error) = kernel::tracee::send_signal(shared.pid, tid, signal) {
+        ::tracing::debug!("{error}");
+    }
+}
+
+fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
+    if n.architecture != ARCHITECTURE {
+        return go_home(shared, "foreign-call", "a call of another architecture (int 0x80)");
+    }
+    let number = n.number as u32;
+    match calls::classify(number, &n.arguments) {
+        Class::Local => {
+            shared.listener.let_pass(n.id);
+        }
+        Class::Forward(_) => forward(shared, state, n, None),
+        Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
+        Class::Homecoming(word) => needs_home(shared, number, word),
+    }
+}
+
+fn needs_home(shared: &Shared, number: u32, word: &str) {
+    let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
+    go_home(shared, "call", &format!("{name}: {word}"));
+}
+
+/// The thread stays in its notification; freezing answers it, and home makes the call natively.
+fn go_home(shared: &Shared, code: &str, text: &str) {
+    shared.order(Order::NeedsHome(reason(code, text)));
+}
+
+fn forward(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    n: &Notification,
+    emulation: Option<Emulation>,
+) {
+    let number = n.number as u32;
+    match calls::marshal(number, &n.arguments, &BodyMemory(shared)) {
+        Ok(marshalled) => {
+            let (arguments, segments) = (marshalled.arguments, marshalled.segments);
+            send_call(shared, state, n, number, arguments, segments, emulation);
+        }
+        Err(Unmarshalled::Fault) => {
+            shared.listener.reply(n.id, -i64::from(libc::EFAULT));
+        }
+        Err(Unmarshalled::NeedsHome(word)) => needs_home(shared, number, word),
+    }
+}
+
+fn send_call(
+    shared: &Shared,
+    state: &mut State,
+    n: &Notification,
+    number: u32,
+    arguments: [u64; 6],
+    segments: Vec<Segment>,
+    emulation: Option<Emulation>,
+) {
+    let Some(thread) = state.threads.get_mut(&(n.tid as i32)) else { return };
+    thread.sequence += 1;
+    let temporary_mask = calls::has_temporary_mask(number, &arguments, &segments);
+    let places = segments.iter().map(without_bytes).collect();
+    let sequence = thread.sequence;
+    let record = InFlight { sequence, number, arguments, segments: places };
+    thread.outstanding = Some(Outstanding { id: n.id, call: record, emulation, temporary_mask });
+    let (tid, signals_seen) = (thread.guest, thread.signals_seen);
+    // Sent under the lock, so that a signal is either in `signals_seen` or comes after the call.
+    shared.send(&ToHome::Call(Call { tid, sequence, signals_seen, number, arguments, segments }));
+}
+
+fn without_bytes(segment: &Segment) -> Segment {
+    // The mask of a call that changes it meanwhile is needed again should the call move.
+    let keeps = segment.data.len() <= 16;
+    let data = if keeps { segment.data.clone() } else { vec![] };
+    Segment { data, ..*segment }
+}
+
+fn emulate(shared: &Arc<Shared>, state: &mut State, n: &Notification, emulation: Emulation) {
+    match emulation {
+        Emulation::SignalAction
+        | Emulation::SignalMask
+        | Emulation::CpuUsage
+        | Emulation::ThreadExit
+        | Emulation::ProcessExit => forward(shared, state, n, Some(emulation)),
+        Emulation::SignalReturn => forward_signal_return(shared, state, n),
+        // The block to restart from belongs to a local wait of this very thread.
+        Emulation::RestartCall => {
+            shared.listener.let_pass(n.id);
+        }
+        Emulation::CpuClock => read_cpu_clock(shared, state, n),
+        Emulation::FutexWait => wait_on_futex(shared, state, n),
+    }
+}
+
+/// rt_sigreturn restores a signal mask; home has to have it first, so that a signal which it
+/// unblocks is delivered as soon as the handler is left.
+fn forward_signal_return(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
+    let mask_address = stack_pointer(shared.pid, n.tid as i32)
+        .map(|sp| sp + kernel::signal::RETURN_MASK_OFFSET);
+    let mut mask = [0; 8];
+    let is_read =
+        mask_address.is_some_and(|at| shared.memory.read_as_guest(at, &mut mask) == mask.len());
+    let (Some(address), true) = (mask_address, is_read) else {
+        // Linux kills a process that returns to a bad frame; home will.
+        return go_home(shared, "bad-frame", "rt_sigreturn with a frame that cannot be read");
+    };
+    let segment = Segment {
+        guest: GuestAddr(address),
+        length: 8,
+        direction: Direction::In,
+        place: Place::Argument(1),
+        yields: Yield::Whole,
+        data: mask.to_vec(),
+    };
+    let arguments = [libc::SIG_SETMASK as u64, address, 0, 8, 0, 0];
+    let number = libc::SYS_rt_sigprocmask as u32;
+    let emulation = Some(Emulation::SignalReturn);
+    send_call(shared, state, n, number, arguments, vec![segment], emulation);
+}
+
+/// The stack pointer of a thread that waits in a system call (`/proc/.../syscall`, proc(5)).
+fn stack_pointer(pid: i32, tid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let field = text.split_ascii_whitespace().rev().nth(1)?;
+    u64::from_str_radix(field.strip_prefix("0x")?, 16).ok()
+}
+
+const CLOCK_PROCESS: u64 = libc::CLOCK_PROCESS_CPUTIME_ID as u64;
+
+/// Processor time goes on where it was, wherever the process runs.
+fn read_cpu_clock(shared: &Shared, state: &mut State, n: &Notification) {
+    let Some(thread) = state.threads.get(&(n.tid as i32)) else { return };
+    let total = if n.arguments[0] & 0xffff_ffff == CLOCK_PROCESS {
+        shared.cpu_before_ns + clock::process_ns(shared.pid)
+    } else {
+        thread.cpu_before_ns + clock::thread_ns(thread.local)
+    };
+    let mut time = [0; 16];
+    time[..8].copy_from_slice(&(total / 1_000_000_000).to_le_bytes());
+    time[8..].copy_from_slice(&(total % 1_000_000_000).to_le_bytes());
+    let is_written = shared.memory.write_as_guest(n.arguments[1], &time) == time.len();
+    shared.listener.reply(n.id, if is_written { 0 } else { -i64::from(libc::EFAULT) });
+}
+
+/// The wait itself is native; its end is noted, because the kernel that the thread may be moved to
+/// does not know when it began.
+fn wait_on_futex(shared: &Shared, state: &mut State, n: &Notification) {
+    let now = shared.guest_clock_ns();
+    let Some(thread) = state.threads.get_mut(&(n.tid as i32)) else { return };
+    let end = thread.continued_wait_ns.take().or_else(|| {
+        let mut time = [0; 16];
+        let is_read = shared.memory.read_as_guest(n.arguments[3], &mut time) == time.len();
+        let word = |i: usize| i64::from_le_bytes(time[i..i + 8].try_into().unwrap_or_default());
+        let length = word(0).saturating_mul(1_000_000_000).saturating_add(word(8));
+        is_read.then(|| now.saturating_add_signed(length.max(0)))
+    });
+    thread.wait_until_ns = end;
+    if end.is_some_and(|end| end <= now) {
+        shared.listener.reply(n.id, -i64::from(libc::ETIMEDOUT));
+    } else {
+        shared.listener.let_pass(n.id);
+    }
+}

@@ -1,0 +1,160 @@
+//! What home sends while the body runs: results of calls, signals, orders.
+
+use crate::notices::raise;
+use crate::state::{Order, Outstanding, Shared, State};
+use crate::clock;
+use kernel::signal::Action;
+use link::LinkReader;
+use std::sync::Arc;
+use wire::calls::{self, Emulation};
+use wire::forward::{Reply, Signal, ToAway};
+
+/// Serves the link until it breaks, or the body is released.
+pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
+    loop {
+        match reader.receive() {
+            Ok(ToAway::Reply(reply)) => finish_call(shared, reply),
+            Ok(ToAway::Signal(signal)) => queue_signal(shared, signal),
+            Ok(order) => {
+                let is_last = matches!(order, ToAway::Release);
+                shared.order(Order::Home(order));
+                if is_last {
+                    return;
+                }
+            }
+            Err(error) => {
+                shared.order(Order::LinkLost(error.to_string()));
+                return;
+            }
+        }
+    }
+}
+
+fn queue_signal(shared: &Shared, signal: Signal) {
+    if !(1..=kernel::signal::SIGNAL_MAX).contains(&signal.number)
+        || signal.siginfo.len() != kernel::tracee::SIGINFO_BYTES
+    {
+        ::tracing::warn!("home sent signal {} in a form that is none", signal.number);
+        return;
+    }
+    let mut state = shared.lock();
+    let is_frozen = state.is_frozen;
+    let Some(thread) = state.by_guest(signal.tid) else { return };
+    thread.signals_seen += 1;
+    let number = signal.number;
+    thread.signals.push_back(signal);
+    // A thread that will come back to its call gets the signal there; one in a call with a mask of
+    // its own gets it when that call ends (`DeliverMasked`).
+    let waits_masked =
+        thread.outstanding.as_ref().is_some_and(|call| call.temporary_mask.is_some());
+    if !is_frozen && thread.in_flight.is_none() && !waits_masked {
+        raise(shared, thread.local, number);
+    }
+}
+
+fn finish_call(shared: &Shared, reply: Reply) {
+    let mut state = shared.lock();
+    if state.is_frozen {
+        return; // Home keeps it until this thread's next call.
+    }
+    let Some(thread) = state.by_guest(reply.tid) else { return };
+    let expected = thread.outstanding.as_ref().is_some_and(|o| o.call.sequence == reply.sequence);
+    if !expected {
+        return;
+    }
+    let Some(outstanding) = thread.outstanding.take() else { return };
+    let (local, has_signals) = (thread.local, !thread.signals.is_empty());
+    let mut result = reply.result;
+    if !write_outputs(shared, &outstanding, &reply) {
+        result = -i64::from(libc::EFAULT);
+    }
+    if let (Some(mask), true) = (outstanding.temporary_mask, has_signals) {
+        let id = outstanding.id;
+        shared.order(Order::DeliverMasked { tid: local, id, result, mask });
+        return;
+    }
+    answer(shared, &mut state, &outstanding, &reply, result);
+}
+
+/// Writes what the call wrote at home into the guest's memory; false if the guest may not.
+fn write_outputs(shared: &Shared, outstanding: &Outstanding, reply: &Reply) -> bool {
+    match calls::apply(&outstanding.call.segments, &reply.outputs) {
+        Ok(writes) => writes
+            .into_iter()
+            .all(|(at, bytes)| shared.memory.write_as_guest(at.0, bytes) == bytes.len()),
+        Err(error) => {
+            ::tracing::warn!("reply to call {}: {error}", outstanding.call.number);
+            false
+        }
+    }
+}
+
+fn answer(
+    shared: &Shared,
+    state: &mut State,
+    outstanding: &Outstanding,
+    reply: &Reply,
+    result: i64,
+) {
+    let succeeded = result >= 0;
+    match outstanding.emulation {
+        Some(Emulation::SignalAction) => {
+            if succeeded {
+                record_action(shared, state, outstanding);
+                shared.listener.let_pass(outstanding.id);
+                shared.order(Order::ActionSettled);
+                return;
+            }
+        }
+        // The body's kernel does the same again for itself.
+        Some(Emulation::SignalMask | Emulation::SignalReturn | Emulation::ThreadExit) => {
+            if succeeded {
+                shared.listener.let_pass(outstanding.id);
+                return;
+            }
+        }
+        Some(Emulation::CpuUsage) if succeeded => add_usage(shared, outstanding, reply),
+        _ => {}
+    }
+    shared.listener.reply(outstanding.id, result);
+}
+
+/// Notes the disposition that the guest has just set.
+fn record_action(shared: &Shared, state: &mut State, outstanding: &Outstanding) {
+    let [signal, address, ..] = outstanding.call.arguments;
+    let mut bytes = [0; kernel::signal::ACTION_BYTES];
+    let is_read = address != 0 && shared.memory.read_as_guest(address, &mut bytes) == bytes.len();
+    let slot = usize::try_from(signal).ok().and_then(|s| s.checked_sub(1));
+    if let (true, Some(action)) = (is_read, slot.and_then(|s| state.actions.get_mut(s))) {
+        *action = Action::decode(&bytes).unwrap_or_default();
+    }
+}
+
+const RUSAGE_CHILDREN: u64 = libc::RUSAGE_CHILDREN as u64;
+
+/// Adds the processor time used here to what home says the process has used.
+fn add_usage(shared: &Shared, outstanding: &Outstanding, reply: &Reply) {
+    let here_ns = clock::process_ns(shared.pid);
+    let call = &outstanding.call;
+    let (address, unit_ns) = if i64::from(call.number) == libc::SYS_times {
+        (call.arguments[0], 10_000_000) // clock ticks of 1/100 s
+    } else if call.arguments[0] & 0xffff_ffff == RUSAGE_CHILDREN & 0xffff_ffff {
+        return;
+    } else {
+        (call.arguments[1], 0)
+    };
+    let mut bytes = [0; 16];
+    if reply.outputs.is_empty() || shared.memory.read_as_guest(address, &mut bytes) != 16 {
+        return;
+    }
+    let word = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().unwrap_or_default());
+    let mut sum = bytes;
+    if unit_ns != 0 {
+        sum[..8].copy_from_slice(&(word(0) + here_ns / unit_ns).to_le_bytes());
+    } else {
+        let us = word(0) * 1_000_000 + word(8) + here_ns / 1000;
+        sum[..8].copy_from_slice(&(us / 1_000_000).to_le_bytes());
+        sum[8..].copy_from_slice(&(us % 1_000_000).to_le_bytes());
+    }
+    shared.memory.write_as_guest(address, &sum);
+}

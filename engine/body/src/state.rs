@@ -1,0 +1,148 @@
+//! What the threads of this supervisor share about the body.
+
+use kernel::memory::Memory;
+use kernel::seccomp::Listener;
+use kernel::signal::Action;
+use link::LinkWriter;
+use nix::sys::eventfd::EventFd;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+use wire::calls::{Emulation, GuestMemory};
+use wire::forward::{Signal, ToAway, ToHome};
+use wire::ids::{GuestAddr, GuestTid};
+use wire::image::InFlight;
+use wire::supervisor::Reason;
+
+/// A call that waits for home.
+#[derive(Clone, Debug)]
+pub struct Outstanding {
+    /// The seccomp notification that is to be answered.
+    pub id: u64,
+    pub call: InFlight,
+    /// What is to be done here when the reply comes, besides handing it over.
+    pub emulation: Option<Emulation>,
+    /// The signal mask that holds only during this call (rt_sigsuspend, ppoll, ...).
+    pub temporary_mask: Option<u64>,
+}
+
+/// One thread of the body.
+#[derive(Debug)]
+pub struct Thread {
+    pub guest: GuestTid,
+    /// As this supervisor sees it.
+    pub local: i32,
+    /// Slot of the agent.
+    pub slot: usize,
+    /// Number of the last call forwarded.
+    pub sequence: u64,
+    pub signals_seen: u64,
+    /// Forwarded signals that no handler has got yet.
+    pub signals: VecDeque<Signal>,
+    pub outstanding: Option<Outstanding>,
+    /// A call that it had in flight when it was stopped, and will come back to.
+    pub in_flight: Option<InFlight>,
+    /// End of its last wait on a futex, on the guest's monotonic clock.
+    pub wait_until_ns: Option<u64>,
+    /// The same for a wait that began elsewhere and that it will make again here.
+    pub continued_wait_ns: Option<u64>,
+    /// Processor time it had used before it came here.
+    pub cpu_before_ns: u64,
+}
+
+/// Orders for the main thread, to which ptrace belongs.
+#[derive(Debug)]
+pub enum Order {
+    /// From home, as it came.
+    Home(ToAway),
+    /// The process cannot go on without its home.
+    NeedsHome(Reason),
+    /// A call with a temporary mask ended because of a signal: deliver it under that mask, then
+    /// give the thread this result.
+    DeliverMasked { tid: i32, id: u64, result: i64, mask: u64 },
+    /// A held-back signal may now be looked at again.
+    ActionSettled,
+    /// The link to home broke.
+    LinkLost(String),
+}
+
+/// What is shared under one lock: short critical sections, no waiting inside but for the link.
+pub struct State {
+    /// By local thread id.
+    pub threads: HashMap<i32, Thread>,
+    /// Dispositions of signals 1..=64, as home has them.
+    pub actions: Vec<Action>,
+    /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
+    /// them).
+    pub is_frozen: bool,
+}
+
+pub struct Shared {
+    /// Of the body's first thread.
+    pub pid: i32,
+    pub guest_pid: GuestTid,
+    pub listener: Listener,
+    pub memory: Memory,
+    pub state: Mutex<State>,
+    pub writer: Mutex<LinkWriter>,
+    pub orders: Mutex<VecDeque<Order>>,
+    pub wake: EventFd,
+    /// Processor time the process had used before it came here.
+    pub cpu_before_ns: u64,
+    /// Guest's monotonic clock minus ours, nanoseconds.
+    pub clock_offset_ns: i64,
+}
+
+impl Shared {
+    /// The state; a poisoned lock means that a thread of ours failed, and so must all.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread of the supervisor panicked")
+    }
+
+    /// Sends to home. A broken link is found by the reading half, which orders the end.
+    pub fn send(&self, message: &ToHome) {
+        let mut writer = self.writer.lock().expect("no thread of the supervisor panicked");
+        if let Err(error) = writer.send(message) {
+            ::tracing::debug!("link to home: {error}");
+        }
+    }
+
+    pub fn order(&self, order: Order) {
+        self.orders.lock().expect("no thread of the supervisor panicked").push_back(order);
+        // The counter cannot overflow: it is read whenever it is not zero.
+        let _ = self.wake.write(1);
+    }
+
+    pub fn next_order(&self) -> Option<Order> {
+        self.orders.lock().expect("no thread of the supervisor panicked").pop_front()
+    }
+
+    /// The guest's monotonic clock, nanoseconds.
+    pub fn guest_clock_ns(&self) -> u64 {
+        crate::clock::monotonic_ns().saturating_add_signed(self.clock_offset_ns)
+    }
+}
+
+impl State {
+    pub fn by_guest(&mut self, tid: GuestTid) -> Option<&mut Thread> {
+        self.threads.values_mut().find(|thread| thread.guest == tid)
+    }
+}
+
+/// The body's memory for the marshaller.
+pub struct BodyMemory<'a>(pub &'a Shared);
+
+impl GuestMemory for BodyMemory<'_> {
+    fn read(&self, addr: GuestAddr, buf: &mut [u8]) -> usize {
+        self.0.memory.read_as_guest(addr.0, buf)
+    }
+
+    /// Readable at both ends: cheap, and enough to tell a wild pointer before home consumes
+    /// anything. Read-only memory is found out when the result is written, which is then EFAULT.
+    fn is_writable(&self, addr: GuestAddr, len: usize) -> bool {
+        let Some(last) = len.checked_sub(1).and_then(|n| addr.0.checked_add(n as u64)) else {
+            return len == 0;
+        };
+        let is_readable = |at| self.0.memory.read_as_guest(at, &mut [0]) == 1;
+        is_readable(addr.0) && (last / 4096 == addr.0 / 4096 || is_readable(last))
+    }
+}

@@ -1,0 +1,456 @@
+//! Leaving home: from a plain process to a deputy whose body runs elsewhere.
+
+use kernel::agent::{Agent, BatchCall};
+use kernel::child_signal::ChildSignal;
+use kernel::memory::Memory;
+use kernel::proc::pagemap::Pagemap;
+use kernel::proc::{maps, process};
+use kernel::regs::Registers;
+use kernel::signal::{ACTION_BYTES, Action, SIGNAL_MAX};
+use kernel::tracee::{self, Stop};
+use link::{LinkReader, LinkWriter};
+use migrate::backing::Library;
+use migrate::homeward::{self, execute, execute_all};
+use migrate::injection::{self, Borrowed};
+use migrate::threads::{self, Interruption, Stopped};
+use migrate::{MigrateError, Result, freeze, layout, machine, pages, refusal};
+use std::time::{Duration, Instant};
+use wire::forward::{ToAway, ToHome};
+use wire::ids::GuestTid;
+use wire::image::{self, IMAGE_VERSION, Image, InFlight, Prospect};
+use wire::supervisor::{Berth, MoveReport, Role};
+
+/// A process that has just left home.
+pub struct Away {
+    pub pid: i32,
+    pub berth: Berth,
+    pub link: (LinkReader, LinkWriter),
+    pub agent: Agent,
+    pub memory: Memory,
+    pub library: Library,
+    pub borrowed: Borrowed,
+    pub threads: Vec<DepartedThread>,
+    pub actions: Vec<Action>,
+    pub prospect: Prospect,
+    pub report: MoveReport,
+}
+
+/// A thread as it left; its index is its slot.
+pub struct DepartedThread {
+    /// As it was stopped: to put it back.
+    pub stopped: Stopped,
+    /// The same, in front of the call that it has to make again: to go on elsewhere.
+    settled: Registers,
+    /// The call that goes on sleeping here.
+    pub kept: Option<InFlight>,
+    /// The words of memory that such a call reads again when it is restarted.
+    kept_memory: Option<(u64, Vec<u8>)>,
+}
+
+/// Phases in order of life, for the report.
+struct Stopwatch {
+    started: Instant,
+    last: Instant,
+    phases_us: Vec<(String, u64)>,
+}
+
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        let now = Instant::now();
+        Stopwatch { started: now, last: now, phases_us: Vec::new() }
+    }
+
+    fn phase(&mut self, name: &str) {
+        let now = Instant::now();
+        self.phases_us.push((name.into(), (now - self.last).as_micros() as u64));
+        self.last = now;
+    }
+}
+
+/// Moves the process `pid` to the berth.
+///
+/// # Errors
+/// Whatever fails, the process is at home and runs on as if nothing had been.
+pub fn leave(pid: i32, berth: &Berth, signals: &ChildSignal) -> Result<Away> {
+    let mut watch = Stopwatch::start();
+    let maps = maps::read(pid)?;
+    refusal::check(pid, &maps)?;
+    let library = Library::of_process(pid, &maps)?;
+    let prospect = prospect(pid, &library)?;
+    watch.phase("inspect");
+    let mut link = link::connect(berth, Role::Deputy)?;
+    watch.phase("connect");
+    migrate::offer::offer(&mut link, prospect.clone(), &library)?;
+    watch.phase("offer");
+    let waiting: Vec<(i32, Option<u32>)> = process::threads(pid)?
+        .into_iter()
+        .map(|tid| (tid, threads::waiting_call(pid, tid)))
+        .collect();
+    let frozen_at = Instant::now();
+    let tids = freeze::freeze(pid, signals)?;
+    watch.phase("freeze");
+    let memory = Memory::open(pid)?;
+    let mut frozen = Frozen { pid, tids, threads: vec![], agent: None, borrowed: None };
+    match send(&mut frozen, &memory, &library, &waiting, &mut link, &mut watch) {
+        Ok(actions) => {
+            let freeze_us = frozen_at.elapsed().as_micros() as u64;
+            frozen.settle_away(&memory)?;
+            watch.phase("settle");
+            let report = MoveReport {
+                freeze_us,
+                total_us: watch.started.elapsed().as_micros() as u64,
+                phases_us: watch.phases_us,
+                bytes_sent: link.1.bytes_sent(),
+            };
+            link.0.set_timeout(None)?;
+            let berth = berth.clone();
+            frozen.into_away(berth, link, memory, library, actions, prospect, report)
+        }
+        Err(error) => {
+            link.1.close();
+            frozen.put_back();
+            Err(error)
+        }
+    }
+}
+
+fn prospect(pid: i32, library: &Library) -> Result<Prospect> {
+    let stat = process::stat(&pid.to_string())?;
+    Ok(Prospect {
+        version: IMAGE_VERSION,
+        pid: guest_tid(pid, pid)?,
+        command: String::from_utf8_lossy(&stat.command).into_owned(),
+        machine: machine::probe()?,
+        backings: library.descriptions(),
+        memory_bytes: stat.rss_pages * 4096,
+        clocks_ns: kernel::features::clocks_ns(),
+        cpu_time_ns: process::cpu_time_ns(pid)?,
+    })
+}
+
+/// A thread's id as the guest sees it: in its innermost PID namespace.
+fn guest_tid(pid: i32, tid: i32) -> Result<GuestTid> {
+    let path = format!("{pid}/task/{tid}");
+    let text = std::fs::read_to_string(format!("/proc/{path}/status")).map_err(|source| {
+        kernel::KernelError { what: format!("read status of thread {tid}"), source }
+    })?;
+    let own = process::status_field(&text, "NSpid").and_then(|ids| {
+        ids.split_whitespace().last().and_then(|id| id.parse().ok())
+    });
+    Ok(GuestTid(own.unwrap_or(tid)))
+}
+
+/// A frozen process, until it has left or was put back.
+struct Frozen {
+    pid: i32,
+    tids: Vec<i32>,
+    threads: Vec<DepartedThread>,
+    agent: Option<Agent>,
+    borrowed: Option<Borrowed>,
+}
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Captures and sends the image and sees it running; returns the dispositions.
+fn send(
+    frozen: &mut Frozen,
+    memory: &Memory,
+    library: &Library,
+    waiting: &[(i32, Option<u32>)],
+    (reader, writer): &mut (LinkReader, LinkWriter),
+    watch: &mut Stopwatch,
+) -> Result<Vec<Action>> {
+    let maps = maps::read(frozen.pid)?;
+    frozen.read_threads(memory, &maps, waiting)?;
+    frozen.enter_agent(memory, &maps)?;
+    let (image, actions) = frozen.image(&maps, library)?;
+    watch.phase("capture");
+    let pagemap = Pagemap::open(frozen.pid)?;
+    let mappings = image.mappings.clone();
+    writer.send(&ToAway::Image(Box::new(image)))?;
+    pages::send_all(memory, &pagemap, &mappings, &mut |pages| {
+        Ok(writer.send(&ToAway::Pages(pages))?)
+    })?;
+    writer.send(&ToAway::ImageSent)?;
+    watch.phase("send");
+    reader.set_timeout(Some(ANSWER_TIMEOUT))?;
+    match reader.receive()? {
+        ToHome::Restored => {}
+        ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
+        _ => return Err(MigrateError::Protocol("no answer to the image".into())),
+    }
+    watch.phase("restore");
+    writer.send(&ToAway::Run)?;
+    // Should the answer get lost, the body may have run for a moment; but it has no effect on the
+    // world except through us, so to go on here is still to go on from where it stood.
+    match reader.receive()? {
+        ToHome::Running => {}
+        _ => return Err(MigrateError::Protocol("no answer to the order to run".into())),
+    }
+    watch.phase("run");
+    frozen.drop_memory(&mappings)?;
+    Ok(actions)
+}
+
+impl Frozen {
+    fn read_threads(
+        &mut self,
+        memory: &Memory,
+        maps: &[maps::Mapping],
+        waiting: &[(i32, Option<u32>)],
+    ) -> Result<()> {
+        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
+        for tid in self.tids.clone() {
+            threads::leave_vdso(tid, &vdso)?;
+            let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
+            let restarted = waiting.iter().find(|(t, _)| *t == tid).and_then(|(_, call)| *call);
+            let departed = DepartedThread::new(stopped, memory, restarted);
+            let is_64bit = departed.stopped.registers.is_64bit();
+            self.threads.push(departed);
+            if !is_64bit {
+                return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Places the agent and sets every thread going in it.
+    fn enter_agent(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
+        let borrowed = injection::borrow(memory, maps)?;
+        self.borrowed = Some(borrowed);
+        let slots = self.threads.len();
+        let agent = injection::inject(self.pid, self.tids[0], borrowed, maps, slots)?;
+        for (slot, departed) in self.threads.iter().enumerate() {
+            let mut registers = departed.stopped.registers;
+            agent.enter(&mut registers, slot);
+            tracee::set_registers(departed.stopped.tid, &registers)?;
+            tracee::resume(departed.stopped.tid, 0)?;
+        }
+        self.agent = Some(agent);
+        Ok(())
+    }
+
+    fn agent(&self) -> Result<&Agent> {
+        self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))
+    }
+
+    /// Asks the threads for what only they can tell, and puts the image together.
+    fn image(
+        &self,
+        maps: &[maps::Mapping],
+        library: &Library,
+    ) -> Result<(Image, Vec<Action>)> {
+        let agent = self.agent()?;
+        let actions = self.read_actions(agent)?;
+        let (program_break, stack_limit) = self.read_process(agent)?;
+        let mut layout_words = process::stat(&self.pid.to_string())?.layout;
+        layout_words[5] = program_break;
+        let mut images = Vec::with_capacity(self.threads.len());
+        for (slot, departed) in self.threads.iter().enumerate() {
+            images.push(departed.image(agent, slot)?);
+        }
+        let image = Image {
+            pid: images[0].tid,
+            threads: images,
+            mappings: layout::of_guest(maps, &[], library)?,
+            layout: layout_words,
+            actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
+            stack_limit,
+            reserved: (agent.base(), agent.end()),
+        };
+        Ok((image, actions))
+    }
+
+    fn read_actions(&self, agent: &Agent) -> Result<Vec<Action>> {
+        let staging = agent.staging_address(0);
+        let calls: Vec<BatchCall> = (1..=SIGNAL_MAX as u64)
+            .map(|signal| {
+                let place = staging + (signal - 1) * ACTION_BYTES as u64;
+                BatchCall::new(libc::SYS_rt_sigaction, [signal, 0, place, 8, 0, 0])
+            })
+            .collect();
+        execute_all(agent, 0, "read signal dispositions", &calls)?;
+        let mut bytes = vec![0; SIGNAL_MAX as usize * ACTION_BYTES];
+        agent.read_staging(0, 0, &mut bytes);
+        Ok(bytes.chunks(ACTION_BYTES).filter_map(Action::decode).collect())
+    }
+
+    /// The program break and the stack limit; refuses running timers on processor time.
+    fn read_process(&self, agent: &Agent) -> Result<(u64, (u64, u64))> {
+        let staging = agent.staging_address(0);
+        let stack = [0, u64::from(libc::RLIMIT_STACK), 0, staging, 0, 0];
+        let timer = |which: i32, at: u64| {
+            BatchCall::new(libc::SYS_getitimer, [which as u64, staging + at, 0, 0, 0, 0])
+        };
+        let calls = [
+            BatchCall::new(libc::SYS_brk, [0; 6]),
+            BatchCall::new(libc::SYS_prlimit64, stack),
+            timer(libc::ITIMER_VIRTUAL, 32),
+            timer(libc::ITIMER_PROF, 64),
+        ];
+        let results = execute(agent, 0, &calls)?;
+        let mut bytes = [0; 96];
+        agent.read_staging(0, 0, &mut bytes);
+        let word = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().unwrap_or_default());
+        if bytes[32 + 16..64].iter().chain(&bytes[64 + 16..96]).any(|byte| *byte != 0) {
+            let text = "it has a timer on processor time (setitimer) running";
+            return Err(MigrateError::refused("cpu-timer", text));
+        }
+        Ok((results[0] as u64, (word(0), word(8))))
+    }
+
+    /// The memory lives elsewhere now.
+    fn drop_memory(&self, mappings: &[image::Mapping]) -> Result<()> {
+        // What fails stays here, unused: it costs memory, not correctness.
+        if let Err(error) = homeward::empty(self.agent()?, 0, mappings) {
+            ::tracing::warn!("process {}: {error}", self.pid);
+        }
+        Ok(())
+    }
+
+    /// Gives the deputy's threads the guest's signal masks, and sleepers their calls back.
+    fn settle_away(&mut self, memory: &Memory) -> Result<()> {
+        let agent = self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))?;
+        for (slot, departed) in self.threads.iter().enumerate() {
+            let tid = departed.stopped.tid;
+            stop(tid)?;
+            if departed.kept.is_some() {
+                if let Some((address, bytes)) = &departed.kept_memory {
+                    memory.write(*address, bytes)?;
+                }
+                let mut registers = departed.stopped.registers;
+                agent.enter_inside_call(&mut registers, slot);
+                tracee::set_registers(tid, &registers)?;
+            }
+            tracee::set_signal_mask(tid, departed.stopped.signal_mask)?;
+            tracee::resume(tid, 0)?;
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one place that puts the parts together")]
+    fn into_away(
+        self,
+        berth: Berth,
+        link: (LinkReader, LinkWriter),
+        memory: Memory,
+        library: Library,
+        actions: Vec<Action>,
+        prospect: Prospect,
+        report: MoveReport,
+    ) -> Result<Away> {
+        let (Some(agent), Some(borrowed)) = (self.agent, self.borrowed) else {
+            return Err(MigrateError::Protocol("no agent".into()));
+        };
+        let pid = self.pid;
+        let threads = self.threads;
+        Ok(Away {
+            pid, berth, link, agent, memory, library, borrowed, threads, actions, prospect, report,
+        })
+    }
+
+    /// Makes everything as it was and lets go.
+    fn put_back(&mut self) {
+        if let Err(error) = self.try_put_back() {
+            ::tracing::error!("process {}: putting it back: {error}", self.pid);
+        }
+        for tid in &self.tids {
+            let _ = tracee::detach(*tid, 0);
+        }
+    }
+
+    fn try_put_back(&mut self) -> Result<()> {
+        let Some(agent) = self.agent.take() else {
+            return self.threads.iter().try_for_each(|d| threads::put_back(&d.stopped));
+        };
+        for (slot, departed) in self.threads.iter().enumerate() {
+            if let Some(rseq) = &departed.stopped.rseq {
+                let (address, size, signature) = threads::rseq_image(rseq);
+                let call = threads::rseq_call(address, size, 0, signature);
+                // Busy means that it was never given up.
+                execute(&agent, slot, &[call])?;
+            }
+        }
+        for departed in &self.threads {
+            stop(departed.stopped.tid)?;
+            threads::put_back(&departed.stopped)?;
+        }
+        if let Some(borrowed) = self.borrowed {
+            injection::remove(self.pid, self.tids[0], borrowed, &agent)?;
+        }
+        Ok(())
+    }
+}
+
+/// Stops a thread that runs the agent. All its signals are blocked but SIGSTOP, which is kept.
+fn stop(tid: i32) -> Result<()> {
+    tracee::interrupt(tid)?;
+    loop {
+        match tracee::wait(tid)? {
+            Stop::Interrupted => return Ok(()),
+            Stop::Ended(status) => return Err(MigrateError::Ended(status)),
+            Stop::Signal(signal) => tracee::resume(tid, signal)?,
+            // Stopped by job control in the middle of things: stopped is stopped, and when it is
+            // let go the group stop goes on.
+            Stop::Group(_) => return Ok(()),
+            _ => tracee::resume(tid, 0)?,
+        }
+    }
+}
+
+impl DepartedThread {
+    /// Finds out where the thread goes on, and whether its call has to go on sleeping here.
+    fn new(mut stopped: Stopped, memory: &Memory, restarted: Option<u32>) -> DepartedThread {
+        threads::abort_rseq(&mut stopped, memory);
+        let mut settled = stopped.registers;
+        let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
+        let Interruption::Keeps(number) = threads::settle(&mut settled, restarted, has_signal)
+        else {
+            return DepartedThread { stopped, settled, kept: None, kept_memory: None };
+        };
+        let arguments = stopped.registers.arguments();
+        let segments = crate::in_flight::kept_segments(number, &arguments);
+        let kept_memory = segments.first().map(|segment| {
+            let mut bytes = vec![0; segment.length as usize];
+            let count = memory.read_some(segment.guest.0, &mut bytes);
+            bytes.truncate(count);
+            (segment.guest.0, bytes)
+        });
+        // The body's thread stands in front of the call, and finds it in flight.
+        settled.orig_rax = u64::from(number);
+        settled.rewind();
+        let kept = Some(InFlight { sequence: FIRST_SEQUENCE, number, arguments, segments });
+        DepartedThread { stopped, settled, kept, kept_memory }
+    }
+
+    fn image(&self, agent: &Agent, slot: usize) -> Result<image::Thread> {
+        let staging = agent.staging_address(slot);
+        let mut calls = threads::tell_calls(staging).to_vec();
+        if let Some(rseq) = &self.stopped.rseq {
+            calls.push(threads::rseq_unregister(rseq));
+        }
+        execute_all(agent, slot, "read thread state", &calls)?;
+        let mut scratch = [0; 32];
+        agent.read_staging(slot, 0, &mut scratch);
+        let told = threads::told(&scratch);
+        Ok(image::Thread {
+            tid: self.stopped.guest,
+            registers: self.settled.to_words().to_vec(),
+            extended_state: self.stopped.extended_state.clone(),
+            signal_mask: self.stopped.signal_mask,
+            alternate_stack: told.alternate_stack,
+            robust_list: tracee::robust_list(self.stopped.tid)?,
+            tid_address: told.tid_address,
+            rseq: self.stopped.rseq.as_ref().map(threads::rseq_image),
+            in_flight: self.kept.clone(),
+            sequence: self.kept.as_ref().map_or(0, |kept| kept.sequence),
+            signals_seen: 0,
+            signals: vec![],
+            wait_until_ns: None,
+            cpu_time_ns: 0,
+        })
+    }
+}
+
+/// Number of a call that a thread was in when it left.
+const FIRST_SEQUENCE: u64 = 1;

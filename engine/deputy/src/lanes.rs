@@ -1,0 +1,245 @@
+//! One lane for each thread of the deputy: what it is doing for its body.
+
+use kernel::agent::{Agent, BatchCall, STAGING_BYTES};
+use kernel::memory::Memory;
+use kernel::regs::ERESTARTNOINTR;
+use kernel::signal::Action;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+use wire::calls;
+use wire::forward::{Call, Reply};
+use wire::ids::GuestTid;
+
+/// What a thread of the deputy is doing.
+#[derive(Debug)]
+pub enum Work {
+    Idle,
+    /// Executing this call, since then.
+    Busy { call: Call, since: Instant, place: Place },
+    /// Its last act: exit(2).
+    Exiting { sequence: u64 },
+    /// The thread has ended.
+    Gone,
+}
+
+/// Where a call's memory was staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the slot's own staging area.
+    Slot,
+    /// In memory mapped for this call alone: address and size.
+    Own { address: u64, size: u64 },
+    /// Where the guest has it: a call that the thread was in when the process left.
+    Guest,
+}
+
+#[derive(Debug)]
+pub struct Lane {
+    pub guest: GuestTid,
+    /// As this supervisor sees it.
+    pub tid: i32,
+    pub work: Work,
+    /// The last call that was answered, and the answer: repeated if it is asked for again.
+    pub answered: Option<(Call, Reply)>,
+    /// Signals forwarded to this thread, in all.
+    pub signals_sent: u64,
+}
+
+/// All lanes; the index is the agent's slot.
+pub struct Lanes {
+    pub agent: Agent,
+    pub memory: Memory,
+    lanes: Vec<Mutex<Lane>>,
+    /// Dispositions of signals 1..=64 as the guest has set them. Updated before the call that sets
+    /// one executes: whether there *is* a handler is asked of the kernel.
+    actions: Mutex<Vec<Action>>,
+}
+
+/// What to do with a call that arrived.
+pub enum Accepted {
+    /// The thread executes it.
+    Started,
+    /// Nothing is executed; this is the answer.
+    Answered(Reply),
+}
+
+impl Lanes {
+    pub fn new(agent: Agent, memory: Memory, lanes: Vec<Lane>, actions: Vec<Action>) -> Lanes {
+        let lanes = lanes.into_iter().map(Mutex::new).collect();
+        Lanes { agent, memory, lanes, actions: Mutex::new(actions) }
+    }
+
+    /// The guest's disposition of a signal.
+    pub fn action(&self, signal: i32) -> Action {
+        let actions = self.actions.lock().expect("no thread of the supervisor panicked");
+        let index = usize::try_from(signal - 1).ok();
+        index.and_then(|i| actions.get(i)).copied().unwrap_or_default()
+    }
+
+    pub fn set_action(&self, signal: i32, action: Action) {
+        let mut actions = self.actions.lock().expect("no thread of the supervisor panicked");
+        let index = usize::try_from(signal - 1).ok();
+        if let Some(entry) = index.and_then(|i| actions.get_mut(i)) {
+            *entry = action;
+        }
+    }
+
+    /// Notes the disposition that a call is about to set.
+    fn note_action(&self, call: &Call) {
+        if i64::from(call.number) == libc::SYS_rt_sigaction
+            && let Some(action) =
+                calls::argument_bytes(&call.segments, 1).and_then(Action::decode)
+        {
+            self.set_action(call.arguments[0] as i32, action);
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub fn lock(&self, slot: usize) -> MutexGuard<'_, Lane> {
+        self.lanes[slot].lock().expect("no thread of the supervisor panicked")
+    }
+
+    pub fn slot_of(&self, guest: GuestTid) -> Option<usize> {
+        (0..self.count()).find(|slot| self.lock(*slot).guest == guest)
+    }
+
+    pub fn slot_of_local(&self, tid: i32) -> Option<usize> {
+        (0..self.count()).find(|slot| self.lock(*slot).tid == tid)
+    }
+
+    /// Starts a call in its thread. None if the call is none that an honest body sends.
+    pub fn accept(&self, slot: usize, call: Call) -> Option<Accepted> {
+        let mut lane = self.lock(slot);
+        if !matches!(lane.work, Work::Idle) {
+            return None;
+        }
+        if let Some((_, reply)) = &lane.answered
+            && call.sequence <= reply.sequence
+        {
+            return (call.sequence == reply.sequence).then(|| Accepted::Answered(reply.clone()));
+        }
+        if call.signals_seen < lane.signals_sent {
+            // It crossed a signal on its way: the handler comes first.
+            let reply = plain_reply(&call, ERESTARTNOINTR);
+            lane.answered = Some((call, reply.clone()));
+            return Some(Accepted::Answered(reply));
+        }
+        self.note_action(&call);
+        let place = match self.stage(slot, &call) {
+            Ok(place) => place,
+            Err(None) => return None,
+            Err(Some(errno)) => {
+                let reply = plain_reply(&call, -i64::from(errno));
+                lane.answered = Some((call, reply.clone()));
+                return Some(Accepted::Answered(reply));
+            }
+        };
+        lane.work = if i64::from(call.number) == libc::SYS_exit {
+            Work::Exiting { sequence: call.sequence }
+        } else {
+            Work::Busy { call, since: Instant::now(), place }
+        };
+        Some(Accepted::Started)
+    }
+
+    /// Lays the call out and hands it to the thread. `Err(None)` is a call that must not be
+    /// executed, `Err(Some(errno))` one that cannot be.
+    fn stage(&self, slot: usize, call: &Call) -> Result<Place, Option<i32>> {
+        let (base, capacity) = (self.agent.staging_address(slot), STAGING_BYTES as u64);
+        let (staged, place) = match calls::stage(call, base, capacity) {
+            Ok(staged) => (staged, Place::Slot),
+            Err(calls::StageError::TooLarge { needed, .. }) => {
+                let size = needed.next_multiple_of(4096);
+                let address = self.map_scratch(slot, size).ok_or(Some(libc::ENOMEM))?;
+                let staged = calls::stage(call, address, size).map_err(|_| None)?;
+                (staged, Place::Own { address, size })
+            }
+            Err(error) => {
+                ::tracing::warn!("call of thread {}: {error}", call.tid);
+                return Err(None);
+            }
+        };
+        for (offset, bytes) in &staged.writes {
+            match place {
+                Place::Own { address, .. } => {
+                    self.memory.write(address + offset, bytes).map_err(|_| Some(libc::ENOMEM))?;
+                }
+                _ => self.agent.write_staging(slot, *offset as usize, bytes),
+            }
+        }
+        let batch = [BatchCall { number: u64::from(call.number), arguments: staged.arguments }];
+        self.agent.submit(slot, &batch);
+        Ok(place)
+    }
+
+    fn map_scratch(&self, slot: usize, size: u64) -> Option<u64> {
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+        let arguments = [0, size, protection, flags, u64::MAX, 0];
+        let call = BatchCall::new(libc::SYS_mmap, arguments);
+        let results = migrate::homeward::execute(&self.agent, slot, &[call]).ok()?;
+        u64::try_from(*results.first()?).ok()
+    }
+
+    /// Takes the result of a call that is done. None if the thread is not done, or has no call.
+    pub fn complete(&self, slot: usize) -> Option<Reply> {
+        let mut lane = self.lock(slot);
+        if !matches!(lane.work, Work::Busy { .. }) || !self.agent.is_done(slot) {
+            return None;
+        }
+        let Work::Busy { call, place, .. } = std::mem::replace(&mut lane.work, Work::Idle) else {
+            return None;
+        };
+        let result = self.agent.result(slot, 0);
+        self.agent.clear(slot);
+        let outputs = self.collect(slot, &call, place, result);
+        let reply = Reply { tid: lane.guest, sequence: call.sequence, result, outputs };
+        lane.answered = Some((call, reply.clone()));
+        drop(lane);
+        if let Place::Own { address, size } = place {
+            let call = BatchCall::new(libc::SYS_munmap, [address, size, 0, 0, 0, 0]);
+            if let Err(error) = migrate::homeward::execute(&self.agent, slot, &[call]) {
+                ::tracing::warn!("scratch memory at {address:#x} stays: {error}");
+            }
+        }
+        Some(reply)
+    }
+
+    fn collect(
+        &self,
+        slot: usize,
+        call: &Call,
+        place: Place,
+        result: i64,
+    ) -> Vec<wire::forward::Output> {
+        match place {
+            Place::Guest => crate::in_flight::collect_kept(call, result, &self.memory),
+            Place::Slot => {
+                let mut staging = vec![0; staged_bytes(call)];
+                self.agent.read_staging(slot, 0, &mut staging);
+                calls::collect(call, result, &staging)
+            }
+            Place::Own { address, size } => {
+                let mut staging = vec![0; size as usize];
+                let count = self.memory.read_some(address, &mut staging);
+                staging.truncate(count);
+                calls::collect(call, result, &staging)
+            }
+        }
+    }
+}
+
+/// Bytes of the staging area that a call takes up: its segments, each aligned.
+fn staged_bytes(call: &Call) -> usize {
+    let total: usize =
+        call.segments.iter().map(|s| (s.length as usize).next_multiple_of(16)).sum();
+    total.min(STAGING_BYTES)
+}
+
+/// A reply without outputs.
+pub fn plain_reply(call: &Call, result: i64) -> Reply {
+    Reply { tid: call.tid, sequence: call.sequence, result, outputs: vec![] }
+}

@@ -1,0 +1,73 @@
+//! The home half of a process that is away: the supervisor of one deputy.
+//!
+//! The deputy is the process itself: it keeps its pid, parent, terminal, files and credentials, and
+//! each of its threads runs the agent (`kernel::agent`), executing the calls that its body asks for.
+//!
+//! ```text
+//!   departure ── freeze, capture, send ──► away
+//!      │
+//!      ▼
+//!   service     calls ◄─ link ─► body        (`calls`: one thread reads, one waits for slow calls)
+//!      │        signals, job control, death  (`signals`: the main thread, to which ptrace belongs)
+//!      ▼
+//!   homecoming ── memory, registers, calls in flight ──► a plain process, nothing attached
+//! ```
+//!
+//! **Invariants.** The process runs in one place. Until the target has said `Running` the source is
+//! whole and can be thawed. A forwarded call is executed at most once: a lane remembers its last
+//! call's number and reply until the next call comes.
+
+mod daemon;
+mod departure;
+mod homecoming;
+mod in_flight;
+mod lanes;
+mod replies;
+mod service;
+mod signals;
+
+use migrate::{MigrateError, Result};
+use std::process::ExitCode;
+
+/// Runs a home supervisor: `--pid N` is the process, `--control-fd N` (default 3) the socket to the
+/// daemon.
+pub fn main(arguments: Vec<String>) -> ExitCode {
+    let number = |name: &str| -> Option<i32> {
+        let mut words = arguments.iter();
+        words.find(|word| *word == name).and_then(|_| words.next())?.parse().ok()
+    };
+    let Some(pid) = number("--pid") else {
+        ::tracing::error!("deputy: no --pid");
+        return ExitCode::from(2);
+    };
+    let socket = kernel::packet::inherited(number("--control-fd").unwrap_or(3));
+    match socket.map_err(MigrateError::from).and_then(|socket| run(pid, daemon::Daemon::new(socket)))
+    {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            ::tracing::error!("deputy of {pid}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves one process from its first departure to its return or end.
+fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
+    let signals = kernel::child_signal::ChildSignal::new()?;
+    let berth = match daemon.receive()? {
+        wire::supervisor::ToDeputy::Leave { berth } => berth,
+        wire::supervisor::ToDeputy::ComeHome => return Ok(()),
+    };
+    match departure::leave(pid, &berth, &signals) {
+        Ok(away) => service::run(away, &daemon, signals),
+        Err(MigrateError::Ended(wait_status)) => {
+            daemon.send(&wire::supervisor::FromDeputy::Ended { wait_status });
+            Ok(())
+        }
+        Err(error) => {
+            let reason = error.reason();
+            daemon.send(&wire::supervisor::FromDeputy::Stayed { reason });
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Calls in, replies out: the two threads that serve the body.
+//!
+//! The *reader* takes calls off the link and hands them to their lanes; most are done within
+//! microseconds, so it looks for the result for a moment before it goes back to the link. The
+//! *waiter* sleeps on the doorbell for all that take longer.
+
+use crate::lanes::{Accepted, Work};
+use crate::service::{Notice, Shared};
+use kernel::agent::BatchCall;
+use link::LinkReader;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use wire::forward::{Call, ToHome};
+use wire::ids::GuestTid;
+
+/// How long the reader watches a call before it leaves it to the waiter: longer than a wake-up of
+/// an idle processor takes, shorter than a guest would notice of a neighbour's call.
+const WATCH: Duration = Duration::from_micros(60);
+
+/// Serves the link until the body goes, then hands the link over with what was said last.
+pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
+    loop {
+        let message = match reader.receive::<ToHome>() {
+            Ok(message) => message,
+            Err(error) => {
+                shared.notify(Notice::LinkLost { generation, error: error.to_string() });
+                return;
+            }
+        };
+        match message {
+            ToHome::Call(call) => {
+                if !take(shared, call) {
+                    let error = "the body made a call that no honest body makes".to_owned();
+                    shared.notify(Notice::LinkLost { generation, error });
+                    return;
+                }
+            }
+            ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
+            ToHome::MaskChanged { tid, mask } => change_mask(shared, tid, mask),
+            ToHome::Usage { cpu_ns, rss_bytes } => {
+                shared.notify(Notice::Usage { cpu_ns, rss_bytes });
+            }
+            // The link is the main thread's from here on: it reads the image itself.
+            ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
+                shared.notify(Notice::Leaving { message, reader: Box::new(reader) });
+                return;
+            }
+            ToHome::Stayed(reason) => shared.notify(Notice::Stayed(reason)),
+            other => {
+                let text: String = format!("{other:?}").chars().take(40).collect();
+                let error = format!("unexpected {text}");
+                shared.notify(Notice::LinkLost { generation, error });
+                return;
+            }
+        }
+    }
+}
+
+/// Starts a call; false if it is none that an honest body makes.
+fn take(shared: &Arc<Shared>, call: Call) -> bool {
+    let Some(slot) = shared.lanes.slot_of(call.tid) else { return false };
+    shared.count(call.number);
+    match shared.lanes.accept(slot, call) {
+        None => return false,
+        Some(Accepted::Answered(reply)) => {
+            shared.reply(reply);
+            return true;
+        }
+        Some(Accepted::Started) => {}
+    }
+    let started = Instant::now();
+    while started.elapsed() < WATCH {
+        if shared.lanes.agent.is_done(slot) {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    match shared.lanes.complete(slot) {
+        Some(reply) => shared.reply(reply),
+        None => shared.wake_waiter(),
+    }
+    true
+}
+
+/// A thread that was moved in the middle of a call waits for its reply again.
+fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
+    let Some(slot) = shared.lanes.slot_of(tid) else { return };
+    let reply = {
+        let lane = shared.lanes.lock(slot);
+        match (&lane.work, &lane.answered) {
+            (Work::Busy { call, .. }, _) if call.sequence == sequence => return,
+            (_, Some((_, reply))) if reply.sequence == sequence => reply.clone(),
+            // It was never executed: the thread makes it afresh.
+            _ => wire::forward::Reply {
+                tid,
+                sequence,
+                result: kernel::regs::ERESTARTNOINTR,
+                outputs: vec![],
+            },
+        }
+    };
+    shared.reply(reply);
+}
+
+/// A fault handler runs in the body: what it blocks is blocked at home as well.
+fn change_mask(shared: &Shared, tid: GuestTid, mask: u64) {
+    let Some(slot) = shared.lanes.slot_of(tid) else { return };
+    let lane = shared.lanes.lock(slot);
+    if !matches!(lane.work, Work::Idle) {
+        return;
+    }
+    let agent = &shared.lanes.agent;
+    agent.write_staging(slot, 0, &mask.to_le_bytes());
+    let arguments = [libc::SIG_SETMASK as u64, agent.staging_address(slot), 0, 8, 0, 0];
+    let call = BatchCall::new(libc::SYS_rt_sigprocmask, arguments);
+    if let Err(error) = migrate::homeward::execute(agent, slot, &[call]) {
+        ::tracing::warn!("mask of thread {tid}: {error}");
+    }
+    drop(lane);
+}
+
+/// Replies to calls that took long, until the service ends.
+pub fn wait(shared: &Arc<Shared>) {
+    let agent = &shared.lanes.agent;
+    while !shared.is_ending.load(Ordering::SeqCst) {
+        let turn = shared.slow_calls();
+        let seen = agent.doorbell();
+        let mut is_any_busy = false;
+        for slot in 0..shared.lanes.count() {
+            if let Some(reply) = shared.lanes.complete(slot) {
+                shared.reply(reply);
+            }
+            is_any_busy |= matches!(shared.lanes.lock(slot).work, Work::Busy { .. });
+        }
+        if is_any_busy {
+            agent.wait_doorbell(seen, None);
+        } else {
+            shared.await_slow_call(turn);
+        }
+    }
+}

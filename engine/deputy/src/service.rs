@@ -1,0 +1,422 @@
+//! While the process is away: the main thread, to which ptrace belongs, and what all threads of this
+//! supervisor share.
+
+use crate::daemon::Daemon;
+use crate::departure::Away;
+use crate::lanes::{Lane, Lanes, Place, Work};
+use crate::{homecoming, replies};
+use kernel::child_signal::ChildSignal;
+use kernel::tracee::{self, SIGINFO_BYTES};
+use link::{LinkReader, LinkWriter};
+use migrate::backing::Library;
+use migrate::injection::Borrowed;
+use migrate::{MigrateError, Result, reason};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use wire::forward::{Call, Reply, ToAway, ToHome};
+use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, Role, ToDeputy};
+
+/// What the link's reader tells the main thread.
+pub enum Notice {
+    /// The body is frozen; what follows on the link is for the main thread.
+    Leaving { message: ToHome, reader: Box<LinkReader> },
+    Stayed(Reason),
+    Usage { cpu_ns: u64, rss_bytes: u64 },
+    /// Of the link with this number: an older one may end late.
+    LinkLost { generation: u64, error: String },
+}
+
+pub struct Shared {
+    pub lanes: Lanes,
+    writer: Mutex<LinkWriter>,
+    notices: Mutex<VecDeque<Notice>>,
+    wake: EventFd,
+    pub is_ending: AtomicBool,
+    /// Counts calls left to the waiter; a futex.
+    slow_calls: AtomicU32,
+    counts: Mutex<BTreeMap<u32, u64>>,
+}
+
+impl Shared {
+    pub fn send(&self, message: &ToAway) {
+        // A broken link is found by its reader.
+        if let Err(error) = self.writer().send(message) {
+            ::tracing::debug!("link to the body: {error}");
+        }
+    }
+
+    pub fn reply(&self, reply: Reply) {
+        self.send(&ToAway::Reply(reply));
+    }
+
+    fn writer(&self) -> std::sync::MutexGuard<'_, LinkWriter> {
+        self.writer.lock().expect("no thread of the supervisor panicked")
+    }
+
+    pub fn notify(&self, notice: Notice) {
+        self.notices.lock().expect("no thread of the supervisor panicked").push_back(notice);
+        // The counter cannot overflow: it is read whenever it is not zero.
+        let _ = self.wake.write(1);
+    }
+
+    fn next_notice(&self) -> Option<Notice> {
+        self.notices.lock().expect("no thread of the supervisor panicked").pop_front()
+    }
+
+    /// Counts a forwarded call by its number.
+    pub fn count(&self, number: u32) {
+        let mut counts = self.counts.lock().expect("no thread of the supervisor panicked");
+        *counts.entry(number).or_default() += 1;
+    }
+
+    pub fn slow_calls(&self) -> u32 {
+        self.slow_calls.load(Ordering::SeqCst)
+    }
+
+    pub fn wake_waiter(&self) {
+        self.slow_calls.fetch_add(1, Ordering::SeqCst);
+        kernel::shared::futex_wake(&self.slow_calls, 1);
+    }
+
+    pub fn await_slow_call(&self, seen: u32) {
+        kernel::shared::futex_wait(&self.slow_calls, seen, None);
+    }
+}
+
+/// What the main thread alone knows.
+pub struct Service<'a> {
+    pub daemon: &'a Daemon,
+    pub shared: Arc<Shared>,
+    pub signals: ChildSignal,
+    pub pid: i32,
+    pub berth: Berth,
+    pub library: Library,
+    pub borrowed: Borrowed,
+    /// Signals that are to be delivered at home: deadly ones that leave a core file.
+    pub deadly: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
+    /// Stopped by job control.
+    pub is_held: bool,
+    /// Number of the current link.
+    generation: u64,
+    /// A body that is asked to come home or move on answers only once.
+    pending: Option<Pending>,
+    waiter: Option<std::thread::JoinHandle<()>>,
+    next_usage: Instant,
+    cpu_ns: u64,
+    rss_bytes: u64,
+}
+
+/// What the body was asked to do.
+enum Pending {
+    ComeHome { since: Instant },
+    /// With the link to the node that it goes to.
+    MoveOn { berth: Berth, link: Box<(LinkReader, LinkWriter)>, since: Instant },
+}
+
+/// Why the service ends.
+pub enum End {
+    Goes,
+    Continues,
+}
+
+const USAGE_INTERVAL: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Serves a process that has just left until it is home again or has ended.
+pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
+    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+        .map_err(|errno| kernel::KernelError { what: "make eventfd".into(), source: errno.into() })?;
+    let lanes = away
+        .threads
+        .into_iter()
+        .map(|thread| Lane {
+            guest: thread.stopped.guest,
+            tid: thread.stopped.tid,
+            work: thread.kept.map_or(Work::Idle, |kept| Work::Busy {
+                call: Call {
+                    tid: thread.stopped.guest,
+                    sequence: kept.sequence,
+                    signals_seen: 0,
+                    number: kept.number,
+                    arguments: kept.arguments,
+                    segments: kept.segments,
+                },
+                since: Instant::now(),
+                place: Place::Guest,
+            }),
+            answered: None,
+            signals_sent: 0,
+        })
+        .collect();
+    let (reader, writer) = away.link;
+    let shared = Arc::new(Shared {
+        lanes: Lanes::new(away.agent, away.memory, lanes, away.actions),
+        writer: Mutex::new(writer),
+        notices: Mutex::new(VecDeque::new()),
+        wake,
+        is_ending: AtomicBool::new(false),
+        slow_calls: AtomicU32::new(1),
+        counts: Mutex::new(BTreeMap::new()),
+    });
+    let waiting = shared.clone();
+    let waiter = spawn("waiter", move || replies::wait(&waiting));
+    let mut service = Service {
+        daemon,
+        shared,
+        signals,
+        pid: away.pid,
+        library: away.library,
+        borrowed: away.borrowed,
+        deadly: vec![],
+        is_held: false,
+        generation: 0,
+        pending: None,
+        waiter: Some(waiter),
+        next_usage: Instant::now() + USAGE_INTERVAL,
+        cpu_ns: 0,
+        rss_bytes: away.prospect.memory_bytes,
+        berth: away.berth,
+    };
+    service.listen(reader);
+    daemon.send(&FromDeputy::Moved { to: service.berth.node, report: away.report });
+    service.serve()
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    let builder = std::thread::Builder::new().name(name.into());
+    builder.spawn(body).expect("a supervisor can start its two threads")
+}
+
+impl Service<'_> {
+    /// Starts the reader of a new link.
+    fn listen(&mut self, reader: LinkReader) {
+        self.generation += 1;
+        let (shared, generation) = (self.shared.clone(), self.generation);
+        spawn("reader", move || replies::read(&shared, generation, reader));
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        loop {
+            match self.turn() {
+                Ok(End::Continues) => {}
+                Ok(End::Goes) => return Ok(()),
+                Err(MigrateError::Ended(status)) => {
+                    self.ended(status);
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.lost(error.reason());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Result<End> {
+        self.wait();
+        self.signals.drain();
+        while let Some((tid, stop)) = tracee::poll_any()? {
+            self.on_stop(tid, stop)?;
+        }
+        let _ = self.shared.wake.read();
+        while let Some(notice) = self.shared.next_notice() {
+            if let End::Goes = self.on_notice(notice)? {
+                return Ok(End::Goes);
+            }
+        }
+        if !self.deadly.is_empty() {
+            self.recall();
+        }
+        self.report_usage();
+        self.check_pending()?;
+        Ok(End::Continues)
+    }
+
+    fn wait(&mut self) {
+        let left = self.next_usage.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
+        let mut watched = [
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.daemon.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut watched, timeout);
+        let from_daemon = watched[2].revents().unwrap_or(PollFlags::empty());
+        if from_daemon.intersects(PollFlags::POLLIN | PollFlags::POLLHUP) {
+            match self.daemon.receive() {
+                Ok(ToDeputy::ComeHome) => self.recall(),
+                Ok(ToDeputy::Leave { berth }) => self.send_on(berth),
+                // Without its daemon a process has nobody to move it again: it comes home.
+                Err(_) => self.recall(),
+            }
+        }
+    }
+
+    fn report_usage(&mut self) {
+        if Instant::now() < self.next_usage {
+            return;
+        }
+        self.next_usage += USAGE_INTERVAL;
+        self.send_usage();
+    }
+
+    fn send_usage(&self) {
+        let counts = self.shared.counts.lock().expect("no thread of the supervisor panicked");
+        let name = |number: u32| {
+            wire::calls::name(number).map_or_else(|| number.to_string(), str::to_owned)
+        };
+        let forwarded = counts.iter().map(|(number, count)| (name(*number), *count)).collect();
+        let (cpu_us, rss_bytes) = (self.cpu_ns / 1000, self.rss_bytes);
+        self.daemon.send(&FromDeputy::Usage { cpu_us, rss_bytes, forwarded });
+    }
+
+    /// Asks the body to come home, unless it is on its way somewhere already.
+    fn recall(&mut self) {
+        if self.pending.is_none() {
+            self.pending = Some(Pending::ComeHome { since: Instant::now() });
+            self.shared.send(&ToAway::Recall);
+        }
+    }
+
+    /// Asks the body to move on to another berth.
+    fn send_on(&mut self, berth: Berth) {
+        if self.pending.is_some() {
+            let reason = reason("moving", "it is on the move already");
+            return self.daemon.send(&FromDeputy::Stayed { reason });
+        }
+        let connected = link::connect(&berth, Role::Deputy).and_then(|mut link| {
+            link.0.set_timeout(Some(ANSWER_TIMEOUT))?;
+            link.1.send(&ToAway::AwaitImage)?;
+            Ok(link)
+        });
+        match connected {
+            Ok(link) => {
+                self.shared.send(&ToAway::MoveOn(berth.clone()));
+                let (link, since) = (Box::new(link), Instant::now());
+                self.pending = Some(Pending::MoveOn { berth, link, since });
+            }
+            Err(error) => {
+                let reason = MigrateError::from(error).reason();
+                self.daemon.send(&FromDeputy::Stayed { reason });
+            }
+        }
+    }
+
+    fn check_pending(&mut self) -> Result<()> {
+        let since = match &self.pending {
+            None => return Ok(()),
+            Some(Pending::ComeHome { since } | Pending::MoveOn { since, .. }) => *since,
+        };
+        if since.elapsed() > ANSWER_TIMEOUT {
+            return Err(MigrateError::Protocol("the body does not answer".into()));
+        }
+        Ok(())
+    }
+
+    fn on_notice(&mut self, notice: Notice) -> Result<End> {
+        match notice {
+            Notice::Usage { cpu_ns, rss_bytes } => {
+                self.cpu_ns = cpu_ns;
+                self.rss_bytes = rss_bytes;
+            }
+            Notice::Stayed(reason) => {
+                self.pending = None;
+                self.daemon.send(&FromDeputy::Stayed { reason });
+            }
+            Notice::LinkLost { generation, error } if generation == self.generation => {
+                return Err(MigrateError::Protocol(error));
+            }
+            Notice::LinkLost { .. } => {}
+            Notice::Leaving { message, reader } => return self.on_leaving(message, *reader),
+        }
+        Ok(End::Continues)
+    }
+
+    fn on_leaving(&mut self, message: ToHome, reader: LinkReader) -> Result<End> {
+        match (message, self.pending.take()) {
+            (ToHome::MovedOn { bytes_sent, freeze_began_us_ago }, Some(moving)) => {
+                self.finish_move(moving, (bytes_sent, freeze_began_us_ago))?;
+                Ok(End::Continues)
+            }
+            (ToHome::NeedsHome(reason), _) => self.come_home(reader, reason),
+            (ToHome::Frozen, Some(_)) => self.come_home(reader, reason("asked", "it was asked to")),
+            _ => Err(MigrateError::Protocol("the body froze unasked".into())),
+        }
+    }
+
+    /// The next node has the image: it becomes the place, and the last one lets go.
+    fn finish_move(&mut self, moving: Pending, (bytes_sent, frozen_us): (u64, u64)) -> Result<()> {
+        let Pending::MoveOn { berth, link, since } = moving else {
+            return Err(MigrateError::Protocol("the body moved on unasked".into()));
+        };
+        let taken_over = Instant::now();
+        let (mut reader, mut writer) = *link;
+        match reader.receive()? {
+            ToHome::Restored => {}
+            _ => return Err(MigrateError::Protocol("the next node has no body".into())),
+        }
+        writer.send(&ToAway::Run)?;
+        match reader.receive()? {
+            ToHome::Running => {}
+            _ => return Err(MigrateError::Protocol("the next node does not run it".into())),
+        }
+        reader.set_timeout(None)?;
+        if self.is_held {
+            writer.send(&ToAway::Stop)?;
+        }
+        let mut former = std::mem::replace(&mut *self.shared.writer(), writer);
+        // The last node may be gone; then it has let go already.
+        let _ = former.send(&ToAway::Release);
+        former.close();
+        self.listen(reader);
+        self.berth = berth;
+        let freeze_us = frozen_us + taken_over.elapsed().as_micros() as u64;
+        let report = MoveReport {
+            phases_us: vec![("move-on".into(), since.elapsed().as_micros() as u64)],
+            freeze_us,
+            total_us: since.elapsed().as_micros() as u64,
+            bytes_sent,
+        };
+        self.daemon.send(&FromDeputy::Moved { to: self.berth.node, report });
+        Ok(())
+    }
+
+    fn come_home(&mut self, reader: LinkReader, reason: Reason) -> Result<End> {
+        self.stop_waiter();
+        let report = homecoming::run(self, reader)?;
+        self.send_usage();
+        self.daemon.send(&FromDeputy::CameHome { reason, report });
+        Ok(End::Goes)
+    }
+
+    /// Ends the thread that waits for slow calls: the lanes are the main thread's from then on.
+    fn stop_waiter(&mut self) {
+        self.shared.is_ending.store(true, Ordering::SeqCst);
+        self.shared.lanes.agent.ring();
+        self.shared.wake_waiter();
+        if let Some(waiter) = self.waiter.take() {
+            // It cannot have failed without poisoning a lock that we would have met.
+            let _ = waiter.join();
+        }
+    }
+
+    /// The process has ended at home: so does its body.
+    fn ended(&mut self, wait_status: i32) {
+        self.shared.send(&ToAway::Release);
+        self.send_usage();
+        self.daemon.send(&FromDeputy::Ended { wait_status });
+    }
+
+    /// The body is lost, and with it the process's memory: the deputy cannot go on.
+    fn lost(&mut self, reason: Reason) {
+        self.shared.writer().close();
+        let pid = nix::unistd::Pid::from_raw(self.pid);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        self.daemon.send(&FromDeputy::Lost { node: self.berth.node, reason });
+    }
+}

@@ -1,0 +1,191 @@
+//! Signals of a process that is away. Home is the authority: the kernel here decides which thread
+//! gets a signal and what it does; only running a handler needs the body.
+
+use crate::lanes::{Lane, Work, plain_reply};
+use crate::service::Service;
+use kernel::agent::Position;
+use kernel::regs::{ERESTARTNOINTR, Registers};
+use kernel::remote_call::RemoteCalls;
+use kernel::signal::{self, Action, Effect, SA_RESETHAND};
+use kernel::tracee::{self, Stop};
+use migrate::{MigrateError, Result};
+use wire::forward::{Reply, Signal, ToAway};
+
+impl Service<'_> {
+    pub fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<()> {
+        match stop {
+            Stop::Ended(status) => self.on_end(tid, status),
+            Stop::Signal(number) => self.on_signal(tid, number),
+            Stop::Group(_) => {
+                if !self.is_held {
+                    self.is_held = true;
+                    self.shared.send(&ToAway::Stop);
+                }
+                tolerate(tracee::listen(tid))
+            }
+            Stop::Interrupted => {
+                if self.is_held {
+                    self.is_held = false;
+                    self.shared.send(&ToAway::Continue);
+                }
+                tolerate(tracee::resume(tid, 0))
+            }
+            Stop::Syscall | Stop::Event(_) => tolerate(tracee::resume(tid, 0)),
+        }
+    }
+
+    fn on_end(&mut self, tid: i32, status: i32) -> Result<()> {
+        let Some(slot) = self.shared.lanes.slot_of_local(tid) else { return Ok(()) };
+        let reply = {
+            let mut lane = self.shared.lanes.lock(slot);
+            let work = std::mem::replace(&mut lane.work, Work::Gone);
+            let tid = lane.guest;
+            match work {
+                Work::Exiting { sequence } => {
+                    Some(Reply { tid, sequence, result: 0, outputs: vec![] })
+                }
+                _ => None,
+            }
+        };
+        // The first thread's end is reported last, when all others have ended: the process's end.
+        if tid == self.pid {
+            return Err(MigrateError::Ended(status));
+        }
+        if let Some(reply) = reply {
+            self.shared.reply(reply);
+        }
+        Ok(())
+    }
+
+    fn on_signal(&mut self, tid: i32, number: i32) -> Result<()> {
+        let action = self.action(number)?;
+        match signal::effect(number, &action) {
+            Effect::Handler => self.forward_signal(tid, number, &action),
+            Effect::EndsWithCore => {
+                // The core file needs the memory: home first, then the signal.
+                let info = tracee::signal_info(tid)?;
+                self.deadly.push((tid, number, info));
+                tolerate(tracee::resume(tid, 0))
+            }
+            Effect::Ignored => self.pass_ignored(tid, number),
+            Effect::Stops | Effect::Ends => tolerate(tracee::resume(tid, number)),
+        }
+    }
+
+    /// The disposition of a signal. The kernel is asked whether there is a handler, because the
+    /// guest may be changing it at this moment.
+    fn action(&self, number: i32) -> Result<Action> {
+        let noted = self.shared.lanes.action(number);
+        let status = kernel::proc::process::status(self.pid)?;
+        let has = |field| {
+            kernel::proc::process::status_field(&status, field)
+                .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+                .is_some_and(|bits| bits & signal::bit(number) != 0)
+        };
+        Ok(match (has("SigCgt"), has("SigIgn")) {
+            (true, _) if noted.is_handler() => noted,
+            (true, _) => Action { handler: u64::MAX, ..Action::default() },
+            (false, true) => Action { handler: 1, ..noted },
+            (false, false) => Action { handler: 0, ..noted },
+        })
+    }
+
+    /// A tracee stops even for a signal that it ignores, and some calls then end with EINTR, which
+    /// without us they would not: they are made again.
+    fn pass_ignored(&mut self, tid: i32, number: i32) -> Result<()> {
+        if let Some(slot) = self.shared.lanes.slot_of_local(tid) {
+            let lane = self.shared.lanes.lock(slot);
+            let mut registers = tracee::registers(tid)?;
+            let agent = &self.shared.lanes.agent;
+            if let Work::Busy { call, since, .. } = &lane.work
+                && agent.position(&registers) == Position::AfterCall
+                && registers.result() == -i64::from(libc::EINTR)
+                && wire::calls::eintr_after_stop(call.number)
+            {
+                let mut arguments = registers.arguments();
+                crate::in_flight::shorten(call, since.elapsed(), &mut arguments);
+                agent.redo(&mut registers, call.number, arguments);
+                tracee::set_registers(tid, &registers)?;
+            }
+        }
+        tolerate(tracee::resume(tid, number))
+    }
+
+    /// Has the body run the handler. What the thread was doing here ends as it would have ended for
+    /// the signal, and is blocked meanwhile what the handler blocks.
+    fn forward_signal(&mut self, tid: i32, number: i32, action: &Action) -> Result<()> {
+        let Some(slot) = self.shared.lanes.slot_of_local(tid) else {
+            return tolerate(tracee::resume(tid, 0));
+        };
+        let info = tracee::signal_info(tid)?;
+        let mut registers = tracee::registers(tid)?;
+        let mut crossed = None;
+        {
+            let mut lane = self.shared.lanes.lock(slot);
+            self.end_call(slot, &mut lane, &mut registers, &mut crossed)?;
+            lane.signals_sent += 1;
+            // Under the lock: a call is either seen to cross this signal or was ended by it.
+            let guest = lane.guest;
+            let siginfo = info.to_vec();
+            self.shared.send(&ToAway::Signal(Signal { tid: guest, number, siginfo }));
+        }
+        let mask = tracee::signal_mask(tid)?;
+        tracee::set_signal_mask(tid, action.mask_in_handler(number, mask))?;
+        if action.flags & SA_RESETHAND != 0 {
+            self.reset_action(tid, number)?;
+        }
+        if let Some(reply) = crossed {
+            self.shared.reply(reply);
+        }
+        tolerate(tracee::resume(tid, 0))
+    }
+
+    /// Ends what the stopped thread is doing for its body, because a handler has to run.
+    fn end_call(
+        &self,
+        slot: usize,
+        lane: &mut Lane,
+        registers: &mut Registers,
+        crossed: &mut Option<Reply>,
+    ) -> Result<()> {
+        let agent = &self.shared.lanes.agent;
+        match agent.position(registers) {
+            Position::InCall(code) => agent.conclude(registers, code),
+            Position::BeforeCall => agent.conclude(registers, ERESTARTNOINTR),
+            Position::Idle if matches!(lane.work, Work::Busy { .. }) && agent.withdraw(slot) => {
+                if let Work::Busy { call, .. } = std::mem::replace(&mut lane.work, Work::Idle) {
+                    let reply = plain_reply(&call, ERESTARTNOINTR);
+                    lane.answered = Some((call, reply.clone()));
+                    *crossed = Some(reply);
+                }
+                return Ok(());
+            }
+            _ => return Ok(()),
+        }
+        tracee::set_registers(lane.tid, registers)?;
+        Ok(())
+    }
+
+    /// SA_RESETHAND: the disposition goes back to default as the handler is entered.
+    fn reset_action(&mut self, tid: i32, number: i32) -> Result<()> {
+        let slot = self.shared.lanes.slot_of_local(tid).unwrap_or(0);
+        let action = Action { handler: 0, ..self.shared.lanes.action(number) };
+        self.shared.lanes.set_action(number, action);
+        let agent = &self.shared.lanes.agent;
+        let offset = kernel::agent::STAGING_BYTES - signal::ACTION_BYTES;
+        agent.write_staging(slot, offset, &action.encode());
+        let place = agent.staging_address(slot) + offset as u64;
+        let mut calls = RemoteCalls::begin(self.pid, tid, agent.syscall_instruction())?;
+        let arguments = [number as u64, place, 0, 8, 0, 0];
+        calls.call("reset a disposition", libc::SYS_rt_sigaction, arguments)?;
+        Ok(())
+    }
+}
+
+/// That a thread was killed meanwhile is not an error: its end is reported by itself.
+fn tolerate(result: kernel::Result<()>) -> Result<()> {
+    match result {
+        Err(error) if !error.is_gone() => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,49 @@
+//! A safe interface to the parts of Linux that Osmos needs and that no library covers whole:
+//! control of other processes, their memory and registers, seccomp notification, namespaces.
+//!
+//! **The only crate with `unsafe`.** Each block says why it is sound. Nothing here decides anything:
+//! policy lives in the crates above. Pids here are plain `i32` as the calling process sees them;
+//! the crates above wrap them.
+
+pub mod agent;
+pub mod child_signal;
+pub mod features;
+pub mod memory;
+pub mod packet;
+pub mod pidfd;
+pub mod proc;
+pub mod regs;
+pub mod remote_call;
+pub mod sandbox;
+pub mod seccomp;
+pub mod shared;
+pub mod signal;
+pub mod tracee;
+
+mod sys;
+
+/// An error number of the kernel, with what was being done.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct KernelError {
+    pub what: String,
+    #[source]
+    pub source: std::io::Error,
+}
+
+impl KernelError {
+    pub(crate) fn last(what: impl Into<String>) -> KernelError {
+        KernelError { what: what.into(), source: std::io::Error::last_os_error() }
+    }
+
+    pub(crate) fn errno(what: impl Into<String>, errno: i32) -> KernelError {
+        KernelError { what: what.into(), source: std::io::Error::from_raw_os_error(errno) }
+    }
+
+    /// True if the process or thread that was acted on no longer exists.
+    pub fn is_gone(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::ESRCH)
+    }
+}
+
+pub type Result<T> = std::result::Result<T, KernelError>;

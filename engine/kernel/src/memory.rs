@@ -1,0 +1,103 @@
+//! Another process's memory, through `/proc/PID/mem`.
+//!
+//! This way rather than process_vm_readv because the kernel then ignores page protection
+//! (FOLL_FORCE): pages that the guest made inaccessible or read-only still have to move.
+
+use crate::{KernelError, Result};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use nix::unistd::Pid;
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+#[derive(Debug)]
+pub struct Memory {
+    file: File,
+    pid: i32,
+}
+
+impl Memory {
+    pub fn open(pid: i32) -> Result<Memory> {
+        let path = format!("/proc/{pid}/mem");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|source| KernelError { what: format!("open {path}"), source })?;
+        Ok(Memory { file, pid })
+    }
+
+    /// Reads all of `buffer`, or fails.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(buffer, address).map_err(|source| self.error("read", address, source))
+    }
+
+    /// Reads from the start as far as the memory is readable; returns the length.
+    pub fn read_some(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], address + done as u64) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => done += count,
+            }
+        }
+        done
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, address).map_err(|source| self.error("write", address, source))
+    }
+
+    pub fn read_u64(&self, address: u64) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Reads as the guest itself could: from the start as far as protection allows.
+    pub fn read_as_guest(&self, address: u64, buffer: &mut [u8]) -> usize {
+        self.each_piece(address, buffer.len(), |at, range| {
+            let mut local = [IoSliceMut::new(&mut buffer[range.clone()])];
+            let remote = [RemoteIoVec { base: at as usize, len: range.len() }];
+            process_vm_readv(Pid::from_raw(self.pid), &mut local, &remote).unwrap_or(0)
+        })
+    }
+
+    /// Writes as the guest itself could; the length written, from the start.
+    pub fn write_as_guest(&self, address: u64, bytes: &[u8]) -> usize {
+        self.each_piece(address, bytes.len(), |at, range| {
+            let local = [IoSlice::new(&bytes[range.clone()])];
+            let remote = [RemoteIoVec { base: at as usize, len: range.len() }];
+            process_vm_writev(Pid::from_raw(self.pid), &local, &remote).unwrap_or(0)
+        })
+    }
+
+    /// Does all at once if that works, else page by page up to the first that does not: the kernel
+    /// does not say how far it got inside one piece (process_vm_readv(2)).
+    fn each_piece(
+        &self,
+        address: u64,
+        length: usize,
+        mut transfer: impl FnMut(u64, Range<usize>) -> usize,
+    ) -> usize {
+        if length == 0 || transfer(address, 0..length) == length {
+            return length;
+        }
+        let mut done = 0;
+        while done < length {
+            let at = address + done as u64;
+            let to_page_end = (4096 - at % 4096) as usize;
+            let piece = done..(done + to_page_end).min(length);
+            if transfer(at, piece.clone()) != piece.len() {
+                break;
+            }
+            done = piece.end;
+        }
+        done
+    }
+
+    fn error(&self, verb: &str, address: u64, source: std::io::Error) -> KernelError {
+        KernelError { what: format!("{verb} memory of {} at {address:#x}", self.pid), source }
+    }
+}

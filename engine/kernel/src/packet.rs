@@ -1,0 +1,62 @@
+//! Packets with descriptors over a SOCK_SEQPACKET unix socket: a daemon and its supervisors.
+
+use crate::{KernelError, Result};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Takes over the descriptor that this process was started with.
+///
+/// # Errors
+/// EBADF if there is no such descriptor.
+pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
+    let flags = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
+    // SAFETY: borrowed only for the fcntl that proves the descriptor is open.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    nix::fcntl::fcntl(borrowed, flags)
+        .map_err(|e| KernelError::errno(format!("take over descriptor {fd}"), e as i32))?;
+    // SAFETY: it is open, and by the contract of our command lines it was passed to us to own.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends one packet.
+pub fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<RawFd>) -> Result<()> {
+    let slices = [IoSlice::new(bytes)];
+    let descriptors = descriptor.map(|fd| [fd]);
+    let control: Vec<ControlMessage> =
+        descriptors.iter().map(|fds| ControlMessage::ScmRights(fds)).collect();
+    sendmsg::<UnixAddr>(socket.as_raw_fd(), &slices, &control, MsgFlags::MSG_NOSIGNAL, None)
+        .map_err(|e| KernelError::errno("send packet", e as i32))?;
+    Ok(())
+}
+
+/// Receives one packet of at most `size_max` bytes, waiting for it. None at the end of the stream.
+pub fn receive(socket: &OwnedFd, size_max: usize) -> Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    let mut bytes = vec![0; size_max];
+    let mut space = nix::cmsg_space!([RawFd; 1]);
+    let (length, descriptor) = {
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message =
+            recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)
+                .map_err(|e| KernelError::errno("receive packet", e as i32))?;
+        let mut descriptor = None;
+        let parts = message.cmsgs().map_err(|e| KernelError::errno("receive packet", e as i32))?;
+        for part in parts {
+            if let ControlMessageOwned::ScmRights(fds) = part {
+                for fd in fds {
+                    // SAFETY: the kernel has just installed this descriptor for us alone.
+                    descriptor = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+                }
+            }
+        }
+        (message.bytes, descriptor)
+    };
+    if length == 0 && descriptor.is_none() {
+        return Ok(None);
+    }
+    bytes.truncate(length);
+    Ok(Some((bytes, descriptor)))
+}

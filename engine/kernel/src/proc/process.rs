@@ -1,0 +1,136 @@
+//! `/proc/PID/{stat,status,task,fd,...}`: what a process is.
+
+use crate::{KernelError, Result};
+use std::path::PathBuf;
+
+/// The parts of `/proc/PID/stat` that a copy of a process needs (proc(5)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    pub pid: i32,
+    pub command: Vec<u8>,
+    pub state: u8,
+    pub parent: i32,
+    /// User plus system time of all threads, clock ticks.
+    pub cpu_ticks: u64,
+    /// Clock ticks after boot: together with the pid it names a process for good.
+    pub start_ticks: u64,
+    pub rss_pages: u64,
+    /// start_code, end_code, start_data, end_data, start_brk, brk (not in the file: 0), start_stack,
+    /// arg_start, arg_end, env_start, env_end: the order of `struct prctl_mm_map`.
+    pub layout: [u64; 11],
+}
+
+/// Reads `/proc/PID/stat`, or that of a thread given as `PID/task/TID`.
+pub fn stat(process: &str) -> Result<Stat> {
+    let path = format!("/proc/{process}/stat");
+    let text = read(&path)?;
+    parse_stat(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+}
+
+/// Parses one stat line; the command may hold spaces and parentheses.
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let open = text.iter().position(|b| *b == b'(')?;
+    let close = text.iter().rposition(|b| *b == b')')?;
+    if close < open {
+        return None;
+    }
+    let pid = number(text[..open].trim_ascii())?;
+    let rest = std::str::from_utf8(&text[close + 1..]).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // Field numbers as in proc(5), which counts from 1 with the state as 3.
+    let field = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<u64>().ok());
+    let layout = [26, 27, 45, 46, 47, 0, 28, 48, 49, 50, 51];
+    let mut values = [0; 11];
+    for (value, n) in values.iter_mut().zip(layout) {
+        *value = if n == 0 { 0 } else { field(n)? };
+    }
+    Some(Stat {
+        pid: pid as i32,
+        command: text[open + 1..close].to_vec(),
+        state: *fields.first()?.as_bytes().first()?,
+        parent: fields.get(1)?.parse().ok()?,
+        cpu_ticks: field(14)? + field(15)?,
+        start_ticks: field(22)?,
+        rss_pages: field(24)?,
+        layout: values,
+    })
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The value of one line of `/proc/PID/status`, e.g. `status_field(&text, "NSpid")`.
+pub fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key == name).then(|| value.trim())
+    })
+}
+
+pub fn status(pid: i32) -> Result<String> {
+    let text = read(&format!("/proc/{pid}/status"))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The threads of a process, ascending.
+pub fn threads(pid: i32) -> Result<Vec<i32>> {
+    let path = format!("/proc/{pid}/task");
+    let mut tids: Vec<i32> = entries(&path)?.filter_map(|name| name.parse().ok()).collect();
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// The open descriptors of a process and what they are (`pipe:[17]`, a path, `anon_inode:...`).
+pub fn descriptors(pid: i32) -> Result<Vec<(i32, PathBuf)>> {
+    let path = format!("/proc/{pid}/fd");
+    Ok(entries(&path)?
+        .filter_map(|name| {
+            let link = std::fs::read_link(format!("{path}/{name}")).ok()?;
+            Some((name.parse().ok()?, link))
+        })
+        .collect())
+}
+
+/// CPU time of a process or thread that may belong to somebody else, nanoseconds, from
+/// `/proc/.../schedstat`; falls back to the ticks of `stat`.
+pub fn cpu_time_ns(pid: i32) -> Result<u64> {
+    let ticks = stat(&pid.to_string())?.cpu_ticks;
+    // USER_HZ is 100 on every Linux architecture we run on.
+    Ok(ticks * 10_000_000)
+}
+
+fn entries(path: &str) -> Result<impl Iterator<Item = String>> {
+    let listing = std::fs::read_dir(path)
+        .map_err(|source| KernelError { what: format!("list {path}"), source })?;
+    Ok(listing.filter_map(|entry| entry.ok()?.file_name().into_string().ok()))
+}
+
+fn read(path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|source| KernelError { what: format!("read {path}"), source })
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn own_process_is_described() {
+        let pid = std::process::id() as i32;
+        let own = stat(&pid.to_string()).unwrap();
+        assert_eq!(own.pid, pid);
+        assert!(own.layout[0] < own.layout[1] && own.layout[6] > own.layout[1]);
+        assert!(threads(pid).unwrap().contains(&pid));
+        assert_eq!(status_field(&status(pid).unwrap(), "Tgid"), Some(pid.to_string().as_str()));
+    }
+
+    #[test]
+    fn command_with_parentheses_does_not_shift_fields() {
+        let tail: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
+        let line = format!("7 (a) b (c) S {}", tail.join(" "));
+        let parsed = parse_stat(line.as_bytes()).unwrap();
+        assert_eq!(parsed.command, b"a) b (c");
+        assert_eq!((parsed.parent, parsed.start_ticks), (4, 22));
+        assert_eq!(parsed.layout, [26, 27, 45, 46, 47, 0, 28, 48, 49, 50, 51]);
+    }
+}

@@ -1,0 +1,88 @@
+//! One system call in a stopped thread, leaving no trace but its effect.
+//!
+//! By system-call stops rather than a breakpoint after the instruction, so that neither the guest's
+//! SIGTRAP nor its code is touched. The `syscall` instruction is borrowed from the vDSO (or from the
+//! agent, once it is there).
+
+use crate::regs::Registers;
+use crate::tracee::{self, Stop};
+use crate::{KernelError, Result};
+
+/// A stopped thread whose registers and signal mask come back when this is dropped.
+pub struct RemoteCalls {
+    tid: i32,
+    saved: Registers,
+    mask: u64,
+    /// Address of a `syscall` instruction in the tracee.
+    instruction: u64,
+    /// A SIGSTOP that came in between, to be raised again.
+    stop_signal: bool,
+    pid: i32,
+}
+
+impl RemoteCalls {
+    /// `tid` of process `pid` is stopped.
+    pub fn begin(pid: i32, tid: i32, instruction: u64) -> Result<RemoteCalls> {
+        let saved = tracee::registers(tid)?;
+        let mask = tracee::signal_mask(tid)?;
+        tracee::set_signal_mask(tid, u64::MAX)?;
+        Ok(RemoteCalls { tid, saved, mask, instruction, stop_signal: false, pid })
+    }
+
+    /// Executes the call; the result is the kernel's (negative for an error number).
+    pub fn raw(&mut self, number: i64, arguments: [u64; 6]) -> Result<i64> {
+        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        let regs = Registers {
+            rip: self.instruction,
+            rax: number as u64,
+            orig_rax: u64::MAX,
+            rdi, rsi, rdx, r10, r8, r9,
+            eflags: self.saved.eflags & !0x100,
+            ..self.saved
+        };
+        tracee::set_registers(self.tid, &regs)?;
+        self.to_syscall_stop()?;
+        self.to_syscall_stop()?;
+        Ok(tracee::registers(self.tid)?.result())
+    }
+
+    /// As [`RemoteCalls::raw`], but an error number is an error.
+    pub fn call(&mut self, what: &str, number: i64, arguments: [u64; 6]) -> Result<u64> {
+        let result = self.raw(number, arguments)?;
+        if (-4095..0).contains(&result) {
+            return Err(KernelError::errno(
+                format!("{what} in thread {}", self.tid),
+                -result as i32,
+            ));
+        }
+        Ok(result as u64)
+    }
+
+    fn to_syscall_stop(&mut self) -> Result<()> {
+        tracee::resume_to_syscall(self.tid, 0)?;
+        loop {
+            match tracee::wait(self.tid)? {
+                Stop::Syscall => return Ok(()),
+                Stop::Ended(_) => {
+                    let what = format!("thread {} ended during a remote call", self.tid);
+                    return Err(KernelError::errno(what, libc::ESRCH));
+                }
+                Stop::Signal(signal) if signal == libc::SIGSTOP => self.stop_signal = true,
+                // An interrupt that was still due; group stops come from the SIGSTOP held back.
+                Stop::Interrupted | Stop::Group(_) | Stop::Event(_) | Stop::Signal(_) => {}
+            }
+            tracee::resume_to_syscall(self.tid, 0)?;
+        }
+    }
+}
+
+impl Drop for RemoteCalls {
+    fn drop(&mut self) {
+        // Failure means that the thread is gone, and with it what there is to put back.
+        let _ = tracee::set_registers(self.tid, &self.saved);
+        let _ = tracee::set_signal_mask(self.tid, self.mask);
+        if self.stop_signal {
+            let _ = tracee::send_signal(self.pid, self.tid, libc::SIGSTOP);
+        }
+    }
+}

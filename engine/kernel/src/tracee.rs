@@ -1,0 +1,279 @@
+//! A thread under ptrace.
+//!
+//! ptrace belongs to one operating system thread: all functions here must be called from the thread
+//! that seized. Death of the tracee is an outcome ([`KernelError::is_gone`]), never a surprise.
+
+use crate::regs::Registers;
+use crate::{KernelError, Result};
+use nix::sys::wait::WaitPidFlag;
+use std::io;
+use std::os::raw::c_int;
+
+/// Why a tracee stopped, or that it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// PTRACE_INTERRUPT, or a new thread's first stop.
+    Interrupted,
+    /// The group stop of this stopping signal (SIGSTOP, SIGTSTP, ...).
+    Group(i32),
+    /// About to be delivered this signal.
+    Signal(i32),
+    /// At the entry or exit of a system call (after [`resume_to_syscall`]).
+    Syscall,
+    /// A ptrace event (PTRACE_EVENT_FORK, ...).
+    Event(i32),
+    /// Ended: the status word of wait(2).
+    Ended(i32),
+}
+
+/// Options of [`seize`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeizeOptions {
+    /// New threads and children are seized as well.
+    pub follow: bool,
+    /// The tracee is killed when its tracer dies.
+    pub exit_kill: bool,
+}
+
+/// Attaches without stopping. `tid` is one thread.
+pub fn seize(tid: i32, options: SeizeOptions) -> Result<()> {
+    let mut bits = libc::PTRACE_O_TRACESYSGOOD;
+    if options.follow {
+        bits |= libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+    }
+    if options.exit_kill {
+        bits |= libc::PTRACE_O_EXITKILL;
+    }
+    request("seize", libc::PTRACE_SEIZE, tid, 0, bits as u64).map(drop)
+}
+
+/// Makes the thread stop soon; it then reports [`Stop::Interrupted`].
+pub fn interrupt(tid: i32) -> Result<()> {
+    request("interrupt", libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
+}
+
+/// Lets the thread go on, delivering `signal` (0 for none).
+pub fn resume(tid: i32, signal: i32) -> Result<()> {
+    request("resume", libc::PTRACE_CONT, tid, 0, signal as u64).map(drop)
+}
+
+/// As [`resume`], to the next entry or exit of a system call.
+pub fn resume_to_syscall(tid: i32, signal: i32) -> Result<()> {
+    request("resume to system call", libc::PTRACE_SYSCALL, tid, 0, signal as u64).map(drop)
+}
+
+/// As [`resume`], for one instruction; delivering a handled signal stops at the handler's first.
+pub fn step(tid: i32, signal: i32) -> Result<()> {
+    request("step", libc::PTRACE_SINGLESTEP, tid, 0, signal as u64).map(drop)
+}
+
+/// Keeps a group-stopped thread stopped, but lets it report SIGCONT.
+pub fn listen(tid: i32) -> Result<()> {
+    request("listen", libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
+}
+
+/// Lets go of a stopped thread, delivering `signal` (0 for none).
+pub fn detach(tid: i32, signal: i32) -> Result<()> {
+    request("detach", libc::PTRACE_DETACH, tid, 0, signal as u64).map(drop)
+}
+
+/// The message of the last ptrace event: the new thread or child.
+pub fn event_message(tid: i32) -> Result<u64> {
+    let mut message: u64 = 0;
+    let address = (&raw mut message) as u64;
+    request("event message", libc::PTRACE_GETEVENTMSG, tid, 0, address)?;
+    Ok(message)
+}
+
+pub fn registers(tid: i32) -> Result<Registers> {
+    let mut regs = Registers::default();
+    let mut vector = iovec(&mut regs);
+    let address = (&raw mut vector) as u64;
+    request("read registers", libc::PTRACE_GETREGSET, tid, NT_PRSTATUS, address)?;
+    Ok(regs)
+}
+
+pub fn set_registers(tid: i32, regs: &Registers) -> Result<()> {
+    let mut regs = *regs;
+    let mut vector = iovec(&mut regs);
+    let address = (&raw mut vector) as u64;
+    request("write registers", libc::PTRACE_SETREGSET, tid, NT_PRSTATUS, address).map(drop)
+}
+
+/// The whole extended state (x87, SSE, AVX, ...) in the uncompacted XSAVE layout.
+pub fn extended_state(tid: i32) -> Result<Vec<u8>> {
+    let mut state = vec![0u8; XSTATE_BYTES];
+    let mut vector = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+    let address = (&raw mut vector) as u64;
+    request("read extended state", libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, address)?;
+    state.truncate(vector.iov_len);
+    Ok(state)
+}
+
+pub fn set_extended_state(tid: i32, state: &[u8]) -> Result<()> {
+    let mut vector =
+        libc::iovec { iov_base: state.as_ptr().cast_mut().cast(), iov_len: state.len() };
+    let address = (&raw mut vector) as u64;
+    request("write extended state", libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, address).map(drop)
+}
+
+/// The blocked signals, bit n-1 for signal n.
+pub fn signal_mask(tid: i32) -> Result<u64> {
+    let mut mask: u64 = 0;
+    let address = (&raw mut mask) as u64;
+    request("read signal mask", PTRACE_GETSIGMASK, tid, 8, address)?;
+    Ok(mask)
+}
+
+pub fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
+    let address = (&raw const mask) as u64;
+    request("write signal mask", PTRACE_SETSIGMASK, tid, 8, address).map(drop)
+}
+
+/// Size of the kernel's siginfo, bytes.
+pub const SIGINFO_BYTES: usize = 128;
+
+/// The siginfo of the signal that a thread in [`Stop::Signal`] is about to get.
+pub fn signal_info(tid: i32) -> Result<[u8; SIGINFO_BYTES]> {
+    let mut info = [0u8; SIGINFO_BYTES];
+    let address = info.as_mut_ptr() as u64;
+    request("read siginfo", libc::PTRACE_GETSIGINFO, tid, 0, address)?;
+    Ok(info)
+}
+
+pub fn set_signal_info(tid: i32, info: &[u8; SIGINFO_BYTES]) -> Result<()> {
+    let address = info.as_ptr() as u64;
+    request("write siginfo", libc::PTRACE_SETSIGINFO, tid, 0, address).map(drop)
+}
+
+/// Where a thread registered its restartable sequences (rseq(2)): `PTRACE_GET_RSEQ_CONFIGURATION`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RseqRegistration {
+    pub address: u64,
+    pub size: u32,
+    pub signature: u32,
+    pub flags: u32,
+    pub pad: u32,
+}
+
+/// None if the thread has not registered any (or the kernel has no rseq).
+pub fn rseq_registration(tid: i32) -> Result<Option<RseqRegistration>> {
+    let mut rseq = RseqRegistration::default();
+    let address = (&raw mut rseq) as u64;
+    let size = size_of::<RseqRegistration>() as u64;
+    request("read rseq", PTRACE_GET_RSEQ_CONFIGURATION, tid, size, address)?;
+    Ok((rseq.address != 0).then_some(rseq))
+}
+
+/// Waits for the next stop or end of this thread. Interrupted waits go on.
+pub fn wait(tid: i32) -> Result<Stop> {
+    wait_raw(tid, libc::__WALL).map(|stop| stop.map_or(Stop::Ended(0), |(_, stop)| stop))
+}
+
+/// The next stop or end of any child or tracee of this thread, without waiting.
+pub fn poll_any() -> Result<Option<(i32, Stop)>> {
+    match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG) {
+        Err(error) if error.source.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        other => other,
+    }
+}
+
+/// The next stop or end of this thread, without waiting.
+pub fn poll(tid: i32) -> Result<Option<Stop>> {
+    Ok(wait_raw(tid, libc::__WALL | libc::WNOHANG)?.map(|(_, stop)| stop))
+}
+
+fn wait_raw(tid: i32, flags: c_int) -> Result<Option<(i32, Stop)>> {
+    loop {
+        let mut status: c_int = 0;
+        // SAFETY: `status` is a valid place for the status word; no other memory is involved.
+        let waited = unsafe { libc::waitpid(tid, &raw mut status, flags) };
+        if waited > 0 {
+            return Ok(Some((waited, decode(status))));
+        }
+        if waited == 0 {
+            return Ok(None);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(KernelError { what: format!("wait for {tid}"), source: error });
+        }
+    }
+}
+
+/// Decodes a status word of wait(2) for a thread that was seized (ptrace(2), "Stopped states").
+fn decode(status: c_int) -> Stop {
+    if !libc::WIFSTOPPED(status) {
+        return Stop::Ended(status);
+    }
+    let signal = libc::WSTOPSIG(status);
+    let event = status >> 16;
+    match event {
+        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
+        libc::PTRACE_EVENT_STOP => Stop::Group(signal),
+        0 if signal == (libc::SIGTRAP | 0x80) => Stop::Syscall,
+        0 => Stop::Signal(signal),
+        _ => Stop::Event(event),
+    }
+}
+
+const NT_PRSTATUS: u64 = 1;
+const NT_X86_XSTATE: u64 = 0x202;
+const XSTATE_BYTES: usize = 16 << 10;
+// Not in every libc's headers: linux/ptrace.h.
+const PTRACE_GETSIGMASK: u32 = 0x420a;
+const PTRACE_SETSIGMASK: u32 = 0x420b;
+const PTRACE_GET_RSEQ_CONFIGURATION: u32 = 0x420f;
+
+fn iovec(regs: &mut Registers) -> libc::iovec {
+    libc::iovec { iov_base: (&raw mut *regs).cast(), iov_len: size_of::<Registers>() }
+}
+
+/// One ptrace request. Address and data are machine words; those that are pointers point to locals
+/// of the calling function above, of the size that the request reads or writes.
+fn request(what: &str, request: u32, tid: i32, address: u64, data: u64) -> Result<u64> {
+    // SAFETY: each caller in this file passes, for the request it names, either plain numbers or
+    // the address of a live local of the size the kernel reads or writes (ptrace(2)); the tracee's
+    // memory is another address space and cannot alias ours.
+    let result = unsafe { libc::ptrace(request, tid, address, data) };
+    if result == -1 {
+        return Err(KernelError::last(format!("{what} of thread {tid}")));
+    }
+    Ok(result as u64)
+}
+
+/// Sends `signal` to one thread of a process.
+pub fn send_signal(pid: i32, tid: i32, signal: i32) -> Result<()> {
+    // SAFETY: tgkill takes three integers.
+    unsafe {
+        crate::sys::call(
+            "send signal",
+            libc::SYS_tgkill,
+            [pid as u64, tid as u64, signal as u64, 0, 0, 0],
+        )
+    }
+    .map(drop)
+}
+
+/// Collects a child that has ended, without waiting for one that has not.
+pub fn reap(pid: i32) {
+    let _ = nix::sys::wait::waitpid(
+        nix::unistd::Pid::from_raw(pid),
+        Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL),
+    );
+}
+
+/// Head and length of a thread's robust futex list (get_robust_list(2)).
+pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
+    let (mut head, mut length) = (0u64, 0u64);
+    // SAFETY: both pointers are to live locals of the size that the call writes.
+    unsafe {
+        crate::sys::call(
+            "read robust list",
+            libc::SYS_get_robust_list,
+            [tid as u64, (&raw mut head) as u64, (&raw mut length) as u64, 0, 0, 0],
+        )
+    }?;
+    Ok((head, length))
+}

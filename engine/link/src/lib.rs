@@ -1,0 +1,266 @@
+//! An encrypted stream of messages between two supervisors, over TCP.
+//!
+//! Blocking, because latency is what counts here: a forwarded call is one write and one wake-up on
+//! each side. Reading and writing are separate halves, so that replies need not wait for calls.
+//!
+//! On the wire: frames of a 16-bit big-endian length and that many sealed bytes. The plain bytes of
+//! the frames of one message, put together, are a 32-bit little-endian length and a postcard value.
+
+use nix::sys::socket::{setsockopt, sockopt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+use wire::limits::{FRAME_PLAIN_BYTES_MAX, MESSAGE_BYTES_MAX};
+use wire::secure::{BerthHandshake, Opener, Sealer, SecureError, TAG_BYTES};
+use wire::supervisor::{Berth, Preface, Role};
+
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error("link: {0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Secure(#[from] SecureError),
+    #[error("link: a message of {0} bytes (at most {MESSAGE_BYTES_MAX})")]
+    TooLarge(usize),
+    #[error("link: a message that does not decode: {0}")]
+    Decode(#[from] postcard::Error),
+}
+
+pub type Result<T> = std::result::Result<T, LinkError>;
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Unacknowledged data for this long means that the other node is lost.
+const LOSS_TIMEOUT_MS: u32 = 15_000;
+
+/// Connects to a berth.
+pub fn connect(berth: &Berth, role: Role) -> Result<(LinkReader, LinkWriter)> {
+    let mut stream = TcpStream::connect_timeout(&berth.address, HANDSHAKE_TIMEOUT)?;
+    prepare(&stream)?;
+    let mut handshake = BerthHandshake::initiator(&berth.key)?;
+    let mut message = [0; 64];
+    let length = handshake.write(&mut message)?;
+    let mut first = Preface { role, ticket: berth.ticket }.encode().to_vec();
+    first.push(length as u8);
+    first.extend(&message[..length]);
+    stream.write_all(&first)?;
+    handshake.read(&read_short(&mut stream)?)?;
+    establish(stream, handshake)
+}
+
+/// Answers a connection to our berth; its preface has been read.
+pub fn accept(mut stream: TcpStream, key: &[u8; 32]) -> Result<(LinkReader, LinkWriter)> {
+    stream.set_nonblocking(false)?;
+    prepare(&stream)?;
+    let mut handshake = BerthHandshake::responder(key)?;
+    handshake.read(&read_short(&mut stream)?)?;
+    let mut message = [0; 64];
+    let length = handshake.write(&mut message)?;
+    let mut answer = vec![length as u8];
+    answer.extend(&message[..length]);
+    stream.write_all(&answer)?;
+    establish(stream, handshake)
+}
+
+fn prepare(stream: &TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &LOSS_TIMEOUT_MS).map_err(io::Error::from)?;
+    setsockopt(stream, sockopt::KeepAlive, &true).map_err(io::Error::from)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &5).map_err(io::Error::from)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &2).map_err(io::Error::from)?;
+    Ok(())
+}
+
+/// A handshake message: one byte of length, then that many (at most 64).
+fn read_short(stream: &mut TcpStream) -> Result<Vec<u8>> {
+    let mut length = [0];
+    stream.read_exact(&mut length)?;
+    let mut message = vec![0; usize::from(length[0]).min(64)];
+    stream.read_exact(&mut message)?;
+    Ok(message)
+}
+
+fn establish(stream: TcpStream, handshake: BerthHandshake) -> Result<(LinkReader, LinkWriter)> {
+    stream.set_read_timeout(None)?;
+    let (sealer, opener) = handshake.finish()?;
+    let reader = LinkReader {
+        stream: stream.try_clone()?,
+        opener,
+        buffer: vec![0; BUFFER_BYTES].into(),
+        start: 0,
+        end: 0,
+        plain: vec![0; FRAME_PLAIN_BYTES_MAX + TAG_BYTES],
+    };
+    Ok((reader, LinkWriter { stream, sealer, sealed: Vec::new(), bytes_sent: 0 }))
+}
+
+/// The receiving half.
+pub struct LinkReader {
+    stream: TcpStream,
+    opener: Opener,
+    buffer: Box<[u8]>,
+    /// The received bytes in `buffer` that are not yet consumed.
+    start: usize,
+    end: usize,
+    plain: Vec<u8>,
+}
+
+/// Room for several of the largest frames.
+const BUFFER_BYTES: usize = 256 << 10;
+
+impl LinkReader {
+    /// Waits for the next message.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let count = self.receive_frame()?;
+        let length = message_length(&self.plain[..count])?;
+        if count == length + 4 {
+            return Ok(postcard::from_bytes(&self.plain[4..count])?);
+        }
+        let mut message = Vec::with_capacity(length + FRAME_PLAIN_BYTES_MAX);
+        message.extend_from_slice(&self.plain[4..count]);
+        while message.len() < length {
+            let count = self.receive_frame()?;
+            message.extend_from_slice(&self.plain[..count]);
+        }
+        Ok(postcard::from_bytes(&message[..length])?)
+    }
+
+    /// Limits how long a `receive` waits for bytes; None waits for ever.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> Result<()> {
+        Ok(self.stream.set_read_timeout(timeout)?)
+    }
+
+    /// Opens the next frame into `plain`; returns its length.
+    fn receive_frame(&mut self) -> Result<usize> {
+        self.fill(2)?;
+        let at = self.start;
+        let length = usize::from(u16::from_be_bytes([self.buffer[at], self.buffer[at + 1]]));
+        self.fill(2 + length)?;
+        let at = self.start + 2;
+        let count = self.opener.open(&self.buffer[at..at + length], &mut self.plain)?;
+        self.start += 2 + length;
+        Ok(count)
+    }
+
+    /// Makes sure that `count` unconsumed bytes are there; no frame is larger than the buffer.
+    fn fill(&mut self, count: usize) -> Result<()> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start + count > self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        while self.end - self.start < count {
+            match self.stream.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(received) => self.end += received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The length at the head of a message's first frame, checked.
+fn message_length(frame: &[u8]) -> Result<usize> {
+    let head = frame.first_chunk::<4>().ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
+    let length = u32::from_le_bytes(*head) as usize;
+    if length > MESSAGE_BYTES_MAX { Err(LinkError::TooLarge(length)) } else { Ok(length) }
+}
+
+/// The sending half.
+pub struct LinkWriter {
+    stream: TcpStream,
+    sealer: Sealer,
+    sealed: Vec<u8>,
+    bytes_sent: u64,
+}
+
+impl LinkWriter {
+    /// Sends one message, blocking while the other side is slow.
+    pub fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
+        let mut plain = vec![0; 4];
+        plain = postcard::to_extend(message, plain)?;
+        let length = plain.len() - 4;
+        if length > MESSAGE_BYTES_MAX {
+            return Err(LinkError::TooLarge(length));
+        }
+        plain[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        self.sealed.clear();
+        for chunk in plain.chunks(FRAME_PLAIN_BYTES_MAX) {
+            let at = self.sealed.len();
+            self.sealed.resize(at + 2 + chunk.len() + TAG_BYTES, 0);
+            let count = self.sealer.seal(chunk, &mut self.sealed[at + 2..])?;
+            self.sealed[at..at + 2].copy_from_slice(&(count as u16).to_be_bytes());
+        }
+        self.stream.write_all(&self.sealed)?;
+        self.bytes_sent += self.sealed.len() as u64;
+        Ok(())
+    }
+
+    /// Bytes that went over the network so far.
+    pub fn bytes_sent(&self) -> u64 {
+        self.bytes_sent
+    }
+
+    /// Ends both directions: the reading half of either side returns.
+    pub fn close(&self) {
+        // Failure means that the connection is gone already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::net::TcpListener;
+    use wire::ids::{NodeId, Ticket};
+
+    type End = Result<(LinkReader, LinkWriter)>;
+
+    fn pair(key: [u8; 32], other_key: [u8; 32]) -> (End, End) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let berth = Berth {
+            node: NodeId(1),
+            address: listener.local_addr().unwrap(),
+            ticket: Ticket([7; 16]),
+            key,
+        };
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut preface = [0; wire::supervisor::PREFACE_BYTES];
+            stream.read_exact(&mut preface).unwrap();
+            assert_eq!(Preface::decode(&preface).unwrap().ticket, Ticket([7; 16]));
+            accept(stream, &other_key)
+        });
+        let client = connect(&berth, Role::Deputy);
+        (client, server.join().unwrap())
+    }
+
+    #[test]
+    fn messages_of_every_size_arrive_in_order() {
+        let (client, server) = pair([1; 32], [1; 32]);
+        let (mut writer, mut reader) = (client.unwrap().1, server.unwrap().0);
+        let sizes = [0usize, 1, 100, FRAME_PLAIN_BYTES_MAX - 5, FRAME_PLAIN_BYTES_MAX, 1_000_000];
+        let sender = std::thread::spawn(move || {
+            for size in sizes {
+                writer.send(&vec![size as u8; size]).unwrap();
+            }
+        });
+        for size in sizes {
+            assert_eq!(reader.receive::<Vec<u8>>().unwrap(), vec![size as u8; size]);
+        }
+        sender.join().unwrap();
+        assert!(reader.receive::<Vec<u8>>().is_err());
+    }
+
+    #[test]
+    fn wrong_key_gets_no_link() {
+        let (client, server) = pair([1; 32], [2; 32]);
+        assert!(server.is_err());
+        assert!(client.is_err());
+    }
+}

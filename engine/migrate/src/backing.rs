@@ -1,0 +1,255 @@
+//! Mapped files: their clean pages do not travel, if the other side can map the same file.
+//!
+//! "The same" means the same bytes: either both nodes look at one file system of one boot (then
+//! device, inode, size and change time decide), or the whole file has the same BLAKE3 hash. A file
+//! that the target lacks is sent once, ahead of the freeze, and mapped there from memory.
+
+use crate::layout::Backings;
+use crate::{MigrateError, Result};
+use kernel::KernelError;
+use kernel::proc::maps::Mapping;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use wire::image::Backing;
+
+/// The mapped files of a process here, each open.
+#[derive(Debug, Default)]
+pub struct Library {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    backing: Backing,
+    file: File,
+    /// As `/proc/PID/maps` names the file on this machine.
+    device: u64,
+    inode: u64,
+}
+
+impl Library {
+    /// Opens every file that the process maps, and describes it.
+    ///
+    /// # Errors
+    /// Refused if a mapped file can no longer be opened under its name or changed hands since.
+    pub fn of_process(pid: i32, maps: &[Mapping]) -> Result<Library> {
+        let mut library = Library::default();
+        for mapping in maps {
+            let is_file = mapping.inode != 0 && !crate::layout::is_shared_anonymous(mapping);
+            if is_file && library.index_of(mapping).is_none() {
+                library.entries.push(Entry::open(pid, mapping)?);
+            }
+        }
+        Ok(library)
+    }
+
+    pub fn descriptions(&self) -> Vec<Backing> {
+        self.entries.iter().map(|entry| entry.backing.clone()).collect()
+    }
+
+    pub fn file(&self, index: u32) -> Option<&File> {
+        self.entries.get(index as usize).map(|entry| &entry.file)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Adds the file that stands here for `backing`.
+    pub fn add(&mut self, backing: Backing, file: File) -> Result<()> {
+        let metadata = file.metadata().map_err(|source| KernelError {
+            what: format!("inspect {}", String::from_utf8_lossy(&backing.path)),
+            source,
+        })?;
+        self.entries.push(Entry {
+            backing,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            file,
+        });
+        Ok(())
+    }
+
+    /// True if a mapping at home is this part of this backing.
+    pub fn is_same(&self, mapping: &Mapping, index: u32) -> bool {
+        self.index_of(mapping) == Some(index)
+    }
+}
+
+impl Backings for Library {
+    fn index_of(&self, mapping: &Mapping) -> Option<u32> {
+        self.entries
+            .iter()
+            .position(|e| e.inode == mapping.inode && e.device == mapping.device)
+            .map(|index| index as u32)
+    }
+}
+
+impl Entry {
+    fn open(pid: i32, mapping: &Mapping) -> Result<Entry> {
+        let file = open_mapped(pid, mapping)?;
+        let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
+        let backing = Backing {
+            path: mapping.name.clone(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.len(),
+            changed_ns: metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec(),
+            hash: [0; 32],
+        };
+        Ok(Entry { backing, file, device: mapping.device, inode: mapping.inode })
+    }
+}
+
+/// Opens the very file behind a mapping: through `map_files` where we may (it works for deleted
+/// files too), else by name as the process sees it, if that is still the same file.
+fn open_mapped(pid: i32, mapping: &Mapping) -> Result<File> {
+    let direct = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    if let Ok(file) = File::open(direct) {
+        return Ok(file);
+    }
+    let name = PathBuf::from(format!("/proc/{pid}/root"));
+    let relative = mapping.name.strip_prefix(b"/").unwrap_or(&mapping.name);
+    let file = File::open(name.join(OsStr::from_bytes(relative)))
+        .map_err(|source| unreadable(mapping, source))?;
+    let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
+    if metadata.ino() != mapping.inode {
+        let text = format!("the file {} that it maps was replaced", shown(mapping));
+        return Err(MigrateError::refused("mapped-file", text));
+    }
+    Ok(file)
+}
+
+fn unreadable(mapping: &Mapping, source: std::io::Error) -> MigrateError {
+    let text = format!("the file {} that it maps cannot be opened: {source}", shown(mapping));
+    MigrateError::refused("mapped-file", text)
+}
+
+fn shown(mapping: &Mapping) -> String {
+    String::from_utf8_lossy(&mapping.name).into_owned()
+}
+
+/// Fills in the content hashes, for a target on another machine.
+pub fn hash_all(library: &Library, backings: &mut [Backing]) -> Result<()> {
+    for (entry, backing) in library.entries.iter().zip(backings) {
+        backing.hash = hash(&entry.file).map_err(|source| KernelError {
+            what: format!("read {}", String::from_utf8_lossy(&backing.path)),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn hash(file: &File) -> std::io::Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut at = 0;
+    loop {
+        let count = file.read_at(&mut buffer, at)?;
+        if count == 0 {
+            return Ok(hasher.finalize().into());
+        }
+        hasher.update(&buffer[..count]);
+        at += count as u64;
+    }
+}
+
+/// This node's own copy of `backing`, if it has one with the same contents.
+pub fn find_here(backing: &Backing, is_same_boot: bool) -> Option<File> {
+    let file = File::open(OsStr::from_bytes(&backing.path)).ok()?;
+    let metadata = file.metadata().ok()?;
+    if !metadata.is_file() || metadata.len() != backing.size {
+        return None;
+    }
+    if is_same_boot {
+        let changed_ns = metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec();
+        let is_same = metadata.dev() == backing.device
+            && metadata.ino() == backing.inode
+            && changed_ns == backing.changed_ns;
+        return is_same.then_some(file);
+    }
+    let is_same = hash(&file).is_ok_and(|own| own == backing.hash);
+    is_same.then_some(file)
+}
+
+/// Largest file that is sent to be mapped from memory.
+pub const BACKING_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a file in one message.
+pub const BACKING_PART_BYTES: usize = 512 << 10;
+
+/// Reads a file part by part.
+pub fn parts(
+    file: &File,
+    mut each: impl FnMut(u64, Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let mut at = 0;
+    loop {
+        let mut part = Vec::with_capacity(BACKING_PART_BYTES);
+        let mut window = FileWindow { file, at };
+        let count = (&mut window)
+            .take(BACKING_PART_BYTES as u64)
+            .read_to_end(&mut part)
+            .map_err(|source| KernelError { what: "read mapped file".into(), source })?;
+        if count == 0 {
+            return Ok(());
+        }
+        each(at, part)?;
+        at += count as u64;
+    }
+}
+
+/// A file as a reader with its own position: the descriptor may be shared.
+struct FileWindow<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FileWindow<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// An empty stand-in of `backing`, in memory, to be filled part by part.
+///
+/// # Errors
+/// Refused if the file is larger than [`BACKING_BYTES_MAX`].
+pub fn stand_in(backing: &Backing) -> Result<File> {
+    if backing.size > BACKING_BYTES_MAX {
+        let name = String::from_utf8_lossy(&backing.path);
+        let text = format!("it maps {name} of {} bytes, which is not here", backing.size);
+        return Err(MigrateError::refused("mapped-file", text));
+    }
+    let failed = |e: nix::errno::Errno| KernelError {
+        what: "make stand-in for a mapped file".into(),
+        source: e.into(),
+    };
+    let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+    let file = nix::sys::memfd::memfd_create(c"osmos-file", flags).map_err(failed)?;
+    nix::unistd::ftruncate(&file, backing.size as i64).map_err(failed)?;
+    Ok(File::from(file))
+}
+
+/// Writes one received part, within the bounds that the description gave.
+pub fn fill(file: &File, backing: &Backing, offset: u64, content: &[u8]) -> Result<()> {
+    let end = offset.checked_add(content.len() as u64);
+    if end.is_none_or(|end| end > backing.size) {
+        return Err(MigrateError::Protocol(format!(
+            "{} bytes at {offset} of a file of {}",
+            content.len(),
+            backing.size
+        )));
+    }
+    file.write_all_at(content, offset)
+        .map_err(|source| KernelError { what: "fill stand-in".into(), source }.into())
+}

@@ -1,0 +1,156 @@
+//! Stopping all threads of a process, wherever they are, and letting them go again.
+
+use crate::{MigrateError, Result};
+use kernel::child_signal::ChildSignal;
+use kernel::proc::process;
+use kernel::tracee::{self, SeizeOptions, Stop};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// A thread that cannot be stopped for so long sits in the kernel, uninterruptible.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Seizes and stops every thread of `pid`; returns them in ascending order, the first being `pid`.
+///
+/// A thread may be born while others are seized, so the listing is repeated until nothing is new.
+/// Signals that arrive on the way are delivered, not lost.
+///
+/// # Errors
+/// Refused if the process is stopped by job control or a thread stays in the kernel; then all
+/// threads run on as if nothing had been.
+pub fn freeze(pid: i32, signals: &ChildSignal) -> Result<Vec<i32>> {
+    let mut seized = BTreeSet::new();
+    let outcome = freeze_listed(pid, signals, &mut seized);
+    if outcome.is_err() {
+        for tid in &seized {
+            release(*tid);
+        }
+    }
+    outcome
+}
+
+fn freeze_listed(
+    pid: i32,
+    signals: &ChildSignal,
+    seized: &mut BTreeSet<i32>,
+) -> Result<Vec<i32>> {
+    let mut stopped = BTreeSet::new();
+    loop {
+        let listed = process::threads(pid)?;
+        let fresh: Vec<i32> = listed.iter().copied().filter(|t| !seized.contains(t)).collect();
+        if fresh.is_empty() {
+            stopped.retain(|tid| listed.contains(tid));
+            return Ok(stopped.into_iter().collect());
+        }
+        for tid in &fresh {
+            let options = SeizeOptions { follow: false, exit_kill: true };
+            match tracee::seize(*tid, options) {
+                Ok(()) => {
+                    seized.insert(*tid);
+                }
+                Err(error) if error.is_gone() => continue,
+                Err(error) => return Err(seize_error(pid, error)),
+            }
+            tracee::interrupt(*tid)?;
+        }
+        let waiting = fresh.into_iter().filter(|tid| seized.contains(tid)).collect();
+        wait_stopped(pid, waiting, signals, &mut stopped)?;
+    }
+}
+
+fn seize_error(pid: i32, error: kernel::KernelError) -> MigrateError {
+    if error.source.raw_os_error() == Some(libc::EPERM) {
+        let tracer = process::status(pid)
+            .ok()
+            .and_then(|s| process::status_field(&s, "TracerPid").map(str::to_owned));
+        return match tracer.as_deref() {
+            Some("0") | None => MigrateError::refused(
+                "not-permitted",
+                format!("the kernel does not let us trace {pid} (see `osmos doctor`)"),
+            ),
+            Some(tracer) => MigrateError::refused(
+                "traced",
+                format!("process {tracer} traces {pid} (a debugger?); detach it first"),
+            ),
+        };
+    }
+    error.into()
+}
+
+/// Waits until each of `waiting` has stopped for our interrupt.
+fn wait_stopped(
+    pid: i32,
+    mut waiting: BTreeSet<i32>,
+    signals: &ChildSignal,
+    stopped: &mut BTreeSet<i32>,
+) -> Result<()> {
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while !waiting.is_empty() {
+        signals.drain();
+        for tid in waiting.clone() {
+            let stop = match tracee::poll(tid) {
+                Ok(None) => continue,
+                Ok(Some(stop)) => stop,
+                Err(error) if error.source.raw_os_error() == Some(libc::ECHILD) => Stop::Ended(0),
+                Err(error) => return Err(error.into()),
+            };
+            match stop {
+                Stop::Interrupted => {
+                    waiting.remove(&tid);
+                    stopped.insert(tid);
+                }
+                Stop::Ended(status) if tid == pid => return Err(MigrateError::Ended(status)),
+                Stop::Ended(_) => {
+                    waiting.remove(&tid);
+                }
+                Stop::Group(signal) => {
+                    let text = format!("it is stopped (signal {signal}); continue it first");
+                    return Err(MigrateError::refused("stopped", text));
+                }
+                Stop::Signal(signal) => tracee::resume(tid, signal)?,
+                Stop::Syscall | Stop::Event(_) => tracee::resume(tid, 0)?,
+            }
+        }
+        if waiting.is_empty() {
+            break;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let text = format!("thread {} stays in the kernel, uninterruptible", first(&waiting));
+            return Err(MigrateError::refused("uninterruptible", text));
+        }
+        signals.wait(left);
+    }
+    Ok(())
+}
+
+fn first(tids: &BTreeSet<i32>) -> i32 {
+    tids.first().copied().unwrap_or(0)
+}
+
+/// Lets go of a thread that was seized, whatever state it is in.
+fn release(tid: i32) {
+    if tracee::detach(tid, 0).is_ok() {
+        return;
+    }
+    // It runs: only a stopped thread can be detached. The thread may end instead, which is as good.
+    if tracee::interrupt(tid).is_err() {
+        return;
+    }
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while let Ok(stop) = tracee::poll(tid) {
+        match stop {
+            Some(Stop::Signal(signal)) => {
+                let _ = tracee::detach(tid, signal);
+                return;
+            }
+            Some(Stop::Ended(_)) => return,
+            Some(_) => {
+                let _ = tracee::detach(tid, 0);
+                return;
+            }
+            None if Instant::now() > deadline => return,
+            None => std::thread::yield_now(),
+        }
+    }
+}

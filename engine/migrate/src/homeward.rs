@@ -1,0 +1,290 @@
+//! Restoring an image at home: the deputy's own memory becomes the guest's again.
+//!
+//! The mappings were never taken away at home, only emptied, so most of them are still right. What
+//! the guest changed while it was away is found by comparing ([`plan`], pure), then made.
+
+use crate::backing::Library;
+use crate::{MigrateError, Result, layout};
+use kernel::KernelError;
+use kernel::agent::{self, Agent, BatchCall};
+use kernel::proc::maps::Mapping;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use wire::image::{self, MappingKind};
+
+/// One change to the mappings at home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Unmap(Range<u64>),
+    Protect(Range<u64>, u32),
+    /// Map afresh; of a file from this offset.
+    Map(Range<u64>, image::Mapping, u64),
+}
+
+/// What turns the mappings of `home` into those of the image. `is_same` says whether a mapping at
+/// home is of this backing.
+pub fn plan(
+    home: &[Mapping],
+    wanted: &[image::Mapping],
+    is_same: &dyn Fn(&Mapping, u32) -> bool,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for mapping in home {
+        let mut at = mapping.start;
+        for m in wanted.iter().filter(|m| m.start.0 < mapping.end && m.end.0 > mapping.start) {
+            if m.start.0 > at {
+                changes.push(Change::Unmap(at..m.start.0));
+            }
+            at = at.max(m.end.0);
+        }
+        if at < mapping.end {
+            changes.push(Change::Unmap(at..mapping.end));
+        }
+    }
+    for m in wanted.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })) {
+        plan_one(home, m, is_same, &mut changes);
+    }
+    changes
+}
+
+fn plan_one(
+    home: &[Mapping],
+    wanted: &image::Mapping,
+    is_same: &dyn Fn(&Mapping, u32) -> bool,
+    changes: &mut Vec<Change>,
+) {
+    let map = |range: Range<u64>| {
+        let offset = match wanted.kind {
+            MappingKind::File { offset, .. } => offset + (range.start - wanted.start.0),
+            _ => 0,
+        };
+        Change::Map(range, wanted.clone(), offset)
+    };
+    let (mut at, end) = (wanted.start.0, wanted.end.0);
+    for h in home.iter().filter(|h| h.start < end && h.end > wanted.start.0) {
+        if h.start > at {
+            changes.push(map(at..h.start));
+        }
+        let piece = at.max(h.start)..end.min(h.end);
+        if !fits(h, wanted, piece.start, is_same) {
+            changes.push(map(piece.clone()));
+        } else if h.protection() != wanted.protection {
+            changes.push(Change::Protect(piece.clone(), wanted.protection));
+        }
+        at = piece.end;
+    }
+    if at < end {
+        changes.push(map(at..end));
+    }
+}
+
+/// True if what is mapped at home at address `at` is what the image has there.
+fn fits(
+    home: &Mapping,
+    wanted: &image::Mapping,
+    at: u64,
+    is_same: &dyn Fn(&Mapping, u32) -> bool,
+) -> bool {
+    match &wanted.kind {
+        MappingKind::Kernel { .. } => true,
+        MappingKind::Anonymous { .. } => home.inode == 0 && !home.is_shared,
+        MappingKind::SharedAnonymous => layout::is_shared_anonymous(home),
+        MappingKind::File { backing, offset, is_shared } => {
+            is_same(home, *backing)
+                && home.is_shared == *is_shared
+                && home.offset + (at - home.start) == offset + (at - wanted.start.0)
+        }
+    }
+}
+
+const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Executes calls through the agent in `slot`; the results, errors included.
+pub fn execute(agent: &Agent, slot: usize, calls: &[BatchCall]) -> Result<Vec<i64>> {
+    let mut results = Vec::with_capacity(calls.len());
+    for batch in calls.chunks(agent::BATCH_MAX) {
+        let done = agent.execute(slot, batch, BATCH_TIMEOUT).ok_or_else(|| KernelError {
+            what: format!("execute {} calls in the deputy", batch.len()),
+            source: std::io::Error::from_raw_os_error(libc::ETIMEDOUT),
+        })?;
+        results.extend(done);
+    }
+    Ok(results)
+}
+
+/// As [`execute`], but any error number is an error.
+pub fn execute_all(agent: &Agent, slot: usize, what: &str, calls: &[BatchCall]) -> Result<()> {
+    for (call, result) in calls.iter().zip(execute(agent, slot, calls)?) {
+        if (-4095..0).contains(&result) {
+            return Err(KernelError {
+                what: format!("{what} (call {} {:x?})", call.number, call.arguments),
+                source: std::io::Error::from_raw_os_error(-result as i32),
+            }
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Drops the contents of all private memory, which lives elsewhere now; and of shared memory that
+/// has no other user.
+pub fn empty(agent: &Agent, slot: usize, guest: &[image::Mapping]) -> Result<()> {
+    let calls: Vec<BatchCall> = guest
+        .iter()
+        .filter_map(|mapping| {
+            let advice = match mapping.kind {
+                MappingKind::Kernel { .. } => return None,
+                MappingKind::SharedAnonymous => libc::MADV_REMOVE,
+                _ => libc::MADV_DONTNEED,
+            };
+            let (start, end) = (mapping.start.0, mapping.end.0);
+            let arguments = [start, end - start, advice as u64, 0, 0, 0];
+            Some(BatchCall::new(libc::SYS_madvise, arguments))
+        })
+        .collect();
+    // A read-only shared mapping cannot be punched; nothing of it was kept apart anyway.
+    for (call, result) in calls.iter().zip(execute(agent, slot, &calls)?) {
+        if result < 0 && call.arguments[2] == libc::MADV_DONTNEED as u64 {
+            return Err(KernelError {
+                what: format!("empty memory at {:#x}", call.arguments[0]),
+                source: std::io::Error::from_raw_os_error(-result as i32),
+            }
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Makes the changes. Files are reopened through this supervisor's own descriptors of `library`.
+pub fn change(agent: &Agent, slot: usize, changes: &[Change], library: &Library) -> Result<()> {
+    let mut calls = Vec::new();
+    for change in changes {
+        match change {
+            Change::Unmap(range) => {
+                let arguments = [range.start, range.end - range.start, 0, 0, 0, 0];
+                calls.push(BatchCall::new(libc::SYS_munmap, arguments));
+            }
+            Change::Protect(range, protection) => {
+                let length = range.end - range.start;
+                let arguments = [range.start, length, u64::from(*protection), 0, 0, 0];
+                calls.push(BatchCall::new(libc::SYS_mprotect, arguments));
+            }
+            Change::Map(range, mapping, offset) => match mapping.kind {
+                MappingKind::File { backing, is_shared, .. } => {
+                    execute_all(agent, slot, "restore mappings", &std::mem::take(&mut calls))?;
+                    let place = (range, mapping.protection, *offset, is_shared);
+                    map_file(agent, slot, library, backing, place)?;
+                }
+                _ => calls.push(map_anonymous(range, mapping)),
+            },
+        }
+    }
+    execute_all(agent, slot, "restore mappings", &calls)
+}
+
+fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
+    let mut flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    flags |= match mapping.kind {
+        MappingKind::SharedAnonymous => libc::MAP_SHARED,
+        MappingKind::Anonymous { grows_down: true } => libc::MAP_PRIVATE | libc::MAP_GROWSDOWN,
+        _ => libc::MAP_PRIVATE,
+    };
+    let length = range.end - range.start;
+    let protection = u64::from(mapping.protection);
+    let arguments = [range.start, length, protection, flags as u64, u64::MAX, 0];
+    BatchCall::new(libc::SYS_mmap, arguments)
+}
+
+/// Maps part of a file at a place where it was not mapped when the process left.
+fn map_file(
+    agent: &Agent,
+    slot: usize,
+    library: &Library,
+    backing: u32,
+    (range, protection, offset, is_shared): (&Range<u64>, u32, u64, bool),
+) -> Result<()> {
+    let file = library
+        .file(backing)
+        .ok_or_else(|| MigrateError::Protocol(format!("mapping of unknown file {backing}")))?;
+    let path = format!("/proc/{}/fd/{}\0", std::process::id(), file.as_raw_fd());
+    agent.write_staging(slot, 0, path.as_bytes());
+    let staging = agent.staging_address(slot);
+    let open = [libc::AT_FDCWD as u64, staging, libc::O_RDONLY as u64, 0, 0, 0];
+    let opened = execute(agent, slot, &[BatchCall::new(libc::SYS_openat, open)])?;
+    let Some(&descriptor @ 0..) = opened.first() else {
+        let text = format!("mapped file {backing} could not be opened again at home");
+        return Err(MigrateError::Protocol(text));
+    };
+    let way = if is_shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    let flags = (way | libc::MAP_FIXED) as u64;
+    let length = range.end - range.start;
+    let protection = u64::from(protection);
+    let map = [range.start, length, protection, flags, descriptor as u64, offset];
+    let calls = [
+        BatchCall::new(libc::SYS_mmap, map),
+        BatchCall::new(libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0]),
+    ];
+    execute_all(agent, slot, "map a file again", &calls)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use wire::ids::GuestAddr;
+
+    fn at_home(start: u64, end: u64, inode: u64, offset: u64) -> Mapping {
+        Mapping {
+            start,
+            end,
+            is_readable: true,
+            is_writable: true,
+            is_executable: false,
+            is_shared: false,
+            offset,
+            device: 1,
+            inode,
+            name: vec![],
+        }
+    }
+
+    fn anonymous(start: u64, end: u64, protection: u32) -> image::Mapping {
+        let kind = MappingKind::Anonymous { grows_down: false };
+        image::Mapping { start: GuestAddr(start), end: GuestAddr(end), protection, kind }
+    }
+
+    const NEVER: &dyn Fn(&Mapping, u32) -> bool = &|_, _| false;
+
+    #[test]
+    fn unchanged_mappings_need_no_change() {
+        let home = [at_home(0x1000, 0x5000, 0, 0)];
+        assert_eq!(plan(&home, &[anonymous(0x1000, 0x5000, 3)], NEVER), []);
+    }
+
+    #[test]
+    fn what_was_unmapped_mapped_or_protected_away_is_repeated() {
+        let home = [at_home(0x1000, 0x5000, 0, 0), at_home(0x8000, 0x9000, 0, 0)];
+        let wanted = [anonymous(0x2000, 0x3000, 1), anonymous(0x3000, 0x7000, 3)];
+        let changes = plan(&home, &wanted, NEVER);
+        assert_eq!(changes, [
+            Change::Unmap(0x1000..0x2000),
+            Change::Unmap(0x8000..0x9000),
+            Change::Protect(0x2000..0x3000, 1),
+            Change::Map(0x5000..0x7000, wanted[1].clone(), 0),
+        ]);
+    }
+
+    #[test]
+    fn file_mapping_is_kept_only_at_its_own_offset() {
+        let home = [at_home(0x1000, 0x5000, 7, 0x10000)];
+        let file = |offset| image::Mapping {
+            kind: MappingKind::File { backing: 0, offset, is_shared: false },
+            ..anonymous(0x2000, 0x3000, 3)
+        };
+        let same: &dyn Fn(&Mapping, u32) -> bool = &|m, _| m.inode == 7;
+        let unmaps = [Change::Unmap(0x1000..0x2000), Change::Unmap(0x3000..0x5000)];
+        assert_eq!(plan(&home, &[file(0x11000)], same), unmaps);
+        let moved = plan(&home, &[file(0)], same);
+        assert_eq!(moved[2], Change::Map(0x2000..0x3000, file(0), 0));
+    }
+}

@@ -1,0 +1,112 @@
+//! Placing the agent in a stopped process, and taking it out again.
+
+use crate::{MigrateError, Result, layout};
+use kernel::agent::{self, Agent};
+use kernel::memory::Memory;
+use kernel::proc::maps::Mapping;
+use kernel::remote_call::RemoteCalls;
+use kernel::shared::SharedMemory;
+use std::fs::OpenOptions;
+use std::os::fd::OwnedFd;
+
+const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const SHARED_NEW: u64 = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+// Linux 6.3; older kernels do not know the flag and do not need it.
+const MFD_EXEC: u64 = 0x10;
+const MFD_CLOEXEC: u64 = 1;
+
+/// The `syscall` instruction that remote calls borrow, and a zero byte: both in the vDSO, or else in
+/// some executable mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Borrowed {
+    pub syscall: u64,
+    pub zero_byte: u64,
+}
+
+/// Largest part of one mapping that is searched for a `syscall` instruction.
+const SEARCH_BYTES_MAX: u64 = 8 << 20;
+
+/// Finds what remote calls borrow from the guest's own memory.
+pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
+    let vdso_first = maps.iter().filter(|m| m.name == b"[vdso]");
+    let others = maps.iter().filter(|m| m.is_executable && m.is_readable && m.name[..] != *b"[vsyscall]");
+    for mapping in vdso_first.chain(others) {
+        let mut bytes = vec![0; mapping.length().min(SEARCH_BYTES_MAX) as usize];
+        let count = memory.read_some(mapping.start, &mut bytes);
+        let syscall = bytes[..count].windows(2).position(|pair| pair == [0x0f, 0x05]);
+        let zero = bytes[..count].iter().position(|byte| *byte == 0);
+        if let (Some(syscall), Some(zero)) = (syscall, zero) {
+            let start = mapping.start;
+            return Ok(Borrowed { syscall: start + syscall as u64, zero_byte: start + zero as u64 });
+        }
+    }
+    Err(MigrateError::refused("no-syscall", "it has no system call instruction in its memory"))
+}
+
+/// Places an agent with a slot for each of `slots` threads; `tid` of `pid` is stopped.
+///
+/// The shared memory is made inside the process, because that works without any path or permission,
+/// and its descriptor is closed before the guest runs again.
+pub fn inject(
+    pid: i32,
+    tid: i32,
+    borrowed: Borrowed,
+    maps: &[Mapping],
+    slots: usize,
+) -> Result<Agent> {
+    let size = agent::size_for(slots) as u64;
+    let Some(base) = layout::room(layout::ranges(maps), size) else {
+        return Err(MigrateError::refused("no-room", "its address space is full"));
+    };
+    let mut calls = RemoteCalls::begin(pid, tid, borrowed.syscall)?;
+    let descriptor = make_memory(&mut calls, borrowed)?;
+    let mapped = share(&mut calls, pid, descriptor, base, size);
+    calls.call("close shared memory", libc::SYS_close, [descriptor, 0, 0, 0, 0, 0])?;
+    Ok(Agent::new(mapped?, base, slots))
+}
+
+fn make_memory(calls: &mut RemoteCalls, borrowed: Borrowed) -> Result<u64> {
+    let name = borrowed.zero_byte;
+    let with = [name, MFD_CLOEXEC | MFD_EXEC, 0, 0, 0, 0];
+    let result = calls.raw(libc::SYS_memfd_create, with)?;
+    if result >= 0 {
+        return Ok(result as u64);
+    }
+    let without = [name, MFD_CLOEXEC, 0, 0, 0, 0];
+    Ok(calls.call("make shared memory", libc::SYS_memfd_create, without)?)
+}
+
+fn share(
+    calls: &mut RemoteCalls,
+    pid: i32,
+    descriptor: u64,
+    base: u64,
+    size: u64,
+) -> Result<SharedMemory> {
+    let path = format!("/proc/{pid}/fd/{descriptor}");
+    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|source| {
+        kernel::KernelError { what: format!("open {path}"), source }
+    })?;
+    let memory = SharedMemory::of_file(OwnedFd::from(file), size as usize)?;
+    map(calls, descriptor, base, size)?;
+    Ok(memory)
+}
+
+/// Maps the shared memory in the process: its first page executable, the rest writable.
+pub fn map(calls: &mut RemoteCalls, descriptor: u64, base: u64, size: u64) -> Result<()> {
+    let code = agent::CODE_BYTES as u64;
+    let first = [base, code, READ_EXECUTE, SHARED_NEW, descriptor, 0];
+    calls.call("map the agent", libc::SYS_mmap, first)?;
+    let rest = [base + code, size - code, READ_WRITE, SHARED_NEW, descriptor, code];
+    calls.call("map the agent's memory", libc::SYS_mmap, rest)?;
+    Ok(())
+}
+
+/// Takes the agent's memory out of a process whose thread `tid` is stopped and not in the agent.
+pub fn remove(pid: i32, tid: i32, borrowed: Borrowed, agent: &Agent) -> Result<()> {
+    let mut calls = RemoteCalls::begin(pid, tid, borrowed.syscall)?;
+    let range = [agent.base(), agent.end() - agent.base(), 0, 0, 0, 0];
+    calls.call("remove the agent", libc::SYS_munmap, range)?;
+    Ok(())
+}

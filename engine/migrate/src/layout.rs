@@ -1,0 +1,109 @@
+//! Which mappings of a process travel, and where there is room for ours.
+
+use crate::{MigrateError, Result};
+use kernel::proc::maps::Mapping;
+use std::ops::Range;
+use wire::ids::GuestAddr;
+use wire::image::{self, MappingKind, USER_MEMORY_END};
+
+/// What a mapping of a file is part of: an index into the process's list of backings.
+pub trait Backings {
+    fn index_of(&self, mapping: &Mapping) -> Option<u32>;
+}
+
+/// The mappings of the guest as an image has them; `ours` are address ranges to leave out.
+///
+/// # Errors
+/// Refused if a mapping cannot travel; the reason names it.
+pub fn of_guest(
+    maps: &[Mapping],
+    ours: &[Range<u64>],
+    backings: &dyn Backings,
+) -> Result<Vec<image::Mapping>> {
+    maps.iter()
+        .filter(|m| !is_ours(m, ours) && m.name != b"[vsyscall]")
+        .map(|mapping| {
+            Ok(image::Mapping {
+                start: GuestAddr(mapping.start),
+                end: GuestAddr(mapping.end),
+                protection: mapping.protection(),
+                kind: kind(mapping, backings)?,
+            })
+        })
+        .collect()
+}
+
+pub fn is_ours(mapping: &Mapping, ours: &[Range<u64>]) -> bool {
+    ours.iter().any(|range| mapping.start < range.end && range.start < mapping.end)
+}
+
+fn kind(mapping: &Mapping, backings: &dyn Backings) -> Result<MappingKind> {
+    if mapping.is_kernel_provided() {
+        return Ok(MappingKind::Kernel { name: String::from_utf8_lossy(&mapping.name).into() });
+    }
+    if is_shared_anonymous(mapping) {
+        return Ok(MappingKind::SharedAnonymous);
+    }
+    if mapping.inode == 0 && !mapping.is_shared {
+        return Ok(MappingKind::Anonymous { grows_down: mapping.name == b"[stack]" });
+    }
+    let Some(backing) = backings.index_of(mapping) else {
+        return Err(unlisted(mapping));
+    };
+    let is_shared = mapping.is_shared;
+    Ok(MappingKind::File { backing, offset: mapping.offset, is_shared })
+}
+
+/// A file that appeared since the backings were listed: the next attempt will find it.
+fn unlisted(mapping: &Mapping) -> MigrateError {
+    MigrateError::refused(
+        "mapping",
+        format!(
+            "its mapping of {} at {:#x} cannot travel",
+            String::from_utf8_lossy(&mapping.name),
+            mapping.start
+        ),
+    )
+}
+
+/// MAP_SHARED|MAP_ANONYMOUS memory, which Linux shows as a deleted /dev/zero.
+pub fn is_shared_anonymous(mapping: &Mapping) -> bool {
+    mapping.is_shared && mapping.name == b"/dev/zero (deleted)"
+}
+
+/// Lowest address at which we look for room: well above what a program might expect to be unmapped.
+const ROOM_BEGIN: u64 = 0x10_0000_0000;
+
+/// The start of `size` bytes that no range of `taken` touches; None if there is no room.
+pub fn room(taken: impl Iterator<Item = Range<u64>>, size: u64) -> Option<u64> {
+    let mut taken: Vec<Range<u64>> = taken.collect();
+    taken.sort_unstable_by_key(|range| range.start);
+    let mut at = ROOM_BEGIN;
+    for range in taken {
+        if range.start >= at.checked_add(size)? {
+            break;
+        }
+        at = at.max(range.end);
+    }
+    (at.checked_add(size)? <= USER_MEMORY_END).then_some(at)
+}
+
+/// The address ranges of mappings, for [`room`].
+pub fn ranges(maps: &[Mapping]) -> impl Iterator<Item = Range<u64>> + '_ {
+    maps.iter().map(|m| m.start..m.end)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn room_is_found_between_and_behind_what_is_taken() {
+        let base = ROOM_BEGIN;
+        assert_eq!(room(std::iter::empty(), 4096), Some(base));
+        let taken = [base..base + 4096, base + 8192..base + 12288];
+        assert_eq!(room(taken.clone().into_iter(), 4096), Some(base + 4096));
+        assert_eq!(room(taken.into_iter(), 8192), Some(base + 12288));
+        assert_eq!(room([0..USER_MEMORY_END].into_iter(), 4096), None);
+    }
+}

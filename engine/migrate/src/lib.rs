@@ -1,0 +1,69 @@
+//! Capture and restore: the state of a process as a value, and back.
+//!
+//! Both supervisors use the same pieces, because leaving home, moving on and coming home are one
+//! capture with different ends:
+//!
+//! | | at home (the deputy) | away (a body) |
+//! |---|---|---|
+//! | stop | [`freeze`] | [`freeze`] |
+//! | capture | [`threads`], [`layout`], [`pages`] | the same |
+//! | restore | [`homeward`]: the deputy's own memory is filled again | [`outward`]: built from nothing |
+//!
+//! **Invariant.** The source keeps everything until the target has said that it has everything. Any
+//! failure before that puts the process back where it was.
+
+pub mod backing;
+pub mod freeze;
+pub mod homeward;
+pub mod injection;
+pub mod layout;
+pub mod machine;
+pub mod offer;
+pub mod outward;
+pub mod pages;
+pub mod refusal;
+pub mod threads;
+
+use wire::supervisor::Reason;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error(transparent)]
+    Kernel(#[from] kernel::KernelError),
+    #[error(transparent)]
+    Link(#[from] link::LinkError),
+    #[error(transparent)]
+    Image(#[from] wire::image::ImageError),
+    #[error("{}", .0.text)]
+    Refused(Reason),
+    #[error("the other node did not keep to the protocol: {0}")]
+    Protocol(String),
+    #[error("the process ended")]
+    Ended(i32),
+}
+
+pub type Result<T> = std::result::Result<T, MigrateError>;
+
+impl MigrateError {
+    pub fn refused(code: &str, text: impl Into<String>) -> MigrateError {
+        MigrateError::Refused(reason(code, text))
+    }
+
+    /// The error as a stable word and a line for people.
+    pub fn reason(&self) -> Reason {
+        match self {
+            MigrateError::Refused(reason) => reason.clone(),
+            MigrateError::Kernel(_) => reason("kernel", self.to_string()),
+            MigrateError::Link(_) => reason("link", self.to_string()),
+            MigrateError::Image(_) | MigrateError::Protocol(_) => {
+                reason("protocol", self.to_string())
+            }
+            MigrateError::Ended(_) => reason("ended", self.to_string()),
+        }
+    }
+}
+
+/// Shorthand for a [`Reason`].
+pub fn reason(code: &str, text: impl Into<String>) -> Reason {
+    Reason { code: code.to_owned(), text: text.into() }
+}

@@ -1,0 +1,47 @@
+//! The dialogue by which a source offers a process to a berth, before anything is frozen.
+
+use crate::backing::{self, Library};
+use crate::{MigrateError, Result};
+use link::{LinkReader, LinkWriter};
+use std::time::Duration;
+use wire::forward::{ToAway, ToHome};
+use wire::image::Prospect;
+
+/// A node that does not answer an offer for so long will not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Offers, and sends the mapped files that the target lacks. When this returns the target has its
+/// sandbox ready and waits for the image.
+pub fn offer(
+    (reader, writer): &mut (LinkReader, LinkWriter),
+    mut prospect: Prospect,
+    library: &Library,
+) -> Result<()> {
+    reader.set_timeout(Some(ANSWER_TIMEOUT))?;
+    writer.send(&ToAway::Prospect(Box::new(prospect.clone())))?;
+    let missing = loop {
+        match reader.receive()? {
+            ToHome::Welcome { missing } => break missing,
+            ToHome::WantsHashes => {
+                backing::hash_all(library, &mut prospect.backings)?;
+                writer.send(&ToAway::Prospect(Box::new(prospect.clone())))?;
+            }
+            ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
+            _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
+        }
+    };
+    for index in missing {
+        let file = library
+            .file(index)
+            .ok_or_else(|| MigrateError::Protocol(format!("it asked for mapped file {index}")))?;
+        backing::parts(file, |offset, content| {
+            Ok(writer.send(&ToAway::BackingPart { backing: index, offset, content })?)
+        })?;
+    }
+    writer.send(&ToAway::BackingsSent)?;
+    match reader.receive()? {
+        ToHome::Stored => Ok(()),
+        ToHome::Refused(reason) => Err(MigrateError::Refused(reason)),
+        _ => Err(MigrateError::Protocol("the mapped files were not acknowledged".into())),
+    }
+}

@@ -1,0 +1,451 @@
+//! Restoring an image away from home: a body built from nothing, in its sandbox.
+//!
+//! The order matters: the supervisor's own memory has to go before the guest's can take its place,
+//! threads come before capabilities are dropped, and the filter closes the sandbox last.
+
+use crate::backing::Library;
+use crate::{MigrateError, Result, injection, layout, pages, threads};
+use kernel::agent::{self, Agent, BatchCall};
+use kernel::memory::Memory;
+use kernel::proc::maps::{self, Mapping};
+use kernel::regs::Registers;
+use kernel::remote_call::RemoteCalls;
+use kernel::sandbox::{self, Sandbox};
+use kernel::seccomp::{self, Listener};
+use kernel::shared::SharedMemory;
+use kernel::tracee::{self, Stop};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+use wire::ids::GuestTid;
+use wire::image::{Image, MappingKind, Pages};
+
+/// A batch that takes longer means that the body is broken.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
+const MAIN_SLOT: usize = 0;
+
+/// A body under construction, and then the body: its threads are traced by the calling thread.
+pub struct Body {
+    // Dropped first: killing the sandbox's init ends everything inside.
+    pub sandbox: Sandbox,
+    pub memory: Memory,
+    pub agent: Agent,
+    /// Guest thread, local thread; the index is the agent's slot.
+    pub threads: Vec<(GuestTid, i32)>,
+    image: Image,
+}
+
+impl Body {
+    /// Replaces the memory of a fresh sandbox by the image's mappings, empty. `shared` is a memory
+    /// file that the sandbox inherited, as are the files of `library`.
+    pub fn lay_out(
+        sandbox: Sandbox,
+        shared: OwnedFd,
+        image: Image,
+        library: &Library,
+    ) -> Result<Body> {
+        image.check(library.len())?;
+        let pid = sandbox.body_pid;
+        let memory = Memory::open(pid)?;
+        let own = maps::read(pid)?;
+        let borrowed = injection::borrow(&memory, &own)?;
+        let agent = place_agent(pid, borrowed, &own, &image, shared)?;
+        enter_agent(pid, &agent, MAIN_SLOT)?;
+        let main = (image.pid, pid);
+        let body = Body { sandbox, memory, agent, threads: vec![main], image };
+        body.clear(&own)?;
+        body.move_kernel_mappings(&own)?;
+        body.map_all(library)?;
+        Ok(body)
+    }
+
+    /// Writes received memory contents; only into the image's mappings, only whole pages.
+    pub fn write(&self, pages: &Pages) -> Result<()> {
+        pages::check(pages, &self.image.mappings)?;
+        Ok(self.memory.write(pages.address.0, &pages.content)?)
+    }
+
+    /// Makes the threads, hands over what the kernel keeps for them, and closes the sandbox with
+    /// the filter. The threads end up stopped, ready to be resumed.
+    pub fn finish(&mut self, allowed: &[seccomp::Allow]) -> Result<Listener> {
+        self.adopt_process()?;
+        self.make_threads()?;
+        self.adopt_threads()?;
+        let listener = self.close_sandbox(allowed)?;
+        for index in 0..self.threads.len() {
+            self.stop_in_agent(index)?;
+        }
+        for index in 0..self.threads.len() {
+            self.load(index)?;
+        }
+        Ok(listener)
+    }
+
+    /// The image's state of the thread in this slot.
+    pub fn thread_image(&self, slot: usize) -> &wire::image::Thread {
+        let tid = self.threads[slot].0;
+        let found = self.image.threads.iter().find(|t| t.tid == tid);
+        found.unwrap_or(&self.image.threads[0])
+    }
+
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// What the body's supervisor goes on with.
+    pub fn into_parts(self) -> (Sandbox, Memory, Agent, Image) {
+        (self.sandbox, self.memory, self.agent, self.image)
+    }
+
+    fn execute(&self, what: &str, slot: usize, calls: &[BatchCall]) -> Result<()> {
+        for batch in calls.chunks(agent::BATCH_MAX) {
+            let Some(results) = self.agent.execute(slot, batch, BATCH_TIMEOUT) else {
+                return Err(kernel_failure(what, libc::ETIMEDOUT));
+            };
+            for (call, result) in batch.iter().zip(results) {
+                if (-4095..0).contains(&result) {
+                    let what = format!("{what} (call {} {:x?})", call.number, call.arguments);
+                    return Err(kernel_failure(&what, -result as i32));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmaps all of the supervisor's memory but the agent and what the kernel provides.
+    fn clear(&self, own: &[Mapping]) -> Result<()> {
+        let calls: Vec<BatchCall> = own
+            .iter()
+            .filter(|m| !m.is_kernel_provided())
+            .map(|m| BatchCall::new(libc::SYS_munmap, [m.start, m.length(), 0, 0, 0, 0]))
+            .collect();
+        self.execute("clear the sandbox's memory", MAIN_SLOT, &calls)
+    }
+
+    /// Moves the vDSO and its data to where the guest knows them.
+    fn move_kernel_mappings(&self, own: &[Mapping]) -> Result<()> {
+        let wanted: Vec<(&str, Range<u64>)> = self
+            .image
+            .mappings
+            .iter()
+            .filter_map(|m| match &m.kind {
+                MappingKind::Kernel { name } => Some((name.as_str(), m.start.0..m.end.0)),
+                _ => None,
+            })
+            .collect();
+        let mine: Vec<&Mapping> =
+            own.iter().filter(|m| m.is_kernel_provided() && m.name != b"[vsyscall]").collect();
+        let mut pairs = Vec::new();
+        for (name, target) in &wanted {
+            let same = |m: &&&Mapping| m.name == name.as_bytes() && m.length() == len(target);
+            let Some(source) = mine.iter().find(same) else {
+                let text = format!("its kernel has no {name} of {} bytes", len(target));
+                return Err(MigrateError::refused("vdso", text));
+            };
+            pairs.push((source.start, target.start, len(target)));
+        }
+        let total: u64 = pairs.iter().map(|(_, _, length)| length).sum();
+        let taken = layout::ranges(own)
+            .chain(self.image.mappings.iter().map(|m| m.start.0..m.end.0))
+            .chain([self.agent.base()..self.agent.end(), reserved(&self.image)]);
+        let Some(mut middle) = layout::room(taken, total) else {
+            return Err(MigrateError::refused("no-room", "its address space is full"));
+        };
+        // By way of a free place, because sources and targets may overlap.
+        let (mut away, mut back) = (Vec::new(), Vec::new());
+        for (source, target, length) in pairs {
+            away.push(remap(source, middle, length));
+            back.push(remap(middle, target, length));
+            middle += length;
+        }
+        away.extend(back);
+        let is_used = |m: &&&Mapping| wanted.iter().any(|(name, _)| m.name == name.as_bytes());
+        let unused = mine.iter().filter(|m| !is_used(m));
+        let calls: Vec<BatchCall> = unused
+            .map(|m| BatchCall::new(libc::SYS_munmap, [m.start, m.length(), 0, 0, 0, 0]))
+            .chain(away)
+            .collect();
+        if calls.is_empty() { Ok(()) } else { self.execute("move the vDSO", MAIN_SLOT, &calls) }
+    }
+
+    fn map_all(&self, library: &Library) -> Result<()> {
+        let mut calls = Vec::new();
+        for mapping in &self.image.mappings {
+            let (start, length) = (mapping.start.0, mapping.end.0 - mapping.start.0);
+            let (flags, descriptor, offset) = match &mapping.kind {
+                MappingKind::Kernel { .. } => continue,
+                MappingKind::Anonymous { grows_down: false } => (PRIVATE_NEW, NO_FILE, 0),
+                MappingKind::Anonymous { grows_down: true } => {
+                    (PRIVATE_NEW | libc::MAP_GROWSDOWN as u64, NO_FILE, 0)
+                }
+                MappingKind::SharedAnonymous => (SHARED_NEW, NO_FILE, 0),
+                MappingKind::File { backing, offset, is_shared } => {
+                    let file = library.file(*backing).ok_or_else(|| {
+                        MigrateError::Protocol(format!("mapping of unknown file {backing}"))
+                    })?;
+                    let way = if *is_shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+                    ((way | libc::MAP_FIXED) as u64, file.as_raw_fd() as u64, *offset)
+                }
+            };
+            let protection = u64::from(mapping.protection);
+            let arguments = [start, length, protection, flags, descriptor, offset];
+            calls.push(BatchCall::new(libc::SYS_mmap, arguments));
+        }
+        let home = reserved(&self.image);
+        if !home.is_empty() {
+            let arguments = [home.start, len(&home), 0, PRIVATE_NEW, NO_FILE, 0];
+            calls.push(BatchCall::new(libc::SYS_mmap, arguments));
+        }
+        calls.push(BatchCall::new(libc::SYS_close_range, [0, u64::from(u32::MAX), 0, 0, 0, 0]));
+        self.execute("map the guest's memory", MAIN_SLOT, &calls)
+    }
+
+    /// Makes the other threads, each with its id of home.
+    fn make_threads(&mut self) -> Result<()> {
+        let staging = self.agent.staging_address(MAIN_SLOT);
+        let others: Vec<GuestTid> =
+            self.image.threads.iter().map(|t| t.tid).filter(|t| *t != self.image.pid).collect();
+        for (index, tid) in others.into_iter().enumerate() {
+            self.agent.write_staging(MAIN_SLOT, 0, &tid.0.to_le_bytes());
+            let arguments = sandbox::thread_arguments(staging);
+            self.agent.write_staging(MAIN_SLOT, 16, &arguments);
+            let call = [staging + 16, arguments.len() as u64, 0, 0, 0, 0];
+            self.agent.submit(MAIN_SLOT, &[BatchCall::new(libc::SYS_clone3, call)]);
+            let local = self.catch_thread(tid)?;
+            let slot = index + 1;
+            self.threads.push((tid, local));
+            enter_agent(local, &self.agent, slot)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the thread that the main thread is making; it is stopped before its first
+    /// instruction.
+    fn catch_thread(&self, tid: GuestTid) -> Result<i32> {
+        let main = self.sandbox.body_pid;
+        let failed = || kernel_failure(&format!("make thread {tid}"), libc::EAGAIN);
+        // A clone that fails raises no event: then the batch is done and main goes on waiting.
+        let event = loop {
+            if let Some(stop) = tracee::poll(main)? {
+                break stop;
+            }
+            if self.agent.is_done(MAIN_SLOT) {
+                return Err(failed());
+            }
+            std::thread::yield_now();
+        };
+        if !matches!(event, Stop::Event(_)) {
+            return Err(failed());
+        }
+        let local = tracee::event_message(main)? as i32;
+        if tracee::wait(local)? != Stop::Interrupted {
+            return Err(failed());
+        }
+        tracee::resume(main, 0)?;
+        let mut seen = self.agent.doorbell();
+        while !self.agent.is_done(MAIN_SLOT) {
+            self.agent.wait_doorbell(seen, Some(BATCH_TIMEOUT));
+            seen = self.agent.doorbell();
+        }
+        self.agent.clear(MAIN_SLOT);
+        Ok(local)
+    }
+
+    /// Hands over what belongs to the process: dispositions, memory layout, limits.
+    fn adopt_process(&self) -> Result<()> {
+        let staging = self.agent.staging_address(MAIN_SLOT);
+        // The guest may have registered for any of these; what a kernel does not have, it has not.
+        let registrations = MEMBARRIER_REGISTRATIONS
+            .map(|command| BatchCall::new(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]));
+        self.agent.execute(MAIN_SLOT, &registrations, BATCH_TIMEOUT);
+        let mut calls = Vec::new();
+        for (index, words) in self.image.actions.iter().enumerate() {
+            let signal = index as i32 + 1;
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            self.agent.write_staging(MAIN_SLOT, index * 32, &bytes);
+            if signal != libc::SIGKILL && signal != libc::SIGSTOP {
+                let act = staging + index as u64 * 32;
+                let arguments = [signal as u64, act, 0, 8, 0, 0];
+                calls.push(BatchCall::new(libc::SYS_rt_sigaction, arguments));
+            }
+        }
+        self.execute("set signal dispositions", MAIN_SLOT, &calls)?;
+        let (map, limits) = (layout_bytes(&self.image.layout), limit_bytes(self.image.stack_limit));
+        self.agent.write_staging(MAIN_SLOT, 0, &map);
+        self.agent.write_staging(MAIN_SLOT, 256, &limits);
+        let map_call = [PR_SET_MM, PR_SET_MM_MAP, staging, map.len() as u64, 0, 0];
+        let stack = [0, u64::from(libc::RLIMIT_STACK), staging + 256, 0, 0, 0];
+        let core = [0, u64::from(libc::RLIMIT_CORE), staging + 272, 0, 0, 0];
+        self.execute(
+            "set memory layout and limits",
+            MAIN_SLOT,
+            &[
+                BatchCall::new(libc::SYS_prctl, map_call),
+                BatchCall::new(libc::SYS_prlimit64, stack),
+                BatchCall::new(libc::SYS_prlimit64, core),
+            ],
+        )
+    }
+
+    /// Hands over what the kernel keeps for each thread, and takes away what it must not have.
+    fn adopt_threads(&self) -> Result<()> {
+        for slot in 0..self.threads.len() {
+            let thread = self.thread_image(slot);
+            let staging = self.agent.staging_address(slot);
+            self.agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
+            self.agent.write_staging(slot, 64, &CAPABILITY_HEADER);
+            self.agent.write_staging(slot, 80, &[0; 24]);
+            let mut calls = threads::adopt_calls(thread, staging);
+            calls.push(BatchCall::new(libc::SYS_prctl, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]));
+            calls.push(BatchCall::new(libc::SYS_capset, [staging + 64, staging + 80, 0, 0, 0, 0]));
+            self.execute("hand over thread state", slot, &calls)?;
+        }
+        Ok(())
+    }
+
+    /// Installs the filter on all threads and takes its listener out of the body.
+    fn close_sandbox(&self, allowed: &[seccomp::Allow]) -> Result<Listener> {
+        let program = seccomp::program(allowed)?;
+        let staging = self.agent.staging_address(MAIN_SLOT);
+        self.agent.write_staging(MAIN_SLOT, 64, &program);
+        let header = seccomp::program_header(program.len(), staging + 64);
+        self.agent.write_staging(MAIN_SLOT, 0, &header);
+        let install = seccomp::install_call(staging);
+        let result = self.agent.execute(MAIN_SLOT, &[install], BATCH_TIMEOUT);
+        let number = result.and_then(|r| r.first().copied()).unwrap_or(-i64::from(libc::ETIMEDOUT));
+        if number < 0 {
+            return Err(kernel_failure("install the seccomp filter", -number as i32));
+        }
+        let process = kernel::pidfd::open(self.sandbox.body_pid)?;
+        let listener = Listener::new(kernel::pidfd::duplicate_from(&process, number as i32)?);
+        // The body must not keep its own listener; this very close is its first notification.
+        let close = BatchCall::new(libc::SYS_close, [number as u64, 0, 0, 0, 0, 0]);
+        self.agent.submit(MAIN_SLOT, &[close]);
+        let mut is_closed = false;
+        while !is_closed {
+            if let Some(notification) = listener.receive()? {
+                is_closed = listener.let_pass(notification.id);
+            }
+        }
+        let mut seen = self.agent.doorbell();
+        while !self.agent.is_done(MAIN_SLOT) {
+            self.agent.wait_doorbell(seen, Some(BATCH_TIMEOUT));
+            seen = self.agent.doorbell();
+        }
+        self.agent.clear(MAIN_SLOT);
+        Ok(listener)
+    }
+
+    fn stop_in_agent(&self, index: usize) -> Result<()> {
+        let tid = self.threads[index].1;
+        tracee::interrupt(tid)?;
+        loop {
+            match tracee::wait(tid)? {
+                Stop::Interrupted => return Ok(()),
+                Stop::Ended(status) => return Err(MigrateError::Ended(status)),
+                _ => tracee::resume(tid, 0)?,
+            }
+        }
+    }
+
+    /// Gives a stopped thread the guest's registers and signal mask.
+    fn load(&self, slot: usize) -> Result<()> {
+        let tid = self.threads[slot].1;
+        let thread = self.thread_image(slot);
+        let mut words = [0; kernel::regs::REGISTER_WORDS];
+        words.copy_from_slice(&thread.registers);
+        let registers = Registers::from_words(words);
+        if !registers.is_64bit() {
+            return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
+        }
+        tracee::set_extended_state(tid, &thread.extended_state)?;
+        tracee::set_registers(tid, &registers)?;
+        tracee::set_signal_mask(tid, thread.signal_mask)?;
+        Ok(())
+    }
+}
+
+const NO_FILE: u64 = u64::MAX;
+const PRIVATE_NEW: u64 =
+    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE) as u64;
+const SHARED_NEW: u64 =
+    (libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE) as u64;
+/// MEMBARRIER_CMD_REGISTER_*: global, private, private with core serialisation, private for rseq.
+const MEMBARRIER_REGISTRATIONS: [u64; 4] = [1 << 2, 1 << 4, 1 << 6, 1 << 8];
+const PR_SET_MM: u64 = 35;
+const PR_SET_MM_MAP: u64 = 14;
+const PR_SET_NO_NEW_PRIVS: u64 = 38;
+/// `_LINUX_CAPABILITY_VERSION_3` and "myself".
+const CAPABILITY_HEADER: [u8; 8] = [0x22, 0x05, 0x08, 0x20, 0, 0, 0, 0];
+
+fn place_agent(
+    pid: i32,
+    borrowed: injection::Borrowed,
+    own: &[Mapping],
+    image: &Image,
+    shared: OwnedFd,
+) -> Result<Agent> {
+    let slots = image.threads.len();
+    let size = agent::size_for(slots);
+    let taken = layout::ranges(own)
+        .chain(image.mappings.iter().map(|m| m.start.0..m.end.0))
+        .chain([reserved(image)]);
+    let Some(base) = layout::room(taken, size as u64) else {
+        return Err(MigrateError::refused("no-room", "its address space is full"));
+    };
+    let mut calls = RemoteCalls::begin(pid, pid, borrowed.syscall)?;
+    if let Some(rseq) = tracee::rseq_registration(pid)? {
+        let call = threads::rseq_unregister(&rseq);
+        calls.call("give up rseq", call.number as i64, call.arguments)?;
+    }
+    let descriptor = shared.as_raw_fd() as u64;
+    let memory = SharedMemory::of_file(shared, size)?;
+    injection::map(&mut calls, descriptor, base, size as u64)?;
+    drop(calls);
+    Ok(Agent::new(memory, base, slots))
+}
+
+/// Sets a stopped thread going in the agent, with all signals blocked.
+fn enter_agent(tid: i32, agent: &Agent, slot: usize) -> Result<()> {
+    let mut registers = tracee::registers(tid)?;
+    agent.enter(&mut registers, slot);
+    tracee::set_registers(tid, &registers)?;
+    tracee::set_signal_mask(tid, u64::MAX)?;
+    tracee::resume(tid, 0)?;
+    Ok(())
+}
+
+fn reserved(image: &Image) -> Range<u64> {
+    image.reserved.0..image.reserved.1
+}
+
+fn len(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+fn remap(source: u64, target: u64, length: u64) -> BatchCall {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    BatchCall::new(libc::SYS_mremap, [source, length, length, flags, target, 0])
+}
+
+/// `struct prctl_mm_map`: the layout words, no auxiliary vector, no executable.
+fn layout_bytes(layout: &[u64; 11]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = layout.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.extend(0u64.to_le_bytes());
+    bytes.extend(0u32.to_le_bytes());
+    bytes.extend(u32::MAX.to_le_bytes());
+    bytes
+}
+
+/// Two `struct rlimit64`: the guest's stack, within what this node allows, and no core files.
+fn limit_bytes(stack: (u64, u64)) -> Vec<u8> {
+    let hard = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_STACK)
+        .map_or(u64::MAX, |(_, hard)| hard);
+    let soft = stack.0.min(hard);
+    [soft, stack.1.min(hard).max(soft), 0, 0].iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn kernel_failure(what: &str, errno: i32) -> MigrateError {
+    let source = std::io::Error::from_raw_os_error(errno);
+    kernel::KernelError { what: what.to_owned(), source }.into()
+}

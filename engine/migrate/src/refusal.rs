@@ -1,0 +1,185 @@
+//! What keeps a process at home, found out before anything is touched.
+//!
+//! Kernel objects that stay with the deputy (files, sockets, terminals, locks, timers) never refuse:
+//! that is the point of the home model. What refuses is what ties the kernel to the process's
+//! *memory*, or to the thread that is on the processor.
+
+use crate::{MigrateError, Result, layout};
+use kernel::proc::maps::Mapping;
+use kernel::proc::process;
+
+/// Checks the process `pid`, whose mappings are `maps`.
+///
+/// # Errors
+/// Refused, with the object and its number.
+pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
+    check_status(pid)?;
+    check_descriptors(pid)?;
+    for mapping in maps {
+        check_mapping(pid, mapping)?;
+    }
+    check_timers(pid)
+}
+
+fn check_status(pid: i32) -> Result<()> {
+    let status = process::status(pid)?;
+    let field = |name| process::status_field(&status, name).unwrap_or("");
+    if field("Seccomp") != "0" && !field("Seccomp").is_empty() {
+        return Err(MigrateError::refused("seccomp", "it runs under a seccomp filter of its own"));
+    }
+    if field("NSpid").split_whitespace().last() == Some("1") {
+        let text = "it is the first process of its PID namespace";
+        return Err(MigrateError::refused("namespace-init", text));
+    }
+    if !matches!(field("VmLck"), "0 kB" | "") {
+        let text = format!("it has locked {} of memory (mlock)", field("VmLck"));
+        return Err(MigrateError::refused("locked-memory", text));
+    }
+    match field("State").chars().next() {
+        Some('Z' | 'X') => Err(MigrateError::refused("ended", "it has ended")),
+        Some('T') => Err(MigrateError::refused("stopped", "it is stopped; continue it first")),
+        _ => Ok(()),
+    }
+}
+
+/// Descriptors that let the kernel, or another process, reach into the process's memory.
+const MEMORY_BOUND: &[(&str, &str)] = &[
+    ("anon_inode:[io_uring]", "io-uring"),
+    ("anon_inode:[userfaultfd]", "userfaultfd"),
+    ("anon_inode:[perf_event]", "perf-event"),
+    ("anon_inode:[aio]", "aio"),
+    ("anon_inode:kvm", "kvm"),
+];
+
+fn check_descriptors(pid: i32) -> Result<()> {
+    for (number, target) in process::descriptors(pid)? {
+        let target = target.to_string_lossy();
+        for (prefix, code) in MEMORY_BOUND {
+            if target.starts_with(prefix) {
+                let name = code.replace('-', "_");
+                let text = format!("it has an {name} open (fd {number}); it stays home");
+                return Err(MigrateError::refused(code, text));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_mapping(pid: i32, mapping: &Mapping) -> Result<()> {
+    let name = String::from_utf8_lossy(&mapping.name);
+    let at = mapping.start;
+    if name.starts_with("/dev/") && !layout::is_shared_anonymous(mapping) && name != "/dev/zero" {
+        let is_file = name.starts_with("/dev/shm/");
+        if !is_file {
+            let text = format!("it maps the device {name} at {at:#x}");
+            return Err(MigrateError::refused("device-memory", text));
+        }
+    }
+    if name.starts_with("/anon_hugepage") {
+        let text = format!("it uses huge pages of the hugetlb pool at {at:#x}");
+        return Err(MigrateError::refused("hugetlb", text));
+    }
+    if name.starts_with("/[aio]") || name.starts_with("anon_inode:") {
+        let text = format!("it shares {name} with the kernel at {at:#x}");
+        return Err(MigrateError::refused("kernel-memory", text));
+    }
+    if !mapping.is_shared {
+        return Ok(());
+    }
+    if layout::is_shared_anonymous(mapping) {
+        return check_single_user(pid, mapping);
+    }
+    if name.starts_with("/SYSV") {
+        let text = format!("it has System V shared memory at {at:#x}");
+        return Err(MigrateError::refused("shared-memory", text));
+    }
+    if mapping.is_writable || may_become_writable(pid, mapping) {
+        let text = format!("it shares the file {name} writably at {at:#x}");
+        return Err(MigrateError::refused("shared-file", text));
+    }
+    Ok(())
+}
+
+/// A read-only shared mapping of a file that was opened for writing can be made writable later.
+fn may_become_writable(pid: i32, mapping: &Mapping) -> bool {
+    let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    // The link's mode tells how the file was opened; unreadable links mean we cannot know.
+    std::fs::symlink_metadata(link).is_ok_and(|m| {
+        use std::os::unix::fs::PermissionsExt;
+        m.permissions().mode() & 0o200 != 0
+    })
+}
+
+/// Shared anonymous memory moves if nobody else has it mapped.
+fn check_single_user(pid: i32, mapping: &Mapping) -> Result<()> {
+    let processes = std::fs::read_dir("/proc").map_err(|source| kernel::KernelError {
+        what: "list /proc".into(),
+        source,
+    })?;
+    for other in processes.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()) {
+        if other == pid {
+            continue;
+        }
+        let Ok(maps) = kernel::proc::maps::read(other) else { continue };
+        if maps.iter().any(|m| m.inode == mapping.inode && m.device == mapping.device) {
+            let at = mapping.start;
+            let text = format!("it shares memory at {at:#x} with process {other}");
+            return Err(MigrateError::refused("shared-memory", text));
+        }
+    }
+    Ok(())
+}
+
+/// POSIX timers on CPU-time clocks count what the process uses here, which is nothing once it is
+/// away.
+fn check_timers(pid: i32) -> Result<()> {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/timers")) else { return Ok(()) };
+    for line in text.lines() {
+        let Some(clock) = line.strip_prefix("ClockID:") else { continue };
+        if !matches!(clock.trim(), "0" | "1" | "7" | "8" | "9" | "11") {
+            let text = format!("it has a timer on CPU-time clock {}", clock.trim());
+            return Err(MigrateError::refused("cpu-timer", text));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn plain_process_may_move() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let maps = kernel::proc::maps::read(pid).unwrap();
+        let verdict = check(pid, &maps);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        verdict.unwrap();
+    }
+
+    #[test]
+    fn shared_memory_with_another_process_refuses_and_names_it() {
+        let mapping = Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            is_readable: true,
+            is_writable: true,
+            is_executable: false,
+            is_shared: true,
+            offset: 0,
+            device: 5,
+            inode: 77,
+            name: b"/SYSV00000000 (deleted)".to_vec(),
+        };
+        let error = check_mapping(1, &mapping).unwrap_err();
+        assert_eq!(error.reason().code, "shared-memory");
+        let file = Mapping { name: b"/tmp/data".to_vec(), ..mapping };
+        assert_eq!(check_mapping(1, &file).unwrap_err().reason().code, "shared-file");
+    }
+}

@@ -1,0 +1,299 @@
+//! The state of one stopped thread.
+
+use crate::Result;
+use kernel::agent::BatchCall;
+use kernel::memory::Memory;
+use kernel::regs::{
+    ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers,
+};
+use kernel::remote_call::RemoteCalls;
+use kernel::tracee::{self, RseqRegistration};
+use std::ops::Range;
+use wire::ids::GuestTid;
+use wire::image;
+
+/// What a stopped thread's registers say, read before it was made to do anything.
+#[derive(Clone, Debug)]
+pub struct Stopped {
+    /// As the calling process sees it.
+    pub tid: i32,
+    pub guest: GuestTid,
+    /// As the kernel left them: what a thread that is put back gets again.
+    pub registers: Registers,
+    pub extended_state: Vec<u8>,
+    pub signal_mask: u64,
+    pub rseq: Option<RseqRegistration>,
+}
+
+/// Reads a stopped thread and blocks all its signals, so that it can be made to work for us.
+pub fn read(tid: i32, guest: GuestTid) -> Result<Stopped> {
+    let stopped = Stopped {
+        tid,
+        guest,
+        registers: tracee::registers(tid)?,
+        extended_state: tracee::extended_state(tid)?,
+        signal_mask: tracee::signal_mask(tid)?,
+        rseq: tracee::rseq_registration(tid)?,
+    };
+    tracee::set_signal_mask(tid, u64::MAX)?;
+    Ok(stopped)
+}
+
+/// Puts a stopped thread back exactly as it was read.
+pub fn put_back(stopped: &Stopped) -> Result<()> {
+    tracee::set_registers(stopped.tid, &stopped.registers)?;
+    tracee::set_signal_mask(stopped.tid, stopped.signal_mask)?;
+    Ok(())
+}
+
+/// How a thread that was interrupted in a system call goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// It was not in a call, or the call was over, or it stands in front of it again.
+    None,
+    /// It sleeps against a deadline that only this kernel knows: the call has to go on here.
+    Keeps(u32),
+}
+
+/// Finds out how to go on from the registers at a stop, and puts them in front of the call if it
+/// is to be made again (signal(7), "Interruption of system calls"; the restart codes of
+/// include/linux/errno.h).
+///
+/// `restarted` is the call behind a `restart_syscall`, which the registers no longer tell;
+/// `has_signal` says that a signal is due, which then is what ended a call with EINTR.
+pub fn settle(
+    registers: &mut Registers,
+    restarted: Option<u32>,
+    has_signal: bool,
+) -> Interruption {
+    let Some(number) = registers.interrupted_call() else { return Interruption::None };
+    match registers.result() {
+        ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => {
+            registers.rewind();
+            Interruption::None
+        }
+        ERESTART_RESTARTBLOCK => {
+            let behind = if number == RESTART_SYSCALL { restarted } else { Some(number) };
+            match behind {
+                Some(call @ (POLL | NANOSLEEP | CLOCK_NANOSLEEP)) => Interruption::Keeps(call),
+                _ => {
+                    if let Some(call) = behind {
+                        registers.orig_rax = u64::from(call);
+                    }
+                    registers.rewind();
+                    Interruption::None
+                }
+            }
+        }
+        // Linux ends some calls with EINTR for a mere stop (signal(7)); nobody asked for that.
+        EINTR if !has_signal && wire::calls::eintr_after_stop(number) => {
+            registers.rewind();
+            Interruption::None
+        }
+        _ => {
+            registers.orig_rax = u64::MAX;
+            Interruption::None
+        }
+    }
+}
+
+const EINTR: i64 = -(libc::EINTR as i64);
+const POLL: u32 = libc::SYS_poll as u32;
+const NANOSLEEP: u32 = libc::SYS_nanosleep as u32;
+const CLOCK_NANOSLEEP: u32 = libc::SYS_clock_nanosleep as u32;
+const FUTEX: u32 = libc::SYS_futex as u32;
+/// restart_syscall(2).
+pub const RESTART_SYSCALL: u32 = libc::SYS_restart_syscall as u32;
+
+/// The call that a sleeping thread waits in, by the kernel function in `/proc/.../wchan`: what
+/// `restart_syscall` hides. Sampled before the thread is stopped.
+pub fn waiting_call(pid: i32, tid: i32) -> Option<u32> {
+    let place = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")).ok()?;
+    if place.contains("nanosleep") {
+        Some(NANOSLEEP)
+    } else if place.contains("poll") {
+        Some(POLL)
+    } else if place.contains("futex") {
+        Some(FUTEX)
+    } else {
+        None
+    }
+}
+
+/// True if a signal waits that the thread, with this mask, would get as soon as it runs.
+pub fn has_deliverable_signal(tid: i32, mask: u64) -> bool {
+    let Ok(status) = kernel::proc::process::status(tid) else { return false };
+    let pending = |name| {
+        kernel::proc::process::status_field(&status, name)
+            .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+            .unwrap_or(0)
+    };
+    (pending("SigPnd") | pending("ShdPnd")) & !mask != 0
+}
+
+/// If the thread is inside a restartable sequence, moves it to the sequence's abort handler, as the
+/// kernel would on a signal (rseq(2)): always allowed, and needed as the thread loses its place.
+pub fn abort_rseq(stopped: &mut Stopped, memory: &Memory) {
+    let Some(rseq) = stopped.rseq else { return };
+    let critical = memory.read_u64(rseq.address + 8).unwrap_or(0);
+    let mut descriptor = [0u8; 32];
+    if critical == 0 || memory.read(critical, &mut descriptor).is_err() {
+        return;
+    }
+    let word = |i: usize| u64::from_le_bytes(descriptor[i..i + 8].try_into().unwrap_or_default());
+    let (start, length, abort) = (word(8), word(16), word(24));
+    if (start..start.saturating_add(length)).contains(&stopped.registers.rip) {
+        stopped.registers.rip = abort;
+    }
+}
+
+/// Steps needed to leave the longest function of the vDSO, with room to spare.
+const VDSO_STEPS_MAX: usize = 4_096;
+
+/// Runs a thread out of the vDSO, whose data belongs to this machine: a clock reading begun here
+/// must not be finished elsewhere.
+pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
+    let registers = tracee::registers(tid)?;
+    if !vdso.contains(&registers.rip) || registers.interrupted_call().is_some() {
+        return Ok(());
+    }
+    let mask = tracee::signal_mask(tid)?;
+    // SIGTRAP stays open: a forced trap that is blocked would reset its disposition.
+    tracee::set_signal_mask(tid, !kernel::signal::bit(libc::SIGTRAP))?;
+    for _ in 0..VDSO_STEPS_MAX {
+        tracee::step(tid, 0)?;
+        match tracee::wait(tid)? {
+            tracee::Stop::Ended(status) => return Err(crate::MigrateError::Ended(status)),
+            _ if !vdso.contains(&tracee::registers(tid)?.rip) => break,
+            _ => {}
+        }
+    }
+    tracee::set_signal_mask(tid, mask)?;
+    Ok(())
+}
+
+const PR_GET_TID_ADDRESS: u64 = 40;
+/// Size of `stack_t`, bytes.
+pub const ALTERNATE_STACK_BYTES: usize = 24;
+
+/// What the kernel keeps for a thread besides its registers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelSide {
+    pub alternate_stack: Vec<u8>,
+    pub tid_address: u64,
+}
+
+/// The calls by which a thread tells its kernel side into `scratch` (32 bytes): for a batch.
+pub fn tell_calls(scratch: u64) -> [BatchCall; 2] {
+    [
+        BatchCall::new(libc::SYS_sigaltstack, [0, scratch, 0, 0, 0, 0]),
+        BatchCall::new(libc::SYS_prctl, [PR_GET_TID_ADDRESS, scratch + 24, 0, 0, 0, 0]),
+    ]
+}
+
+/// Decodes what [`tell_calls`] wrote.
+pub fn told(scratch: &[u8; 32]) -> KernelSide {
+    let mut address = [0; 8];
+    address.copy_from_slice(&scratch[24..]);
+    KernelSide {
+        alternate_stack: scratch[..ALTERNATE_STACK_BYTES].to_vec(),
+        tid_address: u64::from_le_bytes(address),
+    }
+}
+
+/// The same by remote calls, for a thread that is not in the agent.
+pub fn ask(calls: &mut RemoteCalls, memory: &Memory, scratch: u64) -> Result<KernelSide> {
+    for call in tell_calls(scratch) {
+        calls.call("read thread state", call.number as i64, call.arguments)?;
+    }
+    let mut bytes = [0; 32];
+    memory.read(scratch, &mut bytes)?;
+    Ok(told(&bytes))
+}
+
+/// The calls by which a thread takes over its kernel side; `scratch` (64 bytes) holds what
+/// [`adopt_scratch`] gives.
+pub fn adopt_calls(thread: &image::Thread, scratch: u64) -> Vec<BatchCall> {
+    let mut calls = vec![
+        BatchCall::new(libc::SYS_set_tid_address, [thread.tid_address, 0, 0, 0, 0, 0]),
+        BatchCall::new(libc::SYS_sigaltstack, [scratch, 0, 0, 0, 0, 0]),
+    ];
+    let (head, length) = thread.robust_list;
+    if head != 0 {
+        calls.push(BatchCall::new(libc::SYS_set_robust_list, [head, length, 0, 0, 0, 0]));
+    }
+    if let Some((address, size, signature)) = thread.rseq {
+        calls.push(rseq_call(address, size, 0, signature));
+    }
+    calls
+}
+
+/// What the scratch memory of [`adopt_calls`] has to hold: the alternate stack, made settable.
+pub fn adopt_scratch(thread: &image::Thread) -> Vec<u8> {
+    const SS_ONSTACK: u8 = 1;
+    let mut stack = thread.alternate_stack.clone();
+    // "In use" is an answer of the kernel's, not something that can be asked for.
+    stack[8] &= !SS_ONSTACK;
+    stack
+}
+
+const RSEQ_FLAG_UNREGISTER: u64 = 1;
+
+pub fn rseq_call(address: u64, size: u32, flags: u64, signature: u32) -> BatchCall {
+    let arguments = [address, u64::from(size), flags, u64::from(signature), 0, 0];
+    BatchCall::new(libc::SYS_rseq, arguments)
+}
+
+/// The call by which a thread gives up its rseq area.
+pub fn rseq_unregister(rseq: &RseqRegistration) -> BatchCall {
+    rseq_call(rseq.address, rseq.size, RSEQ_FLAG_UNREGISTER, rseq.signature)
+}
+
+/// A registration as it travels.
+pub fn rseq_image(rseq: &RseqRegistration) -> (u64, u32, u32) {
+    (rseq.address, rseq.size, rseq.signature)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn stopped_in(call: i64, result: i64) -> Registers {
+        Registers { rip: 0x1002, orig_rax: call as u64, rax: result as u64, ..Default::default() }
+    }
+
+    #[test]
+    fn interrupted_read_is_made_again() {
+        let mut registers = stopped_in(libc::SYS_read, ERESTARTSYS);
+        assert_eq!(settle(&mut registers, None, false), Interruption::None);
+        assert_eq!((registers.rip, registers.rax), (0x1000, libc::SYS_read as u64));
+    }
+
+    #[test]
+    fn sleeper_keeps_its_deadline_even_when_it_was_stopped_before() {
+        let mut fresh = stopped_in(libc::SYS_nanosleep, ERESTART_RESTARTBLOCK);
+        assert_eq!(settle(&mut fresh, None, false), Interruption::Keeps(NANOSLEEP));
+        let mut again = stopped_in(libc::SYS_restart_syscall, ERESTART_RESTARTBLOCK);
+        assert_eq!(settle(&mut again, Some(POLL), false), Interruption::Keeps(POLL));
+    }
+
+    #[test]
+    fn restarted_futex_wait_is_made_again_under_its_own_number() {
+        let mut registers = stopped_in(libc::SYS_restart_syscall, ERESTART_RESTARTBLOCK);
+        assert_eq!(settle(&mut registers, Some(FUTEX), false), Interruption::None);
+        assert_eq!(registers.rax, libc::SYS_futex as u64);
+    }
+
+    #[test]
+    fn spurious_eintr_of_epoll_is_undone_and_a_finished_call_is_left_alone() {
+        let mut epoll = stopped_in(libc::SYS_epoll_wait, EINTR);
+        settle(&mut epoll, None, false);
+        assert_eq!(epoll.rip, 0x1000);
+        let mut asked_for = stopped_in(libc::SYS_epoll_wait, EINTR);
+        settle(&mut asked_for, None, true);
+        assert_eq!(asked_for.rip, 0x1002);
+        let mut done = stopped_in(libc::SYS_read, 7);
+        settle(&mut done, None, false);
+        assert_eq!((done.rip, done.rax), (0x1002, 7));
+    }
+}

@@ -1,0 +1,192 @@
+//! Making, limiting and removing the cgroups of a lab.
+
+use super::{Hierarchy, LABS_DIR, Place, Version};
+use crate::spec::Spec;
+use anyhow::{Context, Result};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use wire::ids::NodeId;
+
+/// A throttled process sleeps for the rest of the period, so a short one keeps latencies short; the
+/// kernel refuses quotas under 1 ms. 10 ms lets a node of a tenth of a core still have one.
+const PERIOD_US: f64 = 10_000.0;
+const QUOTA_US_MIN: f64 = 1_000.0;
+const PERIOD_US_MAX: f64 = 1_000_000.0;
+/// Weight of a node's system part against its work part (100 is the kernel's default).
+const SYSTEM_WEIGHT: u64 = 800;
+/// Levels of cgroups that a lab and its guests may have made. Deeper ones are not removed.
+const DEPTH_MAX: usize = 16;
+/// Another lab's `down` may remove the common directory between our two steps; not this often.
+const CREATE_ATTEMPTS: usize = 8;
+
+/// The file that takes processes into a node's cgroup.
+pub fn procs_file(hierarchy: &Hierarchy, lab: &str, node: NodeId, place: Place) -> PathBuf {
+    place_dir(hierarchy, lab, node, place).join("cgroup.procs")
+}
+
+pub fn node_dir(hierarchy: &Hierarchy, lab: &str, node: NodeId) -> PathBuf {
+    hierarchy.lab_dir(lab).join(format!("node{node}"))
+}
+
+pub(super) fn place_dir(h: &Hierarchy, lab: &str, node: NodeId, place: Place) -> PathBuf {
+    node_dir(h, lab, node).join(place.dir_name())
+}
+
+/// Makes one node's cgroup in one hierarchy, with its limits.
+pub fn create(hierarchy: &Hierarchy, spec: &Spec, cpu_scale: f64, node: NodeId) -> Result<()> {
+    let lab = spec.name.as_str();
+    let dir = node_dir(hierarchy, lab, node);
+    create_dir(&dir)?;
+    if hierarchy.version == Version::V2 {
+        // From the root down: a controller can be enabled only where the parent has it.
+        let labs = hierarchy.mount.join(LABS_DIR);
+        for parent in [&hierarchy.mount, &labs, &hierarchy.lab_dir(lab), &dir] {
+            enable_controllers(parent, &hierarchy.controllers)?;
+        }
+    }
+    for place in [Place::Work, Place::System] {
+        create_dir(&dir.join(place.dir_name()))?;
+    }
+    open_to_users(hierarchy, &dir)?;
+    if hierarchy.controls("memory") {
+        limit_memory(hierarchy, spec, &dir)?;
+    }
+    if hierarchy.controls("cpu") {
+        favour_system(hierarchy, &dir)?;
+        if spec.is_cpu_limited {
+            limit_cpu(hierarchy, &dir, cpu_scale * spec.speed(node))?;
+        }
+    }
+    Ok(())
+}
+
+fn create_dir(dir: &Path) -> Result<()> {
+    let mut outcome = fs::create_dir_all(dir);
+    for _ in 1..CREATE_ATTEMPTS {
+        match &outcome {
+            Err(error) if error.kind() == ErrorKind::NotFound => outcome = fs::create_dir_all(dir),
+            _ => break,
+        }
+    }
+    outcome.with_context(|| format!("cannot make cgroup {}", dir.display()))
+}
+
+fn enable_controllers(dir: &Path, controllers: &[String]) -> Result<()> {
+    let file = dir.join("cgroup.subtree_control");
+    let enabled =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    for name in controllers {
+        if !enabled.split_ascii_whitespace().any(|word| word == name) {
+            write(&file, &format!("+{name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A supervisor runs as the owner of its process and moves the body into the guests' cgroup itself.
+/// Version 2 asks for the right to write in the cgroup that both places have in common, too.
+fn open_to_users(hierarchy: &Hierarchy, dir: &Path) -> Result<()> {
+    let mut files = vec![dir.join(Place::Work.dir_name()).join("cgroup.procs")];
+    if hierarchy.version == Version::V2 {
+        files.push(dir.join("cgroup.procs"));
+    }
+    for file in files {
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666))
+            .with_context(|| format!("cannot open {} to users", file.display()))?;
+    }
+    Ok(())
+}
+
+fn limit_memory(hierarchy: &Hierarchy, spec: &Spec, dir: &Path) -> Result<()> {
+    let file = match hierarchy.version {
+        Version::V1 => "memory.limit_in_bytes",
+        Version::V2 => "memory.max",
+    };
+    match spec.memory {
+        Some(size) => write(&dir.join(file), &size.bytes.to_string()),
+        None => Ok(()),
+    }
+}
+
+fn favour_system(hierarchy: &Hierarchy, dir: &Path) -> Result<()> {
+    let dir = dir.join(Place::System.dir_name());
+    match hierarchy.version {
+        // 1024 shares are a weight of 100.
+        Version::V1 => write(&dir.join("cpu.shares"), &(SYSTEM_WEIGHT * 1024 / 100).to_string()),
+        Version::V2 => write(&dir.join("cpu.weight"), &SYSTEM_WEIGHT.to_string()),
+    }
+}
+
+fn limit_cpu(hierarchy: &Hierarchy, dir: &Path, cores: f64) -> Result<()> {
+    let (quota_us, period_us) = quota_us_and_period_us(cores);
+    let dir = dir.join(Place::Work.dir_name());
+    match hierarchy.version {
+        Version::V1 => {
+            write(&dir.join("cpu.cfs_period_us"), &period_us.to_string())?;
+            write(&dir.join("cpu.cfs_quota_us"), &quota_us.to_string())
+        }
+        Version::V2 => write(&dir.join("cpu.max"), &format!("{quota_us} {period_us}")),
+    }
+}
+
+fn quota_us_and_period_us(cores: f64) -> (u64, u64) {
+    let period_us = f64::max(PERIOD_US, QUOTA_US_MIN / cores).min(PERIOD_US_MAX);
+    let quota_us = f64::max(cores * period_us, QUOTA_US_MIN);
+    (quota_us.round() as u64, period_us.round() as u64)
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("cannot write {text} to {}", file.display()))
+}
+
+/// Removes all cgroups of a lab from one hierarchy; its processes have ended.
+pub fn remove_lab(hierarchy: &Hierarchy, lab: &str) -> Result<()> {
+    remove_tree(&hierarchy.lab_dir(lab), DEPTH_MAX)?;
+    // Stays if another lab uses it.
+    match fs::remove_dir(hierarchy.mount.join(LABS_DIR)) {
+        Err(error) if !is_in_use_or_gone(&error) => {
+            Err(error).with_context(|| format!("cannot remove cgroup {LABS_DIR}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_in_use_or_gone(error: &std::io::Error) -> bool {
+    let kinds = [ErrorKind::NotFound, ErrorKind::DirectoryNotEmpty, ErrorKind::ResourceBusy];
+    kinds.contains(&error.kind())
+}
+
+fn remove_tree(dir: &Path, depth_left: usize) -> Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("cannot list cgroup {}", dir.display()))?,
+    };
+    if depth_left > 0 {
+        for entry in entries.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                remove_tree(&entry.path(), depth_left - 1)?;
+            }
+        }
+    }
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove cgroup {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn quotas_keep_the_share_exactly_and_never_fall_below_what_the_kernel_takes() {
+        assert_eq!(quota_us_and_period_us(0.45), (4_500, 10_000));
+        assert_eq!(quota_us_and_period_us(1.0), (10_000, 10_000));
+        assert_eq!(quota_us_and_period_us(0.05), (1_000, 20_000));
+        assert_eq!(quota_us_and_period_us(0.0001), (1_000, 1_000_000));
+    }
+}

@@ -1,0 +1,351 @@
+//! A lab as a program holds it: up, its nodes, down.
+
+use crate::cgroup::{self, Place};
+use crate::exec::Start;
+use crate::keeper::{self, Report};
+use crate::process::{self, Keeper};
+use crate::record::{self, LabDir, Phase, Record};
+use crate::spec::{LabName, Spec};
+use crate::{daemon, network};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use wire::ids::NodeId;
+
+/// Building a lab says what it does only if it takes longer than this.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// A lab that is up. Dropping it takes it down, unless it is kept.
+#[derive(Debug)]
+pub struct Lab {
+    record: Record,
+    is_kept: bool,
+}
+
+impl Lab {
+    /// Builds a lab; returns when all of its nodes are ready, and their daemons know each other.
+    pub fn up(spec: &Spec) -> Result<Lab> {
+        spec.check()?;
+        network::check_programs(spec.link.is_some())?;
+        let lab_dir = LabDir::make(&spec.name)?;
+        if let Some(old) = record::read(lab_dir.path())? {
+            if old.phase == Phase::Up && old.switch.as_ref().is_some_and(Keeper::is_alive) {
+                bail!("lab `{0}` is up already: osmos lab down --name {0}", spec.name);
+            }
+            clear(&lab_dir, &old)?;
+        }
+        let mut record = plan(spec);
+        match build(&lab_dir, &mut record) {
+            Ok(()) => Ok(Lab { record, is_kept: false }),
+            Err(error) => {
+                let cleared = clear(&lab_dir, &record).and_then(|()| lab_dir.remove());
+                Err(match cleared {
+                    Ok(()) => error,
+                    Err(left) => error.context(format!("and cannot clear it away: {left:#}")),
+                })
+            }
+        }
+    }
+
+    /// A lab that another command brought up; dropping this leaves it up.
+    pub fn open(name: &LabName) -> Result<Lab> {
+        Ok(Lab { record: record::read_up(name)?, is_kept: true })
+    }
+
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// What this lab lacks on this machine, in words; empty if nothing.
+    pub fn missing(&self) -> &[String] {
+        &self.record.missing
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
+        self.record.spec.nodes().map(|id| Node::of(&self.record, id))
+    }
+
+    /// A node by its number, from 1.
+    ///
+    /// # Panics
+    /// If the lab has no such node.
+    pub fn node(&self, number: u32) -> Node<'_> {
+        let count = self.record.spec.speeds.len();
+        assert!((1..=count).contains(&(number as usize)), "the lab has nodes 1 to {count}");
+        Node::of(&self.record, NodeId(number))
+    }
+
+    /// Leaves the lab up when this is dropped.
+    pub fn keep(mut self) {
+        self.is_kept = true;
+    }
+
+    /// Ends every process of the lab and removes everything that was made for it.
+    pub fn down(mut self) -> Result<()> {
+        self.is_kept = true;
+        down(&self.record.spec.name).map(|_| ())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if !self.is_kept
+            && let Err(error) = down(&self.record.spec.name)
+        {
+            eprintln!("osmos lab: {error:#}");
+        }
+    }
+}
+
+/// Takes a lab down, whatever state it is in. False if there was none.
+pub fn down(name: &LabName) -> Result<bool> {
+    let Some(lab_dir) = LabDir::lock(name)? else { return Ok(false) };
+    if let Some(record) = record::read(lab_dir.path())? {
+        clear(&lab_dir, &record)?;
+    }
+    lab_dir.remove()?;
+    Ok(true)
+}
+
+/// Ends the processes of a lab and removes its cgroups; the rest goes with the processes.
+fn clear(lab_dir: &LabDir, record: &Record) -> Result<()> {
+    if let Some(switch) = &record.switch {
+        let user_namespace = own_user_namespace(switch);
+        switch.kill_all(&record.keepers)?;
+        if let Some(namespace) = user_namespace {
+            process::kill_user_namespace(&namespace);
+        }
+    }
+    lab_dir.wait_for_keepers()?;
+    for hierarchy in &record.hierarchies {
+        cgroup::remove_lab(hierarchy, record.spec.name.as_str())?;
+    }
+    Ok(())
+}
+
+/// The lab's user namespace, if it has one of its own and still lives.
+fn own_user_namespace(switch: &Keeper) -> Option<String> {
+    let read = |owner: String| std::fs::read_link(format!("/proc/{owner}/ns/user")).ok();
+    let theirs = read(switch.pid.to_string()).filter(|_| switch.is_alive())?;
+    (Some(&theirs) != read("self".to_owned()).as_ref()).then(|| theirs.display().to_string())
+}
+
+/// Everything that will be made, decided before anything is.
+fn plan(spec: &Spec) -> Record {
+    let mut detected = cgroup::detect();
+    if !spec.is_cpu_limited {
+        detected.missing.retain(|note| !note.starts_with("no CPU speeds:"));
+    }
+    if spec.memory.is_none() {
+        detected.missing.retain(|note| !note.starts_with("no memory limits:"));
+    }
+    let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+    Record {
+        spec: spec.clone(),
+        phase: Phase::Building,
+        cpu_scale: spec.cpu_scale(cores),
+        hierarchies: detected.hierarchies,
+        missing: detected.missing,
+        switch: None,
+        keepers: Vec::new(),
+    }
+}
+
+fn build(lab_dir: &LabDir, record: &mut Record) -> Result<()> {
+    let progress = Progress { start: Instant::now(), name: record.spec.name.clone() };
+    lab_dir.write(record)?;
+    lab_dir.write_cluster_key()?;
+    make_cgroups(record)?;
+    lab_dir.write(record)?;
+    let (mut switch, reports) = start_switch(lab_dir, record)?;
+    let count = record.spec.speeds.len();
+    for report in reports {
+        match report? {
+            Report::Built { node, pid } => {
+                record.keepers.push(Keeper::of_pid(pid)?);
+                progress.say(&format!("node {node} of {count} is built"));
+            }
+            Report::Ready => break,
+            Report::Failed { text } => bail!("{text}"),
+            Report::Started { .. } => bail!("the lab's switch answers out of turn"),
+        }
+    }
+    if record.keepers.len() != count {
+        bail!("the lab's switch ended early, see its log: {}", tail(&lab_dir.keeper_log()));
+    }
+    record.phase = Phase::Up;
+    lab_dir.write(record)?;
+    if record.spec.has_daemons {
+        daemon::start_all(record, &progress)?;
+    }
+    keeper::commit(&mut switch)
+}
+
+/// A hierarchy in which a node cannot be made is done without, and said so.
+fn make_cgroups(record: &mut Record) -> Result<()> {
+    let spec = record.spec.clone();
+    let mut refused = Vec::new();
+    for hierarchy in &record.hierarchies {
+        let made = spec
+            .nodes()
+            .try_for_each(|node| cgroup::create(hierarchy, &spec, record.cpu_scale, node));
+        if let Err(error) = made {
+            cgroup::remove_lab(hierarchy, spec.name.as_str())?;
+            let controllers = hierarchy.controllers.join(", ");
+            record.missing.push(format!("no limits by {controllers}: {error:#}"));
+            refused.push(hierarchy.clone());
+        }
+    }
+    record.hierarchies.retain(|hierarchy| !refused.contains(hierarchy));
+    Ok(())
+}
+
+/// Starts process 1 of the lab; it goes on once it is written down.
+fn start_switch(
+    lab_dir: &LabDir,
+    record: &mut Record,
+) -> Result<(ChildStdin, impl Iterator<Item = Result<Report>> + use<>)> {
+    let osmos = &record.spec.osmos;
+    let mut starter = keeper::switch_command(osmos, lab_dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(lab_dir.make_keeper_log()?)
+        .spawn()
+        .with_context(|| format!("cannot start {}", osmos.display()))?;
+    let mut input = starter.stdin.take().context("the switch has no input")?;
+    let output = starter.stdout.take().context("the switch has no output")?;
+    starter.wait().context("lost the lab's switch")?;
+    let mut reports = reports_of(output);
+    match reports.next() {
+        Some(Ok(Report::Started { pid })) => record.switch = Some(Keeper::of_pid(pid)?),
+        Some(Ok(Report::Failed { text })) => bail!("{text}"),
+        Some(Err(error)) => return Err(error),
+        _ => bail!("{} does not keep labs: {}", osmos.display(), tail(&lab_dir.keeper_log())),
+    }
+    lab_dir.write(record)?;
+    keeper::go(&mut input)?;
+    Ok((input, reports))
+}
+
+fn reports_of(output: ChildStdout) -> impl Iterator<Item = Result<Report>> {
+    BufReader::new(output).lines().map(|line| {
+        let line = line.context("cannot hear the lab's switch")?;
+        serde_json::from_str(&line).with_context(|| format!("the lab's switch says `{line}`"))
+    })
+}
+
+/// The last lines of a log, for an error.
+pub(crate) fn tail(log: &Path) -> String {
+    const LINES: usize = 5;
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// Tells people what takes so long.
+pub(crate) struct Progress {
+    start: Instant,
+    name: LabName,
+}
+
+impl Progress {
+    pub fn say(&self, what: &str) {
+        if self.start.elapsed() > QUIET {
+            eprintln!("osmos lab `{}`: {what}", self.name);
+        }
+    }
+}
+
+/// One node of a lab.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    record: &'a Record,
+    id: NodeId,
+}
+
+impl<'a> Node<'a> {
+    pub(crate) fn of(record: &'a Record, id: NodeId) -> Node<'a> {
+        Node { record, id }
+    }
+
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    pub fn host_name(&self) -> String {
+        self.record.spec.host_name(self.id)
+    }
+
+    pub fn address(&self) -> Ipv4Addr {
+        record::address(self.id)
+    }
+
+    /// A command that will run in this node, limited to its speed: like [`Command::new`], with
+    /// arguments, environment, directory and streams to be set as usual.
+    ///
+    /// The process that it starts stands outside for the one inside: it ends as that ends (128 + N
+    /// for death by signal N) and passes signals on. SIGKILL reaches only the outer one.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.command_in(Place::Work, Start::Now, program.as_ref())
+    }
+
+    pub(crate) fn command_in(&self, place: Place, start: Start, program: &OsStr) -> Command {
+        let mut command = Command::new(&self.record.spec.osmos);
+        command.arg("lab-front").arg(self.record.spec.name.as_str()).arg(self.id.to_string());
+        command.arg(place.dir_name()).arg(start.word()).arg("--").arg(program);
+        command
+    }
+
+    /// Where the node's daemon writes its log, outside the node.
+    pub fn log(&self) -> Result<PathBuf> {
+        let lab_dir = record::labs_dir()?.join(self.record.spec.name.as_str());
+        Ok(lab_dir.join(format!("node{}.log", self.id)))
+    }
+
+    /// Process 1 of the node.
+    pub fn keeper(&self) -> Result<&Keeper> {
+        self.record.keeper(self.id)
+    }
+
+    /// A path of the node as this process can open it.
+    pub fn path(&self, inside: &str) -> Result<PathBuf> {
+        let root = PathBuf::from(format!("/proc/{}/root", self.keeper()?.pid));
+        Ok(root.join(inside.trim_start_matches('/')))
+    }
+
+    /// The pid here of the node's daemon, if one was started and still runs.
+    pub fn daemon_pid(&self) -> Option<i32> {
+        daemon::pid(self)
+    }
+
+    /// Starts the node's daemon (again) and waits until it answers.
+    pub fn start_daemon(&self) -> Result<()> {
+        daemon::start(self)?;
+        daemon::wait_until_it_answers(self)
+    }
+
+    /// Processes of the node, its keeper among them; guests' inner namespaces not counted.
+    pub fn process_count(&self) -> usize {
+        self.keeper().map_or(0, |keeper| process::processes_in(&[keeper]).len())
+    }
+
+    /// What the kernel counted for this node.
+    pub fn usage(&self) -> cgroup::Usage {
+        cgroup::usage(&self.record.hierarchies, self.record.spec.name.as_str(), self.id)
+    }
+
+    /// Cores that programs of this node may use together; None if it is not limited.
+    pub fn cpu_share(&self) -> Option<f64> {
+        let has_cpu = self.record.hierarchies.iter().any(|own| own.controls("cpu"));
+        let is_limited = self.record.spec.is_cpu_limited && has_cpu;
+        is_limited.then(|| self.record.cpu_scale * self.record.spec.speed(self.id))
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        self.record
+    }
+}

@@ -1,0 +1,32 @@
+//! A lab: a cluster of separate nodes inside one machine.
+//!
+//! The demo, the tests and the benchmarks run on it, and so can anybody who wants to see Osmos with
+//! one machine only. Each node has network, PID, mount, UTS and IPC namespaces of its own and a
+//! cgroup with a CPU speed and a memory limit, so whatever a program still finds after it has moved
+//! it has really got from its home.
+//!
+//! * [`spec`]: what a lab is asked to be; [`record`]: what is written down about it
+//! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
+//! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make
+//! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
+//!
+//! Reasons: `docs/decisions/0005-lab.md`.
+
+pub mod arguments;
+pub mod cgroup;
+mod check;
+mod daemon;
+mod exec;
+mod keeper;
+pub mod lab;
+mod listing;
+mod mounts;
+mod network;
+mod process;
+mod record;
+mod spec;
+
+pub use arguments::{LabArguments, LabCommand, hidden_main, main, run};
+pub use lab::{Lab, Node, down};
+pub use process::Keeper;
+pub use spec::{LabName, MemorySize, Rate, Spec};

@@ -1,0 +1,159 @@
+//! Naming, counting and ending the processes of a lab, by identity and namespace: never by name.
+
+use anyhow::{Context, Result, bail};
+use kernel::proc::process::{Stat, stat, status, status_field};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// How long the processes of a lab may take to vanish once killed.
+const DEATH_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often, meanwhile, we look again for those that hold others up.
+const DEATH_STEP: Duration = Duration::from_millis(250);
+
+/// Process 1 of a PID namespace of the lab: when it dies, the kernel kills all others in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keeper {
+    pub pid: i32,
+    /// Clock ticks after boot: with the pid it names a process for good.
+    pub start_ticks: u64,
+    /// `pid:[4026532...]`, the namespace it keeps.
+    pub pid_namespace: String,
+}
+
+impl Keeper {
+    pub fn of_pid(pid: i32) -> Result<Keeper> {
+        let start_ticks = stat(&pid.to_string())?.start_ticks;
+        let pid_namespace =
+            namespace_of(pid).with_context(|| format!("process {pid} shows no namespace"))?;
+        Ok(Keeper { pid, start_ticks, pid_namespace })
+    }
+
+    /// True until the process and all others in its namespace have ended.
+    pub fn is_alive(&self) -> bool {
+        self.is_here() && stat(&self.pid.to_string()).is_ok_and(|stat| stat.state != b'Z')
+    }
+
+    /// Not reused by a process that came later.
+    fn is_here(&self) -> bool {
+        stat(&self.pid.to_string()).is_ok_and(|stat| stat.start_ticks == self.start_ticks)
+    }
+
+    /// Kills everything in the namespace and below, and waits until the kernel is done with it.
+    ///
+    /// `inner` are the namespaces below, for finding who keeps the kernel from being done.
+    pub fn kill_all(&self, inner: &[Keeper]) -> Result<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid).context("a keeper has no pid")?;
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            pidfd => pidfd.with_context(|| format!("cannot open process {}", self.pid))?,
+        };
+        // Compared after opening: from here on the descriptor names what was compared.
+        if !self.is_here() {
+            return Ok(());
+        }
+        match pidfd_send_signal(&pidfd, rustix::process::Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot kill process {}", self.pid));
+            }
+        }
+        let namespaces: Vec<&Keeper> = inner.iter().chain([self]).collect();
+        let deadline = Instant::now() + DEATH_TIMEOUT;
+        while !becomes_readable(pidfd.as_fd(), DEATH_STEP)? {
+            let holders = wake_holders(&namespaces);
+            if Instant::now() > deadline {
+                bail!(
+                    "the lab's processes do not end: {} outside it hold some of them; end those, \
+                     then run `osmos lab down` again",
+                    list(&holders)
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn becomes_readable(fd: std::os::fd::BorrowedFd<'_>, patience: Duration) -> Result<bool> {
+    let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    match poll(&mut fds, timeout) {
+        Err(Errno::EINTR) => Ok(false),
+        ready => Ok(ready.context("cannot wait for the lab to end")? > 0),
+    }
+}
+
+/// A PID namespace ends only when each process in it was waited for by its parent, and the parent
+/// of an `osmos lab exec` command is outside. One that is stopped (^Z) does not wait: wake it.
+fn wake_holders(namespaces: &[&Keeper]) -> Vec<i32> {
+    let processes = processes_in(namespaces);
+    let is_member = |pid: i32| processes.iter().any(|own| own.pid == pid);
+    let is_keeper = |pid: i32| namespaces.iter().any(|keeper| keeper.pid == pid);
+    let mut holders: Vec<i32> = processes
+        .iter()
+        .filter(|process| !is_keeper(process.pid) && !is_member(process.parent))
+        .map(|process| process.parent)
+        .collect();
+    holders.sort_unstable();
+    holders.dedup();
+    for holder in &holders {
+        // A holder that ended in between is what we want.
+        let _ = kill(Pid::from_raw(*holder), Signal::SIGCONT);
+    }
+    holders
+}
+
+fn list(pids: &[i32]) -> String {
+    match pids {
+        [] => "processes".to_owned(),
+        pids => {
+            let words: Vec<String> = pids.iter().map(i32::to_string).collect();
+            format!("processes {}", words.join(", "))
+        }
+    }
+}
+
+/// The processes whose own PID namespace is one of these, as this namespace sees them.
+pub fn processes_in(namespaces: &[&Keeper]) -> Vec<Stat> {
+    let is_ours = |pid: &i32| {
+        namespace_of(*pid)
+            .is_some_and(|own| namespaces.iter().any(|keeper| keeper.pid_namespace == own))
+    };
+    all_pids().filter(is_ours).filter_map(|pid| stat(&pid.to_string()).ok()).collect()
+}
+
+/// The pid here of the process that the node kept by `keeper` knows as `inner`.
+pub fn pid_outside(keeper: &Keeper, inner: i32) -> Option<i32> {
+    processes_in(&[keeper]).into_iter().map(|process| process.pid).find(|pid| {
+        let text = status(*pid).unwrap_or_default();
+        let innermost = status_field(&text, "NSpid").and_then(|pids| pids.split('\t').next_back());
+        innermost == Some(&inner.to_string())
+    })
+}
+
+/// Processes of a user namespace that outlived its lab. Only rootless labs have one of their own; a
+/// `lab exec` that waits outside the PID namespace is in it.
+pub fn kill_user_namespace(user_namespace: &str) {
+    for pid in all_pids() {
+        let link = std::fs::read_link(format!("/proc/{pid}/ns/user"));
+        if link.is_ok_and(|own| own.as_os_str() == user_namespace) {
+            // It may have ended by itself meanwhile.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+fn all_pids() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn namespace_of(pid: i32) -> Option<String> {
+    let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
+    Some(link.to_str()?.to_owned())
+}

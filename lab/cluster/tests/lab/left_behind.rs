@@ -1,0 +1,267 @@
+//! Nothing stays after `down`, whatever was killed before.
+
+use crate::machine::{self, PROGRAM, World, lab, lab_ok};
+use lab::{Lab, LabName, Spec};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+fn bare(nodes: u32) -> Spec {
+    let name: LabName = machine::name().parse().unwrap();
+    let mut spec = Spec::new(name, nodes).unwrap();
+    spec.osmos = PROGRAM.into();
+    spec.has_daemons = false;
+    spec.link = Some("1gbit".parse().unwrap());
+    spec.memory = Some("256m".parse().unwrap());
+    spec
+}
+
+fn kill_9(pid: i32) {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+/// A command in node 1 that has begun and goes on until its input, also returned, ends.
+fn busy(lab: &Lab) -> (Child, ChildStdin) {
+    let script = "setsid sleep 1000 & sleep 1000 & echo begun; cat";
+    let mut child = lab
+        .node(1)
+        .command("sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "begun\n");
+    let input = child.stdin.take().unwrap();
+    (child, input)
+}
+
+#[test]
+fn a_lab_with_running_commands_leaves_nothing() {
+    machine::alone("left_behind::a_lab_with_running_commands_leaves_nothing", || {
+        let before = World::look();
+        let lab = Lab::up(&bare(3)).unwrap();
+        assert!(World::look() != before, "the comparison does not see a lab");
+        let (mut running, _input) = busy(&lab);
+        assert!(lab.node(1).process_count() >= 4);
+        lab.down().unwrap();
+        assert_eq!(running.wait().unwrap().code(), Some(128 + 9));
+        before.assert_unchanged("down of a busy lab");
+    });
+}
+
+#[test]
+fn a_dropped_lab_is_down() {
+    machine::alone("left_behind::a_dropped_lab_is_down", || {
+        let before = World::look();
+        drop(Lab::up(&bare(2)).unwrap());
+        before.assert_unchanged("drop of a lab");
+    });
+}
+
+#[test]
+fn killing_a_node_takes_that_node_only_and_down_the_rest() {
+    machine::alone("left_behind::killing_a_node_takes_that_node_only_and_down_the_rest", || {
+        let before = World::look();
+        let lab = Lab::up(&bare(3)).unwrap();
+        let (mut running, _input) = busy(&lab);
+        kill_9(lab.node(1).keeper().unwrap().pid);
+        assert_eq!(running.wait().unwrap().code(), Some(128 + 9));
+        // The command is gone before the keeper is.
+        while lab.node(1).keeper().is_ok() {
+            std::thread::yield_now();
+        }
+        let refused = lab.node(1).command("true").output().unwrap();
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("node 1 of lab"));
+        assert!(lab.node(2).command("true").status().unwrap().success());
+        lab.down().unwrap();
+        before.assert_unchanged("down after kill -9 of a node's keeper");
+    });
+}
+
+#[test]
+fn killing_the_switch_takes_all_and_down_the_rest() {
+    machine::alone("left_behind::killing_the_switch_takes_all_and_down_the_rest", || {
+        let before = World::look();
+        let lab = Lab::up(&bare(3)).unwrap();
+        let (mut running, _input) = busy(&lab);
+        let switch = machine::status(lab.node(1).keeper().unwrap().pid)["PPid"].clone();
+        kill_9(switch.parse().unwrap());
+        assert_eq!(running.wait().unwrap().code(), Some(128 + 9));
+        lab.down().unwrap();
+        before.assert_unchanged("down after kill -9 of the switch");
+    });
+}
+
+#[test]
+fn killing_the_outer_half_of_a_command_leaves_the_lab_whole() {
+    machine::alone("left_behind::killing_the_outer_half_of_a_command_leaves_the_lab_whole", || {
+        let before = World::look();
+        let lab = Lab::up(&bare(1)).unwrap();
+        let (mut running, _input) = busy(&lab);
+        running.kill().unwrap();
+        assert_eq!(running.wait().unwrap().signal(), Some(9));
+        assert!(lab.node(1).command("true").status().unwrap().success());
+        lab.down().unwrap();
+        before.assert_unchanged("down after kill -9 of lab exec");
+    });
+}
+
+#[test]
+fn a_stopped_command_does_not_hold_the_lab() {
+    machine::alone("left_behind::a_stopped_command_does_not_hold_the_lab", || {
+        let before = World::look();
+        let lab = Lab::up(&bare(1)).unwrap();
+        let (mut running, _input) = busy(&lab);
+        kill(Pid::from_raw(running.id() as i32), Signal::SIGSTOP).unwrap();
+        lab.down().unwrap();
+        assert_eq!(running.wait().unwrap().code(), Some(128 + 9));
+        before.assert_unchanged("down while lab exec is stopped");
+    });
+}
+
+#[test]
+fn a_service_is_a_child_of_its_keeper_and_goes_with_it() {
+    machine::alone("left_behind::a_service_is_a_child_of_its_keeper_and_goes_with_it", || {
+        let before = World::look();
+        let lab = Lab::up(&bare(1)).unwrap();
+        let name = machine::name();
+        lab_ok(&["lab-front", &name, "1", "system", "detached", "--", "sleep", "1000"]);
+        let pid = lab.node(1).daemon_pid().unwrap();
+        let status = machine::status(pid);
+        assert_eq!(status["PPid"], lab.node(1).keeper().unwrap().pid.to_string());
+        assert_eq!(status["Name"], "sleep");
+        let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        assert!(cgroups.contains(&format!("/osmos-lab/{name}/node1/system")), "{cgroups}");
+        kill_9(pid);
+        while lab.node(1).daemon_pid().is_some() {
+            std::thread::yield_now();
+        }
+        lab.down().unwrap();
+        before.assert_unchanged("down after kill -9 of a service");
+    });
+}
+
+#[test]
+fn an_interrupted_up_leaves_what_down_removes() {
+    machine::alone("left_behind::an_interrupted_up_leaves_what_down_removes", || {
+        let before = World::look();
+        let name = machine::name();
+        let words = ["up", "--bare", "--nodes", "6", "--name", &name];
+        for delay_ms in (0..120).step_by(8) {
+            let mut up = Command::new(PROGRAM).args(words).stdout(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+            up.kill().unwrap();
+            up.wait().unwrap();
+            lab_ok(&["down", "--name", &name]);
+            before.assert_unchanged(&format!("down after up was killed at {delay_ms} ms"));
+        }
+    });
+}
+
+#[test]
+fn an_interrupted_up_can_simply_be_repeated() {
+    machine::alone("left_behind::an_interrupted_up_can_simply_be_repeated", || {
+        let before = World::look();
+        let name = machine::name();
+        let mut up = Command::new(PROGRAM)
+            .args(["up", "--bare", "--nodes", "40", "--name", &name])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let record = format!("/run/osmos-lab/{name}/lab.json");
+        while !std::fs::read_to_string(&record).is_ok_and(|text| text.contains("\"pid\"")) {
+            std::thread::yield_now();
+        }
+        up.kill().unwrap();
+        up.wait().unwrap();
+        lab_ok(&["up", "--bare", "--nodes", "1", "--name", &name]);
+        assert_eq!(lab_ok(&["exec", "--name", &name, "1", "--", "echo", "whole"]), "whole\n");
+        lab_ok(&["down", "--name", &name]);
+        before.assert_unchanged("down after a repeated up");
+    });
+}
+
+#[test]
+fn down_of_no_lab_is_no_error_and_a_second_up_is_one() {
+    machine::alone("left_behind::down_of_no_lab_is_no_error_and_a_second_up_is_one", || {
+        let before = World::look();
+        let name = machine::name();
+        lab_ok(&["down", "--name", &name]);
+        let words = ["up", "--bare", "--nodes", "1", "--name", &name];
+        lab_ok(&words);
+        let second = lab(&words);
+        assert_eq!(second.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&second.stderr).contains("is up already"));
+        lab_ok(&["exec", "--name", &name, "1", "--", "true"]);
+        lab_ok(&["down", "--name", &name]);
+        lab_ok(&["down", "--name", &name]);
+        before.assert_unchanged("down twice");
+    });
+}
+
+#[test]
+fn an_up_that_fails_clears_itself_away() {
+    machine::alone("left_behind::an_up_that_fails_clears_itself_away", || {
+        let before = World::look();
+        let mut spec = bare(2);
+        spec.osmos = "/bin/true".into();
+        let error = Lab::up(&spec).unwrap_err();
+        assert!(format!("{error:#}").contains("/bin/true does not keep labs"), "{error:#}");
+        before.assert_unchanged("up with a program that keeps no labs");
+    });
+}
+
+#[test]
+fn commands_racing_with_down_see_a_lab_or_none() {
+    machine::alone("left_behind::commands_racing_with_down_see_a_lab_or_none", || {
+        let before = World::look();
+        let name = machine::name();
+        for _ in 0..5 {
+            lab_ok(&["up", "--bare", "--nodes", "2", "--name", &name]);
+            let mut running: Vec<Child> = (0..6)
+                .map(|_| {
+                    Command::new(PROGRAM)
+                        .args(["exec", "--name", &name, "2", "--", "cat"])
+                        .stdin(Stdio::piped())
+                        .stderr(Stdio::null())
+                        .stdout(Stdio::null())
+                        .spawn()
+                        .unwrap()
+                })
+                .collect();
+            lab_ok(&["down", "--name", &name]);
+            for child in &mut running {
+                let status = child.wait().unwrap().code();
+                assert!(matches!(status, Some(125 | 137)), "{status:?}");
+            }
+            before.assert_unchanged("down with commands on their way in");
+        }
+    });
+}
+
+#[test]
+fn a_command_gives_and_takes_bytes_until_its_node_goes() {
+    machine::alone("left_behind::a_command_gives_and_takes_bytes_until_its_node_goes", || {
+        let lab = Lab::up(&bare(1)).unwrap();
+        let mut echo = lab
+            .node(1)
+            .command("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = echo.stdin.take().unwrap();
+        input.write_all(b"there and back").unwrap();
+        drop(input);
+        let mut text = String::new();
+        echo.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "there and back");
+        assert!(echo.wait().unwrap().success());
+    });
+}

@@ -1,0 +1,211 @@
+//! The whole matrix: every program in every flavour, several programs at a time.
+//!
+//! The flavours of one program run one after another on one worker, the native one first, because
+//! it is what the others are compared with. Workers share nothing but the stage.
+
+use crate::flavour::Flavour;
+use crate::moves::Moves;
+use crate::report::{Cell, Report, Row, Verdict};
+use crate::stage::Stage;
+use crate::subject::{Kind, Subject};
+use crate::trial::{Bench, Outcome};
+use crate::{guests, inputs, programs};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Most trials wait more than they compute, so there may be more of them than processors.
+const JOBS_PER_CORE: usize = 2;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only programs whose name contains this.
+    pub filter: Option<String>,
+    /// Which flavours are reported; the native one always is run.
+    pub flavours: Vec<Flavour>,
+    /// Programs at a time.
+    pub jobs: usize,
+    /// Only guests, or only real programs.
+    pub kind: Option<Kind>,
+    /// How long a guest stays at one travel point.
+    pub travel_ms: u64,
+    /// How long one trial may take.
+    pub limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
+        Options {
+            filter: None,
+            flavours: Flavour::ALL.to_vec(),
+            jobs: cores * JOBS_PER_CORE,
+            kind: None,
+            travel_ms: 150,
+            limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Whether this is a machine on which nothing may be skipped.
+pub fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+/// Runs what the options ask for. `tell` is called with each program when all of its flavours are
+/// through.
+pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report> {
+    let start = Instant::now();
+    let subjects = chosen(options)?;
+    ensure!(!subjects.is_empty(), "no program is called so; see lab/guests");
+    let stage = match options.flavours.iter().any(|flavour| flavour.is_osmos()) {
+        true => Stage::lab(&build_osmos()?)?,
+        false => Stage::machine()?,
+    };
+    furnish(&stage, &subjects)?;
+    let moves = stage.is_lab().then(|| Moves::follow(&stage)).transpose()?;
+    let mut flavours = options.flavours.clone();
+    if !flavours.contains(&Flavour::Native) {
+        flavours.insert(0, Flavour::Native);
+    }
+    flavours.sort();
+    let rows = run_all(options, &flavours, &subjects, &stage, moves.as_ref(), tell)?;
+    let wall_s = start.elapsed().as_secs_f64();
+    Ok(Report { flavours, rows, wall_s, may_skip: !is_ci() })
+}
+
+/// Real programs first: they take longer.
+fn chosen(options: &Options) -> Result<Vec<Subject>> {
+    let mut subjects = programs::subjects();
+    subjects.extend(guests::subjects()?);
+    subjects.retain(|subject| {
+        options.kind.is_none_or(|kind| kind == subject.kind)
+            && options.filter.as_ref().is_none_or(|part| subject.name.contains(part))
+    });
+    Ok(subjects)
+}
+
+/// The workspace's own `osmos`, built if it is not up to date.
+fn build_osmos() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--release", "--package", "osmos", "--bin", "osmos"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(workspace_root())
+        .output()
+        .context("cannot run cargo")?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "osmos does not build:\n{words}");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let built = messages.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(message.get("executable")?.as_str()?))
+    });
+    built.last().context("cargo does not say where it has put osmos")
+}
+
+fn workspace_root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Where the guests are compiled to.
+fn guest_dir() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| workspace_root().join("target")).join("guests")
+}
+
+/// Puts programs and inputs where the trials find them: in the lab only at home.
+fn furnish(stage: &Stage, subjects: &[Subject]) -> Result<()> {
+    let chosen = subjects.iter().filter(|subject| subject.kind == Kind::Guest);
+    let names: Vec<&str> = chosen.map(|subject| subject.name.as_str()).collect();
+    guests::compile(&names, &guest_dir())?;
+    for name in names.iter().copied().chain(["witness"]) {
+        let program = guest_dir().join(name);
+        let bytes = std::fs::read(&program).with_context(|| program.display().to_string())?;
+        stage.put(&format!("guests/{name}"), &bytes, 0o755)?;
+    }
+    for (name, bytes) in inputs::all() {
+        stage.put(&format!("inputs/{name}"), &bytes, 0o644)?;
+    }
+    Ok(())
+}
+
+fn run_all(
+    options: &Options,
+    flavours: &[Flavour],
+    subjects: &[Subject],
+    stage: &Stage,
+    moves: Option<&Moves>,
+    tell: &(dyn Fn(&Row) + Sync),
+) -> Result<Vec<Row>> {
+    let next = AtomicUsize::new(0);
+    let rows = Mutex::new(Vec::new());
+    let work = || -> Result<()> {
+        let console = stage.console()?;
+        let (travel_ms, limit) = (options.travel_ms, options.limit);
+        let mut bench = Bench { stage, console, moves, travel_ms, limit };
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(subject) = subjects.get(index) else { return Ok(()) };
+            let row = run_one(&mut bench, subject, flavours)?;
+            tell(&row);
+            rows.lock().expect("no worker panics with it").push((index, row));
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("workers do not panic"))
+    })?;
+    let mut rows = rows.into_inner().expect("no worker panics with it");
+    rows.sort_by_key(|(index, _)| *index);
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+fn run_one(bench: &mut Bench<'_>, subject: &Subject, flavours: &[Flavour]) -> Result<Row> {
+    let mut row = Row::new(&subject.name, subject.kind, &subject.purpose);
+    let Some(subject) = located(bench, subject)? else {
+        let reason = format!("{} is not installed", subject.command[0]);
+        row.cells.extend(flavours.iter().map(|flavour| skipped(*flavour, &reason)));
+        return Ok(row);
+    };
+    let mut native = None;
+    for flavour in flavours.iter().copied() {
+        // Where a stop shows natively there is nothing to compare.
+        if flavour == Flavour::Stopped && subject.not_stopped.is_some() {
+            continue;
+        }
+        let outcome = match (&native, flavour) {
+            (None, Flavour::Native) => bench.run(&subject, flavour, None),
+            (Some(native), _) => bench.run(&subject, flavour, Some(native)),
+            // Without an oracle nothing can be said.
+            (None, _) => break,
+        };
+        let Outcome { verdict, move_count, used_ms, seen } = outcome;
+        if flavour == Flavour::Native && verdict == Verdict::Same {
+            native = seen;
+        }
+        row.cells.push(Cell { flavour, verdict, migrations: move_count, used_ms });
+    }
+    Ok(row)
+}
+
+fn skipped(flavour: Flavour, reason: &str) -> Cell {
+    let verdict = Verdict::Skipped(reason.to_string());
+    Cell { flavour, verdict, migrations: 0, used_ms: 0 }
+}
+
+/// The subject with the true path of its program; none if that is not installed.
+fn located(bench: &mut Bench<'_>, subject: &Subject) -> Result<Option<Subject>> {
+    let Some(locate) = &subject.locate else { return Ok(Some(subject.clone())) };
+    let (status, answer) = bench.console.run(locate)?;
+    let path = String::from_utf8_lossy(&answer).trim().to_string();
+    if status != 0 || !path.starts_with('/') {
+        return Ok(None);
+    }
+    let mut subject = subject.clone();
+    subject.command[0] = path;
+    Ok(Some(subject))
+}

@@ -1,0 +1,142 @@
+//! The lab that the demo plays in, and the home node's daemon.
+
+use crate::audio;
+use anyhow::{Context, Result, bail, ensure};
+use client::Client;
+use lab::{Lab, Spec};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+use wire::control::{Event, Process, Reply, Request};
+use wire::ids::NodeId;
+
+/// Two strong nodes and two half as fast.
+pub const SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 0.5];
+pub const HOME: NodeId = NodeId(1);
+pub const STRONGEST_OTHER: NodeId = NodeId(2);
+/// Where the tracks are: below /tmp, which every node has for itself.
+const DIRECTORY: &str = "/tmp/musictest";
+const LAB_NAME: &str = "demo";
+
+pub struct Stage {
+    lab: Lab,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Stage {
+    pub fn up() -> Result<Stage> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, interrupted.clone())
+                .context("cannot watch for interruption")?;
+        }
+        let mut spec = Spec::new(LAB_NAME.parse()?, SPEEDS.len() as u32)?;
+        spec.speeds = SPEEDS.to_vec();
+        let lab = Lab::up(&spec).context("cannot build the lab")?;
+        let stage = Stage { lab, interrupted };
+        stage.check_privacy()?;
+        Ok(stage)
+    }
+
+    /// The lab is gone when this returns, and so is all that was in it.
+    pub fn down(self) -> Result<()> {
+        self.lab.down().context("cannot take the lab down")
+    }
+
+    pub fn speeds(&self) -> &'static [f64] {
+        &SPEEDS
+    }
+
+    pub fn missing(&self) -> &[String] {
+        self.lab.missing()
+    }
+
+    /// Cores of this machine that a node has; None if it cannot be limited.
+    pub fn cores(&self, node: NodeId) -> Option<f64> {
+        self.lab.node(node.0).cpu_share()
+    }
+
+    pub fn interrupted(&self) -> &AtomicBool {
+        &self.interrupted
+    }
+
+    /// A command in a node, as if typed there.
+    pub fn command(&self, node: NodeId, words: &[&str]) -> Command {
+        let mut command = self.lab.node(node.0).command(words[0]);
+        command.args(&words[1..]).current_dir("/");
+        command
+    }
+
+    /// The words of a script that runs in the tracks' directory.
+    pub fn in_tracks(&self, script: &str) -> String {
+        format!("cd {DIRECTORY} && {script}")
+    }
+
+    /// What is home's alone must not be seen elsewhere, or the demo would prove nothing.
+    fn check_privacy(&self) -> Result<()> {
+        let probe = self.lab.node(HOME.0).path(DIRECTORY)?;
+        fs::create_dir(&probe).with_context(|| format!("cannot make {}", probe.display()))?;
+        for node in self.lab.nodes().filter(|node| node.id() != HOME) {
+            let path = node.path(DIRECTORY)?;
+            ensure!(!path.exists(), "{DIRECTORY} of node {HOME} is also on node {}", node.id());
+        }
+        Ok(())
+    }
+
+    /// Writes the tracks into a node's directory.
+    pub fn write_tracks(&self, node: NodeId, tracks: u32, bytes: u64) -> Result<()> {
+        let directory = self.lab.node(node.0).path(DIRECTORY)?;
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        for number in 1..=tracks {
+            let path = directory.join(format!("track{number:02}.wav"));
+            let what = || format!("cannot write {}", path.display());
+            let mut file = BufWriter::new(File::create(&path).with_context(what)?);
+            audio::write_track(&mut file, number, audio::samples_for(bytes)).with_context(what)?;
+            file.flush().with_context(what)?;
+        }
+        Ok(())
+    }
+
+    /// The checksums of the encoded tracks in a node's directory, which are removed.
+    pub fn take_checksums(&self, node: NodeId, outputs: &str) -> Result<String> {
+        let script = self.in_tracks(&format!("sha256sum {outputs} && rm -f {outputs}"));
+        let output = self
+            .command(node, &["sh", "-c", &script])
+            .output()
+            .context("cannot start sha256sum")?;
+        if !output.status.success() {
+            bail!("no encoded tracks: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn connect(&self) -> Result<Client> {
+        let socket = wire::control::runtime_dir_default(0, None).join(wire::control::SOCKET_NAME);
+        let inside = socket.to_str().context("the control socket's path is not plain text")?;
+        Ok(Client::connect(&self.lab.node(HOME.0).path(inside)?)?)
+    }
+
+    /// The processes that the home node knows.
+    pub fn processes(&self) -> Result<Vec<Process>> {
+        match self.connect()?.request(&Request::Processes)? {
+            Reply::Processes { processes } => Ok(processes),
+            other => bail!("the daemon answered {other:?} instead of its processes"),
+        }
+    }
+
+    /// All that the home node recorded so far.
+    pub fn events(&self) -> Result<Vec<Event>> {
+        let events: client::Result<Vec<Event>> = self.connect()?.events(false)?.collect();
+        Ok(events?)
+    }
+
+    /// The clock of events.
+    pub fn now_epoch_s(&self) -> Result<f64> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is wrong")?;
+        Ok(since.as_secs_f64())
+    }
+}

@@ -1,0 +1,30 @@
+/* alarm rings once, after its time, wherever the process is by then; alarm(0) disarms it. */
+#include "travel.h"
+
+static volatile sig_atomic_t count;
+
+static void note(int signal)
+{
+    (void)signal;
+    count++;
+}
+
+int main(void)
+{
+    on_signal(SIGALRM, note, 0);
+    double start_s = now_s();
+    CHECK(alarm(1) == 0, "no alarm was set");
+    travel();
+    travel();
+    CHECK(count == 0, "it does not ring early");
+    while (count == 0 && now_s() < start_s + 20) {
+        pause();
+    }
+    CHECK(count == 1 && lasted(now_s() - start_s, 1.0), "it rings after a second");
+    alarm(50);
+    travel();
+    unsigned rest_s = alarm(0);
+    CHECK(rest_s > 40 && rest_s <= 50, "a disarmed alarm tells what was left");
+    CHECK(count == 1, "and does not ring");
+    return verdict();
+}

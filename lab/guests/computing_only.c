@@ -1,0 +1,26 @@
+/* A computation that makes no system call at all is stopped anywhere, moved, and gives its sum. */
+#include "travel.h"
+
+static uint64_t collatz(uint64_t limit)
+{
+    uint64_t longest = 0;
+    for (uint64_t start = 1; start < limit; start++) {
+        uint64_t length = 1;
+        for (uint64_t n = start; n != 1; length++) {
+            n = n % 2 ? 3 * n + 1 : n / 2;
+        }
+        if (length > longest >> 32) {
+            longest = length << 32 | start;
+        }
+    }
+    return longest;
+}
+
+int main(void)
+{
+    uint64_t limit = (uint64_t)travel_ms() * 9000, longest = collatz(limit);
+    printf("longest below %llu: %llu has %llu steps\n", (unsigned long long)limit,
+           (unsigned long long)(longest & 0xffffffff), (unsigned long long)(longest >> 32));
+    CHECK(collatz(10) == ((uint64_t)20 << 32 | 9), "a small one is known");
+    return verdict();
+}

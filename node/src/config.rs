@@ -1,0 +1,83 @@
+//! What a node is told when it starts. Everything else it finds out or is told by its cluster.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::ids::NodeId;
+
+/// The port that nodes listen on, TCP and UDP, unless told otherwise.
+pub const PORT_DEFAULT: u16 = 7780;
+/// Where a MOSIX node map is looked for by those who give none.
+pub const MAP_DEFAULT: &str = "/etc/mosix.map";
+
+/// How one node daemon runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Holds the control socket; made if missing, private to the user.
+    pub runtime_dir: PathBuf,
+    /// Holds keys, members and the event journal; made if missing, private to the user.
+    pub state_dir: PathBuf,
+    /// TCP and UDP. An unspecified address listens on all of them; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The address that other nodes are told, where it is not simply the one listened on.
+    pub advertise: Option<IpAddr>,
+    /// A `mosix.map` file: the cluster's members, instead of joining one by one.
+    pub map: Option<PathBuf>,
+    /// With `map`: which of its numbers this node is. Found by address if not given.
+    pub node: Option<NodeId>,
+    /// With `map`: the secret file that all its nodes share; `<state_dir>/cluster.key` by default.
+    pub cluster_key: Option<PathBuf>,
+    /// Speed of one core, 1.0 being the reference; measured if not given.
+    pub speed: Option<f64>,
+    /// Directories whose `cgroup.procs` takes guests, one for each controller hierarchy.
+    pub guest_cgroup: Vec<PathBuf>,
+    /// The program started as `deputy` and `body`; this program itself if not given.
+    pub supervisor: Option<PathBuf>,
+    /// How long a caller has to prove itself before its connection is closed.
+    pub handshake_timeout: Duration,
+    /// How long a reserved berth waits for its process.
+    pub berth_timeout: Duration,
+}
+
+impl Config {
+    /// The defaults of the calling user: system directories for root, private ones for others.
+    pub fn for_user() -> Config {
+        let state_dir = if nix::unistd::geteuid().is_root() {
+            PathBuf::from("/var/lib/osmos")
+        } else {
+            let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
+            home.join(".local/state/osmos")
+        };
+        let xdg_runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let uid = nix::unistd::geteuid().as_raw();
+        Config::in_dirs(wire::control::runtime_dir_default(uid, xdg_runtime_dir), state_dir)
+    }
+
+    /// The defaults, with all files of the node in the given directories.
+    pub fn in_dirs(runtime_dir: PathBuf, state_dir: PathBuf) -> Config {
+        Config {
+            runtime_dir,
+            state_dir,
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT_DEFAULT),
+            advertise: None,
+            map: None,
+            node: None,
+            cluster_key: None,
+            speed: None,
+            guest_cgroup: Vec::new(),
+            supervisor: None,
+            handshake_timeout: Duration::from_secs(10),
+            berth_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Where tools reach this daemon.
+    pub fn control_socket(&self) -> PathBuf {
+        self.runtime_dir.join(wire::control::SOCKET_NAME)
+    }
+
+    /// Where the shared secret of a map cluster is.
+    pub fn cluster_key_path(&self) -> PathBuf {
+        self.cluster_key.clone().unwrap_or_else(|| Path::join(&self.state_dir, "cluster.key"))
+    }
+}

@@ -1,0 +1,170 @@
+//! The control socket: user tools come here. One JSON request a line, one or more JSON replies.
+//!
+//! Anyone may connect; who it is comes from the kernel (peer credentials), what he may do is
+//! decided by [`crate::policy`]. A caller can cost no more than one bounded line at a time.
+
+use crate::daemon::Event;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use wire::control::{Event as Happened, Failure, REQUEST_BYTES_MAX, Reply, Request};
+
+/// Tools connected at the same time.
+const CALLERS_MAX: usize = 256;
+
+/// Who asks, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub uid: u32,
+    /// None if it lives in a PID namespace that this daemon cannot see into.
+    pub pid: Option<i32>,
+}
+
+/// What a request is answered with.
+pub enum Answer {
+    One(Reply),
+    /// Events so far, and those to come.
+    Events {
+        recorded: Vec<Happened>,
+        live: Option<broadcast::Receiver<Happened>>,
+    },
+}
+
+/// One request on its way to the dispatcher.
+pub struct Asked {
+    pub caller: Caller,
+    pub request: Request,
+    pub answer: oneshot::Sender<Answer>,
+}
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("an osmos daemon runs here already (socket {}): `osmos down` ends it", .0.display())]
+    Running(PathBuf),
+    #[error("cannot listen on control socket {}: {source}", path.display())]
+    Bind { path: PathBuf, source: io::Error },
+}
+
+/// Makes the socket; one left by a daemon that died is replaced. `is_public` lets every user in.
+pub fn bind(path: &Path, is_public: bool) -> Result<UnixListener, ControlError> {
+    let failed = |source| ControlError::Bind { path: path.to_owned(), source };
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(ControlError::Running(path.to_owned()));
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => (),
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    let mode = if is_public { 0o666 } else { 0o600 };
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, permissions).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Serves tools until the daemon ends.
+pub async fn listen(listener: UnixListener, events: mpsc::Sender<Event>) {
+    let places = Arc::new(Semaphore::new(CALLERS_MAX));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!("control socket: {error}");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let events = events.clone();
+        tokio::spawn(async move {
+            if let Err(error) = serve(stream, events).await {
+                tracing::debug!("control connection: {error}");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn serve(stream: UnixStream, events: mpsc::Sender<Event>) -> io::Result<()> {
+    let credentials = stream.peer_cred()?;
+    let pid = credentials.pid().filter(|pid| *pid > 0);
+    let caller = Caller { uid: credentials.uid(), pid };
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    let ended = || io::Error::other("the daemon ends");
+    while let Some(line) = read_line(&mut reader).await? {
+        let request = match parse(&line) {
+            Ok(request) => request,
+            Err(failure) => {
+                write(&mut writer, &Reply::Error(failure)).await?;
+                continue;
+            }
+        };
+        let is_manage = matches!(request, Request::Manage(_));
+        let (answer, answered) = oneshot::channel();
+        let asked = Asked { caller, request, answer };
+        events.send(Event::Asked(asked)).await.map_err(|_| ended())?;
+        reply(&mut writer, answered.await.map_err(|_| ended())?).await?;
+        if let (true, Some(pid)) = (is_manage, caller.pid) {
+            // The caller execs its command now, which closes this connection.
+            let rest = read_line(&mut reader).await;
+            events.send(Event::CallerLeft { pid }).await.map_err(|_| ended())?;
+            return rest.map(|_| ());
+        }
+    }
+    Ok(())
+}
+
+/// None at the end. A line that is too long ends the connection: its end cannot be found.
+async fn read_line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    reader.take(REQUEST_BYTES_MAX as u64).read_until(b'\n', &mut line).await?;
+    match line.last() {
+        None => Ok(None),
+        Some(b'\n') => Ok(Some(line)),
+        Some(_) if line.len() < REQUEST_BYTES_MAX => Ok(None),
+        Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "request line too long")),
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Request, Failure> {
+    serde_json::from_slice(line).map_err(|error| Failure {
+        code: "bad-request".to_owned(),
+        text: format!("not a request that this daemon knows: {error}"),
+    })
+}
+
+async fn reply(writer: &mut OwnedWriteHalf, answer: Answer) -> io::Result<()> {
+    let (recorded, live) = match answer {
+        Answer::One(reply) => return write(writer, &reply).await,
+        Answer::Events { recorded, live } => (recorded, live),
+    };
+    for event in recorded {
+        write(writer, &Reply::Event(event)).await?;
+    }
+    if let Some(mut live) = live {
+        loop {
+            match live.recv().await {
+                Ok(event) => write(writer, &Reply::Event(event)).await?,
+                // A follower that is too slow loses events rather than stopping the daemon.
+                Err(broadcast::error::RecvError::Lagged(lost)) => {
+                    tracing::debug!("a follower of events lost {lost} of them");
+                }
+                Err(broadcast::error::RecvError::Closed) => break,
+            }
+        }
+    }
+    write(writer, &Reply::EventsEnd).await
+}
+
+async fn write(writer: &mut OwnedWriteHalf, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    writer.write_all(&line).await
+}

@@ -1,0 +1,312 @@
+//! The dispatcher: one task that owns all state of a node and takes in one event after another.
+//!
+//! Sockets, supervisors and looks at `/proc` are tasks of their own; each tells what it saw as an
+//! [`Event`] and is told what to do through a queue that never blocks this task. So nothing here
+//! needs a lock, and what happened has one order.
+//!
+//! * [`cluster`](self::cluster): calls, links, members, messages of other nodes
+//! * [`requests`]: what user tools ask
+//! * [`processes`]: managed processes: how they come, what is seen of them, how they end
+//! * [`moves`]: one move from order to end
+//! * [`guests`]: processes of other nodes that run here
+//! * [`thinking`]: feeding the brain and doing what it says
+//! * [`listing`]: what `ps`, `nodes`, `why` show
+
+mod cluster;
+mod guests;
+mod listing;
+mod moves;
+mod processes;
+mod requests;
+mod start;
+mod thinking;
+
+#[cfg(test)]
+pub use start::Node;
+pub use start::{StartError, start};
+
+use crate::config::Config;
+use crate::control::{Answer, Asked};
+use crate::guest::Guest;
+use crate::journal::Journal;
+use crate::keys::ClusterSecret;
+use crate::keys::replay::Replay;
+use crate::keys::seal::Gossip;
+use crate::keys::token::OpenTokens;
+use crate::members::Members;
+use crate::net::Credentials;
+use crate::net::call::CallError;
+use crate::net::gossip::Mouth;
+use crate::net::link::{Link, LinkId, OpenLink};
+use crate::net::listener::Calling;
+use crate::process::Process;
+use crate::rejections::Rejections;
+use crate::sample::Gauge;
+use crate::sample::scan::Scan;
+use crate::state::State;
+use crate::supervisor::{News, Spawn, Supervisor, SupervisorId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
+use wire::peer::PeerMessage;
+use wire::supervisor::Role;
+
+/// Between two looks at the clock for everything that is not urgent.
+const TICK: Duration = Duration::from_millis(250);
+/// How long processes and guests have to go home before the daemon ends without them.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Everything that can happen to a node.
+pub enum Event {
+    /// A user tool asks.
+    Asked(Asked),
+    /// A tool that asked to be managed has closed its connection: it runs its command now.
+    CallerLeft {
+        pid: i32,
+    },
+    /// Somebody calls with a token; which secret has he to know?
+    TokenNamed {
+        ticket: Ticket,
+        reply: oneshot::Sender<Option<[u8; 32]>>,
+    },
+    /// An authenticated call.
+    Calling(Calling),
+    /// A handshake succeeded.
+    Linked {
+        node: NodeId,
+        open: OpenLink,
+        is_dialed: bool,
+    },
+    DialFailed {
+        node: NodeId,
+        error: CallError,
+    },
+    /// A join succeeded or failed.
+    Joined(Box<Result<(OpenLink, PeerMessage, SocketAddr), CallError>>),
+    Said {
+        node: NodeId,
+        link: LinkId,
+        message: PeerMessage,
+    },
+    LinkLost {
+        node: NodeId,
+        link: LinkId,
+        error: io::Error,
+    },
+    /// A stranger was met with silence.
+    Rejected {
+        from: SocketAddr,
+        reason: String,
+    },
+    /// A supervisor of another node connects to a berth here.
+    Visited {
+        role: Role,
+        ticket: Ticket,
+        reply: oneshot::Sender<Option<Supervisor>>,
+    },
+    Gossiped(Gossip),
+    Supervised {
+        id: SupervisorId,
+        news: News,
+    },
+    ProcessEnded {
+        pid: HomePid,
+        started_ticks: u64,
+    },
+    Scanned(io::Result<Scan>),
+    /// SIGTERM.
+    Stop,
+}
+
+/// A call that is being made, or the rest after one that failed.
+struct Dial {
+    is_calling: bool,
+    /// Not before that.
+    next: Instant,
+    failures: u32,
+}
+
+/// The way down.
+struct Drain {
+    until: Instant,
+    answers: Vec<oneshot::Sender<Answer>>,
+}
+
+/// All state of a node.
+struct Daemon {
+    config: Config,
+    state: State,
+    started: Instant,
+    secret: ClusterSecret,
+    credentials: watch::Sender<Credentials>,
+    /// Where this node says that it listens: unspecified if others see that better.
+    listens: SocketAddr,
+    members: Members,
+    links: BTreeMap<NodeId, Link>,
+    link_count: u64,
+    dials: BTreeMap<NodeId, Dial>,
+    tokens: OpenTokens,
+    /// Numbers given to callers with a token whose links are not open yet.
+    joining_callers: BTreeSet<NodeId>,
+    replay: Replay,
+    rejections: Rejections,
+    joining: Option<oneshot::Sender<Answer>>,
+    mouth: Mouth,
+    datagrams_dropped: Arc<AtomicU64>,
+
+    spawn: Arc<dyn Spawn>,
+    supervisor_count: u64,
+    processes: BTreeMap<HomePid, Process>,
+    deputies: BTreeMap<SupervisorId, HomePid>,
+    guests: BTreeMap<SupervisorId, Guest>,
+    berth_count: u64,
+    berths_asked: BTreeMap<u64, HomePid>,
+
+    gauge: Gauge,
+    is_scanning: bool,
+    next_scan: Instant,
+    load: thinking::Load,
+    thought: thinking::Thought,
+
+    journal: Journal,
+    drain: Option<Drain>,
+    events: mpsc::Sender<Event>,
+}
+
+impl Daemon {
+    /// Takes in events until the node has gone down; then answers those who asked for it.
+    async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+        self.begin();
+        loop {
+            let wake = self.next_wake();
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => self.take_in(event),
+                    None => break,
+                },
+                () = tokio::time::sleep_until(wake.into()) => (),
+            }
+            self.pass_time(Instant::now());
+            if self.is_drained() {
+                break;
+            }
+        }
+        self.end();
+    }
+
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Asked(asked) => self.answer_request(asked),
+            Event::CallerLeft { pid } => self.caller_left(HomePid(pid)),
+            Event::TokenNamed { ticket, reply } => {
+                let _ = reply.send(self.tokens.psk(Instant::now(), ticket));
+            }
+            Event::Calling(calling) => self.take_call(calling),
+            Event::Linked { node, open, is_dialed } => self.linked(node, open, is_dialed),
+            Event::DialFailed { node, error } => self.dial_failed(node, error),
+            Event::Joined(result) => self.join_ended(*result),
+            Event::Said { node, link, message } => self.hear(node, link, message),
+            Event::LinkLost { node, link, error } => self.link_lost(node, link, error),
+            Event::Rejected { from, reason } => self.rejected(from, reason),
+            Event::Visited { role, ticket, reply } => {
+                let _ = reply.send(self.visited(role, ticket));
+            }
+            Event::Gossiped(gossip) => self.gossiped(gossip),
+            Event::Supervised { id, news } => self.supervised(id, news),
+            Event::ProcessEnded { pid, started_ticks } => self.process_ended(pid, started_ticks),
+            Event::Scanned(scan) => self.scanned(scan),
+            Event::Stop => self.begin_drain(None),
+        }
+    }
+
+    /// A message of a supervisor goes to the half that it serves.
+    fn supervised(&mut self, id: SupervisorId, news: News) {
+        if let Some(pid) = self.deputies.get(&id).copied() {
+            match news {
+                News::Packet(bytes) => self.hear_deputy(pid, id, &bytes),
+                News::Ended => self.deputy_ended(pid, id),
+            }
+        } else if self.guests.contains_key(&id) {
+            match news {
+                News::Packet(bytes) => self.hear_body(id, &bytes),
+                News::Ended => self.body_ended(id),
+            }
+        }
+    }
+
+    /// When something is due although nothing happens.
+    fn next_wake(&self) -> Instant {
+        let storms = self.processes.values().filter(|process| process.moving.is_none());
+        let storms = storms.filter_map(|process| process.storm.map(|storm| storm.next));
+        let now = Instant::now();
+        storms.chain(self.thought.wake).fold(now + TICK, Instant::min)
+    }
+
+    /// Everything that is due by now.
+    fn pass_time(&mut self, now: Instant) {
+        self.time_passed_for_brain(now);
+        self.call_members(now);
+        self.give_up_berths(now);
+        self.place_processes(now);
+        self.begin_scan(now);
+    }
+
+    fn me(&self) -> NodeId {
+        self.members.me().node
+    }
+
+    fn global(&self, pid: HomePid) -> GlobalPid {
+        GlobalPid { home: self.me(), pid }
+    }
+
+    fn serve_supervisor(&mut self, started: crate::supervisor::Started) -> io::Result<Supervisor> {
+        self.supervisor_count += 1;
+        let events = self.events.clone();
+        crate::supervisor::serve(SupervisorId(self.supervisor_count), started, move |id, news| {
+            let events = events.clone();
+            async move {
+                // Nobody is left to be told once the daemon has ended.
+                let _ = events.send(Event::Supervised { id, news }).await;
+            }
+        })
+    }
+
+    /// From now on nobody comes or is moved; everybody goes home.
+    fn begin_drain(&mut self, answer: Option<oneshot::Sender<Answer>>) {
+        let until = Instant::now() + DRAIN_PATIENCE;
+        let drain = self.drain.get_or_insert(Drain { until, answers: Vec::new() });
+        let is_first = drain.answers.is_empty();
+        drain.answers.extend(answer);
+        if is_first {
+            tracing::info!("going down: {} guests are sent home", self.guests.len());
+            self.farewell();
+            self.send_guests_home();
+            self.bring_all_home();
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        let Some(drain) = &self.drain else { return false };
+        let me = self.me();
+        let is_home = |process: &Process| process.at == me && process.moving.is_none();
+        let all_home = self.guests.is_empty() && self.processes.values().all(is_home);
+        all_home || Instant::now() >= drain.until
+    }
+
+    fn end(&mut self) {
+        let me = self.me();
+        let away = self.processes.values().filter(|process| process.at != me);
+        for process in away {
+            tracing::error!("process {} could not be brought home in time", process.pid);
+        }
+        let answers = self.drain.take().map(|drain| drain.answers).unwrap_or_default();
+        for answer in answers {
+            let _ = answer.send(Answer::One(wire::control::Reply::Done));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Processes of other nodes that run here: from the berth they are given to the day they leave.
+
+use super::Daemon;
+use crate::guest::{Arrival, Guest};
+use crate::keys;
+use crate::policy::{self, HostState};
+use crate::process::Activity;
+use crate::supervisor::{Half, Supervisor, SupervisorId};
+use cluster::{Input, Placement, Span};
+use std::time::Instant;
+use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
+use wire::peer::{BerthGrant, BerthRequest, MoveEnd, Owner, PeerMessage, Refusal};
+use wire::supervisor::{FromBody, Role, ToBody};
+
+impl Daemon {
+    pub(super) fn berth_asked(&mut self, home: NodeId, request: u64, asked: BerthRequest) {
+        let answer = self.reserve_berth(home, asked);
+        // If that cannot be said, the berth expires.
+        self.say(home, PeerMessage::BerthAnswered { request, answer });
+    }
+
+    fn reserve_berth(&mut self, home: NodeId, asked: BerthRequest) -> Result<BerthGrant, Refusal> {
+        let coming = self.guests.values().filter(|guest| guest.local_pid().is_none());
+        let promised = coming.map(|guest| guest.asked.rss_bytes).fold(0, u64::saturating_add);
+        let host = HostState {
+            daemon_uid: nix::unistd::geteuid().as_raw(),
+            is_draining: self.drain.is_some(),
+            guests: self.guests.len(),
+            memory_free_bytes: self.load.memory.free_bytes.saturating_sub(promised),
+        };
+        let owner = policy::may_host(&asked, host)?;
+        let failed = |error: String| Refusal::NoSupervisor { error };
+        let ticket = keys::random().map(Ticket).map_err(|error| failed(error.to_string()))?;
+        let key = keys::random().map_err(|error| failed(error.to_string()))?;
+        let supervisor = self
+            .start_body(home, asked.pid, owner, ticket, key)
+            .map_err(|error| failed(error.to_string()))?;
+        let guest = Guest {
+            process: GlobalPid { home, pid: asked.pid },
+            ticket,
+            asked,
+            supervisor: supervisor.clone(),
+            arrival: Arrival::Expected { until: Instant::now() + self.config.berth_timeout },
+            command: String::new(),
+            cpu_us: 0,
+            rss_bytes: asked.rss_bytes,
+            forwarded_per_s: 0,
+            activity: Activity::default(),
+            has_moved_on: false,
+            is_sent_home: false,
+        };
+        self.guests.insert(supervisor.id, guest);
+        Ok(BerthGrant { ticket, key })
+    }
+
+    fn start_body(
+        &mut self,
+        home: NodeId,
+        pid: HomePid,
+        owner: Owner,
+        ticket: Ticket,
+        key: [u8; 32],
+    ) -> std::io::Result<Supervisor> {
+        let started = self.spawn.spawn(Half::Body, owner)?;
+        let supervisor = self.serve_supervisor(started)?;
+        let cgroups = self.config.guest_cgroup.iter();
+        let guest_cgroup = cgroups.map(|dir| dir.to_string_lossy().into_owned()).collect();
+        let expect = ToBody::Expect { ticket, key, pid, node: home, guest_cgroup };
+        match supervisor.send(&expect, None) {
+            true => Ok(supervisor),
+            false => Err(std::io::Error::other("it takes no message")),
+        }
+    }
+
+    /// Who waits for a connection with this ticket?
+    pub(super) fn visited(&mut self, role: Role, ticket: Ticket) -> Option<Supervisor> {
+        let guest = self.guests.values_mut().find(|guest| guest.ticket == ticket)?;
+        if matches!((role, guest.arrival), (Role::Deputy, Arrival::Expected { .. })) {
+            guest.arrival = Arrival::Arriving;
+        }
+        Some(guest.supervisor.clone())
+    }
+
+    pub(super) fn expire_guests(&mut self, now: Instant) {
+        let is_late = |guest: &Guest| match guest.arrival {
+            Arrival::Expected { until } => until <= now,
+            Arrival::Arriving | Arrival::Running { .. } => false,
+        };
+        let late: Vec<SupervisorId> =
+            self.guests.iter().filter(|(_, guest)| is_late(guest)).map(|(id, _)| *id).collect();
+        for id in late {
+            if let Some(guest) = self.guests.remove(&id) {
+                tracing::info!("process {} did not come; its berth is free", guest.process);
+            }
+        }
+    }
+
+    pub(super) fn hear_body(&mut self, id: SupervisorId, bytes: &[u8]) {
+        let Some(guest) = self.guests.get_mut(&id) else { return };
+        let process = guest.process;
+        match postcard::from_bytes::<FromBody>(bytes) {
+            Ok(FromBody::Running { local_pid, command }) => {
+                guest.arrival = Arrival::Running { local_pid, since: Instant::now() };
+                guest.command = command;
+                self.guest_arrived(id);
+            }
+            Ok(FromBody::Usage { cpu_us, rss_bytes, .. }) => {
+                guest.cpu_us = cpu_us;
+                guest.rss_bytes = rss_bytes;
+            }
+            Ok(FromBody::Gone { reason }) => {
+                tracing::debug!("guest {process} is gone: {}", reason.text);
+                self.guest_gone(id);
+            }
+            Err(_) => {
+                tracing::error!("supervisor of guest {process} says nonsense: dropped");
+                self.guest_gone(id);
+            }
+        }
+    }
+
+    fn guest_arrived(&mut self, id: SupervisorId) {
+        let Some(guest) = self.guests.get(&id) else { return };
+        let (process, from) = (guest.process, guest.asked.from);
+        let how = match guest.asked.is_ordered {
+            true => cluster::Arrival::Ordered { from },
+            false => cluster::Arrival::Balanced { from },
+        };
+        let is_pinned = guest.asked.is_pinned;
+        self.tell_brain(Input::ProcessArrived { process, how });
+        if is_pinned {
+            let placement = Placement::Pinned;
+            self.tell_brain(Input::ProcessPlaced { process, placement });
+        }
+        if self.drain.is_some() {
+            self.send_guests_home();
+        }
+    }
+
+    /// Its supervisor has nothing more to say.
+    fn guest_gone(&mut self, id: SupervisorId) {
+        let Some(guest) = self.guests.remove(&id) else { return };
+        let was_here = guest.local_pid().is_some();
+        if was_here && !guest.has_moved_on {
+            self.tell_brain(Input::ProcessEnded { process: guest.process });
+        }
+    }
+
+    pub(super) fn body_ended(&mut self, id: SupervisorId) {
+        if let Some(guest) = self.guests.get(&id) {
+            tracing::warn!("the supervisor of guest {} ended without a word", guest.process);
+        }
+        self.guest_gone(id);
+    }
+
+    /// Home says how a move of a guest ended that is, or was, here.
+    pub(super) fn guest_move_ended(
+        &mut self,
+        home: NodeId,
+        pid: HomePid,
+        to: NodeId,
+        end: MoveEnd,
+        freeze_us: u64,
+    ) {
+        let process = GlobalPid { home, pid };
+        let me = self.me();
+        if end == MoveEnd::Moved && to != me {
+            let guests = self.guests.values_mut().filter(|guest| guest.process == process);
+            for guest in guests.filter(|guest| guest.local_pid().is_some()) {
+                guest.has_moved_on = true;
+            }
+        }
+        let (outcome, freeze) = (super::moves::outcome(end), Span::from_micros(freeze_us));
+        self.tell_brain(Input::MoveEnded { process, from: me, to, outcome, freeze });
+    }
+
+    pub(super) fn calls_counted(&mut self, home: NodeId, pid: HomePid, per_s: u32) {
+        let process = GlobalPid { home, pid };
+        for guest in self.guests.values_mut().filter(|guest| guest.process == process) {
+            guest.forwarded_per_s = per_s;
+        }
+    }
+
+    pub(super) fn send_guests_home(&mut self) {
+        // Who has not arrived yet is better off not arriving.
+        self.guests.retain(|_, guest| !matches!(guest.arrival, Arrival::Expected { .. }));
+        for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home) {
+            guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! One move of one process, from the order to its end. Moves of one process happen one after
+//! another; the daemon asks for the berth and tells the deputy, the supervisors do the rest.
+
+use super::Daemon;
+use super::requests::failure;
+use crate::control::Answer;
+use crate::journal::wall_clock_s;
+use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
+use crate::supervisor::{Half, Supervisor, SupervisorId};
+use cluster::{Arrival, Input, MoveOutcome, Span};
+use std::time::{Duration, Instant};
+use wire::control::{Failure, Happening, Migration, Reply};
+use wire::ids::{HomePid, NodeId};
+use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
+use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, ToDeputy};
+
+/// How long a node may take to answer that it has a berth.
+const BERTH_PATIENCE: Duration = Duration::from_secs(5);
+/// How often a user's move is begun again after a homecoming got in its way.
+const TRIES_MAX: u32 = 3;
+/// A stay abroad shorter than this was not worth the journey: wait longer before the next.
+const SHORT_STAY: Duration = Duration::from_secs(2);
+
+/// How a move did not happen.
+struct NotMoved {
+    end: MoveEnd,
+    reason: Reason,
+}
+
+fn not_moved(end: MoveEnd, code: &str, text: impl Into<String>) -> NotMoved {
+    NotMoved { end, reason: Reason { code: code.to_owned(), text: text.into() } }
+}
+
+impl Daemon {
+    /// Begins a move, or lets it wait for the one under way.
+    pub(super) fn order_move(&mut self, pid: HomePid, order: Order) {
+        let me = self.me();
+        let Some(process) = self.processes.get_mut(&pid) else {
+            let text = format!("cannot move {pid}: it is not under osmos any more");
+            return self.refuse_order(order, failure("no-process", text));
+        };
+        if process.moving.is_some() {
+            let may_wait = matches!(order.cause, Cause::User | Cause::Drain);
+            if may_wait && process.waiting.len() < ORDERS_MAX {
+                process.waiting.push_back(order);
+            } else {
+                let at = process.at;
+                self.report_end(pid, &order, at, MoveEnd::Stayed, 0);
+            }
+            return;
+        }
+        let from = process.at;
+        let mut order = order;
+        order.tries += 1;
+        let to = order.to;
+        process.moving = Some(Move { order, from, stage: Stage::Moving });
+        let begun = if to == from {
+            Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
+        } else if to == me {
+            self.tell_deputy(pid, &ToDeputy::ComeHome)
+        } else {
+            self.ask_for_berth(pid, to)
+        };
+        if let Err(not_moved) = begun {
+            self.move_failed(pid, not_moved);
+        }
+    }
+
+    fn ask_for_berth(&mut self, pid: HomePid, to: NodeId) -> Result<(), NotMoved> {
+        let failed = |code, text| Err(not_moved(MoveEnd::Failed, code, text));
+        if self.drain.is_some() {
+            return failed("draining", "this node is going down".to_owned());
+        }
+        self.berth_count += 1;
+        let request = self.berth_count;
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let is_pinned = process.is_pinned();
+        let Some(moving) = &mut process.moving else { return Ok(()) };
+        moving.stage = Stage::Asking { request, until: Instant::now() + BERTH_PATIENCE };
+        let berth = BerthRequest {
+            pid,
+            owner: process.owner,
+            from: moving.from,
+            rss_bytes: process.consumption.rss_bytes,
+            cpu_us: process.consumption.cpu_us(),
+            freeze_us: process.freeze_us,
+            is_ordered: !matches!(moving.order.cause, Cause::Brain | Cause::Wanted { .. }),
+            is_pinned,
+        };
+        if !self.say(to, PeerMessage::BerthAsked { request, berth }) {
+            return failed("unreachable", format!("node {to} cannot be reached"));
+        }
+        self.berths_asked.insert(request, pid);
+        Ok(())
+    }
+
+    pub(super) fn berth_answered(
+        &mut self,
+        node: NodeId,
+        request: u64,
+        answer: Result<BerthGrant, Refusal>,
+    ) {
+        let Some(pid) = self.berths_asked.get(&request).copied() else { return };
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(moving) = &mut process.moving else { return };
+        let is_asking =
+            matches!(moving.stage, Stage::Asking { request: asked, .. } if asked == request);
+        // Only the node that was asked can answer.
+        if !is_asking || moving.order.to != node {
+            return;
+        }
+        self.berths_asked.remove(&request);
+        moving.stage = Stage::Moving;
+        let begun = match answer {
+            Ok(grant) => self.leave(pid, node, grant),
+            Err(refusal) => {
+                let text = format!("node {node} takes no guest: {refusal}");
+                Err(not_moved(MoveEnd::Failed, refusal.code(), text))
+            }
+        };
+        if let Err(not_moved) = begun {
+            self.move_failed(pid, not_moved);
+        }
+    }
+
+    fn leave(&mut self, pid: HomePid, node: NodeId, grant: BerthGrant) -> Result<(), NotMoved> {
+        let Some(member) = self.members.get(node) else {
+            return Err(not_moved(MoveEnd::Failed, "no-node", format!("there is no node {node}")));
+        };
+        let BerthGrant { ticket, key } = grant;
+        let berth = Berth { node, address: member.address, ticket, key };
+        self.tell_deputy(pid, &ToDeputy::Leave { berth })
+    }
+
+    /// Tells the process's deputy, starting one if there is none.
+    fn tell_deputy(&mut self, pid: HomePid, message: &ToDeputy) -> Result<(), NotMoved> {
+        let Some(process) = self.processes.get(&pid) else { return Ok(()) };
+        let deputy = match &process.deputy {
+            Some(deputy) => deputy.clone(),
+            None => self.start_deputy(pid)?,
+        };
+        if deputy.send(message, None) {
+            return Ok(());
+        }
+        Err(not_moved(MoveEnd::Stayed, "supervisor-deaf", "its supervisor does not answer"))
+    }
+
+    fn start_deputy(&mut self, pid: HomePid) -> Result<Supervisor, NotMoved> {
+        let failed = |error: std::io::Error| {
+            let text = format!("cannot start its supervisor: {error}");
+            not_moved(MoveEnd::Stayed, "no-supervisor", text)
+        };
+        let Some(process) = self.processes.get(&pid) else {
+            return Err(not_moved(MoveEnd::Stayed, "ended", "it has ended"));
+        };
+        let started = self.spawn.spawn(Half::Deputy { pid }, process.owner).map_err(failed)?;
+        let deputy = self.serve_supervisor(started).map_err(failed)?;
+        self.deputies.insert(deputy.id, pid);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.deputy = Some(deputy.clone());
+        }
+        Ok(deputy)
+    }
+
+    pub(super) fn hear_deputy(&mut self, pid: HomePid, id: SupervisorId, bytes: &[u8]) {
+        let Ok(message) = postcard::from_bytes::<FromDeputy>(bytes) else {
+            tracing::error!("supervisor {} of process {pid} says nonsense: dropped", id.0);
+            return self.drop_deputy(pid);
+        };
+        match message {
+            FromDeputy::Moved { to, report } => self.moved(pid, to, &report),
+            FromDeputy::CameHome { reason, report } => self.came_home(pid, reason, &report),
+            FromDeputy::Stayed { reason } => {
+                if self.processes.get(&pid).is_some_and(|process| process.at == self.me()) {
+                    self.drop_deputy(pid);
+                }
+                self.move_failed(pid, NotMoved { end: MoveEnd::Stayed, reason });
+            }
+            FromDeputy::Usage { cpu_us, rss_bytes, forwarded } => {
+                self.used_away(pid, cpu_us, rss_bytes, &forwarded);
+            }
+            FromDeputy::Ended { wait_status } => self.forget_process(pid, Some(wait_status)),
+            FromDeputy::Lost { node, reason } => self.lost(pid, node, reason),
+        }
+    }
+
+    /// What the process used while away; the node where it is learns how often it calls home.
+    fn used_away(&mut self, pid: HomePid, cpu_us: u64, rss: u64, forwarded: &[(String, u64)]) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.consumption.away_cpu_us = cpu_us;
+        process.consumption.rss_bytes = rss;
+        let total = forwarded.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+        let (at, per_s) = (process.at, process.forwarded.per_s(Instant::now(), total));
+        if let Some(per_s) = per_s.filter(|_| at != self.me()) {
+            self.say(at, PeerMessage::CallsCounted { pid, per_s });
+        }
+    }
+
+    /// Lets go of a supervisor that has said its last word.
+    fn drop_deputy(&mut self, pid: HomePid) {
+        if let Some(process) = self.processes.get_mut(&pid)
+            && let Some(deputy) = process.deputy.take()
+        {
+            self.deputies.remove(&deputy.id);
+        }
+    }
+
+    fn moved(&mut self, pid: HomePid, to: NodeId, report: &MoveReport) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let from = process.at;
+        let Some(moving) = process.moving.take_if(|moving| moving.order.to == to) else {
+            tracing::error!("process {pid} says that it moved to node {to}, unasked");
+            return;
+        };
+        process.arrived(to, report.freeze_us, &moving.order.why);
+        self.tell_of_move(pid, moving.order, from, report);
+        self.next_order(pid);
+    }
+
+    /// Everybody who has to know learns of a move that was carried out.
+    fn tell_of_move(&mut self, pid: HomePid, order: Order, from: NodeId, report: &MoveReport) {
+        let migration = Migration::from_report(pid.0, from, order.to, report);
+        let global = self.global(pid);
+        self.journal.record(Some(global), Happening::Migrated(migration.clone()));
+        self.report_end(pid, &order, from, MoveEnd::Moved, report.freeze_us);
+        if let Some(answer) = order.answer {
+            // A caller that has gone away needs no answer.
+            let _ = answer.send(Answer::One(Reply::Migrated(migration)));
+        }
+    }
+
+    /// The process is home, because that was asked or because it had to.
+    fn came_home(&mut self, pid: HomePid, reason: Reason, report: &MoveReport) {
+        self.drop_deputy(pid);
+        let me = self.me();
+        let global = self.global(pid);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let from = process.at;
+        process.consumption.journey_ended();
+        let moving = process.moving.take();
+        match moving {
+            Some(Move { order, .. }) if order.to == me => {
+                process.arrived(me, report.freeze_us, &order.why);
+                let how = match order.cause {
+                    Cause::Brain | Cause::Wanted { .. } => Arrival::Balanced { from },
+                    _ => Arrival::Ordered { from },
+                };
+                self.tell_of_move(pid, order, from, report);
+                self.tell_brain(Input::ProcessArrived { process: global, how });
+            }
+            other => {
+                let now = Instant::now();
+                let was_short = now.saturating_duration_since(process.here_since) < SHORT_STAY;
+                let retry = process.retry.filter(|_| was_short);
+                process.retry =
+                    Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)));
+                process.arrived(me, report.freeze_us, &reason.text);
+                process.decide(wall_clock_s(), "came-home", &reason.text);
+                self.journal.record(Some(global), Happening::CameHome { reason: reason.clone() });
+                let unordered = Order::new(me, Cause::Brain, reason.text.clone());
+                self.report_end(pid, &unordered, from, MoveEnd::Moved, report.freeze_us);
+                let how = Arrival::CameHome { from };
+                self.tell_brain(Input::ProcessArrived { process: global, how });
+                if let Some(Move { order, .. }) = other {
+                    self.order_after_homecoming(pid, order, reason);
+                }
+            }
+        }
+        self.next_order(pid);
+    }
+
+    /// A move onwards met a homecoming: what a user wants is begun again, from home.
+    fn order_after_homecoming(&mut self, pid: HomePid, order: Order, reason: Reason) {
+        if order.cause == Cause::User && order.tries < TRIES_MAX {
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.waiting.push_front(order);
+            }
+            return;
+        }
+        let text = format!("cannot move {pid}: it had to come home first: {}", reason.text);
+        self.report_end(pid, &order, self.me(), MoveEnd::Stayed, 0);
+        self.refuse_order(order, Failure { code: reason.code, text });
+    }
+
+    fn move_failed(&mut self, pid: HomePid, not_moved: NotMoved) {
+        let NotMoved { end, reason } = not_moved;
+        let me = self.me();
+        let global = self.global(pid);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(Move { order, from, .. }) = process.moving.take() else { return };
+        process.reason.clone_from(&reason.text);
+        process.decide(wall_clock_s(), "not-moved", &reason.text);
+        self.journal.record(Some(global), Happening::Stayed { reason: reason.clone() });
+        self.report_end(pid, &order, from, end, 0);
+        let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };
+        let text = format!("cannot move {pid}: {}; it stays {stays}", reason.text);
+        self.refuse_order(order, Failure { code: reason.code, text });
+        self.next_order(pid);
+    }
+
+    /// Tells the brain that the process left, or did not leave, how that ended.
+    fn report_end(&mut self, pid: HomePid, order: &Order, from: NodeId, end: MoveEnd, us: u64) {
+        let (me, to) = (self.me(), order.to);
+        let asked_by = match order.cause {
+            Cause::Wanted { by } => Some(by),
+            _ => None,
+        };
+        for node in [Some(from), asked_by.filter(|by| *by != from)].into_iter().flatten() {
+            if node != me {
+                // A node that cannot be told has lost the process or will learn of it by itself.
+                self.say(node, PeerMessage::MoveEnded { pid, to, end, freeze_us: us });
+                continue;
+            }
+            let outcome = outcome(end);
+            let (process, freeze) = (self.global(pid), Span::from_micros(us));
+            self.tell_brain(Input::MoveEnded { process, from: me, to, outcome, freeze });
+        }
+    }
+
+    pub(super) fn refuse_order(&mut self, order: Order, failure: Failure) {
+        if let Some(answer) = order.answer {
+            // A caller that has gone away needs no answer.
+            let _ = answer.send(Answer::One(Reply::Error(failure)));
+        }
+    }
+
+    fn next_order(&mut self, pid: HomePid) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.moving.is_none()
+            && let Some(order) = process.waiting.pop_front()
+        {
+            self.order_move(pid, order);
+        }
+    }
+
+    /// The node that the process was on is lost, and the process with it.
+    fn lost(&mut self, pid: HomePid, node: NodeId, reason: Reason) {
+        let global = self.global(pid);
+        self.journal.record(Some(global), Happening::Lost { node, reason });
+    }
+
+    /// A supervisor is gone. If it had more to do, it crashed, and took the process with it.
+    pub(super) fn deputy_ended(&mut self, pid: HomePid, id: SupervisorId) {
+        self.deputies.remove(&id);
+        let me = self.me();
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.deputy.as_ref().is_none_or(|deputy| deputy.id != id) {
+            return;
+        }
+        process.deputy = None;
+        let (at, has_ended) = (process.at, process.has_ended);
+        if at != me && !has_ended {
+            let text = "its supervisor at home ended without a word".to_owned();
+            let reason = Reason { code: "supervisor-crashed".to_owned(), text };
+            self.lost(pid, at, reason);
+            // The kernel kills the deputy with its tracer; its end is noticed like any other.
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.at = me;
+                process.consumption.journey_ended();
+            }
+        }
+        let text = "its supervisor ended without a word";
+        self.move_failed(pid, not_moved(MoveEnd::Stayed, "supervisor-crashed", text));
+        if has_ended {
+            self.forget_process(pid, None);
+        }
+    }
+
+    /// Berths that were asked for in vain.
+    pub(super) fn give_up_berths(&mut self, now: Instant) {
+        self.expire_guests(now);
+        let late: Vec<(u64, HomePid)> = self
+            .processes
+            .values()
+            .filter_map(|process| match process.moving.as_ref()?.stage {
+                Stage::Asking { request, until } if until <= now => Some((request, process.pid)),
+                _ => None,
+            })
+            .collect();
+        for (request, pid) in late {
+            self.berths_asked.remove(&request);
+            let text = "the node that was asked for a place does not answer";
+            self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text));
+        }
+    }
+
+    /// The link to a node broke: what was asked there gets no answer.
+    pub(super) fn berths_lost(&mut self, node: NodeId) {
+        let lost: Vec<(u64, HomePid)> = self
+            .berths_asked
+            .iter()
+            .filter(|(_, pid)| {
+                let moving = self.processes.get(pid).and_then(|process| process.moving.as_ref());
+                moving.is_some_and(|moving| moving.order.to == node)
+            })
+            .map(|(request, pid)| (*request, *pid))
+            .collect();
+        for (request, pid) in lost {
+            self.berths_asked.remove(&request);
+            let text = format!("the link to node {node} broke");
+            self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text));
+        }
+    }
+
+    /// The brain of the node where the process is a guest wants it elsewhere.
+    pub(super) fn move_wanted(&mut self, by: NodeId, pid: HomePid, to: NodeId, reason: String) {
+        let is_there = self.processes.get(&pid).is_some_and(|process| {
+            process.at == by && process.moving.is_none() && !process.is_pinned()
+        });
+        let order = Order::new(to, Cause::Wanted { by }, reason);
+        if is_there && self.members.get(to).is_some() {
+            self.order_move(pid, order);
+        } else {
+            let end = PeerMessage::MoveEnded { pid, to, end: MoveEnd::Stayed, freeze_us: 0 };
+            self.say(by, end);
+        }
+    }
+
+    /// For the way down.
+    pub(super) fn bring_all_home(&mut self) {
+        let me = self.me();
+        let away = self.processes.values();
+        let away = away.filter(|process| process.at != me || process.moving.is_some());
+        let pids: Vec<HomePid> = away.map(|process| process.pid).collect();
+        for pid in pids {
+            let order = Order::new(me, Cause::Drain, "this node goes down");
+            self.order_move(pid, order);
+        }
+    }
+}
+
+pub(super) fn outcome(end: MoveEnd) -> MoveOutcome {
+    match end {
+        MoveEnd::Moved => MoveOutcome::Moved,
+        MoveEnd::Stayed => MoveOutcome::Stayed,
+        MoveEnd::Failed => MoveOutcome::Failed,
+    }
+}

@@ -1,0 +1,302 @@
+//! Managed processes: how they come under Osmos, what is seen of them, and how they end.
+
+use super::requests::{failure, no_process};
+use super::{Daemon, Event, TICK};
+use crate::control::Caller;
+use crate::process::{
+    Activity, Cause, Consumption, Forwarded, Launch, Order, Process, Retry, Storm,
+};
+use crate::procfs::{self, Stat};
+use crate::readiness;
+use crate::sample::scan::{Scan, Watched, scan};
+use cluster::{Arrival, Input};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::time::{Duration, Instant};
+use tokio::io::Interest;
+use tokio::task::AbortHandle;
+use wire::control::{Failure, Happening, ManageOptions, Placement};
+use wire::ids::{HomePid, NodeId};
+
+/// Managed processes of one node.
+const PROCESSES_MAX: usize = 4_096;
+/// A program that looks the same so long after its connection closed has become itself again.
+const SAME_PROGRAM_PATIENCE: Duration = Duration::from_secs(1);
+/// Without managed processes and guests there is less to see.
+const SCAN_IDLE: Duration = Duration::from_secs(1);
+
+impl Daemon {
+    /// Puts a process under Osmos, or under new options if it is there already.
+    pub(super) fn admit_process(
+        &mut self,
+        caller: Caller,
+        pid: HomePid,
+        options: ManageOptions,
+        launch: Launch,
+    ) -> Result<(), Failure> {
+        if self.drain.is_some() {
+            return Err(failure("draining", "this node is going down"));
+        }
+        if self.processes.len() >= PROCESSES_MAX {
+            let text = format!("{PROCESSES_MAX} processes are under osmos, no more are possible");
+            return Err(failure("too-many-processes", text));
+        }
+        let stat = procfs::read_stat(pid.0).ok_or_else(|| no_process(pid))?;
+        let owner = self.check_mover(caller, pid)?;
+        let storm = options.storm_ms.map(|ms| {
+            let every = Duration::from_millis(ms);
+            Storm { every, next: Instant::now() }
+        });
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.placement = options.placement;
+            process.storm = storm;
+            process.launch = launch;
+            self.tell_brain_placement(pid);
+            return Ok(());
+        }
+        let watch = self.watch(pid, stat.started_ticks).map_err(|error| {
+            failure("cannot-watch", format!("cannot watch process {pid}: {error}"))
+        })?;
+        let process = Process {
+            pid,
+            owner,
+            started_ticks: stat.started_ticks,
+            command: stat.command,
+            placement: options.placement,
+            storm,
+            at: self.me(),
+            here_since: Instant::now(),
+            deputy: None,
+            moving: None,
+            waiting: VecDeque::new(),
+            launch,
+            retry: None,
+            consumption: Consumption::default(),
+            forwarded: Forwarded::default(),
+            activity: Activity::default(),
+            migrations: 0,
+            last_move_s: None,
+            freeze_us: 0,
+            reason: "started here".to_owned(),
+            decisions: VecDeque::new(),
+            has_ended: false,
+            watch,
+        };
+        self.register(process);
+        Ok(())
+    }
+
+    fn register(&mut self, process: Process) {
+        let pid = process.pid;
+        let command = process.command.clone();
+        self.processes.insert(pid, process);
+        self.journal.record(Some(self.global(pid)), Happening::Managed { command });
+        self.tell_brain(Input::ProcessArrived { process: self.global(pid), how: Arrival::Born });
+        self.tell_brain_placement(pid);
+    }
+
+    /// Waits for the end of a process in a task of its own.
+    fn watch(&self, pid: HomePid, started_ticks: u64) -> io::Result<AbortHandle> {
+        let raw = Pid::from_raw(pid.0).ok_or(io::ErrorKind::InvalidInput)?;
+        let descriptor = pidfd_open(raw, PidfdFlags::NONBLOCK)?;
+        // Opened by number: make sure that the number still names the same process.
+        if procfs::read_stat(pid.0).is_none_or(|stat| stat.started_ticks != started_ticks) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let descriptor = readiness::register(descriptor, Interest::READABLE)?;
+        let events = self.events.clone();
+        let task = tokio::spawn(async move {
+            // A pidfd becomes readable, once and for ever, when the process has ended.
+            if descriptor.readable().await.is_ok() {
+                let _ = events.send(Event::ProcessEnded { pid, started_ticks }).await;
+            }
+        });
+        Ok(task.abort_handle())
+    }
+
+    pub(super) fn process_ended(&mut self, pid: HomePid, started_ticks: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.started_ticks != started_ticks {
+            return;
+        }
+        process.has_ended = true;
+        // Its deputy knows how it ended, and says so before it ends itself.
+        if process.deputy.is_none() {
+            self.forget_process(pid, None);
+        }
+    }
+
+    /// The end of a managed process.
+    pub(super) fn forget_process(&mut self, pid: HomePid, wait_status: Option<i32>) {
+        let Some(mut process) = self.processes.remove(&pid) else { return };
+        let global = self.global(pid);
+        if let Some(deputy) = &process.deputy {
+            self.deputies.remove(&deputy.id);
+        }
+        self.journal.record(Some(global), Happening::Ended { wait_status });
+        let under_way = process.moving.take().map(|moving| moving.order);
+        for order in under_way.into_iter().chain(process.waiting.drain(..)) {
+            let text = format!("cannot move {pid}: it has ended");
+            self.refuse_order(order, failure("ended", text));
+        }
+        if process.at == self.me() {
+            self.tell_brain(Input::ProcessEnded { process: global });
+        }
+    }
+
+    /// Looks over `/proc` on another thread, one look at a time.
+    pub(super) fn begin_scan(&mut self, now: Instant) {
+        if self.is_scanning || now < self.next_scan {
+            return;
+        }
+        self.is_scanning = true;
+        let is_idle = self.processes.is_empty() && self.guests.is_empty();
+        self.next_scan = now + if is_idle { SCAN_IDLE } else { TICK };
+        let watched = Watched {
+            managed: self.processes.keys().map(|pid| pid.0).collect::<BTreeSet<i32>>(),
+            bodies: self.guests.values().filter_map(|guest| guest.local_pid()).collect(),
+        };
+        let events = self.events.clone();
+        tokio::task::spawn_blocking(move || {
+            let scan = scan(&watched);
+            // Nobody is left to be told once the daemon has ended.
+            let _ = events.blocking_send(Event::Scanned(scan));
+        });
+    }
+
+    pub(super) fn scanned(&mut self, scan: io::Result<Scan>) {
+        self.is_scanning = false;
+        let scan = match scan {
+            Ok(scan) => scan,
+            Err(error) => return tracing::warn!("cannot look at /proc: {error}"),
+        };
+        let me = self.me();
+        for process in self.processes.values_mut() {
+            let Some(usage) = scan.usage.get(&process.pid.0) else { continue };
+            if usage.started_ticks != process.started_ticks {
+                continue;
+            }
+            process.consumption.home_cpu_us = usage.cpu_us;
+            process.command.clone_from(&usage.command);
+            if process.launch == Launch::Found {
+                process.launch = Launch::Running;
+            }
+            if process.at == me {
+                process.consumption.rss_bytes = usage.rss_bytes;
+                process.activity.look(usage.runnable);
+            }
+        }
+        for guest in self.guests.values_mut() {
+            let usage = guest.local_pid().and_then(|pid| scan.usage.get(&pid));
+            if let Some(usage) = usage {
+                guest.activity.look(usage.runnable);
+                guest.cpu_us = usage.cpu_us;
+                guest.rss_bytes = usage.rss_bytes;
+            }
+        }
+        for (stat, ancestor) in &scan.born {
+            self.inherit(stat, HomePid(*ancestor));
+        }
+        self.sample_load(&scan);
+    }
+
+    /// A child of a managed process is managed as its ancestor is.
+    fn inherit(&mut self, stat: &Stat, ancestor: HomePid) {
+        let pid = HomePid(stat.pid);
+        if self.processes.contains_key(&pid) {
+            return;
+        }
+        let Some(parent) = self.processes.get(&ancestor) else { return };
+        // The tool that will become the command may still have helpers of its own.
+        if matches!(parent.launch, Launch::Pending { .. }) {
+            return;
+        }
+        let options = ManageOptions {
+            placement: parent.placement.clone(),
+            storm_ms: parent.storm.map(|storm| storm.every.as_millis() as u64),
+        };
+        let caller = Caller { uid: parent.owner.uid, pid: None };
+        if let Err(failure) = self.admit_process(caller, pid, options, Launch::Found) {
+            tracing::debug!("child {pid} of {ancestor} stays unmanaged: {}", failure.text);
+        }
+    }
+
+    /// Begins what is due: first placements, placements again after a homecoming, storms.
+    pub(super) fn place_processes(&mut self, now: Instant) {
+        if self.drain.is_some() {
+            return;
+        }
+        let pids: Vec<HomePid> = self.processes.keys().copied().collect();
+        for pid in pids {
+            self.settle_launch(pid, now);
+            let Some(process) = self.processes.get(&pid) else { continue };
+            if process.moving.is_some() || process.launch != Launch::Running || process.has_ended {
+                continue;
+            }
+            if process.storm.is_some_and(|storm| storm.next <= now) {
+                self.storm(pid, now);
+            } else if process.storm.is_none() {
+                self.place(pid, now);
+            }
+        }
+    }
+
+    /// Has the process become its command?
+    fn settle_launch(&mut self, pid: HomePid, now: Instant) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Launch::Pending { program, left } = &process.launch else { return };
+        let is_another = procfs::read_program(pid.0) != *program;
+        let is_settled = left.is_some_and(|left| now >= left + SAME_PROGRAM_PATIENCE);
+        if is_another || is_settled {
+            process.launch = Launch::Running;
+            if let Some(stat) = procfs::read_stat(pid.0) {
+                process.command = stat.command;
+            }
+        }
+    }
+
+    /// Sends the process where its user wants it to run, if it is not there.
+    fn place(&mut self, pid: HomePid, now: Instant) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        if process.retry.is_some_and(|retry| retry.at > now) {
+            return;
+        }
+        let at = process.at;
+        let (to, why) = match process.placement {
+            Placement::Balanced | Placement::Home => return,
+            Placement::Node(node) => (Some(node), format!("started for node {node}")),
+            Placement::Best => {
+                let best = self.best_node_for(pid);
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.placement = Placement::Balanced;
+                }
+                self.tell_brain_placement(pid);
+                (best, "started for the best node".to_owned())
+            }
+        };
+        let Some(to) = to.filter(|to| *to != at) else { return };
+        if let Some(process) = self.processes.get_mut(&pid) {
+            let retry = process.retry.take();
+            process.retry = Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)));
+        }
+        self.order_move(pid, Order::new(to, Cause::Placed, why));
+    }
+
+    fn storm(&mut self, pid: HomePid, now: Instant) {
+        let me = self.me();
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(storm) = &mut process.storm else { return };
+        let random = crate::keys::random::<8>().map_or(0, u64::from_le_bytes);
+        // Anything from half to one and a half of the time, so that moves drift over everything.
+        let share = 0.5 + (random % 1024) as f64 / 1024.0;
+        storm.next = now + storm.every.mul_f64(share);
+        let at = process.at;
+        let mut places: Vec<NodeId> = self.links.keys().copied().collect();
+        places.push(me);
+        places.retain(|node| *node != at && self.is_usable(*node));
+        if let Some(to) = places.get((random >> 32) as usize % places.len().max(1)) {
+            self.order_move(pid, Order::new(*to, Cause::Storm, "storm"));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What user tools ask, and what they are answered.
+
+use super::Daemon;
+use crate::control::{Answer, Asked, Caller};
+use crate::keys::token::Token;
+use crate::policy;
+use crate::process::{Cause, Launch, ORDERS_MAX, Order};
+use crate::procfs;
+use std::time::Instant;
+use tokio::sync::oneshot;
+use wire::control::{Destination, Failure, ManageOptions, Placement, Reply, Request, Status};
+use wire::ids::{HomePid, NodeId};
+
+/// Storms faster than this would only measure themselves.
+const STORM_MS_MIN: u64 = 1;
+
+/// A refusal with its stable word.
+pub(super) fn failure(code: &str, text: impl Into<String>) -> Failure {
+    Failure { code: code.to_owned(), text: text.into() }
+}
+
+impl Daemon {
+    pub(super) fn answer_request(&mut self, asked: Asked) {
+        let Asked { caller, request, answer } = asked;
+        let daemon_uid = nix::unistd::geteuid().as_raw();
+        if let Err(failure) = policy::may_ask(caller, &request, daemon_uid) {
+            let _ = answer.send(Answer::One(Reply::Error(failure)));
+            return;
+        }
+        let reply = match request {
+            Request::Migrate { pid, to } => return self.migrate(caller, pid, to, answer),
+            Request::Join { address, token } => return self.join(&address, &token, answer),
+            Request::Down => return self.begin_drain(Some(answer)),
+            Request::Events { follow } => {
+                let live = follow.then(|| self.journal.follow());
+                let recorded = self.journal.recorded();
+                let _ = answer.send(Answer::Events { recorded, live });
+                return;
+            }
+            Request::Manage(options) => self.manage(caller, options),
+            Request::Adopt { pid } => self.adopt(caller, HomePid(pid)).map(|()| Reply::Done),
+            Request::Processes => Ok(Reply::Processes { processes: self.list_processes() }),
+            Request::Nodes => Ok(Reply::Nodes { nodes: self.list_nodes() }),
+            Request::Why { pid } => self.why(HomePid(pid)),
+            Request::Token => self.make_token(),
+            Request::Status => Ok(Reply::Status(self.status())),
+        };
+        // A caller that has gone away needs no answer.
+        let _ = answer.send(Answer::One(reply.unwrap_or_else(Reply::Error)));
+    }
+
+    fn make_token(&mut self) -> Result<Reply, Failure> {
+        let me = self.members.me();
+        let token = Token::generate(me.address, me.key)
+            .map_err(|error| failure("no-randomness", error.to_string()))?;
+        let text = token.to_text();
+        self.tokens.add(Instant::now(), token);
+        Ok(Reply::Token { token: text })
+    }
+
+    fn status(&self) -> Status {
+        let me = self.members.me();
+        Status {
+            node: me.node,
+            address: me.address.to_string(),
+            daemon_pid: std::process::id() as i32,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            nodes: self.members.count() as u32,
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            datagrams_dropped: self.datagrams_dropped.load(std::sync::atomic::Ordering::Relaxed),
+        }
+    }
+
+    /// The caller itself comes under Osmos, and execs its command when it has the answer.
+    fn manage(&mut self, caller: Caller, options: ManageOptions) -> Result<Reply, Failure> {
+        let pid = caller.pid.map(HomePid).ok_or_else(|| {
+            failure("no-pid", "cannot see the calling process: it is in another pid namespace")
+        })?;
+        self.check_options(&options)?;
+        let launch = Launch::Pending { program: procfs::read_program(pid.0), left: None };
+        self.admit_process(caller, pid, options, launch)?;
+        Ok(Reply::Managed { node: self.me(), daemon_pid: std::process::id() as i32 })
+    }
+
+    fn check_options(&self, options: &ManageOptions) -> Result<(), Failure> {
+        if let Placement::Node(node) = options.placement
+            && self.members.get(node).is_none()
+        {
+            return Err(self.no_such_node(node));
+        }
+        if options.storm_ms.is_some_and(|ms| ms < STORM_MS_MIN) {
+            let text = format!("a storm of 0 ms is none: give {STORM_MS_MIN} ms or more");
+            return Err(failure("bad-storm", text));
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, caller: Caller, pid: HomePid) -> Result<(), Failure> {
+        if self.processes.contains_key(&pid) {
+            return self.check_mover(caller, pid).map(|_| ());
+        }
+        let refuse = |why: &str| Err(failure("cannot-adopt", format!("cannot adopt {pid}: {why}")));
+        if pid.0 <= 1 {
+            return refuse("only ordinary processes can be adopted");
+        }
+        if let Some(guest) = self.guests.values().find(|guest| guest.local_pid() == Some(pid.0)) {
+            let home = guest.process.home;
+            return refuse(&format!("it is a guest here; its home is node {home}"));
+        }
+        if pid.0 == std::process::id() as i32 {
+            return refuse("it is the osmos daemon");
+        }
+        match procfs::read_stat(pid.0) {
+            None => return Err(no_process(pid)),
+            Some(stat) if stat.has_ended() => return refuse("it has ended"),
+            Some(_) => (),
+        }
+        if procfs::read_program(pid.0).is_none() {
+            return refuse("it is a kernel thread, or belongs to somebody else");
+        }
+        let options = ManageOptions { placement: Placement::Balanced, storm_ms: None };
+        self.admit_process(caller, pid, options, Launch::Running)
+    }
+
+    /// Whoever may kill a process may move it.
+    pub(super) fn check_mover(
+        &self,
+        caller: Caller,
+        pid: HomePid,
+    ) -> Result<wire::peer::Owner, Failure> {
+        let ids = procfs::read_ids(pid.0).ok_or_else(|| no_process(pid))?;
+        policy::may_move(caller, pid.0, ids, nix::unistd::geteuid().as_raw())
+    }
+
+    fn migrate(
+        &mut self,
+        caller: Caller,
+        pid: i32,
+        to: Destination,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        let pid = HomePid(pid);
+        match self.check_migrate(caller, pid, to) {
+            Ok(to) => {
+                let mut order = Order::new(to, Cause::User, format!("user {} asked", caller.uid));
+                order.answer = Some(answer);
+                self.order_move(pid, order);
+            }
+            Err(failure) => {
+                let _ = answer.send(Answer::One(Reply::Error(failure)));
+            }
+        }
+    }
+
+    /// May the caller do that, and which node is meant?
+    fn check_migrate(
+        &mut self,
+        caller: Caller,
+        pid: HomePid,
+        to: Destination,
+    ) -> Result<NodeId, Failure> {
+        self.adopt(caller, pid)?;
+        let to = match to {
+            Destination::Home => self.me(),
+            Destination::Node(node) => {
+                self.members.get(node).ok_or_else(|| self.no_such_node(node))?.node
+            }
+            Destination::Best => self.best_node_for(pid).ok_or_else(|| {
+                failure("no-better-node", format!("no node is better for {pid} than its own"))
+            })?,
+        };
+        let process = self.processes.get_mut(&pid).ok_or_else(|| no_process(pid))?;
+        if process.moving.is_none() && process.at == to {
+            let text = format!("cannot move {pid}: it is on node {to} already");
+            return Err(failure("already-there", text));
+        }
+        if process.waiting.len() >= ORDERS_MAX {
+            let text = format!("cannot move {pid}: {ORDERS_MAX} moves of it are waiting already");
+            return Err(failure("too-many-moves", text));
+        }
+        // Where the user said that it must run, he says something else now.
+        match process.placement {
+            Placement::Node(_) | Placement::Home if to == self.members.me().node => {
+                process.placement = Placement::Home;
+            }
+            Placement::Node(_) | Placement::Home => process.placement = Placement::Node(to),
+            Placement::Balanced | Placement::Best => (),
+        }
+        Ok(to)
+    }
+
+    fn no_such_node(&self, node: NodeId) -> Failure {
+        let known: Vec<String> = self.members.all().map(|member| member.node.to_string()).collect();
+        let text = format!("there is no node {node}; there are {}", known.join(", "));
+        failure("no-node", text)
+    }
+
+    /// The tool that asked to be managed has closed its connection, by exec or by exit.
+    pub(super) fn caller_left(&mut self, pid: HomePid) {
+        if let Some(process) = self.processes.get_mut(&pid)
+            && let Launch::Pending { left, .. } = &mut process.launch
+        {
+            left.get_or_insert(Instant::now());
+        }
+    }
+}
+
+pub(super) fn no_process(pid: HomePid) -> Failure {
+    failure("no-process", format!("there is no process {pid}"))
+}

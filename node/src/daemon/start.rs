@@ -1,0 +1,381 @@
+//! From a configuration to a running node.
+
+use super::thinking::{Load, Thought};
+use super::{Daemon, Event};
+use crate::config::Config;
+use crate::control::{self, ControlError};
+use crate::journal::Journal;
+use crate::keys::seal::Seal;
+use crate::keys::token::OpenTokens;
+use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
+use crate::map::{self, MAP_BYTES_MAX, MapError};
+use crate::members::Members;
+use crate::net::gossip::Mouth;
+use crate::net::{Credentials, gossip, listener};
+use crate::rejections::Rejections;
+use crate::sample::{Gauge, calibrate::measure_core_speed};
+use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
+use crate::supervisor::Spawn;
+use nix::net::if_::InterfaceFlags;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use wire::ids::NodeId;
+use wire::peer::Member;
+
+/// Events waiting for the dispatcher; whoever has one more waits.
+const EVENTS_MAX: usize = 4_096;
+/// Free ports tried for TCP and UDP together, if any will do.
+const PORT_TRIES: u32 = 16;
+
+/// Why a node does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot open journal {}: {source}", path.display())]
+    Journal { path: PathBuf, source: io::Error },
+    #[error("cannot read map {}: {source}", path.display())]
+    MapFile { path: PathBuf, source: io::Error },
+    #[error("map {}: {source}", path.display())]
+    Map { path: PathBuf, source: MapError },
+    #[error("map {}: {} of its addresses are this machine's ({}): say which by `--node`",
+        path.display(), nodes.len(), numbers(nodes))]
+    WhoAmI { path: PathBuf, nodes: Vec<NodeId> },
+    #[error("map {}: it has no node {node}", path.display())]
+    NotInMap { path: PathBuf, node: NodeId },
+    #[error("cannot start the event loop: {0}")]
+    Runtime(io::Error),
+}
+
+fn numbers(nodes: &[NodeId]) -> String {
+    let numbers: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+    if numbers.is_empty() { "none".to_owned() } else { format!("nodes {}", numbers.join(", ")) }
+}
+
+/// A running node. Dropping it stops it at once, without bringing anybody home.
+pub struct Node {
+    #[cfg(test)]
+    pub address: SocketAddr,
+    events: mpsc::Sender<Event>,
+    tasks: JoinSet<()>,
+}
+
+/// Tells a node to go down.
+pub struct Stopper(mpsc::Sender<Event>);
+
+impl Stopper {
+    pub async fn stop(&self) {
+        // If it has gone down already, all the better.
+        let _ = self.0.send(Event::Stop).await;
+    }
+}
+
+impl Node {
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.events.clone())
+    }
+
+    /// Where tests tell the dispatcher what happened.
+    #[cfg(test)]
+    pub fn events(&self) -> &mpsc::Sender<Event> {
+        &self.events
+    }
+
+    /// Waits until the node has gone down.
+    pub async fn wait(mut self) {
+        // The first task to end is the dispatcher; the listeners end with it.
+        if let Some(Err(error)) = self.tasks.join_next().await {
+            tracing::error!("the dispatcher failed: {error}");
+        }
+    }
+}
+
+/// Starts a node. Needs a tokio runtime.
+pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartError> {
+    let is_public = nix::unistd::geteuid().is_root();
+    make_dir(&config.runtime_dir, if is_public { 0o755 } else { 0o700 })?;
+    let state = State::open(&config.state_dir)?;
+    let control = control::bind(&config.control_socket(), is_public)?;
+    let (tcp, udp) = bind(config.listen).await?;
+    let address =
+        tcp.local_addr().map_err(|source| StartError::Listen { address: config.listen, source })?;
+    let (own, membership) = identity(&config, &state, address)?;
+    state_membership(&config, &state, &membership)?;
+    let credentials = Credentials {
+        own,
+        link_key: membership.secret.link_key(),
+        seal: Seal::of(&membership.secret),
+    };
+    let (credentials, shown) = watch::channel(credentials);
+    let (events, taken) = mpsc::channel(EVENTS_MAX);
+    let udp = Arc::new(udp);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    let patience = config.handshake_timeout;
+    let socket_path = config.control_socket();
+    let listens = SocketAddr::new(config.advertise.unwrap_or(address.ip()), address.port());
+    let parts =
+        Parts { listens, config, state, membership, credentials, spawn, events: events.clone() };
+    let daemon = parts.assemble(Mouth::new(udp.clone()), dropped.clone())?;
+    let listeners = Listeners { control, tcp, udp, shown, dropped, patience };
+    let told = events.clone();
+    tasks.spawn(async move {
+        let mut listening = listeners.listen(told);
+        daemon.run(taken).await;
+        // The ports are free when this node is gone: it may be started again at once.
+        listening.shutdown().await;
+        if let Err(error) = std::fs::remove_file(&socket_path) {
+            tracing::debug!("{}: {error}", socket_path.display());
+        }
+    });
+    tracing::info!("listening on {address}");
+    Ok(Node {
+        #[cfg(test)]
+        address,
+        events,
+        tasks,
+    })
+}
+
+/// The sockets, until they are served.
+struct Listeners {
+    control: tokio::net::UnixListener,
+    tcp: TcpListener,
+    udp: Arc<UdpSocket>,
+    shown: watch::Receiver<Credentials>,
+    dropped: Arc<AtomicU64>,
+    patience: std::time::Duration,
+}
+
+impl Listeners {
+    /// Serves them until the set is dropped.
+    fn listen(self, events: mpsc::Sender<Event>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(control::listen(self.control, events.clone()));
+        tasks.spawn(gossip::listen(self.udp, self.shown.clone(), self.dropped, events.clone()));
+        tasks.spawn(listener::listen(self.tcp, self.shown, self.patience, events));
+        tasks
+    }
+}
+
+struct Parts {
+    listens: SocketAddr,
+    config: Config,
+    state: State,
+    membership: Membership,
+    credentials: watch::Sender<Credentials>,
+    spawn: Arc<dyn Spawn>,
+    events: mpsc::Sender<Event>,
+}
+
+impl Parts {
+    fn assemble(self, mouth: Mouth, dropped: Arc<AtomicU64>) -> Result<Daemon, StartError> {
+        let Parts { listens, config, state, membership, credentials, spawn, events } = self;
+        let path = state.journal_path();
+        let journal =
+            Journal::open(&path).map_err(|source| StartError::Journal { path, source })?;
+        let me = membership.members.iter().find(|member| member.node == membership.node);
+        let me = *me.expect("a membership always lists its own node");
+        let gauge = Gauge::new(core_speed(&config, &state), &config.guest_cgroup);
+        let load = Load::new(gauge.capacity(), gauge.memory());
+        Ok(Daemon {
+            replay: state.replay()?,
+            started: Instant::now(),
+            secret: membership.secret,
+            listens,
+            members: Members::new(me, membership.members),
+            links: BTreeMap::new(),
+            link_count: 0,
+            dials: BTreeMap::new(),
+            tokens: OpenTokens::default(),
+            joining_callers: BTreeSet::new(),
+            rejections: Rejections::default(),
+            joining: None,
+            mouth,
+            datagrams_dropped: dropped,
+            supervisor_count: 0,
+            processes: BTreeMap::new(),
+            deputies: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            berth_count: 0,
+            berths_asked: BTreeMap::new(),
+            gauge,
+            is_scanning: false,
+            next_scan: Instant::now(),
+            load,
+            thought: Thought::new(me.node),
+            journal,
+            drain: None,
+            config,
+            state,
+            credentials,
+            spawn,
+            events,
+        })
+    }
+}
+
+/// TCP and UDP on the same port.
+async fn bind(address: SocketAddr) -> Result<(TcpListener, UdpSocket), StartError> {
+    let failed = |source| StartError::Listen { address, source };
+    let mut tries = 0;
+    loop {
+        let tcp = TcpListener::bind(address).await.map_err(failed)?;
+        let bound = tcp.local_addr().map_err(failed)?;
+        tries += 1;
+        match UdpSocket::bind(bound).await {
+            Ok(udp) => return Ok((tcp, udp)),
+            // A free TCP port need not be a free UDP port.
+            Err(_) if address.port() == 0 && tries < PORT_TRIES => (),
+            Err(source) => return Err(failed(source)),
+        }
+    }
+}
+
+/// Who this node is: from the map, from the last time, or the first node of a cluster of its own.
+fn identity(
+    config: &Config,
+    state: &State,
+    bound: SocketAddr,
+) -> Result<(NodeSecret, Membership), StartError> {
+    if let Some(path) = &config.map {
+        return identity_in_map(config, path, bound);
+    }
+    let own = state.node_secret()?;
+    let address = SocketAddr::new(advertised(config, bound.ip()), bound.port());
+    let me = |node| Member { node, address, key: own.public() };
+    let membership = match state.membership()? {
+        Some(mut kept) => {
+            kept.members.retain(|member| member.node != kept.node);
+            kept.members.push(me(kept.node));
+            kept
+        }
+        None => Membership {
+            node: NodeId(1),
+            secret: ClusterSecret::generate()?,
+            members: vec![me(NodeId(1))],
+        },
+    };
+    Ok((own, membership))
+}
+
+fn identity_in_map(
+    config: &Config,
+    path: &Path,
+    bound: SocketAddr,
+) -> Result<(NodeSecret, Membership), StartError> {
+    let path = path.to_owned();
+    let text =
+        read_map(&path).map_err(|source| StartError::MapFile { path: path.clone(), source })?;
+    let nodes = map::parse(&text, resolve)
+        .map_err(|source| StartError::Map { path: path.clone(), source })?;
+    let node = match config.node {
+        Some(node) if nodes.contains_key(&node) => node,
+        Some(node) => return Err(StartError::NotInMap { path, node }),
+        None => find_me(&nodes, path, bound.ip())?,
+    };
+    let secret = read_cluster_key(&config.cluster_key_path())?;
+    let own = secret.node_of_map(node);
+    let port = bound.port();
+    let member = |(node, address): (&NodeId, &IpAddr)| Member {
+        node: *node,
+        address: SocketAddr::new(*address, port),
+        key: secret.node_of_map(*node).public(),
+    };
+    let members = nodes.iter().map(member).collect();
+    Ok((own, Membership { node, secret, members }))
+}
+
+/// The one node of the map whose address is this machine's.
+fn find_me(
+    nodes: &BTreeMap<NodeId, IpAddr>,
+    path: PathBuf,
+    bound: IpAddr,
+) -> Result<NodeId, StartError> {
+    let is_mine = |address: IpAddr| match bound.is_unspecified() {
+        // Only an address of this machine can be bound.
+        true => std::net::UdpSocket::bind((address, 0)).is_ok(),
+        false => address == bound,
+    };
+    let mine = nodes.iter().filter(|(_, address)| is_mine(**address));
+    let mine: Vec<NodeId> = mine.map(|(node, _)| *node).collect();
+    match mine[..] {
+        [node] => Ok(node),
+        _ => Err(StartError::WhoAmI { path, nodes: mine }),
+    }
+}
+
+fn read_map(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAP_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn resolve(host: &str) -> io::Result<IpAddr> {
+    let mut found = (host, 0).to_socket_addrs()?;
+    found.next().map(|address| address.ip()).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The address that others are told.
+fn advertised(config: &Config, bound: IpAddr) -> IpAddr {
+    if let Some(address) = config.advertise {
+        return address;
+    }
+    if bound.is_unspecified() { own_address().unwrap_or(bound) } else { bound }
+}
+
+/// The first address of this machine that others may reach, or the loopback address.
+fn own_address() -> Option<IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().ok()?;
+    let up = interfaces.filter(|i| i.flags.contains(InterfaceFlags::IFF_UP));
+    let addresses = up.filter_map(|interface| {
+        let address = interface.address?;
+        Some(IpAddr::V4(address.as_sockaddr_in()?.ip()))
+    });
+    let mut outer = addresses.filter(|address| !address.is_loopback());
+    Some(outer.next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+}
+
+/// Given, measured before, or measured now.
+fn core_speed(config: &Config, state: &State) -> f64 {
+    if let Some(speed) = config.speed.or_else(|| state.speed()) {
+        return speed;
+    }
+    match measure_core_speed() {
+        Ok(speed) => {
+            if let Err(error) = state.keep_speed(speed) {
+                tracing::warn!("{error}");
+            }
+            speed
+        }
+        Err(error) => {
+            tracing::warn!("cannot measure this core's speed, taken as 1.0: {error}");
+            1.0
+        }
+    }
+}
+
+fn state_membership(
+    config: &Config,
+    state: &State,
+    membership: &Membership,
+) -> Result<(), StateError> {
+    match config.map {
+        Some(_) => Ok(()),
+        None => state.keep_membership(membership),
+    }
+}

@@ -1,0 +1,298 @@
+//! Feeding the brain and doing what it says.
+//!
+//! What the brain orders can lead to new facts at once (a move that cannot even begin), so facts
+//! wait in a queue and are taken in one after another: the brain is never called from within
+//! itself.
+
+use super::Daemon;
+use crate::guest::Arrival;
+use crate::journal::wall_clock_s;
+use crate::keys::seal::Gossip;
+use crate::process::{Cause, Launch, Order};
+use crate::sample::scan::Scan;
+use crate::sample::{Capacity, Memory};
+use cluster::{
+    Brain, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span, Status,
+    Time, Verdict,
+};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::control::Happening;
+use wire::ids::{GlobalPid, HomePid, NodeId};
+use wire::peer::PeerMessage;
+
+/// Between two load samples for the brain.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// The brain, and what is on its way in.
+pub struct Thought {
+    pub brain: Brain,
+    waiting: VecDeque<Input>,
+    is_thinking: bool,
+    /// When it asked to be called.
+    pub wake: Option<Instant>,
+}
+
+/// What was measured of this node since the last sample.
+pub struct Load {
+    since: Instant,
+    looks: u32,
+    runnable: u32,
+    pub capacity: Capacity,
+    pub memory: Memory,
+    /// The last sample's mean of runnable threads.
+    pub runnable_mean: f64,
+}
+
+impl Load {
+    pub fn new(capacity: Capacity, memory: Memory) -> Load {
+        let since = Instant::now();
+        Load { since, looks: 0, runnable: 0, capacity, memory, runnable_mean: 0.0 }
+    }
+}
+
+/// A fresh brain for a node.
+pub fn brain(node: NodeId) -> Brain {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let incarnation = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+    let seed = crate::keys::random().map_or(u64::from(since.subsec_nanos()), u64::from_le_bytes);
+    Brain::new(Identity { node, incarnation, seed }, cluster::Config::default())
+}
+
+impl Thought {
+    pub fn new(node: NodeId) -> Thought {
+        let waiting = VecDeque::new();
+        Thought { brain: brain(node), waiting, is_thinking: false, wake: None }
+    }
+}
+
+impl Daemon {
+    /// The first facts.
+    pub(super) fn begin(&mut self) {
+        self.tell_brain(Input::Started);
+        let others: Vec<NodeId> = self.members.others().map(|member| member.node).collect();
+        for node in others {
+            self.tell_brain(Input::MemberJoined { node });
+        }
+    }
+
+    /// This node has another number now: whatever was thought before was somebody else's.
+    pub(super) fn new_brain(&mut self) {
+        self.thought = Thought::new(self.me());
+        self.tell_brain(Input::Started);
+    }
+
+    pub(super) fn brain_time(&self) -> Time {
+        let since = self.started.elapsed().as_micros();
+        Time::from_micros(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn tell_brain(&mut self, input: Input) {
+        self.thought.waiting.push_back(input);
+        if self.thought.is_thinking {
+            return;
+        }
+        self.thought.is_thinking = true;
+        let mut outbox = Outbox::new();
+        while let Some(input) = self.thought.waiting.pop_front() {
+            let now = self.brain_time();
+            self.thought.brain.handle(now, input, &mut outbox);
+            let outputs: Vec<Output> = outbox.drain().collect();
+            for output in outputs {
+                self.carry_out(output);
+            }
+        }
+        self.thought.is_thinking = false;
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::SendDatagram { to, bytes } => {
+                if let Some(member) = self.members.get(to) {
+                    let address = member.address;
+                    let credentials = self.credentials.borrow();
+                    self.mouth.send(self.members.me().node, address, bytes, &credentials);
+                }
+            }
+            Output::Move { process, to, why } => self.move_as_thought(process, to, why),
+            Output::WakeAt(time) => {
+                self.thought.wake = Some(self.started + Duration::from_micros(time.0));
+            }
+            // How a move ended is known here first, and with the reason.
+            Output::RecordDecision {
+                verdict: Verdict::Moved { .. } | Verdict::NotMoved { .. } | Verdict::CameHome { .. },
+                ..
+            } => (),
+            Output::RecordDecision { process, verdict, why } => {
+                self.record_decision(process, verdict.word(), why);
+            }
+            Output::MemberStatus { node, status } => {
+                let status = status.to_string();
+                self.journal.record(None, Happening::NodeStatus { node, status });
+            }
+        }
+    }
+
+    /// A process that runs here shall run elsewhere. Only its home can do that.
+    fn move_as_thought(&mut self, process: GlobalPid, to: NodeId, why: String) {
+        let me = self.me();
+        if process.home == me {
+            let is_here = self.processes.get(&process.pid).is_some_and(|process| {
+                process.at == me && !process.is_pinned() && process.launch == Launch::Running
+            });
+            if is_here {
+                return self.order_move(process.pid, Order::new(to, Cause::Brain, why));
+            }
+        } else {
+            let wanted = PeerMessage::MoveWanted { pid: process.pid, to, reason: why };
+            if self.say(process.home, wanted) {
+                return;
+            }
+        }
+        let outcome = cluster::MoveOutcome::Failed;
+        let freeze = Span::ZERO;
+        self.tell_brain(Input::MoveEnded { process, from: me, to, outcome, freeze });
+    }
+
+    /// For `osmos why`, which is asked at the process's home.
+    fn record_decision(&mut self, process: GlobalPid, verdict: &str, why: String) {
+        if process.home != self.me() {
+            let verdict = verdict.to_owned();
+            let decided = PeerMessage::Decided { pid: process.pid, verdict, reason: why };
+            self.say(process.home, decided);
+        } else if let Some(process) = self.processes.get_mut(&process.pid) {
+            process.decide(wall_clock_s(), verdict, &why);
+        }
+    }
+
+    pub(super) fn hear_decision(&mut self, by: NodeId, pid: HomePid, verdict: &str, why: &str) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        // What another node decided about a process that it does not have is of no interest.
+        if process.at == by {
+            process.decide(wall_clock_s(), verdict, why);
+        }
+    }
+
+    pub(super) fn time_passed_for_brain(&mut self, now: Instant) {
+        if self.thought.wake.is_some_and(|wake| wake <= now) {
+            self.thought.wake = None;
+            self.tell_brain(Input::TimePassed);
+        }
+    }
+
+    pub(super) fn gossiped(&mut self, gossip: Gossip) {
+        if self.members.get(gossip.from).is_some() && gossip.from != self.me() {
+            self.tell_brain(Input::DatagramReceived { from: gossip.from, bytes: gossip.bytes });
+        }
+    }
+
+    pub(super) fn tell_brain_placement(&mut self, pid: HomePid) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let placement = match process.is_pinned() {
+            true => Placement::Pinned,
+            false => Placement::Balanced,
+        };
+        let process = self.global(pid);
+        self.tell_brain(Input::ProcessPlaced { process, placement });
+    }
+
+    /// The best node for a process of this home, other than where it is.
+    pub(super) fn best_node_for(&mut self, pid: HomePid) -> Option<NodeId> {
+        let at = self.processes.get(&pid)?.at;
+        let (now, process) = (self.brain_time(), self.global(pid));
+        let best = self.thought.brain.best_node(now, Some(process), &[])?;
+        (best != at).then_some(best)
+    }
+
+    /// No move goes to a node that the brain has given up.
+    pub(super) fn is_usable(&self, node: NodeId) -> bool {
+        let members = self.thought.brain.members(self.brain_time());
+        members
+            .iter()
+            .find(|view| view.node == node)
+            .is_none_or(|view| view.status == Status::Alive)
+    }
+
+    /// Adds one look to the running sample; about once a second the brain is fed.
+    pub(super) fn sample_load(&mut self, scan: &Scan) {
+        self.load.looks += 1;
+        self.load.runnable += scan.runnable;
+        let over = scan.at.saturating_duration_since(self.load.since);
+        if over < SAMPLE_EVERY {
+            return;
+        }
+        self.load.runnable_mean = f64::from(self.load.runnable) / f64::from(self.load.looks);
+        self.load.looks = 0;
+        self.load.runnable = 0;
+        self.load.since = scan.at;
+        self.load.capacity = self.gauge.capacity();
+        self.load.memory = self.gauge.memory();
+        let processes = self.sample_processes(over);
+        let sample = LoadSample {
+            cores: self.load.capacity.cores,
+            speed: self.load.capacity.speed,
+            runnable: self.load.runnable_mean,
+            measured_over: span(over),
+            memory_total_bytes: self.load.memory.total_bytes,
+            memory_free_bytes: self.load.memory.free_bytes,
+            processes,
+        };
+        self.tell_brain(Input::LoadSampled(sample));
+    }
+
+    /// Every process that runs here: those at home, and the guests.
+    fn sample_processes(&mut self, over: Duration) -> Vec<ProcessSample> {
+        let me = self.me();
+        let now = Instant::now();
+        let per_s = |used_us: u64| used_us as f64 / 1e6 / over.as_secs_f64().max(0.001);
+        let home = self.processes.values_mut().filter(|process| process.at == me);
+        let home = home.map(|process| {
+            let (demand, used_us) = process.activity.take(process.consumption.home_cpu_us);
+            ProcessSample {
+                process: GlobalPid { home: me, pid: process.pid },
+                demand,
+                used: per_s(used_us),
+                here: span(now.saturating_duration_since(process.here_since)),
+                cpu: Span::from_micros(process.consumption.cpu_us()),
+                rss_bytes: process.consumption.rss_bytes,
+                forwarded_per_s: 0.0,
+                freeze_estimate: Span::from_micros(process.freeze_us),
+                stays: why_it_stays(process),
+            }
+        });
+        let mut samples: Vec<ProcessSample> = home.collect();
+        for guest in self.guests.values_mut() {
+            let Arrival::Running { since, .. } = guest.arrival else { continue };
+            let (demand, used_us) = guest.activity.take(guest.cpu_us);
+            let stays = guest.is_sent_home.then(|| "it is on its way home".to_owned());
+            let pinned = guest.asked.is_pinned.then(|| "its user put it here".to_owned());
+            samples.push(ProcessSample {
+                process: guest.process,
+                demand,
+                used: per_s(used_us),
+                here: span(now.saturating_duration_since(since)),
+                cpu: Span::from_micros(guest.asked.cpu_us + guest.cpu_us),
+                rss_bytes: guest.rss_bytes,
+                forwarded_per_s: f64::from(guest.forwarded_per_s),
+                freeze_estimate: Span::from_micros(guest.asked.freeze_us),
+                stays: stays.or(pinned),
+            });
+        }
+        samples
+    }
+}
+
+fn why_it_stays(process: &crate::process::Process) -> Option<String> {
+    if process.is_pinned() {
+        return Some("its user said where it runs".to_owned());
+    }
+    match (&process.moving, &process.launch) {
+        (Some(moving), _) => Some(format!("it is moving to node {}", moving.order.to)),
+        (None, Launch::Running) => None,
+        (None, Launch::Pending { .. } | Launch::Found) => Some("it is just starting".to_owned()),
+    }
+}
+
+fn span(duration: Duration) -> Span {
+    Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,50 @@
+//! A process of another node that runs here, or has a place reserved here.
+
+use crate::process::Activity;
+use crate::supervisor::Supervisor;
+use std::time::Instant;
+use wire::ids::{GlobalPid, Ticket};
+use wire::peer::BerthRequest;
+
+/// How far a guest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Its berth is kept until then.
+    Expected {
+        until: Instant,
+    },
+    /// Its deputy has connected; from now on the supervisors see to it.
+    Arriving,
+    Running {
+        local_pid: i32,
+        since: Instant,
+    },
+}
+
+pub struct Guest {
+    pub process: GlobalPid,
+    pub ticket: Ticket,
+    pub asked: BerthRequest,
+    pub supervisor: Supervisor,
+    pub arrival: Arrival,
+    pub command: String,
+    /// CPU time used here.
+    pub cpu_us: u64,
+    pub rss_bytes: u64,
+    /// Calls to its home.
+    pub forwarded_per_s: u32,
+    pub activity: Activity,
+    /// Its home has said that it is elsewhere now.
+    pub has_moved_on: bool,
+    /// It was asked to go home.
+    pub is_sent_home: bool,
+}
+
+impl Guest {
+    pub fn local_pid(&self) -> Option<i32> {
+        match self.arrival {
+            Arrival::Running { local_pid, .. } => Some(local_pid),
+            Arrival::Expected { .. } | Arrival::Arriving => None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The node daemon: the only place where the brain meets the engine, and the only one with sockets.
+//!
+//! ```text
+//!  other nodes ─ net ──────┐                       ┌─► supervisors (`osmos deputy`, `osmos body`)
+//!  user tools ─ control ───┼─► events ─► daemon ───┼─► links, datagrams
+//!  supervisors ────────────┤        (one task)     └─► journal, replies
+//!  /proc ─ sample, procfs ─┘            ▲ ▼
+//!                                  brain (`cluster`)
+//! ```
+//!
+//! Reasons for the form of the links: `docs/decisions/0003-node-links.md`.
+
+mod config;
+mod control;
+mod daemon;
+mod guest;
+mod journal;
+mod keys;
+mod map;
+mod members;
+mod net;
+mod policy;
+mod process;
+mod procfs;
+mod readiness;
+mod rejections;
+mod sample;
+mod state;
+mod supervisor;
+
+#[cfg(test)]
+mod test;
+
+pub use config::{Config, MAP_DEFAULT, PORT_DEFAULT};
+
+use daemon::StartError;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use supervisor::ProgramSpawn;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs a node daemon until it is told to end (`osmos down`, SIGTERM, SIGINT).
+pub fn run(config: Config) -> ExitCode {
+    log_to_standard_error();
+    match serve(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("cannot run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Sets up logging for a daemon or a supervisor; `OSMOS_LOG` filters it. Somebody may have set it up
+/// before: then that stays.
+pub fn log_to_standard_error() {
+    let _ = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("OSMOS_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
+        )
+        .try_init();
+}
+
+fn serve(config: Config) -> Result<(), StartError> {
+    let program = match &config.supervisor {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(StartError::Runtime)?,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(StartError::Runtime)?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
+        let node = daemon::start(config, Arc::new(ProgramSpawn { program })).await?;
+        let stop = node.stopper();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => (),
+                _ = interrupt.recv() => (),
+            }
+            stop.stop().await;
+        });
+        node.wait().await;
+        Ok(())
+    })
+}

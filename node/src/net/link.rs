@@ -1,0 +1,155 @@
+//! One open, encrypted link to another node's daemon: frames of `length (2 bytes, big-endian)` and
+//! that many encrypted bytes, one [`PeerMessage`] each. A link that is silent for too long, or
+//! whose other side takes nothing, is closed; the daemon dials again.
+
+use crate::daemon::Event;
+use crate::keys::handshake::{Opener, Sealer};
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use wire::ids::NodeId;
+use wire::peer::PeerMessage;
+
+/// Messages waiting to be sent over one link.
+const QUEUE_MAX: usize = 1_024;
+/// An idle side says so this often ...
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// ... and a side that says nothing for so long is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(7);
+
+/// A connection whose handshake has succeeded.
+pub struct OpenLink {
+    pub stream: TcpStream,
+    pub sealer: Sealer,
+    pub opener: Opener,
+}
+
+/// Which of the links to a node, over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkId(pub u64);
+
+/// The daemon's end of a link. Dropping it closes the connection.
+pub struct Link {
+    pub id: LinkId,
+    /// This node made the call.
+    pub is_dialed: bool,
+    messages: mpsc::Sender<PeerMessage>,
+    tasks: [AbortHandle; 2],
+}
+
+impl Link {
+    /// Starts to serve `open`. What is said there arrives as [`Event::Said`].
+    pub fn start(
+        id: LinkId,
+        node: NodeId,
+        is_dialed: bool,
+        open: OpenLink,
+        events: mpsc::Sender<Event>,
+    ) -> Link {
+        let (messages, waiting) = mpsc::channel(QUEUE_MAX);
+        let OpenLink { stream, sealer, opener } = open;
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!("node {node}: no TCP_NODELAY: {error}");
+        }
+        let (reader, writer) = stream.into_split();
+        let heard = events.clone();
+        let hear = tokio::spawn(async move {
+            let error = hear(id, node, reader, opener, &heard).await;
+            let _ = heard.send(Event::LinkLost { node, link: id, error }).await;
+        });
+        let say = tokio::spawn(async move {
+            if let Err(error) = say(writer, sealer, waiting).await {
+                let _ = events.send(Event::LinkLost { node, link: id, error }).await;
+            }
+        });
+        Link { id, is_dialed, messages, tasks: [hear.abort_handle(), say.abort_handle()] }
+    }
+
+    /// False if the other side takes nothing any more.
+    pub fn send(&self, message: PeerMessage) -> bool {
+        self.messages.try_send(message).is_ok()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Reads until the link breaks; says how it broke.
+async fn hear(
+    id: LinkId,
+    node: NodeId,
+    mut reader: OwnedReadHalf,
+    mut opener: Opener,
+    events: &mpsc::Sender<Event>,
+) -> io::Error {
+    loop {
+        let frame = match timeout(SILENCE_MAX, read_frame(&mut reader)).await {
+            Ok(Ok(frame)) => frame,
+            Ok(Err(error)) => return error,
+            Err(_) => return io::Error::new(io::ErrorKind::TimedOut, "silent for too long"),
+        };
+        let message = match open(&mut opener, &frame) {
+            Ok(PeerMessage::Ping) => continue,
+            Ok(message) => message,
+            Err(error) => return error,
+        };
+        if events.send(Event::Said { node, link: id, message }).await.is_err() {
+            return io::Error::other("the daemon ends");
+        }
+    }
+}
+
+async fn say(
+    mut writer: OwnedWriteHalf,
+    mut sealer: Sealer,
+    mut waiting: mpsc::Receiver<PeerMessage>,
+) -> io::Result<()> {
+    loop {
+        let message = match timeout(PING_EVERY, waiting.recv()).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(()),
+            Err(_) => PeerMessage::Ping,
+        };
+        let plain = wire::peer::encode(&message).map_err(io::Error::other)?;
+        let sealed = sealer.seal(&plain).map_err(io::Error::other)?;
+        let written = timeout(SILENCE_MAX, write_frame(&mut writer, &sealed)).await;
+        written.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "takes nothing"))??;
+    }
+}
+
+/// Reads one message of a link that is not served yet.
+pub async fn hear_one(open_link: &mut OpenLink) -> io::Result<PeerMessage> {
+    let frame = read_frame(&mut open_link.stream).await?;
+    open(&mut open_link.opener, &frame)
+}
+
+fn open(opener: &mut Opener, frame: &[u8]) -> io::Result<PeerMessage> {
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let plain = opener.open(frame).map_err(|_| invalid("a frame that was altered".to_owned()))?;
+    wire::peer::decode(&plain).map_err(|error| invalid(error.to_string()))
+}
+
+/// Reads a length and that many bytes; 16 bits cannot ask for much.
+pub async fn read_frame(reader: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; usize::from(reader.read_u16().await?)];
+    reader.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+pub async fn write_frame(
+    writer: &mut (impl AsyncWriteExt + Unpin),
+    frame: &[u8],
+) -> io::Result<()> {
+    let length = u16::try_from(frame.len()).map_err(io::Error::other)?;
+    writer.write_all(&[&length.to_be_bytes(), frame].concat()).await
+}

@@ -1,0 +1,275 @@
+//! The one TCP port of a node. Whoever connects has a short time to prove itself, and until then
+//! learns nothing: not a byte is sent, whatever came and however wrong it was. What a stranger can
+//! use up is bounded: connections in all and from one address, bytes, and time.
+
+use super::Credentials;
+use super::link::{OpenLink, write_frame};
+use crate::daemon::Event;
+use crate::keys::handshake::{Called, Keys};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+use wire::ids::{NodeId, Ticket};
+use wire::peer::{HANDSHAKE_BYTES_MAX, Hello, NodeKey, Selected};
+use wire::supervisor::{PREFACE_BYTES, Preface, Role, ToBody};
+
+/// Connections that have not proved themselves, in all ...
+const STRANGERS_MAX: usize = 512;
+/// ... and from one address.
+const STRANGERS_PER_ADDRESS_MAX: usize = 64;
+/// After an error that is not one connection's (no descriptors left), wait before the next try.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// An authenticated call, for the dispatcher to accept or not.
+pub struct Calling {
+    pub key: NodeKey,
+    pub hello: Hello,
+    /// Zero for a member; else the token it calls with, which it has proved to hold.
+    pub ticket: Ticket,
+    pub from: SocketAddr,
+    pub accept: oneshot::Sender<Option<Accepted>>,
+}
+
+/// The dispatcher takes the call: this is its number.
+pub struct Accepted {
+    pub node: NodeId,
+    pub selected: Selected,
+}
+
+/// Accepts until the daemon ends.
+pub async fn listen(
+    listener: TcpListener,
+    credentials: watch::Receiver<Credentials>,
+    patience: Duration,
+    events: mpsc::Sender<Event>,
+) {
+    let strangers = Strangers::default();
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!("cannot accept connections: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Some(stranger) = strangers.admit(from.ip()) else { continue };
+        let visitor = Visitor {
+            stream: Some(stream),
+            from,
+            deadline: Instant::now() + patience,
+            credentials: credentials.clone(),
+            events: events.clone(),
+        };
+        tokio::spawn(async move {
+            visitor.receive().await;
+            drop(stranger);
+        });
+    }
+}
+
+struct Visitor {
+    /// None once somebody else serves the connection.
+    stream: Option<TcpStream>,
+    from: SocketAddr,
+    deadline: Instant,
+    credentials: watch::Receiver<Credentials>,
+    events: mpsc::Sender<Event>,
+}
+
+/// Why a visitor is met with silence; told at home only.
+#[derive(Debug, thiserror::Error)]
+enum Unwelcome {
+    #[error("no valid head within the time allowed")]
+    NoHead,
+    #[error("not an osmos connection")]
+    NotOsmos,
+    #[error("no berth with ticket {0}")]
+    NoBerth(Ticket),
+    #[error("no open token with ticket {0}")]
+    NoToken(Ticket),
+    #[error(transparent)]
+    Handshake(#[from] crate::keys::handshake::HandshakeError),
+    #[error("a valid call, but not accepted: played again, or its number belongs to another node")]
+    NotAccepted,
+    /// Nothing to tell: it left, or the daemon ends.
+    #[error("{0}")]
+    Broken(#[from] io::Error),
+}
+
+impl Visitor {
+    async fn receive(mut self) {
+        let Err(unwelcome) = self.introduce().await else { return };
+        if !matches!(unwelcome, Unwelcome::Broken(_)) {
+            let reason = unwelcome.to_string();
+            let _ = self.events.send(Event::Rejected { from: self.from, reason }).await;
+        }
+        // An early close would tell a stranger at which point he failed.
+        let Some(mut stream) = self.stream else { return };
+        let mut waste = [0; 1024];
+        while let Ok(Ok(1..)) = timeout_at(self.deadline, stream.read(&mut waste)).await {}
+    }
+
+    async fn introduce(&mut self) -> Result<(), Unwelcome> {
+        let mut head = [0; PREFACE_BYTES];
+        let stream = self.stream.as_mut().ok_or_else(moved_on)?;
+        match timeout_at(self.deadline, stream.read_exact(&mut head)).await {
+            Ok(Ok(_)) => (),
+            // A port scan that sends nothing and leaves is worth a line too.
+            Ok(Err(_)) | Err(_) => return Err(Unwelcome::NoHead),
+        }
+        let preface = Preface::decode(&head).ok_or(Unwelcome::NotOsmos)?;
+        match preface.role {
+            Role::Peer => self.hear_call(preface).await,
+            Role::Deputy | Role::Image => self.pass_on(preface).await,
+        }
+    }
+
+    /// Hands the connection to the supervisor that waits for it.
+    async fn pass_on(&mut self, preface: Preface) -> Result<(), Unwelcome> {
+        let (reply, answer) = oneshot::channel();
+        let Preface { role, ticket } = preface;
+        self.tell(Event::Visited { role, ticket, reply }).await?;
+        let Ok(Some(supervisor)) = answer.await else { return Err(Unwelcome::NoBerth(ticket)) };
+        let stream = self.stream.take().ok_or_else(moved_on)?.into_std()?;
+        // Supervisors wait in the kernel, not in an event loop.
+        stream.set_nonblocking(false)?;
+        if !supervisor.send(&ToBody::Connection { role }, Some(OwnedFd::from(stream))) {
+            return Err(Unwelcome::NoBerth(ticket));
+        }
+        Ok(())
+    }
+
+    async fn hear_call(&mut self, preface: Preface) -> Result<(), Unwelcome> {
+        let stream = self.stream.as_mut().ok_or_else(moved_on)?;
+        let reading = timeout_at(self.deadline, read_handshake(stream)).await;
+        let first = reading.map_err(|_| Unwelcome::NoHead)?.map_err(|_| Unwelcome::NoHead)?;
+        let credentials = self.credentials.borrow().clone();
+        let psk = self.key_for(preface.ticket, &credentials).await?;
+        let keys = Keys { own: &credentials.own, psk: &psk, preface };
+        let called = Called::hear(&keys, &first)?;
+        let (accept, accepted) = oneshot::channel();
+        let calling = Calling {
+            key: called.caller,
+            hello: called.hello.clone(),
+            ticket: preface.ticket,
+            from: self.from,
+            accept,
+        };
+        self.tell(Event::Calling(calling)).await?;
+        let Ok(Some(accepted)) = accepted.await else { return Err(Unwelcome::NotAccepted) };
+        let (second, sealer, opener) = called.answer(accepted.selected)?;
+        let mut stream = self.stream.take().ok_or_else(moved_on)?;
+        write_frame(&mut stream, &second).await?;
+        if accepted.selected.version.is_none() {
+            return Ok(());
+        }
+        let open = OpenLink { stream, sealer, opener };
+        self.tell(Event::Linked { node: accepted.node, open, is_dialed: false }).await?;
+        Ok(())
+    }
+
+    /// Members call with the cluster's key, a node that joins with its token's.
+    async fn key_for(
+        &self,
+        ticket: Ticket,
+        credentials: &Credentials,
+    ) -> Result<[u8; 32], Unwelcome> {
+        if ticket == Ticket([0; 16]) {
+            return Ok(credentials.link_key);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.tell(Event::TokenNamed { ticket, reply }).await?;
+        answer.await.ok().flatten().ok_or(Unwelcome::NoToken(ticket))
+    }
+
+    async fn tell(&self, event: Event) -> io::Result<()> {
+        self.events.send(event).await.map_err(|_| io::Error::other("the daemon ends"))
+    }
+}
+
+fn moved_on() -> io::Error {
+    io::Error::other("the connection is served elsewhere")
+}
+
+async fn read_handshake(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = usize::from(stream.read_u16().await?);
+    if length > HANDSHAKE_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}
+
+/// Counts strangers, so that one address cannot take all the places.
+#[derive(Clone, Default)]
+struct Strangers(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// A place taken; given back when dropped.
+struct Stranger {
+    all: Strangers,
+    address: IpAddr,
+}
+
+impl Strangers {
+    fn admit(&self, address: IpAddr) -> Option<Stranger> {
+        let mut counts = self.lock();
+        let total: usize = counts.values().sum();
+        let count = counts.get(&address).copied().unwrap_or(0);
+        if total >= STRANGERS_MAX || count >= STRANGERS_PER_ADDRESS_MAX {
+            return None;
+        }
+        counts.insert(address, count + 1);
+        Some(Stranger { all: self.clone(), address })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        // Counters are never left half changed.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut counts = self.all.lock();
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn one_address_cannot_take_all_the_places() {
+        let strangers = Strangers::default();
+        let flood: IpAddr = "10.0.0.1".parse().unwrap();
+        let taken: Vec<Stranger> = (0..1000).filter_map(|_| strangers.admit(flood)).collect();
+        assert_eq!(taken.len(), STRANGERS_PER_ADDRESS_MAX);
+        let other = strangers.admit("10.0.0.2".parse().unwrap());
+        assert!(other.is_some());
+        drop((taken, other));
+        assert!(strangers.lock().is_empty(), "places are given back");
+    }
+
+    #[test]
+    fn places_in_all_are_bounded() {
+        let strangers = Strangers::default();
+        let many = (0..2000u32).map(|n| IpAddr::from((n + (1 << 24)).to_be_bytes()));
+        let taken: Vec<Stranger> = many.filter_map(|address| strangers.admit(address)).collect();
+        assert_eq!(taken.len(), STRANGERS_MAX);
+    }
+}

@@ -1,0 +1,175 @@
+//! Who may do what. Pure, so that all of it can be seen, and tested, in one place.
+//!
+//! * Anyone may look.
+//! * Whoever may kill a process may move it: its owner, and root. Nobody else.
+//! * The daemon's own user and root may change the cluster.
+
+use crate::control::Caller;
+use crate::procfs::Ids;
+use wire::control::{Failure, Request};
+use wire::peer::{BerthRequest, Owner, Refusal};
+
+/// May the caller ask this at all? Requests about a process are checked again against its owner.
+pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(), Failure> {
+    let is_for_all = match request {
+        Request::Token | Request::Join { .. } | Request::Down => false,
+        Request::Manage(_) | Request::Adopt { .. } | Request::Migrate { .. } => true,
+        Request::Processes | Request::Nodes | Request::Why { .. } => true,
+        Request::Events { .. } | Request::Status => true,
+    };
+    if is_for_all || caller.uid == 0 || caller.uid == daemon_uid {
+        return Ok(());
+    }
+    Err(Failure {
+        code: "not-allowed".to_owned(),
+        text: format!(
+            "only root and user {daemon_uid}, whose daemon this is, may change the cluster; \
+             you are user {}",
+            caller.uid
+        ),
+    })
+}
+
+/// May the caller move this process, and may this daemon? The owner, if so.
+pub fn may_move(caller: Caller, pid: i32, ids: Ids, daemon_uid: u32) -> Result<Owner, Failure> {
+    let refuse = |code: &str, why: String| {
+        Err(Failure { code: code.to_owned(), text: format!("cannot move {pid}: {why}") })
+    };
+    let Some(owner) = ids.owner() else {
+        let why = "it is a set-user-id program, whose memory is nobody's; it stays home";
+        return refuse("set-user-id", why.to_owned());
+    };
+    if caller.uid != 0 && caller.uid != owner.uid {
+        let why = format!("it belongs to user {}, you are user {}", owner.uid, caller.uid);
+        return refuse("not-allowed", why);
+    }
+    if daemon_uid != 0 && daemon_uid != owner.uid {
+        let why = format!(
+            "it belongs to user {}, this daemon to user {daemon_uid}; root's daemon could",
+            owner.uid
+        );
+        return refuse("not-allowed", why);
+    }
+    Ok(owner)
+}
+
+/// What a node that is asked for a berth looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct HostState {
+    pub daemon_uid: u32,
+    pub is_draining: bool,
+    pub guests: usize,
+    pub memory_free_bytes: u64,
+}
+
+/// Guests of one node.
+pub const GUESTS_MAX: usize = 4_096;
+
+/// May this process come here, and as whom would it run?
+pub fn may_host(asked: &BerthRequest, host: HostState) -> Result<Owner, Refusal> {
+    if host.is_draining {
+        return Err(Refusal::Draining);
+    }
+    if host.guests >= GUESTS_MAX {
+        return Err(Refusal::Full { max: GUESTS_MAX as u32 });
+    }
+    // A margin, since the guest and its supervisor need more than its present memory.
+    let needed_bytes = asked.rss_bytes.saturating_add(asked.rss_bytes / 8);
+    if needed_bytes > host.memory_free_bytes {
+        let free_bytes = host.memory_free_bytes;
+        return Err(Refusal::MemoryShort { needed_bytes, free_bytes });
+    }
+    if host.daemon_uid == 0 || host.daemon_uid == asked.owner.uid {
+        return Ok(asked.owner);
+    }
+    // A user's own cluster: he may have another number here. Root's processes are not lent to him.
+    if asked.owner.uid == 0 {
+        return Err(Refusal::OwnerNotAllowed { uid: 0 });
+    }
+    let gid = nix::unistd::getegid().as_raw();
+    Ok(Owner { uid: host.daemon_uid, gid })
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use wire::ids::{HomePid, NodeId};
+
+    const ROOT: Caller = Caller { uid: 0, pid: Some(1) };
+    const ANNA: Caller = Caller { uid: 1000, pid: Some(2) };
+    const BERT: Caller = Caller { uid: 1001, pid: Some(3) };
+
+    fn ids(uid: u32) -> Ids {
+        Ids { uids: [uid; 4], gids: [uid; 4] }
+    }
+
+    #[test]
+    fn anyone_may_look_but_only_the_daemons_user_and_root_may_change_the_cluster() {
+        for caller in [ROOT, ANNA, BERT] {
+            assert_eq!(may_ask(caller, &Request::Processes, 1000), Ok(()));
+            assert_eq!(may_ask(caller, &Request::Events { follow: true }, 1000), Ok(()));
+        }
+        for request in [Request::Token, Request::Down] {
+            assert_eq!(may_ask(ROOT, &request, 1000), Ok(()));
+            assert_eq!(may_ask(ANNA, &request, 1000), Ok(()));
+            let failure = may_ask(BERT, &request, 1000).unwrap_err();
+            assert_eq!(failure.code, "not-allowed");
+            assert!(may_ask(ANNA, &request, 0).is_err(), "root's daemon is root's");
+        }
+    }
+
+    #[test]
+    fn whoever_may_kill_a_process_may_move_it_and_nobody_else() {
+        assert_eq!(may_move(ANNA, 7, ids(1000), 0), Ok(Owner { uid: 1000, gid: 1000 }));
+        assert_eq!(may_move(ROOT, 7, ids(1000), 0), Ok(Owner { uid: 1000, gid: 1000 }));
+        let failure = may_move(BERT, 7, ids(1000), 0).unwrap_err();
+        assert_eq!(failure.text, "cannot move 7: it belongs to user 1000, you are user 1001");
+        assert!(may_move(BERT, 7, ids(0), 0).is_err());
+        assert!(may_move(ANNA, 7, ids(1000), 1001).is_err(), "another user's daemon");
+    }
+
+    #[test]
+    fn a_set_user_id_program_is_moved_by_nobody() {
+        let ids = Ids { uids: [1000, 0, 0, 0], gids: [1000; 4] };
+        for caller in [ROOT, ANNA] {
+            assert_eq!(may_move(caller, 7, ids, 0).unwrap_err().code, "set-user-id");
+        }
+    }
+
+    fn asked(uid: u32) -> BerthRequest {
+        BerthRequest {
+            pid: HomePid(7),
+            owner: Owner { uid, gid: uid },
+            from: NodeId(1),
+            rss_bytes: 800,
+            cpu_us: 0,
+            freeze_us: 0,
+            is_ordered: false,
+            is_pinned: false,
+        }
+    }
+
+    const HOST: HostState =
+        HostState { daemon_uid: 0, is_draining: false, guests: 0, memory_free_bytes: 900 };
+
+    #[test]
+    fn a_guest_runs_as_its_owner_and_as_root_only_if_it_is_roots() {
+        assert_eq!(may_host(&asked(1000), HOST).unwrap().uid, 1000);
+        assert_eq!(may_host(&asked(0), HOST).unwrap().uid, 0);
+        let users_own = HostState { daemon_uid: 1001, ..HOST };
+        assert_eq!(may_host(&asked(1000), users_own).unwrap().uid, 1001);
+        let refusal = may_host(&asked(0), users_own).unwrap_err();
+        assert_eq!(refusal, Refusal::OwnerNotAllowed { uid: 0 });
+    }
+
+    #[test]
+    fn a_node_short_of_memory_full_or_going_down_takes_no_guest() {
+        let short = HostState { memory_free_bytes: 899, ..HOST };
+        let refusal = Refusal::MemoryShort { needed_bytes: 900, free_bytes: 899 };
+        assert_eq!(may_host(&asked(1000), short), Err(refusal));
+        let full = HostState { guests: GUESTS_MAX, ..HOST };
+        assert_eq!(may_host(&asked(1000), full).unwrap_err().code(), "full");
+        let draining = HostState { is_draining: true, ..HOST };
+        assert_eq!(may_host(&asked(1000), draining), Err(Refusal::Draining));
+    }
+}

@@ -1,0 +1,295 @@
+//! A managed process: born here, and perhaps elsewhere now.
+//!
+//! ```text
+//!            order            Leave / ComeHome          Moved, CameHome, Stayed
+//!   resting ───────► asking ───────────────────► moving ───────────────────────► resting
+//!                (a berth; not for home)              one at a time; further orders wait
+//! ```
+
+use crate::control::Answer;
+use crate::journal::wall_clock_s;
+use crate::supervisor::Supervisor;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use wire::control::{Decision, Placement};
+use wire::ids::{HomePid, NodeId};
+use wire::peer::Owner;
+
+/// Decisions kept for `osmos why`.
+const DECISIONS_MAX: usize = 32;
+/// Orders of users that wait for a move to end.
+pub const ORDERS_MAX: usize = 16;
+/// The first rest before a placement that failed is tried again; doubles up to the second.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(64);
+
+/// Who wants a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody typed `osmos migrate`.
+    User,
+    /// `osmos run --node` or `--best`.
+    Placed,
+    Storm,
+    /// This node's brain.
+    Brain,
+    /// The brain of the node where it is a guest.
+    Wanted {
+        by: NodeId,
+    },
+    /// This node goes down.
+    Drain,
+}
+
+/// One move that somebody wants.
+pub struct Order {
+    pub to: NodeId,
+    pub cause: Cause,
+    /// Why, in a line.
+    pub why: String,
+    pub answer: Option<oneshot::Sender<Answer>>,
+    /// How often it was begun: a homecoming can get in its way.
+    pub tries: u32,
+}
+
+impl Order {
+    pub fn new(to: NodeId, cause: Cause, why: impl Into<String>) -> Order {
+        Order { to, cause, why: why.into(), answer: None, tries: 0 }
+    }
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The target was asked for a berth.
+    Asking { request: u64, until: Instant },
+    /// The supervisors are at work.
+    Moving,
+}
+
+/// The move under way.
+pub struct Move {
+    pub order: Order,
+    pub from: NodeId,
+    pub stage: Stage,
+}
+
+/// Moves at random for as long as the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Storm {
+    pub every: Duration,
+    pub next: Instant,
+}
+
+/// Whether the process runs its command yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// It is still the program that asked to be managed; `left` is when it closed its connection.
+    Pending {
+        program: Option<PathBuf>,
+        left: Option<Instant>,
+    },
+    /// A child that was found: left alone until it has been seen once more.
+    Found,
+    Running,
+}
+
+/// When to try a placement again.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    pub at: Instant,
+    delay: Duration,
+}
+
+impl Retry {
+    pub fn first(now: Instant) -> Retry {
+        Retry { at: now + RETRY_FIRST, delay: RETRY_FIRST }
+    }
+
+    pub fn next(self, now: Instant) -> Retry {
+        let delay = (self.delay * 2).min(RETRY_MAX);
+        Retry { at: now + delay, delay }
+    }
+}
+
+/// CPU time and memory of a process, from both its halves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Consumption {
+    /// By the process at home, its deputy's work included.
+    pub home_cpu_us: u64,
+    /// On all journeys that have ended.
+    pub past_cpu_us: u64,
+    /// On this journey.
+    pub away_cpu_us: u64,
+    pub rss_bytes: u64,
+}
+
+impl Consumption {
+    pub fn cpu_us(&self) -> u64 {
+        self.home_cpu_us + self.past_cpu_us + self.away_cpu_us
+    }
+
+    /// The next journey counts from zero.
+    pub fn journey_ended(&mut self) {
+        self.past_cpu_us += std::mem::take(&mut self.away_cpu_us);
+    }
+}
+
+/// Calls that were forwarded from abroad, as last counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forwarded(Option<(Instant, u64)>);
+
+impl Forwarded {
+    /// Calls a second since the last count; None for the first count of a journey.
+    pub fn per_s(&mut self, now: Instant, total: u64) -> Option<u32> {
+        let (counted, before) = self.0.replace((now, total))?;
+        let over_s = now.saturating_duration_since(counted).as_secs_f64();
+        let calls = total.checked_sub(before)?;
+        (over_s > 0.0).then(|| (calls as f64 / over_s) as u32)
+    }
+}
+
+pub struct Process {
+    pub pid: HomePid,
+    pub owner: Owner,
+    /// With the pid, names the process even if the number is used again.
+    pub started_ticks: u64,
+    pub command: String,
+    pub placement: Placement,
+    pub storm: Option<Storm>,
+    pub at: NodeId,
+    pub here_since: Instant,
+    pub deputy: Option<Supervisor>,
+    pub moving: Option<Move>,
+    pub waiting: VecDeque<Order>,
+    pub launch: Launch,
+    pub retry: Option<Retry>,
+    pub consumption: Consumption,
+    pub forwarded: Forwarded,
+    /// Runnable threads and CPU use since the last load sample.
+    pub activity: Activity,
+    pub migrations: u64,
+    pub last_move_s: Option<f64>,
+    pub freeze_us: u64,
+    pub reason: String,
+    pub decisions: VecDeque<Decision>,
+    /// Its end was seen, but its deputy has not told how it ended yet.
+    pub has_ended: bool,
+    /// The task that waits for its end.
+    pub watch: AbortHandle,
+}
+
+/// What was seen of a process in the looks since the last load sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Activity {
+    pub looks: u32,
+    pub runnable: u32,
+    /// CPU time at the last load sample.
+    pub cpu_us_before: u64,
+}
+
+impl Activity {
+    pub fn look(&mut self, runnable: u32) {
+        self.looks += 1;
+        self.runnable += runnable;
+    }
+
+    /// Mean runnable threads, and CPU time used, since the last time this was asked.
+    pub fn take(&mut self, cpu_us: u64) -> (f64, u64) {
+        let demand = f64::from(self.runnable) / f64::from(self.looks.max(1));
+        let used_us = cpu_us.saturating_sub(self.cpu_us_before);
+        *self = Activity { looks: 0, runnable: 0, cpu_us_before: cpu_us };
+        (demand, used_us)
+    }
+}
+
+impl Process {
+    /// The brain leaves it where it is.
+    pub fn is_pinned(&self) -> bool {
+        self.storm.is_some() || !matches!(self.placement, Placement::Balanced)
+    }
+
+    pub fn state(&self) -> &'static str {
+        match (&self.moving, self.is_pinned()) {
+            (Some(_), _) => "moving",
+            (None, true) => "pinned",
+            (None, false) => "running",
+        }
+    }
+
+    /// It runs on `node` now.
+    pub fn arrived(&mut self, node: NodeId, freeze_us: u64, why: &str) {
+        self.at = node;
+        self.here_since = Instant::now();
+        self.migrations += 1;
+        self.last_move_s = Some(wall_clock_s());
+        self.freeze_us = freeze_us;
+        why.clone_into(&mut self.reason);
+        self.decide(wall_clock_s(), "moved", why);
+    }
+
+    /// Keeps a decision for `osmos why`; the same one twice in a row is kept once.
+    pub fn decide(&mut self, time: f64, verdict: &str, reason: &str) {
+        let last = self.decisions.back();
+        if last.is_some_and(|last| last.verdict == verdict && last.reason == reason) {
+            return;
+        }
+        if self.decisions.len() == DECISIONS_MAX {
+            self.decisions.pop_front();
+        }
+        let (verdict, reason) = (verdict.to_owned(), reason.to_owned());
+        self.decisions.push_back(Decision { time, verdict, reason });
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn demand_is_the_mean_of_the_looks_and_use_is_since_the_last_sample() {
+        let mut activity = Activity::default();
+        activity.look(1);
+        activity.look(2);
+        assert_eq!(activity.take(500), (1.5, 500));
+        activity.look(1);
+        assert_eq!(activity.take(700), (1.0, 200));
+    }
+
+    #[test]
+    fn forwarded_calls_are_counted_from_one_report_to_the_next() {
+        let now = Instant::now();
+        let mut forwarded = Forwarded::default();
+        assert_eq!(forwarded.per_s(now, 100), None);
+        assert_eq!(forwarded.per_s(now + Duration::from_secs(2), 300), Some(100));
+        assert_eq!(forwarded.per_s(now + Duration::from_secs(3), 5), None, "a new journey");
+    }
+
+    #[test]
+    fn cpu_time_is_kept_over_journeys() {
+        let mut used = Consumption { home_cpu_us: 1, away_cpu_us: 10, ..Consumption::default() };
+        used.journey_ended();
+        used.away_cpu_us = 100;
+        assert_eq!(used.cpu_us(), 111);
+    }
+
+    #[test]
+    fn placements_that_fail_are_tried_less_and_less_often() {
+        let now = Instant::now();
+        let mut retry = Retry::first(now);
+        assert_eq!(retry.at, now + RETRY_FIRST);
+        for _ in 0..20 {
+            retry = retry.next(now);
+        }
+        assert_eq!(retry.at, now + RETRY_MAX);
+    }
+}

@@ -1,0 +1,191 @@
+//! The few facts about processes that the daemon reads from `/proc`. Parsers are pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use wire::peer::Owner;
+
+/// One line of `/proc/PID/stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub pid: i32,
+    pub command: String,
+    pub state: char,
+    pub parent: i32,
+    /// User and system time, clock ticks.
+    pub cpu_ticks: u64,
+    pub threads: u32,
+    /// When it started, clock ticks since boot: with the pid it names a process for ever.
+    pub started_ticks: u64,
+    pub rss_pages: u64,
+}
+
+impl Stat {
+    pub fn is_runnable(&self) -> bool {
+        self.state == 'R'
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Parses a stat line. The command may hold any character, so its end is the last parenthesis.
+pub fn parse_stat(text: &str) -> Option<Stat> {
+    let (pid, rest) = text.split_once(" (")?;
+    let (command, rest) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // Field 3 of proc_pid_stat(5) is at index 0 here.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        pid: pid.parse().ok()?,
+        command: command.to_owned(),
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        cpu_ticks: number(14)? + number(15)?,
+        threads: u32::try_from(number(20)?).ok()?,
+        started_ticks: number(22)?,
+        rss_pages: number(24)?,
+    })
+}
+
+pub fn read_stat(pid: i32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// All processes that `/proc` shows.
+pub fn collect_stats() -> io::Result<Vec<Stat>> {
+    let entries = fs::read_dir("/proc")?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(names.filter_map(read_stat).collect())
+}
+
+/// Runnable threads of a process of several threads.
+pub fn count_runnable_threads(pid: i32) -> u32 {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let stats = entries
+        .filter_map(|entry| parse_stat(&fs::read_to_string(entry.ok()?.path().join("stat")).ok()?));
+    stats.filter(Stat::is_runnable).count() as u32
+}
+
+/// Whose a process is, by all four of its user and group ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    pub uids: [u32; 4],
+    pub gids: [u32; 4],
+}
+
+impl Ids {
+    /// The owner, if all ids agree. They differ in a set-user-id program, which must not be moved
+    /// by the user who started it: he must not see its memory.
+    pub fn owner(&self) -> Option<Owner> {
+        let agree = |ids: &[u32; 4]| ids.iter().all(|id| *id == ids[0]);
+        let owner = Owner { uid: self.uids[0], gid: self.gids[0] };
+        (agree(&self.uids) && agree(&self.gids)).then_some(owner)
+    }
+}
+
+/// Parses `/proc/PID/status`.
+pub fn parse_ids(text: &str) -> Option<Ids> {
+    let four = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        let ids: Vec<u32> =
+            line.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect();
+        <[u32; 4]>::try_from(ids).ok()
+    };
+    Some(Ids { uids: four("Uid:")?, gids: four("Gid:")? })
+}
+
+pub fn read_ids(pid: i32) -> Option<Ids> {
+    parse_ids(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// The program that a process runs; None if it has ended or may not be looked at.
+pub fn read_program(pid: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// Processes below `roots` in the tree of parents, the roots not included.
+pub fn descendants(stats: &[Stat], roots: &BTreeSet<i32>) -> Vec<(i32, i32)> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for stat in stats.iter().filter(|stat| !stat.has_ended()) {
+        children.entry(stat.parent).or_default().push(stat.pid);
+    }
+    let mut found = Vec::new();
+    let mut open: Vec<(i32, i32)> = roots.iter().map(|root| (*root, *root)).collect();
+    let mut seen = roots.clone();
+    while let Some((pid, root)) = open.pop() {
+        for child in children.get(&pid).into_iter().flatten() {
+            if seen.insert(*child) {
+                found.push((*child, root));
+                open.push((*child, root));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_command_with_parentheses_and_spaces_does_not_confuse_the_parser() {
+        let text = "4711 (a) R (b c) S 1 4711 4711 0 -1 4194304 95 0 0 0 120 34 0 0 20 0 3 0 \
+                    8915 4030464 97 18446744073709551615 1 1 0 0";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!(stat.command, "a) R (b c");
+        assert_eq!((stat.pid, stat.parent, stat.state), (4711, 1, 'S'));
+        assert_eq!((stat.cpu_ticks, stat.threads), (154, 3));
+        assert_eq!((stat.started_ticks, stat.rss_pages), (8915, 97));
+    }
+
+    #[test]
+    fn half_a_line_is_no_process() {
+        for text in ["", "1", "1 (x", "1 (x) R", "1 (x) R 1 2 3", "x (x) R 1"] {
+            assert_eq!(parse_stat(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_found_with_its_owner_and_program() {
+        let pid = std::process::id() as i32;
+        assert!(collect_stats().unwrap().iter().any(|stat| stat.pid == pid));
+        assert_eq!(read_ids(pid).unwrap().uids[0], nix::unistd::getuid().as_raw());
+        assert_eq!(read_program(pid), std::env::current_exe().ok());
+    }
+
+    #[test]
+    fn a_set_user_id_program_has_no_owner() {
+        let text = "Name:\tsu\nUid:\t1000\t0\t0\t0\nGid:\t100\t100\t100\t100\n";
+        assert_eq!(parse_ids(text).unwrap().owner(), None);
+        let text = text.replace("\t0\t0\t0", "\t1000\t1000\t1000");
+        assert_eq!(parse_ids(&text).unwrap().owner(), Some(Owner { uid: 1000, gid: 100 }));
+    }
+
+    #[test]
+    fn descendants_are_found_through_generations_and_belong_to_their_root() {
+        let stat = |pid, parent, state| Stat {
+            pid,
+            parent,
+            state,
+            command: String::new(),
+            cpu_ticks: 0,
+            threads: 1,
+            started_ticks: 0,
+            rss_pages: 0,
+        };
+        let stats = [
+            stat(1, 0, 'S'),
+            stat(10, 1, 'S'),
+            stat(11, 10, 'R'),
+            stat(12, 11, 'R'),
+            stat(13, 11, 'Z'),
+            stat(20, 1, 'S'),
+        ];
+        let mut found = descendants(&stats, &BTreeSet::from([10, 20]));
+        found.sort();
+        assert_eq!(found, [(11, 10), (12, 10)]);
+    }
+}

@@ -1,0 +1,90 @@
+//! What this node is and how busy it is: the numbers that the brain is fed.
+
+pub mod calibrate;
+pub mod cgroup;
+pub mod scan;
+
+use std::path::PathBuf;
+
+/// What this node can give. Fixed while the daemon runs, but for the quota, which is read anew.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// Whole cores that can work at the same time.
+    pub cores: u32,
+    /// Of one of them; a quota of half a core on a machine of speed 1 is one core of speed 0.5.
+    pub speed: f64,
+}
+
+/// Memory of this node, or of the cgroup in which guests run if that is less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+}
+
+/// Where guests and processes run, and what one core is worth.
+#[derive(Clone, Debug)]
+pub struct Gauge {
+    core_speed: f64,
+    /// Cgroup directories whose limits hold here, with the root of each hierarchy.
+    limits: Vec<cgroup::Place>,
+}
+
+impl Gauge {
+    /// `guest_cgroup` empty means: where the daemon itself is.
+    pub fn new(core_speed: f64, guest_cgroup: &[PathBuf]) -> Gauge {
+        Gauge { core_speed, limits: cgroup::places(guest_cgroup) }
+    }
+
+    pub fn capacity(&self) -> Capacity {
+        let usable = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
+        let cpus = cgroup::read_cpu_quota(&self.limits).map_or(usable, |quota| quota.min(usable));
+        let cores = cpus.ceil().max(1.0);
+        Capacity { cores: cores as u32, speed: self.core_speed * cpus / cores }
+    }
+
+    pub fn memory(&self) -> Memory {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let machine = parse_meminfo(&text);
+        match cgroup::read_memory(&self.limits) {
+            Some(limit) if limit.total_bytes < machine.total_bytes => Memory {
+                total_bytes: limit.total_bytes,
+                free_bytes: limit.free_bytes.min(machine.free_bytes),
+            },
+            _ => machine,
+        }
+    }
+}
+
+fn parse_meminfo(text: &str) -> Memory {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Memory {
+        total_bytes: field("MemTotal:").unwrap_or(0) * 1024,
+        free_bytes: field("MemAvailable:").unwrap_or(0) * 1024,
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn memory_that_can_be_had_without_paging_counts_as_free() {
+        let text = "MemTotal:  2048 kB\nMemFree:  10 kB\nMemAvailable:  1024 kB\n";
+        let memory = Memory { total_bytes: 2 << 20, free_bytes: 1 << 20 };
+        assert_eq!(parse_meminfo(text), memory);
+        assert_eq!(parse_meminfo("nonsense"), Memory { total_bytes: 0, free_bytes: 0 });
+    }
+
+    #[test]
+    fn this_machine_has_cores_and_memory() {
+        let gauge = Gauge::new(1.0, &[]);
+        let capacity = gauge.capacity();
+        assert!(capacity.cores >= 1 && capacity.speed > 0.0 && capacity.speed <= 1.0);
+        let memory = gauge.memory();
+        assert!(memory.free_bytes > 0 && memory.free_bytes <= memory.total_bytes);
+    }
+}

@@ -1,0 +1,138 @@
+//! One look over `/proc`: which processes are runnable, what the watched ones use, and which new
+//! children they have. Reads many small files, so it runs on a thread for blocking work.
+
+use crate::procfs::{self, Stat};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// What to look for.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// Managed processes of this home: their children are managed too.
+    pub managed: BTreeSet<i32>,
+    /// Bodies of guests that run here.
+    pub bodies: BTreeSet<i32>,
+}
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    pub at: Instant,
+    /// Runnable threads of the node, Osmos itself excluded.
+    pub runnable: u32,
+    /// Watched processes that were found.
+    pub usage: BTreeMap<i32, Usage>,
+    /// New descendants: (process, the managed process it descends from).
+    pub born: Vec<(Stat, i32)>,
+}
+
+/// One watched process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    pub started_ticks: u64,
+    pub command: String,
+    pub cpu_us: u64,
+    pub rss_bytes: u64,
+    pub runnable: u32,
+}
+
+/// The units in which this kernel counts.
+#[derive(Clone, Copy, Debug)]
+struct Units {
+    tick_us: u64,
+    page_bytes: u64,
+}
+
+pub fn scan(watched: &Watched) -> std::io::Result<Scan> {
+    let stats = procfs::collect_stats()?;
+    Ok(evaluate(&stats, watched, std::process::id() as i32, procfs::count_runnable_threads))
+}
+
+fn evaluate(
+    stats: &[Stat],
+    watched: &Watched,
+    daemon: i32,
+    count_threads: impl Fn(i32) -> u32,
+) -> Scan {
+    let units = units();
+    let mut scan =
+        Scan { at: Instant::now(), runnable: 0, usage: BTreeMap::new(), born: Vec::new() };
+    for stat in stats {
+        let is_watched = watched.managed.contains(&stat.pid) || watched.bodies.contains(&stat.pid);
+        let is_osmos = stat.pid == daemon || (stat.parent == daemon && !is_watched);
+        if is_osmos || stat.has_ended() {
+            continue;
+        }
+        // The threads of others are not worth a look each: their first stands for all.
+        let runnable = match is_watched && stat.threads > 1 {
+            true => count_threads(stat.pid),
+            false => u32::from(stat.is_runnable()),
+        };
+        scan.runnable += runnable;
+        if is_watched {
+            let usage = Usage {
+                started_ticks: stat.started_ticks,
+                command: stat.command.clone(),
+                cpu_us: stat.cpu_ticks * units.tick_us,
+                rss_bytes: stat.rss_pages * units.page_bytes,
+                runnable,
+            };
+            scan.usage.insert(stat.pid, usage);
+        }
+    }
+    let by_pid: BTreeMap<i32, &Stat> = stats.iter().map(|stat| (stat.pid, stat)).collect();
+    let born = procfs::descendants(stats, &watched.managed);
+    scan.born = born.into_iter().map(|(pid, root)| (by_pid[&pid].clone(), root)).collect();
+    scan
+}
+
+fn units() -> Units {
+    let value =
+        |name| nix::unistd::sysconf(name).ok().flatten().and_then(|n| u64::try_from(n).ok());
+    let ticks_per_s = value(nix::unistd::SysconfVar::CLK_TCK).filter(|n| *n > 0).unwrap_or(100);
+    let page_bytes = value(nix::unistd::SysconfVar::PAGE_SIZE).unwrap_or(4096);
+    Units { tick_us: 1_000_000 / ticks_per_s, page_bytes }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn stat(pid: i32, parent: i32, state: char, threads: u32) -> Stat {
+        let command = format!("command-{pid}");
+        Stat { pid, command, state, parent, cpu_ticks: 7, threads, started_ticks: 1, rss_pages: 2 }
+    }
+
+    #[test]
+    fn osmos_itself_is_no_load_but_bodies_and_other_programs_are() {
+        let stats = [
+            stat(100, 1, 'R', 1),
+            stat(101, 100, 'R', 1),
+            stat(102, 101, 'R', 1),
+            stat(200, 1, 'R', 1),
+            stat(201, 1, 'S', 1),
+        ];
+        let watched = Watched { managed: BTreeSet::new(), bodies: BTreeSet::from([102]) };
+        let scan = evaluate(&stats, &watched, 100, |_| 0);
+        assert_eq!(scan.runnable, 2, "the body 102 and the stranger 200");
+        assert_eq!(scan.usage.keys().copied().collect::<Vec<i32>>(), [102]);
+    }
+
+    #[test]
+    fn all_runnable_threads_of_a_watched_process_count() {
+        let stats = [stat(50, 1, 'S', 4), stat(51, 1, 'S', 4)];
+        let watched = Watched { managed: BTreeSet::from([50]), bodies: BTreeSet::new() };
+        let scan = evaluate(&stats, &watched, 100, |pid| if pid == 50 { 3 } else { 9 });
+        assert_eq!(scan.runnable, 3);
+        assert_eq!(scan.usage[&50].runnable, 3);
+        assert!(scan.usage[&50].rss_bytes >= 2 * 4096);
+    }
+
+    #[test]
+    fn children_of_managed_processes_are_found_with_their_root() {
+        let stats = [stat(50, 1, 'S', 1), stat(60, 50, 'R', 1), stat(61, 1, 'R', 1)];
+        let watched = Watched { managed: BTreeSet::from([50]), bodies: BTreeSet::new() };
+        let born = evaluate(&stats, &watched, 100, |_| 0).born;
+        assert_eq!(born, [(stats[1].clone(), 50)]);
+    }
+}

@@ -1,0 +1,185 @@
+//! Starting supervisors and talking to them.
+//!
+//! A supervisor is this same program, run as the owner of its process, with one end of a
+//! sequenced-packet socket as its standard input (the one descriptor that a child can be given
+//! without any unsafe code or a race; `--control-fd 0` tells it). Its ends of everything else are
+//! `/dev/null`, its messages for people go to the daemon's own.
+
+use crate::readiness::register;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
+};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use wire::ids::HomePid;
+use wire::peer::Owner;
+use wire::supervisor::PACKET_BYTES_MAX;
+
+/// Packets waiting to be taken by one supervisor. A supervisor that takes none is broken.
+const QUEUE_MAX: usize = 64;
+/// How long the supervisor of a body may take to exit after its socket was closed.
+const EXIT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which half of a process a supervisor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    Deputy { pid: HomePid },
+    Body,
+}
+
+/// A supervisor that was started: the daemon's end of its socket, and the process.
+pub struct Started {
+    pub half: Half,
+    pub socket: OwnedFd,
+    pub child: Option<Child>,
+}
+
+/// Starts supervisors. Tests put themselves in the place of one.
+pub trait Spawn: Send + Sync + 'static {
+    fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started>;
+}
+
+/// Starts the real ones.
+pub struct ProgramSpawn {
+    pub program: PathBuf,
+}
+
+impl Spawn for ProgramSpawn {
+    fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started> {
+        let (socket, theirs) = packet_pair()?;
+        let mut command = Command::new(&self.program);
+        match half {
+            Half::Deputy { pid } => command.args(["deputy", "--pid", &pid.to_string()]),
+            Half::Body => command.arg("body"),
+        };
+        command.args(["--control-fd", "0"]).current_dir("/");
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::inherit());
+        if nix::unistd::geteuid().is_root() {
+            // This also drops all supplementary groups: a supervisor needs none of them.
+            command.uid(owner.uid).gid(owner.gid);
+        }
+        let child = Some(command.spawn()?);
+        Ok(Started { half, socket, child })
+    }
+}
+
+/// The two ends of a socket that keeps packets whole and in order.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?)
+}
+
+/// Names one supervisor among all that a daemon has ever started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SupervisorId(pub u64);
+
+/// One packet to a supervisor, with the descriptor that travels along.
+pub struct Packet {
+    pub bytes: Vec<u8>,
+    pub descriptor: Option<OwnedFd>,
+}
+
+/// The daemon's hold on one supervisor. Dropping it closes the socket, which ends the supervisor.
+#[derive(Clone)]
+pub struct Supervisor {
+    pub id: SupervisorId,
+    packets: mpsc::Sender<Packet>,
+}
+
+impl Supervisor {
+    /// False if the supervisor is gone or takes nothing any more.
+    pub fn send<T: serde::Serialize>(&self, message: &T, descriptor: Option<OwnedFd>) -> bool {
+        let Ok(bytes) = postcard::to_stdvec(message) else { return false };
+        self.packets.try_send(Packet { bytes, descriptor }).is_ok()
+    }
+}
+
+/// What came from a supervisor.
+pub enum News {
+    Packet(Vec<u8>),
+    /// It is gone: its socket is closed and its process, if it was ours, has exited.
+    Ended,
+}
+
+/// Serves one supervisor: its packets go to `report`, in order, and last [`News::Ended`].
+pub fn serve<F, R>(id: SupervisorId, started: Started, report: F) -> io::Result<Supervisor>
+where
+    F: Fn(SupervisorId, News) -> R + Send + 'static,
+    R: Future<Output = ()> + Send,
+{
+    nix::fcntl::fcntl(
+        &started.socket,
+        nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK),
+    )?;
+    let socket = register(started.socket, Interest::READABLE | Interest::WRITABLE)?;
+    let (packets, mut waiting) = mpsc::channel::<Packet>(QUEUE_MAX);
+    let (half, mut child) = (started.half, started.child);
+    tokio::spawn(async move {
+        let mut buffer = vec![0; PACKET_BYTES_MAX + 1];
+        loop {
+            tokio::select! {
+                packet = waiting.recv() => match packet {
+                    Some(packet) if write(&socket, &packet).await.is_ok() => (),
+                    _ => break,
+                },
+                length = read(&socket, &mut buffer) => match length {
+                    Ok(1..=PACKET_BYTES_MAX) => {
+                        let length = length.unwrap_or_default();
+                        report(id, News::Packet(buffer[..length].to_vec())).await;
+                    }
+                    // The end, an error, or more than any message may be.
+                    _ => break,
+                },
+            }
+        }
+        drop(socket);
+        if let Some(child) = child.as_mut() {
+            await_exit(id, half, child).await;
+        }
+        report(id, News::Ended).await;
+    });
+    Ok(Supervisor { id, packets })
+}
+
+async fn await_exit(id: SupervisorId, half: Half, child: &mut Child) {
+    // Killing a deputy's supervisor would kill the process that it holds: better wait for ever.
+    let patience = match half {
+        Half::Deputy { .. } => Duration::MAX,
+        Half::Body => EXIT_PATIENCE,
+    };
+    match tokio::time::timeout(patience, child.wait()).await {
+        Ok(Ok(status)) if status.success() => (),
+        Ok(Ok(status)) => tracing::warn!("supervisor {}: {status}", id.0),
+        Ok(Err(error)) => tracing::warn!("supervisor {}: {error}", id.0),
+        Err(_) => {
+            tracing::warn!("supervisor {} does not end; killed", id.0);
+            if let Err(error) = child.kill().await {
+                tracing::warn!("supervisor {}: {error}", id.0);
+            }
+        }
+    }
+}
+
+async fn read(socket: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> io::Result<usize> {
+    let receive = |fd: &OwnedFd| Ok(recv(fd.as_raw_fd(), buffer, MsgFlags::empty())?);
+    socket.async_io(Interest::READABLE, receive).await
+}
+
+async fn write(socket: &AsyncFd<OwnedFd>, packet: &Packet) -> io::Result<()> {
+    let send = |fd: &OwnedFd| {
+        let descriptors: Vec<i32> = packet.descriptor.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = [ControlMessage::ScmRights(&descriptors)];
+        let rights: &[ControlMessage] = if descriptors.is_empty() { &[] } else { &rights };
+        let bytes = [IoSlice::new(&packet.bytes)];
+        sendmsg::<()>(fd.as_raw_fd(), &bytes, rights, MsgFlags::MSG_NOSIGNAL, None)?;
+        Ok(())
+    };
+    socket.async_io(Interest::WRITABLE, send).await
+}

@@ -1,0 +1,7 @@
+//! Real daemons on the loopback interface, several in one process, each with its own directories.
+//! Where a supervisor would run, the test itself holds the other end of its socket.
+
+mod control;
+mod harness;
+mod links;
+mod moves;

@@ -1,0 +1,273 @@
+//! Moves between two real daemons, the test playing both supervisors.
+
+use super::harness::{NODE_1, NODE_2, Played, Program, TestNode, config, eventually};
+use crate::daemon::Event;
+use crate::supervisor::Half;
+use client::Error;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wire::control::{Destination, Happening, ManageOptions, Migration, Placement, Reply, Request};
+use wire::ids::HomePid;
+use wire::supervisor::{
+    Berth, FromBody, FromDeputy, MoveReport, Preface, Reason, Role, ToBody, ToDeputy,
+};
+
+fn report(freeze_us: u64) -> MoveReport {
+    MoveReport { freeze_us, total_us: 2 * freeze_us, ..MoveReport::default() }
+}
+
+fn reason(code: &str, text: &str) -> Reason {
+    Reason { code: code.to_owned(), text: text.to_owned() }
+}
+
+/// Asks for a move on a thread of its own, since the answer comes when it has ended.
+fn migrate(node: &TestNode, pid: i32, to: Destination) -> JoinHandle<client::Result<Reply>> {
+    let mut client = node.client();
+    std::thread::spawn(move || client.request(&Request::Migrate { pid, to }))
+}
+
+fn migration(reply: client::Result<Reply>) -> Migration {
+    match reply.unwrap() {
+        Reply::Migrated(migration) => migration,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn leave(deputy: &Played) -> Berth {
+    match deputy.hear::<ToDeputy>() {
+        Some((ToDeputy::Leave { berth }, None)) => berth,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A process of node 1 that has been moved to node 2.
+struct Away {
+    one: TestNode,
+    two: TestNode,
+    program: Program,
+    deputy: Played,
+    body: Played,
+}
+
+impl Away {
+    async fn begin() -> Away {
+        let (one, two) = TestNode::start_pair().await;
+        let program = Program::start("exec sleep 1000");
+        let pid = program.pid();
+        let asked = migrate(&one, pid, Destination::Node(NODE_2));
+        let body = two.supervisor();
+        let Some((ToBody::Expect { .. }, None)) = body.hear() else { panic!() };
+        let deputy = one.supervisor();
+        let berth = leave(&deputy);
+        let (_stream, _) = connect(&berth, &body);
+        body.say(&FromBody::Running { local_pid: pid, command: "sleep".into() });
+        deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(900) });
+        migration(asked.join().unwrap());
+        Away { one, two, program, deputy, body }
+    }
+
+    fn pid(&self) -> i32 {
+        self.program.pid()
+    }
+}
+
+/// Connects to a berth as a deputy does; the other end arrives at the body's supervisor.
+fn connect(berth: &Berth, body: &Played) -> (TcpStream, TcpStream) {
+    let mut stream = TcpStream::connect(berth.address).unwrap();
+    let preface = Preface { role: Role::Deputy, ticket: berth.ticket };
+    stream.write_all(&preface.encode()).unwrap();
+    let Some((ToBody::Connection { role: Role::Deputy }, Some(descriptor))) = body.hear() else {
+        panic!("no connection");
+    };
+    (stream, TcpStream::from(descriptor))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_asks_for_a_berth_joins_both_supervisors_and_is_reported() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("exec sleep 1000");
+    let pid = program.pid();
+    let asked = migrate(&one, pid, Destination::Node(NODE_2));
+
+    let body = two.supervisor();
+    assert_eq!((body.half, body.owner.uid), (Half::Body, nix::unistd::getuid().as_raw()));
+    let Some((ToBody::Expect { ticket, key, pid: expected, node, .. }, None)) = body.hear() else {
+        panic!();
+    };
+    assert_eq!((expected, node), (HomePid(pid), NODE_1));
+
+    let deputy = one.supervisor();
+    assert_eq!(deputy.half, Half::Deputy { pid: HomePid(pid) });
+    let berth = leave(&deputy);
+    assert_eq!((berth.node, berth.ticket, berth.key), (NODE_2, ticket, key));
+    assert_eq!(one.process(pid).state, "moving");
+
+    let (mut from_deputy, mut at_body) = connect(&berth, &body);
+    from_deputy.write_all(b"handshake").unwrap();
+    let mut words = [0; 9];
+    at_body.read_exact(&mut words).unwrap();
+    assert_eq!(&words, b"handshake", "nothing after the head was swallowed");
+
+    body.say(&FromBody::Running { local_pid: 1 << 22, command: "sleep".into() });
+    deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(900) });
+    let migration = migration(asked.join().unwrap());
+    assert_eq!((migration.from, migration.to, migration.freeze_ms), (NODE_1, NODE_2, 0.9));
+    let process = one.process(pid);
+    assert_eq!((process.node, process.migrations), (NODE_2, 1));
+    let guest = eventually("it is listed as a guest", || two.processes().pop());
+    assert_eq!((guest.pid, guest.home, guest.node), (pid, NODE_1, NODE_2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_cannot_move_stays_and_says_why() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("exec sleep 1000");
+    let pid = program.pid();
+    let asked = migrate(&one, pid, Destination::Node(NODE_2));
+    let _body = two.supervisor();
+    let deputy = one.supervisor();
+    leave(&deputy);
+    let why = reason("io-uring", "it has an io_uring open (fd 7)");
+    deputy.say(&FromDeputy::Stayed { reason: why.clone() });
+    let Err(Error::Refused(failure)) = asked.join().unwrap() else { panic!() };
+    assert_eq!(failure.code, "io-uring");
+    let text = format!("cannot move {pid}: it has an io_uring open (fd 7); it stays home");
+    assert_eq!(failure.text, text);
+    assert!(
+        one.events().iter().any(|event| event.what == Happening::Stayed { reason: why.clone() })
+    );
+    let Reply::Why { decisions, .. } = one.ask(&Request::Why { pid }).unwrap() else { panic!() };
+    assert_eq!(decisions.last().unwrap().reason, "it has an io_uring open (fd 7)");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_needs_home_is_counted_by_name() {
+    let away = Away::begin().await;
+    let why = reason("call", "fork");
+    away.deputy.say(&FromDeputy::CameHome { reason: why, report: report(500) });
+    let pid = away.pid();
+    eventually("it is home", || (away.one.process(pid).node == NODE_1).then_some(()));
+    let counts = Happening::Homecalls { counts: vec![("fork".to_owned(), 1)] };
+    assert_eq!(away.one.events().last().unwrap().what, counts);
+    away.body.say(&FromBody::Gone { reason: reason("went-home", "it went home") });
+    eventually("the guest is gone", || away.two.processes().is_empty().then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_of_one_process_happen_one_after_another() {
+    let away = Away::begin().await;
+    let home = migrate(&away.one, away.pid(), Destination::Home);
+    let Some((ToDeputy::ComeHome, None)) = away.deputy.hear() else { panic!() };
+    let out_again = migrate(&away.one, away.pid(), Destination::Node(NODE_2));
+    // Only when it has come home does the next move begin.
+    away.deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(400) });
+    assert_eq!(migration(home.join().unwrap()).to, NODE_1);
+    let _body = away.two.supervisor();
+    let deputy = away.one.supervisor();
+    leave(&deputy);
+    deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(300) });
+    assert_eq!(migration(out_again.join().unwrap()).to, NODE_2);
+    assert_eq!(away.one.process(away.pid()).migrations, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_crash_of_a_supervisor_loses_one_process_and_is_recorded() {
+    let away = Away::begin().await;
+    let Away { one, deputy, program, two: _two, body: _body } = away;
+    drop(deputy);
+    let lost = one.wait_for_event(|what| matches!(what, Happening::Lost { .. }));
+    let why = reason("supervisor-crashed", "its supervisor at home ended without a word");
+    assert_eq!(lost, Happening::Lost { node: NODE_2, reason: why });
+    // The kernel kills the deputy of a tracer that is gone; here the test has to.
+    drop(program);
+    eventually("the process is forgotten", || one.processes().is_empty().then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_exit_status_of_a_process_that_is_away_is_recorded() {
+    let away = Away::begin().await;
+    away.deputy.say(&FromDeputy::Ended { wait_status: 3 << 8 });
+    let ended = away.one.wait_for_event(|what| matches!(what, Happening::Ended { .. }));
+    assert_eq!(ended, Happening::Ended { wait_status: Some(3 << 8) });
+    assert!(away.one.processes().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_berth_that_nobody_comes_to_is_free_again() {
+    let one = TestNode::start().await;
+    let (mut short, dir) = config();
+    short.berth_timeout = Duration::from_millis(300);
+    let two = TestNode::start_with(short, dir).await;
+    two.join(&one);
+    let program = Program::start("exec sleep 1000");
+    let asked = migrate(&one, program.pid(), Destination::Node(NODE_2));
+    let body = two.supervisor();
+    assert!(body.hear::<ToBody>().is_some());
+    assert!(body.hear::<ToBody>().is_none(), "its socket is closed: it ends");
+    let deputy = one.supervisor();
+    let berth = leave(&deputy);
+    let preface = Preface { role: Role::Deputy, ticket: berth.ticket };
+    let answer = super::harness::answer_to_stranger(berth.address, &preface.encode());
+    assert_eq!(answer, b"", "the ticket is worth nothing any more");
+    deputy.say(&FromDeputy::Stayed { reason: reason("unreachable", "the berth is gone") });
+    assert!(asked.join().unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_goes_down_sends_its_guests_home_and_waits_for_them() {
+    let away = Away::begin().await;
+    let mut client = away.two.client();
+    let down = std::thread::spawn(move || client.request(&Request::Down));
+    let Some((ToBody::SendHome, None)) = away.body.hear() else { panic!() };
+    assert!(!down.is_finished(), "a guest is still there");
+    let why = reason("node-leaves", "node 2 goes down");
+    away.deputy.say(&FromDeputy::CameHome { reason: why, report: report(1) });
+    away.body.say(&FromBody::Gone { reason: reason("went-home", "it went home") });
+    assert_eq!(down.join().unwrap().unwrap(), Reply::Done);
+    assert_eq!(away.one.process(away.pid()).node, NODE_1);
+    let nodes = away.one.nodes();
+    assert_eq!(nodes[1].status, "gone", "it said that it leaves");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_home_that_goes_down_brings_its_processes_home_first() {
+    let away = Away::begin().await;
+    let mut client = away.one.client();
+    let down = std::thread::spawn(move || client.request(&Request::Down));
+    let Some((ToDeputy::ComeHome, None)) = away.deputy.hear() else { panic!() };
+    assert!(!down.is_finished(), "a process is still away");
+    away.deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(1) });
+    assert_eq!(down.join().unwrap().unwrap(), Reply::Done);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_moves_a_process_again_and_again() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("read line; exec sleep 1000");
+    let pid = program.pid();
+    let options = ManageOptions { placement: Placement::Balanced, storm_ms: Some(20) };
+    let owner = nix::unistd::getuid().as_raw();
+    one.ask_as(owner, Some(pid), Request::Manage(options)).await;
+    program.0.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
+    one.tell(Event::CallerLeft { pid }).await;
+    for _ in 0..3 {
+        let _body = two.supervisor();
+        let deputy = one.supervisor();
+        leave(&deputy);
+        deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(100) });
+        let Some((ToDeputy::ComeHome, None)) = deputy.hear() else { panic!() };
+        deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(100) });
+    }
+    eventually("six moves are counted", || (one.process(pid).migrations >= 6).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_from_a_supervisor_costs_that_supervisor_only() {
+    let away = Away::begin().await;
+    away.body.say(&[0xffu8; 300].as_slice());
+    assert!(away.body.hear::<ToBody>().is_none(), "it is dropped");
+    eventually("the guest is gone", || away.two.processes().is_empty().then_some(()));
+    assert!(matches!(away.two.ask(&Request::Status), Ok(Reply::Status(_))));
+}

@@ -1,0 +1,69 @@
+//! What the command line is given of the layers below it.
+
+use cli::{DaemonFiles, DaemonOptions, DemoOptions, Finding, Inherited, Platform};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// This machine, with everything that Osmos has for it.
+pub struct Machine;
+
+/// The commands that only this program itself starts: they come before all parsing, because their
+/// arguments are nobody's interface.
+pub fn hidden(words: &[OsString]) -> Option<ExitCode> {
+    let rest = || words.iter().skip(2).map(|w| w.to_string_lossy().into_owned()).collect();
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("deputy") => Some(supervise(deputy::main, rest())),
+        Some("body") => Some(supervise(body::main, rest())),
+        _ => lab::hidden_main(words),
+    }
+}
+
+/// Runs a supervisor. Its standard error goes to the log of the daemon that started it.
+fn supervise(main: fn(Vec<String>) -> ExitCode, arguments: Vec<String>) -> ExitCode {
+    node::log_to_standard_error();
+    main(arguments)
+}
+
+impl Platform for Machine {
+    fn inherited(&self) -> Inherited {
+        Inherited::default()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    fn daemon_files(&self, options: &DaemonOptions) -> DaemonFiles {
+        let config = config(options);
+        DaemonFiles { socket: config.control_socket(), log: config.state_dir.join("daemon.log") }
+    }
+
+    fn daemon(&self, options: &DaemonOptions) -> ExitCode {
+        node::run(config(options))
+    }
+
+    fn demo(&self, options: &DemoOptions) -> ExitCode {
+        demo::main(demo::Options { json: options.json, quick: options.quick })
+    }
+
+    fn lab(&self, words: Vec<OsString>) -> ExitCode {
+        lab::main(words)
+    }
+}
+
+/// The user's defaults, where an option does not say otherwise.
+fn config(options: &DaemonOptions) -> node::Config {
+    let defaults = node::Config::for_user();
+    node::Config {
+        runtime_dir: options.runtime_dir.clone().unwrap_or(defaults.runtime_dir),
+        state_dir: options.state_dir.clone().unwrap_or(defaults.state_dir),
+        listen: options.listen.unwrap_or(defaults.listen),
+        advertise: options.advertise,
+        map: options.map.clone(),
+        node: options.node_id,
+        cluster_key: options.cluster_key.clone(),
+        speed: options.speed,
+        guest_cgroup: options.guest_cgroup.clone(),
+        ..defaults
+    }
+}

@@ -1,0 +1,220 @@
+//! The command line as a user meets it: the built program against a daemon of the test's own that
+//! speaks the published control protocol.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
+use wire::control::{Placement, Reply, Request};
+use wire::ids::NodeId;
+
+const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
+
+/// Answers one request, and tells which it was.
+struct Daemon {
+    directory: tempfile::TempDir,
+    asked: JoinHandle<Request>,
+}
+
+impl Daemon {
+    fn answering(reply: Reply) -> Daemon {
+        let directory = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(directory.path().join("socket")).expect("a socket");
+        let asked = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a caller");
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).expect("a line");
+            let answer = serde_json::to_string(&reply).expect("a reply") + "\n";
+            stream.write_all(answer.as_bytes()).expect("the caller listens");
+            serde_json::from_str(&line).expect("a request")
+        });
+        Daemon { directory, asked }
+    }
+
+    fn managing() -> Daemon {
+        Daemon::answering(Reply::Managed { node: NodeId(1), daemon_pid: std::process::id() as i32 })
+    }
+
+    fn osmos(&self, words: &[&str]) -> Command {
+        osmos(&self.directory.path().join("socket"), words)
+    }
+
+    fn asked(self) -> Request {
+        self.asked.join().expect("the daemon was asked")
+    }
+}
+
+fn osmos(socket: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(OSMOS);
+    command.arg("--socket").arg(socket).args(words);
+    command
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn complaint(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn nowhere() -> PathBuf {
+    PathBuf::from("/nonexistent/osmos.sock")
+}
+
+#[test]
+fn run_replaces_itself_by_the_command_and_keeps_the_pid() {
+    let daemon = Daemon::managing();
+    let mut command = daemon.osmos(&["run", "--storm", "50", "--", "sh", "-c", "echo $$; exit 7"]);
+    let child = command.stdout(Stdio::piped()).spawn().expect("started");
+    let pid = child.id();
+    let output = child.wait_with_output().expect("ended");
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(text(&output).trim(), pid.to_string());
+    let Request::Manage(options) = daemon.asked() else { panic!("not asked to manage") };
+    assert_eq!((options.placement, options.storm_ms), (Placement::Balanced, Some(50)));
+}
+
+#[test]
+fn death_by_signal_is_the_commands_own() {
+    let daemon = Daemon::managing();
+    let output = daemon.osmos(&["run", "sh", "-c", "kill -TERM $$"]).output().expect("ended");
+    assert_eq!(output.status.signal(), Some(15));
+}
+
+#[test]
+fn the_command_finds_environment_descriptors_and_signals_as_they_were() {
+    // What the shell is given must be what it is given without Osmos in between.
+    let script = "env | sort | grep -v '^_='; ls /proc/$$/fd; \
+                  grep -E '^(Sig|Shd)' /proc/$$/status; umask; ulimit -a";
+    let native = Command::new("sh").args(["-c", script]).output().expect("ended");
+    let daemon = Daemon::managing();
+    let managed = daemon.osmos(&["run", "--", "sh", "-c", script]).output().expect("ended");
+    assert!(native.status.success() && managed.status.success());
+    assert_eq!(text(&managed), text(&native));
+}
+
+#[test]
+fn ignored_signals_and_open_descriptors_are_passed_on() {
+    let show = "grep -E '^Sig(Ign|Blk|Cgt)' /proc/self/status; ls /proc/self/fd";
+    for (before, after) in
+        [("trap '' PIPE", ""), ("trap '' HUP", ""), ("", "<&-"), ("", ">&2 2>&-")]
+    {
+        let script = |osmos: &str| format!("{before}\nexec {osmos} sh -c \"{show}\" {after}");
+        let daemon = Daemon::managing();
+        let socket = daemon.directory.path().join("socket");
+        let prefix = format!("{OSMOS} --socket {} run --", socket.display());
+        let native = Command::new("sh").args(["-c", &script("")]).output().expect("ended");
+        let managed = Command::new("sh").args(["-c", &script(&prefix)]).output().expect("ended");
+        assert_eq!(text(&managed), text(&native), "{before} {after}");
+        assert_eq!(complaint(&managed), complaint(&native), "{before} {after}");
+    }
+}
+
+#[test]
+fn the_commands_own_arguments_are_not_osmos_options() {
+    let daemon = Daemon::managing();
+    let words = ["run", "--node", "3", "--", "printf", "%s.", "--json", "", "a b", "--help"];
+    let output = daemon.osmos(&words).output().expect("ended");
+    assert_eq!(text(&output), "--json..a b.--help.");
+    let Request::Manage(options) = daemon.asked() else { panic!("not asked to manage") };
+    assert_eq!(options.placement, Placement::Node(NodeId(3)));
+}
+
+#[test]
+fn without_a_daemon_nothing_is_started() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let trace = directory.path().join("trace");
+    let words = ["run", "--", "touch", trace.to_str().expect("plain")];
+    let output = osmos(&nowhere(), &words).output().expect("ended");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(complaint(&output).contains("osmos up"), "{}", complaint(&output));
+    assert!(!trace.exists());
+}
+
+#[test]
+fn a_refusing_daemon_starts_nothing_and_is_quoted() {
+    let failure = wire::control::Failure { code: "full".into(), text: "the table is full".into() };
+    let daemon = Daemon::answering(Reply::Error(failure));
+    let output = daemon.osmos(&["run", "--", "echo", "started"]).output().expect("ended");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(complaint(&output).contains("the table is full"));
+    assert_eq!(text(&output), "");
+}
+
+#[test]
+fn commands_that_cannot_run_have_the_statuses_of_env() {
+    for (program, status) in [("/nonexistent/program", 127), ("no-such-command", 127), ("/", 126)] {
+        let daemon = Daemon::managing();
+        let output = daemon.osmos(&["run", "--", program]).output().expect("ended");
+        assert_eq!(output.status.code(), Some(status), "{program}: {}", complaint(&output));
+        assert!(complaint(&output).contains(program), "{}", complaint(&output));
+    }
+}
+
+#[test]
+fn wrong_usage_is_two_except_where_a_command_was_to_run() {
+    for (words, status) in [
+        (&["migrate", "x", "home"][..], 2),
+        (&["migrate", "7", "nowhere"], 2),
+        (&["frobnicate"], 2),
+        (&["--version"], 0),
+        (&["help"], 0),
+    ] {
+        let output = Command::new(OSMOS).args(words).output().expect("ended");
+        assert_eq!(output.status.code(), Some(status), "{words:?}");
+    }
+    let output = Command::new(OSMOS).args(["run", "--nodes"]).output().expect("ended");
+    assert_eq!(output.status.code(), Some(125));
+}
+
+#[test]
+fn classic_names_are_chosen_by_the_name_of_the_link() {
+    let refused = Command::new(OSMOS).arg0("setpe").args(["-w", "-f", "map"]).output();
+    let refused = refused.expect("ended");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(complaint(&refused).contains("osmos up --map"));
+    let incomplete = Command::new(OSMOS).arg0("/usr/bin/runon").arg("2").output().expect("ended");
+    assert_eq!(incomplete.status.code(), Some(125));
+    assert!(complaint(&incomplete).contains("runon NODE COMMAND"));
+}
+
+#[test]
+fn listings_print_the_published_shapes() {
+    let node = serde_json::json!({
+        "id": 2, "address": "10.0.0.2:7780", "status": "alive", "cores": 4.0, "speed": 0.5,
+        "load": 1.25, "mem_total_bytes": 1024, "mem_free_bytes": 512, "info_age_s": 0.3,
+    });
+    let reply = serde_json::json!({ "reply": "nodes", "nodes": [node] });
+    let daemon = Daemon::answering(serde_json::from_value(reply.clone()).expect("the shape"));
+    let output = daemon.osmos(&["nodes", "--json"]).output().expect("ended");
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(printed, reply["nodes"]);
+    let daemon = Daemon::answering(serde_json::from_value(reply).expect("the shape"));
+    let table = text(&daemon.osmos(&["nodes"]).output().expect("ended"));
+    assert!(table.contains("10.0.0.2:7780") && !table.contains('\x1b'), "{table}");
+}
+
+#[test]
+fn a_daemon_that_answers_something_else_is_a_failure() {
+    let daemon = Daemon::answering(Reply::Done);
+    let output = daemon.osmos(&["ps"]).output().expect("ended");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("version"), "{}", complaint(&output));
+}
+
+#[test]
+fn doctor_reports_every_check_once() {
+    let output = Command::new(OSMOS).args(["doctor", "--json"]).output().expect("ended");
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mut names: Vec<&str> = findings.iter().filter_map(|f| f["name"].as_str()).collect();
+    assert!(names.len() >= 6, "{names:?}");
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count, "{names:?}");
+    let fit = findings.iter().all(|f| f["present"] == true || f["required"] == false);
+    assert_eq!(output.status.success(), fit);
+}

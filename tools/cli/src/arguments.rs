@@ -1,0 +1,370 @@
+//! Every command and option, in one place: the parser, the help texts and the manual pages all come
+//! from these definitions, so they cannot say different things.
+
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use wire::control::{Destination, Placement};
+use wire::ids::NodeId;
+
+/// Several Linux machines as one: unmodified programs move between nodes while they run.
+#[derive(Debug, Parser)]
+#[command(name = "osmos", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "\
+First steps:
+  osmos demo                         see it work on this machine alone
+  osmos up                           make this machine a node
+  osmos token                        a word with which one other machine may join
+  osmos join 192.168.1.1 TOKEN       on the other machine, after `osmos up` there
+  osmos run -- make -j8              a program that may move
+  osmos ps; osmos nodes              where everything is
+
+Exit status: 0 done, 1 failed, 2 wrong usage. `osmos run` gives the exit status of its command, or
+125 if Osmos itself failed, 126 if the command cannot be executed, 127 if it was not found.")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub daemon: DaemonChoice,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Which daemon a command talks to.
+#[derive(Clone, Debug, Default, Args)]
+pub struct DaemonChoice {
+    /// Control socket of the node daemon, if it is not at the usual place
+    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build a four-node lab on this machine, run real programs in it, show what they gained
+    Demo(DemoOptions),
+    /// Make this machine a node: start its daemon in the background
+    #[command(after_help = "\
+Examples:
+  osmos up                                    a cluster of one, ready for others to join
+  osmos up --listen 192.168.1.1:7780          on one network only
+  osmos up --map /etc/mosix.map --cluster-key /etc/osmos.key
+                                              a fixed cluster; the same key file on every node")]
+    Up(UpOptions),
+    /// Run a command that may move to other nodes; terminal, signals and exit status are its own
+    #[command(
+        visible_alias = "r",
+        after_help = "\
+Examples:
+  osmos run -- ./simulate input.dat        placed and moved as the load asks for
+  osmos run --node 3 -- flac -8 song.wav   on node 3, and it stays there
+  osmos run --home -- ./editor             never leaves by itself
+  osmos run --storm 50 -- ./test-suite     to a random node about every 50 ms: a test of Osmos
+
+The command's process and all its descendants are managed. The command replaces `osmos` in place:
+same process, same pid. If no daemon runs here nothing is started and the exit status is 125."
+    )]
+    Run(RunOptions),
+    #[command(flatten)]
+    Ask(Question),
+    /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
+    Doctor(Listing),
+    /// Build and use a cluster of separate nodes inside this machine
+    #[command(
+        after_help = "\
+Examples:
+  osmos lab up --nodes 4 --speeds 1,1,0.5,0.5 --link 1gbit --memory 512m
+  osmos lab exec 1 -- osmos nodes
+  osmos lab down",
+        disable_help_flag = true
+    )]
+    Lab {
+        /// up | exec | ps | down, with their options; `osmos lab help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+    /// Create the classic MOSIX command names as links to this program
+    #[command(after_help = "\
+Example:
+  osmos links ~/.local/bin      mosrun, runhome, runon, migrate ... are found there from then on")]
+    Links {
+        /// An existing directory
+        directory: PathBuf,
+    },
+    /// Write the manual pages
+    Man {
+        /// An existing directory, e.g. ~/.local/share/man/man1
+        directory: PathBuf,
+    },
+    /// The node daemon itself (`osmos up` starts it)
+    #[command(hide = true)]
+    Daemon(DaemonOptions),
+}
+
+/// The commands that ask the daemon one thing and print its answer.
+#[derive(Debug, Subcommand)]
+pub enum Question {
+    /// Leave: guests go home, own processes come home, the daemon ends
+    Down,
+    /// Make a token with which one other node may join this cluster, once
+    Token,
+    /// Join the cluster that a token belongs to
+    #[command(after_help = "\
+Example:
+  osmos join 192.168.1.1 TOKEN      TOKEN is what `osmos token` printed there")]
+    Join {
+        /// Address of any node of the cluster: HOST or HOST:PORT
+        address: String,
+        /// What `osmos token` printed on that node
+        token: String,
+    },
+    /// Move a process to a node, home, or to the best node
+    #[command(after_help = "\
+Examples:
+  osmos migrate 4711 3       to node 3
+  osmos migrate 4711 home
+  osmos migrate 4711 best")]
+    Migrate {
+        /// The process, by the pid it has at home
+        pid: i32,
+        /// A node's number, `home` or `best`
+        #[arg(value_parser = destination)]
+        to: Destination,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Put a process that already runs, and its descendants, under Osmos
+    Adopt {
+        /// The process
+        pid: i32,
+    },
+    /// List the processes of this node: born here wherever they run, and guests
+    Ps(Listing),
+    /// List the nodes of the cluster with speed, load and memory
+    Nodes(Listing),
+    /// Explain why a process is where it is, with the numbers that were used
+    Why {
+        /// The process, by the pid it has at home
+        pid: i32,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show what happened: moves, homecomings, nodes that came and went
+    Events {
+        /// Go on with what happens from now on, until interrupted
+        #[arg(long, short)]
+        follow: bool,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show this node: its number, address and daemon
+    Status(Listing),
+}
+
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Listing {
+    /// Print JSON: stable shapes for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct DemoOptions {
+    /// Print the figures as JSON and no picture
+    #[arg(long)]
+    pub json: bool,
+    /// Do a fifth of the work: less exact, under half a minute
+    #[arg(long)]
+    pub quick: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct UpOptions {
+    /// Stay in the foreground and log to standard error
+    #[arg(long)]
+    pub foreground: bool,
+    #[command(flatten)]
+    pub daemon: DaemonOptions,
+}
+
+/// What the node daemon can be told; `osmos up` passes it on unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub struct DaemonOptions {
+    /// Address and port for other nodes, TCP and UDP [default: 0.0.0.0:7780]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Address that other nodes are told, where it is not the one listened on
+    #[arg(long, value_name = "ADDRESS")]
+    pub advertise: Option<IpAddr>,
+    /// The nodes of the cluster, in the format of mosix.map: number, address, span
+    #[arg(long, value_name = "FILE")]
+    pub map: Option<PathBuf>,
+    /// With --map: file with the secret that all nodes of the cluster share
+    #[arg(long, value_name = "FILE", requires = "map")]
+    pub cluster_key: Option<PathBuf>,
+    /// With --map: this node's number, where its address does not tell
+    #[arg(long, value_name = "N", value_parser = node_id, requires = "map")]
+    pub node_id: Option<NodeId>,
+    /// Speed of one core against the reference, instead of measuring it
+    #[arg(long, value_name = "S", value_parser = speed)]
+    pub speed: Option<f64>,
+    /// Cgroup directory for guests; once for each controller hierarchy
+    #[arg(long, value_name = "DIR")]
+    pub guest_cgroup: Vec<PathBuf>,
+    /// Directory of the control socket
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub runtime_dir: Option<PathBuf>,
+    /// Directory of keys, members and journal
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub state_dir: Option<PathBuf>,
+}
+
+impl DaemonOptions {
+    /// The words that give these options when parsed again.
+    pub fn words(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        let mut push = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.extend([OsString::from(name), value]);
+            }
+        };
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.clone().into_os_string());
+        push("--listen", self.listen.map(|listen| listen.to_string().into()));
+        push("--advertise", self.advertise.map(|address| address.to_string().into()));
+        push("--map", path(&self.map));
+        push("--cluster-key", path(&self.cluster_key));
+        push("--node-id", self.node_id.map(|node| node.to_string().into()));
+        push("--speed", self.speed.map(|speed| speed.to_string().into()));
+        for directory in &self.guest_cgroup {
+            push("--guest-cgroup", Some(directory.clone().into_os_string()));
+        }
+        push("--runtime-dir", path(&self.runtime_dir));
+        push("--state-dir", path(&self.state_dir));
+        words
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunOptions {
+    /// Run on this node, and stay there
+    #[arg(long, value_name = "N", value_parser = node_id, conflicts_with_all = ["home", "best"])]
+    pub node: Option<NodeId>,
+    /// Never leave home by itself
+    #[arg(long, conflicts_with = "best")]
+    pub home: bool,
+    /// Start on the node that promises the most now; balanced from then on
+    #[arg(long)]
+    pub best: bool,
+    /// Move to a random node about every MS milliseconds, for as long as it runs
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub storm: Option<u64>,
+    /// The command and its arguments, after `--`
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+impl RunOptions {
+    pub fn placement(&self) -> Placement {
+        match (self.node, self.home, self.best) {
+            (Some(node), _, _) => Placement::Node(node),
+            (None, true, _) => Placement::Home,
+            (None, false, true) => Placement::Best,
+            (None, false, false) => Placement::Balanced,
+        }
+    }
+}
+
+/// Nodes are numbered from 1, as in mosix.map.
+pub fn node_id(word: &str) -> Result<NodeId, String> {
+    match word.parse::<u32>() {
+        Ok(0) | Err(_) => Err(format!("`{word}` is no node number; `osmos nodes` lists them")),
+        Ok(number) => Ok(NodeId(number)),
+    }
+}
+
+pub fn destination(word: &str) -> Result<Destination, String> {
+    match word {
+        "home" => Ok(Destination::Home),
+        "best" => Ok(Destination::Best),
+        _ => node_id(word).map(Destination::Node).map_err(|_| {
+            format!("`{word}` is neither a node's number nor `home` or `best`; see `osmos nodes`")
+        }),
+    }
+}
+
+fn speed(word: &str) -> Result<f64, String> {
+    match word.parse::<f64>() {
+        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
+        _ => Err(format!("`{word}` is no speed; a number above 0, 1 being the reference")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run_options(words: &[&str]) -> RunOptions {
+        match Arguments::try_parse_from(words).expect("the words are valid").command {
+            Command::Run(options) => options,
+            other => panic!("parsed as {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_dashes_belongs_to_the_command() {
+        let options = run_options(&["osmos", "run", "--home", "--", "ls", "--json", "-l", "--"]);
+        assert_eq!(options.placement(), Placement::Home);
+        assert_eq!(options.command, ["ls", "--json", "-l", "--"]);
+    }
+
+    #[test]
+    fn a_command_needs_no_dashes_and_keeps_its_options() {
+        let options = run_options(&["osmos", "run", "--storm", "50", "ls", "--best"]);
+        assert_eq!(options.placement(), Placement::Balanced);
+        assert_eq!((options.storm, options.command.len()), (Some(50), 2));
+    }
+
+    #[test]
+    fn placements_exclude_each_other() {
+        for words in [["--home", "--best"], ["--node=2", "--home"], ["--node=2", "--best"]] {
+            let line = ["osmos", "run"].into_iter().chain(words).chain(["--", "true"]);
+            assert!(Arguments::try_parse_from(line).is_err(), "{words:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn daemon_options_survive_being_passed_on() {
+        let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
+                    --node-id 3 --speed 0.25 --guest-cgroup /a --guest-cgroup /b --runtime-dir r \
+                    --state-dir s";
+        let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {
+            Ok(Arguments { command: Command::Daemon(options), .. }) => options,
+            other => panic!("parsed as {other:?}"),
+        };
+        let options = parse(line.split_whitespace().map(OsString::from).collect());
+        let passed_on = ["osmos", "daemon"].map(OsString::from).into_iter().chain(options.words());
+        assert_eq!(parse(passed_on.collect()), options);
+        assert_eq!(options.words().len(), line.split_whitespace().count() - 2);
+    }
+
+    #[test]
+    fn a_node_number_starts_at_one() {
+        assert_eq!(node_id("1"), Ok(NodeId(1)));
+        for word in ["0", "-1", "x", "", "4294967296"] {
+            assert!(node_id(word).is_err(), "{word:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_destination_is_a_node_home_or_best() {
+        assert_eq!(destination("home"), Ok(Destination::Home));
+        assert_eq!(destination("best"), Ok(Destination::Best));
+        assert_eq!(destination("7"), Ok(Destination::Node(NodeId(7))));
+        assert!(destination("away").unwrap_err().contains("away"));
+    }
+}

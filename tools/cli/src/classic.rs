@@ -1,0 +1,203 @@
+//! The classic MOSIX command names, as links to this one program.
+//!
+//! Each is rewritten into the words of an `osmos` command before anything is parsed, so a classic
+//! name can never do something that `osmos` itself cannot. What has no counterpart yet is refused
+//! with the command to use instead.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::Path;
+
+/// The names that `osmos links` creates.
+pub const NAMES: [&str; 7] = ["mosrun", "runhome", "runon", "migrate", "mon", "mosctl", "setpe"];
+
+/// Why a classic command line is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The words do not follow the command's form.
+    Form { name: &'static str, form: &'static str },
+    /// An option of the classic command that Osmos does not have.
+    Option { name: &'static str, option: String, instead: &'static str },
+    /// The whole command has another name here.
+    Replaced { name: &'static str, instead: &'static str },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Form { name, form } => write!(f, "{name}: the form is `{form}`"),
+            Refusal::Option { name, option, instead } => {
+                write!(f, "{name}: option `{option}` is not known; {instead}")
+            }
+            Refusal::Replaced { name, instead } => {
+                write!(f, "{name}: not available under this name; {instead}")
+            }
+        }
+    }
+}
+
+/// The classic name this program was called by, if it was.
+pub fn name(program: &OsStr) -> Option<&'static str> {
+    let called = Path::new(program).file_name()?;
+    NAMES.into_iter().find(|name| called == *name)
+}
+
+/// Whether a failure of this command is one of `osmos run` (exit status 125).
+pub fn starts_a_command(name: &str) -> bool {
+    matches!(name, "mosrun" | "runhome" | "runon")
+}
+
+/// The `osmos` words for a classic command line (without its name).
+pub fn translate(name: &'static str, words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
+    match name {
+        "mosrun" => mosrun(words),
+        "runhome" if words.is_empty() => Err(Refusal::Form { name, form: "runhome COMMAND..." }),
+        "runhome" => Ok(run(&["--home"], words)),
+        "runon" => runon(words),
+        "migrate" => migrate(words),
+        "mon" => Err(Refusal::Replaced { name, instead: "`osmos nodes` shows every node's load" }),
+        "setpe" => Err(Refusal::Replaced {
+            name,
+            instead: "`osmos up --map FILE --cluster-key FILE` joins the nodes of a mosix.map, \
+                      `osmos down` leaves",
+        }),
+        _ => Err(mosctl(words)),
+    }
+}
+
+fn run(options: &[&str], command: &[OsString]) -> Vec<OsString> {
+    let head = ["run"].iter().chain(options).chain(&["--"]).map(OsString::from);
+    head.chain(command.iter().cloned()).collect()
+}
+
+fn mosrun(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
+    const FORM: Refusal =
+        Refusal::Form { name: "mosrun", form: "mosrun [-h | -b | -NODE] COMMAND..." };
+    let (first, rest) = words.split_first().ok_or(FORM)?;
+    let text = first.to_string_lossy();
+    let Some(option) = text.strip_prefix('-') else {
+        return Ok(run(&[], words));
+    };
+    if rest.is_empty() {
+        return Err(FORM);
+    }
+    match option {
+        "h" => Ok(run(&["--home"], rest)),
+        "b" => Ok(run(&["--best"], rest)),
+        "-" => Ok(run(&[], rest)),
+        _ if is_node(option) => Ok(run(&["--node", option], rest)),
+        _ => Err(Refusal::Option {
+            name: "mosrun",
+            option: text.into_owned(),
+            instead: "known are -h, -b and -NODE; `osmos run --help` lists what there is",
+        }),
+    }
+}
+
+fn runon(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
+    match words.split_first() {
+        Some((node, command)) if !command.is_empty() && is_node(&node.to_string_lossy()) => {
+            Ok(run(&["--node", &node.to_string_lossy()], command))
+        }
+        _ => Err(Refusal::Form { name: "runon", form: "runon NODE COMMAND..." }),
+    }
+}
+
+fn migrate(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
+    let [pid, to] = words else {
+        return Err(Refusal::Form { name: "migrate", form: "migrate PID (NODE | home | balance)" });
+    };
+    let to = if to == "balance" { OsString::from("best") } else { to.clone() };
+    Ok(vec!["migrate".into(), pid.clone(), to])
+}
+
+fn mosctl(words: &[OsString]) -> Refusal {
+    let instead = match words.first().map(|word| word.to_string_lossy()).as_deref() {
+        Some("status" | "isup" | "whois") => "use `osmos status` and `osmos nodes`",
+        Some("getload" | "getspeed" | "getmem" | "getfree" | "getutil") => {
+            "`osmos nodes --json` has load, speed and memory of every node"
+        }
+        Some("bring") => "use `osmos migrate PID home` for each process of `osmos ps`",
+        Some("expel") => "`osmos down` sends every guest home and leaves the cluster",
+        _ => "`osmos help` lists what there is",
+    };
+    Refusal::Replaced { name: "mosctl", instead }
+}
+
+fn is_node(word: &str) -> bool {
+    crate::arguments::node_id(word).is_ok() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn osmos(name: &'static str, line: &str) -> Result<String, Refusal> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let translated = translate(name, &words)?;
+        Ok(translated.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn a_name_is_known_with_or_without_a_path() {
+        assert_eq!(name(OsStr::new("/usr/bin/runon")), Some("runon"));
+        assert_eq!(name(OsStr::new("mosrun")), Some("mosrun"));
+        assert_eq!(name(OsStr::new("osmos")), None);
+        assert_eq!(name(OsStr::new("")), None);
+    }
+
+    #[test]
+    fn mosrun_places_as_its_option_says() {
+        assert_eq!(osmos("mosrun", "awk -f x").unwrap(), "run -- awk -f x");
+        assert_eq!(osmos("mosrun", "-h awk -h").unwrap(), "run --home -- awk -h");
+        assert_eq!(osmos("mosrun", "-b awk").unwrap(), "run --best -- awk");
+        assert_eq!(osmos("mosrun", "-3 awk").unwrap(), "run --node 3 -- awk");
+    }
+
+    #[test]
+    fn runhome_and_runon_pin() {
+        assert_eq!(osmos("runhome", "flac -8 a").unwrap(), "run --home -- flac -8 a");
+        assert_eq!(osmos("runon", "2 flac -8 a").unwrap(), "run --node 2 -- flac -8 a");
+    }
+
+    #[test]
+    fn migrate_to_balance_means_the_best_node() {
+        assert_eq!(osmos("migrate", "4711 balance").unwrap(), "migrate 4711 best");
+        assert_eq!(osmos("migrate", "4711 home").unwrap(), "migrate 4711 home");
+        assert_eq!(osmos("migrate", "4711 2").unwrap(), "migrate 4711 2");
+    }
+
+    #[test]
+    fn incomplete_lines_name_the_form() {
+        for (name, line) in [
+            ("mosrun", ""),
+            ("mosrun", "-h"),
+            ("runhome", ""),
+            ("runon", "2"),
+            ("runon", "0 awk"),
+            ("runon", "+2 awk"),
+            ("migrate", "4711"),
+        ] {
+            let refusal = osmos(name, line).expect_err(line);
+            assert!(matches!(refusal, Refusal::Form { .. }), "{name} {line}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_counterpart_names_the_way_out() {
+        assert!(osmos("mosctl", "bring").unwrap_err().to_string().contains("osmos migrate"));
+        assert!(osmos("setpe", "-w -f m").unwrap_err().to_string().contains("osmos up --map"));
+        assert!(osmos("mosrun", "-q5 awk").unwrap_err().to_string().contains("-q5"));
+    }
+
+    #[test]
+    fn every_translation_is_a_valid_osmos_line() {
+        use clap::Parser;
+        for (name, line) in [("mosrun", "-4 a -b"), ("runon", "9 a"), ("migrate", "7 balance")] {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let translated = translate(name, &words).expect(line);
+            let line = std::iter::once(OsString::from("osmos")).chain(translated);
+            crate::arguments::Arguments::try_parse_from(line).expect("valid");
+        }
+    }
+}

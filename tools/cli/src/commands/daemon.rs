@@ -1,0 +1,168 @@
+//! `osmos up`: start the node daemon in the background and wait until it answers.
+//!
+//! The daemon is this same program, run as `osmos daemon`. It is a session of its own, so that the
+//! terminal it was started from can neither stop nor end it; what it logs goes to a file.
+
+use crate::arguments::{DaemonOptions, UpOptions};
+use crate::exit_code;
+use crate::platform::Platform;
+use anyhow::{Context, Result, bail};
+use client::Client;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use wire::control::{Reply, Request, Status};
+
+/// Measuring the node's speed and reading a large map are the slowest things it does first.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// The daemon cannot tell us when its socket is there, so we ask again after this long.
+const READY_POLL: Duration = Duration::from_millis(10);
+/// How much of its log is shown when it fails.
+const LOG_TAIL_BYTES_MAX: u64 = 4096;
+
+/// Where a daemon with certain options has its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonFiles {
+    pub socket: PathBuf,
+    pub log: PathBuf,
+}
+
+pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
+    if options.foreground {
+        return platform.daemon(&options.daemon);
+    }
+    match start(&options.daemon, &platform.daemon_files(&options.daemon)) {
+        Ok(status) => {
+            print!("{}", welcome(&status));
+            ExitCode::from(exit_code::DONE)
+        }
+        Err(error) => exit_code::report(&error, exit_code::FAILED),
+    }
+}
+
+/// `osmos daemon`: leave the session of the terminal, then be the daemon.
+pub fn daemon(options: &DaemonOptions, platform: &dyn Platform) -> ExitCode {
+    // Fails only for the leader of a process group, which then has no terminal to leave either.
+    let _ = nix::unistd::setsid();
+    platform.daemon(options)
+}
+
+fn start(options: &DaemonOptions, files: &DaemonFiles) -> Result<Status> {
+    if let Ok(status) = ask_status(&files.socket) {
+        bail!(
+            "node {} already runs here (pid {}): end it with `osmos down` first",
+            status.node,
+            status.daemon_pid
+        );
+    }
+    let mut log = open_log(&files.log)?;
+    let log_start = log.seek(SeekFrom::End(0))?;
+    let program = std::env::current_exe().context("cannot find the osmos program itself")?;
+    let mut child = Command::new(&program)
+        .arg0("osmos")
+        .arg("daemon")
+        .args(options.words())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.try_clone()?)
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    wait_until_ready(&mut child, &files.socket)
+        .with_context(|| log_since(&mut log, log_start, &files.log))
+}
+
+fn open_log(path: &Path) -> Result<File> {
+    let what = || format!("cannot write the daemon's log {}", path.display());
+    if let Some(directory) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(what)?;
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600);
+    options.open(path).with_context(what)
+}
+
+fn wait_until_ready(child: &mut Child, socket: &Path) -> Result<Status> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            bail!("the daemon ended ({status}) before it was ready");
+        }
+        match ask_status(socket) {
+            Ok(status) if status.daemon_pid == child.id() as i32 => return Ok(status),
+            Ok(status) => bail!("another daemon took its place (pid {})", status.daemon_pid),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(error).with_context(|| {
+                    format!("the daemon (pid {}) is not ready after {READY_TIMEOUT:?}", child.id())
+                });
+            }
+            Err(_) => std::thread::sleep(READY_POLL),
+        }
+    }
+}
+
+fn ask_status(socket: &Path) -> Result<Status> {
+    match Client::connect(socket)?.request(&Request::Status)? {
+        Reply::Status(status) => Ok(status),
+        other => bail!("the daemon answered {other:?} instead of its status"),
+    }
+}
+
+fn log_since(log: &mut File, start: u64, path: &Path) -> String {
+    let mut text = Vec::new();
+    let read = log
+        .seek(SeekFrom::Start(start))
+        .and_then(|_| log.by_ref().take(LOG_TAIL_BYTES_MAX).read_to_end(&mut text));
+    match read {
+        Ok(0) | Err(_) => format!("cannot start the node (log {} says nothing)", path.display()),
+        Ok(_) => format!(
+            "cannot start the node; {} says:\n{}\n",
+            path.display(),
+            String::from_utf8_lossy(&text).trim_end()
+        ),
+    }
+}
+
+fn welcome(status: &Status) -> String {
+    let nodes = if status.nodes == 1 { "node" } else { "nodes" };
+    format!(
+        "node {} is up at {} (daemon pid {}), in a cluster of {} {nodes}\n\
+         to add a node: `osmos token` here, then `osmos up` and `osmos join {} TOKEN` there\n",
+        status.node, status.address, status.daemon_pid, status.nodes, status.address
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_private_and_only_what_is_new_is_shown() {
+        use std::io::Write;
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("state/daemon.log");
+        open_log(&path).expect("created").write_all(b"old\n").expect("written");
+        let mut log = open_log(&path).expect("opened again");
+        let start = log.seek(SeekFrom::End(0)).expect("at its end");
+        log.write_all(b"cannot listen on 1.2.3.4\n").expect("written");
+        let shown = log_since(&mut log, start, &path);
+        assert!(shown.contains("cannot listen") && !shown.contains("old"), "{shown}");
+        let mode = std::fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_daemon_that_ends_at_once_is_reported_at_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut child = Command::new("false").spawn().expect("started");
+        let started = Instant::now();
+        let error = wait_until_ready(&mut child, &directory.path().join("none")).unwrap_err();
+        assert!(error.to_string().contains("before it was ready"), "{error}");
+        assert!(started.elapsed() < READY_TIMEOUT);
+    }
+}

@@ -1,0 +1,71 @@
+//! `links` and `man`: what makes the program at home on a machine.
+
+use crate::arguments::Arguments;
+use crate::classic;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use clap::CommandFactory;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// Creates the classic names in `directory`. Links of an earlier call stay; other files are never
+/// touched.
+pub fn links(directory: &Path) -> Result<()> {
+    let program = std::env::current_exe().context("cannot find the osmos program itself")?;
+    for name in classic::NAMES {
+        link(&program, &directory.join(name))?;
+    }
+    let names = classic::NAMES.join(" ");
+    output::print_line(&format!("{names} in {}", directory.display()))?;
+    Ok(())
+}
+
+fn link(program: &Path, path: &Path) -> Result<()> {
+    match symlink(program, path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::read_link(path).is_ok_and(|target| target == program) {
+                return Ok(());
+            }
+            bail!("cannot create {}: something else is there; remove it first", path.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot create {}", path.display())),
+    }
+}
+
+/// Writes `osmos.1` and one page for each command.
+pub fn manual(directory: &Path) -> Result<()> {
+    clap_mangen::generate_to(Arguments::command(), directory)
+        .with_context(|| format!("cannot write manual pages into {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_created_once_and_never_replace_a_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        links(directory.path()).expect("created");
+        links(directory.path()).expect("already there");
+        let taken = directory.path().join("mon");
+        fs::remove_file(&taken).expect("removed");
+        fs::write(&taken, "mine").expect("written");
+        let error = links(directory.path()).expect_err("a file is in the way");
+        assert!(error.to_string().contains("mon"), "{error}");
+        assert_eq!(fs::read_to_string(&taken).expect("readable"), "mine");
+    }
+
+    #[test]
+    fn every_command_but_the_hidden_ones_has_a_page() {
+        let directory = tempfile::tempdir().expect("a directory");
+        manual(directory.path()).expect("written");
+        for page in ["osmos.1", "osmos-run.1", "osmos-ps.1", "osmos-doctor.1"] {
+            let text = fs::read_to_string(directory.path().join(page)).expect(page);
+            assert!(text.contains(".SH NAME"), "{page} has no name section");
+        }
+        assert!(!directory.path().join("osmos-daemon.1").exists());
+    }
+}

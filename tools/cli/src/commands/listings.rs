@@ -1,0 +1,248 @@
+//! `ps`, `nodes`, `why` and `events`: what the daemon knows, for people or (`--json`) for programs.
+
+use super::{moves, unexpected};
+use crate::output::{self, Align, Cell, Colour, Table};
+use anyhow::Result;
+use client::Client;
+use wire::control::{Decision, Event, Happening, Node, Process, Reply, Request};
+
+/// Characters of a load bar in `nodes`.
+const BAR_COLUMNS: usize = 20;
+
+pub fn ps(client: &mut Client, json: bool) -> Result<()> {
+    let processes = match client.request(&Request::Processes)? {
+        Reply::Processes { processes } => processes,
+        other => return Err(unexpected(&other)),
+    };
+    if json {
+        output::print_json(&processes)?
+    } else {
+        process_table(&processes).print()?
+    }
+    Ok(())
+}
+
+pub fn nodes(client: &mut Client, json: bool) -> Result<()> {
+    let nodes = match client.request(&Request::Nodes)? {
+        Reply::Nodes { nodes } => nodes,
+        other => return Err(unexpected(&other)),
+    };
+    if json {
+        output::print_json(&nodes)?
+    } else {
+        node_table(&nodes).print()?
+    }
+    Ok(())
+}
+
+pub fn why(client: &mut Client, pid: i32, json: bool) -> Result<()> {
+    let reply = client.request(&Request::Why { pid })?;
+    let Reply::Why { process, decisions } = reply else {
+        return Err(unexpected(&reply));
+    };
+    if json {
+        output::print_json(&serde_json::json!({ "process": process, "decisions": decisions }))?;
+        return Ok(());
+    }
+    output::print_line(&format!(
+        "{} ({}) of node {} is on node {}: {}",
+        process.pid,
+        output::printable(&process.command),
+        process.home,
+        process.node,
+        output::printable(&process.reason)
+    ))?;
+    decision_table(&decisions).print()?;
+    Ok(())
+}
+
+pub fn events(client: Client, follow: bool, json: bool) -> Result<()> {
+    for event in client.events(follow)? {
+        let event = event?;
+        if json { output::print_json(&event)? } else { output::print_line(&event_line(&event))? }
+    }
+    Ok(())
+}
+
+fn process_table(processes: &[Process]) -> Table {
+    let mut table = Table::new(&[
+        ("PID", Align::Right),
+        ("HOME", Align::Right),
+        ("NODE", Align::Right),
+        ("STATE", Align::Left),
+        ("CPU", Align::Right),
+        ("MEMORY", Align::Right),
+        ("MOVES", Align::Right),
+        ("REASON", Align::Left),
+        ("COMMAND", Align::Left),
+    ]);
+    for process in processes {
+        let node = process.node.to_string();
+        let away = process.node != process.home;
+        table.row(vec![
+            Cell::new(process.pid.to_string()),
+            Cell::new(process.home.to_string()),
+            Cell::coloured(node, if away { Colour::Green } else { Colour::Plain }),
+            Cell::new(&process.state),
+            Cell::new(output::seconds(process.cpu_s)),
+            Cell::new(output::bytes(process.rss_bytes)),
+            Cell::new(process.migrations.to_string()),
+            Cell::new(&process.reason),
+            Cell::new(&process.command),
+        ]);
+    }
+    table
+}
+
+fn node_table(nodes: &[Node]) -> Table {
+    let mut table = Table::new(&[
+        ("NODE", Align::Right),
+        ("ADDRESS", Align::Left),
+        ("STATUS", Align::Left),
+        ("CORES", Align::Right),
+        ("SPEED", Align::Right),
+        ("LOAD", Align::Right),
+        ("", Align::Left),
+        ("MEMORY", Align::Right),
+        ("FREE", Align::Right),
+        ("AGE", Align::Right),
+    ]);
+    // Bars are compared with each other, and one process a core is never a full bar by itself.
+    let full = nodes.iter().map(|node| node.load).fold(2.0, f64::max);
+    for node in nodes {
+        let colour = match node.status.as_str() {
+            "alive" => Colour::Green,
+            "suspect" => Colour::Yellow,
+            _ => Colour::Red,
+        };
+        table.row(vec![
+            Cell::new(node.id.to_string()),
+            Cell::new(&node.address),
+            Cell::coloured(&node.status, colour),
+            Cell::new(format!("{:.1}", node.cores)),
+            Cell::new(format!("{:.2}", node.speed)),
+            Cell::new(format!("{:.2}", node.load)),
+            Cell::new(output::bar(node.load / full, BAR_COLUMNS)),
+            Cell::new(output::bytes(node.mem_total_bytes)),
+            Cell::new(output::bytes(node.mem_free_bytes)),
+            Cell::new(output::seconds(node.info_age_s)),
+        ]);
+    }
+    table
+}
+
+fn decision_table(decisions: &[Decision]) -> Table {
+    let mut table =
+        Table::new(&[("TIME", Align::Left), ("VERDICT", Align::Left), ("REASON", Align::Left)]);
+    for decision in decisions {
+        table.row(vec![
+            Cell::new(output::clock(decision.time)),
+            Cell::new(&decision.verdict),
+            Cell::new(&decision.reason),
+        ]);
+    }
+    table
+}
+
+/// `14:03:27.120  1:4711  came home: ...`; the time is UTC.
+fn event_line(event: &Event) -> String {
+    let process = event.pid.map(|pid| format!("{pid}  ")).unwrap_or_default();
+    output::printable(&format!("{}  {process}{}", output::clock(event.time), told(&event.what)))
+}
+
+fn told(what: &Happening) -> String {
+    match what {
+        Happening::Managed { command } => format!("managed: {command}"),
+        Happening::Ended { wait_status } => ended(*wait_status),
+        Happening::Migrated(migration) => moves::sentence(migration),
+        Happening::CameHome { reason } => format!("came home: {}", reason.text),
+        Happening::Stayed { reason } => format!("stayed: {}", reason.text),
+        Happening::Lost { node, reason } => format!("lost with node {node}: {}", reason.text),
+        Happening::Homecalls { counts } => {
+            let counts: Vec<String> =
+                counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            format!("calls that went home: {}", counts.join(", "))
+        }
+        Happening::NodeJoined { node, address } => format!("node {node} joined from {address}"),
+        Happening::NodeStatus { node, status } => format!("node {node} is {status}"),
+        Happening::Rejected { address, reason } => format!("rejected {address}: {reason}"),
+    }
+}
+
+/// A wait status in words, as a shell would put it.
+fn ended(wait_status: Option<i32>) -> String {
+    match wait_status {
+        None => "ended".to_string(),
+        Some(status) if status & 0x7f == 0 => format!("ended with status {}", status >> 8 & 0xff),
+        Some(status) => format!("ended by signal {}", status & 0x7f),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::ids::{GlobalPid, HomePid, NodeId};
+    use wire::supervisor::Reason;
+
+    fn process() -> Process {
+        Process {
+            pid: 4711,
+            home: NodeId(1),
+            node: NodeId(3),
+            state: "running".into(),
+            command: "evil\x1b[31m".into(),
+            cpu_s: 3.25,
+            rss_bytes: 1 << 20,
+            migrations: 2,
+            last_move: None,
+            reason: "node 3 is faster".into(),
+        }
+    }
+
+    #[test]
+    fn a_process_row_shows_where_it_is_and_why() {
+        let text = process_table(&[process()]).render(false);
+        let row = text.lines().nth(1).expect("a row");
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words[..7], ["4711", "1", "3", "running", "3.2s", "1.0M", "2"]);
+        assert!(row.contains("node 3 is faster") && row.ends_with("evil?[31m"), "{row}");
+    }
+
+    #[test]
+    fn the_busiest_node_has_the_longest_bar() {
+        let node = |id, load| Node {
+            id: NodeId(id),
+            address: "10.0.0.1:7780".into(),
+            status: "alive".into(),
+            cores: 1.0,
+            speed: 1.0,
+            load,
+            mem_total_bytes: 1 << 30,
+            mem_free_bytes: 1 << 29,
+            info_age_s: 0.0,
+        };
+        let text = node_table(&[node(1, 8.0), node(2, 4.0), node(3, 0.0)]).render(false);
+        let bars: Vec<usize> = text.lines().skip(1).map(|l| l.matches('█').count()).collect();
+        assert_eq!(bars, [BAR_COLUMNS, BAR_COLUMNS / 2, 0]);
+    }
+
+    #[test]
+    fn events_are_told_in_one_printable_line() {
+        let event = Event {
+            time: 50_607.12,
+            pid: Some(GlobalPid { home: NodeId(1), pid: HomePid(4711) }),
+            what: Happening::CameHome {
+                reason: Reason { code: "call".into(), text: "it called\nfanotify".into() },
+            },
+        };
+        assert_eq!(event_line(&event), "14:03:27.120  1:4711  came home: it called?fanotify");
+    }
+
+    #[test]
+    fn wait_statuses_are_told_as_status_or_signal() {
+        assert_eq!(ended(Some(3 << 8)), "ended with status 3");
+        assert_eq!(ended(Some(9)), "ended by signal 9");
+        assert_eq!(ended(Some(0x80 | 11)), "ended by signal 11");
+        assert_eq!(ended(None), "ended");
+    }
+}

@@ -1,0 +1,16 @@
+//! What each command does; one file for each that needs more than a few lines.
+
+pub mod daemon;
+pub mod doctor;
+pub mod install;
+pub mod listings;
+pub mod membership;
+pub mod moves;
+pub mod run;
+
+use wire::control::Reply;
+
+/// An answer to something else than what was asked: two versions that do not fit.
+fn unexpected(reply: &Reply) -> anyhow::Error {
+    anyhow::anyhow!("the daemon answered {reply:?}: is it of another version? see `osmos status`")
+}

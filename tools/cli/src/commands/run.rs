@@ -1,0 +1,105 @@
+//! `osmos run`: hand this very process to the daemon, then become the command.
+//!
+//! The command gets the process as its parent made it: same pid, terminal, descriptors, signal
+//! mask and dispositions. Nothing of Osmos remains in it, not even an environment variable.
+
+use crate::arguments::RunOptions;
+use crate::exit_code;
+use crate::platform::{Inherited, Platform};
+use anyhow::{Context, Result, bail};
+use client::Client;
+use rustix::io::Errno;
+use rustix::process::{PTracer, Pid, set_ptracer};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use wire::control::{ManageOptions, Reply, Request};
+
+/// Returns only if the command was not started.
+pub fn run(options: &RunOptions, socket: &Path, platform: &dyn Platform) -> ExitCode {
+    if let Err(error) = be_managed(options, socket) {
+        return exit_code::report(&error, exit_code::NOT_STARTED);
+    }
+    let error = become_command(&options.command, platform.inherited());
+    let program = options.command[0].to_string_lossy().into_owned();
+    let code = exit_code::of_exec_error(&error);
+    exit_code::report(&anyhow::Error::new(error).context(format!("cannot run `{program}`")), code)
+}
+
+/// The connection is closed when this returns: the command inherits nothing of it.
+fn be_managed(options: &RunOptions, socket: &Path) -> Result<()> {
+    let manage = ManageOptions { placement: options.placement(), storm_ms: options.storm };
+    let mut client = Client::connect(socket).context("the command was not started")?;
+    let reply = client.request(&Request::Manage(manage)).context("the command was not started")?;
+    let Reply::Managed { daemon_pid, .. } = reply else {
+        bail!("the command was not started: the daemon answered {reply:?}");
+    };
+    allow_tracer(daemon_pid).with_context(|| {
+        format!("the command was not started: cannot let the daemon (pid {daemon_pid}) move it")
+    })
+}
+
+/// Lets the daemon and what it starts trace this process, which outlasts the exec. Where Yama does
+/// not restrict tracing there is nothing to allow, and the kernel says EINVAL.
+fn allow_tracer(daemon_pid: i32) -> io::Result<()> {
+    let tracer = Pid::from_raw(daemon_pid).filter(|_| daemon_pid > 0);
+    let tracer = tracer.ok_or_else(|| io::Error::other("that is not a pid"))?;
+    match set_ptracer(PTracer::ProcessID(tracer)) {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn become_command(command: &[OsString], inherited: Inherited) -> io::Error {
+    for (descriptor, closed) in inherited.closed_standard.into_iter().enumerate() {
+        if closed {
+            // The runtime opened /dev/null there before main. It is open, so this cannot fail.
+            let _ = nix::unistd::close(descriptor as i32);
+        }
+    }
+    if inherited.sigpipe_ignored {
+        // The runtime ignores SIGPIPE, which is what the command is to find; std's exec would
+        // set the default.
+        exec_unchanged(command)
+    } else {
+        Command::new(&command[0]).args(&command[1..]).exec()
+    }
+}
+
+fn exec_unchanged(command: &[OsString]) -> io::Error {
+    let words: Result<Vec<CString>, _> =
+        command.iter().map(|word| CString::new(word.as_bytes())).collect();
+    match words {
+        Ok(words) => match nix::unistd::execvp(&words[0], &words) {
+            Ok(never) => match never {},
+            Err(errno) => errno.into(),
+        },
+        Err(nul) => io::Error::new(io::ErrorKind::InvalidInput, nul),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_a_process() {
+        assert!(allow_tracer(std::process::id() as i32).is_ok());
+        for pid in [0, -1] {
+            assert!(allow_tracer(pid).is_err(), "{pid} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_not_found_either_way() {
+        let command = [OsString::from("/nowhere/command")];
+        for sigpipe_ignored in [false, true] {
+            let inherited = Inherited { sigpipe_ignored, ..Inherited::default() };
+            let error = become_command(&command, inherited);
+            assert_eq!(exit_code::of_exec_error(&error), exit_code::NOT_FOUND);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The command line: definitions, classic names, and what each command prints.
+//!
+//! A tool like any other: it knows nodes only through `client`. The few things it needs from below
+//! come in through [`Platform`].
+
+mod arguments;
+mod classic;
+mod commands;
+mod exit_code;
+mod output;
+mod platform;
+
+pub use arguments::{DaemonOptions, DemoOptions};
+pub use commands::daemon::DaemonFiles;
+pub use commands::doctor::Finding;
+pub use platform::{Inherited, Platform};
+
+use anyhow::Result;
+use arguments::{Arguments, Command, Question};
+use clap::Parser;
+use client::Client;
+use commands::{daemon, doctor, install, listings, membership, moves, run};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Carries out one command line, its first word being the name the program was called by.
+pub fn main(words: Vec<OsString>, platform: &dyn Platform) -> ExitCode {
+    match parse(words) {
+        Ok(arguments) => execute(arguments, platform),
+        Err(code) => ExitCode::from(code),
+    }
+}
+
+/// Classic names become `osmos` words first. What cannot be parsed has been told to the user when
+/// this fails, with the exit status to use.
+fn parse(mut words: Vec<OsString>) -> Result<Arguments, u8> {
+    let mut starts_a_command = words.get(1).is_some_and(|word| word == "run" || word == "r");
+    if let Some(name) = words.first().and_then(|program| classic::name(program)) {
+        starts_a_command = classic::starts_a_command(name);
+        match classic::translate(name, &words[1..]) {
+            Ok(translated) => {
+                words = [OsString::from("osmos")].into_iter().chain(translated).collect();
+            }
+            Err(refusal) => {
+                eprintln!("{refusal}");
+                return Err(usage_status(starts_a_command));
+            }
+        }
+    }
+    Arguments::try_parse_from(words).map_err(|error| {
+        // Help and version are no errors, and printing them to a closed pipe is none of ours.
+        let _ = error.print();
+        if error.use_stderr() { usage_status(starts_a_command) } else { exit_code::DONE }
+    })
+}
+
+/// A wrong `osmos run` must not look like a command that ended with status 2.
+fn usage_status(starts_a_command: bool) -> u8 {
+    if starts_a_command { exit_code::NOT_STARTED } else { exit_code::USAGE }
+}
+
+fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
+    let uid = nix::unistd::geteuid().as_raw();
+    let socket = arguments.daemon.socket.unwrap_or_else(|| client::socket_default(uid));
+    match arguments.command {
+        Command::Up(options) => daemon::up(&options, platform),
+        Command::Daemon(options) => daemon::daemon(&options, platform),
+        Command::Run(options) => run::run(&options, &socket, platform),
+        Command::Demo(options) => platform.demo(&options),
+        Command::Lab { words } => platform.lab(words),
+        Command::Doctor(listing) => match doctor::doctor(platform.findings(), listing.json) {
+            Ok(true) => ExitCode::from(exit_code::DONE),
+            Ok(false) => ExitCode::from(exit_code::FAILED),
+            Err(error) => failed(error),
+        },
+        Command::Links { directory } => ended(install::links(&directory)),
+        Command::Man { directory } => ended(install::manual(&directory)),
+        Command::Ask(question) => ended(ask(question, &socket)),
+    }
+}
+
+fn ask(question: Question, socket: &Path) -> Result<()> {
+    let mut client = Client::connect(socket)?;
+    match question {
+        Question::Down => membership::down(&mut client),
+        Question::Token => membership::token(&mut client),
+        Question::Join { address, token } => membership::join(&mut client, address, token),
+        Question::Status(listing) => membership::status(&mut client, listing.json),
+        Question::Migrate { pid, to, listing } => {
+            moves::migrate(&mut client, pid, to, listing.json)
+        }
+        Question::Adopt { pid } => moves::adopt(&mut client, pid),
+        Question::Ps(listing) => listings::ps(&mut client, listing.json),
+        Question::Nodes(listing) => listings::nodes(&mut client, listing.json),
+        Question::Why { pid, listing } => listings::why(&mut client, pid, listing.json),
+        Question::Events { follow, json } => listings::events(client, follow, json),
+    }
+}
+
+fn ended(result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::from(exit_code::DONE),
+        Err(error) => failed(error),
+    }
+}
+
+/// A reader that has seen enough (`osmos ps | head`) is no failure.
+fn failed(error: anyhow::Error) -> ExitCode {
+    let pipe_closed = error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
+    if pipe_closed {
+        return ExitCode::from(exit_code::DONE);
+    }
+    exit_code::report(&error, exit_code::FAILED)
+}

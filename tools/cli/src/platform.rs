@@ -1,0 +1,37 @@
+//! What the command line needs and may not reach itself.
+//!
+//! Tools see only `wire` and `client`. The root package sees everything and hands in the rest
+//! through this trait, so that the layer rule holds and the commands can be tested without a
+//! kernel's help.
+
+use crate::arguments::{DaemonOptions, DemoOptions};
+use crate::commands::daemon::DaemonFiles;
+use crate::commands::doctor::Finding;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// What this process was given by its parent and the language runtime has changed since: a program
+/// that replaces this one must find it as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// SIGPIPE was ignored.
+    pub sigpipe_ignored: bool,
+    /// Which of descriptors 0, 1 and 2 were closed.
+    pub closed_standard: [bool; 3],
+}
+
+pub trait Platform {
+    fn inherited(&self) -> Inherited;
+
+    /// What only probing system calls show.
+    fn findings(&self) -> Vec<Finding>;
+
+    fn daemon_files(&self, options: &DaemonOptions) -> DaemonFiles;
+
+    /// Be the node daemon, until it is told to end.
+    fn daemon(&self, options: &DaemonOptions) -> ExitCode;
+
+    fn demo(&self, options: &DemoOptions) -> ExitCode;
+
+    fn lab(&self, words: Vec<OsString>) -> ExitCode;
+}

@@ -1,0 +1,77 @@
+//! `cargo xtask conformance`: the matrix of programs and flavours, or a part of it.
+
+use anyhow::Result;
+use clap::Args;
+use conformance::report::Row;
+use conformance::subject::Kind;
+use conformance::{Flavour, Options};
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Only programs whose name contains this
+    #[arg(long, value_name = "PART")]
+    filter: Option<String>,
+    /// Only these flavours: native, home, once, ping-pong, storm (or stopped: native, but stopped
+    /// and continued at random, which tests the guests themselves)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    flavour: Vec<Flavour>,
+    /// Only the guests of lab/guests
+    #[arg(long, conflicts_with = "real")]
+    guests: bool,
+    /// Only programs that nobody here wrote
+    #[arg(long)]
+    real: bool,
+    /// Programs at a time
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// How long a guest stays at one travel point
+    #[arg(long, value_name = "MS", default_value_t = 150)]
+    travel: u64,
+    /// Do it so many times, to find what fails seldom
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: u32,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    fn options(&self) -> Options {
+        let default = Options::default();
+        Options {
+            filter: self.filter.clone(),
+            flavours: match self.flavour.is_empty() {
+                true => default.flavours,
+                false => self.flavour.clone(),
+            },
+            jobs: self.jobs.unwrap_or(default.jobs),
+            kind: match (self.guests, self.real) {
+                (true, _) => Some(Kind::Guest),
+                (_, true) => Some(Kind::Real),
+                _ => None,
+            },
+            travel_ms: self.travel,
+            limit: default.limit + Duration::from_millis(10 * self.travel),
+        }
+    }
+}
+
+/// Whether every trial went well.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let options = arguments.options();
+    // A sign of life for each program.
+    let tell = |_: &Row| eprint!(".");
+    let mut is_success = true;
+    for round in 1..=arguments.repeat {
+        let report = conformance::run(&options, &tell)?;
+        eprintln!();
+        is_success &= report.is_success();
+        match (arguments.json, round == arguments.repeat || !report.is_success()) {
+            (true, true) => println!("{}", report.json()),
+            (false, true) => print!("{}", report.text()),
+            (_, false) => eprintln!("{}", report.summary()),
+        }
+    }
+    Ok(is_success)
+}

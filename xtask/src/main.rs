@@ -1,0 +1,38 @@
+//! Chores of the project, so that there are no shell scripts to keep: `cargo xtask --help`.
+
+mod conformance;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Chores of the Osmos project
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Run programs in all flavours and compare them with native Linux
+    Conformance(conformance::Arguments),
+    /// Check what the compiler does not: layers, sizes, words, heads of files
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().chore {
+        Chore::Conformance(arguments) => conformance::run(&arguments),
+        Chore::Tidy => tidy::run(),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
