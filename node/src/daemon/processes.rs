@@ -89,9 +89,12 @@ impl Daemon {
 
     fn register(&mut self, process: Process) {
         let pid = process.pid;
-        let command = process.command.clone();
+        // A process that is about to become its command is told of under that name.
+        if !matches!(process.launch, Launch::Pending { .. }) {
+            let command = process.command.clone();
+            self.journal.record(Some(self.global(pid)), Happening::Managed { command });
+        }
         self.processes.insert(pid, process);
-        self.journal.record(Some(self.global(pid)), Happening::Managed { command });
         self.tell_brain(Input::ProcessArrived { process: self.global(pid), how: Arrival::Born });
         self.tell_brain_placement(pid);
     }
@@ -253,6 +256,8 @@ impl Daemon {
             if let Some(stat) = procfs::read_stat(pid.0) {
                 process.command = stat.command;
             }
+            let command = process.command.clone();
+            self.journal.record(Some(self.global(pid)), Happening::Managed { command });
         }
     }
 

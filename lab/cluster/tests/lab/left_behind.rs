@@ -131,7 +131,13 @@ fn a_service_is_a_child_of_its_keeper_and_goes_with_it() {
         let before = World::look();
         let lab = Lab::up(&bare(1)).unwrap();
         let name = machine::name();
-        lab_ok(&["lab-front", &name, "1", "system", "detached", "--", "sleep", "1000"]);
+        // Streams of its own: a service keeps those that it is given.
+        let started = Command::new(PROGRAM)
+            .args(["lab-front", &name, "1", "system", "detached", "--", "sleep", "1000"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        assert!(started.unwrap().success());
         let pid = lab.node(1).daemon_pid().unwrap();
         let status = machine::status(pid);
         assert_eq!(status["PPid"], lab.node(1).keeper().unwrap().pid.to_string());

@@ -59,14 +59,60 @@ fn table(findings: &[Finding]) -> Table {
 }
 
 fn from_proc() -> Vec<Finding> {
-    vec![
-        kernel_version(&first_line("/proc/sys/kernel/osrelease").unwrap_or_default()),
+    let release = first_line("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut findings: Vec<Finding> =
+        KERNEL_FEATURES.iter().map(|feature| feature.finding(&release)).collect();
+    findings.extend([
         user_notification(&first_line("/proc/sys/kernel/seccomp/actions_avail")),
         user_namespaces(),
         time_namespaces(),
         ptrace_scope(&first_line("/proc/sys/kernel/yama/ptrace_scope")),
         cgroups(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()),
-    ]
+    ]);
+    findings
+}
+
+/// What the kernel's version tells.
+struct KernelFeature {
+    name: &'static str,
+    since: (u32, u32),
+    required: bool,
+    consequence: &'static str,
+}
+
+const KERNEL_FEATURES: [KernelFeature; 4] = [
+    KernelFeature {
+        name: "processes with chosen pids",
+        since: (5, 5),
+        required: true,
+        consequence: "no guests here: clone3 with set_tid needs Linux 5.5",
+    },
+    KernelFeature {
+        name: "waits that only death ends",
+        since: (5, 19),
+        required: true,
+        consequence: "this machine cannot be a node: seccomp WAIT_KILLABLE_RECV needs Linux 5.19",
+    },
+    KernelFeature {
+        name: "wake-up on the same core",
+        since: (6, 6),
+        required: false,
+        consequence: "calls of guests take longer: seccomp SYNC_WAKE_UP needs Linux 6.6",
+    },
+    KernelFeature {
+        name: "page map scan",
+        since: (6, 7),
+        required: false,
+        consequence: "large processes take longer to capture: PAGEMAP_SCAN needs Linux 6.7",
+    },
+];
+
+impl KernelFeature {
+    fn finding(&self, osrelease: &str) -> Finding {
+        let present = release(osrelease).is_some_and(|version| version >= self.since);
+        let seen = format!("linux {osrelease}");
+        finding(self.name, present, self.required, seen, self.consequence)
+    }
 }
 
 fn first_line(path: &str) -> Option<String> {
@@ -89,12 +135,6 @@ fn finding(
 fn release(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-fn kernel_version(text: &str) -> Finding {
-    let present = release(text).is_some_and(|version| version >= (5, 19));
-    let consequence = "this machine cannot be a node: Linux 5.19 or newer is needed";
-    finding("linux 5.19 or newer", present, true, text, consequence)
 }
 
 fn user_notification(actions: &Option<String>) -> Finding {
@@ -188,10 +228,12 @@ mod tests {
         assert_eq!(release("6.18.44-fc"), Some((6, 18)));
         assert_eq!(release("5.4"), Some((5, 4)));
         assert_eq!(release("six"), None);
-        assert!(kernel_version("5.19.0").present);
-        assert!(kernel_version("10.0").present);
-        assert!(!kernel_version("5.4.0-generic").present);
-        assert!(!kernel_version("").present);
+        let fits = |osrelease| KERNEL_FEATURES.map(|feature| feature.finding(osrelease).present);
+        assert_eq!(fits("5.19.0"), [true, true, false, false]);
+        assert_eq!(fits("6.7.0-rc1"), [true; 4]);
+        assert_eq!(fits("10.0"), [true; 4]);
+        assert_eq!(fits("5.4.0-generic"), [false; 4]);
+        assert_eq!(fits(""), [false; 4]);
     }
 
     #[test]
