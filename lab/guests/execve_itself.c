@@ -1,4 +1,4 @@
-/* execve after a move keeps pid, directory, open files, ignored and pending signals; not the rest. */
+/* execve after a move keeps pid, directory, open files, ignored and pending signals only. */
 #include "travel.h"
 
 static void note(int signal)
@@ -48,7 +48,7 @@ int main(int count, char **arguments)
     must(sigprocmask(SIG_BLOCK, &blocked, NULL), "sigprocmask");
     raise(SIGTERM);
     travel();
-    CHECK(execl("/no/such/program", "x", NULL) == -1 && errno == ENOENT, "a failing execve returns");
+    CHECK(execl("/no/such/program", "x", NULL) == -1 && errno == ENOENT, "a failing execve ends");
     travel();
     execl("/proc/self/exe", arguments[0], pid, kept, closed, NULL);
     CHECK(0, "execve");

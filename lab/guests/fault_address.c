@@ -1,4 +1,4 @@
-/* A SIGSEGV handler sees the faulting address and reason, repairs the page, and the write succeeds. */
+/* A SIGSEGV handler sees the faulting address and reason, repairs the page, and the write works. */
 #include "travel.h"
 
 static volatile char *page;
@@ -12,7 +12,8 @@ static void repair(int signal, siginfo_t *info, void *frame)
     (void)frame;
     wrong += info->si_addr != expected || info->si_code != expected_code;
     if (expected_code == SEGV_MAPERR) {
-        mmap((void *)page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        mmap((void *)page, 4096, PROT_READ | PROT_WRITE, flags, -1, 0);
     } else {
         mprotect((void *)page, 4096, PROT_READ | PROT_WRITE);
     }

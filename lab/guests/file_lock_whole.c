@@ -1,4 +1,4 @@
-/* flock belongs to the open file: a child inherits it, another open waits, a move changes nothing. */
+/* flock belongs to the open file: a child inherits it, another open waits for it across moves. */
 #include "travel.h"
 #include <sys/file.h>
 

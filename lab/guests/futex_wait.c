@@ -1,4 +1,4 @@
-/* A futex wait is woken by another thread, notices a changed value, and times out when it should. */
+/* A futex wait is woken by another thread, sees a changed value, and times out when it should. */
 #include "travel.h"
 #include <linux/futex.h>
 

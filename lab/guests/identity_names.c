@@ -23,6 +23,6 @@ int main(void)
         CHECK(prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "traveller"), "the program's name");
     }
     FILE *comm = fopen("/proc/self/comm", "r");
-    CHECK(comm && fscanf(comm, "%31s", name) == 1 && !strcmp(name, "traveller"), "as others see it");
+    CHECK(comm && fscanf(comm, "%31s", name) == 1 && !strcmp(name, "traveller"), "for others too");
     return verdict();
 }

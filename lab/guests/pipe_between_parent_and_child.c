@@ -1,4 +1,4 @@
-/* Two processes ask and answer through pipes while one or both are moved: no byte lost or doubled. */
+/* Two processes ask and answer through pipes while they are moved: no byte lost or doubled. */
 #include "travel.h"
 
 static int ask[2], answer[2];

@@ -20,7 +20,7 @@ int main(void)
         CHECK(posix_spawn(&child, words[0], &actions, NULL, words, environ) == 0, "posix_spawn");
         CHECK(read(pipe_fds[0], text, sizeof text) == 8 && !strcmp(text, "spawned\n"), "it speaks");
         CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3, "and ends");
-        CHECK(posix_spawn(&child, nothing[0], NULL, NULL, nothing, environ) == ENOENT, "no program");
+        CHECK(posix_spawn(&child, nothing[0], NULL, NULL, nothing, environ) == ENOENT, "none");
         volatile int shared = 1;
         child = vfork();
         if (child == 0) {

@@ -1,4 +1,4 @@
-/* Threads meet at a barrier round after round; nobody is a round ahead, one is the serial thread. */
+/* Threads meet at a barrier round after round; nobody is a round ahead, one is the last to come. */
 #include "travel.h"
 
 enum { THREADS = 3, ROUNDS = 12 };

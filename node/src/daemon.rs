@@ -196,7 +196,7 @@ impl Daemon {
                 break;
             }
         }
-        self.end();
+        self.end().await;
     }
 
     fn take_in(&mut self, event: Event) {
@@ -241,8 +241,10 @@ impl Daemon {
 
     /// When something is due although nothing happens.
     fn next_wake(&self) -> Instant {
-        let storms = self.processes.values().filter(|process| process.moving.is_none());
+        let storms = self.processes.values().filter(|process| process.is_ready());
         let storms = storms.filter_map(|process| process.storm.map(|storm| storm.next));
+        // A node that goes down begins no storm.
+        let storms = storms.filter(|_| self.drain.is_none());
         let now = Instant::now();
         storms.chain(self.thought.wake).fold(now + TICK, Instant::min)
     }
@@ -298,11 +300,14 @@ impl Daemon {
         all_home || Instant::now() >= drain.until
     }
 
-    fn end(&mut self) {
+    async fn end(&mut self) {
         let me = self.me();
         let away = self.processes.values().filter(|process| process.at != me);
         for process in away {
             tracing::error!("process {} could not be brought home in time", process.pid);
+        }
+        for link in std::mem::take(&mut self.links).into_values() {
+            link.finish().await;
         }
         let answers = self.drain.take().map(|drain| drain.answers).unwrap_or_default();
         for answer in answers {

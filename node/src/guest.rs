@@ -4,7 +4,7 @@ use crate::process::Activity;
 use crate::supervisor::Supervisor;
 use std::time::Instant;
 use wire::ids::{GlobalPid, Ticket};
-use wire::peer::BerthRequest;
+use wire::peer::{BerthRequest, Owner};
 
 /// How far a guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Guest {
     pub process: GlobalPid,
     pub ticket: Ticket,
     pub asked: BerthRequest,
+    /// As whom it runs here.
+    pub owner: Owner,
     pub supervisor: Supervisor,
     pub arrival: Arrival,
     pub command: String,

@@ -52,8 +52,8 @@ pub fn run(config: Config) -> ExitCode {
     }
 }
 
-/// Sets up logging for a daemon or a supervisor; `OSMOS_LOG` filters it. Somebody may have set it up
-/// before: then that stays.
+/// Sets up logging for a daemon or a supervisor; `OSMOS_LOG` filters it. Somebody may have set it
+/// up before: then that stays.
 pub fn log_to_standard_error() {
     let _ = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

@@ -212,6 +212,11 @@ impl Process {
         self.storm.is_some() || !matches!(self.placement, Placement::Balanced)
     }
 
+    /// It runs its command and rests: a move of it may begin.
+    pub fn is_ready(&self) -> bool {
+        self.moving.is_none() && self.launch == Launch::Running && !self.has_ended
+    }
+
     pub fn state(&self) -> &'static str {
         match (&self.moving, self.is_pinned()) {
             (Some(_), _) => "moving",
@@ -263,6 +268,50 @@ mod test {
         assert_eq!(activity.take(500), (1.5, 500));
         activity.look(1);
         assert_eq!(activity.take(700), (1.0, 200));
+    }
+
+    /// A resting process, as it is just after its start.
+    fn starting(launch: Launch) -> Process {
+        let now = Instant::now();
+        Process {
+            pid: HomePid(4711),
+            owner: Owner { uid: 1000, gid: 1000 },
+            started_ticks: 1,
+            command: "sleep".to_owned(),
+            placement: Placement::Balanced,
+            storm: Some(Storm { every: Duration::from_millis(1), next: now }),
+            at: NodeId(1),
+            here_since: now,
+            deputy: None,
+            moving: None,
+            waiting: VecDeque::new(),
+            launch,
+            retry: None,
+            consumption: Consumption::default(),
+            forwarded: Forwarded::default(),
+            activity: Activity::default(),
+            migrations: 0,
+            last_move_s: None,
+            freeze_us: 0,
+            reason: String::new(),
+            decisions: VecDeque::new(),
+            has_ended: false,
+            watch: tokio::spawn(async {}).abort_handle(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_resting_process_that_runs_its_command_wakes_the_daemon_for_a_move() {
+        assert!(starting(Launch::Running).is_ready());
+        assert!(!starting(Launch::Pending { program: None, left: None }).is_ready());
+        assert!(!starting(Launch::Found).is_ready());
+        let mut ended = starting(Launch::Running);
+        ended.has_ended = true;
+        assert!(!ended.is_ready());
+        let mut moving = starting(Launch::Running);
+        let order = Order::new(NodeId(2), Cause::Storm, "storm");
+        moving.moving = Some(Move { order, from: NodeId(1), stage: Stage::Moving });
+        assert!(!moving.is_ready());
     }
 
     #[test]

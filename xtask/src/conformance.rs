@@ -28,6 +28,9 @@ pub struct Arguments {
     /// How long a guest stays at one travel point
     #[arg(long, value_name = "MS", default_value_t = 150)]
     travel: u64,
+    /// How long one program may take in one flavour
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    limit: u64,
     /// Do it so many times, to find what fails seldom
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
@@ -52,7 +55,8 @@ impl Arguments {
                 _ => None,
             },
             travel_ms: self.travel,
-            limit: default.limit + Duration::from_millis(10 * self.travel),
+            limit: Duration::from_secs(self.limit),
+            budget: Duration::MAX,
         }
     }
 }

@@ -53,6 +53,9 @@ pub struct Thread {
     /// A wait with a timeout relative to its start that runs in the body (FUTEX_WAIT): when it
     /// ends, on the guest's monotonic clock, nanoseconds.
     pub wait_until_ns: Option<u64>,
+    /// It stands in front of a call that was interrupted with this result (a restart code or
+    /// `-EINTR`): a signal that comes before it is in the call again has interrupted the call.
+    pub interrupted: Option<i64>,
     /// Processor time that the thread has used so far, wherever it was, nanoseconds.
     pub cpu_time_ns: u64,
 }

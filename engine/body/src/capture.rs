@@ -92,6 +92,10 @@ fn thread_image(
         signals_seen: thread.signals_seen,
         signals: thread.signals.iter().cloned().collect(),
         wait_until_ns: thread.wait_until_ns.filter(|_| is_in_timed_wait),
+        interrupted: thread.interrupted.or_else(|| match thread.in_flight {
+            Some(_) => None,
+            None => threads::interruption_of(&stopped.registers, &registers),
+        }),
         cpu_time_ns: thread.cpu_before_ns + clock::thread_ns(tid),
     })
 }

@@ -39,11 +39,17 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
     if let Some(call) = thread.in_flight.take() {
         return await_again(shared, thread, n, call);
     }
+    let interrupted = thread.interrupted.take();
     if !thread.signals.is_empty() {
-        // A handler is due: it runs first, then the call is made again.
-        shared.listener.reply(n.id, ERESTARTNOINTR);
+        if interrupted.is_some() {
+            thread.signals.iter().for_each(|s| raise(shared, thread.local, s.number));
+        }
+        // A handler is due. A thread that was in the call before has been interrupted in it; for
+        // any other the handler runs first, and then the call is made.
+        shared.listener.reply(n.id, interrupted.unwrap_or(ERESTARTNOINTR));
         return;
     }
+    thread.resumes = interrupted;
     route(shared, &mut state, n);
 }
 
@@ -56,7 +62,9 @@ fn await_again(shared: &Shared, thread: &mut Thread, n: &Notification, call: InF
     let temporary_mask = calls::has_temporary_mask(call.number, &call.arguments, &call.segments);
     let sequence = call.sequence;
     let masked = temporary_mask.is_some();
-    thread.outstanding = Some(Outstanding { id: n.id, call, emulation, temporary_mask });
+    let interrupted = thread.interrupted.take();
+    thread.outstanding =
+        Some(Outstanding { id: n.id, call, emulation, interrupted, temporary_mask });
     if !masked {
         for signal in &thread.signals {
             raise(shared, thread.local, signal.number);
@@ -74,7 +82,7 @@ pub fn raise(shared: &Shared, tid: i32, signal: i32) {
 
 fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
     if n.architecture != ARCHITECTURE {
-        return go_home(shared, "foreign-call", "a call of another architecture (int 0x80)");
+        return go_home(shared, state, n, "foreign-call", "a call of another architecture (int 0x80)");
     }
     let number = n.number as u32;
     match calls::classify(number, &n.arguments) {
@@ -83,17 +91,21 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
         }
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
-        Class::Homecoming(word) => needs_home(shared, number, word),
+        Class::Homecoming(word) => needs_home(shared, state, n, word),
     }
 }
 
-fn needs_home(shared: &Shared, number: u32, word: &str) {
+fn needs_home(shared: &Shared, state: &mut State, n: &Notification, word: &str) {
+    let number = n.number as u32;
     let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
-    go_home(shared, "call", &format!("{name}: {word}"));
+    go_home(shared, state, n, "call", &format!("{name}: {word}"));
 }
 
 /// The thread stays in its notification; freezing answers it, and home makes the call natively.
-fn go_home(shared: &Shared, code: &str, text: &str) {
+fn go_home(shared: &Shared, state: &mut State, n: &Notification, code: &str, text: &str) {
+    if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
+        thread.parked = Some(n.id);
+    }
     shared.order(Order::NeedsHome(reason(code, text)));
 }
 
@@ -112,7 +124,7 @@ fn forward(
         Err(Unmarshalled::Fault) => {
             shared.listener.reply(n.id, -i64::from(libc::EFAULT));
         }
-        Err(Unmarshalled::NeedsHome(word)) => needs_home(shared, number, word),
+        Err(Unmarshalled::NeedsHome(word)) => needs_home(shared, state, n, word),
     }
 }
 
@@ -131,7 +143,9 @@ fn send_call(
     let places = segments.iter().map(without_bytes).collect();
     let sequence = thread.sequence;
     let record = InFlight { sequence, number, arguments, segments: places };
-    thread.outstanding = Some(Outstanding { id: n.id, call: record, emulation, temporary_mask });
+    let interrupted = thread.resumes.take();
+    thread.outstanding =
+        Some(Outstanding { id: n.id, call: record, emulation, interrupted, temporary_mask });
     let (tid, signals_seen) = (thread.guest, thread.signals_seen);
     // Sent under the lock, so that a signal is either in `signals_seen` or comes after the call.
     shared.send(&ToHome::Call(Call { tid, sequence, signals_seen, number, arguments, segments }));
@@ -171,7 +185,8 @@ fn forward_signal_return(shared: &Arc<Shared>, state: &mut State, n: &Notificati
         mask_address.is_some_and(|at| shared.memory.read_as_guest(at, &mut mask) == mask.len());
     let (Some(address), true) = (mask_address, is_read) else {
         // Linux kills a process that returns to a bad frame; home will.
-        return go_home(shared, "bad-frame", "rt_sigreturn with a frame that cannot be read");
+        let text = "rt_sigreturn with a frame that cannot be read";
+        return go_home(shared, state, n, "bad-frame", text);
     };
     let segment = Segment {
         guest: GuestAddr(address),

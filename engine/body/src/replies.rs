@@ -3,6 +3,7 @@
 use crate::notices::raise;
 use crate::state::{Order, Outstanding, Shared, State};
 use crate::clock;
+use kernel::regs::ERESTARTNOINTR;
 use kernel::signal::Action;
 use link::LinkReader;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ fn queue_signal(shared: &Shared, signal: Signal) {
     // its own gets it when that call ends (`DeliverMasked`).
     let waits_masked =
         thread.outstanding.as_ref().is_some_and(|call| call.temporary_mask.is_some());
-    if !is_frozen && thread.in_flight.is_none() && !waits_masked {
+    if !is_frozen && !thread.is_between_calls() && !waits_masked {
         raise(shared, thread.local, number);
     }
 }
@@ -64,7 +65,10 @@ fn finish_call(shared: &Shared, reply: Reply) {
     }
     let Some(outstanding) = thread.outstanding.take() else { return };
     let (local, has_signals) = (thread.local, !thread.signals.is_empty());
-    let mut result = reply.result;
+    let mut result = match outstanding.interrupted {
+        Some(interrupted) if reply.result == ERESTARTNOINTR && has_signals => interrupted,
+        _ => reply.result,
+    };
     if !write_outputs(shared, &outstanding, &reply) {
         result = -i64::from(libc::EFAULT);
     }

@@ -21,6 +21,9 @@ pub struct Outstanding {
     pub call: InFlight,
     /// What is to be done here when the reply comes, besides handing it over.
     pub emulation: Option<Emulation>,
+    /// The thread was in this call before, and was interrupted with this result: a signal that
+    /// overtakes the call has interrupted it.
+    pub interrupted: Option<i64>,
     /// The signal mask that holds only during this call (rt_sigsuspend, ppoll, ...).
     pub temporary_mask: Option<u64>,
 }
@@ -39,8 +42,14 @@ pub struct Thread {
     /// Forwarded signals that no handler has got yet.
     pub signals: VecDeque<Signal>,
     pub outstanding: Option<Outstanding>,
+    /// The notification of a call that it can make only at home.
+    pub parked: Option<u64>,
     /// A call that it had in flight when it was stopped, and will come back to.
     pub in_flight: Option<InFlight>,
+    /// It was interrupted in a call with this result, and has not come back to it yet.
+    pub interrupted: Option<i64>,
+    /// The same, while it is just making that call again.
+    pub resumes: Option<i64>,
     /// End of its last wait on a futex, on the guest's monotonic clock.
     pub wait_until_ns: Option<u64>,
     /// The same for a wait that began elsewhere and that it will make again here.
@@ -119,6 +128,14 @@ impl Shared {
     /// The guest's monotonic clock, nanoseconds.
     pub fn guest_clock_ns(&self) -> u64 {
         crate::clock::monotonic_ns().saturating_add_signed(self.clock_offset_ns)
+    }
+}
+
+impl Thread {
+    /// True while it is on its way back into a call that it was stopped in: a signal has to wait
+    /// until it is there.
+    pub fn is_between_calls(&self) -> bool {
+        self.in_flight.is_some() || self.interrupted.is_some()
     }
 }
 

@@ -117,7 +117,10 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         signals_seen: image.signals_seen,
         signals: image.signals.iter().cloned().collect(),
         outstanding: None,
+        parked: None,
         in_flight: image.in_flight.clone(),
+        interrupted: image.interrupted,
+        resumes: None,
         wait_until_ns: None,
         continued_wait_ns: image.wait_until_ns,
         cpu_before_ns: image.cpu_time_ns,
@@ -140,7 +143,7 @@ impl Tracing<'_> {
     fn begin(&mut self) -> Result<()> {
         let tids: Vec<i32> = {
             let state = self.shared.lock();
-            for thread in state.threads.values().filter(|t| t.in_flight.is_none()) {
+            for thread in state.threads.values().filter(|t| !t.is_between_calls()) {
                 thread.signals.iter().for_each(|s| raise(&self.shared, thread.local, s.number));
             }
             state.threads.keys().copied().collect()
@@ -471,7 +474,7 @@ impl Tracing<'_> {
         for tid in std::mem::take(&mut self.stopped) {
             let numbers: Vec<i32> = {
                 let state = self.shared.lock();
-                let thread = state.threads.get(&tid).filter(|t| t.in_flight.is_none());
+                let thread = state.threads.get(&tid).filter(|t| !t.is_between_calls());
                 thread.map_or(vec![], |t| t.signals.iter().map(|s| s.number).collect())
             };
             numbers.into_iter().for_each(|number| raise(&self.shared, tid, number));
@@ -521,9 +524,13 @@ impl Tracing<'_> {
     fn answer_outstanding(&self) {
         let mut state = self.shared.lock();
         for thread in state.threads.values_mut() {
+            if let Some(id) = thread.parked.take() {
+                self.shared.listener.reply(id, ERESTARTNOINTR);
+            }
             if let Some(outstanding) = thread.outstanding.take() {
                 self.shared.listener.reply(outstanding.id, ERESTARTNOINTR);
                 thread.in_flight = Some(outstanding.call);
+                thread.interrupted = outstanding.interrupted;
             }
         }
     }

@@ -41,6 +41,8 @@ pub struct DepartedThread {
     pub stopped: Stopped,
     /// The same, in front of the call that it has to make again: to go on elsewhere.
     settled: Registers,
+    /// The result with which that call was interrupted.
+    interrupted: Option<i64>,
     /// The call that goes on sleeping here.
     pub kept: Option<InFlight>,
     /// The words of memory that such a call reads again when it is restarted.
@@ -92,8 +94,8 @@ pub fn leave(pid: i32, berth: &Berth, signals: &ChildSignal) -> Result<Away> {
     let memory = Memory::open(pid)?;
     let mut frozen = Frozen { pid, tids, threads: vec![], agent: None, borrowed: None };
     match send(&mut frozen, &memory, &library, &waiting, &mut link, &mut watch) {
-        Ok(actions) => {
-            let freeze_us = frozen_at.elapsed().as_micros() as u64;
+        Ok((actions, running_at)) => {
+            let freeze_us = (running_at - frozen_at).as_micros() as u64;
             frozen.settle_away(&memory)?;
             watch.phase("settle");
             let report = MoveReport {
@@ -151,7 +153,7 @@ struct Frozen {
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Captures and sends the image and sees it running; returns the dispositions.
+/// Captures and sends the image and sees it running; returns the dispositions, and since when.
 fn send(
     frozen: &mut Frozen,
     memory: &Memory,
@@ -159,7 +161,7 @@ fn send(
     waiting: &[(i32, Option<u32>)],
     (reader, writer): &mut (LinkReader, LinkWriter),
     watch: &mut Stopwatch,
-) -> Result<Vec<Action>> {
+) -> Result<(Vec<Action>, Instant)> {
     let maps = maps::read(frozen.pid)?;
     frozen.read_threads(memory, &maps, waiting)?;
     frozen.enter_agent(memory, &maps)?;
@@ -187,9 +189,10 @@ fn send(
         ToHome::Running => {}
         _ => return Err(MigrateError::Protocol("no answer to the order to run".into())),
     }
+    let running_at = Instant::now();
     watch.phase("run");
     frozen.drop_memory(&mappings)?;
-    Ok(actions)
+    Ok((actions, running_at))
 }
 
 impl Frozen {
@@ -301,8 +304,11 @@ impl Frozen {
 
     /// The memory lives elsewhere now.
     fn drop_memory(&self, mappings: &[image::Mapping]) -> Result<()> {
+        // What `ps` reads of a process is in its memory: its arguments and environment stay.
+        let layout_words = process::stat(&self.pid.to_string())?.layout;
+        let shown = layout_words[ARGUMENTS_BEGIN]..layout_words[ENVIRONMENT_END];
         // What fails stays here, unused: it costs memory, not correctness.
-        if let Err(error) = homeward::empty(self.agent()?, 0, mappings) {
+        if let Err(error) = homeward::empty(self.agent()?, 0, mappings, &shown) {
             ::tracing::warn!("process {}: {error}", self.pid);
         }
         Ok(())
@@ -406,7 +412,8 @@ impl DepartedThread {
         let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
         let Interruption::Keeps(number) = threads::settle(&mut settled, restarted, has_signal)
         else {
-            return DepartedThread { stopped, settled, kept: None, kept_memory: None };
+            let interrupted = threads::interruption_of(&stopped.registers, &settled);
+            return DepartedThread { stopped, settled, interrupted, kept: None, kept_memory: None };
         };
         let arguments = stopped.registers.arguments();
         let segments = crate::in_flight::kept_segments(number, &arguments);
@@ -420,7 +427,7 @@ impl DepartedThread {
         settled.orig_rax = u64::from(number);
         settled.rewind();
         let kept = Some(InFlight { sequence: FIRST_SEQUENCE, number, arguments, segments });
-        DepartedThread { stopped, settled, kept, kept_memory }
+        DepartedThread { stopped, settled, interrupted: None, kept, kept_memory }
     }
 
     fn image(&self, agent: &Agent, slot: usize) -> Result<image::Thread> {
@@ -447,10 +454,14 @@ impl DepartedThread {
             signals_seen: 0,
             signals: vec![],
             wait_until_ns: None,
+            interrupted: self.interrupted,
             cpu_time_ns: 0,
         })
     }
 }
 
+/// Positions in the words of `struct prctl_mm_map`.
+const ARGUMENTS_BEGIN: usize = 7;
+const ENVIRONMENT_END: usize = 10;
 /// Number of a call that a thread was in when it left.
 const FIRST_SEQUENCE: u64 = 1;

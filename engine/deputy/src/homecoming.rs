@@ -189,7 +189,7 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
     homeward::change(agent, slot, &changes, library)?;
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
     // guest's memory: what was not written away is zero, and is not sent.
-    homeward::empty(agent, slot, &image.mappings)
+    homeward::empty(agent, slot, &image.mappings, &homeward::NOTHING)
 }
 
 fn receive_pages(
@@ -242,7 +242,13 @@ fn resolve_calls(
         if let (Some(in_flight), Some((call, reply))) = (&thread.in_flight, &answered)
             && in_flight.sequence == reply.sequence
         {
-            resolve(service, call, reply, outcome, has_signal, &mut resumption);
+            let mut reply = reply.clone();
+            if let (ERESTARTNOINTR, Some(result)) = (reply.result, thread.interrupted) {
+                reply.result = result;
+            }
+            resolve(service, call, &reply, outcome, has_signal, &mut resumption);
+        } else if let Some(result) = thread.interrupted {
+            resume_interrupted(&mut resumption.registers, result, has_signal);
         }
         plan.insert(slot, resumption);
     }
@@ -270,8 +276,10 @@ fn resolve(
         && calls::eintr_after_stop(call.number)
         && !has_signal;
     match outcome {
+        // The kernel itself puts the thread back in front of the call when it resumes, unless a
+        // signal comes that has to end it.
         Outcome::Interrupted { waited } if is_restart && !has_signal => match reply.result {
-            ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => {}
+            ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => registers.interrupt(reply.result),
             _ => resumption.sleep = remaining(call, waited),
         },
         Outcome::Interrupted { waited } if is_idle_eintr => {
@@ -280,10 +288,19 @@ fn resolve(
             let [rdi, rsi, rdx, r10, r8, r9] = arguments;
             *registers = Registers { rdi, rsi, rdx, r10, r8, r9, ..*registers };
         }
-        _ if is_restart && has_signal => registers.interrupt(reply.result),
-        _ if is_restart => {}
+        _ if is_restart => registers.interrupt(reply.result),
         _ if !is_written => registers.complete(-i64::from(libc::EFAULT)),
         _ => registers.complete(reply.result),
+    }
+}
+
+/// A thread that had not come back to a call that it was interrupted in.
+fn resume_interrupted(registers: &mut Registers, result: i64, has_signal: bool) {
+    match result {
+        ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => registers.interrupt(result),
+        // A handler is due: Linux ends the call for it. Without one the call is made again.
+        _ if has_signal => registers.complete(-i64::from(libc::EINTR)),
+        _ => {}
     }
 }
 

@@ -123,10 +123,16 @@ impl Drop for Sandbox {
     }
 }
 
-fn kill(pid: i32) {
-    let pid = nix::unistd::Pid::from_raw(pid);
+/// Ends the init. The kernel keeps it until everything inside is gone, and what is inside waits for
+/// its tracer, which is the calling thread: so everybody is waited for, until the init has ended.
+fn kill(init: i32) {
+    let pid = nix::unistd::Pid::from_raw(init);
     let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-    let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::__WALL));
+    while let Ok((waited, stop)) = tracee::wait_any() {
+        if waited == init && matches!(stop, Stop::Ended(_)) {
+            return;
+        }
+    }
 }
 
 /// The text of `/proc/PID/timens_offsets` (time_namespaces(7)).

@@ -5,7 +5,8 @@
 
 use crate::agent::BatchCall;
 use crate::{KernelError, Result};
-use std::os::fd::{AsRawFd, OwnedFd};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// A call number that runs natively if every condition holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,9 +182,19 @@ impl Listener {
         }
         let error = KernelError::last("receive seccomp notification");
         match error.source.raw_os_error() {
-            Some(libc::EINTR | libc::ENOENT) => Ok(None),
+            Some(libc::EINTR) => Ok(None),
+            // Either the thread vanished meanwhile, or there is none left.
+            Some(libc::ENOENT) if !self.is_hung_up() => Ok(None),
             _ => Err(error),
         }
+    }
+
+    /// True if no thread uses the filter any more.
+    fn is_hung_up(&self) -> bool {
+        let mut watched = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
+        let is_polled = poll(&mut watched, PollTimeout::ZERO).is_ok();
+        let events = watched[0].revents().unwrap_or(PollFlags::empty());
+        is_polled && events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
     }
 
     /// Gives the waiting thread this raw result (a value, `-errno` or a restart code). False if the

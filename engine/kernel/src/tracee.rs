@@ -179,6 +179,12 @@ pub fn poll_any() -> Result<Option<(i32, Stop)>> {
     }
 }
 
+/// Waits for the next stop or end of any child or tracee of this thread.
+pub fn wait_any() -> Result<(i32, Stop)> {
+    let waited = wait_raw(-1, libc::__WALL | libc::__WNOTHREAD)?;
+    waited.ok_or_else(|| KernelError::errno("wait for any thread", libc::ECHILD))
+}
+
 /// The next stop or end of this thread, without waiting.
 pub fn poll(tid: i32) -> Result<Option<Stop>> {
     Ok(wait_raw(tid, libc::__WALL | libc::WNOHANG)?.map(|(_, stop)| stop))

@@ -127,22 +127,33 @@ pub fn execute_all(agent: &Agent, slot: usize, what: &str, calls: &[BatchCall]) 
     Ok(())
 }
 
+/// No memory at all, for [`empty`]: a range behind everything that starts where it ends.
+pub const NOTHING: Range<u64> = image::USER_MEMORY_END..image::USER_MEMORY_END;
+
 /// Drops the contents of all private memory, which lives elsewhere now; and of shared memory that
-/// has no other user.
-pub fn empty(agent: &Agent, slot: usize, guest: &[image::Mapping]) -> Result<()> {
-    let calls: Vec<BatchCall> = guest
-        .iter()
-        .filter_map(|mapping| {
-            let advice = match mapping.kind {
-                MappingKind::Kernel { .. } => return None,
-                MappingKind::SharedAnonymous => libc::MADV_REMOVE,
-                _ => libc::MADV_DONTNEED,
-            };
-            let (start, end) = (mapping.start.0, mapping.end.0);
-            let arguments = [start, end - start, advice as u64, 0, 0, 0];
-            Some(BatchCall::new(libc::SYS_madvise, arguments))
-        })
-        .collect();
+/// has no other user. Pages that touch `kept` stay.
+pub fn empty(
+    agent: &Agent,
+    slot: usize,
+    guest: &[image::Mapping],
+    kept: &Range<u64>,
+) -> Result<()> {
+    let kept = kept.start & !4095..kept.end.next_multiple_of(4096);
+    let mut calls = Vec::new();
+    for mapping in guest {
+        let advice = match mapping.kind {
+            MappingKind::Kernel { .. } => continue,
+            MappingKind::SharedAnonymous => libc::MADV_REMOVE,
+            _ => libc::MADV_DONTNEED,
+        };
+        let (start, end) = (mapping.start.0, mapping.end.0);
+        for piece in [start..end.min(kept.start), start.max(kept.end)..end] {
+            if !piece.is_empty() {
+                let arguments = [piece.start, piece.end - piece.start, advice as u64, 0, 0, 0];
+                calls.push(BatchCall::new(libc::SYS_madvise, arguments));
+            }
+        }
+    }
     // A read-only shared mapping cannot be punched; nothing of it was kept apart anyway.
     for (call, result) in calls.iter().zip(execute(agent, slot, &calls)?) {
         if result < 0 && call.arguments[2] == libc::MADV_DONTNEED as u64 {

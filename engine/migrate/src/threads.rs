@@ -55,6 +55,15 @@ pub enum Interruption {
     Keeps(u32),
 }
 
+/// The result with which a thread was interrupted in a call that it has to make again away from
+/// here: a signal that reaches it before it is back in the call must end the call with that.
+/// None if it was not in a call, or in one that a body makes by itself.
+pub fn interruption_of(before: &Registers, settled: &Registers) -> Option<i64> {
+    let is_rewound = settled.rip != before.rip;
+    let class = wire::calls::classify(settled.rax as u32, &settled.arguments());
+    (is_rewound && class != wire::calls::Class::Local).then(|| before.result())
+}
+
 /// Finds out how to go on from the registers at a stop, and puts them in front of the call if it
 /// is to be made again (signal(7), "Interruption of system calls"; the restart codes of
 /// include/linux/errno.h).

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use client::Client;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wire::control::{Reply, Request, SOCKET_NAME};
@@ -48,16 +48,13 @@ pub fn start(node: &Node<'_>) -> Result<()> {
     command.arg("daemon").args(["--node-id", &node.id().to_string()]);
     command.args(["--listen", &format!("{}:{PORT}", node.address())]);
     command.args(["--map", NODE_MAP, "--cluster-key", NODE_KEY]);
-    command.args(["--speed", &node.record().spec.speed(node.id()).to_string()]);
+    // All nodes have the same cores; how much of them it has, a daemon sees in its guests' cgroup.
+    command.args(["--speed", "1"]);
     for place in cgroup::places_inside(&node.record().hierarchies) {
         command.arg("--guest-cgroup").arg(place.join(Place::Work.dir_name()));
     }
-    let status = command
-        .env_remove("XDG_RUNTIME_DIR")
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .status()
-        .context("cannot start a daemon")?;
+    let status =
+        command.stdout(log.try_clone()?).stderr(log).status().context("cannot start a daemon")?;
     ensure!(
         status.success(),
         "the daemon of node {} does not start: {}",
@@ -103,9 +100,9 @@ fn wait_until_it_sees(node: &Node<'_>, wanted: usize) -> Result<()> {
 }
 
 /// Asks on a thread of its own, because a daemon that hangs must not hang us.
-fn alive_count(socket: &PathBuf) -> Result<usize> {
+fn alive_count(socket: &Path) -> Result<usize> {
     let (sender, receiver) = mpsc::channel();
-    let socket = socket.clone();
+    let socket = socket.to_owned();
     std::thread::spawn(move || {
         let reply = Client::connect(&socket).and_then(|mut client| client.request(&Request::Nodes));
         // Nobody listens any more if we have given up.

@@ -1,5 +1,5 @@
 //! Where programs are run: in node 1 of a lab, or directly on this machine where no flavour needs
-//! Osmos. Both are driven in the same way, by commands with or without `osmos lab exec` before them.
+//! Osmos. Both are driven in the same way: by commands, with or without `osmos lab exec` before.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -34,6 +34,8 @@ pub struct Options {
     pub travel_ms: u64,
     /// How long one trial may take.
     pub limit: Duration,
+    /// How long all of it may take: what is not begun by then has failed.
+    pub budget: Duration,
 }
 
 impl Default for Options {
@@ -46,6 +48,7 @@ impl Default for Options {
             kind: None,
             travel_ms: 150,
             limit: Duration::from_secs(30),
+            budget: Duration::from_secs(15 * 60),
         }
     }
 }
@@ -141,6 +144,7 @@ fn run_all(
     moves: Option<&Moves>,
     tell: &(dyn Fn(&Row) + Sync),
 ) -> Result<Vec<Row>> {
+    let start = Instant::now();
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let work = || -> Result<()> {
@@ -150,7 +154,10 @@ fn run_all(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(subject) = subjects.get(index) else { return Ok(()) };
-            let row = run_one(&mut bench, subject, flavours)?;
+            let row = match start.elapsed() < options.budget {
+                true => run_one(&mut bench, subject, flavours)?,
+                false => not_begun(subject, flavours, options.budget),
+            };
             tell(&row);
             rows.lock().expect("no worker panics with it").push((index, row));
         }
@@ -190,6 +197,18 @@ fn run_one(bench: &mut Bench<'_>, subject: &Subject, flavours: &[Flavour]) -> Re
         row.cells.push(Cell { flavour, verdict, migrations: move_count, used_ms });
     }
     Ok(row)
+}
+
+fn not_begun(subject: &Subject, flavours: &[Flavour], budget: Duration) -> Row {
+    let mut row = Row::new(&subject.name, subject.kind, &subject.purpose);
+    let text = format!("not begun: the others took more than {} s", budget.as_secs());
+    row.cells.extend(
+        flavours.iter().map(|flavour| Cell {
+            verdict: Verdict::Broken(text.clone()),
+            ..skipped(*flavour, "")
+        }),
+    );
+    row
 }
 
 fn skipped(flavour: Flavour, reason: &str) -> Cell {

@@ -72,7 +72,7 @@ static void become(const char *directory, char **program)
     _exit(127);
 }
 
-/* Waits for a child (any, if 0) until the moment; returns its pid, 0 if late, -1 if there is none. */
+/* Waits for a child (any, if 0) until the moment: its pid, 0 if late, -1 if there is none. */
 static pid_t wait_until(pid_t child, long end_ms, int *status)
 {
     sigset_t wanted;

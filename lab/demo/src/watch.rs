@@ -3,6 +3,7 @@
 use crate::picture::{Scene, Screen};
 use crate::stage::Stage;
 use anyhow::{Context, Result, bail};
+use std::collections::HashSet;
 use std::io::Read;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
@@ -56,10 +57,13 @@ impl Run<'_> {
             // Nobody listens any more if the demo was interrupted.
             let _ = sender.send((Instant::now(), read.and(status), output));
         });
+        let mut seen = HashSet::new();
         let (ended, status, output) = loop {
             match receiver.recv_timeout(REDRAW) {
                 Ok(result) => break result,
-                Err(RecvTimeoutError::Timeout) => self.picture(stage, screen, started)?,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.picture(stage, screen, started, &mut seen)?;
+                }
                 Err(RecvTimeoutError::Disconnected) => bail!("lost sight of `{}`", self.title),
             }
         };
@@ -71,7 +75,14 @@ impl Run<'_> {
         Ok(Outcome { wall_s: (ended - started).as_secs_f64(), status, output, freezes_ms })
     }
 
-    fn picture(&self, stage: &Stage, screen: &mut Screen, started: Instant) -> Result<()> {
+    /// `seen` are the pids of all programs that were in an earlier picture.
+    fn picture(
+        &self,
+        stage: &Stage,
+        screen: &mut Screen,
+        started: Instant,
+        seen: &mut HashSet<i32>,
+    ) -> Result<()> {
         if stage.interrupted().load(Ordering::Relaxed) {
             bail!("interrupted");
         }
@@ -83,11 +94,12 @@ impl Run<'_> {
         }
         let processes: Vec<Process> =
             stage.processes()?.into_iter().filter(|process| process.home == self.node).collect();
+        seen.extend(processes.iter().map(|process| process.pid));
         screen.draw(&Scene {
             title: self.title,
             elapsed_s: started.elapsed().as_secs_f64(),
             speeds: stage.speeds(),
-            ended: self.programs.saturating_sub(processes.len()),
+            ended: seen.len() - processes.len(),
             total: self.programs,
             processes: &processes,
         })?;

@@ -5,6 +5,7 @@ use crate::guest::{Arrival, Guest};
 use crate::keys;
 use crate::policy::{self, HostState};
 use crate::process::Activity;
+use crate::procfs;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Input, Placement, Span};
 use std::time::Instant;
@@ -39,6 +40,7 @@ impl Daemon {
             process: GlobalPid { home, pid: asked.pid },
             ticket,
             asked,
+            owner,
             supervisor: supervisor.clone(),
             arrival: Arrival::Expected { until: Instant::now() + self.config.berth_timeout },
             command: String::new(),
@@ -102,6 +104,8 @@ impl Daemon {
             Ok(FromBody::Running { local_pid, command }) => {
                 guest.arrival = Arrival::Running { local_pid, since: Instant::now() };
                 guest.command = command;
+                let owner = guest.owner;
+                self.confine(local_pid, owner);
                 self.guest_arrived(id);
             }
             Ok(FromBody::Usage { cpu_us, rss_bytes, .. }) => {
@@ -115,6 +119,21 @@ impl Daemon {
             Err(_) => {
                 tracing::error!("supervisor of guest {process} says nonsense: dropped");
                 self.guest_gone(id);
+            }
+        }
+    }
+
+    /// Puts a body under this node's limits for guests. Its supervisor tries that as well, but runs
+    /// as its owner, who need not be allowed to.
+    fn confine(&self, local_pid: i32, owner: Owner) {
+        // The number is what a supervisor says; it must not reach for other people's processes.
+        if procfs::read_ids(local_pid).is_none_or(|ids| ids.uids[0] != owner.uid) {
+            tracing::warn!("guest {local_pid} is not a process of user {}", owner.uid);
+            return;
+        }
+        for dir in &self.config.guest_cgroup {
+            if let Err(error) = std::fs::write(dir.join("cgroup.procs"), local_pid.to_string()) {
+                tracing::warn!("guest {local_pid} does not enter {}: {error}", dir.display());
             }
         }
     }

@@ -169,12 +169,16 @@ impl Daemon {
         };
         match message {
             FromDeputy::Moved { to, report } => self.moved(pid, to, &report),
-            FromDeputy::CameHome { reason, report } => self.came_home(pid, reason, &report),
+            FromDeputy::CameHome { reason, report } => {
+                self.came_home(pid, reason, &report);
+                self.forget_if_ended(pid);
+            }
             FromDeputy::Stayed { reason } => {
                 if self.processes.get(&pid).is_some_and(|process| process.at == self.me()) {
                     self.drop_deputy(pid);
                 }
                 self.move_failed(pid, NotMoved { end: MoveEnd::Stayed, reason });
+                self.forget_if_ended(pid);
             }
             FromDeputy::Usage { cpu_us, rss_bytes, forwarded } => {
                 self.used_away(pid, cpu_us, rss_bytes, &forwarded);
@@ -202,6 +206,14 @@ impl Daemon {
             && let Some(deputy) = process.deputy.take()
         {
             self.deputies.remove(&deputy.id);
+        }
+    }
+
+    /// An end that was seen while there was a deputy to tell of it, and now there is none.
+    fn forget_if_ended(&mut self, pid: HomePid) {
+        let process = self.processes.get(&pid);
+        if process.is_some_and(|process| process.has_ended && process.deputy.is_none()) {
+            self.forget_process(pid, None);
         }
     }
 
@@ -361,9 +373,7 @@ impl Daemon {
         }
         let text = "its supervisor ended without a word";
         self.move_failed(pid, not_moved(MoveEnd::Stayed, "supervisor-crashed", text));
-        if has_ended {
-            self.forget_process(pid, None);
-        }
+        self.forget_if_ended(pid);
     }
 
     /// Berths that were asked for in vain.

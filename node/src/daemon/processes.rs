@@ -234,7 +234,7 @@ impl Daemon {
         for pid in pids {
             self.settle_launch(pid, now);
             let Some(process) = self.processes.get(&pid) else { continue };
-            if process.moving.is_some() || process.launch != Launch::Running || process.has_ended {
+            if !process.is_ready() {
                 continue;
             }
             if process.storm.is_some_and(|storm| storm.next <= now) {

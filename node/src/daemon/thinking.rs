@@ -118,13 +118,8 @@ impl Daemon {
             Output::WakeAt(time) => {
                 self.thought.wake = Some(self.started + Duration::from_micros(time.0));
             }
-            // How a move ended is known here first, and with the reason.
-            Output::RecordDecision {
-                verdict: Verdict::Moved { .. } | Verdict::NotMoved { .. } | Verdict::CameHome { .. },
-                ..
-            } => (),
             Output::RecordDecision { process, verdict, why } => {
-                self.record_decision(process, verdict.word(), why);
+                self.record_decision(process, verdict, why);
             }
             Output::MemberStatus { node, status } => {
                 let status = status.to_string();
@@ -155,7 +150,13 @@ impl Daemon {
     }
 
     /// For `osmos why`, which is asked at the process's home.
-    fn record_decision(&mut self, process: GlobalPid, verdict: &str, why: String) {
+    fn record_decision(&mut self, process: GlobalPid, verdict: Verdict, why: String) {
+        // How a move ended is known to the daemon first, and with the reason.
+        if let Verdict::Moved { .. } | Verdict::NotMoved { .. } | Verdict::CameHome { .. } = verdict
+        {
+            return;
+        }
+        let verdict = verdict.word();
         if process.home != self.me() {
             let verdict = verdict.to_owned();
             let decided = PeerMessage::Decided { pid: process.pid, verdict, reason: why };

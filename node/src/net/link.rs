@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use wire::ids::NodeId;
 use wire::peer::PeerMessage;
@@ -21,6 +21,9 @@ const QUEUE_MAX: usize = 1_024;
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// ... and a side that says nothing for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(7);
+
+/// How long the last words may take.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection whose handshake has succeeded.
 pub struct OpenLink {
@@ -39,7 +42,17 @@ pub struct Link {
     /// This node made the call.
     pub is_dialed: bool,
     messages: mpsc::Sender<PeerMessage>,
-    tasks: [AbortHandle; 2],
+    hearing: Task,
+    saying: Task,
+}
+
+/// Ends with the one who holds it.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Link {
@@ -67,20 +80,19 @@ impl Link {
                 let _ = events.send(Event::LinkLost { node, link: id, error }).await;
             }
         });
-        Link { id, is_dialed, messages, tasks: [hear.abort_handle(), say.abort_handle()] }
+        Link { id, is_dialed, messages, hearing: Task(hear), saying: Task(say) }
     }
 
     /// False if the other side takes nothing any more.
     pub fn send(&self, message: PeerMessage) -> bool {
         self.messages.try_send(message).is_ok()
     }
-}
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+    /// Closes the link when what waits has been sent, or does not get away in time.
+    pub async fn finish(self) {
+        let Link { messages, hearing, mut saying, .. } = self;
+        drop((messages, hearing));
+        let _ = timeout(FAREWELL_PATIENCE, &mut saying.0).await;
     }
 }
 

@@ -74,6 +74,9 @@ async fn a_member_that_restarts_is_the_same_node_again() {
     let (one, two) = TestNode::start_pair().await;
     let (mut config, dir) = (two.config.clone(), two.dir.clone());
     assert_eq!(two.ask(&Request::Down).unwrap(), Reply::Done);
+    let began = Instant::now();
+    eventually("it has said that it leaves", || (one.nodes()[1].status == "gone").then_some(()));
+    assert!(began.elapsed().as_secs() < 3, "silence would have taken longer");
     two.node.wait().await;
     config.listen = "127.0.0.1:0".parse().unwrap();
     let two = TestNode::start_with(config, dir).await;

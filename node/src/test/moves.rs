@@ -143,6 +143,23 @@ async fn a_process_that_cannot_move_stays_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_ends_while_its_deputy_tries_to_move_it_is_forgotten() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("exec sleep 1000");
+    let pid = program.pid();
+    let asked = migrate(&one, pid, Destination::Node(NODE_2));
+    let (_body, deputy) = (two.supervisor(), one.supervisor());
+    leave(&deputy);
+    drop(program);
+    // Asked again and again until the daemon, too, has had time to see the end.
+    let gone = || matches!(one.ask(&Request::Adopt { pid }), Err(Error::Refused(_)));
+    eventually("its end is seen", || gone().then_some(()));
+    deputy.say(&FromDeputy::Stayed { reason: reason("ended", "there is no such process") });
+    assert!(asked.join().unwrap().is_err());
+    eventually("it is not listed any more", || one.processes().is_empty().then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_needs_home_is_counted_by_name() {
     let away = Away::begin().await;
     let why = reason("call", "fork");
@@ -261,6 +278,28 @@ async fn a_storm_moves_a_process_again_and_again() {
         deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(100) });
     }
     eventually("six moves are counted", || (one.process(pid).migrations >= 6).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_is_put_under_the_nodes_limits() {
+    let one = TestNode::start().await;
+    let (mut limited, dir) = config();
+    let cgroup = dir.path().join("guests");
+    std::fs::create_dir(&cgroup).unwrap();
+    limited.guest_cgroup = vec![cgroup.clone()];
+    let two = TestNode::start_with(limited, dir).await;
+    two.join(&one);
+    let program = Program::start("exec sleep 1000");
+    let _asked = migrate(&one, program.pid(), Destination::Node(NODE_2));
+    let body = two.supervisor();
+    let Some((ToBody::Expect { guest_cgroup, .. }, None)) = body.hear() else { panic!() };
+    assert_eq!(guest_cgroup, [cgroup.to_str().unwrap()]);
+    let local_pid = program.pid();
+    body.say(&FromBody::Running { local_pid, command: "sleep".into() });
+    eventually("its pid is written where the kernel takes it", || {
+        let written = std::fs::read_to_string(cgroup.join("cgroup.procs")).ok()?;
+        (written == local_pid.to_string()).then_some(())
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -332,7 +332,7 @@ mod test {
         assert_eq!(rules_broken(path, &without), [(3, "unsafe-in-one-place")]);
         for reason in [
             "    // SAFETY: g has no conditions.\n    let a = unsafe { g() };\n",
-            "    // SAFETY: g has no conditions,\n    // and never had.\n    let a =\n        unsafe { g() };\n",
+            "    // SAFETY: it\n    // is so.\n    let a =\n        unsafe { g() };\n",
             "    let a = unsafe { g() }; // SAFETY: g has no conditions.\n",
         ] {
             let with = format!("{HEAD}fn f() {{\n{reason}}}\n");

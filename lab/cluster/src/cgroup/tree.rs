@@ -181,6 +181,48 @@ fn remove_tree(dir: &Path, depth_left: usize) -> Result<()> {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::spec::LabName;
+
+    /// What the kernel makes with each cgroup, as far as it is read or must exist.
+    fn lay_out(dirs: &[PathBuf]) {
+        for dir in dirs {
+            fs::create_dir_all(dir).unwrap();
+            fs::write(dir.join("cgroup.procs"), "").unwrap();
+            fs::write(dir.join("cgroup.subtree_control"), "memory\n").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_v2_node_is_limited_by_the_files_of_v2() {
+        let root = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy {
+            version: Version::V2,
+            mount: root.path().to_owned(),
+            controllers: vec!["cpu".to_owned(), "memory".to_owned()],
+        };
+        let mut spec = Spec::new("lab".parse::<LabName>().unwrap(), 2).unwrap();
+        spec.speeds = vec![1.0, 0.5];
+        spec.memory = Some("64m".parse().unwrap());
+        let node = node_dir(&hierarchy, "lab", NodeId(2));
+        let labs = root.path().join(LABS_DIR);
+        let (work, system) = (node.join("work"), node.join("system"));
+        let parents = [root.path().to_owned(), labs.clone(), labs.join("lab"), node.clone()];
+        lay_out(&parents);
+        lay_out(&[work.clone(), system.clone()]);
+        create(&hierarchy, &spec, 0.6, NodeId(2)).unwrap();
+        let read = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).unwrap();
+        assert_eq!(read(&work, "cpu.max"), "3000 10000");
+        assert_eq!(read(&system, "cpu.weight"), "800");
+        assert_eq!(read(&node, "memory.max"), (64 << 20).to_string());
+        for parent in parents {
+            // `memory` is enabled already and not asked for again.
+            assert_eq!(read(&parent, "cgroup.subtree_control"), "+cpu");
+        }
+        let mode =
+            |dir: &Path| fs::metadata(dir.join("cgroup.procs")).unwrap().permissions().mode();
+        assert_eq!((mode(&work) & 0o777, mode(&node) & 0o777), (0o666, 0o666));
+        assert_eq!(mode(&system) & 0o022, 0);
+    }
 
     #[test]
     fn quotas_keep_the_share_exactly_and_never_fall_below_what_the_kernel_takes() {

@@ -200,7 +200,7 @@ fn cgroups(mountinfo: &str) -> Finding {
         let Some(directory) = mount.split(' ').nth(4) else { continue };
         let mut fields = filesystem.split(' ');
         let controllers = match fields.next() {
-            Some("cgroup") => fields.last().unwrap_or_default().replace(',', " "),
+            Some("cgroup") => fields.next_back().unwrap_or_default().replace(',', " "),
             Some("cgroup2") => {
                 first_line(&format!("{directory}/cgroup.controllers")).unwrap_or_default()
             }
