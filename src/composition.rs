@@ -26,7 +26,10 @@ fn supervise(main: fn(Vec<String>) -> ExitCode, arguments: Vec<String>) -> ExitC
 
 impl Platform for Machine {
     fn inherited(&self) -> Inherited {
-        Inherited::default()
+        Inherited {
+            sigpipe_ignored: kernel::inherited::sigpipe_ignored(),
+            closed_standard: kernel::inherited::closed_standard(),
+        }
     }
 
     fn findings(&self) -> Vec<Finding> {

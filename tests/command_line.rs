@@ -88,7 +88,7 @@ fn death_by_signal_is_the_commands_own() {
 fn the_command_finds_environment_descriptors_and_signals_as_they_were() {
     // What the shell is given must be what it is given without Osmos in between.
     let script = "env | sort | grep -v '^_='; ls /proc/$$/fd; \
-                  grep -E '^(Sig|Shd)' /proc/$$/status; umask; ulimit -a";
+                  grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status; umask; ulimit -a";
     let native = Command::new("sh").args(["-c", script]).output().expect("ended");
     let daemon = Daemon::managing();
     let managed = daemon.osmos(&["run", "--", "sh", "-c", script]).output().expect("ended");
@@ -100,7 +100,7 @@ fn the_command_finds_environment_descriptors_and_signals_as_they_were() {
 fn ignored_signals_and_open_descriptors_are_passed_on() {
     let show = "grep -E '^Sig(Ign|Blk|Cgt)' /proc/self/status; ls /proc/self/fd";
     for (before, after) in
-        [("trap '' PIPE", ""), ("trap '' HUP", ""), ("", "<&-"), ("", ">&2 2>&-")]
+        [("trap '' HUP", ""), ("trap '' INT QUIT", ""), ("", "3>&1"), ("", "3</dev/null")]
     {
         let script = |osmos: &str| format!("{before}\nexec {osmos} sh -c \"{show}\" {after}");
         let daemon = Daemon::managing();

@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::Owner;
+use wire::supervisor::Wait;
 
 /// Decisions kept for `osmos why`.
 const DECISIONS_MAX: usize = 32;
@@ -171,6 +172,8 @@ pub struct Process {
     pub forwarded: Forwarded,
     /// Runnable threads and CPU use since the last load sample.
     pub activity: Activity,
+    /// What its last supervisor wants the next one to know.
+    pub waits: Vec<Wait>,
     pub migrations: u64,
     pub last_move_s: Option<f64>,
     pub freeze_us: u64,
@@ -290,6 +293,7 @@ mod test {
             consumption: Consumption::default(),
             forwarded: Forwarded::default(),
             activity: Activity::default(),
+            waits: Vec::new(),
             migrations: 0,
             last_move_s: None,
             freeze_us: 0,

@@ -56,8 +56,6 @@ pub struct Thread {
     /// It stands in front of a call that was interrupted with this result (a restart code or
     /// `-EINTR`): a signal that comes before it is in the call again has interrupted the call.
     pub interrupted: Option<i64>,
-    /// Processor time that the thread has used so far, wherever it was, nanoseconds.
-    pub cpu_time_ns: u64,
 }
 
 /// A forwarded call whose reply the thread has not seen. The thread stands in front of its
@@ -141,8 +139,6 @@ pub struct Prospect {
     pub memory_bytes: u64,
     /// The guest's monotonic and boot-time clocks now, nanoseconds.
     pub clocks_ns: (i64, i64),
-    /// CPU time that the process has used so far, nanoseconds.
-    pub cpu_time_ns: u64,
 }
 
 pub const IMAGE_VERSION: u32 = 1;

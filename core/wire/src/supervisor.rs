@@ -74,9 +74,23 @@ impl Preface {
     }
 }
 
+/// A wait on a futex with a relative timeout that goes on natively at home. No kernel interface
+/// tells when such a wait ends, so whoever knew it passes the knowledge on, should the process leave
+/// again before it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    pub tid: GuestTid,
+    /// Of the futex.
+    pub address: u64,
+    /// On home's monotonic clock, nanoseconds.
+    pub until_ns: u64,
+}
+
 /// Daemon to home supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToDeputy {
+    /// Before `Leave`: what the last supervisor of this process said when it came home.
+    Waits(Vec<Wait>),
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth },
     /// Bring the process home.
@@ -106,6 +120,8 @@ pub struct MoveReport {
 /// Home supervisor to daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDeputy {
+    /// Before `CameHome`, to be given to the next supervisor of this process.
+    Waits(Vec<Wait>),
     /// The process runs on `to` now.
     Moved { to: NodeId, report: MoveReport },
     /// The process is home again, a plain process with nothing attached; the supervisor ends.

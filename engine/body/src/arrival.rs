@@ -37,6 +37,8 @@ pub struct Arrived {
     pub library: Library,
     pub prospect: Prospect,
     pub signals: ChildSignal,
+    /// The guest's monotonic clock minus ours, nanoseconds.
+    pub clock_offset_ns: i64,
 }
 
 /// The life of an away supervisor.
@@ -113,6 +115,7 @@ fn receive(expected: &Expected, link: &mut Link, first: ToAway) -> Result<Arrive
     let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
         kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
     })?;
+    let clock_offset_ns = clock_offset_ns(&prospect)?;
     let sandbox = make_sandbox(expected, &prospect)?;
     let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
@@ -127,7 +130,7 @@ fn receive(expected: &Expected, link: &mut Link, first: ToAway) -> Result<Arrive
     }
     let listener = body.finish(&filter::rules())?;
     link.1.send(&ToHome::Restored)?;
-    Ok(Arrived { body, listener, library, prospect, signals })
+    Ok(Arrived { body, listener, library, prospect, signals, clock_offset_ns })
 }
 
 /// Checks the prospect and gets hold of every file that it maps.
@@ -197,6 +200,14 @@ fn collect_files(link: &mut Link, backings: Vec<Backing>, is_same_boot: bool) ->
         }
     }
     Ok(library)
+}
+
+/// Between boots clocks differ; within one they are the same clock.
+fn clock_offset_ns(prospect: &Prospect) -> Result<i64> {
+    if machine::probe()?.boot_id == prospect.machine.boot_id {
+        return Ok(0);
+    }
+    Ok(prospect.clocks_ns.0 - kernel::features::clocks_ns().0)
 }
 
 fn make_sandbox(expected: &Expected, prospect: &Prospect) -> Result<Sandbox> {

@@ -1,6 +1,5 @@
 //! The image of a frozen body.
 
-use crate::clock;
 use crate::state::{Shared, Thread};
 use kernel::agent::Agent;
 use kernel::proc::maps;
@@ -96,7 +95,6 @@ fn thread_image(
             Some(_) => None,
             None => threads::interruption_of(&stopped.registers, &registers),
         }),
-        cpu_time_ns: thread.cpu_before_ns + clock::thread_ns(tid),
     })
 }
 

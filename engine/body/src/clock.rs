@@ -1,4 +1,4 @@
-//! Processor time of the body, and how long it ran elsewhere.
+//! Clocks: the body's processor time, and our own monotonic one.
 
 use nix::time::ClockId;
 use std::time::Duration;
@@ -6,16 +6,10 @@ use std::time::Duration;
 /// CPUCLOCK_SCHED in the kernel's numbers for clocks of other processes
 /// (include/linux/posix-timers_types.h): ~pid in the upper bits, bit 2 for "one thread".
 const SCHEDULER_CLOCK: i32 = 2;
-const THREAD_CLOCK: i32 = 4;
 
 /// Processor time of a whole process here, nanoseconds; 0 if it is gone.
 pub fn process_ns(pid: i32) -> u64 {
     read(ClockId::from_raw((!pid) << 3 | SCHEDULER_CLOCK))
-}
-
-/// Processor time of one thread here, nanoseconds; 0 if it is gone.
-pub fn thread_ns(tid: i32) -> u64 {
-    read(ClockId::from_raw((!tid) << 3 | SCHEDULER_CLOCK | THREAD_CLOCK))
 }
 
 fn read(clock: ClockId) -> u64 {
@@ -39,6 +33,5 @@ mod test {
         while process_ns(pid) < before + 1_000_000 {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
-        assert!(thread_ns(nix::unistd::gettid().as_raw()) > 0);
     }
 }

@@ -1,6 +1,5 @@
 //! What the body may not do itself: taking notifications and forwarding calls.
 
-use crate::clock;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
@@ -162,7 +161,6 @@ fn emulate(shared: &Arc<Shared>, state: &mut State, n: &Notification, emulation:
     match emulation {
         Emulation::SignalAction
         | Emulation::SignalMask
-        | Emulation::CpuUsage
         | Emulation::ThreadExit
         | Emulation::ProcessExit => forward(shared, state, n, Some(emulation)),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),
@@ -170,7 +168,6 @@ fn emulate(shared: &Arc<Shared>, state: &mut State, n: &Notification, emulation:
         Emulation::RestartCall => {
             shared.listener.let_pass(n.id);
         }
-        Emulation::CpuClock => read_cpu_clock(shared, state, n),
         Emulation::FutexWait => wait_on_futex(shared, state, n),
     }
 }
@@ -207,23 +204,6 @@ fn stack_pointer(pid: i32, tid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     let field = text.split_ascii_whitespace().rev().nth(1)?;
     u64::from_str_radix(field.strip_prefix("0x")?, 16).ok()
-}
-
-const CLOCK_PROCESS: u64 = libc::CLOCK_PROCESS_CPUTIME_ID as u64;
-
-/// Processor time goes on where it was, wherever the process runs.
-fn read_cpu_clock(shared: &Shared, state: &mut State, n: &Notification) {
-    let Some(thread) = state.threads.get(&(n.tid as i32)) else { return };
-    let total = if n.arguments[0] & 0xffff_ffff == CLOCK_PROCESS {
-        shared.cpu_before_ns + clock::process_ns(shared.pid)
-    } else {
-        thread.cpu_before_ns + clock::thread_ns(thread.local)
-    };
-    let mut time = [0; 16];
-    time[..8].copy_from_slice(&(total / 1_000_000_000).to_le_bytes());
-    time[8..].copy_from_slice(&(total % 1_000_000_000).to_le_bytes());
-    let is_written = shared.memory.write_as_guest(n.arguments[1], &time) == time.len();
-    shared.listener.reply(n.id, if is_written { 0 } else { -i64::from(libc::EFAULT) });
 }
 
 /// The wait itself is native; its end is noted, because the kernel that the thread may be moved to

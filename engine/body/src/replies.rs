@@ -2,7 +2,6 @@
 
 use crate::notices::raise;
 use crate::state::{Order, Outstanding, Shared, State};
-use crate::clock;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::signal::Action;
 use link::LinkReader;
@@ -77,7 +76,7 @@ fn finish_call(shared: &Shared, reply: Reply) {
         shared.order(Order::DeliverMasked { tid: local, id, result, mask });
         return;
     }
-    answer(shared, &mut state, &outstanding, &reply, result);
+    answer(shared, &mut state, &outstanding, result);
 }
 
 /// Writes what the call wrote at home into the guest's memory; false if the guest may not.
@@ -97,7 +96,6 @@ fn answer(
     shared: &Shared,
     state: &mut State,
     outstanding: &Outstanding,
-    reply: &Reply,
     result: i64,
 ) {
     let succeeded = result >= 0;
@@ -117,7 +115,6 @@ fn answer(
                 return;
             }
         }
-        Some(Emulation::CpuUsage) if succeeded => add_usage(shared, outstanding, reply),
         _ => {}
     }
     shared.listener.reply(outstanding.id, result);
@@ -132,33 +129,4 @@ fn record_action(shared: &Shared, state: &mut State, outstanding: &Outstanding) 
     if let (true, Some(action)) = (is_read, slot.and_then(|s| state.actions.get_mut(s))) {
         *action = Action::decode(&bytes).unwrap_or_default();
     }
-}
-
-const RUSAGE_CHILDREN: u64 = libc::RUSAGE_CHILDREN as u64;
-
-/// Adds the processor time used here to what home says the process has used.
-fn add_usage(shared: &Shared, outstanding: &Outstanding, reply: &Reply) {
-    let here_ns = clock::process_ns(shared.pid);
-    let call = &outstanding.call;
-    let (address, unit_ns) = if i64::from(call.number) == libc::SYS_times {
-        (call.arguments[0], 10_000_000) // clock ticks of 1/100 s
-    } else if call.arguments[0] & 0xffff_ffff == RUSAGE_CHILDREN & 0xffff_ffff {
-        return;
-    } else {
-        (call.arguments[1], 0)
-    };
-    let mut bytes = [0; 16];
-    if reply.outputs.is_empty() || shared.memory.read_as_guest(address, &mut bytes) != 16 {
-        return;
-    }
-    let word = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().unwrap_or_default());
-    let mut sum = bytes;
-    if unit_ns != 0 {
-        sum[..8].copy_from_slice(&(word(0) + here_ns / unit_ns).to_le_bytes());
-    } else {
-        let us = word(0) * 1_000_000 + word(8) + here_ns / 1000;
-        sum[..8].copy_from_slice(&(us / 1_000_000).to_le_bytes());
-        sum[8..].copy_from_slice(&(us % 1_000_000).to_le_bytes());
-    }
-    shared.memory.write_as_guest(address, &sum);
 }

@@ -54,8 +54,6 @@ pub struct Thread {
     pub wait_until_ns: Option<u64>,
     /// The same for a wait that began elsewhere and that it will make again here.
     pub continued_wait_ns: Option<u64>,
-    /// Processor time it had used before it came here.
-    pub cpu_before_ns: u64,
 }
 
 /// Orders for the main thread, to which ptrace belongs.
@@ -95,8 +93,6 @@ pub struct Shared {
     pub writer: Mutex<LinkWriter>,
     pub orders: Mutex<VecDeque<Order>>,
     pub wake: EventFd,
-    /// Processor time the process had used before it came here.
-    pub cpu_before_ns: u64,
     /// Guest's monotonic clock minus ours, nanoseconds.
     pub clock_offset_ns: i64,
 }

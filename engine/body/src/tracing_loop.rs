@@ -60,7 +60,7 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) -> Reason {
 }
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
-    let Arrived { body, listener, library, prospect, signals } = arrived;
+    let Arrived { body, listener, library, prospect, signals, clock_offset_ns } = arrived;
     let threads: HashMap<i32, Thread> =
         (0..body.threads.len()).map(|slot| (body.threads[slot].1, thread_of(&body, slot))).collect();
     let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
@@ -82,8 +82,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         writer: Mutex::new(home.1),
         orders: Mutex::new(VecDeque::new()),
         wake,
-        cpu_before_ns: prospect.cpu_time_ns,
-        clock_offset_ns: 0,
+        clock_offset_ns,
     });
     spawn("notices", &shared, |shared| notices::serve(&shared));
     let reader = home.0;
@@ -123,7 +122,6 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         resumes: None,
         wait_until_ns: None,
         continued_wait_ns: image.wait_until_ns,
-        cpu_before_ns: image.cpu_time_ns,
     }
 }
 
@@ -148,10 +146,11 @@ impl Tracing<'_> {
             }
             state.threads.keys().copied().collect()
         };
+        // Said first: no call of a thread may come before it.
+        self.shared.send(&ToHome::Running);
         for tid in tids {
             tracee::resume(tid, 0)?;
         }
-        self.shared.send(&ToHome::Running);
         let command = self.prospect.command.clone();
         self.daemon.send(&FromBody::Running { local_pid: self.shared.pid, command });
         Ok(())
@@ -643,11 +642,11 @@ impl Tracing<'_> {
     /// Everything that can be done before the body is stopped.
     fn offer_to(&self, berth: &Berth) -> Result<Link> {
         let mut link = link::connect(berth, Role::Image)?;
-        let clocks = kernel::features::clocks_ns();
+        let (monotonic, boot) = kernel::features::clocks_ns();
+        let offset = self.shared.clock_offset_ns;
         let prospect = wire::image::Prospect {
             backings: self.library.descriptions(),
-            clocks_ns: clocks,
-            cpu_time_ns: self.prospect.cpu_time_ns + clock::process_ns(self.shared.pid),
+            clocks_ns: (monotonic + offset, boot + offset),
             machine: migrate::machine::probe()?,
             ..self.prospect.clone()
         };

@@ -5,7 +5,7 @@ use kernel::child_signal::ChildSignal;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
 use kernel::proc::{maps, process};
-use kernel::regs::Registers;
+use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::signal::{ACTION_BYTES, Action, SIGNAL_MAX};
 use kernel::tracee::{self, Stop};
 use link::{LinkReader, LinkWriter};
@@ -14,11 +14,12 @@ use migrate::homeward::{self, execute, execute_all};
 use migrate::injection::{self, Borrowed};
 use migrate::threads::{self, Interruption, Stopped};
 use migrate::{MigrateError, Result, freeze, layout, machine, pages, refusal};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, IMAGE_VERSION, Image, InFlight, Prospect};
-use wire::supervisor::{Berth, MoveReport, Role};
+use wire::supervisor::{Berth, MoveReport, Role, Wait};
 
 /// A process that has just left home.
 pub struct Away {
@@ -43,10 +44,35 @@ pub struct DepartedThread {
     settled: Registers,
     /// The result with which that call was interrupted.
     interrupted: Option<i64>,
+    /// End of a wait on a futex that was restored here before, on the monotonic clock.
+    wait_until_ns: Option<u64>,
     /// The call that goes on sleeping here.
     pub kept: Option<InFlight>,
     /// The words of memory that such a call reads again when it is restarted.
     kept_memory: Option<(u64, Vec<u8>)>,
+}
+
+/// What was known of sleeping threads before they were stopped.
+struct Waiting {
+    /// The call that each sleeps in.
+    calls: HashMap<i32, u32>,
+    /// Waits on futexes that were restored here.
+    waits: Vec<Wait>,
+}
+
+impl Waiting {
+    /// When the thread's wait ends, if it still is the one that was restored here: that one goes on
+    /// as a restarted call, on the same futex.
+    fn end_of(&self, stopped: &Stopped) -> Option<u64> {
+        let registers = &stopped.registers;
+        let is_restarted = registers.interrupted_call() == Some(threads::RESTART_SYSCALL)
+            && registers.result() == ERESTART_RESTARTBLOCK;
+        let is_same =
+            |wait: &&Wait| wait.tid == stopped.guest && wait.address == registers.arguments()[0];
+        let wait = self.waits.iter().find(is_same).filter(|_| is_restarted)?;
+        let now_ns = kernel::features::clocks_ns().0 as u64;
+        (wait.until_ns > now_ns).then_some(wait.until_ns)
+    }
 }
 
 /// Phases in order of life, for the report.
@@ -73,7 +99,12 @@ impl Stopwatch {
 ///
 /// # Errors
 /// Whatever fails, the process is at home and runs on as if nothing had been.
-pub fn leave(pid: i32, berth: &Berth, signals: &ChildSignal) -> Result<Away> {
+pub fn leave(
+    pid: i32,
+    berth: &Berth,
+    waits: &[Wait],
+    signals: &ChildSignal,
+) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = maps::read(pid)?;
     refusal::check(pid, &maps)?;
@@ -84,10 +115,13 @@ pub fn leave(pid: i32, berth: &Berth, signals: &ChildSignal) -> Result<Away> {
     watch.phase("connect");
     migrate::offer::offer(&mut link, prospect.clone(), &library)?;
     watch.phase("offer");
-    let waiting: Vec<(i32, Option<u32>)> = process::threads(pid)?
-        .into_iter()
-        .map(|tid| (tid, threads::waiting_call(pid, tid)))
-        .collect();
+    let waiting = Waiting {
+        calls: process::threads(pid)?
+            .into_iter()
+            .filter_map(|tid| Some((tid, threads::waiting_call(pid, tid)?)))
+            .collect(),
+        waits: waits.to_vec(),
+    };
     let frozen_at = Instant::now();
     let tids = freeze::freeze(pid, signals)?;
     watch.phase("freeze");
@@ -126,7 +160,6 @@ fn prospect(pid: i32, library: &Library) -> Result<Prospect> {
         backings: library.descriptions(),
         memory_bytes: stat.rss_pages * 4096,
         clocks_ns: kernel::features::clocks_ns(),
-        cpu_time_ns: process::cpu_time_ns(pid)?,
     })
 }
 
@@ -158,7 +191,7 @@ fn send(
     frozen: &mut Frozen,
     memory: &Memory,
     library: &Library,
-    waiting: &[(i32, Option<u32>)],
+    waiting: &Waiting,
     (reader, writer): &mut (LinkReader, LinkWriter),
     watch: &mut Stopwatch,
 ) -> Result<(Vec<Action>, Instant)> {
@@ -200,14 +233,13 @@ impl Frozen {
         &mut self,
         memory: &Memory,
         maps: &[maps::Mapping],
-        waiting: &[(i32, Option<u32>)],
+        waiting: &Waiting,
     ) -> Result<()> {
         let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
         for tid in self.tids.clone() {
             threads::leave_vdso(tid, &vdso)?;
             let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
-            let restarted = waiting.iter().find(|(t, _)| *t == tid).and_then(|(_, call)| *call);
-            let departed = DepartedThread::new(stopped, memory, restarted);
+            let departed = DepartedThread::new(stopped, memory, waiting);
             let is_64bit = departed.stopped.registers.is_64bit();
             self.threads.push(departed);
             if !is_64bit {
@@ -406,14 +438,18 @@ fn stop(tid: i32) -> Result<()> {
 
 impl DepartedThread {
     /// Finds out where the thread goes on, and whether its call has to go on sleeping here.
-    fn new(mut stopped: Stopped, memory: &Memory, restarted: Option<u32>) -> DepartedThread {
+    fn new(mut stopped: Stopped, memory: &Memory, waiting: &Waiting) -> DepartedThread {
         threads::abort_rseq(&mut stopped, memory);
+        let restarted = waiting.calls.get(&stopped.tid).copied();
         let mut settled = stopped.registers;
         let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
         let Interruption::Keeps(number) = threads::settle(&mut settled, restarted, has_signal)
         else {
             let interrupted = threads::interruption_of(&stopped.registers, &settled);
-            return DepartedThread { stopped, settled, interrupted, kept: None, kept_memory: None };
+            let wait_until_ns = waiting.end_of(&stopped);
+            return DepartedThread {
+                stopped, settled, interrupted, wait_until_ns, kept: None, kept_memory: None,
+            };
         };
         let arguments = stopped.registers.arguments();
         let segments = crate::in_flight::kept_segments(number, &arguments);
@@ -427,7 +463,9 @@ impl DepartedThread {
         settled.orig_rax = u64::from(number);
         settled.rewind();
         let kept = Some(InFlight { sequence: FIRST_SEQUENCE, number, arguments, segments });
-        DepartedThread { stopped, settled, interrupted: None, kept, kept_memory }
+        DepartedThread {
+            stopped, settled, interrupted: None, wait_until_ns: None, kept, kept_memory,
+        }
     }
 
     fn image(&self, agent: &Agent, slot: usize) -> Result<image::Thread> {
@@ -453,9 +491,8 @@ impl DepartedThread {
             sequence: self.kept.as_ref().map_or(0, |kept| kept.sequence),
             signals_seen: 0,
             signals: vec![],
-            wait_until_ns: None,
+            wait_until_ns: self.wait_until_ns,
             interrupted: self.interrupted,
-            cpu_time_ns: 0,
         })
     }
 }

@@ -4,7 +4,7 @@
 //! The body stays frozen until the very end: should anything fail before, it is still whole.
 
 use crate::in_flight::remaining;
-use crate::lanes::Work;
+use crate::lanes::{Place, Work};
 use crate::service::Service;
 use kernel::agent::{BatchCall, Position, STAGING_BYTES};
 use kernel::proc::maps;
@@ -19,8 +19,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::calls;
 use wire::forward::{Call, Reply, ToAway, ToHome};
-use wire::image::Image;
-use wire::supervisor::MoveReport;
+use wire::ids::GuestTid;
+use wire::image::{self, Image};
+use wire::supervisor::{MoveReport, Wait};
 
 /// A signal that waits for its thread: local thread, number, siginfo.
 type Held = (i32, i32, [u8; SIGINFO_BYTES]);
@@ -30,12 +31,14 @@ type Held = (i32, i32, [u8; SIGINFO_BYTES]);
 enum Outcome {
     /// It was over, or none was made.
     Settled,
-    /// We interrupted it: it goes on natively, after having waited this long.
-    Interrupted { waited: Duration },
+    /// We interrupted it: it goes on natively, after having waited this long. A kept one has slept
+    /// here since before the process left.
+    Interrupted { waited: Duration, is_kept: bool },
 }
 
 /// Receives the image and makes the process a plain one. The reader is the link to the frozen body.
-pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<MoveReport> {
+/// With the report come the waits that go on here against a deadline that only we know.
+pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<(MoveReport, Vec<Wait>)> {
     let started = Instant::now();
     let mut phases_us = Vec::new();
     let mut last = started;
@@ -60,8 +63,20 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<MoveRepo
     let_go(service);
     phase("let-go");
     let total_us = started.elapsed().as_micros() as u64;
-    Ok(MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes })
+    let report = MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes };
+    Ok((report, waits_of(&image)))
 }
+
+fn waits_of(image: &Image) -> Vec<Wait> {
+    let wait_of = |thread: &image::Thread| {
+        let address = *thread.registers.get(RDI_WORD)?;
+        Some(Wait { tid: thread.tid, address, until_ns: thread.wait_until_ns? })
+    };
+    image.threads.iter().filter_map(wait_of).collect()
+}
+
+/// Position of rdi in `struct user_regs_struct`.
+const RDI_WORD: usize = 14;
 
 /// Slots whose thread still lives.
 fn live_slots(service: &Service<'_>) -> Vec<usize> {
@@ -90,18 +105,19 @@ fn settle_lanes(
 
 fn settle_lane(service: &Service<'_>, slot: usize, held: &mut Vec<Held>) -> Result<Outcome> {
     let lanes = &service.shared.lanes;
-    let (tid, waited) = {
+    let (tid, waited, is_kept) = {
         let lane = lanes.lock(slot);
-        let waited = match &lane.work {
-            Work::Busy { since, .. } => Some(since.elapsed()),
-            _ => None,
-        };
-        (lane.tid, waited)
+        match &lane.work {
+            Work::Busy { since, place, .. } => {
+                (lane.tid, Some(since.elapsed()), *place == Place::Guest)
+            }
+            _ => (lane.tid, None, false),
+        }
     };
     let has_signal = stop(tid, held)?;
     let mut registers = tracee::registers(tid)?;
     let mut outcome = Outcome::Settled;
-    let interrupted = Outcome::Interrupted { waited: waited.unwrap_or_default() };
+    let interrupted = Outcome::Interrupted { waited: waited.unwrap_or_default(), is_kept };
     match lanes.agent.position(&registers) {
         Position::InCall(code) => {
             lanes.agent.conclude(&mut registers, code);
@@ -162,7 +178,12 @@ fn receive_image(service: &Service<'_>, reader: &mut LinkReader) -> Result<Image
     let lanes = &service.shared.lanes;
     let here: BTreeSet<_> =
         live_slots(service).into_iter().map(|slot| lanes.lock(slot).guest).collect();
-    let there: BTreeSet<_> = image.threads.iter().map(|thread| thread.tid).collect();
+    let mut there: BTreeSet<_> = image.threads.iter().map(|thread| thread.tid).collect();
+    // A thread may have ended here while its body was frozen just before it would have.
+    let ended = |tid: &GuestTid| {
+        lanes.slot_of(*tid).is_some_and(|slot| matches!(lanes.lock(slot).work, Work::Gone))
+    };
+    there.retain(|tid| !ended(tid));
     if here != there {
         let text = format!("{} threads came home, {} are expected", there.len(), here.len());
         return Err(MigrateError::Protocol(text));
@@ -228,7 +249,7 @@ fn resolve_calls(
     let lanes = &service.shared.lanes;
     let mut plan = HashMap::new();
     for thread in &image.threads {
-        let Some(slot) = lanes.slot_of(thread.tid) else { continue };
+        let Some(slot) = live_slot_of(service, thread) else { continue };
         let mut words = [0; REGISTER_WORDS];
         words.copy_from_slice(&thread.registers);
         let mut resumption = Resumption { registers: Registers::from_words(words), sleep: None };
@@ -239,6 +260,10 @@ fn resolve_calls(
         let has_signal =
             !thread.signals.is_empty() || held.iter().any(|(holder, _, _)| *holder == tid);
         let outcome = outcomes.get(&slot).copied().unwrap_or(Outcome::Settled);
+        if let Some(until_ns) = thread.wait_until_ns {
+            let now_ns = kernel::features::clocks_ns().0 as u64;
+            resumption.sleep = Some(Duration::from_nanos(until_ns.saturating_sub(now_ns)));
+        }
         if let (Some(in_flight), Some((call, reply))) = (&thread.in_flight, &answered)
             && in_flight.sequence == reply.sequence
         {
@@ -278,11 +303,14 @@ fn resolve(
     match outcome {
         // The kernel itself puts the thread back in front of the call when it resumes, unless a
         // signal comes that has to end it.
-        Outcome::Interrupted { waited } if is_restart && !has_signal => match reply.result {
+        Outcome::Interrupted { waited, is_kept } if is_restart && !has_signal => match reply.result {
             ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => registers.interrupt(reply.result),
+            // One that slept here all along has its own restart block still, with the guest's own
+            // pointers; any other gets one.
+            _ if is_kept => registers.interrupt(reply.result),
             _ => resumption.sleep = remaining(call, waited),
         },
-        Outcome::Interrupted { waited } if is_idle_eintr => {
+        Outcome::Interrupted { waited, .. } if is_idle_eintr => {
             let mut arguments = registers.arguments();
             crate::in_flight::shorten(call, waited, &mut arguments);
             let [rdi, rsi, rdx, r10, r8, r9] = arguments;
@@ -311,6 +339,21 @@ fn write_outputs(service: &Service<'_>, call: &Call, reply: &Reply) -> bool {
     })
 }
 
+fn live_slot_of(service: &Service<'_>, thread: &image::Thread) -> Option<usize> {
+    let lanes = &service.shared.lanes;
+    let slot = lanes.slot_of(thread.tid)?;
+    (!matches!(lanes.lock(slot).work, Work::Gone)).then_some(slot)
+}
+
+/// A thread that ended here before its body could: whoever waits for its end finds the word that
+/// the kernel clears (set_tid_address(2)) cleared.
+fn finish_ended(service: &Service<'_>, thread: &image::Thread) -> Result<()> {
+    if thread.tid_address != 0 {
+        service.shared.lanes.memory.write(thread.tid_address, &0u32.to_le_bytes())?;
+    }
+    Ok(())
+}
+
 /// Where in the staging area a siginfo is laid for its thread to queue.
 const SIGINFO_OFFSET: usize = 4096;
 
@@ -320,7 +363,10 @@ fn adopt_threads(service: &Service<'_>, image: &Image, held: &[Held]) -> Result<
     let lanes = &service.shared.lanes;
     let agent = &lanes.agent;
     for thread in &image.threads {
-        let Some(slot) = lanes.slot_of(thread.tid) else { continue };
+        let Some(slot) = live_slot_of(service, thread) else {
+            finish_ended(service, thread)?;
+            continue;
+        };
         let tid = lanes.lock(slot).tid;
         let staging = agent.staging_address(slot);
         agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
@@ -355,7 +401,7 @@ fn load_threads(
     let lanes = &service.shared.lanes;
     let mut nothing = Vec::new();
     for thread in &image.threads {
-        let Some(slot) = lanes.slot_of(thread.tid) else { continue };
+        let Some(slot) = live_slot_of(service, thread) else { continue };
         let Some(resumption) = plan.remove(&slot) else { continue };
         let tid = lanes.lock(slot).tid;
         stop(tid, &mut nothing)?;
@@ -389,6 +435,7 @@ fn sleep_on(
     match registers.rax as i64 {
         libc::SYS_poll => shorter.rdx = left.as_nanos().div_ceil(1_000_000) as u64,
         libc::SYS_nanosleep => shorter.rdi = agent.staging_address(slot),
+        libc::SYS_futex => shorter.r10 = agent.staging_address(slot),
         _ => shorter.rdx = agent.staging_address(slot),
     }
     tracee::set_registers(tid, &shorter)?;

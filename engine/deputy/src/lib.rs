@@ -28,6 +28,7 @@ mod signals;
 
 use migrate::{MigrateError, Result};
 use std::process::ExitCode;
+use wire::supervisor::{FromDeputy, ToDeputy};
 
 /// Runs a home supervisor: `--pid N` is the process, `--control-fd N` (default 3) the socket to the
 /// daemon.
@@ -54,19 +55,23 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
 /// Serves one process from its first departure to its return or end.
 fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
     let signals = kernel::child_signal::ChildSignal::new()?;
-    let berth = match daemon.receive()? {
-        wire::supervisor::ToDeputy::Leave { berth } => berth,
-        wire::supervisor::ToDeputy::ComeHome => return Ok(()),
+    let mut waits = Vec::new();
+    let berth = loop {
+        match daemon.receive()? {
+            ToDeputy::Waits(known) => waits = known,
+            ToDeputy::Leave { berth } => break berth,
+            ToDeputy::ComeHome => return Ok(()),
+        }
     };
-    match departure::leave(pid, &berth, &signals) {
+    match departure::leave(pid, &berth, &waits, &signals) {
         Ok(away) => service::run(away, &daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
-            daemon.send(&wire::supervisor::FromDeputy::Ended { wait_status });
+            daemon.send(&FromDeputy::Ended { wait_status });
             Ok(())
         }
         Err(error) => {
             let reason = error.reason();
-            daemon.send(&wire::supervisor::FromDeputy::Stayed { reason });
+            daemon.send(&FromDeputy::Stayed { reason });
             Ok(())
         }
     }

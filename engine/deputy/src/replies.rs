@@ -90,6 +90,8 @@ fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
         let lane = shared.lanes.lock(slot);
         match (&lane.work, &lane.answered) {
             (Work::Busy { call, .. }, _) if call.sequence == sequence => return,
+            (Work::Exiting { .. }, _) => return,
+            (Work::Gone, _) => wire::forward::Reply { tid, sequence, result: 0, outputs: vec![] },
             (_, Some((_, reply))) if reply.sequence == sequence => reply.clone(),
             // It was never executed: the thread makes it afresh.
             _ => wire::forward::Reply {

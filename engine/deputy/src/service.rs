@@ -6,7 +6,7 @@ use crate::departure::Away;
 use crate::lanes::{Lane, Lanes, Place, Work};
 use crate::{homecoming, replies};
 use kernel::child_signal::ChildSignal;
-use kernel::tracee::{self, SIGINFO_BYTES};
+use kernel::tracee::{self, SIGINFO_BYTES, Stop};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
 use migrate::injection::Borrowed;
@@ -210,9 +210,31 @@ impl Service<'_> {
                     return Ok(());
                 }
                 Err(error) => {
+                    if let Some(status) = self.end_behind(&error) {
+                        self.ended(status);
+                        return Ok(());
+                    }
                     self.lost(error.reason());
                     return Err(error);
                 }
+            }
+        }
+    }
+
+    /// The status of the process, if its end is what made something fail.
+    fn end_behind(&self, error: &MigrateError) -> Option<i32> {
+        if !matches!(error, MigrateError::Kernel(error) if error.is_gone()) {
+            return None;
+        }
+        loop {
+            match tracee::wait_any() {
+                Ok((tid, Stop::Ended(status))) if tid == self.pid => return Some(status),
+                Ok((tid, Stop::Ended(_))) => ::tracing::debug!("thread {tid} ended"),
+                // Killed threads may still report a stop on their way out.
+                Ok((tid, _)) => {
+                    let _ = tracee::resume(tid, 0);
+                }
+                Err(_) => return None,
             }
         }
     }
@@ -251,6 +273,8 @@ impl Service<'_> {
             match self.daemon.receive() {
                 Ok(ToDeputy::ComeHome) => self.recall(),
                 Ok(ToDeputy::Leave { berth }) => self.send_on(berth),
+                // Only of use to a supervisor that has to capture the process at home.
+                Ok(ToDeputy::Waits(_)) => {}
                 // Without its daemon a process has nobody to move it again: it comes home.
                 Err(_) => self.recall(),
             }
@@ -388,8 +412,11 @@ impl Service<'_> {
 
     fn come_home(&mut self, reader: LinkReader, reason: Reason) -> Result<End> {
         self.stop_waiter();
-        let report = homecoming::run(self, reader)?;
+        let (report, waits) = homecoming::run(self, reader)?;
         self.send_usage();
+        if !waits.is_empty() {
+            self.daemon.send(&FromDeputy::Waits(waits));
+        }
         self.daemon.send(&FromDeputy::CameHome { reason, report });
         Ok(End::Goes)
     }

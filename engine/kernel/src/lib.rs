@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod child_signal;
 pub mod features;
+pub mod inherited;
 pub mod memory;
 pub mod packet;
 pub mod pidfd;

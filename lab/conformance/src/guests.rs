@@ -54,6 +54,7 @@ fn subject(name: &str, source: &str) -> Result<Subject> {
         files: Vec::new(),
         stdin: None,
         ends: Ending::Exit(0),
+        may_stay: Vec::new(),
         not_stopped: None,
     };
     for line in source.lines() {
@@ -66,6 +67,7 @@ fn subject(name: &str, source: &str) -> Result<Subject> {
                 subject.ends = Ending::parse(words)
                     .with_context(|| format!("{name}.c: `{words}` is no way to end"))?;
             }
+            Some(("may stay", code)) => subject.may_stay.push(code.to_string()),
             Some(("not stopped", reason)) => subject.not_stopped = Some(reason.to_string()),
             Some(("stdin", input)) => {
                 let known = crate::inputs::find(input);
@@ -73,7 +75,7 @@ fn subject(name: &str, source: &str) -> Result<Subject> {
                     Some(known.with_context(|| format!("{name}.c: no input is called {input}"))?);
             }
             _ if subject.purpose.is_empty() => subject.purpose = comment.to_string(),
-            _ => bail!("{name}.c: `{comment}` is not understood; say `ends:` or `not stopped:`"),
+            _ => bail!("{name}.c: `{comment}` is not `ends:`, `may stay:` or `not stopped:`"),
         }
     }
     ensure!(!subject.purpose.is_empty(), "{name}.c does not begin with what it proves");
@@ -128,11 +130,13 @@ mod test {
 
     #[test]
     fn the_head_of_a_guest_says_what_it_proves_and_how_it_ends() {
-        let source =
-            "/* It dies. */\n/* ends: signal 11 */\n/* not stopped: so */\n#include <a.h>\n";
-        let subject = subject("dies", source).unwrap();
+        let head = ["It dies.", "ends: signal 11", "may stay: io-uring", "not stopped: so"];
+        let comments = head.map(|line| format!("/* {line} */\n"));
+        let source = comments.concat() + "#include <a.h>\n";
+        let subject = subject("dies", &source).unwrap();
         assert_eq!(subject.purpose, "It dies.");
         assert_eq!(subject.ends, Ending::Signal(11));
+        assert_eq!(subject.may_stay, ["io-uring"]);
         assert_eq!(subject.not_stopped.as_deref(), Some("so"));
     }
 

@@ -12,15 +12,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::control::{Event, Happening};
 use wire::ids::HomePid;
+use wire::supervisor::Reason;
 
 /// What events told of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Story {
     pub move_count: u32,
     /// Why it last stayed where it was, if it did.
-    pub stayed: Option<String>,
+    pub stayed: Option<Reason>,
     pub has_ended: bool,
 }
+
+/// Ends when its input does: only what is inside the lab can end what is inside the lab.
+const FOLLOW: &str = "osmos events --follow --json & cat > /dev/null; kill $!";
 
 #[derive(Default)]
 struct Stories {
@@ -40,7 +44,7 @@ impl Stories {
                 story.move_count += u32::from(migration.from != migration.to)
             }
             Happening::Stayed { reason } => {
-                story.stayed = Some(format!("{}: {}", reason.code, reason.text))
+                story.stayed = Some(reason.clone());
             }
             Happening::Ended { .. } => story.has_ended = true,
             _ => return,
@@ -59,7 +63,8 @@ pub struct Moves {
 impl Moves {
     pub fn follow(stage: &Stage) -> Result<Moves> {
         let mut events = stage
-            .command(&["osmos", "events", "--follow", "--json"])
+            .command(&["sh", "-c", FOLLOW])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot follow `osmos events`")?;
@@ -98,8 +103,7 @@ impl Moves {
 
 impl Drop for Moves {
     fn drop(&mut self) {
-        // It may have ended with its daemon.
-        let _ = self.events.kill();
+        drop(self.events.stdin.take());
         let _ = self.events.wait();
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();

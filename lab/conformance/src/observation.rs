@@ -41,7 +41,9 @@ impl Observation {
     /// The first difference to what was seen natively.
     pub fn difference(&self, native: &Observation) -> Option<String> {
         if self.ending != native.ending {
-            let seen = last_line(&self.stderr).or_else(|| last_line(&self.stdout));
+            let seen = telling_line(&self.stdout)
+                .or_else(|| last_line(&self.stderr))
+                .or_else(|| last_line(&self.stdout));
             let seen = seen.map(|line| format!("; it said: {line}")).unwrap_or_default();
             return Some(format!("{} instead of {}{seen}", self.ending, native.ending));
         }
@@ -85,9 +87,18 @@ fn parse_listing(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
+/// The first check that a guest found failed.
+fn telling_line(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().find(|line| line.starts_with("FAIL ")).map(shortened)
+}
+
 fn last_line(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
-    text.lines().rev().find(|line| !line.trim().is_empty()).map(shortened)
+    let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    // Compressed output says nothing to people.
+    let is_text = !last.contains(|char: char| char.is_control() || char == '\u{fffd}');
+    is_text.then(|| shortened(last))
 }
 
 fn difference_of_lines(name: &str, is: &[u8], was: &[u8]) -> Option<String> {

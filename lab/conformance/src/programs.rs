@@ -8,6 +8,7 @@ struct Program {
     command: &'static [&'static str],
     files: &'static [&'static str],
     stdin: Option<&'static str>,
+    may_stay: &'static [&'static str],
 }
 
 /// All real programs.
@@ -25,6 +26,7 @@ fn subject(program: &Program) -> Subject {
         files: program.files.to_vec(),
         stdin: program.stdin,
         ends: Ending::Exit(0),
+        may_stay: program.may_stay.iter().map(|code| code.to_string()).collect(),
         not_stopped: None,
     }
 }
@@ -65,6 +67,7 @@ const PROGRAMS: &[Program] = &[
         command: &["bash", "-c", BASH_LOOP],
         files: &["numbers"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "bash-pipes",
@@ -72,6 +75,7 @@ const PROGRAMS: &[Program] = &[
         command: &["bash", "-c", BASH_PIPES],
         files: &["words"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "mawk-loop",
@@ -79,6 +83,7 @@ const PROGRAMS: &[Program] = &[
         command: &["mawk", MAWK_LOOP],
         files: &[],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "mawk-words",
@@ -88,6 +93,7 @@ const PROGRAMS: &[Program] = &[
         ],
         files: &["words"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "python3-files",
@@ -95,6 +101,7 @@ const PROGRAMS: &[Program] = &[
         command: &["python3", "-c", PYTHON_FILES],
         files: &["words"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "python3-threads",
@@ -102,6 +109,7 @@ const PROGRAMS: &[Program] = &[
         command: &["python3", "-c", PYTHON_THREADS],
         files: &[],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "python3-processes",
@@ -109,6 +117,7 @@ const PROGRAMS: &[Program] = &[
         command: &["python3", "-c", PYTHON_PROCESSES],
         files: &["numbers"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "perl-text",
@@ -116,6 +125,7 @@ const PROGRAMS: &[Program] = &[
         command: &["perl", "-e", PERL_TEXT],
         files: &["words"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "gzip",
@@ -123,6 +133,7 @@ const PROGRAMS: &[Program] = &[
         command: &["gzip", "-9", "-n", "-k", "sound.wav", "words"],
         files: &["sound.wav", "words"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "xz",
@@ -130,6 +141,7 @@ const PROGRAMS: &[Program] = &[
         command: &["xz", "-2", "--stdout"],
         files: &[],
         stdin: Some("words"),
+        may_stay: &[],
     },
     Program {
         name: "xz-threads",
@@ -137,6 +149,7 @@ const PROGRAMS: &[Program] = &[
         command: &["xz", "-1", "-T3", "--block-size=300KiB", "-k", "sound.wav"],
         files: &["sound.wav"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "sha256sum",
@@ -144,6 +157,7 @@ const PROGRAMS: &[Program] = &[
         command: &SHA256SUM,
         files: &["sound.wav"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "sort",
@@ -155,6 +169,7 @@ const PROGRAMS: &[Program] = &[
         ],
         files: &["words"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "bc",
@@ -162,6 +177,7 @@ const PROGRAMS: &[Program] = &[
         command: &["bc", "-l"],
         files: &[],
         stdin: Some("sums.bc"),
+        may_stay: &[],
     },
     Program {
         name: "flac",
@@ -169,6 +185,7 @@ const PROGRAMS: &[Program] = &[
         command: &["flac", "--silent", "-8", "-e", "-p", "-o", "sound.flac", "sound.wav"],
         files: &["sound.wav"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "sqlite3",
@@ -176,6 +193,7 @@ const PROGRAMS: &[Program] = &[
         command: &["sqlite3", "-batch", "words.db", SQL],
         files: &[],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "sqlite3-wal",
@@ -183,6 +201,7 @@ const PROGRAMS: &[Program] = &[
         command: &["sqlite3", "-batch", "-cmd", "pragma journal_mode = wal", "words.db", SQL],
         files: &[],
         stdin: None,
+        may_stay: &["shared-file"],
     },
     Program {
         name: "tar-create",
@@ -190,6 +209,7 @@ const PROGRAMS: &[Program] = &[
         command: &["bash", "-c", TAR_ROUND_TRIP],
         files: &["words"],
         stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "tar-extract",
@@ -197,5 +217,6 @@ const PROGRAMS: &[Program] = &[
         command: &["bash", "-c", TAR_EXTRACT],
         files: &["words"],
         stdin: None,
+        may_stay: &[],
     },
 ];

@@ -11,14 +11,14 @@ use std::fmt::Write;
 pub enum Verdict {
     /// As natively.
     Same,
-    /// As natively, but it stayed at home for a reason that has a name.
+    /// As natively, but it stayed at home for a reason that it announces.
     Refused(String),
     /// Not as natively (or, natively, not as announced): the first difference.
     Differs(String),
     /// It was killed for taking too long.
     Late,
-    /// As natively, but no move was made and none was refused.
-    DidNotMove,
+    /// As natively, but no move was made, for a reason that is none.
+    DidNotMove(String),
     /// This machine cannot run it.
     Skipped(String),
     /// The harness failed, or the machine lacks what it must have.
@@ -32,7 +32,7 @@ impl Verdict {
             Verdict::Refused(_) => "refused",
             Verdict::Differs(_) => "DIFF",
             Verdict::Late => "TIMEOUT",
-            Verdict::DidNotMove => "DID NOT MOVE",
+            Verdict::DidNotMove(_) => "DID NOT MOVE",
             Verdict::Skipped(_) => "skipped",
             Verdict::Broken(_) => "BROKEN",
         }
@@ -42,9 +42,10 @@ impl Verdict {
         match self {
             Verdict::Refused(text)
             | Verdict::Differs(text)
+            | Verdict::DidNotMove(text)
             | Verdict::Skipped(text)
             | Verdict::Broken(text) => Some(text),
-            Verdict::Same | Verdict::Late | Verdict::DidNotMove => None,
+            Verdict::Same | Verdict::Late => None,
         }
     }
 }
@@ -91,7 +92,9 @@ impl Report {
         all.filter(|(_, cell)| match cell.verdict {
             Verdict::Same | Verdict::Refused(_) => false,
             Verdict::Skipped(_) => !self.may_skip,
-            Verdict::Differs(_) | Verdict::Late | Verdict::DidNotMove | Verdict::Broken(_) => true,
+            Verdict::Differs(_) | Verdict::Late | Verdict::DidNotMove(_) | Verdict::Broken(_) => {
+                true
+            }
         })
     }
 
@@ -177,7 +180,7 @@ mod test {
         for verdict in [
             Verdict::Differs("x".into()),
             Verdict::Late,
-            Verdict::DidNotMove,
+            Verdict::DidNotMove("x".into()),
             Verdict::Broken("x".into()),
         ] {
             assert!(!report(verdict, true).is_success());

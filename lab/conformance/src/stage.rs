@@ -2,6 +2,7 @@
 //! Osmos. Both are driven in the same way: by commands, with or without `osmos lab exec` before.
 
 use anyhow::{Context, Result, bail, ensure};
+use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,6 +15,18 @@ pub const NODES: u32 = 3;
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Ends every answer of a console.
 const MARK: &str = "-- conformance console:";
+
+/// This machine cannot have a lab: then nothing can be said about Osmos on it.
+#[derive(Debug)]
+pub struct NoLab(String);
+
+impl fmt::Display for NoLab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`osmos lab up --name {LAB}` failed: {}", self.0)
+    }
+}
+
+impl std::error::Error for NoLab {}
 
 /// A place to run programs in. The lab is taken down, and files are removed, when it is dropped.
 pub struct Stage {
@@ -41,7 +54,9 @@ impl Stage {
             .output()
             .with_context(|| format!("cannot run {}", osmos.display()))?;
         let words = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`osmos lab up --name {LAB}` failed: {}", words.trim());
+        if !output.status.success() {
+            return Err(NoLab(words.trim().to_string()).into());
+        }
         let program = osmos.to_str().context("the path of osmos is not text")?;
         let prefix = [program, "lab", "exec", "--name", LAB, "1", "--"].map(String::from).to_vec();
         let directory = format!("/tmp/osmos-{LAB}");
@@ -94,7 +109,7 @@ impl Stage {
     pub fn console(&self) -> Result<Console> {
         let mut child =
             self.command(&["sh"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = child.stdin.take().expect("it is piped");
+        let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         Ok(Console { child, input, output })
     }
@@ -120,14 +135,16 @@ fn lab_command(osmos: &Path, verb: &str) -> Command {
 /// A shell that stays, so that a small command costs no new entry into the lab.
 pub struct Console {
     child: Child,
-    input: ChildStdin,
+    /// Always there, until the console is dropped.
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Console {
     /// Runs a script in a subshell; returns its exit status and what it printed, errors included.
     pub fn run(&mut self, script: &str) -> Result<(i32, Vec<u8>)> {
-        writeln!(self.input, "({script}\n) < /dev/null 2>&1; s=$?; echo; echo '{MARK}' $s")
+        let input = self.input.as_mut().context("the console has no input")?;
+        writeln!(input, "({script}\n) < /dev/null 2>&1; s=$?; echo; echo '{MARK}' $s")
             .context("the console has ended")?;
         let mut answer = Vec::new();
         loop {
@@ -159,8 +176,8 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
+        // The shell ends with its input.
+        drop(self.input.take());
         let _ = self.child.wait();
     }
 }

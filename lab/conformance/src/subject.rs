@@ -61,6 +61,8 @@ pub struct Subject {
     /// Name from [`crate::inputs`].
     pub stdin: Option<&'static str>,
     pub ends: Ending,
+    /// Codes of the reasons for which it may stay at home.
+    pub may_stay: Vec<String>,
     /// Why being stopped by a signal shows in it, if it does.
     pub not_stopped: Option<String>,
 }

@@ -103,11 +103,11 @@ fn build_osmos() -> Result<PathBuf> {
     let words = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "osmos does not build:\n{words}");
     let messages = String::from_utf8_lossy(&output.stdout);
-    let built = messages.lines().filter_map(|line| {
+    let mut built = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     });
-    built.last().context("cargo does not say where it has put osmos")
+    built.next_back().context("cargo does not say where it has put osmos")
 }
 
 fn workspace_root() -> &'static Path {

@@ -2,7 +2,7 @@
 
 use crate::flavour::{Flavour, PING_PONG_MS};
 use crate::inputs::Numbers;
-use crate::moves::Moves;
+use crate::moves::{Moves, Story};
 use crate::observation::Observation;
 use crate::report::Verdict;
 use crate::stage::{Console, Stage};
@@ -66,15 +66,12 @@ impl Bench<'_> {
         self.prepare(subject, &directory)?;
         let mut run = Run::start(self, subject, flavour, &directory)?;
         let end = run.accompany(&mut self.console, flavour, self.limit + WITNESS_PATIENCE)?;
-        let mut story = match self.moves {
+        let story = match self.moves {
             Some(moves) if flavour.is_osmos() => {
                 moves.story_of(run.root, &run.processes, EVENT_PATIENCE)
             }
             _ => Default::default(),
         };
-        if story.stayed.is_none() {
-            story.stayed = run.refusal.take();
-        }
         let move_count = story.move_count;
         if end.is_late {
             let verdict = Verdict::Late;
@@ -84,7 +81,10 @@ impl Bench<'_> {
         let seen = Observation::collect(console, &directory, end.ending, end.left_count)?;
         let verdict = match native {
             None => judge_native(subject, &seen),
-            Some(native) => judge(flavour, &seen, native, move_count, story.stayed),
+            Some(native) => match seen.difference(native) {
+                Some(difference) => Verdict::Differs(difference),
+                None => judge_moves(subject, flavour, &story, run.refusal.take()),
+            },
         };
         if verdict == Verdict::Same {
             self.console.must(&format!("rm -rf {directory}"))?;
@@ -124,20 +124,24 @@ fn judge_native(subject: &Subject, seen: &Observation) -> Verdict {
     }
 }
 
-fn judge(
+/// Whether it moved as the flavour asks. Only a reason that the program announces excuses it if it
+/// did not: else an engine that refuses everything would pass.
+fn judge_moves(
+    subject: &Subject,
     flavour: Flavour,
-    seen: &Observation,
-    native: &Observation,
-    move_count: u32,
-    stayed: Option<String>,
+    story: &Story,
+    answer: Option<String>,
 ) -> Verdict {
-    if let Some(difference) = seen.difference(native) {
-        return Verdict::Differs(difference);
+    if !flavour.moves() || story.move_count > 0 {
+        return Verdict::Same;
     }
-    if flavour.moves() && move_count == 0 {
-        return stayed.map_or(Verdict::DidNotMove, Verdict::Refused);
+    match &story.stayed {
+        Some(reason) if subject.may_stay.contains(&reason.code) => {
+            Verdict::Refused(format!("{}: {}", reason.code, reason.text))
+        }
+        Some(reason) => Verdict::DidNotMove(format!("{}: {}", reason.code, reason.text)),
+        None => Verdict::DidNotMove(answer.unwrap_or_else(|| "for no reason told".into())),
     }
-    Verdict::Same
 }
 
 /// A program under the eyes of its witness.
@@ -301,6 +305,7 @@ fn parse_end(line: &str) -> Result<End> {
 #[cfg(test)]
 mod test {
     use super::*;
+    use wire::supervisor::Reason;
 
     #[test]
     fn the_last_line_of_the_witness_is_understood() {
@@ -321,23 +326,37 @@ mod test {
         }
     }
 
+    fn guest(may_stay: &[&str]) -> Subject {
+        let guest = crate::guests::subjects().unwrap().remove(0);
+        let may_stay = may_stay.iter().map(|code| code.to_string()).collect();
+        Subject { ends: Ending::Exit(0), may_stay, ..guest }
+    }
+
     #[test]
     fn a_flavour_in_which_nothing_moved_proves_nothing() {
-        let native = seen("x");
-        let verdict = |flavour, count, stayed| judge(flavour, &native, &native, count, stayed);
-        assert_eq!(verdict(Flavour::Once, 0, None), Verdict::DidNotMove);
-        assert_eq!(verdict(Flavour::Once, 1, None), Verdict::Same);
-        assert_eq!(verdict(Flavour::Home, 0, None), Verdict::Same);
-        let refused = Verdict::Refused("io-uring: fd 7".into());
-        assert_eq!(verdict(Flavour::Storm, 0, Some("io-uring: fd 7".into())), refused);
-        let wrong = judge(Flavour::Storm, &seen("y"), &native, 0, Some("io-uring".into()));
-        assert!(matches!(wrong, Verdict::Differs(_)), "a refusal excuses no difference");
+        let verdict = |flavour, move_count| {
+            let story = Story { move_count, ..Story::default() };
+            judge_moves(&guest(&[]), flavour, &story, Some("no such process".into()))
+        };
+        let did_not = Verdict::DidNotMove("no such process".into());
+        assert_eq!(verdict(Flavour::Once, 0), did_not);
+        assert_eq!(verdict(Flavour::PingPong, 0), did_not);
+        assert_eq!(verdict(Flavour::Storm, 1), Verdict::Same);
+        assert_eq!(verdict(Flavour::Home, 0), Verdict::Same);
+    }
+
+    #[test]
+    fn only_an_announced_reason_excuses_staying() {
+        let reason = Reason { code: "io-uring".into(), text: "fd 7".into() };
+        let story = Story { stayed: Some(reason), ..Story::default() };
+        let verdict = |guest: &Subject| judge_moves(guest, Flavour::Storm, &story, None);
+        assert_eq!(verdict(&guest(&["io-uring"])), Verdict::Refused("io-uring: fd 7".into()));
+        assert_eq!(verdict(&guest(&["aio"])), Verdict::DidNotMove("io-uring: fd 7".into()));
     }
 
     #[test]
     fn the_oracle_itself_is_checked() {
-        let guest = crate::guests::subjects().unwrap().remove(0);
-        let guest = Subject { ends: Ending::Exit(0), ..guest };
+        let guest = guest(&[]);
         assert_eq!(judge_native(&guest, &seen("PASS a\n")), Verdict::Same);
         assert!(matches!(judge_native(&guest, &seen("FAIL a\n")), Verdict::Differs(_)));
         assert!(matches!(judge_native(&guest, &seen("")), Verdict::Differs(_)));

@@ -138,6 +138,11 @@ impl Report {
         let identical = if self.is_good() { "yes" } else { "NO" };
         let mut lines = vec![format!("identical output: {identical}, by checksum and exit status")];
         let wall = |what: &str| self.encoding.iter().find(|row| row.what == what).map(|r| r.wall_s);
+        lines.extend(self.missing.iter().map(|missing| format!("missing here: {missing}")));
+        if self.nodes.iter().any(|node| node.cores.is_none()) {
+            lines.push("nodes share this machine's cores, so times say nothing here".to_string());
+            return lines;
+        }
         if let (Some(away), Some(there)) = (wall(ON_STRONGEST), wall(DIRECTLY_THERE)) {
             lines.push(format!(
                 "cost of being away: {:+.1} % (all on the strongest other node, against directly \
@@ -151,7 +156,6 @@ impl Report {
                 one_by_one / balanced
             ));
         }
-        lines.extend(self.missing.iter().map(|missing| format!("missing here: {missing}")));
         lines.push(format!("in all {:.0} s", self.total_s));
         lines
     }
@@ -198,7 +202,7 @@ mod tests {
             ..Row::new(what, 10.0, &[4.0, 6.0]).with_ideal(Some(8.0))
         };
         let mut report = Report {
-            nodes: vec![],
+            nodes: vec![NodeSpeed { node: 1, speed: 1.0, cores: Some(0.6) }],
             missing: vec!["CPU limits: not root".into()],
             awk: row("eight awk programs, balanced", true),
             encoder: "xz".into(),
@@ -213,6 +217,8 @@ mod tests {
         assert!(table.contains("cost of being away: +0.0 %"), "{table}");
         assert!(table.lines().all(|line| line.chars().count() <= 88), "{table}");
         assert!(table.contains("missing here: CPU limits: not root"), "{table}");
+        report.nodes[0].cores = None;
+        assert!(!report.table().contains("cost of being away"));
         report.encoding[0].identical_output = false;
         assert!(!report.is_good());
         assert!(report.table().contains(" NO"));

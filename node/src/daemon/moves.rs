@@ -129,6 +129,10 @@ impl Daemon {
         };
         let BerthGrant { ticket, key } = grant;
         let berth = Berth { node, address: member.address, ticket, key };
+        let waits = self.processes.get_mut(&pid).map(|p| std::mem::take(&mut p.waits));
+        if let Some(waits) = waits.filter(|waits| !waits.is_empty()) {
+            self.tell_deputy(pid, &ToDeputy::Waits(waits))?;
+        }
         self.tell_deputy(pid, &ToDeputy::Leave { berth })
     }
 
@@ -168,6 +172,11 @@ impl Daemon {
             return self.drop_deputy(pid);
         };
         match message {
+            FromDeputy::Waits(waits) => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.waits = waits;
+                }
+            }
             FromDeputy::Moved { to, report } => self.moved(pid, to, &report),
             FromDeputy::CameHome { reason, report } => {
                 self.came_home(pid, reason, &report);

@@ -75,6 +75,7 @@ impl Daemon {
             consumption: Consumption::default(),
             forwarded: Forwarded::default(),
             activity: Activity::default(),
+            waits: Vec::new(),
             migrations: 0,
             last_move_s: None,
             freeze_us: 0,

@@ -27,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // lab proves
     ("lab", &["kernel", "wire", "client"]),
     ("demo", &["wire", "client", "lab"]),
+    ("bench", &["wire", "client", "lab"]),
     ("conformance", &["wire", "client"]),
     ("xtask", &["conformance"]),
 ];

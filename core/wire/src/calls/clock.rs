@@ -4,7 +4,7 @@
 
 use super::Arguments;
 use super::argument::{Argument, V, input, output, remaining};
-use super::table::{Class, Emulation, Rule, Test};
+use super::table::{Class, Rule, Test};
 
 const TIMESPEC: u32 = 16;
 const ITIMERVAL: u32 = 32;
@@ -25,13 +25,13 @@ pub(super) const CLOCK_GETTIME: Rule = Rule::LocalIf {
     otherwise: |arguments| {
         const FORM: &[Argument] = &[V, output(TIMESPEC)];
         match arguments[0] as i32 {
-            PROCESS_CPUTIME | THREAD_CPUTIME => Class::Emulate(Emulation::CpuClock, FORM),
-            clock if is_cpu_clock(clock) => Class::Homecoming("cpu-clock"),
+            // Time spent away cannot be added to what the kernel at home has counted, so a reading
+            // that did add it would be followed by a smaller one at home: no clock may do that.
+            clock if is_cpu_clock(clock) => Class::Homecoming("processor-time"),
             _ => Class::Forward(FORM),
         }
     },
-    text: "wall clocks are local; the own processor time is emulated; another process's comes \
-           home; clocks of devices are forwarded",
+    text: "wall clocks are local; processor time comes home; clocks of devices are forwarded",
 };
 
 pub(super) const CLOCK_GETRES: Rule = Rule::LocalIf {

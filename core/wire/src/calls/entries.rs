@@ -6,7 +6,7 @@ use super::argument::{
 use super::table::{Class, Emulation, Entry, Rule};
 use super::{clock, fcntl, ioctl, ipc, memory, process, socket};
 use crate::forward::{Direction, Yield};
-use Emulation::{CpuUsage, ProcessExit, RestartCall, SignalAction, SignalMask, SignalReturn};
+use Emulation::{ProcessExit, RestartCall, SignalAction, SignalMask, SignalReturn};
 
 // Sizes of the kernel's structures, bytes.
 const MASK: u32 = 8;
@@ -153,9 +153,9 @@ pub(super) static ENTRIES: &[Entry] = &[
     call(95, "umask", forward(VALUES)),
     call(96, "gettimeofday", LOCAL),
     call(97, "getrlimit", forward(&[V, output(16)])),
-    call(98, "getrusage", emulate(CpuUsage, &[V, output(RUSAGE)])),
+    call(98, "getrusage", home("processor-time")),
     call(99, "sysinfo", forward(&[output(112)])),
-    call(100, "times", emulate(CpuUsage, &[output(32)])),
+    call(100, "times", home("processor-time")),
     call(101, "ptrace", home("other-process")),
     call(102, "getuid", forward(VALUES)),
     call(103, "syslog", home("observation")),

@@ -58,7 +58,6 @@ fn emulated(emulation: Emulation) -> &'static str {
         Emulation::RestartCall => "the interrupted call is made again with the time that is left",
         Emulation::ThreadExit => "the thread ends in both halves",
         Emulation::ProcessExit => "the process ends in both halves",
-        Emulation::CpuClock | Emulation::CpuUsage => "time spent at home and away is added up",
         Emulation::FutexWait => "native in the body, which notes the deadline",
     }
 }

@@ -32,10 +32,6 @@ pub enum Emulation {
     ThreadExit,
     /// exit_group: the process ends in both halves.
     ProcessExit,
-    /// clock_gettime of the process's or thread's own processor time: spent in both halves.
-    CpuClock,
-    /// getrusage, times: home's counts plus the time spent away.
-    CpuUsage,
     /// FUTEX_WAIT with a relative timeout: native in the body, which notes the deadline because
     /// the call may be interrupted and move on to a node where no kernel knows it.
     FutexWait,

@@ -92,14 +92,6 @@ pub fn descriptors(pid: i32) -> Result<Vec<(i32, PathBuf)>> {
         .collect())
 }
 
-/// CPU time of a process or thread that may belong to somebody else, nanoseconds, from
-/// `/proc/.../schedstat`; falls back to the ticks of `stat`.
-pub fn cpu_time_ns(pid: i32) -> Result<u64> {
-    let ticks = stat(&pid.to_string())?.cpu_ticks;
-    // USER_HZ is 100 on every Linux architecture we run on.
-    Ok(ticks * 10_000_000)
-}
-
 fn entries(path: &str) -> Result<impl Iterator<Item = String>> {
     let listing = std::fs::read_dir(path)
         .map_err(|source| KernelError { what: format!("list {path}"), source })?;

@@ -1,0 +1,37 @@
+/* Computes and does nothing else: a round answers with its wall time and processor time in ns. */
+#include "drive.h"
+
+/* Fits into the first-level cache and uses the integer and floating-point units alike. */
+static double table[1024];
+
+static double compute(long rounds)
+{
+    uint64_t state = 88172645463325252u;
+    double sum = 0;
+    for (long round = 0; round < rounds; round++) {
+        for (int i = 0; i < 1024; i++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            table[state & 1023] = table[i] * 0.5 + (double)(state & 255);
+            sum += table[i];
+        }
+    }
+    return sum;
+}
+
+int main(void)
+{
+    long rounds;
+    say_ready();
+    while ((rounds = next_round()) > 0) {
+        uint64_t wall = now_ns(), cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+        volatile double sum = compute(rounds);
+        (void)sum;
+        cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+        wall = now_ns() - wall;
+        printf("%llu %llu\n", (unsigned long long)wall, (unsigned long long)cpu);
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,20 @@
+//! Osmos as its users have it: the built program, real daemons, real programs, a lab for each test.
+//!
+//! * [`stage`]: a lab and what a test can see and do in it; [`terminal`]: a pseudo-terminal in it
+//! * [`job_control`]: signals, stops and ends of a process that is away
+//! * [`faults`]: what is left after any part was killed
+//! * [`permissions`]: who may do what, and as whom it is done
+//! * [`refusals`]: what stays at home and says why
+//! * [`sandbox`]: what a guest sees of the node that it runs on
+//! * [`families`]: children, pipelines and threads
+//!
+//! One program of tests, because each of these needs the same stage.
+
+mod families;
+mod faults;
+mod job_control;
+mod permissions;
+mod refusals;
+mod sandbox;
+mod stage;
+mod terminal;

@@ -1,0 +1,414 @@
+//! A lab for one test, and what the test can see and do in it.
+//!
+//! Programs are driven from outside as their users would; processes are looked at through this
+//! machine's `/proc`, which shows every node, so that nothing is believed that Osmos says of itself.
+
+use lab::{Lab, Node, Spec};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
+/// What takes longer than this will not happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const STEP: Duration = Duration::from_millis(10);
+/// Of the shell that prints its pid before it becomes the program.
+const TELL_PID: &str = "echo $$; exec \"$@\"";
+
+/// Waits until `look` finds something.
+///
+/// # Panics
+/// If it finds nothing for too long.
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Waits until `holds`.
+pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || holds().then_some(()));
+}
+
+/// A lab that is taken down when it is dropped; a failed test shows its daemons' logs.
+pub struct Stage {
+    lab: Lab,
+}
+
+impl Stage {
+    /// Node 1 is home, the others are away.
+    pub fn new(name: &str, nodes: u32) -> Stage {
+        // Tests of several checkouts may run at once.
+        let name = format!("{name}-{}", std::process::id()).parse().expect("a name for a lab");
+        let mut spec = Spec::new(name, nodes).expect("a lab");
+        spec.osmos = PathBuf::from(OSMOS);
+        spec.is_cpu_limited = false;
+        Stage { lab: Lab::up(&spec).unwrap_or_else(|error| panic!("{error:#}")) }
+    }
+
+    pub fn node(&self, number: u32) -> Node<'_> {
+        self.lab.node(number)
+    }
+
+    pub fn command(&self, node: u32, words: &[&str]) -> Command {
+        let mut command = self.node(node).command(words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        command
+    }
+
+    pub fn output(&self, node: u32, words: &[&str]) -> Output {
+        self.command(node, words).output().expect("a command in the lab")
+    }
+
+    /// What a command prints that has to succeed.
+    pub fn text(&self, node: u32, words: &[&str]) -> String {
+        let output = self.output(node, words);
+        let (out, complaint) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{words:?}: {}: {complaint}{out}", output.status);
+        out
+    }
+
+    /// What a command complains of that has to fail.
+    pub fn complaint(&self, node: u32, words: &[&str]) -> String {
+        let output = self.output(node, words);
+        let (out, complaint) = (text(&output.stdout), text(&output.stderr));
+        assert!(!output.status.success(), "{words:?} succeeded: {out}");
+        complaint
+    }
+
+    /// Starts a program whose streams are pipes.
+    pub fn start(&self, node: u32, words: &[&str]) -> Program {
+        let mut command = self.command(node, &["sh", "-c", TELL_PID, "sh"]);
+        Program::start(command.args(words))
+    }
+
+    /// Starts a program on node 1 that is sent to node 2, and sees it there.
+    pub fn start_away(&self, words: &[&str]) -> Program {
+        let all = [&["osmos", "run", "--node", "2", "--"], words].concat();
+        let program = self.start(1, &all);
+        self.await_place(program.pid, 2);
+        program
+    }
+
+    /// Processes as the daemon of a node lists them.
+    pub fn listed(&self, node: u32) -> Vec<Value> {
+        let text = self.text(node, &["osmos", "ps", "--json"]);
+        serde_json::from_str(&text).expect("a list of processes")
+    }
+
+    /// Where a process of node 1 runs, if it is managed.
+    pub fn place(&self, pid: i32) -> Option<u64> {
+        let listed = self.listed(1);
+        let process = listed.iter().find(|p| p["home"] == 1 && p["pid"] == pid)?;
+        process["node"].as_u64()
+    }
+
+    pub fn await_place(&self, pid: i32, node: u64) {
+        until(&format!("process {pid} runs on node {node}"), || {
+            self.place(pid).filter(|place| *place == node)
+        });
+    }
+
+    /// Moves a process of node 1.
+    pub fn migrate(&self, pid: i32, to: &str) {
+        self.text(1, &["osmos", "migrate", &pid.to_string(), to]);
+    }
+
+    /// What happened on a node, of this kind, to this process of its own.
+    pub fn events(&self, node: u32, kind: &str, pid: i32) -> Vec<Value> {
+        let text = self.text(node, &["osmos", "events", "--json"]);
+        let all = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
+        all.filter(|e| e["event"] == kind && e["process"]["pid"] == pid).collect()
+    }
+
+    /// Sends a signal inside a node.
+    pub fn signal(&self, node: u32, pid: i32, name: &str) {
+        self.text(node, &["kill", "-s", name, &pid.to_string()]);
+    }
+
+    /// Writes a file of a node.
+    pub fn put(&self, node: u32, inside: &str, text: &str) {
+        std::fs::write(self.path(node, inside), text).expect("a file in the node");
+    }
+
+    /// A file of a node as this machine can open it.
+    pub fn path(&self, node: u32, inside: &str) -> PathBuf {
+        self.node(node).path(inside).expect("the node is up")
+    }
+
+    /// Everything that runs in a node's own PID namespace.
+    pub fn processes(&self, node: u32) -> Vec<Seen> {
+        let node = self.node(node);
+        let keeper = node.keeper().expect("the node is up");
+        let is_here = |p: &Seen| p.namespace.as_ref() == Some(&keeper.pid_namespace);
+        Seen::all().into_iter().filter(is_here).collect()
+    }
+
+    /// A process of a node by its pid there.
+    pub fn process(&self, node: u32, pid: i32) -> Option<Seen> {
+        self.processes(node).into_iter().find(|process| process.inner_pid == pid)
+    }
+
+    /// The supervisors of one half, `deputy` or `body`, on a node.
+    pub fn supervisors(&self, node: u32, half: &str) -> Vec<Seen> {
+        let is_one = |p: &Seen| p.words.get(1).is_some_and(|word| word == half) && !p.is_zombie();
+        let named_osmos = |p: &Seen| p.words.first().is_some_and(|word| word.ends_with("osmos"));
+        self.processes(node).into_iter().filter(|p| is_one(p) && named_osmos(p)).collect()
+    }
+
+    /// The supervisor at home of one process.
+    pub fn deputy_supervisor(&self, pid: i32) -> Option<Seen> {
+        let pid = pid.to_string();
+        self.supervisors(1, "deputy").into_iter().find(|p| p.words.contains(&pid))
+    }
+
+    /// The first process of the body of `pid` on a node, and its supervisor.
+    pub fn body(&self, node: u32, pid: i32) -> Option<(Seen, Seen)> {
+        let all = Seen::all();
+        self.supervisors(node, "body").into_iter().find_map(|supervisor| {
+            let init = all.iter().find(|p| p.parent == supervisor.pid)?;
+            let body = all.iter().find(|p| p.parent == init.pid && p.inner_pid == pid)?;
+            Some((body.clone(), supervisor))
+        })
+    }
+
+    pub fn await_body(&self, node: u32, pid: i32) -> (Seen, Seen) {
+        until(&format!("there is a body of {pid} on node {node}"), || self.body(node, pid))
+    }
+
+    /// Waits until no supervisor is left on any node, and with them no body and no sandbox.
+    pub fn await_no_supervisors(&self) {
+        let mut left = Vec::new();
+        until_true("no supervisor is left", || {
+            let nodes = self.lab.nodes().map(|node| node.id().0);
+            left = nodes
+                .flat_map(|node| ["deputy", "body"].map(|half| self.supervisors(node, half)))
+                .flatten()
+                .collect();
+            left.is_empty()
+        });
+        let mut inside = Vec::new();
+        until_true("no sandbox is left", || {
+            inside = self.sandboxed();
+            inside.is_empty()
+        });
+    }
+
+    /// Processes in namespaces below those of the nodes.
+    fn sandboxed(&self) -> Vec<Seen> {
+        let all = Seen::all();
+        let nodes: Vec<Seen> =
+            self.lab.nodes().flat_map(|node| self.processes(node.id().0)).collect();
+        let is_below = |p: &Seen| {
+            let outer = nodes.iter().any(|n| n.pid == p.pid);
+            !outer && nodes.iter().any(|n| n.depth < p.depth && n.is_ancestor_of(p, &all))
+        };
+        all.iter().filter(|p| is_below(p)).cloned().collect()
+    }
+
+    /// That a process of node 1 is a plain one: alive, at home, with nothing attached.
+    pub fn await_plain(&self, pid: i32) {
+        until_true(&format!("process {pid} is a plain process"), || {
+            self.process(1, pid).is_some_and(|process| {
+                process.field("TracerPid").as_deref() == Some("0") && !"tTZX".contains(process.state)
+            })
+        });
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for node in self.lab.nodes() {
+            let log = node.log().and_then(|path| Ok(std::fs::read_to_string(path)?));
+            let log = log.unwrap_or_else(|error| format!("{error:#}"));
+            eprintln!("--- log of node {}\n{log}---", node.id());
+        }
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A process as this machine's `/proc` shows it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Here.
+    pub pid: i32,
+    pub parent: i32,
+    /// In its innermost namespace.
+    pub inner_pid: i32,
+    /// Number of PID namespaces that it is in.
+    pub depth: usize,
+    pub state: char,
+    pub words: Vec<String>,
+    pub namespace: Option<String>,
+}
+
+impl Seen {
+    pub fn all() -> Vec<Seen> {
+        let entries = std::fs::read_dir("/proc").expect("/proc");
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        names.filter_map(Seen::by_pid).collect()
+    }
+
+    fn by_pid(pid: i32) -> Option<Seen> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let ids: Vec<i32> =
+            field_of(&status, "NSpid")?.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        Some(Seen {
+            pid,
+            parent: field_of(&status, "PPid")?.parse().ok()?,
+            inner_pid: *ids.last()?,
+            depth: ids.len(),
+            state: field_of(&status, "State")?.chars().next()?,
+            words: command.split(|byte| *byte == 0).map(text).collect(),
+            namespace: link.map(|link| link.display().to_string()),
+        })
+    }
+
+    fn is_ancestor_of(&self, other: &Seen, all: &[Seen]) -> bool {
+        let parent = |child: &Seen| all.iter().find(|p| p.pid == child.parent);
+        std::iter::successors(parent(other), |p| parent(p)).any(|p| p.pid == self.pid)
+    }
+
+    pub fn is_zombie(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    /// A line of its status now.
+    pub fn field(&self, name: &str) -> Option<String> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        field_of(&status, name).map(str::to_owned)
+    }
+
+    /// Processor time so far, clock ticks.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let fields: Vec<&str> =
+            stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect();
+        let number = |index: usize| fields.get(index).and_then(|word| word.parse().ok());
+        number(11).unwrap_or(0u64) + number(12).unwrap_or(0u64)
+    }
+
+    /// Names of what `/proc/PID/fd` links to.
+    pub fn descriptors(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.pid));
+        let links = entries.into_iter().flatten().filter_map(|entry| entry.ok());
+        links.filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string())).collect()
+    }
+
+    /// Kills it, from outside of all namespaces.
+    pub fn kill(&self) {
+        kill(self.pid);
+    }
+}
+
+pub fn kill(pid: i32) {
+    let pid = nix::unistd::Pid::from_raw(pid);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it is there");
+}
+
+fn field_of<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let lines = status.lines();
+    lines.filter_map(|line| line.split_once(':')).find(|(key, _)| *key == name).map(|(_, v)| v.trim())
+}
+
+/// A program that was started in a node. What it prints is read as it comes.
+pub struct Program {
+    child: Child,
+    /// In its node.
+    pub pid: i32,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Program {
+    fn start(command: &mut Command) -> Program {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a program in the lab");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            // Ends when the program does, or when nobody listens any more.
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let input = child.stdin.take();
+        let mut program = Program { child, pid: 0, input, lines };
+        program.pid = program.line().parse().expect("the shell prints its pid");
+        program
+    }
+
+    /// The next line that it prints.
+    pub fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("the program prints a line")
+    }
+
+    pub fn write(&mut self, text: &str) {
+        let input = self.input.as_mut().expect("its input is open");
+        input.write_all(text.as_bytes()).expect("the program reads");
+    }
+
+    /// Writes a line and reads one.
+    pub fn ask(&mut self, question: &str) -> String {
+        self.write(&format!("{question}\n"));
+        self.line()
+    }
+
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
+    /// Waits for its end: its exit status, or 128 and the signal that it died of.
+    pub fn end(&mut self) -> i32 {
+        let status = until("the program has ended", || self.child.try_wait().expect("our child"));
+        status.code().expect("the outer process is not killed")
+    }
+
+    /// All that it prints until its end.
+    pub fn rest(&mut self) -> String {
+        self.input = None;
+        let mut all = String::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => all += &(line + "\n"),
+                Err(RecvTimeoutError::Disconnected) => return all,
+                Err(RecvTimeoutError::Timeout) => panic!("the program does not end"),
+            }
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // The process inside ends with the lab at the latest.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Does this path exist yet?
+pub fn exists(path: &Path) -> bool {
+    path.try_exists().unwrap_or(false)
+}
