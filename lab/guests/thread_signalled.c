@@ -9,7 +9,9 @@ static int count, stop;
 static void note(int signal)
 {
     (void)signal;
-    handled_by[__atomic_fetch_add(&count, 1, __ATOMIC_SEQ_CST) % 16] = gettid();
+    /* One signal at a time is under way; the count says that its thread is written down. */
+    handled_by[count % 16] = gettid();
+    __atomic_fetch_add(&count, 1, __ATOMIC_SEQ_CST);
 }
 
 static void *wait_blocked(void *argument)
@@ -51,6 +53,9 @@ int main(void)
     pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     for (int i = 0; i < THREADS; i++) {
         travel();
+        while (__atomic_load_n(&tids[i], __ATOMIC_SEQ_CST) == 0) {
+            sleep_until(now_s() + 0.002);
+        }
         pthread_kill(threads[i], SIGUSR1);
         await_count(i + 1);
         CHECK(handled_by[i] == tids[i] && tids[i] != 0, "the thread that was meant");

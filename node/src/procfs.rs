@@ -13,6 +13,8 @@ pub struct Stat {
     pub command: String,
     pub state: char,
     pub parent: i32,
+    /// On its last way: it runs nothing of its program any more.
+    pub is_exiting: bool,
     /// User and system time, clock ticks.
     pub cpu_ticks: u64,
     pub threads: u32,
@@ -31,6 +33,9 @@ impl Stat {
     }
 }
 
+/// The kernel's PF_EXITING among a process's flags.
+const EXITING: u64 = 4;
+
 /// Parses a stat line. The command may hold any character, so its end is the last parenthesis.
 pub fn parse_stat(text: &str) -> Option<Stat> {
     let (pid, rest) = text.split_once(" (")?;
@@ -43,6 +48,7 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         command: command.to_owned(),
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        is_exiting: number(9)? & EXITING != 0,
         cpu_ticks: number(14)? + number(15)?,
         threads: u32::try_from(number(20)?).ok()?,
         started_ticks: number(22)?,
@@ -52,6 +58,23 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
 
 pub fn read_stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Has the process ended, or was it killed and is about to?
+pub fn is_ending(pid: i32) -> bool {
+    let Some(stat) = read_stat(pid) else { return true };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    stat.is_exiting || stat.has_ended() || has_pending_kill(&status)
+}
+
+fn has_pending_kill(status: &str) -> bool {
+    const KILL_BIT: u64 = 1 << (nix::libc::SIGKILL - 1);
+    let pending = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+    pending
+        .filter_map(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .any(|bits| bits & KILL_BIT != 0)
 }
 
 /// All processes that `/proc` shows.
@@ -139,6 +162,13 @@ mod test {
         assert_eq!((stat.pid, stat.parent, stat.state), (4711, 1, 'S'));
         assert_eq!((stat.cpu_ticks, stat.threads), (154, 3));
         assert_eq!((stat.started_ticks, stat.rss_pages), (8915, 97));
+    }
+
+    #[test]
+    fn a_kill_that_is_still_pending_is_seen() {
+        assert!(has_pending_kill("SigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
+        assert!(has_pending_kill("SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n"));
+        assert!(!has_pending_kill("SigPnd:\t0000000000004000\nSigCgt:\t0000000000000100\n"));
     }
 
     #[test]

@@ -1,1 +1,114 @@
-//! x
+//! Children, pipelines and threads of managed programs are those of programs at home.
+
+use crate::stage::{Stage, text, until};
+
+/// Runs the same script natively and in a storm, and returns what both printed.
+fn natively_and_in_a_storm(stage: &Stage, words: &[&str], storm_ms: &str) -> (String, String) {
+    let native = stage.text(1, words);
+    let storm = [&["osmos", "run", "--storm", storm_ms, "--"], words].concat();
+    (native, stage.text(1, &storm))
+}
+
+#[test]
+fn a_pipeline_whose_reader_ends_first_ends_as_a_whole() {
+    let stage = Stage::new("pipeline", 3);
+    let script = "yes | head -c 3000000 | sha256sum; echo ${PIPESTATUS[@]}";
+    let (native, storm) = natively_and_in_a_storm(&stage, &["bash", "-c", script], "30");
+    assert_eq!(storm, native);
+    assert!(native.contains("141 0 0"), "yes dies of SIGPIPE: {native}");
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_shell_that_forks_all_the_time_gives_the_same_output_in_a_storm() {
+    let stage = Stage::new("forks", 3);
+    let script = "\
+total=0
+for i in $(seq 60); do
+    word=$(echo $i | rev)
+    total=$((total + $(expr $word \\* 2)))
+    (exit $((i % 7))) || echo \"$i $? $word\"
+    x=$(cat <<< \"$total\" | tr 0-9 a-j)
+    echo \"$x\"
+done
+wait; echo \"$total\"; exit 3";
+    let native = stage.output(1, &["bash", "-c", script]);
+    let storm = stage.output(1, &["osmos", "run", "--storm", "100", "--", "bash", "-c", script]);
+    assert_eq!(native.status.code(), Some(3));
+    assert_eq!(storm.status.code(), Some(3), "{}", text(&storm.stderr));
+    assert_eq!(text(&storm.stdout), text(&native.stdout));
+    assert_eq!(text(&storm.stderr), text(&native.stderr));
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_program_of_several_threads_gives_the_same_output_in_a_storm() {
+    let stage = Stage::new("threads", 3);
+    let script = "\
+import hashlib, queue, threading
+work, done, lock, log = queue.Queue(8), {}, threading.Lock(), []
+def serve(number):
+    while True:
+        item = work.get()
+        if item is None: break
+        value = hashlib.sha256(bytes([item % 251]) * 200_000).hexdigest()
+        with lock:
+            done[item] = value
+threads = [threading.Thread(target=serve, args=(n,)) for n in range(4)]
+for thread in threads: thread.start()
+for item in range(600): work.put(item)
+for thread in threads: work.put(None)
+for thread in threads: thread.join()
+print(hashlib.sha256(repr(sorted(done.items())).encode()).hexdigest(), len(done))";
+    let words = ["python3", "-IS", "-c", script];
+    let (native, storm) = natively_and_in_a_storm(&stage, &words, "50");
+    assert_eq!(storm, native);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_child_that_is_forked_away_from_home_is_a_plain_process_at_home_until_it_is_moved() {
+    let stage = Stage::new("fork", 2);
+    let script = "\
+import os, sys
+for line in sys.stdin:
+    if line.strip() == 'fork':
+        child = os.fork()
+        if child == 0:
+            os.read(3, 1)
+            os._exit(5)
+        print(child, flush=True)
+    else:
+        print(os.wait(), flush=True)";
+    stage.text(1, &["mkfifo", "/tmp/gate"]);
+    let python = format!("exec 3<>/tmp/gate; exec python3 -IS -c \"{script}\"");
+    let mut program = stage.start_away(&["bash", "-c", &python]);
+    let child: i32 = program.ask("fork").parse().expect("a pid");
+    let seen = until("the child is at home", || stage.process(1, child));
+    let parent = stage.process(1, program.pid).expect("its parent");
+    assert_eq!(seen.parent, parent.pid);
+    // Managed as its parent is, it goes where that was sent.
+    stage.await_place(child, 2);
+    stage.await_body(2, child);
+    stage.text(1, &["sh", "-c", "echo > /tmp/gate"]);
+    assert_eq!(program.ask("wait"), format!("({child}, {})", 5 << 8));
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn parent_group_and_session_of_a_program_that_is_away_are_those_of_home() {
+    let stage = Stage::new("ids", 2);
+    let script = "\
+import os, sys
+for line in sys.stdin: print(eval(line), flush=True)";
+    let mut program = stage.start_away(&["python3", "-IS", "-c", script]);
+    let pid = program.pid;
+    let mut number = |question: &str| program.ask(question).parse::<i32>().expect("a number");
+    assert_eq!(number("os.getpid()"), pid);
+    let ids = stage.text(1, &["ps", "-o", "ppid=,pgid=,sid=", "-p", &pid.to_string()]);
+    let asked = ["os.getppid()", "os.getpgrp()", "os.getsid(0)"].map(&mut number);
+    let shown: Vec<i32> = ids.split_whitespace().map(|id| id.parse().expect("an id")).collect();
+    assert_eq!(asked[..], shown[..]);
+}

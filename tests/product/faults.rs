@@ -1,1 +1,236 @@
-//! x
+//! Kill -9 of every part while a process is away: no process in two places, none left stopped,
+//! traced or waited for in vain, no body and no sandbox left; what is lost is told, and what was at
+//! home is as before.
+
+use crate::stage::{Program, Stage, kill, until, until_true};
+
+/// Computes, and answers whoever asks how far it is.
+const COUNTING: &str = "\
+import select, sys
+n = 0
+while True:
+    n += 1
+    if n % 1000 == 0 and select.select([sys.stdin], [], [], 0)[0]:
+        if not sys.stdin.readline(): break
+        print(n, flush=True)";
+/// Sleeps most of its life.
+const IDLE: &str = "import time\nwhile True: time.sleep(1000)";
+/// Waits in a read of its input, which is forwarded, and gives back what it reads.
+const READING: &str = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)";
+
+fn python(script: &str) -> [&str; 4] {
+    ["python3", "-IS", "-c", script]
+}
+
+/// A process of node 1 that was started at home and never leaves.
+fn start_bystander(stage: &Stage) -> Program {
+    stage.start(1, &[&["osmos", "run", "--home", "--"], &python(READING)[..]].concat())
+}
+
+/// One process of each kind away on node 2, past the start of its interpreter.
+fn start_each(stage: &Stage) -> Vec<Program> {
+    let each = [COUNTING, IDLE, READING].map(|script| {
+        let script = format!("print('ready', flush=True)\n{script}");
+        let program = stage.start_away(&python(&script));
+        assert_eq!(program.line(), "ready");
+        stage.await_place(program.pid, 2);
+        program
+    });
+    each.into()
+}
+
+fn assert_untouched(bystander: &mut Program, stage: &Stage) {
+    assert_eq!(bystander.ask("still here?"), "still here?");
+    stage.await_plain(bystander.pid);
+}
+
+fn assert_lost(stage: &Stage, program: &mut Program) {
+    assert_eq!(program.end(), 128 + 9, "a process without its body is killed");
+    let pid = program.pid;
+    let lost = until("the loss is told", || stage.events(1, "lost", pid).pop());
+    assert_eq!(lost["node"], 2, "{lost}");
+    assert!(lost["reason"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{lost}");
+    until_true("the process is forgotten", || stage.place(pid).is_none());
+    assert!(stage.process(1, pid).is_none(), "process {pid} is still there");
+}
+
+#[test]
+fn the_loss_of_a_body_ends_its_process_alone_and_is_told() {
+    let stage = Stage::new("lost-body", 2);
+    let mut bystander = start_bystander(&stage);
+    let mut guests = start_each(&stage);
+    let mut other = guests.pop().expect("three");
+    for program in &mut guests {
+        let (body, supervisor) = stage.await_body(2, program.pid);
+        supervisor.kill();
+        assert_lost(&stage, program);
+        until_true("the body is gone", || !body.is_there());
+    }
+    assert_eq!(other.ask("and you?"), "and you?", "another guest of the same node");
+    other.close_input();
+    assert_eq!(other.end(), 0);
+    stage.await_no_supervisors();
+    assert_untouched(&mut bystander, &stage);
+}
+
+#[test]
+fn the_loss_of_a_supervisor_at_home_ends_its_process_and_its_body_and_is_told() {
+    let stage = Stage::new("lost-deputy", 2);
+    let mut bystander = start_bystander(&stage);
+    let mut guests = start_each(&stage);
+    let mut other = guests.pop().expect("three");
+    for program in &mut guests {
+        let (body, _) = stage.await_body(2, program.pid);
+        stage.deputy_supervisor(program.pid).expect("it is away").kill();
+        assert_lost(&stage, program);
+        until_true("the body is gone", || !body.is_there());
+    }
+    assert_eq!(other.ask("and you?"), "and you?", "another guest of the same node");
+    other.close_input();
+    assert_eq!(other.end(), 0);
+    stage.await_no_supervisors();
+    assert_untouched(&mut bystander, &stage);
+}
+
+#[test]
+fn supervisors_killed_in_a_storm_leave_nothing_behind() {
+    let stage = Stage::new("storm", 3);
+    let mut bystander = start_bystander(&stage);
+    for half in ["deputy", "body", "deputy", "body", "deputy", "body"] {
+        let command = [&["osmos", "run", "--storm", "20", "--"], &python(COUNTING)[..]].concat();
+        let mut program = stage.start(1, &command);
+        let pid = program.pid;
+        program.ask("far?");
+        // A supervisor that dies before its process is in its hands leaves it at home, unharmed.
+        until_true("the storm has ended", || {
+            let supervisors = (1..=3).flat_map(|node| stage.supervisors(node, half));
+            supervisors.for_each(|supervisor| supervisor.try_kill());
+            program.has_ended()
+        });
+        assert_eq!(program.end(), 128 + 9);
+        until_true("the process is forgotten", || stage.place(pid).is_none());
+        assert!(!stage.events(1, "lost", pid).is_empty(), "the loss is told");
+        assert!(stage.process(1, pid).is_none());
+        stage.await_no_supervisors();
+    }
+    assert_untouched(&mut bystander, &stage);
+}
+
+#[test]
+fn a_process_killed_while_away_takes_its_body_along() {
+    let stage = Stage::new("killed", 2);
+    for program in &mut start_each(&stage) {
+        let (body, _) = stage.await_body(2, program.pid);
+        stage.signal(1, program.pid, "KILL");
+        assert_eq!(program.end(), 128 + 9);
+        until_true("the body is gone", || !body.is_there());
+        let ended = until("its end is told", || stage.events(1, "ended", program.pid).pop());
+        assert_eq!(ended["wait_status"], 9, "{ended}");
+        assert!(stage.events(1, "lost", program.pid).is_empty());
+    }
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn guests_outlive_the_daemon_of_the_node_that_they_are_on() {
+    let stage = Stage::new("away-daemon", 2);
+    let mut bystander = start_bystander(&stage);
+    let mut guests = start_each(&stage);
+    kill(stage.node(2).daemon_pid().expect("a daemon"));
+    until_true("the daemon is gone", || stage.node(2).daemon_pid().is_none());
+    assert_all_answer(&mut guests);
+    stage.node(2).start_daemon().expect("a daemon again");
+    for program in &mut guests {
+        stage.migrate(program.pid, "home");
+        stage.await_plain(program.pid);
+    }
+    assert_all_answer(&mut guests);
+    stage.await_no_supervisors();
+    for program in &guests {
+        until_true("node 2 takes guests again", || stage.try_migrate(program.pid, "2"));
+    }
+    assert_all_answer(&mut guests);
+    assert_untouched(&mut bystander, &stage);
+}
+
+/// All of [`start_each`] are alive: two of them say so.
+fn assert_all_answer(guests: &mut [Program]) {
+    let [counting, idle, reading] = guests else { panic!("not three") };
+    let count = |answer: String| answer.parse::<u64>().expect("a count");
+    let first = count(counting.ask("far?"));
+    assert!(count(counting.ask("and now?")) > first);
+    assert_eq!(reading.ask("echo"), "echo");
+    assert!(!idle.has_ended());
+}
+
+#[test]
+fn processes_come_home_when_the_daemon_of_their_home_dies() {
+    let stage = Stage::new("home-daemon", 2);
+    let mut bystander = start_bystander(&stage);
+    let mut guests = start_each(&stage);
+    kill(stage.node(1).daemon_pid().expect("a daemon"));
+    for program in &guests {
+        stage.await_plain(program.pid);
+    }
+    stage.await_no_supervisors();
+    assert_all_answer(&mut guests);
+    assert_untouched(&mut bystander, &stage);
+    stage.node(1).start_daemon().expect("a daemon again");
+    for program in &guests {
+        stage.text(1, &["osmos", "adopt", &program.pid.to_string()]);
+        until_true("it can move again", || stage.try_migrate(program.pid, "2"));
+    }
+    assert_all_answer(&mut guests);
+}
+
+#[test]
+fn processes_survive_the_death_of_all_daemons_in_a_storm() {
+    let stage = Stage::new("all-daemons", 3);
+    let mut programs: Vec<Program> = [COUNTING, COUNTING]
+        .map(|script| {
+            let words = [&["osmos", "run", "--storm", "20", "--"], &python(script)[..]].concat();
+            stage.start(1, &words)
+        })
+        .into();
+    for program in &mut programs {
+        program.ask("far?");
+        until_true("it storms", || stage.events(1, "migrated", program.pid).len() > 3);
+    }
+    for node in [3, 1, 2] {
+        kill(stage.node(node).daemon_pid().expect("a daemon"));
+    }
+    for program in &mut programs {
+        stage.await_plain(program.pid);
+        let before: u64 = program.ask("far?").parse().expect("a count");
+        assert!(program.ask("and now?").parse::<u64>().expect("a count") > before);
+    }
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn guests_go_home_from_a_node_that_goes_down() {
+    let stage = Stage::new("down-away", 2);
+    let mut guests = start_each(&stage);
+    stage.text(2, &["osmos", "down"]);
+    assert!(stage.supervisors(2, "body").is_empty(), "guests are gone when `down` returns");
+    until_true("the daemon is gone", || stage.node(2).daemon_pid().is_none());
+    for program in &guests {
+        stage.await_plain(program.pid);
+        stage.await_place(program.pid, 1);
+    }
+    assert_all_answer(&mut guests);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn own_processes_come_home_before_a_node_goes_down() {
+    let stage = Stage::new("down-home", 2);
+    let mut guests = start_each(&stage);
+    stage.text(1, &["osmos", "down"]);
+    for program in &guests {
+        let process = stage.process(1, program.pid).expect("it lives");
+        assert_eq!(process.field("TracerPid").as_deref(), Some("0"), "home when `down` returns");
+    }
+    assert_all_answer(&mut guests);
+    stage.await_no_supervisors();
+}

@@ -13,13 +13,16 @@ const OBEDIENT: &str = "\
 import ctypes, os, signal, sys
 for line in sys.stdin: exec(line)";
 
-/// Starts a command away from home as the child of [`PARENT`] on a terminal of its own.
+/// Runs a script away from home as the child of [`PARENT`] on a terminal of its own, until it is
+/// past the start of its interpreter.
 fn start_child(stage: &Stage, place: &str, script: &str) -> (Terminal, i32) {
-    let away = ["osmos", "run", "--node", "2", "--", "python3", "-c", script];
-    let words = [&["python3", "-c", PARENT, place], &away[..]].concat();
+    let script = format!("print('<ready>', flush=True)\n{script}");
+    let away = ["osmos", "run", "--node", "2", "--", "python3", "-IS", "-c", &script];
+    let words = [&["python3", "-IS", "-c", PARENT, place], &away[..]].concat();
     let mut terminal = Terminal::open(stage, &words);
     terminal.expect("<child ");
     let pid = terminal.expect(">").parse().expect("a pid");
+    terminal.expect("<ready>");
     stage.await_place(pid, 2);
     (terminal, pid)
 }
@@ -29,8 +32,11 @@ fn control_c_ends_a_process_that_is_away_and_its_parent_sees_it() {
     let stage = Stage::new("ctrl-c", 2);
     for script in [BUSY, OBEDIENT, "import time; time.sleep(300)"] {
         // Python turns SIGINT into an exception unless it is told otherwise.
-        let script = format!("import signal; signal.signal(2, signal.SIG_DFL)\n{script}");
+        let script = format!(
+            "import signal; signal.signal(2, signal.SIG_DFL); print('<set>', flush=True)\n{script}"
+        );
         let (mut terminal, pid) = start_child(&stage, "fg", &script);
+        terminal.expect("<set>");
         stage.await_body(2, pid);
         terminal.type_text("\x03");
         terminal.expect("<killed 2>");
@@ -45,8 +51,10 @@ fn a_handler_that_is_away_hears_control_c() {
 import signal
 def told(number, frame): print('<heard', number, '>', flush=True)
 signal.signal(signal.SIGINT, told)
+print('<set>', flush=True)
 while True: signal.pause()";
     let (mut terminal, pid) = start_child(&stage, "fg", script);
+    terminal.expect("<set>");
     stage.await_body(2, pid);
     for _ in 0..3 {
         terminal.type_text("\x03");
@@ -90,12 +98,16 @@ fn await_still(body: &Seen) -> u64 {
 #[test]
 fn a_stopped_process_can_still_be_brought_home_or_killed() {
     let stage = Stage::new("stopped", 2);
-    for ending in ["KILL", "home"] {
-        let (mut terminal, pid) = start_child(&stage, "fg", BUSY);
+    for (ending, script) in
+        [("KILL", BUSY), ("home", BUSY), ("KILL", OBEDIENT), ("home", OBEDIENT)]
+    {
+        let (mut terminal, pid) = start_child(&stage, "fg", script);
         let (body, _) = stage.await_body(2, pid);
         terminal.type_text("\x1a");
         terminal.expect("<stopped 20>");
-        await_still(&body);
+        if script == BUSY {
+            await_still(&body);
+        }
         if ending == "home" {
             stage.migrate(pid, "home");
             stage.await_no_supervisors();
@@ -118,7 +130,7 @@ fn a_shell_on_a_terminal_stops_foregrounds_and_interrupts_a_job_that_is_away() {
     terminal.type_text("PS1='ready> '; set -b\n");
     terminal.expect("ready> ");
     stage.put(1, "/tmp/echo.py", "while True: print(f'<{input()}>', flush=True)");
-    terminal.type_text("osmos run --node 2 -- python3 /tmp/echo.py\n");
+    terminal.type_text("osmos run --node 2 -- python3 -IS /tmp/echo.py\n");
     terminal.type_text("first\n");
     terminal.expect("<first>");
     let pid = stage.listed(1)[0]["pid"].as_i64().expect("a pid") as i32;
@@ -195,6 +207,7 @@ fn exit_statuses_and_deaths_of_its_own_making_are_those_of_a_process_at_home() {
     for (line, expected) in ends {
         let (mut terminal, pid) = start_child(&stage, "fg", OBEDIENT);
         stage.await_body(2, pid);
+        // The terminal shows what is typed, too.
         terminal.type_text(&format!("{line}\n"));
         let between = terminal.expect(expected);
         assert!(!between.contains("Traceback"), "{line}: {between}");
@@ -209,8 +222,10 @@ fn a_window_that_changes_its_size_is_noticed_away() {
 import os, signal
 def told(number, frame): print(f'<{os.get_terminal_size().columns} columns>', flush=True)
 signal.signal(signal.SIGWINCH, told)
+print('<set>', flush=True)
 while True: signal.pause()";
     let (mut terminal, pid) = start_child(&stage, "fg", script);
+    terminal.expect("<set>");
     stage.await_body(2, pid);
     terminal.resize(91);
     terminal.expect("<91 columns>");

@@ -123,6 +123,11 @@ impl Stage {
         self.text(1, &["osmos", "migrate", &pid.to_string(), to]);
     }
 
+    /// Tries to move a process of node 1. False if it does not move now.
+    pub fn try_migrate(&self, pid: i32, to: &str) -> bool {
+        self.output(1, &["osmos", "migrate", &pid.to_string(), to]).status.success()
+    }
+
     /// What happened on a node, of this kind, to this process of its own.
     pub fn events(&self, node: u32, kind: &str, pid: i32) -> Vec<Value> {
         let text = self.text(node, &["osmos", "events", "--json"]);
@@ -312,9 +317,23 @@ impl Seen {
         links.filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string())).collect()
     }
 
+    /// Does it still run? What came later under its pid is another process.
+    pub fn is_there(&self) -> bool {
+        let now = Seen::by_pid(self.pid);
+        now.is_some_and(|now| now.namespace == self.namespace && !now.is_zombie())
+    }
+
     /// Kills it, from outside of all namespaces.
     pub fn kill(&self) {
         kill(self.pid);
+    }
+
+    /// Kills it if it has not ended meanwhile.
+    pub fn try_kill(&self) {
+        if self.is_there() {
+            let pid = nix::unistd::Pid::from_raw(self.pid);
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
     }
 }
 

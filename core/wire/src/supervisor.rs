@@ -74,16 +74,18 @@ impl Preface {
     }
 }
 
-/// A wait on a futex with a relative timeout that goes on natively at home. No kernel interface
-/// tells when such a wait ends, so whoever knew it passes the knowledge on, should the process leave
-/// again before it is over.
+/// A wait that a thread was put back into at home, as a restarted call. The kernel tells neither
+/// which call it is (all are `restart_syscall`) nor when it ends, so whoever knew passes it on,
+/// should the process leave again before it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     pub tid: GuestTid,
-    /// Of the futex.
-    pub address: u64,
-    /// On home's monotonic clock, nanoseconds.
-    pub until_ns: u64,
+    /// Number of the call.
+    pub number: u32,
+    /// Its first argument, by which it is recognised.
+    pub argument: u64,
+    /// On home's monotonic clock, nanoseconds; only of waits on futexes.
+    pub until_ns: Option<u64>,
 }
 
 /// Daemon to home supervisor.

@@ -56,22 +56,29 @@ pub struct DepartedThread {
 struct Waiting {
     /// The call that each sleeps in.
     calls: HashMap<i32, u32>,
-    /// Waits on futexes that were restored here.
+    /// Waits that threads were put back into when the process came home last.
     waits: Vec<Wait>,
 }
 
 impl Waiting {
-    /// When the thread's wait ends, if it still is the one that was restored here: that one goes on
-    /// as a restarted call, on the same futex.
-    fn end_of(&self, stopped: &Stopped) -> Option<u64> {
+    /// The restored wait that the thread is still in, if it is in one.
+    fn restored(&self, stopped: &Stopped) -> Option<&Wait> {
         let registers = &stopped.registers;
         let is_restarted = registers.interrupted_call() == Some(threads::RESTART_SYSCALL)
             && registers.result() == ERESTART_RESTARTBLOCK;
-        let is_same =
-            |wait: &&Wait| wait.tid == stopped.guest && wait.address == registers.arguments()[0];
-        let wait = self.waits.iter().find(is_same).filter(|_| is_restarted)?;
-        let now_ns = kernel::features::clocks_ns().0 as u64;
-        (wait.until_ns > now_ns).then_some(wait.until_ns)
+        let is_same = |wait: &&Wait| wait.tid == stopped.guest && wait.argument == registers.rdi;
+        self.waits.iter().find(is_same).filter(|_| is_restarted)
+    }
+
+    /// The call behind a `restart_syscall`, if it can be known.
+    fn call_behind(&self, stopped: &Stopped) -> Option<u32> {
+        let restored = self.restored(stopped).map(|wait| wait.number);
+        restored.or_else(|| self.calls.get(&stopped.tid).copied())
+    }
+
+    /// When a restored wait on a futex ends.
+    fn end_of(&self, stopped: &Stopped) -> Option<u64> {
+        self.restored(stopped)?.until_ns
     }
 }
 
@@ -239,11 +246,15 @@ impl Frozen {
         for tid in self.tids.clone() {
             threads::leave_vdso(tid, &vdso)?;
             let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
-            let departed = DepartedThread::new(stopped, memory, waiting);
-            let is_64bit = departed.stopped.registers.is_64bit();
+            let is_64bit = stopped.registers.is_64bit();
+            let (departed, is_known) = DepartedThread::new(stopped, memory, waiting);
             self.threads.push(departed);
             if !is_64bit {
                 return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
+            }
+            if !is_known {
+                let text = format!("thread {tid} is in a wait that somebody interrupted; try again");
+                return Err(MigrateError::refused("restarted-wait", text));
             }
         }
         Ok(())
@@ -438,18 +449,20 @@ fn stop(tid: i32) -> Result<()> {
 
 impl DepartedThread {
     /// Finds out where the thread goes on, and whether its call has to go on sleeping here.
-    fn new(mut stopped: Stopped, memory: &Memory, waiting: &Waiting) -> DepartedThread {
+    /// False if it cannot be known what it waits in.
+    fn new(mut stopped: Stopped, memory: &Memory, waiting: &Waiting) -> (DepartedThread, bool) {
         threads::abort_rseq(&mut stopped, memory);
-        let restarted = waiting.calls.get(&stopped.tid).copied();
+        let restarted = waiting.call_behind(&stopped);
         let mut settled = stopped.registers;
         let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
-        let Interruption::Keeps(number) = threads::settle(&mut settled, restarted, has_signal)
-        else {
+        let interruption = threads::settle(&mut settled, restarted, has_signal);
+        let Interruption::Keeps(number) = interruption else {
             let interrupted = threads::interruption_of(&stopped.registers, &settled);
             let wait_until_ns = waiting.end_of(&stopped);
-            return DepartedThread {
+            let departed = DepartedThread {
                 stopped, settled, interrupted, wait_until_ns, kept: None, kept_memory: None,
             };
+            return (departed, interruption == Interruption::None);
         };
         let arguments = stopped.registers.arguments();
         let segments = crate::in_flight::kept_segments(number, &arguments);
@@ -463,9 +476,10 @@ impl DepartedThread {
         settled.orig_rax = u64::from(number);
         settled.rewind();
         let kept = Some(InFlight { sequence: FIRST_SEQUENCE, number, arguments, segments });
-        DepartedThread {
+        let departed = DepartedThread {
             stopped, settled, interrupted: None, wait_until_ns: None, kept, kept_memory,
-        }
+        };
+        (departed, true)
     }
 
     fn image(&self, agent: &Agent, slot: usize) -> Result<image::Thread> {

@@ -55,6 +55,7 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<(MoveRep
     let bytes = receive_pages(service, &image, &mut reader)?;
     phase("receive");
     let plan = resolve_calls(service, &image, &outcomes, &held)?;
+    let waits = waits_of(service, &image, &plan);
     adopt_threads(service, &image, &held)?;
     load_threads(service, &image, plan)?;
     phase("restore");
@@ -64,19 +65,28 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<(MoveRep
     phase("let-go");
     let total_us = started.elapsed().as_micros() as u64;
     let report = MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes };
-    Ok((report, waits_of(&image)))
+    Ok((report, waits))
 }
 
-fn waits_of(image: &Image) -> Vec<Wait> {
+/// The threads that go back to sleep in a restarted call.
+fn waits_of(
+    service: &Service<'_>,
+    image: &Image,
+    plan: &HashMap<usize, Resumption>,
+) -> Vec<Wait> {
     let wait_of = |thread: &image::Thread| {
-        let address = *thread.registers.get(RDI_WORD)?;
-        Some(Wait { tid: thread.tid, address, until_ns: thread.wait_until_ns? })
+        let resumption = plan.get(&service.shared.lanes.slot_of(thread.tid)?)?;
+        let registers = &resumption.registers;
+        let number = match (resumption.sleep, registers.interrupted_call()) {
+            (Some(_), _) => u32::try_from(registers.rax).ok()?,
+            (None, Some(number)) if registers.result() == ERESTART_RESTARTBLOCK => number,
+            _ => return None,
+        };
+        let until_ns = thread.wait_until_ns;
+        Some(Wait { tid: thread.tid, number, argument: registers.rdi, until_ns })
     };
     image.threads.iter().filter_map(wait_of).collect()
 }
-
-/// Position of rdi in `struct user_regs_struct`.
-const RDI_WORD: usize = 14;
 
 /// Slots whose thread still lives.
 fn live_slots(service: &Service<'_>) -> Vec<usize> {
@@ -443,6 +453,9 @@ fn sleep_on(
     tracee::interrupt(tid)?;
     to_syscall_stop(tid)?;
     let after = tracee::registers(tid)?.result();
+    // Every stop cancels the interrupt that was due (ptrace_stop in the kernel): without another
+    // the thread would be restarted here and now, and run away.
+    tracee::interrupt(tid)?;
     tracee::resume(tid, 0)?;
     if !matches!(tracee::wait(tid)?, Stop::Interrupted | Stop::Group(_)) {
         ::tracing::debug!("thread {tid} did not stop after its sleep was renewed");

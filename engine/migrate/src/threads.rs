@@ -53,6 +53,8 @@ pub enum Interruption {
     None,
     /// It sleeps against a deadline that only this kernel knows: the call has to go on here.
     Keeps(u32),
+    /// It is in a restarted call, and nobody knows which.
+    Unknown,
 }
 
 /// The result with which a thread was interrupted in a call that it has to make again away from
@@ -85,13 +87,12 @@ pub fn settle(
             let behind = if number == RESTART_SYSCALL { restarted } else { Some(number) };
             match behind {
                 Some(call @ (POLL | NANOSLEEP | CLOCK_NANOSLEEP)) => Interruption::Keeps(call),
-                _ => {
-                    if let Some(call) = behind {
-                        registers.orig_rax = u64::from(call);
-                    }
+                Some(call) => {
+                    registers.orig_rax = u64::from(call);
                     registers.rewind();
                     Interruption::None
                 }
+                None => Interruption::Unknown,
             }
         }
         // Linux ends some calls with EINTR for a mere stop (signal(7)); nobody asked for that.
@@ -118,7 +119,8 @@ pub const RESTART_SYSCALL: u32 = libc::SYS_restart_syscall as u32;
 /// `restart_syscall` hides. Sampled before the thread is stopped.
 pub fn waiting_call(pid: i32, tid: i32) -> Option<u32> {
     let place = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")).ok()?;
-    if place.contains("nanosleep") {
+    // The function that restarts a sleep counts as part of the scheduler, so its caller shows.
+    if place.contains("nanosleep") || place.contains("restart_syscall") {
         Some(NANOSLEEP)
     } else if place.contains("poll") {
         Some(POLL)
@@ -284,6 +286,12 @@ mod test {
         assert_eq!(settle(&mut fresh, None, false), Interruption::Keeps(NANOSLEEP));
         let mut again = stopped_in(libc::SYS_restart_syscall, ERESTART_RESTARTBLOCK);
         assert_eq!(settle(&mut again, Some(POLL), false), Interruption::Keeps(POLL));
+    }
+
+    #[test]
+    fn restarted_call_that_nobody_knows_is_not_guessed() {
+        let mut registers = stopped_in(libc::SYS_restart_syscall, ERESTART_RESTARTBLOCK);
+        assert_eq!(settle(&mut registers, None, false), Interruption::Unknown);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::requests::failure;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
 use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
+use crate::procfs;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
 use std::time::{Duration, Instant};
@@ -193,7 +194,10 @@ impl Daemon {
                 self.used_away(pid, cpu_us, rss_bytes, &forwarded);
             }
             FromDeputy::Ended { wait_status } => self.forget_process(pid, Some(wait_status)),
-            FromDeputy::Lost { node, reason } => self.lost(pid, node, reason),
+            FromDeputy::Lost { node, reason } => {
+                self.drop_deputy(pid);
+                self.lost(pid, node, reason);
+            }
         }
     }
 
@@ -354,13 +358,24 @@ impl Daemon {
         }
     }
 
-    /// The node that the process was on is lost, and the process with it.
+    /// The process is lost: what it was on `node`, or its hold at home, is gone. The kernel kills
+    /// what is left of it at home, which is noticed like any other end.
     fn lost(&mut self, pid: HomePid, node: NodeId, reason: Reason) {
-        let global = self.global(pid);
-        self.journal.record(Some(global), Happening::Lost { node, reason });
+        let (me, global) = (self.me(), self.global(pid));
+        self.journal.record(Some(global), Happening::Lost { node, reason: reason.clone() });
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.at = me;
+        process.consumption.journey_ended();
+        if let Some(Move { order, from, .. }) = process.moving.take() {
+            let text = format!("cannot move {pid}: it is lost: {}", reason.text);
+            self.report_end(pid, &order, from, MoveEnd::Stayed, 0);
+            self.refuse_order(order, Failure { code: reason.code, text });
+        }
+        self.forget_if_ended(pid);
     }
 
-    /// A supervisor is gone. If it had more to do, it crashed, and took the process with it.
+    /// A supervisor is gone. If it had more to do, it crashed, and took the process with it if it
+    /// had it in its hands.
     pub(super) fn deputy_ended(&mut self, pid: HomePid, id: SupervisorId) {
         self.deputies.remove(&id);
         let me = self.me();
@@ -370,19 +385,13 @@ impl Daemon {
         }
         process.deputy = None;
         let (at, has_ended) = (process.at, process.has_ended);
-        if at != me && !has_ended {
-            let text = "its supervisor at home ended without a word".to_owned();
-            let reason = Reason { code: "supervisor-crashed".to_owned(), text };
-            self.lost(pid, at, reason);
-            // The kernel kills the deputy with its tracer; its end is noticed like any other.
-            if let Some(process) = self.processes.get_mut(&pid) {
-                process.at = me;
-                process.consumption.journey_ended();
-            }
+        let text = "its supervisor at home ended without a word";
+        let not_moved = not_moved(MoveEnd::Stayed, "supervisor-crashed", text);
+        // The kernel kills what a tracer held before it lets the tracer's parent know.
+        if at != me || has_ended || procfs::is_ending(pid.0) {
+            return self.lost(pid, at, not_moved.reason);
         }
-        let text = "its supervisor ended without a word";
-        self.move_failed(pid, not_moved(MoveEnd::Stayed, "supervisor-crashed", text));
-        self.forget_if_ended(pid);
+        self.move_failed(pid, not_moved);
     }
 
     /// Berths that were asked for in vain.
