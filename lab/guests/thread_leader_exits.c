@@ -1,4 +1,5 @@
 /* The first thread ends by pthread_exit; the others go on, are moved, and end the process. */
+/* may stay: leader-ended */
 #include "travel.h"
 
 static pthread_t first;

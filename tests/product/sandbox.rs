@@ -1,1 +1,78 @@
-//! x
+//! A guest has nothing of the node that it runs on but memory and time.
+
+use crate::stage::{Program, Stage};
+
+/// Does what each line says, and prints what comes of it.
+const CURIOUS: &str = "\
+import ctypes, os, socket, sys
+for line in sys.stdin:
+    try: print(eval(line), flush=True)
+    except Exception as error: print(type(error).__name__, error, flush=True)";
+
+fn start_curious(stage: &Stage) -> Program {
+    let mut program = stage.start_away(&["python3", "-IS", "-c", CURIOUS]);
+    assert_eq!(program.ask("1"), "1");
+    stage.await_place(program.pid, 2);
+    program
+}
+
+#[test]
+fn the_body_has_no_descriptor_no_capability_and_no_way_out_of_its_filter() {
+    let stage = Stage::new("body", 2);
+    let program = start_curious(&stage);
+    let (body, supervisor) = stage.await_body(2, program.pid);
+    assert_eq!(body.descriptors(), [""; 0]);
+    assert_eq!(body.field("Seccomp").as_deref(), Some("2"));
+    assert_eq!(body.field("NoNewPrivs").as_deref(), Some("1"));
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(body.field(set).as_deref(), Some("0000000000000000"), "{set}");
+    }
+    for kind in ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"] {
+        let of = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("a link");
+        assert_ne!(of(body.pid), of(supervisor.pid), "{kind} namespace of the node");
+    }
+    let root = std::fs::read_dir(format!("/proc/{}/root", body.pid)).expect("its root");
+    assert_eq!(root.count(), 0, "its root directory is empty");
+}
+
+#[test]
+fn files_network_and_processes_that_a_guest_sees_are_those_of_home() {
+    let stage = Stage::new("view", 2);
+    for node in [1, 2] {
+        stage.put(node, "/tmp/where", &format!("node {node}"));
+    }
+    let mut program = start_curious(&stage);
+    assert_eq!(program.ask("open('/tmp/where').read()"), "node 1");
+    let host = stage.node(1).host_name();
+    assert_eq!(program.ask("open('/etc/hostname').read().strip()"), host);
+    assert_eq!(program.ask("os.uname().nodename"), host);
+    // Its home's address can be listened on, its node's cannot.
+    let listen = |address: std::net::Ipv4Addr| {
+        format!("socket.create_server(('{address}', 7999)).getsockname()[0]")
+    };
+    let (home, away) = (stage.node(1).address(), stage.node(2).address());
+    assert_eq!(program.ask(&listen(home)), home.to_string());
+    assert!(program.ask(&listen(away)).contains("OSError"));
+    // So many processes that one of them has a pid that nobody has at home.
+    let others: Vec<Program> = (0..40).map(|_| stage.start(2, &["sleep", "1000"])).collect();
+    let mut other =
+        others.iter().map(|other| other.pid).filter(|pid| stage.process(1, *pid).is_none());
+    let other = other.next().expect("a pid that is free at home");
+    assert!(program.ask(&format!("os.kill({other}, 9)")).contains("ProcessLookupError"));
+    assert!(program.ask(&format!("os.listdir('/proc/{other}')")).contains("FileNotFoundError"));
+    assert!(stage.process(2, other).is_some_and(|seen| !seen.is_zombie()));
+    assert_eq!(stage.place(program.pid), Some(2), "all of this happened away");
+}
+
+#[test]
+fn calls_that_no_table_knows_come_home_and_do_not_reach_the_node() {
+    let stage = Stage::new("unlisted", 2);
+    let mut program = start_curious(&stage);
+    // mount(2): as root at home it may; the node's own mounts do not change.
+    let before = stage.text(2, &["cat", "/proc/self/mountinfo"]);
+    let call = "ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None)";
+    assert_eq!(program.ask(call), "0");
+    assert_eq!(stage.text(2, &["cat", "/proc/self/mountinfo"]), before);
+    let why = stage.events(1, "came-home", program.pid);
+    assert!(why.iter().any(|event| event["reason"]["text"].as_str().unwrap_or("").contains("mount")));
+}

@@ -6,7 +6,7 @@
 use lab::{Lab, Node, Spec};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -47,9 +47,23 @@ pub struct Stage {
 impl Stage {
     /// Node 1 is home, the others are away.
     pub fn new(name: &str, nodes: u32) -> Stage {
+        Stage::of(Stage::spec(name, nodes))
+    }
+
+    fn spec(name: &str, nodes: u32) -> Spec {
         // Tests of several checkouts may run at once.
         let name = format!("{name}-{}", std::process::id()).parse().expect("a name for a lab");
-        let mut spec = Spec::new(name, nodes).expect("a lab");
+        Spec::new(name, nodes).expect("a lab")
+    }
+
+    /// One node in which the test starts daemons itself.
+    pub fn without_daemons(name: &str) -> Stage {
+        let mut spec = Stage::spec(name, 1);
+        spec.has_daemons = false;
+        Stage::of(spec)
+    }
+
+    fn of(mut spec: Spec) -> Stage {
         spec.osmos = PathBuf::from(OSMOS);
         spec.is_cpu_limited = false;
         Stage { lab: Lab::up(&spec).unwrap_or_else(|error| panic!("{error:#}")) }
@@ -425,9 +439,4 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Does this path exist yet?
-pub fn exists(path: &Path) -> bool {
-    path.try_exists().unwrap_or(false)
 }

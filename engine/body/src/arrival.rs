@@ -10,8 +10,9 @@ use migrate::backing::{self, Library};
 use migrate::outward::Body;
 use migrate::{MigrateError, Result, machine};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 use wire::forward::{ToAway, ToHome};
@@ -93,6 +94,7 @@ fn arrive(daemon: &Daemon, expected: &Expected, home: &mut Link) -> Result<Arriv
         let arrived = receive(expected, home, first)?;
         return await_run(home, arrived);
     }
+    await_source(daemon, home)?;
     let mut source = accept(daemon, expected, Role::Image)?;
     source.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let first = source.0.receive()?;
@@ -105,6 +107,29 @@ fn arrive(daemon: &Daemon, expected: &Expected, home: &mut Link) -> Result<Arriv
         Err(error) => {
             let _ = source.1.send(&ToHome::Refused(error.reason()));
             Err(error)
+        }
+    }
+}
+
+/// Waits until the node that the body comes from has called, or home is not interested any more:
+/// it has nothing to say before.
+fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
+    let mut watched = [
+        PollFd::new(daemon.as_fd(), PollFlags::POLLIN),
+        PollFd::new(home.0.as_fd(), PollFlags::POLLIN),
+    ];
+    let patience = PollTimeout::try_from(ARRIVAL_TIMEOUT).unwrap_or(PollTimeout::MAX);
+    poll(&mut watched, patience).map_err(|errno| kernel::KernelError {
+        what: "wait for the body's last node".into(),
+        source: errno.into(),
+    })?;
+    let has_news = |at: usize| watched[at].any().unwrap_or(true);
+    match (has_news(0), has_news(1)) {
+        (_, true) => Err(MigrateError::refused("called-off", "home called the move off")),
+        (true, false) => Ok(()),
+        (false, false) => {
+            let text = "the node that the body comes from does not call";
+            Err(MigrateError::refused("no-source", text))
         }
     }
 }

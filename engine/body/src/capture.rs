@@ -3,13 +3,14 @@
 use crate::state::{Shared, Thread};
 use kernel::agent::Agent;
 use kernel::proc::maps;
-use kernel::proc::pagemap::Pagemap;
+use kernel::proc::pagemap::{Pagemap, Select};
 use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee;
 use migrate::backing::Library;
 use migrate::{Result, layout, pages, threads};
-use wire::image::{self, Image, Pages};
+use wire::ids::GuestAddr;
+use wire::image::{self, Image, MappingKind, Pages};
 
 /// What does not change while a body lives here.
 pub struct Fixed<'a> {
@@ -24,8 +25,10 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     let maps = maps::read(shared.pid)?;
     let reserved = fixed.origin.reserved;
     let ours = [fixed.agent.base()..fixed.agent.end(), reserved.0..reserved.1];
-    let mappings = layout::of_guest(&maps, &ours, fixed.library)?;
+    let mut mappings = layout::of_guest(&maps, &ours, fixed.library)?;
+    trim_stack(shared, fixed.origin, &mut mappings)?;
     let mut layout_words = fixed.origin.layout;
+    layout_words[BREAK] = 0; // the first thread asked tells
     let state = shared.lock();
     let mut images = Vec::with_capacity(state.threads.len());
     for thread in state.threads.values() {
@@ -42,6 +45,23 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
         stack_limit: fixed.origin.stack_limit,
         reserved,
     })
+}
+
+/// The stack is mapped whole here (`outward`); what the guest never touched does not travel.
+fn trim_stack(shared: &Shared, origin: &Image, mappings: &mut [image::Mapping]) -> Result<()> {
+    let is_stack = |m: &&image::Mapping| m.kind == MappingKind::Anonymous { grows_down: true };
+    let Some(before) = origin.mappings.iter().find(is_stack) else { return Ok(()) };
+    let pagemap = Pagemap::open(shared.pid)?;
+    for mapping in mappings {
+        if mapping.end != before.end || mapping.start >= before.start {
+            continue;
+        }
+        let touched = pagemap.scan(mapping.start.0, mapping.end.0, Select::Populated)?;
+        let lowest = touched.first().map_or(before.start.0, |run| run.start);
+        mapping.start = GuestAddr(lowest.min(before.start.0));
+        mapping.kind = MappingKind::Anonymous { grows_down: true };
+    }
+    Ok(())
 }
 
 /// Position of the program break in the layout words (`struct prctl_mm_map`).
@@ -73,7 +93,7 @@ fn thread_image(
     threads::settle(&mut registers, Some(libc::SYS_futex as u32), false);
     let mut calls = RemoteCalls::begin(shared.pid, tid, agent.syscall_instruction())?;
     let told = threads::ask(&mut calls, &shared.memory, agent.staging_address(thread.slot))?;
-    if thread.guest == shared.guest_pid {
+    if layout_words[BREAK] == 0 {
         layout_words[BREAK] = calls.call("read the break", libc::SYS_brk, [0; 6])?;
     }
     drop(calls);

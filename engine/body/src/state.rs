@@ -1,6 +1,7 @@
 //! What the threads of this supervisor share about the body.
 
 use kernel::memory::Memory;
+use kernel::proc::maps::MapQuery;
 use kernel::seccomp::Listener;
 use kernel::signal::Action;
 use link::LinkWriter;
@@ -89,6 +90,7 @@ pub struct Shared {
     pub guest_pid: GuestTid,
     pub listener: Listener,
     pub memory: Memory,
+    pub maps: MapQuery,
     pub state: Mutex<State>,
     pub writer: Mutex<LinkWriter>,
     pub orders: Mutex<VecDeque<Order>>,
@@ -149,13 +151,8 @@ impl GuestMemory for BodyMemory<'_> {
         self.0.memory.read_as_guest(addr.0, buf)
     }
 
-    /// Readable at both ends: cheap, and enough to tell a wild pointer before home consumes
-    /// anything. Read-only memory is found out when the result is written, which is then EFAULT.
     fn is_writable(&self, addr: GuestAddr, len: usize) -> bool {
-        let Some(last) = len.checked_sub(1).and_then(|n| addr.0.checked_add(n as u64)) else {
-            return len == 0;
-        };
-        let is_readable = |at| self.0.memory.read_as_guest(at, &mut [0]) == 1;
-        is_readable(addr.0) && (last / 4096 == addr.0 / 4096 || is_readable(last))
+        let end = addr.0.checked_add(len as u64);
+        end.is_some_and(|end| self.0.maps.is_writable(addr.0, end))
     }
 }

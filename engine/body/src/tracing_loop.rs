@@ -78,6 +78,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         guest_pid: image.pid,
         listener,
         memory,
+        maps: kernel::proc::maps::MapQuery::open(sandbox.body_pid)?,
         state: Mutex::new(state),
         writer: Mutex::new(home.1),
         orders: Mutex::new(VecDeque::new()),

@@ -192,6 +192,19 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::thread::JoinH
     builder.spawn(body).expect("a supervisor can start its two threads")
 }
 
+/// Has the next node, which has the image, run it.
+fn run_there(reader: &mut LinkReader, writer: &mut LinkWriter) -> Result<()> {
+    match reader.receive()? {
+        ToHome::Restored => {}
+        _ => return Err(MigrateError::Protocol("the next node has no body".into())),
+    }
+    writer.send(&ToAway::Run)?;
+    match reader.receive()? {
+        ToHome::Running => Ok(()),
+        _ => Err(MigrateError::Protocol("the next node does not run it".into())),
+    }
+}
+
 impl Service<'_> {
     /// Starts the reader of a new link.
     fn listen(&mut self, reader: LinkReader) {
@@ -364,7 +377,7 @@ impl Service<'_> {
     fn on_leaving(&mut self, message: ToHome, reader: LinkReader) -> Result<End> {
         match (message, self.pending.take()) {
             (ToHome::MovedOn { bytes_sent, freeze_began_us_ago }, Some(moving)) => {
-                self.finish_move(moving, (bytes_sent, freeze_began_us_ago))?;
+                self.finish_move(moving, reader, (bytes_sent, freeze_began_us_ago))?;
                 Ok(End::Continues)
             }
             (ToHome::NeedsHome(reason), _) => self.come_home(reader, reason),
@@ -374,20 +387,25 @@ impl Service<'_> {
     }
 
     /// The next node has the image: it becomes the place, and the last one lets go.
-    fn finish_move(&mut self, moving: Pending, (bytes_sent, frozen_us): (u64, u64)) -> Result<()> {
+    fn finish_move(
+        &mut self,
+        moving: Pending,
+        former_reader: LinkReader,
+        (bytes_sent, frozen_us): (u64, u64),
+    ) -> Result<()> {
         let Pending::MoveOn { berth, link, since } = moving else {
             return Err(MigrateError::Protocol("the body moved on unasked".into()));
         };
         let taken_over = Instant::now();
         let (mut reader, mut writer) = *link;
-        match reader.receive()? {
-            ToHome::Restored => {}
-            _ => return Err(MigrateError::Protocol("the next node has no body".into())),
-        }
-        writer.send(&ToAway::Run)?;
-        match reader.receive()? {
-            ToHome::Running => {}
-            _ => return Err(MigrateError::Protocol("the next node does not run it".into())),
+        if let Err(error) = run_there(&mut reader, &mut writer) {
+            // The last node has the whole process still. Should the next one run it for a moment,
+            // nobody hears of that: its link is closed.
+            writer.close();
+            self.shared.send(&ToAway::Resume);
+            self.listen(former_reader);
+            self.daemon.send(&FromDeputy::Stayed { reason: error.reason() });
+            return Ok(());
         }
         reader.set_timeout(None)?;
         if self.is_held {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use wire::limits::{FRAME_PLAIN_BYTES_MAX, MESSAGE_BYTES_MAX};
 use wire::secure::{BerthHandshake, Opener, Sealer, SecureError, TAG_BYTES};
@@ -161,6 +162,13 @@ impl LinkReader {
             }
         }
         Ok(())
+    }
+}
+
+/// Readable when more has come, or the link has ended.
+impl AsFd for LinkReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

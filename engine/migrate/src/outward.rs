@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use wire::ids::GuestTid;
-use wire::image::{Image, MappingKind, Pages};
+use wire::image::{self, Image, MappingKind, Pages};
 
 /// A batch that takes longer means that the body is broken.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,6 +45,10 @@ impl Body {
         library: &Library,
     ) -> Result<Body> {
         image.check(library.len())?;
+        if !image.has_first_thread() {
+            let text = "its first thread has ended, and others go on: it moves home only";
+            return Err(MigrateError::refused("leader-ended", text));
+        }
         let pid = sandbox.body_pid;
         let memory = Memory::open(pid)?;
         let own = maps::read(pid)?;
@@ -82,7 +86,7 @@ impl Body {
     }
 
     /// The image's state of the thread in this slot.
-    pub fn thread_image(&self, slot: usize) -> &wire::image::Thread {
+    pub fn thread_image(&self, slot: usize) -> &image::Thread {
         let tid = self.threads[slot].0;
         let found = self.image.threads.iter().find(|t| t.tid == tid);
         found.unwrap_or(&self.image.threads[0])
@@ -170,8 +174,14 @@ impl Body {
 
     fn map_all(&self, library: &Library) -> Result<()> {
         let mut calls = Vec::new();
+        let mut below = 0;
         for mapping in &self.image.mappings {
-            let (start, length) = (mapping.start.0, mapping.end.0 - mapping.start.0);
+            let start = match mapping.kind {
+                MappingKind::Anonymous { grows_down: true } => self.stack_start(mapping, below),
+                _ => mapping.start.0,
+            };
+            let length = mapping.end.0 - start;
+            below = mapping.end.0;
             let (flags, descriptor, offset) = match &mapping.kind {
                 MappingKind::Kernel { .. } => continue,
                 MappingKind::Anonymous { grows_down: false } => (PRIVATE_NEW, NO_FILE, 0),
@@ -198,6 +208,14 @@ impl Body {
         }
         calls.push(BatchCall::new(libc::SYS_close_range, [0, u64::from(u32::MAX), 0, 0, 0, 0]));
         self.execute("map the guest's memory", MAIN_SLOT, &calls)
+    }
+
+    /// Where the stack's mapping has to start so that it never needs to grow: only the guest's own
+    /// accesses make the kernel grow a stack, not ours for the results of its calls.
+    fn stack_start(&self, stack: &image::Mapping, below: u64) -> u64 {
+        let size = self.image.stack_limit.0.min(STACK_BYTES_MAX) & !4095;
+        let lowest = below.saturating_add(STACK_GAP_BYTES).next_multiple_of(4096);
+        stack.end.0.saturating_sub(size).max(lowest).min(stack.start.0)
     }
 
     /// Makes the other threads, each with its id of home.
@@ -365,6 +383,10 @@ impl Body {
     }
 }
 
+/// Most of an unlimited stack that is mapped ahead.
+const STACK_BYTES_MAX: u64 = 256 << 20;
+/// What Linux keeps free below a stack (stack_guard_gap).
+const STACK_GAP_BYTES: u64 = 1 << 20;
 const NO_FILE: u64 = u64::MAX;
 const PRIVATE_NEW: u64 =
     (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE) as u64;

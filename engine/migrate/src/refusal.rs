@@ -36,6 +36,10 @@ fn check_status(pid: i32) -> Result<()> {
         return Err(MigrateError::refused("locked-memory", text));
     }
     match field("State").chars().next() {
+        Some('Z') if process::threads(pid)?.len() > 1 => {
+            let text = "its first thread has ended, and others go on; it stays home";
+            Err(MigrateError::refused("leader-ended", text))
+        }
         Some('Z' | 'X') => Err(MigrateError::refused("ended", "it has ended")),
         Some('T') => Err(MigrateError::refused("stopped", "it is stopped; continue it first")),
         _ => Ok(()),

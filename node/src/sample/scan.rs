@@ -100,7 +100,17 @@ mod test {
 
     fn stat(pid: i32, parent: i32, state: char, threads: u32) -> Stat {
         let command = format!("command-{pid}");
-        Stat { pid, command, state, parent, cpu_ticks: 7, threads, started_ticks: 1, rss_pages: 2 }
+        Stat {
+            pid,
+            command,
+            state,
+            parent,
+            is_exiting: false,
+            cpu_ticks: 7,
+            threads,
+            started_ticks: 1,
+            rss_pages: 2,
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `/proc/PID/maps`: the memory mappings of a process.
 
 use crate::{KernelError, Result};
+use std::os::fd::AsRawFd;
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,98 @@ impl Mapping {
 
     pub fn is_deleted(&self) -> bool {
         self.name.ends_with(b" (deleted)")
+    }
+}
+
+/// Asks about single mappings of a process without reading them all.
+#[derive(Debug)]
+pub struct MapQuery {
+    file: std::fs::File,
+    pid: i32,
+}
+
+/// `struct procmap_query` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct QueryArguments {
+    size: u64,
+    flags: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    protection: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    device_major: u32,
+    device_minor: u32,
+    name_size: u32,
+    build_id_size: u32,
+    name_address: u64,
+    build_id_address: u64,
+}
+
+// _IOWR('f', 17, struct procmap_query), Linux 6.11
+const PROCMAP_QUERY: u64 = 0xc068_6611;
+const QUERY_WRITABLE: u64 = 0x02;
+
+impl MapQuery {
+    pub fn open(pid: i32) -> Result<MapQuery> {
+        let path = format!("/proc/{pid}/maps");
+        let file = std::fs::File::open(&path)
+            .map_err(|source| KernelError { what: format!("open {path}"), source })?;
+        Ok(MapQuery { file, pid })
+    }
+
+    /// True if every byte of the range lies in mappings that the process may write to.
+    pub fn is_writable(&self, start: u64, end: u64) -> bool {
+        let mut at = start;
+        while at < end {
+            match self.end_of_writable(at) {
+                Ok(Some(next)) if next > at => at = next,
+                Ok(_) => return false,
+                // A kernel without the query.
+                Err(_) => return self.is_writable_by_text(at, end),
+            }
+        }
+        true
+    }
+
+    fn end_of_writable(&self, address: u64) -> std::io::Result<Option<u64>> {
+        let mut arguments = QueryArguments {
+            size: size_of::<QueryArguments>() as u64,
+            flags: QUERY_WRITABLE,
+            address,
+            ..Default::default()
+        };
+        // SAFETY: the argument block is a live local of the size that it states itself, and asks
+        // for neither name nor build id, so the kernel writes nowhere else.
+        let result =
+            unsafe { libc::ioctl(self.file.as_raw_fd(), PROCMAP_QUERY, &raw mut arguments) };
+        if result == 0 {
+            return Ok(Some(arguments.end));
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Ok(None),
+            _ => Err(error),
+        }
+    }
+
+    fn is_writable_by_text(&self, start: u64, end: u64) -> bool {
+        let mut at = start;
+        for mapping in read(self.pid).unwrap_or_default() {
+            if mapping.end > at && (mapping.start > at || !mapping.is_writable) {
+                return false;
+            }
+            if mapping.end > at {
+                at = mapping.end;
+            }
+            if at >= end {
+                return true;
+            }
+        }
+        at >= end
     }
 }
 
@@ -126,6 +219,25 @@ mod test {
         assert!(maps.iter().any(|m| m.name == b"[stack]" && m.is_writable));
         assert!(maps.iter().any(|m| m.is_executable && m.inode != 0));
         assert!(maps.windows(2).all(|pair| pair[0].end <= pair[1].start));
+    }
+
+    #[test]
+    fn writable_ranges_are_told_from_others() {
+        let map = crate::shared::test_support::anonymous(4 * 4096);
+        let base = map.as_ptr() as u64;
+        let query = MapQuery::open(std::process::id() as i32).unwrap();
+        let code = kernel_text_address();
+        for is_writable in [MapQuery::is_writable, MapQuery::is_writable_by_text] {
+            assert!(is_writable(&query, base, base + 4 * 4096));
+            assert!(is_writable(&query, base + 5, base + 6));
+            assert!(!is_writable(&query, code, code + 1));
+            assert!(!is_writable(&query, 0x10, 0x20));
+        }
+    }
+
+    /// An address inside this program's read-only code.
+    fn kernel_text_address() -> u64 {
+        read as *const () as u64
     }
 
     #[test]
