@@ -96,6 +96,9 @@ pub struct Output {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
     pub tid: GuestTid,
+    /// Counts the signals forwarded to this thread: one that comes twice is recognised, one that
+    /// was sent into a body that was just leaving is sent again. 0 for the body's own faults.
+    pub index: u64,
     pub number: i32,
     #[serde(with = "bytes")]
     pub siginfo: Vec<u8>,

@@ -49,7 +49,9 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         return;
     }
     thread.resumes = interrupted;
-    route(shared, &mut state, n);
+    if let Some(call) = route(shared, &mut state, n) {
+        shared.send_after(state, &ToHome::Call(call));
+    }
 }
 
 /// A thread that was moved in the middle of a call has come back to it.
@@ -79,7 +81,8 @@ pub fn raise(shared: &Shared, tid: i32, signal: i32) {
     }
 }
 
-fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
+/// What is to be sent home for a notification; all else is settled when this returns.
+fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Call> {
     if n.architecture != ARCHITECTURE {
         return go_home(shared, state, n, "foreign-call", "a call of another architecture (int 0x80)");
     }
@@ -87,6 +90,7 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
     match calls::classify(number, &n.arguments) {
         Class::Local => {
             shared.listener.let_pass(n.id);
+            None
         }
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
@@ -94,18 +98,30 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
     }
 }
 
-fn needs_home(shared: &Shared, state: &mut State, n: &Notification, word: &str) {
+fn needs_home(
+    shared: &Shared,
+    state: &mut State,
+    n: &Notification,
+    word: &str,
+) -> Option<Call> {
     let number = n.number as u32;
     let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
-    go_home(shared, state, n, "call", &format!("{name}: {word}"));
+    go_home(shared, state, n, "call", &format!("{name}: {word}"))
 }
 
 /// The thread stays in its notification; freezing answers it, and home makes the call natively.
-fn go_home(shared: &Shared, state: &mut State, n: &Notification, code: &str, text: &str) {
+fn go_home(
+    shared: &Shared,
+    state: &mut State,
+    n: &Notification,
+    code: &str,
+    text: &str,
+) -> Option<Call> {
     if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
         thread.parked = Some(n.id);
     }
     shared.order(Order::NeedsHome(reason(code, text)));
+    None
 }
 
 fn forward(
@@ -113,30 +129,31 @@ fn forward(
     state: &mut State,
     n: &Notification,
     emulation: Option<Emulation>,
-) {
+) -> Option<Call> {
     let number = n.number as u32;
     match calls::marshal(number, &n.arguments, &BodyMemory(shared)) {
         Ok(marshalled) => {
             let (arguments, segments) = (marshalled.arguments, marshalled.segments);
-            send_call(shared, state, n, number, arguments, segments, emulation);
+            record_call(state, n, number, arguments, segments, emulation)
         }
         Err(Unmarshalled::Fault) => {
             shared.listener.reply(n.id, -i64::from(libc::EFAULT));
+            None
         }
         Err(Unmarshalled::NeedsHome(word)) => needs_home(shared, state, n, word),
     }
 }
 
-fn send_call(
-    shared: &Shared,
+/// Notes that the thread waits for this call, and returns the call.
+fn record_call(
     state: &mut State,
     n: &Notification,
     number: u32,
     arguments: [u64; 6],
     segments: Vec<Segment>,
     emulation: Option<Emulation>,
-) {
-    let Some(thread) = state.threads.get_mut(&(n.tid as i32)) else { return };
+) -> Option<Call> {
+    let thread = state.threads.get_mut(&(n.tid as i32))?;
     thread.sequence += 1;
     let temporary_mask = calls::has_temporary_mask(number, &arguments, &segments);
     let places = segments.iter().map(without_bytes).collect();
@@ -146,8 +163,7 @@ fn send_call(
     thread.outstanding =
         Some(Outstanding { id: n.id, call: record, emulation, interrupted, temporary_mask });
     let (tid, signals_seen) = (thread.guest, thread.signals_seen);
-    // Sent under the lock, so that a signal is either in `signals_seen` or comes after the call.
-    shared.send(&ToHome::Call(Call { tid, sequence, signals_seen, number, arguments, segments }));
+    Some(Call { tid, sequence, signals_seen, number, arguments, segments })
 }
 
 fn without_bytes(segment: &Segment) -> Segment {
@@ -157,7 +173,12 @@ fn without_bytes(segment: &Segment) -> Segment {
     Segment { data, ..*segment }
 }
 
-fn emulate(shared: &Arc<Shared>, state: &mut State, n: &Notification, emulation: Emulation) {
+fn emulate(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    n: &Notification,
+    emulation: Emulation,
+) -> Option<Call> {
     match emulation {
         Emulation::SignalAction
         | Emulation::SignalMask
@@ -167,14 +188,22 @@ fn emulate(shared: &Arc<Shared>, state: &mut State, n: &Notification, emulation:
         // The block to restart from belongs to a local wait of this very thread.
         Emulation::RestartCall => {
             shared.listener.let_pass(n.id);
+            None
         }
-        Emulation::FutexWait => wait_on_futex(shared, state, n),
+        Emulation::FutexWait => {
+            wait_on_futex(shared, state, n);
+            None
+        }
     }
 }
 
 /// rt_sigreturn restores a signal mask; home has to have it first, so that a signal which it
 /// unblocks is delivered as soon as the handler is left.
-fn forward_signal_return(shared: &Arc<Shared>, state: &mut State, n: &Notification) {
+fn forward_signal_return(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    n: &Notification,
+) -> Option<Call> {
     let mask_address = stack_pointer(shared.pid, n.tid as i32)
         .map(|sp| sp + kernel::signal::RETURN_MASK_OFFSET);
     let mut mask = [0; 8];
@@ -196,7 +225,7 @@ fn forward_signal_return(shared: &Arc<Shared>, state: &mut State, n: &Notificati
     let arguments = [libc::SIG_SETMASK as u64, address, 0, 8, 0, 0];
     let number = libc::SYS_rt_sigprocmask as u32;
     let emulation = Some(Emulation::SignalReturn);
-    send_call(shared, state, n, number, arguments, vec![segment], emulation);
+    record_call(state, n, number, arguments, vec![segment], emulation)
 }
 
 /// The stack pointer of a thread that waits in a system call (`/proc/.../syscall`, proc(5)).

@@ -40,7 +40,10 @@ fn queue_signal(shared: &Shared, signal: Signal) {
     let mut state = shared.lock();
     let is_frozen = state.is_frozen;
     let Some(thread) = state.by_guest(signal.tid) else { return };
-    thread.signals_seen += 1;
+    if signal.index <= thread.signals_seen {
+        return;
+    }
+    thread.signals_seen = signal.index;
     let number = signal.number;
     thread.signals.push_back(signal);
     // A thread that will come back to its call gets the signal there; one in a call with a mask of

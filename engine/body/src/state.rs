@@ -105,12 +105,25 @@ impl Shared {
         self.state.lock().expect("no thread of the supervisor panicked")
     }
 
-    /// Sends to home. A broken link is found by the reading half, which orders the end.
+    /// Sends to home.
     pub fn send(&self, message: &ToHome) {
-        let mut writer = self.writer.lock().expect("no thread of the supervisor panicked");
-        if let Err(error) = writer.send(message) {
-            ::tracing::debug!("link to home: {error}");
-        }
+        send_by(&mut self.writer(), message);
+    }
+
+    /// Sends what follows from the state, and lets the state go meanwhile: the sender is often
+    /// preempted by the reader that it wakes, and the reply must not wait for it.
+    ///
+    /// The writer is taken first, so messages still leave in the order of what they follow from: a
+    /// signal is either in a call's `signals_seen` or comes after the call, and no call comes after
+    /// the announcement that all are frozen.
+    pub fn send_after(&self, state: MutexGuard<'_, State>, message: &ToHome) {
+        let mut writer = self.writer();
+        drop(state);
+        send_by(&mut writer, message);
+    }
+
+    fn writer(&self) -> MutexGuard<'_, LinkWriter> {
+        self.writer.lock().expect("no thread of the supervisor panicked")
     }
 
     pub fn order(&self, order: Order) {
@@ -126,6 +139,13 @@ impl Shared {
     /// The guest's monotonic clock, nanoseconds.
     pub fn guest_clock_ns(&self) -> u64 {
         crate::clock::monotonic_ns().saturating_add_signed(self.clock_offset_ns)
+    }
+}
+
+/// A broken link is found by the reading half, which orders the end.
+fn send_by(writer: &mut LinkWriter, message: &ToHome) {
+    if let Err(error) = writer.send(message) {
+        ::tracing::debug!("link to home: {error}");
     }
 }
 

@@ -350,7 +350,7 @@ impl Tracing<'_> {
             // A trap is over when it is reported; all other faults happen again at home.
             let mut state = self.shared.lock();
             if let Some(thread) = state.threads.get_mut(&tid) {
-                thread.signals.push_back(Signal { tid: guest, number, siginfo: info.to_vec() });
+                thread.signals.push_back(Signal { tid: guest, index: 0, number, siginfo: info.to_vec() });
             }
         }
         let text = format!("signal {number} of its own making");
@@ -442,8 +442,7 @@ impl Tracing<'_> {
                     return Ok(false);
                 }
                 // A placeholder: what it stands for is still queued, and is raised again.
-                Stop::Signal(_) => self.resume(tid, 0)?,
-                _ => self.resume(tid, 0)?,
+                _ => tracee::resume_interrupted(tid, 0)?,
             }
         }
     }
@@ -551,7 +550,7 @@ impl Tracing<'_> {
                 waiting.remove(&tid);
                 self.stopped.insert(tid);
             }
-            Stop::Event(_) | Stop::Syscall => self.resume(tid, 0)?,
+            Stop::Event(_) | Stop::Syscall => tracee::resume_interrupted(tid, 0)?,
         }
         Ok(())
     }

@@ -134,6 +134,10 @@ pub fn leave(
     watch.phase("freeze");
     let memory = Memory::open(pid)?;
     let mut frozen = Frozen { pid, tids, threads: vec![], agent: None, borrowed: None };
+    if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
+        frozen.put_back();
+        return Err(error);
+    }
     match send(&mut frozen, &memory, &library, &waiting, &mut link, &mut watch) {
         Ok((actions, running_at)) => {
             let freeze_us = (running_at - frozen_at).as_micros() as u64;
@@ -438,11 +442,11 @@ fn stop(tid: i32) -> Result<()> {
         match tracee::wait(tid)? {
             Stop::Interrupted => return Ok(()),
             Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-            Stop::Signal(signal) => tracee::resume(tid, signal)?,
+            Stop::Signal(signal) => tracee::resume_interrupted(tid, signal)?,
             // Stopped by job control in the middle of things: stopped is stopped, and when it is
             // let go the group stop goes on.
             Stop::Group(_) => return Ok(()),
-            _ => tracee::resume(tid, 0)?,
+            _ => tracee::resume_interrupted(tid, 0)?,
         }
     }
 }

@@ -18,7 +18,7 @@ use migrate::{MigrateError, Result, injection, layout, pages, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::calls;
-use wire::forward::{Call, Reply, ToAway, ToHome};
+use wire::forward::{Call, Reply, Signal, ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, Image};
 use wire::supervisor::{MoveReport, Wait};
@@ -170,12 +170,14 @@ fn stop(tid: i32, held: &mut Vec<Held>) -> Result<bool> {
         match tracee::wait(tid)? {
             Stop::Interrupted | Stop::Group(_) => return Ok(false),
             Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-            Stop::Signal(number) if number == libc::SIGSTOP => tracee::resume(tid, number)?,
+            Stop::Signal(number) if number == libc::SIGSTOP => {
+                tracee::resume_interrupted(tid, number)?;
+            }
             Stop::Signal(number) => {
                 held.push((tid, number, tracee::signal_info(tid)?));
                 return Ok(true);
             }
-            _ => tracee::resume(tid, 0)?,
+            _ => tracee::resume_interrupted(tid, 0)?,
         }
     }
 }
@@ -267,8 +269,9 @@ fn resolve_calls(
             let lane = lanes.lock(slot);
             (lane.tid, lane.answered.clone())
         };
-        let has_signal =
-            !thread.signals.is_empty() || held.iter().any(|(holder, _, _)| *holder == tid);
+        let has_signal = !thread.signals.is_empty()
+            || !unseen_signals(service, slot, thread).is_empty()
+            || held.iter().any(|(holder, _, _)| *holder == tid);
         let outcome = outcomes.get(&slot).copied().unwrap_or(Outcome::Settled);
         if let Some(until_ns) = thread.wait_until_ns {
             let now_ns = kernel::features::clocks_ns().0 as u64;
@@ -349,6 +352,13 @@ fn write_outputs(service: &Service<'_>, call: &Call, reply: &Reply) -> bool {
     })
 }
 
+/// Signals that were on their way to the body when it had its image taken.
+fn unseen_signals(service: &Service<'_>, slot: usize, thread: &image::Thread) -> Vec<Signal> {
+    let lane = service.shared.lanes.lock(slot);
+    let is_unseen = |signal: &&Signal| signal.index > thread.signals_seen;
+    lane.signals_unseen.iter().filter(is_unseen).cloned().collect()
+}
+
 fn live_slot_of(service: &Service<'_>, thread: &image::Thread) -> Option<usize> {
     let lanes = &service.shared.lanes;
     let slot = lanes.slot_of(thread.tid)?;
@@ -381,7 +391,9 @@ fn adopt_threads(service: &Service<'_>, image: &Image, held: &[Held]) -> Result<
         let staging = agent.staging_address(slot);
         agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
         execute_all(agent, slot, "hand back thread state", &threads::adopt_calls(thread, staging))?;
-        let forwarded = thread.signals.iter().map(|s| (s.number, s.siginfo.as_slice()));
+        let unseen = unseen_signals(service, slot, thread);
+        let forwarded =
+            thread.signals.iter().chain(&unseen).map(|s| (s.number, s.siginfo.as_slice()));
         let own = held.iter().filter(|(holder, _, _)| *holder == tid);
         for (number, info) in forwarded.chain(own.map(|(_, n, info)| (*n, info.as_slice()))) {
             agent.write_staging(slot, SIGINFO_OFFSET, &info[..info.len().min(SIGINFO_BYTES)]);
@@ -455,8 +467,7 @@ fn sleep_on(
     let after = tracee::registers(tid)?.result();
     // Every stop cancels the interrupt that was due (ptrace_stop in the kernel): without another
     // the thread would be restarted here and now, and run away.
-    tracee::interrupt(tid)?;
-    tracee::resume(tid, 0)?;
+    tracee::resume_interrupted(tid, 0)?;
     if !matches!(tracee::wait(tid)?, Stop::Interrupted | Stop::Group(_)) {
         ::tracing::debug!("thread {tid} did not stop after its sleep was renewed");
     }

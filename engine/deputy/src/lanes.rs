@@ -4,10 +4,11 @@ use kernel::agent::{Agent, BatchCall, STAGING_BYTES};
 use kernel::memory::Memory;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::signal::Action;
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use wire::calls;
-use wire::forward::{Call, Reply};
+use wire::forward::{Call, Reply, Signal};
 use wire::ids::GuestTid;
 
 /// What a thread of the deputy is doing.
@@ -43,6 +44,24 @@ pub struct Lane {
     pub answered: Option<(Call, Reply)>,
     /// Signals forwarded to this thread, in all.
     pub signals_sent: u64,
+    /// Those of them that the body is not known to have seen.
+    pub signals_unseen: VecDeque<Signal>,
+}
+
+impl Lane {
+    /// Numbers a signal for this thread and remembers it until the body has seen it.
+    pub fn number_signal(&mut self, number: i32, siginfo: Vec<u8>) -> Signal {
+        self.signals_sent += 1;
+        let signal = Signal { tid: self.guest, index: self.signals_sent, number, siginfo };
+        self.signals_unseen.push_back(signal.clone());
+        signal
+    }
+
+    fn forget_seen(&mut self, signals_seen: u64) {
+        while self.signals_unseen.front().is_some_and(|s| s.index <= signals_seen) {
+            self.signals_unseen.pop_front();
+        }
+    }
 }
 
 /// All lanes; the index is the agent's slot.
@@ -126,6 +145,7 @@ impl Lanes {
         {
             return (call.sequence == reply.sequence).then(|| Accepted::Answered(reply.clone()));
         }
+        lane.forget_seen(call.signals_seen);
         if call.signals_seen < lane.signals_sent {
             // It crossed a signal on its way: the handler comes first.
             let reply = plain_reply(&call, ERESTARTNOINTR);

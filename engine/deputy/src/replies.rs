@@ -1,8 +1,11 @@
 //! Calls in, replies out: the two threads that serve the body.
 //!
 //! The *reader* takes calls off the link and hands them to their lanes; most are done within
-//! microseconds, so it looks for the result for a moment before it goes back to the link. The
+//! microseconds, so it waits for the result for a moment before it goes back to the link. The
 //! *waiter* sleeps on the doorbell for all that take longer.
+//!
+//! Both sleep and never spin: to wake a halted processor costs more than the whole call, and a
+//! reader that spins keeps the deputy from running on the processor that is awake already.
 
 use crate::lanes::{Accepted, Work};
 use crate::service::{Notice, Shared};
@@ -14,9 +17,12 @@ use std::time::{Duration, Instant};
 use wire::forward::{Call, ToHome};
 use wire::ids::GuestTid;
 
-/// How long the reader watches a call before it leaves it to the waiter: longer than a wake-up of
+/// How long the reader waits for a call before it leaves it to the waiter: longer than a wake-up of
 /// an idle processor takes, shorter than a guest would notice of a neighbour's call.
-const WATCH: Duration = Duration::from_micros(60);
+const PATIENCE: Duration = Duration::from_micros(100);
+/// The same for a process of one thread, which has no neighbours: beyond the next tick, because a
+/// timer that the clock has to be set for costs 3 us more than one that never fires.
+const PATIENCE_ALONE: Duration = Duration::from_millis(5);
 
 /// Serves the link until the body goes, then hands the link over with what was said last.
 pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
@@ -69,13 +75,8 @@ fn take(shared: &Arc<Shared>, call: Call) -> bool {
         }
         Some(Accepted::Started) => {}
     }
-    let started = Instant::now();
-    while started.elapsed() < WATCH {
-        if shared.lanes.agent.is_done(slot) {
-            break;
-        }
-        std::hint::spin_loop();
-    }
+    let patience = if shared.lanes.count() == 1 { PATIENCE_ALONE } else { PATIENCE };
+    shared.lanes.agent.await_done(slot, Instant::now() + patience);
     match shared.lanes.complete(slot) {
         Some(reply) => shared.reply(reply),
         None => shared.wake_waiter(),

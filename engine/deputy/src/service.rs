@@ -151,6 +151,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
             }),
             answered: None,
             signals_sent: 0,
+            signals_unseen: VecDeque::new(),
         })
         .collect();
     let (reader, writer) = away.link;
@@ -415,6 +416,7 @@ impl Service<'_> {
         // The last node may be gone; then it has let go already.
         let _ = former.send(&ToAway::Release);
         former.close();
+        self.repeat_signals();
         self.listen(reader);
         self.berth = berth;
         let freeze_us = frozen_us + taken_over.elapsed().as_micros() as u64;
@@ -426,6 +428,14 @@ impl Service<'_> {
         };
         self.daemon.send(&FromDeputy::Moved { to: self.berth.node, report });
         Ok(())
+    }
+
+    /// Signals that the last body may have got too late to take them along.
+    fn repeat_signals(&self) {
+        for slot in 0..self.shared.lanes.count() {
+            let unseen: Vec<_> = self.shared.lanes.lock(slot).signals_unseen.iter().cloned().collect();
+            unseen.into_iter().for_each(|signal| self.shared.send(&ToAway::Signal(signal)));
+        }
     }
 
     fn come_home(&mut self, reader: LinkReader, reason: Reason) -> Result<End> {

@@ -9,7 +9,7 @@ use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, Effect, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::{MigrateError, Result};
-use wire::forward::{Reply, Signal, ToAway};
+use wire::forward::{Reply, ToAway};
 
 impl Service<'_> {
     pub fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<()> {
@@ -123,11 +123,9 @@ impl Service<'_> {
         {
             let mut lane = self.shared.lanes.lock(slot);
             self.end_call(slot, &mut lane, &mut registers, &mut crossed)?;
-            lane.signals_sent += 1;
             // Under the lock: a call is either seen to cross this signal or was ended by it.
-            let guest = lane.guest;
-            let siginfo = info.to_vec();
-            self.shared.send(&ToAway::Signal(Signal { tid: guest, number, siginfo }));
+            let signal = lane.number_signal(number, info.to_vec());
+            self.shared.send(&ToAway::Signal(signal));
         }
         let mask = tracee::signal_mask(tid)?;
         tracee::set_signal_mask(tid, action.mask_in_handler(number, mask))?;

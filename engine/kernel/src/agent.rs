@@ -330,14 +330,22 @@ impl Agent {
     ) -> Option<Vec<i64>> {
         let deadline = Instant::now() + timeout;
         self.submit(slot, calls);
+        if !self.await_done(slot, deadline) {
+            return None;
+        }
+        let results = (0..calls.len()).map(|i| self.result(slot, i)).collect();
+        self.clear(slot);
+        Some(results)
+    }
+
+    /// Sleeps until the batch of this slot is done; false if it is not by the deadline.
+    pub fn await_done(&self, slot: usize, deadline: Instant) -> bool {
         loop {
             let seen = self.doorbell();
             if self.is_done(slot) {
-                let results = (0..calls.len()).map(|i| self.result(slot, i)).collect();
-                self.clear(slot);
-                return Some(results);
+                return true;
             }
-            let left = deadline.checked_duration_since(Instant::now())?;
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
             self.wait_doorbell(seen, Some(left));
         }
     }

@@ -57,6 +57,13 @@ pub fn resume(tid: i32, signal: i32) -> Result<()> {
     request("resume", libc::PTRACE_CONT, tid, 0, signal as u64).map(drop)
 }
 
+/// As [`resume`], but the thread stops again at once for [`interrupt`]. Every other stop cancels an
+/// interrupt that was due (ptrace_stop in the kernel), so it has to be asked for anew.
+pub fn resume_interrupted(tid: i32, signal: i32) -> Result<()> {
+    interrupt(tid)?;
+    resume(tid, signal)
+}
+
 /// As [`resume`], to the next entry or exit of a system call.
 pub fn resume_to_syscall(tid: i32, signal: i32) -> Result<()> {
     request("resume to system call", libc::PTRACE_SYSCALL, tid, 0, signal as u64).map(drop)

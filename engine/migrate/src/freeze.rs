@@ -10,6 +10,49 @@ use std::time::{Duration, Instant};
 /// A thread that cannot be stopped for so long sits in the kernel, uninterruptible.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Lets stopped threads get the signals that are due to them: a program may count on a signal that
+/// it sends itself being handled before the call returns, and elsewhere it would come later.
+///
+/// # Errors
+/// Also when a signal ended the process.
+pub fn deliver_due_signals(pid: i32, tids: &[i32]) -> Result<()> {
+    for tid in tids {
+        for _ in 0..DUE_SIGNALS_MAX {
+            let mask = tracee::signal_mask(*tid)?;
+            if !crate::threads::has_deliverable_signal(*tid, mask) {
+                break;
+            }
+            // Without an interrupt, which would come before the signal; the signal's own stop is
+            // certain, and the interrupt is asked for there.
+            tracee::resume(*tid, 0)?;
+            await_interrupted(pid, *tid)?;
+        }
+    }
+    Ok(())
+}
+
+/// A thread that is sent signals faster than it takes them is moved between two of them.
+const DUE_SIGNALS_MAX: usize = 64;
+
+fn await_interrupted(pid: i32, tid: i32) -> Result<()> {
+    loop {
+        match tracee::wait(tid)? {
+            Stop::Interrupted => return Ok(()),
+            Stop::Ended(status) if tid == pid => return Err(MigrateError::Ended(status)),
+            Stop::Ended(_) => {
+                let text = format!("thread {tid} ended just now");
+                return Err(MigrateError::refused("thread-ended", text));
+            }
+            Stop::Group(signal) => {
+                let text = format!("it is stopped (signal {signal}); continue it first");
+                return Err(MigrateError::refused("stopped", text));
+            }
+            Stop::Signal(signal) => tracee::resume_interrupted(tid, signal)?,
+            Stop::Syscall | Stop::Event(_) => tracee::resume_interrupted(tid, 0)?,
+        }
+    }
+}
+
 /// Seizes and stops every thread of `pid`; returns them in ascending order, the first being `pid`.
 ///
 /// A thread may be born while others are seized, so the listing is repeated until nothing is new.
@@ -107,8 +150,8 @@ fn wait_stopped(
                     let text = format!("it is stopped (signal {signal}); continue it first");
                     return Err(MigrateError::refused("stopped", text));
                 }
-                Stop::Signal(signal) => tracee::resume(tid, signal)?,
-                Stop::Syscall | Stop::Event(_) => tracee::resume(tid, 0)?,
+                Stop::Signal(signal) => tracee::resume_interrupted(tid, signal)?,
+                Stop::Syscall | Stop::Event(_) => tracee::resume_interrupted(tid, 0)?,
             }
         }
         if waiting.is_empty() {

@@ -361,7 +361,7 @@ impl Body {
             match tracee::wait(tid)? {
                 Stop::Interrupted => return Ok(()),
                 Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-                _ => tracee::resume(tid, 0)?,
+                _ => tracee::resume_interrupted(tid, 0)?,
             }
         }
     }
