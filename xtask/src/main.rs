@@ -1,5 +1,6 @@
 //! Chores of the project, so that there are no shell scripts to keep: `cargo xtask --help`.
 
+mod bench;
 mod conformance;
 mod tidy;
 
@@ -16,6 +17,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
+    /// Measure what Osmos costs, against native Linux and plain TCP
+    Bench(bench::Arguments),
     /// Run programs in all flavours and compare them with native Linux
     Conformance(conformance::Arguments),
     /// Check what the compiler does not: layers, sizes, words, heads of files
@@ -24,6 +27,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
+        Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
         Chore::Tidy => tidy::run(),
     };

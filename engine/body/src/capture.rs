@@ -110,7 +110,9 @@ fn thread_image(
         sequence: thread.sequence,
         signals_seen: thread.signals_seen,
         signals: thread.signals.iter().cloned().collect(),
-        wait_until_ns: thread.wait_until_ns.filter(|_| is_in_timed_wait),
+        wait_until_ns: thread
+            .continued_wait_ns
+            .or(thread.wait_until_ns.filter(|_| is_in_timed_wait || thread.in_flight.is_some())),
         interrupted: thread.interrupted.or_else(|| match thread.in_flight {
             Some(_) => None,
             None => threads::interruption_of(&stopped.registers, &registers),

@@ -5,7 +5,8 @@ use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::reason;
 use std::sync::Arc;
-use wire::calls::{self, Class, Emulation, Unmarshalled};
+use std::time::Duration;
+use wire::calls::{self, Class, Emulation, Timeout, Unmarshalled};
 use wire::forward::{Call, Direction, Place, Segment, ToHome, Yield};
 use wire::ids::GuestAddr;
 use wire::image::InFlight;
@@ -64,6 +65,7 @@ fn await_again(shared: &Shared, thread: &mut Thread, n: &Notification, call: InF
     let sequence = call.sequence;
     let masked = temporary_mask.is_some();
     let interrupted = thread.interrupted.take();
+    thread.wait_until_ns = thread.continued_wait_ns.take();
     thread.outstanding =
         Some(Outstanding { id: n.id, call, emulation, interrupted, temporary_mask });
     if !masked {
@@ -134,7 +136,7 @@ fn forward(
     match calls::marshal(number, &n.arguments, &BodyMemory(shared)) {
         Ok(marshalled) => {
             let (arguments, segments) = (marshalled.arguments, marshalled.segments);
-            record_call(state, n, number, arguments, segments, emulation)
+            record_call(shared, state, n, number, arguments, segments, emulation)
         }
         Err(Unmarshalled::Fault) => {
             shared.listener.reply(n.id, -i64::from(libc::EFAULT));
@@ -146,6 +148,7 @@ fn forward(
 
 /// Notes that the thread waits for this call, and returns the call.
 fn record_call(
+    shared: &Shared,
     state: &mut State,
     n: &Notification,
     number: u32,
@@ -159,6 +162,18 @@ fn record_call(
     let places = segments.iter().map(without_bytes).collect();
     let sequence = thread.sequence;
     let record = InFlight { sequence, number, arguments, segments: places };
+    let now_ns = shared.guest_clock_ns();
+    let mut call =
+        Call { tid: thread.guest, sequence: 0, signals_seen: 0, number, arguments, segments };
+    if let Some(end_ns) = thread.continued_wait_ns.take() {
+        // It waits for the rest of what it began to wait before it was moved.
+        calls::with_remaining(&mut call, Duration::from_nanos(end_ns.saturating_sub(now_ns)));
+    }
+    thread.wait_until_ns = match calls::timeout(number, &call.arguments, &call.segments) {
+        Some(Timeout::Relative(length)) => Some(now_ns + length.as_nanos() as u64),
+        _ => None,
+    };
+    let Call { arguments, segments, .. } = call;
     let interrupted = thread.resumes.take();
     thread.outstanding =
         Some(Outstanding { id: n.id, call: record, emulation, interrupted, temporary_mask });
@@ -225,7 +240,7 @@ fn forward_signal_return(
     let arguments = [libc::SIG_SETMASK as u64, address, 0, 8, 0, 0];
     let number = libc::SYS_rt_sigprocmask as u32;
     let emulation = Some(Emulation::SignalReturn);
-    record_call(state, n, number, arguments, vec![segment], emulation)
+    record_call(shared, state, n, number, arguments, vec![segment], emulation)
 }
 
 /// The stack pointer of a thread that waits in a system call (`/proc/.../syscall`, proc(5)).

@@ -76,9 +76,16 @@ impl Waiting {
         restored.or_else(|| self.calls.get(&stopped.tid).copied())
     }
 
-    /// When a restored wait on a futex ends.
-    fn end_of(&self, stopped: &Stopped) -> Option<u64> {
-        self.restored(stopped)?.until_ns
+    /// When a wait ends that was restored here, or was made again because of a stop (signal(7)).
+    fn end_of(&self, stopped: &Stopped, settled: &Registers) -> Option<u64> {
+        let is_again = |wait: &&Wait| {
+            wait.tid == stopped.guest
+                && u64::from(wait.number) == settled.rax
+                && wait.argument == settled.rdi
+                && settled.rip != stopped.registers.rip
+                && stopped.registers.result() == -i64::from(libc::EINTR)
+        };
+        self.restored(stopped).or_else(|| self.waits.iter().find(is_again))?.until_ns
     }
 }
 
@@ -462,7 +469,7 @@ impl DepartedThread {
         let interruption = threads::settle(&mut settled, restarted, has_signal);
         let Interruption::Keeps(number) = interruption else {
             let interrupted = threads::interruption_of(&stopped.registers, &settled);
-            let wait_until_ns = waiting.end_of(&stopped);
+            let wait_until_ns = waiting.end_of(&stopped, &settled);
             let departed = DepartedThread {
                 stopped, settled, interrupted, wait_until_ns, kept: None, kept_memory: None,
             };

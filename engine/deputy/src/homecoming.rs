@@ -80,6 +80,8 @@ fn waits_of(
         let number = match (resumption.sleep, registers.interrupted_call()) {
             (Some(_), _) => u32::try_from(registers.rax).ok()?,
             (None, Some(number)) if registers.result() == ERESTART_RESTARTBLOCK => number,
+            // Made again as it was, because its timeout lies in the guest's memory.
+            (None, None) if thread.wait_until_ns.is_some() => u32::try_from(registers.rax).ok()?,
             _ => return None,
         };
         let until_ns = thread.wait_until_ns;
@@ -273,7 +275,8 @@ fn resolve_calls(
             || !unseen_signals(service, slot, thread).is_empty()
             || held.iter().any(|(holder, _, _)| *holder == tid);
         let outcome = outcomes.get(&slot).copied().unwrap_or(Outcome::Settled);
-        if let Some(until_ns) = thread.wait_until_ns {
+        let is_futex_wait = resumption.registers.rax == libc::SYS_futex as u64;
+        if let Some(until_ns) = thread.wait_until_ns.filter(|_| is_futex_wait) {
             let now_ns = kernel::features::clocks_ns().0 as u64;
             resumption.sleep = Some(Duration::from_nanos(until_ns.saturating_sub(now_ns)));
         }

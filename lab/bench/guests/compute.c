@@ -1,4 +1,7 @@
-/* Computes and does nothing else: a round answers with its wall time and processor time in ns. */
+/*
+ * Computes and does nothing else: a round answers with its wall time and processor time in ns. Given
+ * a number of rounds as argument it does those and ends, in exactly the same instructions each time.
+ */
 #include "drive.h"
 
 /* Fits into the first-level cache and uses the integer and floating-point units alike. */
@@ -20,9 +23,12 @@ static double compute(long rounds)
     return sum;
 }
 
-int main(void)
+int main(int count, char **words)
 {
     long rounds;
+    if (count == 2) {
+        return compute(atol(words[1])) == 0;
+    }
     say_ready();
     while ((rounds = next_round()) > 0) {
         uint64_t wall = now_ns(), cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);

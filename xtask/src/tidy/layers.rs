@@ -29,7 +29,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("demo", &["wire", "client", "lab"]),
     ("bench", &["wire", "client", "lab"]),
     ("conformance", &["wire", "client"]),
-    ("xtask", &["conformance"]),
+    ("bench", &["wire"]),
+    ("xtask", &["conformance", "bench"]),
 ];
 
 /// Edges that only tests have: they let a test look from the other side.

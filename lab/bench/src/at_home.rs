@@ -1,0 +1,78 @@
+//! A process that computes at home under Osmos, against the same one without: nothing is attached
+//! to it, so there must be no difference at all.
+
+use crate::Setting;
+use crate::driven::Driven;
+use crate::figure::Figure;
+use crate::lab::{Lab, Share};
+use crate::pairs::take_turns;
+use crate::statistics::Samples;
+use anyhow::{Context, Result, ensure};
+use std::process::Command;
+
+/// Noise aside: what a ratio may differ from 1 by.
+const TOLERANCE: f64 = 0.005;
+const UNDER_OSMOS: [&str; 4] = ["osmos", "run", "--home", "--"];
+const COUNTS: u32 = 3;
+
+pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
+    let lab = Lab::up(setting, 1, Share::Whole)?;
+    let compute = setting.programs.path("compute");
+    let rounds = rounds_for(&lab, &compute, setting.effort.compute_s)?;
+    let once = |before: &[&str]| -> Result<[f64; 2]> {
+        let mut driven = Driven::start(&mut lab.command(1, &[before, &[&compute]].concat()))?;
+        let [wall_ns, cpu_ns] = driven.round(rounds)?;
+        driven.end()?;
+        Ok([wall_ns / 1e9, cpu_ns / 1e9])
+    };
+    let [wall, cpu] = take_turns(setting.effort.pairs, || once(&UNDER_OSMOS), || once(&[]))?;
+    let mut figures = vec![
+        Figure::new("computing at home, wall time", "s", &wall.measured)
+            .with_paired_floor("native", &wall.floor, &wall.ratios)
+            .ratio_of_one(TOLERANCE),
+        Figure::new("computing at home, processor time", "s", &cpu.measured)
+            .with_paired_floor("native", &cpu.floor, &cpu.ratios)
+            .ratio_of_one(TOLERANCE),
+    ];
+    figures.extend(instructions(&lab, &compute, setting.effort.counted_rounds)?);
+    Ok(figures)
+}
+
+/// Rounds that take so long on this machine, natively.
+pub fn rounds_for(lab: &Lab, compute: &str, seconds: f64) -> Result<u64> {
+    const TRIED: u64 = 10_000;
+    let mut driven = Driven::start(&mut lab.command(1, &[compute]))?;
+    let [_, cpu_ns] = driven.round(TRIED)?;
+    driven.end()?;
+    ensure!(cpu_ns > 0.0, "{TRIED} rounds took no time");
+    Ok((TRIED as f64 * seconds * 1e9 / cpu_ns).ceil() as u64)
+}
+
+/// Retired instructions, which no noise can change; none if there is no valgrind.
+fn instructions(lab: &Lab, compute: &str, rounds: u64) -> Result<Option<Figure>> {
+    let is_there = Command::new("valgrind").arg("--version").output().is_ok();
+    if !is_there {
+        return Ok(None);
+    }
+    let rounds = rounds.to_string();
+    let valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"];
+    let count = |before: &[&str]| -> Result<f64> {
+        let words = [before, &valgrind, &[compute, &rounds]].concat();
+        let output = lab.command(1, &words).output().context("cannot run valgrind")?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "valgrind: {}", told.trim());
+        let counted = told.lines().find_map(|line| line.split_once("Collected : "));
+        let (_, counted) = counted.with_context(|| format!("valgrind says {}", told.trim()))?;
+        counted.trim().parse().with_context(|| format!("valgrind counted `{counted}`"))
+    };
+    let mut counted = [Vec::new(), Vec::new()];
+    for _ in 0..COUNTS {
+        counted[0].push(count(&UNDER_OSMOS)?);
+        counted[1].push(count(&[])?);
+    }
+    let are_equal = counted.iter().flatten().all(|count| *count == counted[0][0]);
+    let [managed, native] = counted.map(|values| Samples::new(values));
+    let (managed, native) = managed.zip(native).context("valgrind counted nothing")?;
+    let figure = Figure::new("instructions of a small round at home", "", &managed);
+    Ok(Some(figure.with_floor("native", &native).with_target("all equal", are_equal)))
+}

@@ -1,0 +1,67 @@
+//! A process that computes away, against the same one that was started on that node.
+
+use crate::Setting;
+use crate::at_home::rounds_for;
+use crate::driven::Driven;
+use crate::figure::Figure;
+use crate::lab::{Lab, Share};
+use crate::pairs::take_turns;
+use anyhow::{Context, Result, ensure};
+
+/// What is promised: within 1 %.
+const TOLERANCE: f64 = 0.01;
+const AWAY: u32 = 2;
+/// A node with a quota of processor time gets it in slices of 0.1 s: a round has many of them.
+const CAPPED_ROUND_FACTOR: f64 = 2.0;
+
+pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
+    let mut figures = compare(setting, Share::Whole, setting.effort.compute_s, "idle node")?;
+    if setting.effort.is_whole {
+        let seconds = setting.effort.compute_s * CAPPED_ROUND_FACTOR;
+        figures.extend(compare(setting, Share::Equal, seconds, "capped node")?);
+    }
+    Ok(figures)
+}
+
+fn compare(setting: &Setting, share: Share, seconds: f64, node: &str) -> Result<Vec<Figure>> {
+    let lab = Lab::up(setting, 2, share)?;
+    let compute = setting.programs.path("compute");
+    let rounds = rounds_for(&lab, &compute, seconds)?;
+    let away = || -> Result<[f64; 2]> {
+        let words = ["osmos", "run", "--node", "2", "--", &compute];
+        let mut driven = Driven::start(&mut lab.command(1, &words))?;
+        lab.await_arrival(driven.pid(), AWAY)?;
+        let times = driven.round(rounds)?;
+        ensure_stayed(&lab, driven.pid())?;
+        driven.end()?;
+        Ok(times.map(|ns: f64| ns / 1e9))
+    };
+    let native = || -> Result<[f64; 2]> {
+        let mut driven = Driven::start(&mut lab.command(AWAY, &[&compute]))?;
+        let times = driven.round(rounds)?;
+        driven.end()?;
+        Ok(times.map(|ns: f64| ns / 1e9))
+    };
+    let [wall, cpu] = take_turns(setting.effort.pairs, away, native)?;
+    Ok(vec![
+        Figure::new(format!("computing away, {node}, wall time"), "s", &wall.measured)
+            .with_paired_floor("native on that node", &wall.floor, &wall.ratios)
+            .ratio_of_one(TOLERANCE),
+        Figure::new(format!("computing away, {node}, processor time"), "s", &cpu.measured)
+            .with_paired_floor("native on that node", &cpu.floor, &cpu.ratios),
+    ])
+}
+
+/// A round that was not computed away says nothing about being away.
+fn ensure_stayed(lab: &Lab, pid: i32) -> Result<()> {
+    let processes = lab.processes()?;
+    let process = processes.iter().find(|process| process.pid == pid);
+    let process = process.with_context(|| format!("process {pid} is not managed"))?;
+    let (node, moves) = (process.node, process.migrations);
+    ensure!(
+        node.0 == AWAY && moves == 1,
+        "process {pid} is on node {node} after {moves} moves: {}",
+        process.reason
+    );
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! How much is measured: enough for a promise, or just enough to see that it works.
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Pairs of a measured and a floor round.
+    pub pairs: usize,
+    /// How long one round computes, natively.
+    pub compute_s: f64,
+    /// Calls, and exchanges over TCP, of one round.
+    pub calls: u64,
+    /// Moves of the smallest process, each way.
+    pub moves: usize,
+    /// Moves of the larger ones, each way.
+    pub moves_of_large: usize,
+    /// Whether large processes are moved, capped labs are made and so on.
+    pub is_whole: bool,
+    /// How long one of the programs to be spread takes alone on its node.
+    pub spread_s: f64,
+    pub spread_runs: usize,
+    /// Rounds of the program whose instructions are counted.
+    pub counted_rounds: u64,
+}
+
+impl Effort {
+    /// For the figures that are published: about ten minutes for all benchmarks.
+    pub fn full() -> Effort {
+        Effort {
+            pairs: 20,
+            compute_s: 1.0,
+            calls: 2000,
+            moves: 50,
+            moves_of_large: 10,
+            is_whole: true,
+            spread_s: 10.0,
+            spread_runs: 3,
+            counted_rounds: 300,
+        }
+    }
+
+    /// Sees that everything works, in seconds; its figures mean little.
+    pub fn quick() -> Effort {
+        Effort {
+            pairs: 3,
+            compute_s: 0.1,
+            calls: 200,
+            moves: 3,
+            moves_of_large: 1,
+            is_whole: false,
+            spread_s: 2.0,
+            spread_runs: 1,
+            counted_rounds: 10,
+        }
+    }
+}

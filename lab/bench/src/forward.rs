@@ -1,0 +1,110 @@
+//! A forwarded system call against a plain exchange over TCP of messages of the same sizes, between
+//! the same two nodes in the same run.
+
+use crate::driven::{Driven, Serving};
+use crate::figure::Figure;
+use crate::lab::{Lab, Share};
+use crate::pairs::take_turns;
+use crate::{Setting, parts};
+use anyhow::Result;
+use wire::forward::{Call, Reply, ToAway, ToHome};
+use wire::ids::GuestTid;
+use wire::secure::TAG_BYTES;
+
+const RATIO_MAX: f64 = 2.0;
+/// Before the sealed bytes of a frame, and before a message's own bytes.
+const LENGTH_BYTES: usize = 2 + 4;
+const GETPPID: u32 = 110;
+
+pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
+    let mut figures = compare(setting, Share::Whole, "")?;
+    if setting.effort.is_whole {
+        figures.extend(compare(setting, Share::One, ", all on one processor")?);
+    }
+    Ok(figures)
+}
+
+fn compare(setting: &Setting, share: Share, how: &str) -> Result<Vec<Figure>> {
+    let lab = Lab::up(setting, 2, share)?;
+    let mut caller = caller(setting, &lab)?;
+    let (call_bytes, reply_bytes) = message_bytes()?;
+    let mut floor = Exchange::start(setting, &lab, call_bytes, reply_bytes)?;
+    let calls = setting.effort.calls;
+    // The first rounds let the scheduler find a place for everything.
+    caller.round::<4>(calls)?;
+    floor.asking.round::<4>(calls)?;
+    let [p10, median, p90, mean] = take_turns(
+        setting.effort.pairs,
+        || Ok(caller.round::<4>(calls)?.map(|ns| ns / 1000.0)),
+        || Ok(floor.asking.round::<4>(calls)?.map(|ns| ns / 1000.0)),
+    )?;
+    caller.end()?;
+    let tcp = "exchange over TCP";
+    let spread = format!(
+        "within a round p10 {:.1}, p90 {:.1} us; TCP p10 {:.1}, p90 {:.1} us; {call_bytes} and \
+         {reply_bytes} bytes",
+        p10.measured.median(),
+        p90.measured.median(),
+        p10.floor.median(),
+        p90.floor.median()
+    );
+    let mut figures = vec![
+        Figure::new(format!("forwarded getppid{how}, median of a round"), "us", &median.measured)
+            .with_paired_floor(tcp, &median.floor, &median.ratios)
+            .ratio_at_most(RATIO_MAX)
+            .with_note(spread),
+        Figure::new(format!("forwarded getppid{how}, mean of a round"), "us", &mean.measured)
+            .with_paired_floor(tcp, &mean.floor, &mean.ratios),
+    ];
+    figures.extend(parts::run(setting, &lab, how, &median)?);
+    Ok(figures)
+}
+
+fn caller(setting: &Setting, lab: &Lab) -> Result<Driven> {
+    let getppid = setting.programs.path("getppid");
+    let words = ["osmos", "run", "--node", "2", "--", &getppid];
+    let driven = Driven::start(&mut lab.command(1, &words))?;
+    lab.await_arrival(driven.pid(), 2)?;
+    Ok(driven)
+}
+
+/// What the two messages of one call take on the link, after the first few hundred calls.
+fn message_bytes() -> Result<(usize, usize)> {
+    let (tid, sequence) = (GuestTid(100), 1000);
+    let (arguments, segments) = ([0; 6], vec![]);
+    let call = Call { tid, sequence, signals_seen: 0, number: GETPPID, arguments, segments };
+    let reply = Reply { tid, sequence, result: 1000, outputs: vec![] };
+    let call = postcard::to_stdvec(&ToHome::Call(call))?;
+    let reply = postcard::to_stdvec(&ToAway::Reply(reply))?;
+    Ok((LENGTH_BYTES + TAG_BYTES + call.len(), LENGTH_BYTES + TAG_BYTES + reply.len()))
+}
+
+/// Node 2 asks, node 1 answers: as a body and its deputy would.
+pub struct Exchange {
+    pub asking: Driven,
+    _answering: Serving,
+}
+
+impl Exchange {
+    pub fn start(setting: &Setting, lab: &Lab, there: usize, back: usize) -> Result<Exchange> {
+        let ping = setting.programs.path("ping");
+        let (there, back) = (there.to_string(), back.to_string());
+        let answering =
+            Serving::start(&mut lab.command(1, &[&ping, "listen", &there, &back]))?;
+        let address = lab.address(1)?;
+        let words = [&ping, &address, &answering.line, &there, &back].map(|word| word.as_str());
+        let asking = Driven::start(&mut lab.command(2, &words))?;
+        Ok(Exchange { asking, _answering: answering })
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn messages_of_a_call_without_memory_are_small() {
+        let (call, reply) = message_bytes().unwrap();
+        assert!((30..64).contains(&call) && (24..48).contains(&reply), "{call} {reply}");
+    }
+}

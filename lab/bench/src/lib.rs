@@ -1,0 +1,132 @@
+//! What Osmos costs, measured like a user would meet it: by its commands, in a lab of its own.
+//!
+//! Every figure comes with its spread, and with a *floor* that was measured in the same run on the
+//! same machine: native Linux, or the plain exchange over TCP. Promises are made of the ratio, since
+//! machines differ and so does one machine from minute to minute. Measured and floor take turns.
+//!
+//! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
+//!   [`report`]: the table
+//! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`]: the benchmarks; [`parts`]: what a
+//!   forwarded call is made of
+
+pub mod at_home;
+pub mod away;
+pub mod driven;
+pub mod effort;
+pub mod figure;
+pub mod forward;
+pub mod freeze;
+pub mod lab;
+pub mod pairs;
+pub mod parts;
+pub mod programs;
+pub mod report;
+pub mod spread;
+pub mod statistics;
+
+pub use effort::Effort;
+pub use report::Report;
+
+use anyhow::{Context, Result, bail, ensure};
+use programs::Programs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+/// One benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bench {
+    AtHome,
+    Away,
+    Forward,
+    Freeze,
+    Spread,
+}
+
+impl Bench {
+    pub const ALL: [Bench; 5] =
+        [Bench::AtHome, Bench::Away, Bench::Forward, Bench::Freeze, Bench::Spread];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Bench::AtHome => "at-home",
+            Bench::Away => "away",
+            Bench::Forward => "forward",
+            Bench::Freeze => "freeze",
+            Bench::Spread => "spread",
+        }
+    }
+}
+
+impl FromStr for Bench {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Bench> {
+        let names = Bench::ALL.map(Bench::name).join(", ");
+        let found = Bench::ALL.into_iter().find(|bench| bench.name() == text);
+        found.with_context(|| format!("no benchmark is called {text}; there are {names}"))
+    }
+}
+
+/// What every benchmark is given.
+pub struct Setting {
+    pub osmos: PathBuf,
+    pub programs: Programs,
+    pub effort: Effort,
+}
+
+/// Runs benchmarks one after another; `tell` hears what is being done.
+pub fn run(benches: &[Bench], effort: Effort, tell: &dyn Fn(&str)) -> Result<Report> {
+    let setting = Setting { osmos: build_osmos()?, programs: Programs::compile()?, effort };
+    let mut report = Report::begin();
+    for bench in benches {
+        tell(bench.name());
+        let figures = match bench {
+            Bench::AtHome => at_home::run(&setting),
+            Bench::Away => away::run(&setting),
+            Bench::Forward => forward::run(&setting),
+            Bench::Freeze => freeze::run(&setting),
+            Bench::Spread => spread::run(&setting),
+        };
+        let figures = figures.with_context(|| format!("benchmark {}", bench.name()))?;
+        report.add(bench.name(), figures);
+    }
+    Ok(report)
+}
+
+/// The workspace's own `osmos`, built if it is not up to date.
+fn build_osmos() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--release", "--package", "osmos", "--bin", "osmos"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .context("cannot run cargo")?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "osmos does not build:\n{words}");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let built = messages.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(message.get("executable")?.as_str()?))
+    });
+    match built.last() {
+        Some(path) => Ok(path),
+        None => bail!("cargo does not say where it has put osmos"),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn benchmarks_are_found_by_their_names() {
+        for bench in Bench::ALL {
+            assert_eq!(bench.name().parse::<Bench>().unwrap(), bench);
+        }
+        let error = "fast".parse::<Bench>().unwrap_err().to_string();
+        assert!(error.contains("fast") && error.contains("at-home"), "{error}");
+    }
+}

@@ -1,0 +1,53 @@
+//! `cargo xtask bench`: what Osmos costs, each figure with its floor and its target.
+
+use anyhow::Result;
+use bench::{Bench, Effort};
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Which: at-home, away, forward, freeze, spread [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<Bench>,
+    /// Only see that they work, in half a minute: the figures mean little
+    #[arg(long)]
+    quick: bool,
+    /// Pairs of a measured and a native round
+    #[arg(long, value_name = "N")]
+    pairs: Option<usize>,
+    /// Moves of the smallest process, each way
+    #[arg(long, value_name = "N")]
+    moves: Option<usize>,
+    /// Runs of the programs that are to be spread
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    fn effort(&self) -> Effort {
+        let effort = if self.quick { Effort::quick() } else { Effort::full() };
+        Effort {
+            pairs: self.pairs.unwrap_or(effort.pairs),
+            moves: self.moves.unwrap_or(effort.moves),
+            spread_runs: self.runs.unwrap_or(effort.spread_runs),
+            ..effort
+        }
+    }
+}
+
+/// Whether every promise was kept.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let benches = match arguments.names.as_slice() {
+        [] => &Bench::ALL,
+        names => names,
+    };
+    let report = bench::run(benches, arguments.effort(), &|name| eprintln!("{name} ..."))?;
+    match arguments.json {
+        true => println!("{}", report.json()),
+        false => print!("{}", report.text()),
+    }
+    Ok(report.is_success())
+}
