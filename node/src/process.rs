@@ -239,6 +239,16 @@ impl Process {
         self.decide(wall_clock_s(), "moved", why);
     }
 
+    /// Its user has moved it: where he had said that it must run, he says something else now. Only
+    /// a move that was carried out counts, or one that is refused would be tried for ever.
+    pub fn moved_by_user(&mut self, to: NodeId, home: NodeId) {
+        self.placement = match self.placement {
+            Placement::Node(_) | Placement::Home if to == home => Placement::Home,
+            Placement::Node(_) | Placement::Home => Placement::Node(to),
+            Placement::Balanced | Placement::Best => return,
+        };
+    }
+
     /// Keeps a decision for `osmos why`; the same one twice in a row is kept once.
     pub fn decide(&mut self, time: f64, verdict: &str, reason: &str) {
         let last = self.decisions.back();

@@ -98,8 +98,7 @@ fn await_still(body: &Seen) -> u64 {
 #[test]
 fn a_stopped_process_can_still_be_brought_home_or_killed() {
     let stage = Stage::new("stopped", 2);
-    for (ending, script) in
-        [("KILL", BUSY), ("home", BUSY), ("KILL", OBEDIENT), ("home", OBEDIENT)]
+    for (ending, script) in [("KILL", BUSY), ("home", BUSY), ("KILL", OBEDIENT), ("home", OBEDIENT)]
     {
         let (mut terminal, pid) = start_child(&stage, "fg", script);
         let (body, _) = stage.await_body(2, pid);
@@ -178,7 +177,8 @@ print(f'<{input()}>')";
 #[test]
 fn signals_of_other_processes_end_stop_and_continue_a_process_that_is_away() {
     let stage = Stage::new("kill", 2);
-    let numbers = [("HUP", 1), ("KILL", 9), ("USR1", 10), ("ALRM", 14), ("TERM", 15), ("RTMIN", 34)];
+    let numbers =
+        [("HUP", 1), ("KILL", 9), ("USR1", 10), ("ALRM", 14), ("TERM", 15), ("RTMIN", 34)];
     for (name, number) in numbers {
         let (mut terminal, pid) = start_child(&stage, "fg", BUSY);
         stage.await_body(2, pid);

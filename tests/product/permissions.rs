@@ -86,7 +86,8 @@ fn a_user_may_not_move_or_adopt_what_belongs_to_others() {
 fn an_ordinary_user_does_not_change_roots_cluster() {
     let stage = Stage::new("cluster", 2);
     let bert = BERT.to_string();
-    for words in [&["osmos", "token"][..], &["osmos", "down"], &["osmos", "join", "10.77.0.2", "x"]] {
+    for words in [&["osmos", "token"][..], &["osmos", "down"], &["osmos", "join", "10.77.0.2", "x"]]
+    {
         let complaint = stage.complaint(1, &as_user(&bert, words));
         assert!(complaint.contains(&format!("you are user {BERT}")), "{words:?}: {complaint}");
     }
@@ -103,7 +104,16 @@ fn a_user_without_root_makes_a_cluster_of_his_own_and_moves_processes_in_it() {
     for (name, port) in [("one", 7801), ("two", 7802)] {
         let listen = format!("127.0.0.1:{port}");
         let (runtime, state) = (format!("/tmp/{name}/run"), format!("/tmp/{name}/state"));
-        own(&["osmos", "up", "--listen", &listen, "--runtime-dir", &runtime, "--state-dir", &state]);
+        own(&[
+            "osmos",
+            "up",
+            "--listen",
+            &listen,
+            "--runtime-dir",
+            &runtime,
+            "--state-dir",
+            &state,
+        ]);
     }
     let (one, two) = ("/tmp/one/run/control.sock", "/tmp/two/run/control.sock");
     let token = own(&["osmos", "--socket", one, "token"]);

@@ -119,7 +119,8 @@ fn a_process_that_somebody_traces_stays_home() {
     assert_eq!(tracer.line(), "0");
     let pid = program.pid.to_string();
     let complaint = stage.complaint(1, &["osmos", "migrate", &pid, "2"]);
-    for word in [&format!("cannot move {pid}: "), "traced", &tracer.pid.to_string(), "stays home"] {
+    let tracer_named = format!("process {} traces", tracer.pid);
+    for word in [&format!("cannot move {pid}: "), &tracer_named, "stays home"] {
         assert!(complaint.contains(word), "{word:?} is missing: {complaint}");
     }
     let traced = stage.process(1, program.pid).expect("it lives");

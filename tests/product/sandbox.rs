@@ -74,5 +74,7 @@ fn calls_that_no_table_knows_come_home_and_do_not_reach_the_node() {
     assert_eq!(program.ask(call), "0");
     assert_eq!(stage.text(2, &["cat", "/proc/self/mountinfo"]), before);
     let why = stage.events(1, "came-home", program.pid);
-    assert!(why.iter().any(|event| event["reason"]["text"].as_str().unwrap_or("").contains("mount")));
+    assert!(
+        why.iter().any(|event| event["reason"]["text"].as_str().unwrap_or("").contains("mount"))
+    );
 }

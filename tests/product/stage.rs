@@ -1,7 +1,8 @@
 //! A lab for one test, and what the test can see and do in it.
 //!
 //! Programs are driven from outside as their users would; processes are looked at through this
-//! machine's `/proc`, which shows every node, so that nothing is believed that Osmos says of itself.
+//! machine's `/proc`, which shows every node, so that nothing is believed that Osmos says of
+//! itself.
 
 use lab::{Lab, Node, Spec};
 use serde_json::Value;
@@ -238,7 +239,8 @@ impl Stage {
     pub fn await_plain(&self, pid: i32) {
         until_true(&format!("process {pid} is a plain process"), || {
             self.process(1, pid).is_some_and(|process| {
-                process.field("TracerPid").as_deref() == Some("0") && !"tTZX".contains(process.state)
+                process.field("TracerPid").as_deref() == Some("0")
+                    && !"tTZX".contains(process.state)
             })
         });
     }
@@ -285,8 +287,10 @@ impl Seen {
 
     fn by_pid(pid: i32) -> Option<Seen> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let ids: Vec<i32> =
-            field_of(&status, "NSpid")?.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+        let ids: Vec<i32> = field_of(&status, "NSpid")?
+            .split_whitespace()
+            .filter_map(|id| id.parse().ok())
+            .collect();
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         Some(Seen {
@@ -328,7 +332,9 @@ impl Seen {
     pub fn descriptors(&self) -> Vec<String> {
         let entries = std::fs::read_dir(format!("/proc/{}/fd", self.pid));
         let links = entries.into_iter().flatten().filter_map(|entry| entry.ok());
-        links.filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string())).collect()
+        links
+            .filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string()))
+            .collect()
     }
 
     /// Does it still run? What came later under its pid is another process.
@@ -358,7 +364,10 @@ pub fn kill(pid: i32) {
 
 fn field_of<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     let lines = status.lines();
-    lines.filter_map(|line| line.split_once(':')).find(|(key, _)| *key == name).map(|(_, v)| v.trim())
+    lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| *key == name)
+        .map(|(_, v)| v.trim())
 }
 
 /// A program that was started in a node. What it prints is read as it comes.

@@ -30,20 +30,32 @@ pub enum Request {
     /// Put the calling process (by peer credentials) under Osmos; it is about to exec its command.
     Manage(ManageOptions),
     /// Put the running process `pid` under Osmos.
-    Adopt { pid: i32 },
+    Adopt {
+        pid: i32,
+    },
     /// Move a process whose home is this node. Answered when the move has ended.
-    Migrate { pid: i32, to: Destination },
+    Migrate {
+        pid: i32,
+        to: Destination,
+    },
     /// The processes of this node: born here (wherever they run) and guests.
     Processes,
     Nodes,
     /// Why the process is where it is: its last decisions.
-    Why { pid: i32 },
+    Why {
+        pid: i32,
+    },
     /// Events from now on (`follow`) after those already recorded.
-    Events { follow: bool },
+    Events {
+        follow: bool,
+    },
     /// Make a token with which another node may join, valid once.
     Token,
     /// Join the cluster that the token belongs to.
-    Join { address: String, token: String },
+    Join {
+        address: String,
+        token: String,
+    },
     /// Guests go home, own processes come home, the daemon ends.
     Down,
     Status,
@@ -189,18 +201,40 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happening {
-    Managed { command: String },
-    Ended { wait_status: Option<i32> },
+    Managed {
+        command: String,
+    },
+    Ended {
+        wait_status: Option<i32>,
+    },
     Migrated(Migration),
     /// Came home by itself; `reason.code` is `call` with the call's name in `text`, `fault`, ...
-    CameHome { reason: Reason },
-    Stayed { reason: Reason },
-    Lost { node: NodeId, reason: Reason },
-    Homecalls { counts: Vec<(String, u64)> },
-    NodeJoined { node: NodeId, address: String },
-    NodeStatus { node: NodeId, status: String },
+    CameHome {
+        reason: Reason,
+    },
+    Stayed {
+        reason: Reason,
+    },
+    Lost {
+        node: NodeId,
+        reason: Reason,
+    },
+    Homecalls {
+        counts: Vec<(String, u64)>,
+    },
+    NodeJoined {
+        node: NodeId,
+        address: String,
+    },
+    NodeStatus {
+        node: NodeId,
+        status: String,
+    },
     /// Somebody without the key knocked.
-    Rejected { address: String, reason: String },
+    Rejected {
+        address: String,
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -226,8 +260,7 @@ mod test {
         let report = MoveReport { phases_us: vec![("connect".into(), 310)], ..Default::default() };
         let migration = Migration::from_report(4711, NodeId(1), NodeId(2), &report);
         let pid = Some(GlobalPid { home: NodeId(1), pid: HomePid(4711) });
-        let reply =
-            Reply::Event(Event { time: 1.5, pid, what: Happening::Migrated(migration) });
+        let reply = Reply::Event(Event { time: 1.5, pid, what: Happening::Migrated(migration) });
         let line = serde_json::to_string(&reply).unwrap();
         assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
     }

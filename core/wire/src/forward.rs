@@ -173,7 +173,9 @@ pub enum ToAway {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHome {
     /// The berth takes the process; these files have to be sent.
-    Welcome { missing: Vec<u32> },
+    Welcome {
+        missing: Vec<u32>,
+    },
     /// Another boot: send the prospect again, with content hashes of the mapped files.
     WantsHashes,
     Refused(Reason),
@@ -183,9 +185,15 @@ pub enum ToHome {
     Running,
     Call(Call),
     /// A thread that was restored with a call in flight waits for its reply again.
-    Awaits { tid: GuestTid, sequence: u64 },
+    Awaits {
+        tid: GuestTid,
+        sequence: u64,
+    },
     /// A fault handler runs or a mask was changed without a call: the thread's blocked signals.
-    MaskChanged { tid: GuestTid, mask: u64 },
+    MaskChanged {
+        tid: GuestTid,
+        mask: u64,
+    },
     /// The process needs its home; it is frozen, its image follows.
     NeedsHome(Reason),
     /// Frozen as asked (`Recall`); the image follows.
@@ -194,9 +202,15 @@ pub enum ToHome {
     Pages(Pages),
     ImageSent,
     /// The image has reached the next node (`MoveOn`), which has restored it.
-    MovedOn { bytes_sent: u64, freeze_began_us_ago: u64 },
+    MovedOn {
+        bytes_sent: u64,
+        freeze_began_us_ago: u64,
+    },
     /// The body could not be frozen, sent or received: it goes on running here.
     Stayed(Reason),
     /// Totals while here.
-    Usage { cpu_ns: u64, rss_bytes: u64 },
+    Usage {
+        cpu_ns: u64,
+        rss_bytes: u64,
+    },
 }

@@ -45,10 +45,7 @@ impl BerthHandshake {
     /// Both directions of the established link.
     pub fn finish(self) -> Result<(Sealer, Opener), SecureError> {
         let transport = std::sync::Arc::new(self.0.into_stateless_transport_mode()?);
-        Ok((
-            Sealer { transport: transport.clone(), nonce: 0 },
-            Opener { transport, nonce: 0 },
-        ))
+        Ok((Sealer { transport: transport.clone(), nonce: 0 }, Opener { transport, nonce: 0 }))
     }
 }
 

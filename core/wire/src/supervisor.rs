@@ -1,9 +1,9 @@
 //! What a node daemon and the supervisors it starts say to each other, over an inherited unix
 //! socket (SOCK_SEQPACKET, descriptor 3 of the supervisor, one postcard message a packet).
 //!
-//! A *home supervisor* (`osmos deputy`) exists for as long as its process is away or on the move: it
-//! holds the deputy. An *away supervisor* (`osmos body`) holds one body. Both run as the owner of
-//! the process, so a crash or a take-over of one costs one process, never the node.
+//! A *home supervisor* (`osmos deputy`) exists for as long as its process is away or on the move:
+//! it holds the deputy. An *away supervisor* (`osmos body`) holds one body. Both run as the owner
+//! of the process, so a crash or a take-over of one costs one process, never the node.
 
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
 use serde::{Deserialize, Serialize};
@@ -129,7 +129,8 @@ pub enum FromDeputy {
     /// The process is home again, a plain process with nothing attached; the supervisor ends.
     /// `reason` is `asked`, or the call or fault that needed home.
     CameHome { reason: Reason, report: MoveReport },
-    /// The process was left, or put back, exactly where it was. If that is home, the supervisor ends.
+    /// The process was left, or put back, exactly where it was. If that is home, the supervisor
+    /// ends.
     Stayed { reason: Reason },
     /// While away, about once a second and at the end: totals since it left.
     Usage { cpu_us: u64, rss_bytes: u64, forwarded: Vec<(String, u64)> },
@@ -145,8 +146,16 @@ pub enum FromDeputy {
 pub enum ToBody {
     /// The first message: expect one process. `guest_cgroup` is where to put the body (a directory
     /// whose `cgroup.procs` takes it), one for each controller hierarchy, empty for none.
-    Expect { ticket: Ticket, key: [u8; 32], pid: HomePid, node: NodeId, guest_cgroup: Vec<String> },
-    Connection { role: Role },
+    Expect {
+        ticket: Ticket,
+        key: [u8; 32],
+        pid: HomePid,
+        node: NodeId,
+        guest_cgroup: Vec<String>,
+    },
+    Connection {
+        role: Role,
+    },
     /// This node wants the guest gone: ask home to take it back.
     SendHome,
 }

@@ -9,8 +9,8 @@ use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::outward::Body;
 use migrate::{MigrateError, Result, machine};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -82,9 +82,7 @@ fn accept(daemon: &Daemon, expected: &Expected, wanted: Role) -> Result<Link> {
             Ok(link::accept(stream, &expected.key)?)
         }
         (ToBody::SendHome, _) => Err(MigrateError::refused("drained", "the node takes no guests")),
-        (other, _) => {
-            Err(MigrateError::Protocol(format!("expected a connection, not {other:?}")))
-        }
+        (other, _) => Err(MigrateError::Protocol(format!("expected a connection, not {other:?}"))),
     }
 }
 

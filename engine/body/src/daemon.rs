@@ -25,9 +25,8 @@ impl Daemon {
 
     /// Tells the daemon; it may be gone, which does not concern the body.
     pub fn send(&self, message: &FromBody) {
-        let sent = postcard::to_stdvec(message)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| {
+        let sent =
+            postcard::to_stdvec(message).map_err(|error| error.to_string()).and_then(|bytes| {
                 kernel::packet::send(&self.0, &bytes, None).map_err(|error| error.to_string())
             });
         if let Err(error) = sent {

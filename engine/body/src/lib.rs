@@ -10,10 +10,11 @@
 //!    deputy ── Reply, Signal ──► replies ─────┘
 //! ```
 //!
-//! Three threads share [`state::State`]: `notices` takes what the body may not do itself and forwards
-//! it, `replies` brings back the results, and the main thread, to which ptrace belongs, delivers
-//! signals and stops the body. The body may run only while the link to its deputy lives: all its
-//! effects on the world go through there, so a body without a link has none, and is destroyed.
+//! Three threads share [`state::State`]: `notices` takes what the body may not do itself and
+//! forwards it, `replies` brings back the results, and the main thread, to which ptrace belongs,
+//! delivers signals and stops the body. The body may run only while the link to its deputy lives:
+//! all its effects on the world go through there, so a body without a link has none, and is
+//! destroyed.
 
 mod arrival;
 mod capture;

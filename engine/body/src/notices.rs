@@ -86,7 +86,13 @@ pub fn raise(shared: &Shared, tid: i32, signal: i32) {
 /// What is to be sent home for a notification; all else is settled when this returns.
 fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Call> {
     if n.architecture != ARCHITECTURE {
-        return go_home(shared, state, n, "foreign-call", "a call of another architecture (int 0x80)");
+        return go_home(
+            shared,
+            state,
+            n,
+            "foreign-call",
+            "a call of another architecture (int 0x80)",
+        );
     }
     let number = n.number as u32;
     match calls::classify(number, &n.arguments) {
@@ -100,12 +106,7 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
     }
 }
 
-fn needs_home(
-    shared: &Shared,
-    state: &mut State,
-    n: &Notification,
-    word: &str,
-) -> Option<Call> {
+fn needs_home(shared: &Shared, state: &mut State, n: &Notification, word: &str) -> Option<Call> {
     let number = n.number as u32;
     let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
     go_home(shared, state, n, "call", &format!("{name}: {word}"))
@@ -219,8 +220,8 @@ fn forward_signal_return(
     state: &mut State,
     n: &Notification,
 ) -> Option<Call> {
-    let mask_address = stack_pointer(shared.pid, n.tid as i32)
-        .map(|sp| sp + kernel::signal::RETURN_MASK_OFFSET);
+    let mask_address =
+        stack_pointer(shared.pid, n.tid as i32).map(|sp| sp + kernel::signal::RETURN_MASK_OFFSET);
     let mut mask = [0; 8];
     let is_read =
         mask_address.is_some_and(|at| shared.memory.read_as_guest(at, &mut mask) == mask.len());

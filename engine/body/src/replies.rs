@@ -95,32 +95,20 @@ fn write_outputs(shared: &Shared, outstanding: &Outstanding, reply: &Reply) -> b
     }
 }
 
-fn answer(
-    shared: &Shared,
-    state: &mut State,
-    outstanding: &Outstanding,
-    result: i64,
-) {
-    let succeeded = result >= 0;
+fn answer(shared: &Shared, state: &mut State, outstanding: &Outstanding, result: i64) {
     match outstanding.emulation {
+        _ if result < 0 => shared.listener.reply(outstanding.id, result),
         Some(Emulation::SignalAction) => {
-            if succeeded {
-                record_action(shared, state, outstanding);
-                shared.listener.let_pass(outstanding.id);
-                shared.order(Order::ActionSettled);
-                return;
-            }
+            record_action(shared, state, outstanding);
+            shared.order(Order::ActionSettled);
+            shared.listener.let_pass(outstanding.id)
         }
         // The body's kernel does the same again for itself.
         Some(Emulation::SignalMask | Emulation::SignalReturn | Emulation::ThreadExit) => {
-            if succeeded {
-                shared.listener.let_pass(outstanding.id);
-                return;
-            }
+            shared.listener.let_pass(outstanding.id)
         }
-        _ => {}
-    }
-    shared.listener.reply(outstanding.id, result);
+        _ => shared.listener.reply(outstanding.id, result),
+    };
 }
 
 /// Notes the disposition that the guest has just set.

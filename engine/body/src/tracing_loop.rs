@@ -61,8 +61,9 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) -> Reason {
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
     let Arrived { body, listener, library, prospect, signals, clock_offset_ns } = arrived;
-    let threads: HashMap<i32, Thread> =
-        (0..body.threads.len()).map(|slot| (body.threads[slot].1, thread_of(&body, slot))).collect();
+    let threads: HashMap<i32, Thread> = (0..body.threads.len())
+        .map(|slot| (body.threads[slot].1, thread_of(&body, slot)))
+        .collect();
     let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
         handler: *handler,
         flags: *flags,
@@ -70,8 +71,10 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         mask: *mask,
     });
     let state = State { threads, actions: actions.collect(), is_frozen: false };
-    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-        .map_err(|errno| kernel::KernelError { what: "make eventfd".into(), source: errno.into() })?;
+    let wake =
+        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
+            kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
+        })?;
     let (sandbox, memory, agent, image) = body.into_parts();
     let shared = Arc::new(Shared {
         pid: sandbox.body_pid,
@@ -194,7 +197,8 @@ impl Tracing<'_> {
 
     fn wait(&mut self) {
         let left = self.next_usage.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
+        let timeout =
+            PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
         let mut watched = [
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
@@ -205,7 +209,8 @@ impl Tracing<'_> {
         if from_daemon.contains(PollFlags::POLLIN) {
             // Any other message, or the end of the daemon, does not concern a running body.
             if let Ok((ToBody::SendHome, _)) = self.daemon.receive() {
-                self.shared.order(Order::NeedsHome(reason("drained", "the node asked it to leave")));
+                self.shared
+                    .order(Order::NeedsHome(reason("drained", "the node asked it to leave")));
             }
         }
     }
@@ -293,8 +298,8 @@ impl Tracing<'_> {
         self.enter_handler(tid, number, mask_after)
     }
 
-    /// True while the guest is just setting the disposition of this signal: home has it already, the
-    /// body's kernel will in a moment.
+    /// True while the guest is just setting the disposition of this signal: home has it already,
+    /// the body's kernel will in a moment.
     fn is_action_unsettled(&self, number: i32) -> bool {
         let state = self.shared.lock();
         state.threads.values().any(|thread| {
@@ -330,7 +335,8 @@ impl Tracing<'_> {
         self.resume(tid, 0)
     }
 
-    /// The guest's own fault: its handler runs here; without one it is death, which happens at home.
+    /// The guest's own fault: its handler runs here; without one it is death, which happens at
+    /// home.
     fn on_fault(&mut self, tid: i32, number: i32, info: &[u8]) -> Result<End> {
         let mask = tracee::signal_mask(tid)?;
         let (action, guest) = {
@@ -350,7 +356,12 @@ impl Tracing<'_> {
             // A trap is over when it is reported; all other faults happen again at home.
             let mut state = self.shared.lock();
             if let Some(thread) = state.threads.get_mut(&tid) {
-                thread.signals.push_back(Signal { tid: guest, index: 0, number, siginfo: info.to_vec() });
+                thread.signals.push_back(Signal {
+                    tid: guest,
+                    index: 0,
+                    number,
+                    siginfo: info.to_vec(),
+                });
             }
         }
         let text = format!("signal {number} of its own making");
@@ -658,9 +669,11 @@ impl Tracing<'_> {
         let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
         let image = capture::image(&self.shared, &fixed)?;
         writer.send(&ToAway::Image(Box::new(image.clone())))?;
-        capture::memory(&self.shared, &image, &mut |pages| {
-            Ok(writer.send(&ToAway::Pages(pages))?)
-        })?;
+        capture::memory(
+            &self.shared,
+            &image,
+            &mut |pages| Ok(writer.send(&ToAway::Pages(pages))?),
+        )?;
         writer.send(&ToAway::ImageSent)?;
         match reader.receive()? {
             ToHome::Restored => Ok(writer.bytes_sent()),

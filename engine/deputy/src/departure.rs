@@ -113,12 +113,7 @@ impl Stopwatch {
 ///
 /// # Errors
 /// Whatever fails, the process is at home and runs on as if nothing had been.
-pub fn leave(
-    pid: i32,
-    berth: &Berth,
-    waits: &[Wait],
-    signals: &ChildSignal,
-) -> Result<Away> {
+pub fn leave(pid: i32, berth: &Berth, waits: &[Wait], signals: &ChildSignal) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = maps::read(pid)?;
     refusal::check(pid, &maps)?;
@@ -187,9 +182,8 @@ fn guest_tid(pid: i32, tid: i32) -> Result<GuestTid> {
     let text = std::fs::read_to_string(format!("/proc/{path}/status")).map_err(|source| {
         kernel::KernelError { what: format!("read status of thread {tid}"), source }
     })?;
-    let own = process::status_field(&text, "NSpid").and_then(|ids| {
-        ids.split_whitespace().last().and_then(|id| id.parse().ok())
-    });
+    let own = process::status_field(&text, "NSpid")
+        .and_then(|ids| ids.split_whitespace().last().and_then(|id| id.parse().ok()));
     Ok(GuestTid(own.unwrap_or(tid)))
 }
 
@@ -264,7 +258,8 @@ impl Frozen {
                 return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
             }
             if !is_known {
-                let text = format!("thread {tid} is in a wait that somebody interrupted; try again");
+                let text =
+                    format!("thread {tid} is in a wait that somebody interrupted; try again");
                 return Err(MigrateError::refused("restarted-wait", text));
             }
         }
@@ -292,11 +287,7 @@ impl Frozen {
     }
 
     /// Asks the threads for what only they can tell, and puts the image together.
-    fn image(
-        &self,
-        maps: &[maps::Mapping],
-        library: &Library,
-    ) -> Result<(Image, Vec<Action>)> {
+    fn image(&self, maps: &[maps::Mapping], library: &Library) -> Result<(Image, Vec<Action>)> {
         let agent = self.agent()?;
         let actions = self.read_actions(agent)?;
         let (program_break, stack_limit) = self.read_process(agent)?;
@@ -405,7 +396,17 @@ impl Frozen {
         let pid = self.pid;
         let threads = self.threads;
         Ok(Away {
-            pid, berth, link, agent, memory, library, borrowed, threads, actions, prospect, report,
+            pid,
+            berth,
+            link,
+            agent,
+            memory,
+            library,
+            borrowed,
+            threads,
+            actions,
+            prospect,
+            report,
         })
     }
 
@@ -471,7 +472,12 @@ impl DepartedThread {
             let interrupted = threads::interruption_of(&stopped.registers, &settled);
             let wait_until_ns = waiting.end_of(&stopped, &settled);
             let departed = DepartedThread {
-                stopped, settled, interrupted, wait_until_ns, kept: None, kept_memory: None,
+                stopped,
+                settled,
+                interrupted,
+                wait_until_ns,
+                kept: None,
+                kept_memory: None,
             };
             return (departed, interruption == Interruption::None);
         };
@@ -488,7 +494,12 @@ impl DepartedThread {
         settled.rewind();
         let kept = Some(InFlight { sequence: FIRST_SEQUENCE, number, arguments, segments });
         let departed = DepartedThread {
-            stopped, settled, interrupted: None, wait_until_ns: None, kept, kept_memory,
+            stopped,
+            settled,
+            interrupted: None,
+            wait_until_ns: None,
+            kept,
+            kept_memory,
         };
         (departed, true)
     }

@@ -69,11 +69,7 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<(MoveRep
 }
 
 /// The threads that go back to sleep in a restarted call.
-fn waits_of(
-    service: &Service<'_>,
-    image: &Image,
-    plan: &HashMap<usize, Resumption>,
-) -> Vec<Wait> {
+fn waits_of(service: &Service<'_>, image: &Image, plan: &HashMap<usize, Resumption>) -> Vec<Wait> {
     let wait_of = |thread: &image::Thread| {
         let resumption = plan.get(&service.shared.lanes.slot_of(thread.tid)?)?;
         let registers = &resumption.registers;
@@ -214,10 +210,10 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
     let slot = worker(service)?;
     // Where the break cannot be set, the mappings below make up for it.
     execute(agent, slot, &[BatchCall::new(libc::SYS_brk, [image.layout[5], 0, 0, 0, 0, 0])])?;
-    let ours = [agent.base()..agent.end()];
+    let ours = agent.base()..agent.end();
     let home: Vec<maps::Mapping> = maps::read(service.pid)?
         .into_iter()
-        .filter(|m| !layout::is_ours(m, &ours) && !m.is_kernel_provided())
+        .filter(|m| !layout::is_ours(m, std::slice::from_ref(&ours)) && !m.is_kernel_provided())
         .collect();
     let library = &service.library;
     let changes = homeward::plan(&home, &image.mappings, &|m, index| library.is_same(m, index));
@@ -227,11 +223,7 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
     homeward::empty(agent, slot, &image.mappings, &homeward::NOTHING)
 }
 
-fn receive_pages(
-    service: &Service<'_>,
-    image: &Image,
-    reader: &mut LinkReader,
-) -> Result<u64> {
+fn receive_pages(service: &Service<'_>, image: &Image, reader: &mut LinkReader) -> Result<u64> {
     let mut bytes = 0;
     loop {
         match reader.receive()? {
@@ -319,7 +311,8 @@ fn resolve(
     match outcome {
         // The kernel itself puts the thread back in front of the call when it resumes, unless a
         // signal comes that has to end it.
-        Outcome::Interrupted { waited, is_kept } if is_restart && !has_signal => match reply.result {
+        Outcome::Interrupted { waited, is_kept } if is_restart && !has_signal => match reply.result
+        {
             ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => registers.interrupt(reply.result),
             // One that slept here all along has its own restart block still, with the guest's own
             // pointers; any other gets one.

@@ -16,9 +16,15 @@ use wire::ids::GuestTid;
 pub enum Work {
     Idle,
     /// Executing this call, since then.
-    Busy { call: Call, since: Instant, place: Place },
+    Busy {
+        call: Call,
+        since: Instant,
+        place: Place,
+    },
     /// Its last act: exit(2).
-    Exiting { sequence: u64 },
+    Exiting {
+        sequence: u64,
+    },
     /// The thread has ended.
     Gone,
 }
@@ -106,8 +112,7 @@ impl Lanes {
     /// Notes the disposition that a call is about to set.
     fn note_action(&self, call: &Call) {
         if i64::from(call.number) == libc::SYS_rt_sigaction
-            && let Some(action) =
-                calls::argument_bytes(&call.segments, 1).and_then(Action::decode)
+            && let Some(action) = calls::argument_bytes(&call.segments, 1).and_then(Action::decode)
         {
             self.set_action(call.arguments[0] as i32, action);
         }
@@ -259,8 +264,7 @@ impl Lanes {
 
 /// Bytes of the staging area that a call takes up: its segments, each aligned.
 fn staged_bytes(call: &Call) -> usize {
-    let total: usize =
-        call.segments.iter().map(|s| (s.length as usize).next_multiple_of(16)).sum();
+    let total: usize = call.segments.iter().map(|s| (s.length as usize).next_multiple_of(16)).sum();
     total.min(STAGING_BYTES)
 }
 

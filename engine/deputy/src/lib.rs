@@ -1,7 +1,8 @@
 //! The home half of a process that is away: the supervisor of one deputy.
 //!
 //! The deputy is the process itself: it keeps its pid, parent, terminal, files and credentials, and
-//! each of its threads runs the agent (`kernel::agent`), executing the calls that its body asks for.
+//! each of its threads runs the agent (`kernel::agent`), executing the calls that its body asks
+//! for.
 //!
 //! ```text
 //!   departure ── freeze, capture, send ──► away
@@ -42,7 +43,9 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         return ExitCode::from(2);
     };
     let socket = kernel::packet::inherited(number("--control-fd").unwrap_or(3));
-    match socket.map_err(MigrateError::from).and_then(|socket| run(pid, daemon::Daemon::new(socket)))
+    match socket
+        .map_err(MigrateError::from)
+        .and_then(|socket| run(pid, daemon::Daemon::new(socket)))
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,5 +1,5 @@
-//! While the process is away: the main thread, to which ptrace belongs, and what all threads of this
-//! supervisor share.
+//! While the process is away: the main thread, to which ptrace belongs, and what all threads of
+//! this supervisor share.
 
 use crate::daemon::Daemon;
 use crate::departure::Away;
@@ -24,11 +24,20 @@ use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, Role, ToDeputy};
 /// What the link's reader tells the main thread.
 pub enum Notice {
     /// The body is frozen; what follows on the link is for the main thread.
-    Leaving { message: ToHome, reader: Box<LinkReader> },
+    Leaving {
+        message: ToHome,
+        reader: Box<LinkReader>,
+    },
     Stayed(Reason),
-    Usage { cpu_ns: u64, rss_bytes: u64 },
+    Usage {
+        cpu_ns: u64,
+        rss_bytes: u64,
+    },
     /// Of the link with this number: an older one may end late.
-    LinkLost { generation: u64, error: String },
+    LinkLost {
+        generation: u64,
+        error: String,
+    },
 }
 
 pub struct Shared {
@@ -113,9 +122,15 @@ pub struct Service<'a> {
 
 /// What the body was asked to do.
 enum Pending {
-    ComeHome { since: Instant },
+    ComeHome {
+        since: Instant,
+    },
     /// With the link to the node that it goes to.
-    MoveOn { berth: Berth, link: Box<(LinkReader, LinkWriter)>, since: Instant },
+    MoveOn {
+        berth: Berth,
+        link: Box<(LinkReader, LinkWriter)>,
+        since: Instant,
+    },
 }
 
 /// Why the service ends.
@@ -129,8 +144,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves a process that has just left until it is home again or has ended.
 pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
-    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-        .map_err(|errno| kernel::KernelError { what: "make eventfd".into(), source: errno.into() })?;
+    let wake =
+        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
+            kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
+        })?;
     let lanes = away
         .threads
         .into_iter()
@@ -275,7 +292,8 @@ impl Service<'_> {
 
     fn wait(&mut self) {
         let left = self.next_usage.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
+        let timeout =
+            PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
         let mut watched = [
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
@@ -433,7 +451,8 @@ impl Service<'_> {
     /// Signals that the last body may have got too late to take them along.
     fn repeat_signals(&self) {
         for slot in 0..self.shared.lanes.count() {
-            let unseen: Vec<_> = self.shared.lanes.lock(slot).signals_unseen.iter().cloned().collect();
+            let unseen: Vec<_> =
+                self.shared.lanes.lock(slot).signals_unseen.iter().cloned().collect();
             unseen.into_iter().for_each(|signal| self.shared.send(&ToAway::Signal(signal)));
         }
     }

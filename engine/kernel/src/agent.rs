@@ -10,8 +10,8 @@
 //!
 //! The step REQUEST → RUNNING is a compare-and-swap, so a request can be withdrawn as long as the
 //! agent has not begun it. When a batch is done the agent counts up the *doorbell*, one futex for
-//! the controller to wait on whatever the number of threads, and wakes it if the word behind it says
-//! that somebody sleeps there: most calls are over before anybody does.
+//! the controller to wait on whatever the number of threads, and wakes it if the word behind it
+//! says that somebody sleeps there: most calls are over before anybody does.
 //!
 //! While the guest is stopped in ptrace its registers tell exactly where it is
 //! ([`Agent::position`]): that is how an interrupted call is told from a finished one.
@@ -222,7 +222,8 @@ impl Agent {
                 _ => Position::AfterCall,
             };
         }
-        let before = offset_of(&raw const osmos_agent_run)..=offset_of(&raw const osmos_agent_syscall);
+        let before =
+            offset_of(&raw const osmos_agent_run)..=offset_of(&raw const osmos_agent_syscall);
         if before.contains(&at) { Position::BeforeCall } else { Position::Idle }
     }
 
@@ -322,12 +323,7 @@ impl Agent {
     }
 
     /// Runs a batch to its end and returns the results; None if `timeout` passed first.
-    pub fn execute(
-        &self,
-        slot: usize,
-        calls: &[BatchCall],
-        timeout: Duration,
-    ) -> Option<Vec<i64>> {
+    pub fn execute(&self, slot: usize, calls: &[BatchCall], timeout: Duration) -> Option<Vec<i64>> {
         let deadline = Instant::now() + timeout;
         self.submit(slot, calls);
         if !self.await_done(slot, deadline) {

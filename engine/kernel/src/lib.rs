@@ -1,9 +1,9 @@
 //! A safe interface to the parts of Linux that Osmos needs and that no library covers whole:
 //! control of other processes, their memory and registers, seccomp notification, namespaces.
 //!
-//! **The only crate with `unsafe`.** Each block says why it is sound. Nothing here decides anything:
-//! policy lives in the crates above. Pids here are plain `i32` as the calling process sees them;
-//! the crates above wrap them.
+//! **The only crate with `unsafe`.** Each block says why it is sound. Nothing here decides
+//! anything: policy lives in the crates above. Pids here are plain `i32` as the calling process
+//! sees them; the crates above wrap them.
 
 pub mod agent;
 pub mod child_signal;

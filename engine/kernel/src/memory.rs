@@ -30,7 +30,9 @@ impl Memory {
 
     /// Reads all of `buffer`, or fails.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(buffer, address).map_err(|source| self.error("read", address, source))
+        self.file
+            .read_exact_at(buffer, address)
+            .map_err(|source| self.error("read", address, source))
     }
 
     /// Reads from the start as far as the memory is readable; returns the length.
@@ -46,7 +48,9 @@ impl Memory {
     }
 
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, address).map_err(|source| self.error("write", address, source))
+        self.file
+            .write_all_at(bytes, address)
+            .map_err(|source| self.error("write", address, source))
     }
 
     pub fn read_u64(&self, address: u64) -> Result<u64> {

@@ -1,9 +1,7 @@
 //! Packets with descriptors over a SOCK_SEQPACKET unix socket: a daemon and its supervisors.
 
 use crate::{KernelError, Result};
-use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg,
-};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -39,9 +37,8 @@ pub fn receive(socket: &OwnedFd, size_max: usize) -> Result<Option<(Vec<u8>, Opt
     let (length, descriptor) = {
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        let message =
-            recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)
-                .map_err(|e| KernelError::errno("receive packet", e as i32))?;
+        let message = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)
+            .map_err(|e| KernelError::errno("receive packet", e as i32))?;
         let mut descriptor = None;
         let parts = message.cmsgs().map_err(|e| KernelError::errno("receive packet", e as i32))?;
         for part in parts {

@@ -48,21 +48,94 @@ const CODE_SEGMENT_64BIT: u64 = 0x33;
 impl Registers {
     pub fn to_words(self) -> [u64; REGISTER_WORDS] {
         [
-            self.r15, self.r14, self.r13, self.r12, self.rbp, self.rbx, self.r11, self.r10, self.r9,
-            self.r8, self.rax, self.rcx, self.rdx, self.rsi, self.rdi, self.orig_rax, self.rip,
-            self.cs, self.eflags, self.rsp, self.ss, self.fs_base, self.gs_base, self.ds, self.es,
-            self.fs, self.gs,
+            self.r15,
+            self.r14,
+            self.r13,
+            self.r12,
+            self.rbp,
+            self.rbx,
+            self.r11,
+            self.r10,
+            self.r9,
+            self.r8,
+            self.rax,
+            self.rcx,
+            self.rdx,
+            self.rsi,
+            self.rdi,
+            self.orig_rax,
+            self.rip,
+            self.cs,
+            self.eflags,
+            self.rsp,
+            self.ss,
+            self.fs_base,
+            self.gs_base,
+            self.ds,
+            self.es,
+            self.fs,
+            self.gs,
         ]
     }
 
     pub fn from_words(w: [u64; REGISTER_WORDS]) -> Registers {
         let [
-            r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip,
-            cs, eflags, rsp, ss, fs_base, gs_base, ds, es, fs, gs,
+            r15,
+            r14,
+            r13,
+            r12,
+            rbp,
+            rbx,
+            r11,
+            r10,
+            r9,
+            r8,
+            rax,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            orig_rax,
+            rip,
+            cs,
+            eflags,
+            rsp,
+            ss,
+            fs_base,
+            gs_base,
+            ds,
+            es,
+            fs,
+            gs,
         ] = w;
         Registers {
-            r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip,
-            cs, eflags, rsp, ss, fs_base, gs_base, ds, es, fs, gs,
+            r15,
+            r14,
+            r13,
+            r12,
+            rbp,
+            rbx,
+            r11,
+            r10,
+            r9,
+            r8,
+            rax,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            orig_rax,
+            rip,
+            cs,
+            eflags,
+            rsp,
+            ss,
+            fs_base,
+            gs_base,
+            ds,
+            es,
+            fs,
+            gs,
         }
     }
 
@@ -127,7 +200,8 @@ mod test {
 
     #[test]
     fn rewound_call_completes_where_it_was_interrupted() {
-        let mut regs = Registers { rip: 0x1002, rax: -512i64 as u64, orig_rax: 0, ..Default::default() };
+        let mut regs =
+            Registers { rip: 0x1002, rax: -512i64 as u64, orig_rax: 0, ..Default::default() };
         regs.rewind();
         assert_eq!((regs.rip, regs.rax), (0x1000, 0));
         regs.complete(5);

@@ -1,8 +1,8 @@
 //! One system call in a stopped thread, leaving no trace but its effect.
 //!
 //! By system-call stops rather than a breakpoint after the instruction, so that neither the guest's
-//! SIGTRAP nor its code is touched. The `syscall` instruction is borrowed from the vDSO (or from the
-//! agent, once it is there).
+//! SIGTRAP nor its code is touched. The `syscall` instruction is borrowed from the vDSO (or from
+//! the agent, once it is there).
 
 use crate::regs::Registers;
 use crate::tracee::{self, Stop};
@@ -36,13 +36,18 @@ impl RemoteCalls {
             rip: self.instruction,
             rax: number as u64,
             orig_rax: u64::MAX,
-            rdi, rsi, rdx, r10, r8, r9,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
             eflags: self.saved.eflags & !0x100,
             ..self.saved
         };
         tracee::set_registers(self.tid, &regs)?;
-        self.to_syscall_stop()?;
-        self.to_syscall_stop()?;
+        self.run_to_syscall_stop()?;
+        self.run_to_syscall_stop()?;
         Ok(tracee::registers(self.tid)?.result())
     }
 
@@ -58,7 +63,7 @@ impl RemoteCalls {
         Ok(result as u64)
     }
 
-    fn to_syscall_stop(&mut self) -> Result<()> {
+    fn run_to_syscall_stop(&mut self) -> Result<()> {
         tracee::resume_to_syscall(self.tid, 0)?;
         loop {
             match tracee::wait(self.tid)? {

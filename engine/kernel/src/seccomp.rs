@@ -169,7 +169,8 @@ impl Listener {
         Listener(descriptor)
     }
 
-    /// Waits for the next notification. None if it was interrupted or its thread vanished: ask again.
+    /// Waits for the next notification. None if it was interrupted or its thread vanished: ask
+    /// again.
     ///
     /// # Errors
     /// Any other failure means that the filter has no users left.
@@ -255,7 +256,8 @@ mod test {
 
     #[test]
     fn filter_allows_exactly_what_its_rules_say() {
-        let condition = |argument, mask, value| Condition { argument, mask, value, and_high_zero: true };
+        let condition =
+            |argument, mask, value| Condition { argument, mask, value, and_high_zero: true };
         let rules = [
             Allow { number: 39, conditions: vec![] },
             Allow { number: 9, conditions: vec![condition(3, 0xff, 0x22), condition(0, !0, 0)] },

@@ -33,7 +33,8 @@ impl SharedMemory {
     pub fn of_file(file: OwnedFd, size: usize) -> Result<SharedMemory> {
         nix::unistd::ftruncate(file.as_fd(), size as i64)
             .map_err(|e| KernelError::errno("size shared memory", e as i32))?;
-        // SAFETY: a fresh mapping at an address that the kernel chooses; it aliases nothing of ours.
+        // SAFETY: a fresh mapping at an address that the kernel chooses; it aliases nothing of
+        // ours.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

@@ -69,10 +69,16 @@ pub fn effect(signal: i32, action: &Action) -> Effect {
     match signal {
         libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH => Effect::Ignored,
         libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Effect::Stops,
-        libc::SIGQUIT | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT | libc::SIGBUS
-        | libc::SIGFPE | libc::SIGSEGV | libc::SIGSYS | libc::SIGXCPU | libc::SIGXFSZ => {
-            Effect::EndsWithCore
-        }
+        libc::SIGQUIT
+        | libc::SIGILL
+        | libc::SIGTRAP
+        | libc::SIGABRT
+        | libc::SIGBUS
+        | libc::SIGFPE
+        | libc::SIGSEGV
+        | libc::SIGSYS
+        | libc::SIGXCPU
+        | libc::SIGXFSZ => Effect::EndsWithCore,
         _ => Effect::Ends,
     }
 }
@@ -87,10 +93,8 @@ const UNBLOCKABLE: u64 = (1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1))
 /// True for a siginfo that the processor caused in the thread itself (a fault), by its si_code.
 pub fn is_fault(signal: i32, siginfo: &[u8]) -> bool {
     let code = siginfo.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, i32::from_le_bytes);
-    matches!(
-        signal,
-        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP
-    ) && code > 0
+    matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP)
+        && code > 0
 }
 
 /// Offset of the saved signal mask in a signal frame, from the stack pointer at the handler's first

@@ -69,12 +69,7 @@ impl Library {
             what: format!("inspect {}", String::from_utf8_lossy(&backing.path)),
             source,
         })?;
-        self.entries.push(Entry {
-            backing,
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            file,
-        });
+        self.entries.push(Entry { backing, device: metadata.dev(), inode: metadata.ino(), file });
         Ok(())
     }
 
@@ -186,10 +181,7 @@ pub const BACKING_BYTES_MAX: u64 = 1 << 30;
 pub const BACKING_PART_BYTES: usize = 512 << 10;
 
 /// Reads a file part by part.
-pub fn parts(
-    file: &File,
-    mut each: impl FnMut(u64, Vec<u8>) -> Result<()>,
-) -> Result<()> {
+pub fn parts(file: &File, mut each: impl FnMut(u64, Vec<u8>) -> Result<()>) -> Result<()> {
     let mut at = 0;
     loop {
         let mut part = Vec::with_capacity(BACKING_PART_BYTES);

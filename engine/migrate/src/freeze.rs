@@ -72,11 +72,7 @@ pub fn freeze(pid: i32, signals: &ChildSignal) -> Result<Vec<i32>> {
     outcome
 }
 
-fn freeze_listed(
-    pid: i32,
-    signals: &ChildSignal,
-    seized: &mut BTreeSet<i32>,
-) -> Result<Vec<i32>> {
+fn freeze_listed(pid: i32, signals: &ChildSignal, seized: &mut BTreeSet<i32>) -> Result<Vec<i32>> {
     let mut stopped = BTreeSet::new();
     loop {
         let listed = process::threads(pid)?;

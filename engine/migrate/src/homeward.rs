@@ -277,12 +277,15 @@ mod test {
         let home = [at_home(0x1000, 0x5000, 0, 0), at_home(0x8000, 0x9000, 0, 0)];
         let wanted = [anonymous(0x2000, 0x3000, 1), anonymous(0x3000, 0x7000, 3)];
         let changes = plan(&home, &wanted, NEVER);
-        assert_eq!(changes, [
-            Change::Unmap(0x1000..0x2000),
-            Change::Unmap(0x8000..0x9000),
-            Change::Protect(0x2000..0x3000, 1),
-            Change::Map(0x5000..0x7000, wanted[1].clone(), 0),
-        ]);
+        assert_eq!(
+            changes,
+            [
+                Change::Unmap(0x1000..0x2000),
+                Change::Unmap(0x8000..0x9000),
+                Change::Protect(0x2000..0x3000, 1),
+                Change::Map(0x5000..0x7000, wanted[1].clone(), 0),
+            ]
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ const SHARED_NEW: u64 = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
 const MFD_EXEC: u64 = 0x10;
 const MFD_CLOEXEC: u64 = 1;
 
-/// The `syscall` instruction that remote calls borrow, and a zero byte: both in the vDSO, or else in
-/// some executable mapping.
+/// The `syscall` instruction that remote calls borrow, and a zero byte: both in the vDSO, or else
+/// in some executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Borrowed {
     pub syscall: u64,
@@ -30,7 +30,8 @@ const SEARCH_BYTES_MAX: u64 = 8 << 20;
 /// Finds what remote calls borrow from the guest's own memory.
 pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
     let vdso_first = maps.iter().filter(|m| m.name == b"[vdso]");
-    let others = maps.iter().filter(|m| m.is_executable && m.is_readable && m.name[..] != *b"[vsyscall]");
+    let others =
+        maps.iter().filter(|m| m.is_executable && m.is_readable && m.name[..] != *b"[vsyscall]");
     for mapping in vdso_first.chain(others) {
         let mut bytes = vec![0; mapping.length().min(SEARCH_BYTES_MAX) as usize];
         let count = memory.read_some(mapping.start, &mut bytes);
@@ -38,7 +39,10 @@ pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
         let zero = bytes[..count].iter().position(|byte| *byte == 0);
         if let (Some(syscall), Some(zero)) = (syscall, zero) {
             let start = mapping.start;
-            return Ok(Borrowed { syscall: start + syscall as u64, zero_byte: start + zero as u64 });
+            return Ok(Borrowed {
+                syscall: start + syscall as u64,
+                zero_byte: start + zero as u64,
+            });
         }
     }
     Err(MigrateError::refused("no-syscall", "it has no system call instruction in its memory"))
@@ -85,9 +89,11 @@ fn share(
     size: u64,
 ) -> Result<SharedMemory> {
     let path = format!("/proc/{pid}/fd/{descriptor}");
-    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|source| {
-        kernel::KernelError { what: format!("open {path}"), source }
-    })?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(|source| kernel::KernelError { what: format!("open {path}"), source })?;
     let memory = SharedMemory::of_file(OwnedFd::from(file), size as usize)?;
     map(calls, descriptor, base, size)?;
     Ok(memory)

@@ -7,7 +7,8 @@
 //! |---|---|---|
 //! | stop | [`freeze`] | [`freeze`] |
 //! | capture | [`threads`], [`layout`], [`pages`] | the same |
-//! | restore | [`homeward`]: the deputy's own memory is filled again | [`outward`]: built from nothing |
+//! | restore | [`homeward`]: the deputy's own memory is filled again | [`outward`]: built from
+//! nothing |
 //!
 //! **Invariant.** The source keeps everything until the target has said that it has everything. Any
 //! failure before that puts the process back where it was.

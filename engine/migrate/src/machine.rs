@@ -48,9 +48,10 @@ pub fn mismatch(source: &Machine, here: &Machine) -> Option<Reason> {
     if source.boot_id == here.boot_id {
         return None;
     }
-    let lacks = source.cpu_flags.iter().find(|flag| {
-        !here.cpu_flags.contains(flag) && !IRRELEVANT_FLAGS.contains(&flag.as_str())
-    });
+    let lacks = source
+        .cpu_flags
+        .iter()
+        .find(|flag| !here.cpu_flags.contains(flag) && !IRRELEVANT_FLAGS.contains(&flag.as_str()));
     if let Some(flag) = lacks {
         let text = format!("its processor lacks {flag}, which the program may be using");
         return Some(reason("cpu-features", text));
@@ -71,10 +72,35 @@ pub fn mismatch(source: &Machine, here: &Machine) -> Option<Reason> {
 
 /// Words of /proc/cpuinfo that programs cannot see or that only say how the kernel works.
 const IRRELEVANT_FLAGS: &[&str] = &[
-    "constant_tsc", "nonstop_tsc", "tsc_known_freq", "hypervisor", "rep_good", "nopl", "cpuid",
-    "arat", "vmmcall", "topoext", "cmp_legacy", "cr8_legacy", "svm", "vmx", "extapic", "ibs",
-    "umip", "smep", "smap", "mce", "mca", "mtrr", "pge", "pat", "apic", "x2apic",
-    "tsc_deadline_timer", "tsc_adjust", "ht",
+    "constant_tsc",
+    "nonstop_tsc",
+    "tsc_known_freq",
+    "hypervisor",
+    "rep_good",
+    "nopl",
+    "cpuid",
+    "arat",
+    "vmmcall",
+    "topoext",
+    "cmp_legacy",
+    "cr8_legacy",
+    "svm",
+    "vmx",
+    "extapic",
+    "ibs",
+    "umip",
+    "smep",
+    "smap",
+    "mce",
+    "mca",
+    "mtrr",
+    "pge",
+    "pat",
+    "apic",
+    "x2apic",
+    "tsc_deadline_timer",
+    "tsc_adjust",
+    "ht",
 ];
 
 #[cfg(test)]
@@ -89,7 +115,8 @@ mod test {
         assert_eq!(mismatch(&here, &other), None);
         other.cpu_flags.retain(|flag| flag != "sse2");
         assert_eq!(mismatch(&here, &other).unwrap().code, "cpu-features");
-        let wider = Machine { xstate_bytes: here.xstate_bytes + 64, boot_id: "x".into(), ..here.clone() };
+        let wider =
+            Machine { xstate_bytes: here.xstate_bytes + 64, boot_id: "x".into(), ..here.clone() };
         assert_eq!(mismatch(&here, &wider).unwrap().code, "cpu-state");
         let newer = Machine { vdso_hash: [9; 32], boot_id: "x".into(), ..here.clone() };
         assert_eq!(mismatch(&here, &newer).unwrap().code, "vdso");

@@ -1,7 +1,8 @@
 //! What keeps a process at home, found out before anything is touched.
 //!
-//! Kernel objects that stay with the deputy (files, sockets, terminals, locks, timers) never refuse:
-//! that is the point of the home model. What refuses is what ties the kernel to the process's
+//! Kernel objects that stay with the deputy (files, sockets, terminals, locks, timers) never
+//! refuse: that is the point of the home model. What refuses is what ties the kernel to the
+//! process's
 //! *memory*, or to the thread that is on the processor.
 
 use crate::{MigrateError, Result, layout};
@@ -37,7 +38,7 @@ fn check_status(pid: i32) -> Result<()> {
     }
     match field("State").chars().next() {
         Some('Z') if process::threads(pid)?.len() > 1 => {
-            let text = "its first thread has ended, and others go on; it stays home";
+            let text = "its first thread has ended, and others go on";
             Err(MigrateError::refused("leader-ended", text))
         }
         Some('Z' | 'X') => Err(MigrateError::refused("ended", "it has ended")),
@@ -47,21 +48,20 @@ fn check_status(pid: i32) -> Result<()> {
 }
 
 /// Descriptors that let the kernel, or another process, reach into the process's memory.
-const MEMORY_BOUND: &[(&str, &str)] = &[
-    ("anon_inode:[io_uring]", "io-uring"),
-    ("anon_inode:[userfaultfd]", "userfaultfd"),
-    ("anon_inode:[perf_event]", "perf-event"),
-    ("anon_inode:[aio]", "aio"),
-    ("anon_inode:kvm", "kvm"),
+const MEMORY_BOUND: &[(&str, &str, &str)] = &[
+    ("anon_inode:[io_uring]", "io-uring", "an io_uring"),
+    ("anon_inode:[userfaultfd]", "userfaultfd", "a userfaultfd"),
+    ("anon_inode:[perf_event]", "perf-event", "a perf_event"),
+    ("anon_inode:[aio]", "aio", "an aio context"),
+    ("anon_inode:kvm", "kvm", "a virtual machine"),
 ];
 
 fn check_descriptors(pid: i32) -> Result<()> {
     for (number, target) in process::descriptors(pid)? {
         let target = target.to_string_lossy();
-        for (prefix, code) in MEMORY_BOUND {
+        for (prefix, code, name) in MEMORY_BOUND {
             if target.starts_with(prefix) {
-                let name = code.replace('-', "_");
-                let text = format!("it has an {name} open (fd {number}); it stays home");
+                let text = format!("it has {name} open (fd {number})");
                 return Err(MigrateError::refused(code, text));
             }
         }
@@ -116,10 +116,8 @@ fn may_become_writable(pid: i32, mapping: &Mapping) -> bool {
 
 /// Shared anonymous memory moves if nobody else has it mapped.
 fn check_single_user(pid: i32, mapping: &Mapping) -> Result<()> {
-    let processes = std::fs::read_dir("/proc").map_err(|source| kernel::KernelError {
-        what: "list /proc".into(),
-        source,
-    })?;
+    let processes = std::fs::read_dir("/proc")
+        .map_err(|source| kernel::KernelError { what: "list /proc".into(), source })?;
     for other in processes.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()) {
         if other == pid {
             continue;

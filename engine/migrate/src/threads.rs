@@ -3,9 +3,7 @@
 use crate::Result;
 use kernel::agent::BatchCall;
 use kernel::memory::Memory;
-use kernel::regs::{
-    ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers,
-};
+use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers};
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee::{self, RseqRegistration};
 use std::ops::Range;
@@ -72,11 +70,7 @@ pub fn interruption_of(before: &Registers, settled: &Registers) -> Option<i64> {
 ///
 /// `restarted` is the call behind a `restart_syscall`, which the registers no longer tell;
 /// `has_signal` says that a signal is due, which then is what ended a call with EINTR.
-pub fn settle(
-    registers: &mut Registers,
-    restarted: Option<u32>,
-    has_signal: bool,
-) -> Interruption {
+pub fn settle(registers: &mut Registers, restarted: Option<u32>, has_signal: bool) -> Interruption {
     let Some(number) = registers.interrupted_call() else { return Interruption::None };
     match registers.result() {
         ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => {

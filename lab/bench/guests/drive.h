@@ -1,8 +1,8 @@
 /*
- * What the measured programs share: how they are driven. A program says `ready PID`, and then does one
- * round for each line that it reads, of as many steps as the line says; it answers with one line of
- * figures, and ends when its input does. So two programs can take turns, round by round, and the
- * cost of starting either is in no figure.
+ * What the measured programs share: how they are driven. A program says `ready PID`, and then does
+ * one round for each line that it reads, of as many steps as the line says; it answers with one
+ * line of figures, and ends when its input does. So two programs can take turns, round by round,
+ * and the cost of starting either is in no figure.
  */
 #ifndef DRIVE_H
 #define DRIVE_H

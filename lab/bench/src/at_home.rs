@@ -20,12 +20,13 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
     let compute = setting.programs.path("compute");
     let rounds = rounds_for(&lab, &compute, setting.effort.compute_s)?;
     let once = |before: &[&str]| -> Result<[f64; 2]> {
-        let mut driven = Driven::start(&mut lab.command(1, &[before, &[&compute]].concat()))?;
-        let [wall_ns, cpu_ns] = driven.round(rounds)?;
+        let words = [before, &[&compute, "cpu"]].concat();
+        let mut driven = Driven::start(&mut lab.command(1, &words))?;
+        let times = driven.round(rounds)?;
         driven.end()?;
-        Ok([wall_ns / 1e9, cpu_ns / 1e9])
+        Ok(times.map(|ns: f64| ns / 1e9))
     };
-    let [wall, cpu] = take_turns(setting.effort.pairs, || once(&UNDER_OSMOS), || once(&[]))?;
+    let [cpu, wall] = take_turns(setting.effort.pairs, || once(&UNDER_OSMOS), || once(&[]))?;
     let mut figures = vec![
         Figure::new("computing at home, wall time", "s", &wall.measured)
             .with_paired_floor("native", &wall.floor, &wall.ratios)
@@ -41,8 +42,8 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
 /// Rounds that take so long on this machine, natively.
 pub fn rounds_for(lab: &Lab, compute: &str, seconds: f64) -> Result<u64> {
     const TRIED: u64 = 10_000;
-    let mut driven = Driven::start(&mut lab.command(1, &[compute]))?;
-    let [_, cpu_ns] = driven.round(TRIED)?;
+    let mut driven = Driven::start(&mut lab.command(1, &[compute, "cpu"]))?;
+    let [cpu_ns, _] = driven.round(TRIED)?;
     driven.end()?;
     ensure!(cpu_ns > 0.0, "{TRIED} rounds took no time");
     Ok((TRIED as f64 * seconds * 1e9 / cpu_ns).ceil() as u64)
@@ -57,7 +58,7 @@ fn instructions(lab: &Lab, compute: &str, rounds: u64) -> Result<Option<Figure>>
     let rounds = rounds.to_string();
     let valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"];
     let count = |before: &[&str]| -> Result<f64> {
-        let words = [before, &valgrind, &[compute, &rounds]].concat();
+        let words = [before, &valgrind, &[compute, "once", &rounds]].concat();
         let output = lab.command(1, &words).output().context("cannot run valgrind")?;
         let told = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "valgrind: {}", told.trim());

@@ -45,7 +45,15 @@ pub struct Target {
 impl Figure {
     pub fn new(what: impl Into<String>, unit: &'static str, samples: &Samples) -> Figure {
         let summary = samples.summary();
-        Figure { what: what.into(), unit, summary, floor: None, ratio: None, target: None, note: None }
+        Figure {
+            what: what.into(),
+            unit,
+            summary,
+            floor: None,
+            ratio: None,
+            target: None,
+            note: None,
+        }
     }
 
     /// A floor that was measured alternately: value for value.
@@ -83,8 +91,8 @@ impl Figure {
         self
     }
 
-    /// Promises that there is no difference beyond noise, or beyond `tolerance`: what is promised is
-    /// met if 1 +- tolerance and the interval of the median touch.
+    /// Promises that there is no difference beyond noise, or beyond `tolerance`: what is promised
+    /// is met if 1 +- tolerance and the interval of the median touch.
     pub fn ratio_of_one(mut self, tolerance: f64) -> Figure {
         let is_met = self.ratio.is_some_and(|ratio| {
             let (low, high) = ratio.interval.unwrap_or((ratio.median, ratio.median));

@@ -89,8 +89,7 @@ impl Exchange {
     pub fn start(setting: &Setting, lab: &Lab, there: usize, back: usize) -> Result<Exchange> {
         let ping = setting.programs.path("ping");
         let (there, back) = (there.to_string(), back.to_string());
-        let answering =
-            Serving::start(&mut lab.command(1, &[&ping, "listen", &there, &back]))?;
+        let answering = Serving::start(&mut lab.command(1, &[&ping, "listen", &there, &back]))?;
         let address = lab.address(1)?;
         let words = [&ping, &address, &answering.line, &there, &back].map(|word| word.as_str());
         let asking = Driven::start(&mut lab.command(2, &words))?;

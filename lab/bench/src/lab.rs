@@ -39,8 +39,7 @@ impl Lab {
         let _ = lab.osmos(&["lab", "down", "--name", LAB]).output();
         let nodes = nodes.to_string();
         let programs = setting.programs.directory();
-        let mut words =
-            vec!["lab", "up", "--name", LAB, "--nodes", &nodes, "--share", programs];
+        let mut words = vec!["lab", "up", "--name", LAB, "--nodes", &nodes, "--share", programs];
         if share != Share::Equal {
             words.push("--no-cpu-limit");
         }

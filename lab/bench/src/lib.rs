@@ -1,8 +1,9 @@
 //! What Osmos costs, measured like a user would meet it: by its commands, in a lab of its own.
 //!
 //! Every figure comes with its spread, and with a *floor* that was measured in the same run on the
-//! same machine: native Linux, or the plain exchange over TCP. Promises are made of the ratio, since
-//! machines differ and so does one machine from minute to minute. Measured and floor take turns.
+//! same machine: native Linux, or the plain exchange over TCP. Promises are made of the ratio,
+//! since machines differ and so does one machine from minute to minute. Measured and floor take
+//! turns.
 //!
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table

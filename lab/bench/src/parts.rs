@@ -1,6 +1,6 @@
-//! What a forwarded call is made of: each part measured alone, in the same run. What the parts leave
-//! is the price of their meeting: processes that take turns on one processor find its caches and
-//! translation buffers cold, and each turn is a wake-up.
+//! What a forwarded call is made of: each part measured alone, in the same run. What the parts
+//! leave is the price of their meeting: processes that take turns on one processor find its caches
+//! and translation buffers cold, and each turn is a wake-up.
 
 use crate::Setting;
 use crate::driven::Driven;
@@ -61,14 +61,11 @@ fn sealing(setting: &Setting) -> Result<Samples> {
         let mut each = Vec::new();
         for sequence in 0..setting.effort.calls {
             let (tid, arguments, segments) = (GuestTid(100), [0; 6], vec![]);
-            let call =
-                Call { tid, sequence, signals_seen: 0, number: 110, arguments, segments };
+            let call = Call { tid, sequence, signals_seen: 0, number: 110, arguments, segments };
             let reply = Reply { tid, sequence, result: 1000, outputs: vec![] };
             let started = Instant::now();
-            let call: ToHome =
-                through(&ToHome::Call(call), &mut away_sealer, &mut home_opener)?;
-            let reply: ToAway =
-                through(&ToAway::Reply(reply), &mut home_sealer, &mut away_opener)?;
+            let call: ToHome = through(&ToHome::Call(call), &mut away_sealer, &mut home_opener)?;
+            let reply: ToAway = through(&ToAway::Reply(reply), &mut home_sealer, &mut away_opener)?;
             std::hint::black_box((call, reply));
             each.push(started.elapsed().as_nanos() as f64 / 1000.0);
         }

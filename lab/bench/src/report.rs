@@ -111,7 +111,8 @@ fn figure_text(figure: &Figure) -> String {
         let interval = ratio.interval.map_or_else(String::new, |(low, high)| {
             format!("{low:>10.4} .. {high:<10.4} 95 % sure")
         });
-        let _ = write!(text, "\n      {:<42} {:>10.4} {:<4} {interval}", "ratio", ratio.median, "x");
+        let _ =
+            write!(text, "\n      {:<42} {:>10.4} {:<4} {interval}", "ratio", ratio.median, "x");
     }
     if let Some(target) = &figure.target {
         let verdict = if target.is_met { "met" } else { "MISSED" };

@@ -1,7 +1,7 @@
 //! What the demo found, as the table of the tutorial and as JSON.
 //!
-//! Nothing here is known beforehand: the ideal of each row comes from the times measured in the same
-//! demo, and a figure that cannot be had is missing, not guessed.
+//! Nothing here is known beforehand: the ideal of each row comes from the times measured in the
+//! same demo, and a figure that cannot be had is missing, not guessed.
 
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! The programs that the demo runs: the tutorial's, sized for this machine.
 //!
-//! Machines differ by an order of magnitude, and a demo has two minutes. So each program is measured
-//! once, natively and small, and then given as much to do as takes the time wanted.
+//! Machines differ by an order of magnitude, and a demo has two minutes. So each program is
+//! measured once, natively and small, and then given as much to do as takes the time wanted.
 
 use crate::audio;
 use anyhow::{Context, Result, bail, ensure};
@@ -40,8 +40,8 @@ pub struct Encoder {
     suffix: &'static str,
 }
 
-/// `-8ep` instead of the tutorial's `-8`: today's processors would be done before anyone looked, and
-/// the tutorial's ratio of computing to reading was about this.
+/// `-8ep` instead of the tutorial's `-8`: today's processors would be done before anyone looked,
+/// and the tutorial's ratio of computing to reading was about this.
 const FLAC: Encoder = Encoder { words: &["flac", "-8ep", "-s", "-f"], suffix: "flac" };
 const XZ: Encoder = Encoder { words: &["xz", "-2e", "-k", "-f"], suffix: "wav.xz" };
 

@@ -183,6 +183,9 @@ impl Daemon {
     ) {
         let process = GlobalPid { home, pid };
         let me = self.me();
+        if end != MoveEnd::Moved && to == me {
+            return self.free_berths(process);
+        }
         if end == MoveEnd::Moved && to != me {
             let guests = self.guests.values_mut().filter(|guest| guest.process == process);
             for guest in guests.filter(|guest| guest.local_pid().is_some()) {
@@ -191,6 +194,13 @@ impl Daemon {
         }
         let (outcome, freeze) = (super::moves::outcome(end), Span::from_micros(freeze_us));
         self.tell_brain(Input::MoveEnded { process, from: me, to, outcome, freeze });
+    }
+
+    /// The process does not come.
+    fn free_berths(&mut self, process: GlobalPid) {
+        self.guests.retain(|_, guest| {
+            guest.process != process || !matches!(guest.arrival, Arrival::Expected { .. })
+        });
     }
 
     pub(super) fn calls_counted(&mut self, home: NodeId, pid: HomePid, per_s: u32) {

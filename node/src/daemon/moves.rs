@@ -244,6 +244,12 @@ impl Daemon {
 
     /// Everybody who has to know learns of a move that was carried out.
     fn tell_of_move(&mut self, pid: HomePid, order: Order, from: NodeId, report: &MoveReport) {
+        let me = self.me();
+        if let Some(process) = self.processes.get_mut(&pid)
+            && order.cause == Cause::User
+        {
+            process.moved_by_user(order.to, me);
+        }
         let migration = Migration::from_report(pid.0, from, order.to, report);
         let global = self.global(pid);
         self.journal.record(Some(global), Happening::Migrated(migration.clone()));
@@ -317,6 +323,7 @@ impl Daemon {
         process.decide(wall_clock_s(), "not-moved", &reason.text);
         self.journal.record(Some(global), Happening::Stayed { reason: reason.clone() });
         self.report_end(pid, &order, from, end, 0);
+        self.free_berth(pid, &order, end);
         let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };
         let text = format!("cannot move {pid}: {}; it stays {stays}", reason.text);
         self.refuse_order(order, Failure { code: reason.code, text });
@@ -339,6 +346,14 @@ impl Daemon {
             let outcome = outcome(end);
             let (process, freeze) = (self.global(pid), Span::from_micros(us));
             self.tell_brain(Input::MoveEnded { process, from: me, to, outcome, freeze });
+        }
+    }
+
+    /// Tells a node that it keeps a place for nothing, before the place expires.
+    pub(super) fn free_berth(&self, pid: HomePid, order: &Order, end: MoveEnd) {
+        let to = order.to;
+        if to != self.me() {
+            self.say(to, PeerMessage::MoveEnded { pid, to, end, freeze_us: 0 });
         }
     }
 
@@ -369,6 +384,7 @@ impl Daemon {
         if let Some(Move { order, from, .. }) = process.moving.take() {
             let text = format!("cannot move {pid}: it is lost: {}", reason.text);
             self.report_end(pid, &order, from, MoveEnd::Stayed, 0);
+            self.free_berth(pid, &order, MoveEnd::Stayed);
             self.refuse_order(order, Failure { code: reason.code, text });
         }
         self.forget_if_ended(pid);

@@ -18,6 +18,7 @@ use tokio::io::Interest;
 use tokio::task::AbortHandle;
 use wire::control::{Failure, Happening, ManageOptions, Placement};
 use wire::ids::{HomePid, NodeId};
+use wire::peer::MoveEnd;
 
 /// Managed processes of one node.
 const PROCESSES_MAX: usize = 4_096;
@@ -140,6 +141,9 @@ impl Daemon {
         }
         self.journal.record(Some(global), Happening::Ended { wait_status });
         let under_way = process.moving.take().map(|moving| moving.order);
+        if let Some(order) = &under_way {
+            self.free_berth(pid, order, MoveEnd::Stayed);
+        }
         for order in under_way.into_iter().chain(process.waiting.drain(..)) {
             let text = format!("cannot move {pid}: it has ended");
             self.refuse_order(order, failure("ended", text));

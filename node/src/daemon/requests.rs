@@ -178,14 +178,6 @@ impl Daemon {
             let text = format!("cannot move {pid}: {ORDERS_MAX} moves of it are waiting already");
             return Err(failure("too-many-moves", text));
         }
-        // Where the user said that it must run, he says something else now.
-        match process.placement {
-            Placement::Node(_) | Placement::Home if to == self.members.me().node => {
-                process.placement = Placement::Home;
-            }
-            Placement::Node(_) | Placement::Home => process.placement = Placement::Node(to),
-            Placement::Balanced | Placement::Best => (),
-        }
         Ok(to)
     }
 

@@ -1,7 +1,7 @@
 //! Which pages of a mapping hold data that a copy of the process needs.
 //!
-//! By the PAGEMAP_SCAN ioctl (Linux 6.7), which walks page tables and so costs nothing for untouched
-//! address space; where there is none, by reading `/proc/PID/pagemap` entry by entry.
+//! By the PAGEMAP_SCAN ioctl (Linux 6.7), which walks page tables and so costs nothing for
+//! untouched address space; where there is none, by reading `/proc/PID/pagemap` entry by entry.
 
 use crate::{KernelError, Result};
 use std::fs::File;
@@ -107,9 +107,8 @@ impl Pagemap {
             };
             // SAFETY: the argument block and the region array are live locals of the sizes that
             // the block itself states.
-            let count = unsafe {
-                libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments)
-            };
+            let count =
+                unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments) };
             if count < 0 {
                 return Err(KernelError::last(format!("scan pages of {}", self.pid)));
             }

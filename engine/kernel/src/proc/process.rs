@@ -15,8 +15,8 @@ pub struct Stat {
     /// Clock ticks after boot: together with the pid it names a process for good.
     pub start_ticks: u64,
     pub rss_pages: u64,
-    /// start_code, end_code, start_data, end_data, start_brk, brk (not in the file: 0), start_stack,
-    /// arg_start, arg_end, env_start, env_end: the order of `struct prctl_mm_map`.
+    /// start_code, end_code, start_data, end_data, start_brk, brk (not in the file: 0),
+    /// start_stack, arg_start, arg_end, env_start, env_end: the order of `struct prctl_mm_map`.
     pub layout: [u64; 11],
 }
 

@@ -5,8 +5,8 @@
 //! ```
 //! The front makes the node's PID namespace that of its next child and starts `lab-enter` in it;
 //! that one joins the node's cgroup and other namespaces and becomes the command. The front itself
-//! joins nothing that it keeps, so a front that is stopped does not keep a lab alive. It stands for the
-//! command towards the caller's shell: same terminal, same stops, same status.
+//! joins nothing that it keeps, so a front that is stopped does not keep a lab alive. It stands
+//! for the command towards the caller's shell: same terminal, same stops, same status.
 
 mod enter;
 mod front;

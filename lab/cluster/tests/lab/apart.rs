@@ -137,8 +137,8 @@ fn programs_use_no_more_of_a_core_than_their_node_has() {
         }
         for node in busy() {
             let used_s = node.usage().work_cpu_ns.unwrap() as f64 / 1e9;
-            // A CPU sees only at its next tick, 10 ms at most, that a quota is used up; it pays back
-            // later.
+            // A CPU sees only at its next tick, 10 ms at most, that a quota is used up; it pays
+            // back later.
             let overrun_s = 0.01 * std::thread::available_parallelism().unwrap().get() as f64;
             let allowed_s = node.cpu_share().unwrap() * start.elapsed().as_secs_f64() + overrun_s;
             assert!(used_s <= allowed_s, "node {}: {used_s} s of {allowed_s} s", node.id());
