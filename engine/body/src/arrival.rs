@@ -184,7 +184,7 @@ fn prepare(link: &mut Link, first: ToAway) -> Result<(Prospect, Library)> {
 fn check_prospect(prospect: &Prospect) -> Result<()> {
     if prospect.version != IMAGE_VERSION {
         let text = format!(
-            "image version {} is not {IMAGE_VERSION}: the two nodes run different versions of osmos",
+            "image version {} is not {IMAGE_VERSION}: the nodes run different versions of osmos",
             prospect.version
         );
         return Err(MigrateError::refused("version", text));

@@ -4,16 +4,14 @@
 //! it when it has to leave. One order or stop is handled at a time, to its end.
 
 use crate::arrival::{Arrived, Link};
-use crate::capture::{self, Fixed};
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::notices::{self, raise};
 use crate::replies;
 use crate::state::{Order, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
-use kernel::regs::ERESTARTNOINTR;
 use kernel::sandbox::Sandbox;
-use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
+use kernel::signal::Action;
 use kernel::tracee::{self, Stop};
 use migrate::outward::Body;
 use migrate::{MigrateError, Result, reason};
@@ -23,30 +21,30 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use wire::forward::{Signal, ToAway, ToHome};
-use wire::supervisor::{Berth, FromBody, Reason, Role, ToBody};
+use wire::forward::{ToAway, ToHome};
+use wire::supervisor::{FromBody, Reason, ToBody};
 
 /// What the main thread alone knows.
-struct Tracing<'a> {
-    daemon: &'a Daemon,
-    shared: Arc<Shared>,
-    sandbox: Sandbox,
-    agent: kernel::agent::Agent,
-    library: migrate::backing::Library,
-    prospect: wire::image::Prospect,
-    origin: wire::image::Image,
-    signals: ChildSignal,
+pub(crate) struct Tracing<'a> {
+    pub(crate) daemon: &'a Daemon,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) agent: kernel::agent::Agent,
+    pub(crate) library: migrate::backing::Library,
+    pub(crate) prospect: wire::image::Prospect,
+    pub(crate) origin: wire::image::Image,
+    pub(crate) signals: ChildSignal,
     /// Threads that stand stopped: because of freezing, or of a signal that has to wait.
-    stopped: HashSet<i32>,
+    pub(crate) stopped: HashSet<i32>,
     /// Threads about to get a signal whose disposition is just being changed.
-    deferred: VecDeque<(i32, i32)>,
+    pub(crate) deferred: VecDeque<(i32, i32)>,
     /// Stopped by job control.
-    is_held: bool,
-    next_usage: Instant,
+    pub(crate) is_held: bool,
+    pub(crate) next_usage: Instant,
 }
 
 /// Why the loop is left.
-enum End {
+pub(crate) enum End {
     Goes(Reason),
     Continues,
 }
@@ -136,10 +134,6 @@ fn spawn(name: &str, shared: &Arc<Shared>, serve: impl FnOnce(Arc<Shared>) + Sen
 }
 
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Threads of a body stop at once, or something is broken.
-const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a frozen body waits for the verdict on its move before it is given up with its home.
-const VERDICT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Tracing<'_> {
     fn begin(&mut self) -> Result<()> {
@@ -238,7 +232,7 @@ impl Tracing<'_> {
         Ok(End::Continues)
     }
 
-    fn on_end(&mut self, tid: i32) -> End {
+    pub(crate) fn on_end(&mut self, tid: i32) -> End {
         let mut state = self.shared.lock();
         state.threads.remove(&tid);
         self.stopped.remove(&tid);
@@ -249,123 +243,11 @@ impl Tracing<'_> {
     }
 
     /// Lets a thread go on; that it may have been killed meanwhile is not an error.
-    fn resume(&self, tid: i32, signal: i32) -> Result<()> {
+    pub(crate) fn resume(&self, tid: i32, signal: i32) -> Result<()> {
         match tracee::resume(tid, signal) {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),
         }
-    }
-
-    fn on_signal(&mut self, tid: i32, number: i32) -> Result<End> {
-        let info = tracee::signal_info(tid)?;
-        if signal::is_fault(number, &info) {
-            return self.on_fault(tid, number, &info);
-        }
-        if self.is_held {
-            self.stopped.insert(tid);
-            return Ok(End::Continues);
-        }
-        let queued = {
-            let mut state = self.shared.lock();
-            let thread = state.threads.get_mut(&tid);
-            thread.and_then(|t| {
-                let at = t.signals.iter().position(|s| s.number == number)?;
-                t.signals.remove(at)
-            })
-        };
-        match queued {
-            Some(signal) => self.deliver(tid, signal, None)?,
-            // Nobody but home may signal the guest.
-            None => self.resume(tid, 0)?,
-        }
-        Ok(End::Continues)
-    }
-
-    /// Gives a thread at a signal stop the signal as home described it.
-    fn deliver(&mut self, tid: i32, signal: Signal, mask_after: Option<u64>) -> Result<()> {
-        let number = signal.number;
-        if self.is_action_unsettled(number) {
-            let mut state = self.shared.lock();
-            if let Some(thread) = state.threads.get_mut(&tid) {
-                thread.signals.push_front(signal);
-            }
-            self.deferred.push_back((tid, number));
-            return Ok(());
-        }
-        let mut info = [0; tracee::SIGINFO_BYTES];
-        info.copy_from_slice(&signal.siginfo);
-        tracee::set_signal_info(tid, &info)?;
-        self.enter_handler(tid, number, mask_after)
-    }
-
-    /// True while the guest is just setting the disposition of this signal: home has it already,
-    /// the body's kernel will in a moment.
-    fn is_action_unsettled(&self, number: i32) -> bool {
-        let state = self.shared.lock();
-        state.threads.values().any(|thread| {
-            thread.outstanding.as_ref().is_some_and(|o| {
-                o.emulation == Some(wire::calls::Emulation::SignalAction)
-                    && o.call.arguments[0] == number as u64
-            })
-        })
-    }
-
-    /// Lets the kernel build the handler's frame, and stops before the handler's first instruction.
-    fn enter_handler(&mut self, tid: i32, number: i32, mask_after: Option<u64>) -> Result<()> {
-        tracee::step(tid, number)?;
-        match tracee::wait(tid)? {
-            Stop::Ended(_) => {
-                self.on_end(tid);
-                return Ok(());
-            }
-            Stop::Signal(_) | Stop::Interrupted => {}
-            other => ::tracing::debug!("thread {tid} at its handler: {other:?}"),
-        }
-        if let Some(mask) = mask_after {
-            let sp = tracee::registers(tid)?.rsp;
-            self.shared.memory.write(sp + FRAME_MASK_OFFSET, &mask.to_le_bytes())?;
-        }
-        let mut state = self.shared.lock();
-        if let Some(action) = state.actions.get_mut(number as usize - 1)
-            && action.flags & SA_RESETHAND != 0
-        {
-            *action = Action { handler: 0, ..*action };
-        }
-        drop(state);
-        self.resume(tid, 0)
-    }
-
-    /// The guest's own fault: its handler runs here; without one it is death, which happens at
-    /// home.
-    fn on_fault(&mut self, tid: i32, number: i32, info: &[u8]) -> Result<End> {
-        let mask = tracee::signal_mask(tid)?;
-        let (action, guest) = {
-            let state = self.shared.lock();
-            let action = state.actions.get(number as usize - 1).copied().unwrap_or_default();
-            (action, state.threads.get(&tid).map(|thread| thread.guest))
-        };
-        let Some(guest) = guest else { return Ok(End::Continues) };
-        if action.is_handler() && mask & signal::bit(number) == 0 && !self.is_held {
-            self.enter_handler(tid, number, None)?;
-            let mask = action.mask_in_handler(number, mask);
-            self.shared.send(&ToHome::MaskChanged { tid: guest, mask });
-            return Ok(End::Continues);
-        }
-        self.stopped.insert(tid);
-        if number == libc::SIGTRAP {
-            // A trap is over when it is reported; all other faults happen again at home.
-            let mut state = self.shared.lock();
-            if let Some(thread) = state.threads.get_mut(&tid) {
-                thread.signals.push_back(Signal {
-                    tid: guest,
-                    index: 0,
-                    number,
-                    siginfo: info.to_vec(),
-                });
-            }
-        }
-        let text = format!("signal {number} of its own making");
-        self.leave(ToHome::NeedsHome(reason("fault", text)))
     }
 
     fn on_order(&mut self, order: Order) -> Result<End> {
@@ -406,280 +288,6 @@ impl Tracing<'_> {
             }
         }
         Ok(End::Continues)
-    }
-
-    /// Delivers the signal that ended a call with a temporary mask: the handler runs under that
-    /// mask, and what it returns to is the mask from before.
-    fn deliver_masked(&mut self, tid: i32, id: u64, result: i64, mask: u64) -> Result<()> {
-        tracee::interrupt(tid)?;
-        self.shared.listener.reply(id, result);
-        if !self.await_stop(tid)? {
-            return Ok(());
-        }
-        let before = tracee::signal_mask(tid)?;
-        tracee::set_signal_mask(tid, mask)?;
-        let (first, rest) = {
-            let mut state = self.shared.lock();
-            let Some(thread) = state.threads.get_mut(&tid) else { return Ok(()) };
-            let rest: Vec<i32> = thread.signals.iter().skip(1).map(|s| s.number).collect();
-            (thread.signals.pop_front(), rest)
-        };
-        let Some(first) = first else {
-            tracee::set_signal_mask(tid, before)?;
-            return self.resume(tid, 0);
-        };
-        raise(&self.shared, tid, first.number);
-        self.resume(tid, 0)?;
-        match tracee::wait(tid)? {
-            Stop::Signal(number) if number == first.number => {
-                self.deliver(tid, first, Some(before))?;
-            }
-            Stop::Ended(_) => {
-                self.on_end(tid);
-            }
-            other => ::tracing::warn!("thread {tid} got {other:?} instead of {}", first.number),
-        }
-        rest.into_iter().for_each(|number| raise(&self.shared, tid, number));
-        Ok(())
-    }
-
-    /// Waits until an interrupted thread has stopped; false if it has ended.
-    fn await_stop(&mut self, tid: i32) -> Result<bool> {
-        loop {
-            match tracee::wait(tid)? {
-                Stop::Interrupted => return Ok(true),
-                Stop::Ended(_) => {
-                    self.on_end(tid);
-                    return Ok(false);
-                }
-                // A placeholder: what it stands for is still queued, and is raised again.
-                _ => tracee::resume_interrupted(tid, 0)?,
-            }
-        }
-    }
-
-    /// Job control: the body stands still while the process is stopped at home.
-    fn hold(&mut self) -> Result<()> {
-        self.is_held = true;
-        let computing: Vec<i32> = {
-            let state = self.shared.lock();
-            state.threads.values().map(|t| t.local).collect()
-        };
-        for tid in computing {
-            match tracee::interrupt(tid) {
-                Err(error) if !error.is_gone() => return Err(error.into()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn release_hold(&mut self) -> Result<()> {
-        self.is_held = false;
-        self.thaw()
-    }
-
-    /// Lets all stopped threads run; signals that were due are raised again.
-    fn thaw(&mut self) -> Result<()> {
-        for tid in std::mem::take(&mut self.stopped) {
-            let numbers: Vec<i32> = {
-                let state = self.shared.lock();
-                let thread = state.threads.get(&tid).filter(|t| !t.is_between_calls());
-                thread.map_or(vec![], |t| t.signals.iter().map(|s| s.number).collect())
-            };
-            numbers.into_iter().for_each(|number| raise(&self.shared, tid, number));
-            self.resume(tid, 0)?;
-        }
-        Ok(())
-    }
-
-    /// Stops every thread, wherever it is. Calls that wait for home stay in flight there.
-    fn freeze(&mut self) -> Result<()> {
-        let mut waiting: HashSet<i32> = HashSet::new();
-        {
-            let mut state = self.shared.lock();
-            state.is_frozen = true;
-            for thread in state.threads.values_mut() {
-                if !self.stopped.contains(&thread.local) {
-                    waiting.insert(thread.local);
-                }
-            }
-        }
-        for tid in &waiting {
-            match tracee::interrupt(*tid) {
-                Err(error) if !error.is_gone() => return Err(error.into()),
-                _ => {}
-            }
-        }
-        self.answer_outstanding();
-        let deadline = Instant::now() + FREEZE_TIMEOUT;
-        loop {
-            self.signals.drain();
-            while let Some((tid, stop)) = tracee::poll_any()? {
-                self.on_stop_while_freezing(tid, stop, &mut waiting)?;
-            }
-            if waiting.is_empty() {
-                return Ok(());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let text = format!("{} threads of it do not stop", waiting.len());
-                return Err(MigrateError::refused("uninterruptible", text));
-            }
-            self.signals.wait(left);
-        }
-    }
-
-    /// Ends all notifications so that their threads can stop: each will make its call again.
-    fn answer_outstanding(&self) {
-        let mut state = self.shared.lock();
-        for thread in state.threads.values_mut() {
-            if let Some(id) = thread.parked.take() {
-                self.shared.listener.reply(id, ERESTARTNOINTR);
-            }
-            if let Some(outstanding) = thread.outstanding.take() {
-                self.shared.listener.reply(outstanding.id, ERESTARTNOINTR);
-                thread.in_flight = Some(outstanding.call);
-                thread.interrupted = outstanding.interrupted;
-            }
-        }
-    }
-
-    fn on_stop_while_freezing(
-        &mut self,
-        tid: i32,
-        stop: Stop,
-        waiting: &mut HashSet<i32>,
-    ) -> Result<()> {
-        match stop {
-            Stop::Ended(_) => {
-                self.on_end(tid);
-                waiting.remove(&tid);
-            }
-            // A forwarded signal is still queued; a fault will happen again.
-            Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) => {
-                waiting.remove(&tid);
-                self.stopped.insert(tid);
-            }
-            Stop::Event(_) | Stop::Syscall => tracee::resume_interrupted(tid, 0)?,
-        }
-        Ok(())
-    }
-
-    /// Freezes the body and sends its image home.
-    fn leave(&mut self, announcement: ToHome) -> Result<End> {
-        if let Err(error) = self.freeze() {
-            return self.stay(error.reason());
-        }
-        // Requests by several threads to go home are one.
-        self.shared.send(&announcement);
-        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
-        let image = capture::image(&self.shared, &fixed)?;
-        self.shared.send(&ToHome::Image(Box::new(image.clone())));
-        capture::memory(&self.shared, &image, &mut |pages| {
-            self.shared.send(&ToHome::Pages(pages));
-            Ok(())
-        })?;
-        self.shared.send(&ToHome::ImageSent);
-        self.await_verdict()
-    }
-
-    /// The body stays and goes on; home is told why.
-    fn stay(&mut self, why: Reason) -> Result<End> {
-        self.shared.send(&ToHome::Stayed(why));
-        self.go_on()?;
-        Ok(End::Continues)
-    }
-
-    fn go_on(&mut self) -> Result<()> {
-        self.shared.lock().is_frozen = false;
-        if self.is_held { Ok(()) } else { self.thaw() }
-    }
-
-    /// A frozen body waits to be released, or told to go on.
-    fn await_verdict(&mut self) -> Result<End> {
-        let deadline = Instant::now() + VERDICT_TIMEOUT;
-        loop {
-            let _ = self.shared.wake.read();
-            while let Some(order) = self.shared.next_order() {
-                match order {
-                    Order::Home(ToAway::Release) => {
-                        return Ok(End::Goes(reason("released", "it lives elsewhere now")));
-                    }
-                    Order::Home(ToAway::Resume) => {
-                        self.go_on()?;
-                        return Ok(End::Continues);
-                    }
-                    Order::Home(ToAway::Stop) => self.is_held = true,
-                    Order::Home(ToAway::Continue) => self.is_held = false,
-                    Order::LinkLost(error) => return Ok(End::Goes(reason("link", error))),
-                    // Overtaken: the image that home has says it all.
-                    _ => {}
-                }
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(End::Goes(reason("link", "home did not answer")));
-            }
-            let mut watched = [PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN)];
-            let ms = PollTimeout::try_from(left.as_millis() as i32).unwrap_or(PollTimeout::MAX);
-            let _ = poll(&mut watched, ms);
-        }
-    }
-
-    /// Sends the body to another node directly; home decides when that node may run it.
-    fn move_on(&mut self, berth: &Berth) -> Result<End> {
-        let mut link = match self.offer_to(berth) {
-            Ok(link) => link,
-            Err(error) => {
-                self.shared.send(&ToHome::Stayed(error.reason()));
-                return Ok(End::Continues);
-            }
-        };
-        let frozen_at = Instant::now();
-        if let Err(error) = self.freeze() {
-            return self.stay(error.reason());
-        }
-        match self.send_image(&mut link) {
-            Ok(bytes_sent) => {
-                let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
-                self.shared.send(&ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
-                self.await_verdict()
-            }
-            Err(error) => self.stay(error.reason()),
-        }
-    }
-
-    /// Everything that can be done before the body is stopped.
-    fn offer_to(&self, berth: &Berth) -> Result<Link> {
-        let mut link = link::connect(berth, Role::Image)?;
-        let (monotonic, boot) = kernel::features::clocks_ns();
-        let offset = self.shared.clock_offset_ns;
-        let prospect = wire::image::Prospect {
-            backings: self.library.descriptions(),
-            clocks_ns: (monotonic + offset, boot + offset),
-            machine: migrate::machine::probe()?,
-            ..self.prospect.clone()
-        };
-        migrate::offer::offer(&mut link, prospect, &self.library)?;
-        Ok(link)
-    }
-
-    fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
-        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
-        let image = capture::image(&self.shared, &fixed)?;
-        writer.send(&ToAway::Image(Box::new(image.clone())))?;
-        capture::memory(
-            &self.shared,
-            &image,
-            &mut |pages| Ok(writer.send(&ToAway::Pages(pages))?),
-        )?;
-        writer.send(&ToAway::ImageSent)?;
-        match reader.receive()? {
-            ToHome::Restored => Ok(writer.bytes_sent()),
-            ToHome::Refused(why) => Err(MigrateError::Refused(why)),
-            _ => Err(MigrateError::Protocol("no answer to the image".into())),
-        }
     }
 }
 

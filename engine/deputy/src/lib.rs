@@ -19,11 +19,13 @@
 //! call's number and reply until the next call comes.
 
 mod daemon;
+mod departed;
 mod departure;
 mod homecoming;
 mod in_flight;
 mod lanes;
 mod replies;
+mod resumption;
 mod service;
 mod signals;
 

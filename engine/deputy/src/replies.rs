@@ -5,12 +5,16 @@
 //! *waiter* sleeps on the doorbell for all that take longer.
 //!
 //! Both sleep and never spin: to wake a halted processor costs more than the whole call, and a
-//! reader that spins keeps the deputy from running on the processor that is awake already.
+//! reader that spins keeps the deputy from running on the processor that is awake already. For the
+//! same reason the reader of a process with one thread follows that thread to its processor: left
+//! alone, the two would wake each other across processors for ever.
 
 use crate::lanes::{Accepted, Work};
 use crate::service::{Notice, Shared};
 use kernel::agent::BatchCall;
 use link::LinkReader;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,6 +30,7 @@ const PATIENCE_ALONE: Duration = Duration::from_millis(5);
 
 /// Serves the link until the body goes, then hands the link over with what was said last.
 pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
+    let mut seat = Seat::default();
     loop {
         let message = match reader.receive::<ToHome>() {
             Ok(message) => message,
@@ -36,7 +41,7 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
         };
         match message {
             ToHome::Call(call) => {
-                if !take(shared, call) {
+                if !take(shared, call, &mut seat) {
                     let error = "the body made a call that no honest body makes".to_owned();
                     shared.notify(Notice::LinkLost { generation, error });
                     return;
@@ -64,7 +69,7 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
 }
 
 /// Starts a call; false if it is none that an honest body makes.
-fn take(shared: &Arc<Shared>, call: Call) -> bool {
+fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
     let Some(slot) = shared.lanes.slot_of(call.tid) else { return false };
     shared.count(call.number);
     match shared.lanes.accept(slot, call) {
@@ -75,13 +80,35 @@ fn take(shared: &Arc<Shared>, call: Call) -> bool {
         }
         Some(Accepted::Started) => {}
     }
-    let patience = if shared.lanes.count() == 1 { PATIENCE_ALONE } else { PATIENCE };
-    shared.lanes.agent.await_done(slot, Instant::now() + patience);
+    let agent = &shared.lanes.agent;
+    let is_alone = shared.lanes.count() == 1;
+    let patience = if is_alone { PATIENCE_ALONE } else { PATIENCE };
+    if agent.await_done(slot, Instant::now() + patience) && is_alone {
+        seat.follow(agent.processor(slot));
+    }
     match shared.lanes.complete(slot) {
         Some(reply) => shared.reply(reply),
         None => shared.wake_waiter(),
     }
     true
+}
+
+/// The processor that the calling thread keeps to.
+#[derive(Default)]
+struct Seat(Option<usize>);
+
+impl Seat {
+    fn follow(&mut self, processor: usize) {
+        if self.0 == Some(processor) {
+            return;
+        }
+        self.0 = Some(processor);
+        let mut allowed = CpuSet::new();
+        // Where we may not run, or what does not exist, is not followed.
+        if allowed.set(processor).is_ok() {
+            let _ = sched_setaffinity(Pid::from_raw(0), &allowed);
+        }
+    }
 }
 
 /// A thread that was moved in the middle of a call waits for its reply again.

@@ -60,6 +60,10 @@ std::arch::global_asm!(
     "add r13, 64",
     "dec r12d",
     "jnz 3b",
+    // The number of this processor, as the limit of a segment that Linux keeps for it.
+    "mov ecx, 0x7b",
+    "lsl ecx, ecx",
+    "mov dword ptr [rbx + 24], ecx",
     "mov eax, 3",
     "xchg dword ptr [rbx], eax",
     "mov rdi, qword ptr [rbx + 16]",
@@ -100,6 +104,9 @@ const PAGE: usize = 4096;
 /// Layout of the shared memory: code page, then the common page (doorbell), then the slots.
 const COMMON_OFFSET: usize = PAGE;
 const SLOTS_OFFSET: usize = 2 * PAGE;
+const PROCESSOR_OFFSET: usize = 24;
+/// Above it is the number of the memory node.
+const PROCESSOR_MASK: u32 = 0xfff;
 const BATCH_OFFSET: usize = 64;
 const ENTRY_BYTES: usize = 64;
 /// Calls that one batch may hold.
@@ -299,6 +306,13 @@ impl Agent {
         let mut bytes = [0; 8];
         self.memory.read(self.entry_offset(slot, index) + 56, &mut bytes);
         i64::from_le_bytes(bytes)
+    }
+
+    /// The processor that executed the slot's last batch, as the agent says: a hint.
+    pub fn processor(&self, slot: usize) -> usize {
+        let mut bytes = [0; 4];
+        self.memory.read(self.slot_offset(slot) + PROCESSOR_OFFSET, &mut bytes);
+        (u32::from_le_bytes(bytes) & PROCESSOR_MASK) as usize
     }
 
     /// The doorbell's count, to be compared by [`Agent::wait_doorbell`].

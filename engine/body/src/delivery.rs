@@ -1,0 +1,188 @@
+//! Signals on their last step: into the handler's frame, by the body's own kernel.
+
+use crate::notices::raise;
+use crate::tracing_loop::{End, Tracing};
+use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
+use kernel::tracee::{self, Stop};
+use migrate::{Result, reason};
+use wire::forward::{Signal, ToHome};
+
+impl Tracing<'_> {
+    pub(crate) fn on_signal(&mut self, tid: i32, number: i32) -> Result<End> {
+        let info = tracee::signal_info(tid)?;
+        if signal::is_fault(number, &info) {
+            return self.on_fault(tid, number, &info);
+        }
+        if self.is_held {
+            self.stopped.insert(tid);
+            return Ok(End::Continues);
+        }
+        let queued = {
+            let mut state = self.shared.lock();
+            let thread = state.threads.get_mut(&tid);
+            thread.and_then(|t| {
+                let at = t.signals.iter().position(|s| s.number == number)?;
+                t.signals.remove(at)
+            })
+        };
+        match queued {
+            Some(signal) => self.deliver(tid, signal, None)?,
+            // Nobody but home may signal the guest.
+            None => self.resume(tid, 0)?,
+        }
+        Ok(End::Continues)
+    }
+
+    /// Gives a thread at a signal stop the signal as home described it.
+    pub(crate) fn deliver(
+        &mut self,
+        tid: i32,
+        signal: Signal,
+        mask_after: Option<u64>,
+    ) -> Result<()> {
+        let number = signal.number;
+        if self.is_action_unsettled(number) {
+            let mut state = self.shared.lock();
+            if let Some(thread) = state.threads.get_mut(&tid) {
+                thread.signals.push_front(signal);
+            }
+            self.deferred.push_back((tid, number));
+            return Ok(());
+        }
+        let mut info = [0; tracee::SIGINFO_BYTES];
+        info.copy_from_slice(&signal.siginfo);
+        tracee::set_signal_info(tid, &info)?;
+        self.enter_handler(tid, number, mask_after)
+    }
+
+    /// True while the guest is just setting the disposition of this signal: home has it already,
+    /// the body's kernel will in a moment.
+    pub(crate) fn is_action_unsettled(&self, number: i32) -> bool {
+        let state = self.shared.lock();
+        state.threads.values().any(|thread| {
+            thread.outstanding.as_ref().is_some_and(|o| {
+                o.emulation == Some(wire::calls::Emulation::SignalAction)
+                    && o.call.arguments[0] == number as u64
+            })
+        })
+    }
+
+    /// Lets the kernel build the handler's frame, and stops before the handler's first instruction.
+    pub(crate) fn enter_handler(
+        &mut self,
+        tid: i32,
+        number: i32,
+        mask_after: Option<u64>,
+    ) -> Result<()> {
+        tracee::step(tid, number)?;
+        match tracee::wait(tid)? {
+            Stop::Ended(_) => {
+                self.on_end(tid);
+                return Ok(());
+            }
+            Stop::Signal(_) | Stop::Interrupted => {}
+            other => ::tracing::debug!("thread {tid} at its handler: {other:?}"),
+        }
+        if let Some(mask) = mask_after {
+            let sp = tracee::registers(tid)?.rsp;
+            self.shared.memory.write(sp + FRAME_MASK_OFFSET, &mask.to_le_bytes())?;
+        }
+        let mut state = self.shared.lock();
+        if let Some(action) = state.actions.get_mut(number as usize - 1)
+            && action.flags & SA_RESETHAND != 0
+        {
+            *action = Action { handler: 0, ..*action };
+        }
+        drop(state);
+        self.resume(tid, 0)
+    }
+
+    /// The guest's own fault: its handler runs here; without one it is death, which happens at
+    /// home.
+    pub(crate) fn on_fault(&mut self, tid: i32, number: i32, info: &[u8]) -> Result<End> {
+        let mask = tracee::signal_mask(tid)?;
+        let (action, guest) = {
+            let state = self.shared.lock();
+            let action = state.actions.get(number as usize - 1).copied().unwrap_or_default();
+            (action, state.threads.get(&tid).map(|thread| thread.guest))
+        };
+        let Some(guest) = guest else { return Ok(End::Continues) };
+        if action.is_handler() && mask & signal::bit(number) == 0 && !self.is_held {
+            self.enter_handler(tid, number, None)?;
+            let mask = action.mask_in_handler(number, mask);
+            self.shared.send(&ToHome::MaskChanged { tid: guest, mask });
+            return Ok(End::Continues);
+        }
+        self.stopped.insert(tid);
+        if number == libc::SIGTRAP {
+            // A trap is over when it is reported; all other faults happen again at home.
+            let mut state = self.shared.lock();
+            if let Some(thread) = state.threads.get_mut(&tid) {
+                thread.signals.push_back(Signal {
+                    tid: guest,
+                    index: 0,
+                    number,
+                    siginfo: info.to_vec(),
+                });
+            }
+        }
+        let text = format!("signal {number} of its own making");
+        self.leave(ToHome::NeedsHome(reason("fault", text)))
+    }
+
+    /// Delivers the signal that ended a call with a temporary mask: the handler runs under that
+    /// mask, and what it returns to is the mask from before.
+    pub(crate) fn deliver_masked(
+        &mut self,
+        tid: i32,
+        id: u64,
+        result: i64,
+        mask: u64,
+    ) -> Result<()> {
+        tracee::interrupt(tid)?;
+        self.shared.listener.reply(id, result);
+        if !self.await_stop(tid)? {
+            return Ok(());
+        }
+        let before = tracee::signal_mask(tid)?;
+        tracee::set_signal_mask(tid, mask)?;
+        let (first, rest) = {
+            let mut state = self.shared.lock();
+            let Some(thread) = state.threads.get_mut(&tid) else { return Ok(()) };
+            let rest: Vec<i32> = thread.signals.iter().skip(1).map(|s| s.number).collect();
+            (thread.signals.pop_front(), rest)
+        };
+        let Some(first) = first else {
+            tracee::set_signal_mask(tid, before)?;
+            return self.resume(tid, 0);
+        };
+        raise(&self.shared, tid, first.number);
+        self.resume(tid, 0)?;
+        match tracee::wait(tid)? {
+            Stop::Signal(number) if number == first.number => {
+                self.deliver(tid, first, Some(before))?;
+            }
+            Stop::Ended(_) => {
+                self.on_end(tid);
+            }
+            other => ::tracing::warn!("thread {tid} got {other:?} instead of {}", first.number),
+        }
+        rest.into_iter().for_each(|number| raise(&self.shared, tid, number));
+        Ok(())
+    }
+
+    /// Waits until an interrupted thread has stopped; false if it has ended.
+    pub(crate) fn await_stop(&mut self, tid: i32) -> Result<bool> {
+        loop {
+            match tracee::wait(tid)? {
+                Stop::Interrupted => return Ok(true),
+                Stop::Ended(_) => {
+                    self.on_end(tid);
+                    return Ok(false);
+                }
+                // A placeholder: what it stands for is still queued, and is raised again.
+                _ => tracee::resume_interrupted(tid, 0)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Stopping the body, for job control or for good, and sending it home or on to another node.
+
+use crate::arrival::Link;
+use crate::capture::{self, Fixed};
+use crate::notices::raise;
+use crate::state::Order;
+use crate::tracing_loop::{End, Tracing};
+use kernel::regs::ERESTARTNOINTR;
+use kernel::tracee::{self, Stop};
+use migrate::{MigrateError, Result, reason};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use wire::forward::{ToAway, ToHome};
+use wire::supervisor::{Berth, Reason, Role};
+
+/// Threads of a body stop at once, or something is broken.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a frozen body waits for the verdict on its move before it is given up with its home.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Tracing<'_> {
+    /// Job control: the body stands still while the process is stopped at home.
+    pub(crate) fn hold(&mut self) -> Result<()> {
+        self.is_held = true;
+        let computing: Vec<i32> = {
+            let state = self.shared.lock();
+            state.threads.values().map(|t| t.local).collect()
+        };
+        for tid in computing {
+            match tracee::interrupt(tid) {
+                Err(error) if !error.is_gone() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_hold(&mut self) -> Result<()> {
+        self.is_held = false;
+        self.thaw()
+    }
+
+    /// Lets all stopped threads run; signals that were due are raised again.
+    pub(crate) fn thaw(&mut self) -> Result<()> {
+        for tid in std::mem::take(&mut self.stopped) {
+            let numbers: Vec<i32> = {
+                let state = self.shared.lock();
+                let thread = state.threads.get(&tid).filter(|t| !t.is_between_calls());
+                thread.map_or(vec![], |t| t.signals.iter().map(|s| s.number).collect())
+            };
+            numbers.into_iter().for_each(|number| raise(&self.shared, tid, number));
+            self.resume(tid, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Stops every thread, wherever it is. Calls that wait for home stay in flight there.
+    pub(crate) fn freeze(&mut self) -> Result<()> {
+        let mut waiting: HashSet<i32> = HashSet::new();
+        {
+            let mut state = self.shared.lock();
+            state.is_frozen = true;
+            for thread in state.threads.values_mut() {
+                if !self.stopped.contains(&thread.local) {
+                    waiting.insert(thread.local);
+                }
+            }
+        }
+        for tid in &waiting {
+            match tracee::interrupt(*tid) {
+                Err(error) if !error.is_gone() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        self.answer_outstanding();
+        let deadline = Instant::now() + FREEZE_TIMEOUT;
+        loop {
+            self.signals.drain();
+            while let Some((tid, stop)) = tracee::poll_any()? {
+                self.on_stop_while_freezing(tid, stop, &mut waiting)?;
+            }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let text = format!("{} threads of it do not stop", waiting.len());
+                return Err(MigrateError::refused("uninterruptible", text));
+            }
+            self.signals.wait(left);
+        }
+    }
+
+    /// Ends all notifications so that their threads can stop: each will make its call again.
+    pub(crate) fn answer_outstanding(&self) {
+        let mut state = self.shared.lock();
+        for thread in state.threads.values_mut() {
+            if let Some(id) = thread.parked.take() {
+                self.shared.listener.reply(id, ERESTARTNOINTR);
+            }
+            if let Some(outstanding) = thread.outstanding.take() {
+                self.shared.listener.reply(outstanding.id, ERESTARTNOINTR);
+                thread.in_flight = Some(outstanding.call);
+                thread.interrupted = outstanding.interrupted;
+            }
+        }
+    }
+
+    pub(crate) fn on_stop_while_freezing(
+        &mut self,
+        tid: i32,
+        stop: Stop,
+        waiting: &mut HashSet<i32>,
+    ) -> Result<()> {
+        match stop {
+            Stop::Ended(_) => {
+                self.on_end(tid);
+                waiting.remove(&tid);
+            }
+            // A forwarded signal is still queued; a fault will happen again.
+            Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) => {
+                waiting.remove(&tid);
+                self.stopped.insert(tid);
+            }
+            Stop::Event(_) | Stop::Syscall => tracee::resume_interrupted(tid, 0)?,
+        }
+        Ok(())
+    }
+
+    /// Freezes the body and sends its image home.
+    pub(crate) fn leave(&mut self, announcement: ToHome) -> Result<End> {
+        if let Err(error) = self.freeze() {
+            return self.stay(error.reason());
+        }
+        // Requests by several threads to go home are one.
+        self.shared.send(&announcement);
+        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
+        let image = capture::image(&self.shared, &fixed)?;
+        self.shared.send(&ToHome::Image(Box::new(image.clone())));
+        capture::memory(&self.shared, &image, &mut |pages| {
+            self.shared.send(&ToHome::Pages(pages));
+            Ok(())
+        })?;
+        self.shared.send(&ToHome::ImageSent);
+        self.await_verdict()
+    }
+
+    /// The body stays and goes on; home is told why.
+    pub(crate) fn stay(&mut self, why: Reason) -> Result<End> {
+        self.shared.send(&ToHome::Stayed(why));
+        self.go_on()?;
+        Ok(End::Continues)
+    }
+
+    pub(crate) fn go_on(&mut self) -> Result<()> {
+        self.shared.lock().is_frozen = false;
+        if self.is_held { Ok(()) } else { self.thaw() }
+    }
+
+    /// A frozen body waits to be released, or told to go on.
+    pub(crate) fn await_verdict(&mut self) -> Result<End> {
+        let deadline = Instant::now() + VERDICT_TIMEOUT;
+        loop {
+            let _ = self.shared.wake.read();
+            while let Some(order) = self.shared.next_order() {
+                match order {
+                    Order::Home(ToAway::Release) => {
+                        return Ok(End::Goes(reason("released", "it lives elsewhere now")));
+                    }
+                    Order::Home(ToAway::Resume) => {
+                        self.go_on()?;
+                        return Ok(End::Continues);
+                    }
+                    Order::Home(ToAway::Stop) => self.is_held = true,
+                    Order::Home(ToAway::Continue) => self.is_held = false,
+                    Order::LinkLost(error) => return Ok(End::Goes(reason("link", error))),
+                    // Overtaken: the image that home has says it all.
+                    _ => {}
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(End::Goes(reason("link", "home did not answer")));
+            }
+            let mut watched = [PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN)];
+            let ms = PollTimeout::try_from(left.as_millis() as i32).unwrap_or(PollTimeout::MAX);
+            let _ = poll(&mut watched, ms);
+        }
+    }
+
+    /// Sends the body to another node directly; home decides when that node may run it.
+    pub(crate) fn move_on(&mut self, berth: &Berth) -> Result<End> {
+        let mut link = match self.offer_to(berth) {
+            Ok(link) => link,
+            Err(error) => {
+                self.shared.send(&ToHome::Stayed(error.reason()));
+                return Ok(End::Continues);
+            }
+        };
+        let frozen_at = Instant::now();
+        if let Err(error) = self.freeze() {
+            return self.stay(error.reason());
+        }
+        match self.send_image(&mut link) {
+            Ok(bytes_sent) => {
+                let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
+                self.shared.send(&ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
+                self.await_verdict()
+            }
+            Err(error) => self.stay(error.reason()),
+        }
+    }
+
+    /// Everything that can be done before the body is stopped.
+    pub(crate) fn offer_to(&self, berth: &Berth) -> Result<Link> {
+        let mut link = link::connect(berth, Role::Image)?;
+        let (monotonic, boot) = kernel::features::clocks_ns();
+        let offset = self.shared.clock_offset_ns;
+        let prospect = wire::image::Prospect {
+            backings: self.library.descriptions(),
+            clocks_ns: (monotonic + offset, boot + offset),
+            machine: migrate::machine::probe()?,
+            ..self.prospect.clone()
+        };
+        migrate::offer::offer(&mut link, prospect, &self.library)?;
+        Ok(link)
+    }
+
+    pub(crate) fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
+        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
+        let image = capture::image(&self.shared, &fixed)?;
+        writer.send(&ToAway::Image(Box::new(image.clone())))?;
+        capture::memory(
+            &self.shared,
+            &image,
+            &mut |pages| Ok(writer.send(&ToAway::Pages(pages))?),
+        )?;
+        writer.send(&ToAway::ImageSent)?;
+        match reader.receive()? {
+            ToHome::Restored => Ok(writer.bytes_sent()),
+            ToHome::Refused(why) => Err(MigrateError::Refused(why)),
+            _ => Err(MigrateError::Protocol("no answer to the image".into())),
+        }
+    }
+}

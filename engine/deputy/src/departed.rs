@@ -1,0 +1,142 @@
+//! The threads of a process that leaves: where each goes on, and what it leaves behind.
+
+use kernel::agent::Agent;
+use kernel::memory::Memory;
+use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
+use kernel::tracee;
+use migrate::Result;
+use migrate::homeward::execute_all;
+use migrate::threads::{self, Interruption, Stopped};
+use std::collections::HashMap;
+use wire::image::{self, InFlight};
+use wire::supervisor::Wait;
+
+/// A thread as it left; its index is its slot.
+pub struct DepartedThread {
+    /// As it was stopped: to put it back.
+    pub stopped: Stopped,
+    /// The same, in front of the call that it has to make again: to go on elsewhere.
+    settled: Registers,
+    /// The result with which that call was interrupted.
+    interrupted: Option<i64>,
+    /// End of a wait on a futex that was restored here before, on the monotonic clock.
+    wait_until_ns: Option<u64>,
+    /// The call that goes on sleeping here.
+    pub kept: Option<InFlight>,
+    /// The words of memory that such a call reads again when it is restarted.
+    pub kept_memory: Option<(u64, Vec<u8>)>,
+}
+
+/// What was known of sleeping threads before they were stopped.
+pub struct Waiting {
+    /// The call that each sleeps in.
+    pub calls: HashMap<i32, u32>,
+    /// Waits that threads were put back into when the process came home last.
+    pub waits: Vec<Wait>,
+}
+
+impl Waiting {
+    /// The restored wait that the thread is still in, if it is in one.
+    fn restored(&self, stopped: &Stopped) -> Option<&Wait> {
+        let registers = &stopped.registers;
+        let is_restarted = registers.interrupted_call() == Some(threads::RESTART_SYSCALL)
+            && registers.result() == ERESTART_RESTARTBLOCK;
+        let is_same = |wait: &&Wait| wait.tid == stopped.guest && wait.argument == registers.rdi;
+        self.waits.iter().find(is_same).filter(|_| is_restarted)
+    }
+
+    /// The call behind a `restart_syscall`, if it can be known.
+    fn call_behind(&self, stopped: &Stopped) -> Option<u32> {
+        let restored = self.restored(stopped).map(|wait| wait.number);
+        restored.or_else(|| self.calls.get(&stopped.tid).copied())
+    }
+
+    /// When a wait ends that was restored here, or was made again because of a stop (signal(7)).
+    fn end_of(&self, stopped: &Stopped, settled: &Registers) -> Option<u64> {
+        let is_again = |wait: &&Wait| {
+            wait.tid == stopped.guest
+                && u64::from(wait.number) == settled.rax
+                && wait.argument == settled.rdi
+                && settled.rip != stopped.registers.rip
+                && stopped.registers.result() == -i64::from(libc::EINTR)
+        };
+        self.restored(stopped).or_else(|| self.waits.iter().find(is_again))?.until_ns
+    }
+}
+
+impl DepartedThread {
+    /// Finds out where the thread goes on, and whether its call has to go on sleeping here.
+    /// False if it cannot be known what it waits in.
+    pub fn new(mut stopped: Stopped, memory: &Memory, waiting: &Waiting) -> (DepartedThread, bool) {
+        threads::abort_rseq(&mut stopped, memory);
+        let restarted = waiting.call_behind(&stopped);
+        let mut settled = stopped.registers;
+        let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
+        let interruption = threads::settle(&mut settled, restarted, has_signal);
+        let Interruption::Keeps(number) = interruption else {
+            let interrupted = threads::interruption_of(&stopped.registers, &settled);
+            let wait_until_ns = waiting.end_of(&stopped, &settled);
+            let departed = DepartedThread {
+                stopped,
+                settled,
+                interrupted,
+                wait_until_ns,
+                kept: None,
+                kept_memory: None,
+            };
+            return (departed, interruption == Interruption::None);
+        };
+        let arguments = stopped.registers.arguments();
+        let segments = crate::in_flight::kept_segments(number, &arguments);
+        let kept_memory = segments.first().map(|segment| {
+            let mut bytes = vec![0; segment.length as usize];
+            let count = memory.read_some(segment.guest.0, &mut bytes);
+            bytes.truncate(count);
+            (segment.guest.0, bytes)
+        });
+        // The body's thread stands in front of the call, and finds it in flight.
+        settled.orig_rax = u64::from(number);
+        settled.rewind();
+        let kept = Some(InFlight { sequence: FIRST_SEQUENCE, number, arguments, segments });
+        let departed = DepartedThread {
+            stopped,
+            settled,
+            interrupted: None,
+            wait_until_ns: None,
+            kept,
+            kept_memory,
+        };
+        (departed, true)
+    }
+
+    pub fn image(&self, agent: &Agent, slot: usize) -> Result<image::Thread> {
+        let staging = agent.staging_address(slot);
+        let mut calls = threads::tell_calls(staging).to_vec();
+        if let Some(rseq) = &self.stopped.rseq {
+            calls.push(threads::rseq_unregister(rseq));
+        }
+        execute_all(agent, slot, "read thread state", &calls)?;
+        let mut scratch = [0; 32];
+        agent.read_staging(slot, 0, &mut scratch);
+        let told = threads::told(&scratch);
+        Ok(image::Thread {
+            tid: self.stopped.guest,
+            registers: self.settled.to_words().to_vec(),
+            extended_state: self.stopped.extended_state.clone(),
+            signal_mask: self.stopped.signal_mask,
+            alternate_stack: told.alternate_stack,
+            robust_list: tracee::robust_list(self.stopped.tid)?,
+            tid_address: told.tid_address,
+            rseq: self.stopped.rseq.as_ref().map(threads::rseq_image),
+            in_flight: self.kept.clone(),
+            sequence: self.kept.as_ref().map_or(0, |kept| kept.sequence),
+            signals_seen: 0,
+            signals: vec![],
+            wait_until_ns: self.wait_until_ns,
+            interrupted: self.interrupted,
+        })
+    }
+}
+
+/// Number of a call that a thread was in when it left.
+const FIRST_SEQUENCE: u64 = 1;
