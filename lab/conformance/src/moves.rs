@@ -18,8 +18,8 @@ use wire::supervisor::Reason;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Story {
     pub move_count: u32,
-    /// Why it last stayed where it was, if it did.
-    pub stayed: Option<Reason>,
+    /// Why it stayed where it was, each time that it did.
+    pub stayed: Vec<Reason>,
     pub has_ended: bool,
 }
 
@@ -44,7 +44,7 @@ impl Stories {
                 story.move_count += u32::from(migration.from != migration.to)
             }
             Happening::Stayed { reason } => {
-                story.stayed = Some(reason.clone());
+                story.stayed.push(reason.clone());
             }
             Happening::Ended { .. } => story.has_ended = true,
             _ => return,

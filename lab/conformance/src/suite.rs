@@ -46,7 +46,7 @@ impl Default for Options {
             flavours: Flavour::ALL.to_vec(),
             jobs: cores * JOBS_PER_CORE,
             kind: None,
-            travel_ms: 150,
+            travel_ms: 300,
             limit: Duration::from_secs(30),
             budget: Duration::from_secs(15 * 60),
         }

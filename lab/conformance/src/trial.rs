@@ -135,11 +135,13 @@ fn judge_moves(
     if !flavour.moves() || story.move_count > 0 {
         return Verdict::Same;
     }
-    match &story.stayed {
-        Some(reason) if subject.may_stay.contains(&reason.code) => {
-            Verdict::Refused(format!("{}: {}", reason.code, reason.text))
-        }
-        Some(reason) => Verdict::DidNotMove(format!("{}: {}", reason.code, reason.text)),
+    let shown = |reason: &wire::supervisor::Reason| format!("{}: {}", reason.code, reason.text);
+    // Its end may have been the last thing that kept it.
+    if let Some(reason) = story.stayed.iter().find(|why| subject.may_stay.contains(&why.code)) {
+        return Verdict::Refused(shown(reason));
+    }
+    match story.stayed.last() {
+        Some(reason) => Verdict::DidNotMove(shown(reason)),
         None => Verdict::DidNotMove(answer.unwrap_or_else(|| "for no reason told".into())),
     }
 }
@@ -348,10 +350,11 @@ mod test {
     #[test]
     fn only_an_announced_reason_excuses_staying() {
         let reason = Reason { code: "io-uring".into(), text: "fd 7".into() };
-        let story = Story { stayed: Some(reason), ..Story::default() };
+        let end = Reason { code: "ended".into(), text: "it has ended".into() };
+        let story = Story { stayed: vec![reason, end], ..Story::default() };
         let verdict = |guest: &Subject| judge_moves(guest, Flavour::Storm, &story, None);
         assert_eq!(verdict(&guest(&["io-uring"])), Verdict::Refused("io-uring: fd 7".into()));
-        assert_eq!(verdict(&guest(&["aio"])), Verdict::DidNotMove("io-uring: fd 7".into()));
+        assert_eq!(verdict(&guest(&["aio"])), Verdict::DidNotMove("ended: it has ended".into()));
     }
 
     #[test]
