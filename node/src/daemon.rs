@@ -169,7 +169,8 @@ struct Daemon {
 
     gauge: Gauge,
     is_scanning: bool,
-    next_scan: Instant,
+    /// When the last look at `/proc` began.
+    scanned_at: Option<Instant>,
     load: thinking::Load,
     thought: thinking::Thought,
 

@@ -1,6 +1,6 @@
 //! A process of another node that runs here, or has a place reserved here.
 
-use crate::process::Activity;
+use crate::process::{Activity, freeze_estimate_us};
 use crate::supervisor::Supervisor;
 use std::time::Instant;
 use wire::ids::{GlobalPid, Ticket};
@@ -43,6 +43,10 @@ pub struct Guest {
 }
 
 impl Guest {
+    pub fn freeze_estimate_us(&self) -> u64 {
+        freeze_estimate_us(self.asked.freeze_us, self.rss_bytes)
+    }
+
     pub fn local_pid(&self) -> Option<i32> {
         match self.arrival {
             Arrival::Running { local_pid, .. } => Some(local_pid),

@@ -8,6 +8,7 @@
 
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
+use crate::sample::window::Window;
 use crate::supervisor::Supervisor;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -26,6 +27,10 @@ pub const ORDERS_MAX: usize = 16;
 /// The first rest before a placement that failed is tried again; doubles up to the second.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(64);
+/// What a first move is taken to freeze a process for: the exchange of its least state, and its
+/// resident memory over a link of a gigabit.
+const FREEZE_LEAST_US: u64 = 20_000;
+const COPIED_BYTES_PER_US: u64 = 100;
 
 /// Who wants a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,12 +175,12 @@ pub struct Process {
     pub retry: Option<Retry>,
     pub consumption: Consumption,
     pub forwarded: Forwarded,
-    /// Runnable threads and CPU use since the last load sample.
     pub activity: Activity,
     /// What its last supervisor wants the next one to know.
     pub waits: Vec<Wait>,
     pub migrations: u64,
     pub last_move_s: Option<f64>,
+    /// Of its last move; 0 if there was none.
     pub freeze_us: u64,
     pub reason: String,
     pub decisions: VecDeque<Decision>,
@@ -185,27 +190,35 @@ pub struct Process {
     pub watch: AbortHandle,
 }
 
-/// What was seen of a process in the looks since the last load sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// For how long the next move would freeze a process: as the last did, if there was one.
+pub fn freeze_estimate_us(last_us: u64, rss_bytes: u64) -> u64 {
+    match last_us {
+        0 => FREEZE_LEAST_US + rss_bytes / COPIED_BYTES_PER_US,
+        us => us,
+    }
+}
+
+/// What was seen of a process where it runs, lately.
+#[derive(Clone, Debug, Default)]
 pub struct Activity {
-    pub looks: u32,
-    pub runnable: u32,
-    /// CPU time at the last load sample.
-    pub cpu_us_before: u64,
+    runnable: Window,
+    cpu_us: Window,
 }
 
 impl Activity {
-    pub fn look(&mut self, runnable: u32) {
-        self.looks += 1;
-        self.runnable += runnable;
+    pub fn look(&mut self, at: Instant, runnable: u32, cpu_us: u64) {
+        self.runnable.look(at, f64::from(runnable));
+        self.cpu_us.look(at, cpu_us as f64);
     }
 
-    /// Mean runnable threads, and CPU time used, since the last time this was asked.
-    pub fn take(&mut self, cpu_us: u64) -> (f64, u64) {
-        let demand = f64::from(self.runnable) / f64::from(self.looks.max(1));
-        let used_us = cpu_us.saturating_sub(self.cpu_us_before);
-        *self = Activity { looks: 0, runnable: 0, cpu_us_before: cpu_us };
-        (demand, used_us)
+    /// Mean runnable threads.
+    pub fn demand(&self) -> f64 {
+        self.runnable.mean()
+    }
+
+    /// CPU seconds used per second.
+    pub fn used(&self) -> f64 {
+        self.cpu_us.growth_per_s() / 1e6
     }
 }
 
@@ -220,6 +233,10 @@ impl Process {
         self.moving.is_none() && self.launch == Launch::Running && !self.has_ended
     }
 
+    pub fn freeze_estimate_us(&self) -> u64 {
+        freeze_estimate_us(self.freeze_us, self.consumption.rss_bytes)
+    }
+
     pub fn state(&self) -> &'static str {
         match (&self.moving, self.is_pinned()) {
             (Some(_), _) => "moving",
@@ -232,6 +249,7 @@ impl Process {
     pub fn arrived(&mut self, node: NodeId, freeze_us: u64, why: &str) {
         self.at = node;
         self.here_since = Instant::now();
+        self.activity = Activity::default();
         self.migrations += 1;
         self.last_move_s = Some(wall_clock_s());
         self.freeze_us = freeze_us;
@@ -274,13 +292,21 @@ mod test {
     use super::*;
 
     #[test]
-    fn demand_is_the_mean_of_the_looks_and_use_is_since_the_last_sample() {
+    fn demand_is_a_mean_and_use_is_per_second() {
         let mut activity = Activity::default();
-        activity.look(1);
-        activity.look(2);
-        assert_eq!(activity.take(500), (1.5, 500));
-        activity.look(1);
-        assert_eq!(activity.take(700), (1.0, 200));
+        let now = Instant::now();
+        activity.look(now, 1, 1_000_000);
+        activity.look(now + Duration::from_millis(500), 2, 1_600_000);
+        assert_eq!((activity.demand(), activity.used()), (1.5, 1.2));
+    }
+
+    #[tokio::test]
+    async fn a_first_freeze_is_guessed_from_the_size_and_later_ones_from_the_last() {
+        let mut process = starting(Launch::Running);
+        process.consumption.rss_bytes = 2_000_000;
+        assert_eq!(process.freeze_estimate_us(), 40_000);
+        process.arrived(NodeId(2), 7_000, "moved");
+        assert_eq!(process.freeze_estimate_us(), 7_000);
     }
 
     /// A resting process, as it is just after its start.

@@ -199,6 +199,7 @@ mod test {
         let stat = |pid, parent, state| Stat {
             pid,
             parent,
+            is_exiting: false,
             state,
             command: String::new(),
             cpu_ticks: 0,

@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod cgroup;
 pub mod scan;
+pub mod window;
 
 use std::path::PathBuf;
 

@@ -117,6 +117,31 @@ fn supervisors_killed_in_a_storm_leave_nothing_behind() {
 }
 
 #[test]
+fn a_body_that_is_lost_while_it_arrives_is_no_loss_for_the_node_that_it_comes_from() {
+    let stage = Stage::new("arrival", 3);
+    let mut guests = start_each(&stage);
+    for program in &mut guests {
+        let pid = program.pid;
+        let moving = stage.begin(1, &["osmos", "migrate", &pid.to_string(), "3"]);
+        until("a place is kept", || stage.supervisors(3, "body").pop()).try_kill();
+        let moved = moving.wait_with_output().expect("an answer").status.success();
+        // Killed after the move had ended, it takes the process along; before, it does not.
+        if moved {
+            assert_eq!(program.end(), 128 + 9);
+            let lost = until("the loss is told", || stage.events(1, "lost", pid).pop());
+            assert_eq!(lost["node"], 3, "{lost}");
+        } else {
+            assert_eq!(stage.place(pid), Some(2));
+            stage.await_body(2, pid);
+            assert!(!program.has_ended());
+            stage.migrate(pid, "home");
+            stage.await_plain(pid);
+        }
+    }
+    stage.await_no_supervisors();
+}
+
+#[test]
 fn a_process_killed_while_away_takes_its_body_along() {
     let stage = Stage::new("killed", 2);
     for program in &mut start_each(&stage) {

@@ -7,6 +7,7 @@
 use lab::{Lab, Node, Spec};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -76,7 +77,8 @@ impl Stage {
 
     pub fn command(&self, node: u32, words: &[&str]) -> Command {
         let mut command = self.node(node).command(words[0]);
-        command.args(&words[1..]).stdin(Stdio::null());
+        // A group of its own: if the program is stopped, its group here is stopped, too.
+        command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         command
     }
 
@@ -98,6 +100,13 @@ impl Stage {
         let (out, complaint) = (text(&output.stdout), text(&output.stderr));
         assert!(!output.status.success(), "{words:?} succeeded: {out}");
         complaint
+    }
+
+    /// Starts a command that will end by itself.
+    pub fn begin(&self, node: u32, words: &[&str]) -> Child {
+        let mut command = self.command(node, words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("a command in the lab")
     }
 
     /// Starts a program whose streams are pipes.

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use bench::{Bench, Effort};
 use clap::Args;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// Runs of the programs that are to be spread
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
+    /// Measure this program instead of the one built here
+    #[arg(long, value_name = "PATH")]
+    osmos: Option<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -44,7 +48,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         [] => &Bench::ALL,
         names => names,
     };
-    let report = bench::run(benches, arguments.effort(), &|name| eprintln!("{name} ..."))?;
+    let tell = |name: &str| eprintln!("{name} ...");
+    let report = bench::run(benches, arguments.effort(), arguments.osmos.as_deref(), &tell)?;
     match arguments.json {
         true => println!("{}", report.json()),
         false => print!("{}", report.text()),

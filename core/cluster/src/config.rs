@@ -21,8 +21,11 @@ pub struct Config {
     pub suspect_after: Span,
     /// Further silence after which a suspect is gone.
     pub gone_after: Span,
-    /// No move of a process that has been here for less, or for less than four times its freeze.
+    /// No move of a process that came here less than this ago, or less than four times its freeze.
     pub residency: Span,
+    /// The same for a process that was born here. It cannot fly back and forth yet; but most
+    /// processes end before they are worth a look.
+    pub infancy: Span,
     /// No return to the node it came from for this long, unless a core stands idle there.
     pub return_after: Span,
     /// A process that its user moved is left in peace for this long.
@@ -69,6 +72,7 @@ impl Default for Config {
             suspect_after: Span::from_secs(4),
             gone_after: Span::from_secs(10),
             residency: Span::from_secs(1),
+            infancy: Span::from_millis(100),
             return_after: Span::from_secs(30),
             ordered_hold: Span::from_secs(30),
             dead_band: 0.05,

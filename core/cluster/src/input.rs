@@ -12,7 +12,7 @@ pub enum Input {
     Started,
     /// The time asked for by [`crate::Output::WakeAt`] has come. Early or extra calls do no harm.
     TimePassed,
-    /// About once a second: what this node measured of itself.
+    /// Some times a second: what this node measured of itself, a mean over the last second or so.
     LoadSampled(LoadSample),
     /// A node belongs to the cluster and can be sent datagrams. Repeats do no harm.
     MemberJoined { node: NodeId },

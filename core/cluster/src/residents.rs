@@ -37,6 +37,8 @@ const CALLS_PER_CPU_S_MAX: f64 = 1e6;
 struct Memory {
     touched_at: Time,
     arrived_at: Option<Time>,
+    /// It came from elsewhere: its first stay is over.
+    has_moved: bool,
     came_from: Option<NodeId>,
     rest_until: Time,
     /// Moves in a row that came to nothing, and homecomings by itself.
@@ -54,6 +56,7 @@ impl Memory {
         Memory {
             touched_at: now,
             arrived_at: None,
+            has_moved: false,
             came_from: None,
             rest_until: Time::ZERO,
             setbacks: 0,
@@ -165,6 +168,7 @@ impl Residents {
         let memory = self.memory(now, process, config);
         memory.arrived_at = Some(now);
         memory.stayed_for = None;
+        memory.has_moved = how != Arrival::Born;
         memory.came_from = None;
         match how {
             Arrival::Born => {}
@@ -278,6 +282,10 @@ impl Residents {
         } else {
             (sample.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
         };
+        let here = match memory.arrived_at {
+            Some(at) => sample.here.min(now.since(at)),
+            None => sample.here,
+        };
         let candidate = Candidate {
             process,
             demand: sample.demand,
@@ -290,9 +298,10 @@ impl Residents {
                 memory.arrived_at.is_some_and(|at| now.since(at) < config.return_after)
             }),
         };
-        let here = match memory.arrived_at {
-            Some(at) => sample.here.min(now.since(at)),
-            None => sample.here,
+        let residency = match memory.has_moved {
+            true => config.residency.max(sample.freeze_estimate * 4),
+            // What its freeze may cost is weighed against its past alone: it has one.
+            false => config.infancy,
         };
         if memory.pinned {
             Err(StayCause::Pinned)
@@ -300,7 +309,7 @@ impl Residents {
             Err(StayCause::Unable)
         } else if candidate.demand_at(process.home).max(candidate.demand) < config.demand_min {
             Err(StayCause::Light)
-        } else if here < config.residency.max(sample.freeze_estimate * 4) {
+        } else if here < residency {
             Err(StayCause::Young)
         } else if now < memory.rest_until {
             Err(StayCause::Resting)

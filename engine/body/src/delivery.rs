@@ -1,6 +1,7 @@
 //! Signals on their last step: into the handler's frame, by the body's own kernel.
 
 use crate::notices::raise;
+use crate::state::Order;
 use crate::tracing_loop::{End, Tracing};
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
@@ -41,18 +42,27 @@ impl Tracing<'_> {
         mask_after: Option<u64>,
     ) -> Result<()> {
         let number = signal.number;
-        if self.is_action_unsettled(number) {
+        if self.is_action_unsettled(number) || !self.has_handler(number) {
             let mut state = self.shared.lock();
             if let Some(thread) = state.threads.get_mut(&tid) {
                 thread.signals.push_front(signal);
             }
             self.deferred.push_back((tid, number));
+            self.stopped.insert(tid);
             return Ok(());
         }
         let mut info = [0; tracee::SIGINFO_BYTES];
         info.copy_from_slice(&signal.siginfo);
         tracee::set_signal_info(tid, &info)?;
         self.enter_handler(tid, number, mask_after)
+    }
+
+    /// True if the body's own kernel has a handler for the signal by now.
+    fn has_handler(&self, number: i32) -> bool {
+        let Ok(status) = kernel::proc::process::status(self.shared.pid) else { return true };
+        kernel::proc::process::status_field(&status, "SigCgt")
+            .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+            .is_none_or(|bits| bits & signal::bit(number) != 0)
     }
 
     /// True while the guest is just setting the disposition of this signal: home has it already,
@@ -78,6 +88,13 @@ impl Tracing<'_> {
         match tracee::wait(tid)? {
             Stop::Ended(_) => {
                 self.on_end(tid);
+                return Ok(());
+            }
+            Stop::Signal(libc::SIGSEGV) => {
+                // The frame does not fit its stack. At home that is death, as it should be.
+                self.stopped.insert(tid);
+                let why = reason("fault", format!("no stack for the handler of signal {number}"));
+                self.shared.order(Order::NeedsHome(why));
                 return Ok(());
             }
             Stop::Signal(_) | Stop::Interrupted => {}
@@ -108,9 +125,10 @@ impl Tracing<'_> {
         };
         let Some(guest) = guest else { return Ok(End::Continues) };
         if action.is_handler() && mask & signal::bit(number) == 0 && !self.is_held {
-            self.enter_handler(tid, number, None)?;
+            // Said first: what the handler blocks must be blocked at home when it runs.
             let mask = action.mask_in_handler(number, mask);
             self.shared.send(&ToHome::MaskChanged { tid: guest, mask });
+            self.enter_handler(tid, number, None)?;
             return Ok(End::Continues);
         }
         self.stopped.insert(tid);

@@ -68,6 +68,7 @@ impl Tracing<'_> {
                 }
             }
         }
+        self.finish_deliveries()?;
         for tid in &waiting {
             match tracee::interrupt(*tid) {
                 Err(error) if !error.is_gone() => return Err(error.into()),
@@ -94,6 +95,24 @@ impl Tracing<'_> {
     }
 
     /// Ends all notifications so that their threads can stop: each will make its call again.
+    /// Signals whose delivery was ordered already: their threads are in no call that could be
+    /// answered. No further such order can come, because replies are dropped from now on.
+    fn finish_deliveries(&mut self) -> Result<()> {
+        let mut orders = Vec::new();
+        while let Some(order) = self.shared.next_order() {
+            orders.push(order);
+        }
+        for order in orders {
+            match order {
+                Order::DeliverMasked { tid, id, result, mask } => {
+                    self.deliver_masked(tid, id, result, mask)?;
+                }
+                other => self.shared.order(other),
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn answer_outstanding(&self) {
         let mut state = self.shared.lock();
         for thread in state.threads.values_mut() {
@@ -134,10 +153,13 @@ impl Tracing<'_> {
         if let Err(error) = self.freeze() {
             return self.stay(error.reason());
         }
+        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
+        let image = match capture::image(&self.shared, &fixed) {
+            Ok(image) => image,
+            Err(error) => return self.stay(error.reason()),
+        };
         // Requests by several threads to go home are one.
         self.shared.send(&announcement);
-        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
-        let image = capture::image(&self.shared, &fixed)?;
         self.shared.send(&ToHome::Image(Box::new(image.clone())));
         capture::memory(&self.shared, &image, &mut |pages| {
             self.shared.send(&ToHome::Pages(pages));

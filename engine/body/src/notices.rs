@@ -23,6 +23,10 @@ pub fn serve(shared: &Arc<Shared>) {
     }
 }
 
+/// A signal that a call was put off for so often is blocked in the body: home let it through just
+/// before it knew. It comes when the thread unblocks it, for which it has to make calls.
+const PUT_OFF_MAX: u32 = 3;
+
 fn take(shared: &Arc<Shared>, n: &Notification) {
     let mut state = shared.lock();
     let is_frozen = state.is_frozen;
@@ -40,15 +44,16 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         return await_again(shared, thread, n, call);
     }
     let interrupted = thread.interrupted.take();
-    if !thread.signals.is_empty() {
-        if interrupted.is_some() {
-            thread.signals.iter().for_each(|s| raise(shared, thread.local, s.number));
-        }
+    if !thread.signals.is_empty() && thread.put_off < PUT_OFF_MAX {
+        thread.put_off += 1;
+        // Again for all: equal signals that wait in the kernel are one.
+        thread.signals.iter().for_each(|s| raise(shared, thread.local, s.number));
         // A handler is due. A thread that was in the call before has been interrupted in it; for
         // any other the handler runs first, and then the call is made.
         shared.listener.reply(n.id, interrupted.unwrap_or(ERESTARTNOINTR));
         return;
     }
+    thread.put_off = 0;
     thread.resumes = interrupted;
     if let Some(call) = route(shared, &mut state, n) {
         shared.send_after(state, &ToHome::Call(call));

@@ -49,6 +49,8 @@ pub struct Thread {
     pub in_flight: Option<InFlight>,
     /// It was interrupted in a call with this result, and has not come back to it yet.
     pub interrupted: Option<i64>,
+    /// How often in a row a call of its was put off for a signal that did not come through.
+    pub put_off: u32,
     /// The same, while it is just making that call again.
     pub resumes: Option<i64>,
     /// End of its last wait on a futex, on the guest's monotonic clock.

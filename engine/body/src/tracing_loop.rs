@@ -40,6 +40,7 @@ pub(crate) struct Tracing<'a> {
     pub(crate) deferred: VecDeque<(i32, i32)>,
     /// Stopped by job control.
     pub(crate) is_held: bool,
+    has_daemon: bool,
     pub(crate) next_usage: Instant,
 }
 
@@ -101,6 +102,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         stopped: HashSet::new(),
         deferred: VecDeque::new(),
         is_held: false,
+        has_daemon: true,
         next_usage: Instant::now() + USAGE_INTERVAL,
     };
     tracing.begin()?;
@@ -121,6 +123,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         parked: None,
         in_flight: image.in_flight.clone(),
         interrupted: image.interrupted,
+        put_off: 0,
         resumes: None,
         wait_until_ns: None,
         continued_wait_ns: image.wait_until_ns,
@@ -190,7 +193,13 @@ impl Tracing<'_> {
     }
 
     fn wait(&mut self) {
-        let left = self.next_usage.saturating_duration_since(Instant::now());
+        let mut left = self.next_usage.saturating_duration_since(Instant::now());
+        if !self.deferred.is_empty() {
+            // Nothing tells when the guest's own rt_sigaction has been executed: it is a matter of
+            // microseconds.
+            self.shared.order(Order::ActionSettled);
+            left = Duration::from_millis(1);
+        }
         let timeout =
             PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
         let mut watched = [
@@ -198,13 +207,18 @@ impl Tracing<'_> {
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.daemon.as_fd(), PollFlags::POLLIN),
         ];
-        let _ = poll(&mut watched, timeout);
+        // A daemon that is gone would have its socket readable for ever.
+        let count = if self.has_daemon { 3 } else { 2 };
+        let _ = poll(&mut watched[..count], timeout);
         let from_daemon = watched[2].revents().unwrap_or(PollFlags::empty());
         if from_daemon.contains(PollFlags::POLLIN) {
             // Any other message, or the end of the daemon, does not concern a running body.
-            if let Ok((ToBody::SendHome, _)) = self.daemon.receive() {
-                self.shared
-                    .order(Order::NeedsHome(reason("drained", "the node asked it to leave")));
+            match self.daemon.receive() {
+                Ok((ToBody::SendHome, _)) => self
+                    .shared
+                    .order(Order::NeedsHome(reason("drained", "the node asked it to leave"))),
+                Ok(_) => {}
+                Err(_) => self.has_daemon = false,
             }
         }
     }
@@ -260,6 +274,7 @@ impl Tracing<'_> {
             }
             Order::ActionSettled => {
                 for (tid, _) in std::mem::take(&mut self.deferred) {
+                    self.stopped.remove(&tid);
                     let next = {
                         let mut state = self.shared.lock();
                         state.threads.get_mut(&tid).and_then(|t| t.signals.pop_front())

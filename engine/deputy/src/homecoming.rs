@@ -79,6 +79,10 @@ fn settle_lanes(
 
 fn settle_lane(service: &Service<'_>, slot: usize, held: &mut Vec<Held>) -> Result<Outcome> {
     let lanes = &service.shared.lanes;
+    if matches!(lanes.lock(slot).work, Work::Exiting { .. }) {
+        await_exit(service, slot)?;
+        return Ok(Outcome::Settled);
+    }
     let (tid, waited, is_kept) = {
         let lane = lanes.lock(slot);
         match &lane.work {
@@ -92,7 +96,7 @@ fn settle_lane(service: &Service<'_>, slot: usize, held: &mut Vec<Held>) -> Resu
     let mut registers = tracee::registers(tid)?;
     let mut outcome = Outcome::Settled;
     let interrupted = Outcome::Interrupted { waited: waited.unwrap_or_default(), is_kept };
-    match lanes.agent.position(&registers) {
+    match lanes.agent.position(&registers, slot) {
         Position::InCall(code) => {
             lanes.agent.conclude(&mut registers, code);
             if !has_signal {
@@ -127,19 +131,38 @@ fn settle_lane(service: &Service<'_>, slot: usize, held: &mut Vec<Held>) -> Resu
     Ok(outcome)
 }
 
+/// Waits for a thread that is executing exit(2).
+fn await_exit(service: &Service<'_>, slot: usize) -> Result<()> {
+    let lanes = &service.shared.lanes;
+    let tid = lanes.lock(slot).tid;
+    // The first thread's end is not reported while others live.
+    while tid != service.pid {
+        match tracee::wait(tid)? {
+            Stop::Ended(_) => break,
+            _ => tracee::resume(tid, 0)?,
+        }
+    }
+    lanes.lock(slot).work = Work::Gone;
+    Ok(())
+}
+
 /// Stops a thread of the deputy; a signal that it was about to get is held. True if there was one.
 fn stop(tid: i32, held: &mut Vec<Held>) -> Result<bool> {
     tracee::interrupt(tid)?;
+    let mut has_signal = false;
     loop {
         match tracee::wait(tid)? {
-            Stop::Interrupted | Stop::Group(_) => return Ok(false),
+            Stop::Interrupted | Stop::Group(_) => return Ok(has_signal),
             Stop::Ended(status) => return Err(MigrateError::Ended(status)),
             Stop::Signal(number) if number == libc::SIGSTOP => {
                 tracee::resume_interrupted(tid, number)?;
             }
             Stop::Signal(number) => {
+                // No further one; and on to the stop that we asked for, else it would come later.
                 held.push((tid, number, tracee::signal_info(tid)?));
-                return Ok(true);
+                has_signal = true;
+                tracee::set_signal_mask(tid, u64::MAX)?;
+                tracee::resume_interrupted(tid, 0)?;
             }
             _ => tracee::resume_interrupted(tid, 0)?,
         }

@@ -34,8 +34,6 @@ pub enum Work {
 pub enum Place {
     /// In the slot's own staging area.
     Slot,
-    /// In memory mapped for this call alone: address and size.
-    Own { address: u64, size: u64 },
     /// Where the guest has it: a call that the thread was in when the process left.
     Guest,
 }
@@ -158,60 +156,50 @@ impl Lanes {
             return Some(Accepted::Answered(reply));
         }
         self.note_action(&call);
-        let place = match self.stage(slot, &call) {
-            Ok(place) => place,
-            Err(None) => return None,
-            Err(Some(errno)) => {
-                let reply = plain_reply(&call, -i64::from(errno));
-                lane.answered = Some((call, reply.clone()));
-                return Some(Accepted::Answered(reply));
-            }
-        };
+        if !self.stage(slot, &call) {
+            return None;
+        }
         lane.work = if i64::from(call.number) == libc::SYS_exit {
             Work::Exiting { sequence: call.sequence }
         } else {
-            Work::Busy { call, since: Instant::now(), place }
+            Work::Busy { call, since: Instant::now(), place: Place::Slot }
         };
         Some(Accepted::Started)
     }
 
-    /// Lays the call out and hands it to the thread. `Err(None)` is a call that must not be
-    /// executed, `Err(Some(errno))` one that cannot be.
-    fn stage(&self, slot: usize, call: &Call) -> Result<Place, Option<i32>> {
+    /// Lays the call out and hands it to the thread; false if it must not be executed.
+    fn stage(&self, slot: usize, call: &Call) -> bool {
         let (base, capacity) = (self.agent.staging_address(slot), STAGING_BYTES as u64);
-        let (staged, place) = match calls::stage(call, base, capacity) {
-            Ok(staged) => (staged, Place::Slot),
-            Err(calls::StageError::TooLarge { needed, .. }) => {
-                let size = needed.next_multiple_of(4096);
-                let address = self.map_scratch(slot, size).ok_or(Some(libc::ENOMEM))?;
-                let staged = calls::stage(call, address, size).map_err(|_| None)?;
-                (staged, Place::Own { address, size })
-            }
+        let staged = match calls::stage(call, base, capacity) {
+            Ok(staged) => staged,
             Err(error) => {
                 ::tracing::warn!("call of thread {}: {error}", call.tid);
-                return Err(None);
+                return false;
             }
         };
         for (offset, bytes) in &staged.writes {
-            match place {
-                Place::Own { address, .. } => {
-                    self.memory.write(address + offset, bytes).map_err(|_| Some(libc::ENOMEM))?;
-                }
-                _ => self.agent.write_staging(slot, *offset as usize, bytes),
-            }
+            self.agent.write_staging(slot, *offset as usize, bytes);
         }
         let batch = [BatchCall { number: u64::from(call.number), arguments: staged.arguments }];
         self.agent.submit(slot, &batch);
-        Ok(place)
+        true
     }
 
-    fn map_scratch(&self, slot: usize, size: u64) -> Option<u64> {
-        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
-        let arguments = [0, size, protection, flags, u64::MAX, 0];
-        let call = BatchCall::new(libc::SYS_mmap, arguments);
-        let results = migrate::homeward::execute(&self.agent, slot, &[call]).ok()?;
-        u64::try_from(*results.first()?).ok()
+    /// True if the thread that the process is named after is executing exit(2).
+    pub fn is_first_thread_exiting(&self, slot: usize) -> bool {
+        slot == 0 && matches!(self.lock(slot).work, Work::Exiting { .. })
+    }
+
+    /// The reply to the exit of a thread that has become a zombie.
+    pub fn finish_zombie(&self, slot: usize) -> Option<Reply> {
+        let mut lane = self.lock(slot);
+        let Work::Exiting { sequence } = lane.work else { return None };
+        let path = format!("{0}/task/{0}", lane.tid);
+        let is_zombie = kernel::proc::process::stat(&path).is_ok_and(|stat| stat.state == b'Z');
+        is_zombie.then(|| {
+            lane.work = Work::Gone;
+            Reply { tid: lane.guest, sequence, result: 0, outputs: vec![] }
+        })
     }
 
     /// Takes the result of a call that is done. None if the thread is not done, or has no call.
@@ -228,13 +216,6 @@ impl Lanes {
         let outputs = self.collect(slot, &call, place, result);
         let reply = Reply { tid: lane.guest, sequence: call.sequence, result, outputs };
         lane.answered = Some((call, reply.clone()));
-        drop(lane);
-        if let Place::Own { address, size } = place {
-            let call = BatchCall::new(libc::SYS_munmap, [address, size, 0, 0, 0, 0]);
-            if let Err(error) = migrate::homeward::execute(&self.agent, slot, &[call]) {
-                ::tracing::warn!("scratch memory at {address:#x} stays: {error}");
-            }
-        }
         Some(reply)
     }
 
@@ -252,15 +233,11 @@ impl Lanes {
                 self.agent.read_staging(slot, 0, &mut staging);
                 calls::collect(call, result, &staging)
             }
-            Place::Own { address, size } => {
-                let mut staging = vec![0; size as usize];
-                let count = self.memory.read_some(address, &mut staging);
-                staging.truncate(count);
-                calls::collect(call, result, &staging)
-            }
         }
     }
 }
+
+const _: () = assert!(STAGING_BYTES >= calls::STAGING_BYTES_MAX);
 
 /// Bytes of the staging area that a call takes up: its segments, each aligned.
 fn staged_bytes(call: &Call) -> usize {

@@ -11,7 +11,6 @@
 
 use crate::lanes::{Accepted, Work};
 use crate::service::{Notice, Shared};
-use kernel::agent::BatchCall;
 use link::LinkReader;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -48,7 +47,9 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                 }
             }
             ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
-            ToHome::MaskChanged { tid, mask } => change_mask(shared, tid, mask),
+            ToHome::MaskChanged { tid, mask } => {
+                shared.notify(Notice::MaskChanged { tid, mask });
+            }
             ToHome::Usage { cpu_ns, rss_bytes } => {
                 shared.notify(Notice::Usage { cpu_ns, rss_bytes });
             }
@@ -80,6 +81,10 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
         }
         Some(Accepted::Started) => {}
     }
+    if shared.lanes.is_first_thread_exiting(slot) {
+        // Its end is not reported while other threads live.
+        return finish_first_thread(shared, slot);
+    }
     let agent = &shared.lanes.agent;
     let is_alone = shared.lanes.count() == 1;
     let patience = if is_alone { PATIENCE_ALONE } else { PATIENCE };
@@ -92,6 +97,24 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
     }
     true
 }
+
+/// The first thread of a process has called exit(2): it stays as a zombie until all others end.
+fn finish_first_thread(shared: &Shared, slot: usize) -> bool {
+    let deadline = Instant::now() + EXIT_PATIENCE;
+    while Instant::now() < deadline {
+        match shared.lanes.finish_zombie(slot) {
+            Some(reply) => {
+                shared.reply(reply);
+                break;
+            }
+            None => std::thread::yield_now(),
+        }
+    }
+    true
+}
+
+/// A thread that ends takes far less; if it was the last, the process ends instead.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The processor that the calling thread keeps to.
 #[derive(Default)]
@@ -131,23 +154,6 @@ fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
         }
     };
     shared.reply(reply);
-}
-
-/// A fault handler runs in the body: what it blocks is blocked at home as well.
-fn change_mask(shared: &Shared, tid: GuestTid, mask: u64) {
-    let Some(slot) = shared.lanes.slot_of(tid) else { return };
-    let lane = shared.lanes.lock(slot);
-    if !matches!(lane.work, Work::Idle) {
-        return;
-    }
-    let agent = &shared.lanes.agent;
-    agent.write_staging(slot, 0, &mask.to_le_bytes());
-    let arguments = [libc::SIG_SETMASK as u64, agent.staging_address(slot), 0, 8, 0, 0];
-    let call = BatchCall::new(libc::SYS_rt_sigprocmask, arguments);
-    if let Err(error) = migrate::homeward::execute(agent, slot, &[call]) {
-        ::tracing::warn!("mask of thread {tid}: {error}");
-    }
-    drop(lane);
 }
 
 /// Replies to calls that took long, until the service ends.

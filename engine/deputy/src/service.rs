@@ -13,12 +13,13 @@ use migrate::injection::Borrowed;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::forward::{Call, Reply, ToAway, ToHome};
+use wire::ids::GuestTid;
 use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, Role, ToDeputy};
 
 /// What the link's reader tells the main thread.
@@ -29,6 +30,8 @@ pub enum Notice {
         reader: Box<LinkReader>,
     },
     Stayed(Reason),
+    /// A fault handler runs in the body: what it blocks has to be blocked here as well.
+    MaskChanged { tid: GuestTid, mask: u64 },
     Usage {
         cpu_ns: u64,
         rss_bytes: u64,
@@ -110,6 +113,8 @@ pub struct Service<'a> {
     pub deadly: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
     /// Stopped by job control.
     pub is_held: bool,
+    /// Masks that threads get at their next stop, by local thread id.
+    pub masks: HashMap<i32, u64>,
     /// Number of the current link.
     generation: u64,
     /// A body that is asked to come home or move on answers only once.
@@ -122,9 +127,7 @@ pub struct Service<'a> {
 
 /// What the body was asked to do.
 enum Pending {
-    ComeHome {
-        since: Instant,
-    },
+    ComeHome,
     /// With the link to the node that it goes to.
     MoveOn {
         berth: Berth,
@@ -192,6 +195,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         borrowed: away.borrowed,
         deadly: vec![],
         is_held: false,
+        masks: HashMap::new(),
         generation: 0,
         pending: None,
         waiter: Some(waiter),
@@ -286,7 +290,6 @@ impl Service<'_> {
             self.recall();
         }
         self.report_usage();
-        self.check_pending()?;
         Ok(End::Continues)
     }
 
@@ -334,7 +337,7 @@ impl Service<'_> {
     /// Asks the body to come home, unless it is on its way somewhere already.
     fn recall(&mut self) {
         if self.pending.is_none() {
-            self.pending = Some(Pending::ComeHome { since: Instant::now() });
+            self.pending = Some(Pending::ComeHome);
             self.shared.send(&ToAway::Recall);
         }
     }
@@ -363,17 +366,6 @@ impl Service<'_> {
         }
     }
 
-    fn check_pending(&mut self) -> Result<()> {
-        let since = match &self.pending {
-            None => return Ok(()),
-            Some(Pending::ComeHome { since } | Pending::MoveOn { since, .. }) => *since,
-        };
-        if since.elapsed() > ANSWER_TIMEOUT {
-            return Err(MigrateError::Protocol("the body does not answer".into()));
-        }
-        Ok(())
-    }
-
     fn on_notice(&mut self, notice: Notice) -> Result<End> {
         match notice {
             Notice::Usage { cpu_ns, rss_bytes } => {
@@ -384,6 +376,7 @@ impl Service<'_> {
                 self.pending = None;
                 self.daemon.send(&FromDeputy::Stayed { reason });
             }
+            Notice::MaskChanged { tid, mask } => self.change_mask(tid, mask)?,
             Notice::LinkLost { generation, error } if generation == self.generation => {
                 return Err(MigrateError::Protocol(error));
             }

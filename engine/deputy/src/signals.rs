@@ -10,6 +10,7 @@ use kernel::signal::{self, Action, Effect, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::{MigrateError, Result};
 use wire::forward::{Reply, ToAway};
+use wire::ids::GuestTid;
 
 impl Service<'_> {
     pub fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<()> {
@@ -23,6 +24,7 @@ impl Service<'_> {
                 }
                 tolerate(tracee::listen(tid))
             }
+            Stop::Interrupted if self.apply_mask(tid)? => self.pass_on(tid, 0),
             Stop::Interrupted => {
                 if self.is_held {
                     self.is_held = false;
@@ -57,7 +59,24 @@ impl Service<'_> {
         Ok(())
     }
 
+    /// Has a thread stop to get another mask. The interrupt may come with a signal's stop instead.
+    pub fn change_mask(&mut self, tid: GuestTid, mask: u64) -> Result<()> {
+        let lanes = &self.shared.lanes;
+        let Some(slot) = lanes.slot_of(tid) else { return Ok(()) };
+        let local = lanes.lock(slot).tid;
+        self.masks.insert(local, mask);
+        tolerate(tracee::interrupt(local))
+    }
+
+    /// Gives a stopped thread the mask that is due to it; false if none is.
+    fn apply_mask(&mut self, tid: i32) -> Result<bool> {
+        let Some(mask) = self.masks.remove(&tid) else { return Ok(false) };
+        tolerate(tracee::set_signal_mask(tid, mask))?;
+        Ok(true)
+    }
+
     fn on_signal(&mut self, tid: i32, number: i32) -> Result<()> {
+        self.apply_mask(tid)?;
         let action = self.action(number)?;
         match signal::effect(number, &action) {
             Effect::Handler => self.forward_signal(tid, number, &action),
@@ -67,7 +86,7 @@ impl Service<'_> {
                 self.deadly.push((tid, number, info));
                 tolerate(tracee::resume(tid, 0))
             }
-            Effect::Ignored => self.pass_ignored(tid, number),
+            Effect::Ignored => self.pass_on(tid, number),
             Effect::Stops | Effect::Ends => tolerate(tracee::resume(tid, number)),
         }
     }
@@ -90,15 +109,15 @@ impl Service<'_> {
         })
     }
 
-    /// A tracee stops even for a signal that it ignores, and some calls then end with EINTR, which
-    /// without us they would not: they are made again.
-    fn pass_ignored(&mut self, tid: i32, number: i32) -> Result<()> {
+    /// A tracee stops for us, and even for a signal that it ignores, and some calls then end with
+    /// EINTR, which without us they would not: they are made again.
+    fn pass_on(&mut self, tid: i32, number: i32) -> Result<()> {
         if let Some(slot) = self.shared.lanes.slot_of_local(tid) {
             let lane = self.shared.lanes.lock(slot);
             let mut registers = tracee::registers(tid)?;
             let agent = &self.shared.lanes.agent;
             if let Work::Busy { call, since, .. } = &lane.work
-                && agent.position(&registers) == Position::AfterCall
+                && agent.position(&registers, slot) == Position::AfterCall
                 && registers.result() == -i64::from(libc::EINTR)
                 && wire::calls::eintr_after_stop(call.number)
             {
@@ -147,10 +166,13 @@ impl Service<'_> {
         crossed: &mut Option<Reply>,
     ) -> Result<()> {
         let agent = &self.shared.lanes.agent;
-        match agent.position(registers) {
+        if !matches!(lane.work, Work::Busy { .. }) {
+            return Ok(()); // nothing to end, or its own end
+        }
+        match agent.position(registers, slot) {
             Position::InCall(code) => agent.conclude(registers, code),
             Position::BeforeCall => agent.conclude(registers, ERESTARTNOINTR),
-            Position::Idle if matches!(lane.work, Work::Busy { .. }) && agent.withdraw(slot) => {
+            Position::Idle if agent.withdraw(slot) => {
                 if let Work::Busy { call, .. } = std::mem::replace(&mut lane.work, Work::Idle) {
                     let reply = plain_reply(&call, ERESTARTNOINTR);
                     lane.answered = Some((call, reply.clone()));

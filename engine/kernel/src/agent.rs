@@ -111,8 +111,8 @@ const BATCH_OFFSET: usize = 64;
 const ENTRY_BYTES: usize = 64;
 /// Calls that one batch may hold.
 pub const BATCH_MAX: usize = (PAGE - BATCH_OFFSET) / ENTRY_BYTES;
-/// Size of a slot's staging area, bytes.
-pub const STAGING_BYTES: usize = 128 << 10;
+/// Size of a slot's staging area, bytes: room for the largest call. Only what is used takes memory.
+pub const STAGING_BYTES: usize = 5 << 20;
 const SLOT_BYTES: usize = PAGE + STAGING_BYTES;
 
 const STATE_IDLE: u32 = 0;
@@ -217,7 +217,7 @@ impl Agent {
     }
 
     /// Where a stopped thread stands.
-    pub fn position(&self, regs: &Registers) -> Position {
+    pub fn position(&self, regs: &Registers, slot: usize) -> Position {
         if regs.rip < self.base || regs.rip >= self.base + CODE_BYTES as u64 {
             return Position::Elsewhere;
         }
@@ -231,7 +231,10 @@ impl Agent {
         }
         let before =
             offset_of(&raw const osmos_agent_run)..=offset_of(&raw const osmos_agent_syscall);
-        if before.contains(&at) { Position::BeforeCall } else { Position::Idle }
+        // Between taking a request and branching to it the state alone tells.
+        let has_taken = at < *before.start()
+            && self.state(slot).load(Ordering::SeqCst) == STATE_RUNNING;
+        if before.contains(&at) || has_taken { Position::BeforeCall } else { Position::Idle }
     }
 
     /// Makes a stopped thread that is in, or before, its call record `result` instead.
@@ -286,9 +289,14 @@ impl Agent {
     /// Takes back a request that the thread has not begun; false if it has.
     pub fn withdraw(&self, slot: usize) -> bool {
         let state = self.state(slot);
-        state
+        let is_withdrawn = state
             .compare_exchange(STATE_REQUEST, STATE_IDLE, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
+            .is_ok();
+        if is_withdrawn {
+            // Whoever waits for the result need not wait on.
+            self.ring();
+        }
+        is_withdrawn
     }
 
     /// True once the batch is done; its results may then be read.
@@ -406,16 +414,16 @@ mod test {
         let memory = SharedMemory::create(size_for(1)).unwrap();
         let agent = Agent::new(memory, 0x10_0000, 1);
         let mut regs = Registers::default();
-        assert_eq!(agent.position(&regs), Position::Elsewhere);
+        assert_eq!(agent.position(&regs, 0), Position::Elsewhere);
         agent.enter(&mut regs, 0);
-        assert_eq!(agent.position(&regs), Position::Idle);
+        assert_eq!(agent.position(&regs, 0), Position::Idle);
         regs.rip = agent.syscall_instruction();
-        assert_eq!(agent.position(&regs), Position::BeforeCall);
+        assert_eq!(agent.position(&regs, 0), Position::BeforeCall);
         regs.rip += 2;
         regs.orig_rax = 0;
         regs.rax = -512i64 as u64;
-        assert_eq!(agent.position(&regs), Position::InCall(-512));
+        assert_eq!(agent.position(&regs, 0), Position::InCall(-512));
         agent.conclude(&mut regs, -4);
-        assert_eq!(agent.position(&regs), Position::AfterCall);
+        assert_eq!(agent.position(&regs, 0), Position::AfterCall);
     }
 }

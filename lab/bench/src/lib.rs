@@ -77,9 +77,19 @@ pub struct Setting {
     pub effort: Effort,
 }
 
-/// Runs benchmarks one after another; `tell` hears what is being done.
-pub fn run(benches: &[Bench], effort: Effort, tell: &dyn Fn(&str)) -> Result<Report> {
-    let setting = Setting { osmos: build_osmos()?, programs: Programs::compile()?, effort };
+/// Runs benchmarks one after another, of this `osmos` or else of the workspace's own, which is built
+/// if it is not up to date; `tell` hears what is being done.
+pub fn run(
+    benches: &[Bench],
+    effort: Effort,
+    osmos: Option<&Path>,
+    tell: &dyn Fn(&str),
+) -> Result<Report> {
+    let osmos = match osmos {
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
+        None => build_osmos()?,
+    };
+    let setting = Setting { osmos, programs: Programs::compile()?, effort };
     let mut report = Report::begin();
     for bench in benches {
         tell(bench.name());
@@ -96,7 +106,6 @@ pub fn run(benches: &[Bench], effort: Effort, tell: &dyn Fn(&str)) -> Result<Rep
     Ok(report)
 }
 
-/// The workspace's own `osmos`, built if it is not up to date.
 fn build_osmos() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

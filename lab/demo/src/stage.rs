@@ -8,9 +8,9 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
-use wire::control::{Event, Process, Reply, Request};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::control::{Event, Node, Process, Reply, Request};
 use wire::ids::NodeId;
 
 /// Two strong nodes and two half as fast.
@@ -20,6 +20,9 @@ pub const STRONGEST_OTHER: NodeId = NodeId(2);
 /// Where the tracks are: below /tmp, which every node has for itself.
 const DIRECTORY: &str = "/tmp/musictest";
 const LAB_NAME: &str = "demo";
+/// Gossip takes a round or two; a node that is slower than this never hears.
+const SPEEDS_TIMEOUT: Duration = Duration::from_secs(20);
+const SPEEDS_POLL: Duration = Duration::from_millis(100);
 
 pub struct Stage {
     lab: Lab,
@@ -38,7 +41,35 @@ impl Stage {
         let lab = Lab::up(&spec).context("cannot build the lab")?;
         let stage = Stage { lab, interrupted };
         stage.check_privacy()?;
+        stage.wait_for_speeds()?;
         Ok(stage)
+    }
+
+    /// A node that has not heard of another yet can send nothing there: what is timed begins when
+    /// every node knows the speed of every node.
+    fn wait_for_speeds(&self) -> Result<()> {
+        let started = Instant::now();
+        let count = SPEEDS.len();
+        for id in self.lab.nodes().map(|node| node.id()) {
+            loop {
+                let nodes = self.nodes_known_to(id)?;
+                let knows = |node: &&Node| node.status == "alive" && node.speed > 0.0;
+                let known = nodes.iter().filter(knows).count();
+                if known == count {
+                    break;
+                }
+                if self.interrupted.load(Ordering::Relaxed) {
+                    bail!("interrupted");
+                }
+                ensure!(
+                    started.elapsed() < SPEEDS_TIMEOUT,
+                    "node {id} knows the speeds of {known} of {count} nodes after {:?}",
+                    SPEEDS_TIMEOUT
+                );
+                std::thread::sleep(SPEEDS_POLL);
+            }
+        }
+        Ok(())
     }
 
     /// The lab is gone when this returns, and so is all that was in it.
@@ -114,15 +145,22 @@ impl Stage {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn connect(&self) -> Result<Client> {
+    fn connect(&self, node: NodeId) -> Result<Client> {
         let socket = wire::control::runtime_dir_default(0, None).join(wire::control::SOCKET_NAME);
         let inside = socket.to_str().context("the control socket's path is not plain text")?;
-        Ok(Client::connect(&self.lab.node(HOME.0).path(inside)?)?)
+        Ok(Client::connect(&self.lab.node(node.0).path(inside)?)?)
+    }
+
+    fn nodes_known_to(&self, node: NodeId) -> Result<Vec<Node>> {
+        match self.connect(node)?.request(&Request::Nodes)? {
+            Reply::Nodes { nodes } => Ok(nodes),
+            other => bail!("the daemon answered {other:?} instead of its nodes"),
+        }
     }
 
     /// The processes that the home node knows.
     pub fn processes(&self) -> Result<Vec<Process>> {
-        match self.connect()?.request(&Request::Processes)? {
+        match self.connect(HOME)?.request(&Request::Processes)? {
             Reply::Processes { processes } => Ok(processes),
             other => bail!("the daemon answered {other:?} instead of its processes"),
         }
@@ -130,7 +168,7 @@ impl Stage {
 
     /// All that the home node recorded so far.
     pub fn events(&self) -> Result<Vec<Event>> {
-        let events: client::Result<Vec<Event>> = self.connect()?.events(false)?.collect();
+        let events: client::Result<Vec<Event>> = self.connect(HOME)?.events(false)?.collect();
         Ok(events?)
     }
 

@@ -148,19 +148,19 @@ impl Daemon {
             let text = format!("cannot move {pid}: it has ended");
             self.refuse_order(order, failure("ended", text));
         }
-        if process.at == self.me() {
-            self.tell_brain(Input::ProcessEnded { process: global });
-        }
+        // Also if it ran elsewhere: what was remembered of it goes, and no place waits for it.
+        self.tell_brain(Input::ProcessEnded { process: global });
     }
 
     /// Looks over `/proc` on another thread, one look at a time.
     pub(super) fn begin_scan(&mut self, now: Instant) {
-        if self.is_scanning || now < self.next_scan {
+        let is_idle = self.processes.is_empty() && self.guests.is_empty();
+        let pause = if is_idle { SCAN_IDLE } else { TICK };
+        if self.is_scanning || self.scanned_at.is_some_and(|at| now < at + pause) {
             return;
         }
         self.is_scanning = true;
-        let is_idle = self.processes.is_empty() && self.guests.is_empty();
-        self.next_scan = now + if is_idle { SCAN_IDLE } else { TICK };
+        self.scanned_at = Some(now);
         let watched = Watched {
             managed: self.processes.keys().map(|pid| pid.0).collect::<BTreeSet<i32>>(),
             bodies: self.guests.values().filter_map(|guest| guest.local_pid()).collect(),
@@ -192,13 +192,13 @@ impl Daemon {
             }
             if process.at == me {
                 process.consumption.rss_bytes = usage.rss_bytes;
-                process.activity.look(usage.runnable);
+                process.activity.look(scan.at, usage.runnable, usage.cpu_us);
             }
         }
         for guest in self.guests.values_mut() {
             let usage = guest.local_pid().and_then(|pid| scan.usage.get(&pid));
             if let Some(usage) = usage {
-                guest.activity.look(usage.runnable);
+                guest.activity.look(scan.at, usage.runnable, usage.cpu_us);
                 guest.cpu_us = usage.cpu_us;
                 guest.rss_bytes = usage.rss_bytes;
             }

@@ -215,7 +215,7 @@ impl Parts {
             berths_asked: BTreeMap::new(),
             gauge,
             is_scanning: false,
-            next_scan: Instant::now(),
+            scanned_at: None,
             load,
             thought: Thought::new(me.node),
             journal,

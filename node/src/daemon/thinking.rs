@@ -10,6 +10,7 @@ use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
 use crate::process::{Cause, Launch, Order};
 use crate::sample::scan::Scan;
+use crate::sample::window::Window;
 use crate::sample::{Capacity, Memory};
 use cluster::{
     Brain, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span, Status,
@@ -21,8 +22,6 @@ use wire::control::Happening;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::peer::PeerMessage;
 
-/// Between two load samples for the brain.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 /// The brain, and what is on its way in.
 pub struct Thought {
@@ -33,21 +32,17 @@ pub struct Thought {
     pub wake: Option<Instant>,
 }
 
-/// What was measured of this node since the last sample.
+/// What was measured of this node.
 pub struct Load {
-    since: Instant,
-    looks: u32,
-    runnable: u32,
+    /// Threads that could run, Osmos itself excluded.
+    pub runnable: Window,
     pub capacity: Capacity,
     pub memory: Memory,
-    /// The last sample's mean of runnable threads.
-    pub runnable_mean: f64,
 }
 
 impl Load {
     pub fn new(capacity: Capacity, memory: Memory) -> Load {
-        let since = Instant::now();
-        Load { since, looks: 0, runnable: 0, capacity, memory, runnable_mean: 0.0 }
+        Load { runnable: Window::default(), capacity, memory }
     }
 }
 
@@ -214,26 +209,17 @@ impl Daemon {
             .is_none_or(|view| view.status == Status::Alive)
     }
 
-    /// Adds one look to the running sample; about once a second the brain is fed.
+    /// Feeds the brain with each look: what has just begun to wait shall not wait for a round.
     pub(super) fn sample_load(&mut self, scan: &Scan) {
-        self.load.looks += 1;
-        self.load.runnable += scan.runnable;
-        let over = scan.at.saturating_duration_since(self.load.since);
-        if over < SAMPLE_EVERY {
-            return;
-        }
-        self.load.runnable_mean = f64::from(self.load.runnable) / f64::from(self.load.looks);
-        self.load.looks = 0;
-        self.load.runnable = 0;
-        self.load.since = scan.at;
+        self.load.runnable.look(scan.at, f64::from(scan.runnable));
         self.load.capacity = self.gauge.capacity();
         self.load.memory = self.gauge.memory();
-        let processes = self.sample_processes(over);
+        let processes = self.sample_processes();
         let sample = LoadSample {
             cores: self.load.capacity.cores,
             speed: self.load.capacity.speed,
-            runnable: self.load.runnable_mean,
-            measured_over: span(over),
+            runnable: self.load.runnable.mean(),
+            measured_over: span(self.load.runnable.length()),
             memory_total_bytes: self.load.memory.total_bytes,
             memory_free_bytes: self.load.memory.free_bytes,
             processes,
@@ -242,40 +228,35 @@ impl Daemon {
     }
 
     /// Every process that runs here: those at home, and the guests.
-    fn sample_processes(&mut self, over: Duration) -> Vec<ProcessSample> {
+    fn sample_processes(&self) -> Vec<ProcessSample> {
         let me = self.me();
         let now = Instant::now();
-        let per_s = |used_us: u64| used_us as f64 / 1e6 / over.as_secs_f64().max(0.001);
-        let home = self.processes.values_mut().filter(|process| process.at == me);
-        let home = home.map(|process| {
-            let (demand, used_us) = process.activity.take(process.consumption.home_cpu_us);
-            ProcessSample {
-                process: GlobalPid { home: me, pid: process.pid },
-                demand,
-                used: per_s(used_us),
-                here: span(now.saturating_duration_since(process.here_since)),
-                cpu: Span::from_micros(process.consumption.cpu_us()),
-                rss_bytes: process.consumption.rss_bytes,
-                forwarded_per_s: 0.0,
-                freeze_estimate: Span::from_micros(process.freeze_us),
-                stays: why_it_stays(process),
-            }
+        let home = self.processes.values().filter(|process| process.at == me);
+        let home = home.map(|process| ProcessSample {
+            process: GlobalPid { home: me, pid: process.pid },
+            demand: process.activity.demand(),
+            used: process.activity.used(),
+            here: span(now.saturating_duration_since(process.here_since)),
+            cpu: Span::from_micros(process.consumption.cpu_us()),
+            rss_bytes: process.consumption.rss_bytes,
+            forwarded_per_s: 0.0,
+            freeze_estimate: Span::from_micros(process.freeze_estimate_us()),
+            stays: why_it_stays(process),
         });
         let mut samples: Vec<ProcessSample> = home.collect();
-        for guest in self.guests.values_mut() {
+        for guest in self.guests.values() {
             let Arrival::Running { since, .. } = guest.arrival else { continue };
-            let (demand, used_us) = guest.activity.take(guest.cpu_us);
             let stays = guest.is_sent_home.then(|| "it is on its way home".to_owned());
             let pinned = guest.asked.is_pinned.then(|| "its user put it here".to_owned());
             samples.push(ProcessSample {
                 process: guest.process,
-                demand,
-                used: per_s(used_us),
+                demand: guest.activity.demand(),
+                used: guest.activity.used(),
                 here: span(now.saturating_duration_since(since)),
                 cpu: Span::from_micros(guest.asked.cpu_us + guest.cpu_us),
                 rss_bytes: guest.rss_bytes,
                 forwarded_per_s: f64::from(guest.forwarded_per_s),
-                freeze_estimate: Span::from_micros(guest.asked.freeze_us),
+                freeze_estimate: Span::from_micros(guest.freeze_estimate_us()),
                 stays: stays.or(pinned),
             });
         }

@@ -7,7 +7,7 @@ use cluster::{
     Arrival, Brain, Config, Identity, Input, LoadSample, MoveOutcome, NodeView, Outbox, Output,
     ProcessSample, Span, Status, Time, Verdict,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
 pub struct Machine {
@@ -19,7 +19,8 @@ pub struct Machine {
     pub memory_bytes: u64,
     pub is_cut_off: bool,
     runnable_us: f64,
-    sampled_at: Time,
+    /// What `runnable_us` was at each sample of the last second.
+    samples: VecDeque<(Time, f64)>,
     wake_at: Option<Time>,
 }
 
@@ -34,7 +35,7 @@ pub struct Process {
     pub outcome: MoveOutcome,
     done_s: f64,
     cpu_s: f64,
-    cpu_at_sample_s: f64,
+    measured: (Time, f64),
     arrived_at: Time,
 }
 
@@ -78,6 +79,8 @@ pub struct World {
     pub noise: f64,
     /// Nodes count what is runnable at one moment, not the mean since the last count.
     pub counts_at_a_moment: bool,
+    /// Between two samples of a node; each is a mean over a second all the same.
+    pub sample_every: Span,
     pub move_time: Span,
     /// What the nodes think that a move takes.
     pub freeze_estimate: Span,
@@ -104,6 +107,7 @@ impl World {
             loss_permille: 0,
             noise: 0.0,
             counts_at_a_moment: false,
+            sample_every: Span::from_millis(250),
             move_time: Span::from_millis(100),
             freeze_estimate: Span::from_millis(100),
             config: Config::default(),
@@ -137,7 +141,7 @@ impl World {
             memory_bytes: 1 << 30,
             is_cut_off: false,
             runnable_us: 0.0,
-            sampled_at: self.now,
+            samples: VecDeque::from([(self.now, 0.0)]),
             wake_at: None,
         };
         let others: Vec<NodeId> = self.machines.keys().copied().collect();
@@ -165,7 +169,7 @@ impl World {
             outcome: MoveOutcome::Moved,
             done_s: 0.0,
             cpu_s: 0.0,
-            cpu_at_sample_s: 0.0,
+            measured: (self.now, 0.0),
             arrived_at: self.now,
         };
         self.processes.insert(process, born);
@@ -229,7 +233,7 @@ impl World {
             Event::Sample(node) => {
                 let sample = self.measure(node);
                 self.tell(node, Input::LoadSampled(sample));
-                self.schedule(self.now + Span::from_secs(1), Event::Sample(node));
+                self.schedule(self.now + self.sample_every, Event::Sample(node));
             }
             Event::Moved { process, from, to } => self.complete_move(process, from, to),
         }
@@ -319,19 +323,23 @@ impl World {
         let momentary = self.counts_at_a_moment.then(|| self.runnable_on(node));
         let noise = (self.roll(2_001) as f64 / 1_000.0 - 1.0) * self.noise;
         let machine = self.machine(node);
-        let over = now.since(machine.sampled_at);
-        let mean = if over == Span::ZERO { 0.0 } else { machine.runnable_us / over.0 as f64 };
-        machine.runnable_us = 0.0;
-        machine.sampled_at = now;
+        machine.samples.push_back((now, machine.runnable_us));
+        while machine.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= Span::from_secs(1)) {
+            machine.samples.pop_front();
+        }
+        let (since, before_us) = machine.samples[0];
+        let over = now.since(since);
+        let grown_us = machine.runnable_us - before_us;
+        let mean = if over == Span::ZERO { 0.0 } else { grown_us / over.0 as f64 };
         let (cores, speed, memory) = (machine.cores, machine.speed, machine.memory_bytes);
         let freeze_estimate = self.freeze_estimate;
         let mut used_bytes = 0;
         let mut processes = Vec::new();
         let here = self.processes.iter_mut().filter(|(_, p)| p.node == node);
         for (process, p) in here.filter(|(_, p)| p.moving_to.is_none()) {
-            let used = (p.cpu_s - p.cpu_at_sample_s) / over.as_secs_f64().max(1e-6);
+            let (measured_at, cpu_before_s) = std::mem::replace(&mut p.measured, (now, p.cpu_s));
+            let used = (p.cpu_s - cpu_before_s) / now.since(measured_at).as_secs_f64().max(1e-6);
             let calls = if process.home == node { 0.0 } else { p.calls_per_cpu_s };
-            p.cpu_at_sample_s = p.cpu_s;
             used_bytes += p.rss_bytes;
             processes.push(ProcessSample {
                 process: *process,
