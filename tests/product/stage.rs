@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
@@ -263,7 +263,8 @@ impl Drop for Stage {
         for node in self.lab.nodes() {
             let log = node.log().and_then(|path| Ok(std::fs::read_to_string(path)?));
             let log = log.unwrap_or_else(|error| format!("{error:#}"));
-            eprintln!("--- log of node {}\n{log}---", node.id());
+            let events = self.output(node.id().0, &["osmos", "events"]);
+            eprintln!("--- log of node {}\n{log}--- events\n{}", node.id(), text(&events.stdout));
         }
     }
 }
@@ -435,19 +436,6 @@ impl Program {
     pub fn end(&mut self) -> i32 {
         let status = until("the program has ended", || self.child.try_wait().expect("our child"));
         status.code().expect("the outer process is not killed")
-    }
-
-    /// All that it prints until its end.
-    pub fn rest(&mut self) -> String {
-        self.input = None;
-        let mut all = String::new();
-        loop {
-            match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) => all += &(line + "\n"),
-                Err(RecvTimeoutError::Disconnected) => return all,
-                Err(RecvTimeoutError::Timeout) => panic!("the program does not end"),
-            }
-        }
     }
 }
 

@@ -51,6 +51,12 @@ impl Tracing<'_> {
                 thread.map_or(vec![], |t| t.signals.iter().map(|s| s.number).collect())
             };
             numbers.into_iter().for_each(|number| raise(&self.shared, tid, number));
+            // A capture has made the thread execute calls, and left it behind the place where the
+            // kernel makes an interrupted call again: another stop leads it there once more.
+            match tracee::interrupt(tid) {
+                Err(error) if !error.is_gone() => return Err(error.into()),
+                _ => {}
+            }
             self.resume(tid, 0)?;
         }
         Ok(())

@@ -136,9 +136,10 @@ fn await_exit(service: &Service<'_>, slot: usize) -> Result<()> {
     let lanes = &service.shared.lanes;
     let tid = lanes.lock(slot).tid;
     // The first thread's end is not reported while others live.
-    while tid != service.pid {
+    let mut is_waiting = tid != service.pid;
+    while is_waiting {
         match tracee::wait(tid)? {
-            Stop::Ended(_) => break,
+            Stop::Ended(_) => is_waiting = false,
             _ => tracee::resume(tid, 0)?,
         }
     }

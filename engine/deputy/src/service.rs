@@ -31,7 +31,10 @@ pub enum Notice {
     },
     Stayed(Reason),
     /// A fault handler runs in the body: what it blocks has to be blocked here as well.
-    MaskChanged { tid: GuestTid, mask: u64 },
+    MaskChanged {
+        tid: GuestTid,
+        mask: u64,
+    },
     Usage {
         cpu_ns: u64,
         rss_bytes: u64,

@@ -232,8 +232,8 @@ impl Agent {
         let before =
             offset_of(&raw const osmos_agent_run)..=offset_of(&raw const osmos_agent_syscall);
         // Between taking a request and branching to it the state alone tells.
-        let has_taken = at < *before.start()
-            && self.state(slot).load(Ordering::SeqCst) == STATE_RUNNING;
+        let has_taken =
+            at < *before.start() && self.state(slot).load(Ordering::SeqCst) == STATE_RUNNING;
         if before.contains(&at) || has_taken { Position::BeforeCall } else { Position::Idle }
     }
 

@@ -104,6 +104,6 @@ mod test {
         let taken = [base..base + 4096, base + 8192..base + 12288];
         assert_eq!(room(taken.clone().into_iter(), 4096), Some(base + 4096));
         assert_eq!(room(taken.into_iter(), 8192), Some(base + 12288));
-        assert_eq!(room([0..USER_MEMORY_END].into_iter(), 4096), None);
+        assert_eq!(room(std::iter::once(0..USER_MEMORY_END), 4096), None);
     }
 }

@@ -72,7 +72,7 @@ fn instructions(lab: &Lab, compute: &str, rounds: u64) -> Result<Option<Figure>>
         counted[1].push(count(&[])?);
     }
     let are_equal = counted.iter().flatten().all(|count| *count == counted[0][0]);
-    let [managed, native] = counted.map(|values| Samples::new(values));
+    let [managed, native] = counted.map(Samples::new);
     let (managed, native) = managed.zip(native).context("valgrind counted nothing")?;
     let figure = Figure::new("instructions of a small round at home", "", &managed);
     Ok(Some(figure.with_floor("native", &native).with_target("all equal", are_equal)))

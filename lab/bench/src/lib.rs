@@ -77,8 +77,8 @@ pub struct Setting {
     pub effort: Effort,
 }
 
-/// Runs benchmarks one after another, of this `osmos` or else of the workspace's own, which is built
-/// if it is not up to date; `tell` hears what is being done.
+/// Runs benchmarks one after another, of this `osmos` or else of the workspace's own, which is
+/// built if it is not up to date; `tell` hears what is being done.
 pub fn run(
     benches: &[Bench],
     effort: Effort,
@@ -117,11 +117,11 @@ fn build_osmos() -> Result<PathBuf> {
     let words = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "osmos does not build:\n{words}");
     let messages = String::from_utf8_lossy(&output.stdout);
-    let built = messages.lines().filter_map(|line| {
+    let mut built = messages.lines().rev().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     });
-    match built.last() {
+    match built.next() {
         Some(path) => Ok(path),
         None => bail!("cargo does not say where it has put osmos"),
     }

@@ -22,7 +22,6 @@ use wire::control::Happening;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::peer::PeerMessage;
 
-
 /// The brain, and what is on its way in.
 pub struct Thought {
     pub brain: Brain,

@@ -1,8 +1,6 @@
 //! A small deterministic world for brains: nodes that share their cores fairly among the processes
 //! on them, a network with latency and loss, moves that take a while. No clock but the events'.
 
-#![allow(dead_code, reason = "each test file uses its part of the world")]
-
 use cluster::{
     Arrival, Brain, Config, Identity, Input, LoadSample, MoveOutcome, NodeView, Outbox, Output,
     ProcessSample, Span, Status, Time, Verdict,

@@ -1,12 +1,10 @@
 //! What brains know of each other, and what they make of silence.
 
-mod world;
-
+use crate::world::World;
 use cluster::{
     Brain, Config, DATAGRAM_BYTES_MAX, Identity, Input, Outbox, Output, Span, Status, Time,
 };
 use wire::ids::NodeId;
-use world::World;
 
 const FIRST: NodeId = NodeId(1);
 const SECOND: NodeId = NodeId(2);

@@ -1,11 +1,9 @@
 //! Brains balance a small world: each test is one promise of the policy.
 
-mod world;
-
+use crate::world::World;
 use cluster::{Arrival, Input, MoveOutcome, Placement, Span, Time, Verdict};
 use std::collections::BTreeSet;
 use wire::ids::NodeId;
-use world::World;
 
 const ENDLESS_S: f64 = 1e9;
 const FIRST: NodeId = NodeId(1);

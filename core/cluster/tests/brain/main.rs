@@ -1,0 +1,5 @@
+//! Brains in a small deterministic world: what they promise each other and their users.
+
+mod balancing;
+mod gossip;
+mod world;
