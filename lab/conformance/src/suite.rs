@@ -5,6 +5,7 @@
 
 use crate::flavour::Flavour;
 use crate::moves::Moves;
+use crate::observation::Observation;
 use crate::report::{Cell, Report, Row, Verdict};
 use crate::stage::Stage;
 use crate::subject::{Kind, Subject};
@@ -171,6 +172,27 @@ fn run_all(
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
+/// Again, with longer travel points, if the program was over before it could be moved: a trial in
+/// which nothing moved has tested nothing. Any other verdict stands.
+fn run_until_moved(
+    bench: &mut Bench<'_>,
+    subject: &Subject,
+    flavour: Flavour,
+    native: &Observation,
+) -> Outcome {
+    let travel_ms = bench.travel_ms;
+    let mut outcome = bench.run(subject, flavour, Some(native));
+    for factor in [2, 4] {
+        if !matches!(outcome.verdict, Verdict::DidNotMove(_)) {
+            break;
+        }
+        bench.travel_ms = travel_ms * factor;
+        outcome = bench.run(subject, flavour, Some(native));
+    }
+    bench.travel_ms = travel_ms;
+    outcome
+}
+
 fn run_one(bench: &mut Bench<'_>, subject: &Subject, flavours: &[Flavour]) -> Result<Row> {
     let mut row = Row::new(&subject.name, subject.kind, &subject.purpose);
     let Some(subject) = located(bench, subject)? else {
@@ -186,7 +208,7 @@ fn run_one(bench: &mut Bench<'_>, subject: &Subject, flavours: &[Flavour]) -> Re
         }
         let outcome = match (&native, flavour) {
             (None, Flavour::Native) => bench.run(&subject, flavour, None),
-            (Some(native), _) => bench.run(&subject, flavour, Some(native)),
+            (Some(native), _) => run_until_moved(bench, &subject, flavour, native),
             // Without an oracle nothing can be said.
             (None, _) => break,
         };
