@@ -30,7 +30,8 @@ fn start_bystander(stage: &Stage) -> Program {
 /// One process of each kind away on node 2, past the start of its interpreter.
 fn start_each(stage: &Stage) -> Vec<Program> {
     let each = [COUNTING, IDLE, READING].map(|script| {
-        let script = format!("print('ready', flush=True)\n{script}");
+        // Loading modules maps files, for which a process comes home.
+        let script = format!("import select, sys, time\nprint('ready', flush=True)\n{script}");
         let program = stage.start_away(&python(&script));
         assert_eq!(program.line(), "ready");
         stage.await_place(program.pid, 2);

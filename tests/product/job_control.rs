@@ -10,13 +10,14 @@ const PARENT: &str = include_str!("parent.py");
 const BUSY: &str = "while True: pass";
 /// Waits in a read, which is forwarded, and then does what it read.
 const OBEDIENT: &str = "\
-import ctypes, os, signal, sys
 for line in sys.stdin: exec(line)";
 
 /// Runs a script away from home as the child of [`PARENT`] on a terminal of its own, until it is
 /// past the start of its interpreter.
 fn start_child(stage: &Stage, place: &str, script: &str) -> (Terminal, i32) {
-    let script = format!("print('<ready>', flush=True)\n{script}");
+    // Loading modules maps files, for which a process comes home.
+    let modules = "import ctypes, os, signal, sys, time";
+    let script = format!("{modules}\nprint('<ready>', flush=True)\n{script}");
     let away = ["osmos", "run", "--node", "2", "--", "python3", "-IS", "-c", &script];
     let words = [&["python3", "-IS", "-c", PARENT, place], &away[..]].concat();
     let mut terminal = Terminal::open(stage, &words);
@@ -30,11 +31,10 @@ fn start_child(stage: &Stage, place: &str, script: &str) -> (Terminal, i32) {
 #[test]
 fn control_c_ends_a_process_that_is_away_and_its_parent_sees_it() {
     let stage = Stage::new("ctrl-c", 2);
-    for script in [BUSY, OBEDIENT, "import time; time.sleep(300)"] {
+    for script in [BUSY, OBEDIENT, "time.sleep(300)"] {
         // Python turns SIGINT into an exception unless it is told otherwise.
-        let script = format!(
-            "import signal; signal.signal(2, signal.SIG_DFL); print('<set>', flush=True)\n{script}"
-        );
+        let script =
+            format!("signal.signal(2, signal.SIG_DFL); print('<set>', flush=True)\n{script}");
         let (mut terminal, pid) = start_child(&stage, "fg", &script);
         terminal.expect("<set>");
         stage.await_body(2, pid);
@@ -48,7 +48,6 @@ fn control_c_ends_a_process_that_is_away_and_its_parent_sees_it() {
 fn a_handler_that_is_away_hears_control_c() {
     let stage = Stage::new("handler", 2);
     let script = "\
-import signal
 def told(number, frame): print('<heard', number, '>', flush=True)
 signal.signal(signal.SIGINT, told)
 print('<set>', flush=True)
@@ -159,7 +158,6 @@ fn a_shell_on_a_terminal_stops_foregrounds_and_interrupts_a_job_that_is_away() {
 fn a_background_process_that_is_away_is_stopped_when_it_reads_from_the_terminal() {
     let stage = Stage::new("ttin", 2);
     let script = "\
-import os, time
 while not os.path.exists('/tmp/go'): time.sleep(0.01)
 print(f'<{input()}>')";
     let (mut terminal, pid) = start_child(&stage, "bg", script);
@@ -219,7 +217,6 @@ fn exit_statuses_and_deaths_of_its_own_making_are_those_of_a_process_at_home() {
 fn a_window_that_changes_its_size_is_noticed_away() {
     let stage = Stage::new("winch", 2);
     let script = "\
-import os, signal
 def told(number, frame): print(f'<{os.get_terminal_size().columns} columns>', flush=True)
 signal.signal(signal.SIGWINCH, told)
 print('<set>', flush=True)

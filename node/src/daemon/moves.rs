@@ -302,6 +302,7 @@ impl Daemon {
 
     /// A move onwards met a homecoming: what a user wants is begun again, from home.
     fn order_after_homecoming(&mut self, pid: HomePid, order: Order, reason: Reason) {
+        self.free_berth(pid, &order, MoveEnd::Stayed);
         if order.cause == Cause::User && order.tries < TRIES_MAX {
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.waiting.push_front(order);
