@@ -40,13 +40,13 @@ impl Effort {
     /// Sees that everything works, in seconds; its figures mean little.
     pub fn quick() -> Effort {
         Effort {
-            pairs: 3,
+            pairs: 2,
             compute_s: 0.1,
             calls: 200,
-            moves: 3,
+            moves: 2,
             moves_of_large: 1,
             is_whole: false,
-            spread_s: 2.0,
+            spread_s: 1.0,
             spread_runs: 1,
             counted_rounds: 10,
         }

@@ -31,7 +31,7 @@ pub struct Floor {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Ratio {
     pub median: f64,
-    /// Holds the true median with 95 % confidence; none if there are no pairs.
+    /// Holds the true median with 95 % confidence; none if there are no pairs, or too few.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
 }
@@ -64,8 +64,7 @@ impl Figure {
         ratios: &Samples,
     ) -> Figure {
         self.floor = Some(Floor { what, summary: floor.summary() });
-        let interval = Some(ratios.median_interval());
-        self.ratio = Some(Ratio { median: ratios.median(), interval });
+        self.ratio = Some(Ratio { median: ratios.median(), interval: ratios.median_interval() });
         self
     }
 
@@ -150,9 +149,12 @@ mod test {
             let figure = Figure::new("a", "s", &floor);
             is_met(&figure.with_paired_floor("b", &floor, &samples(ratios)).ratio_of_one(0.01))
         };
-        assert!(of(&[1.005, 1.006, 1.007]));
-        assert!(of(&[0.9, 1.2, 1.3]), "noise is not taken for a difference");
-        assert!(!of(&[1.02, 1.03, 1.04]));
-        assert!(!of(&[0.95, 0.96, 0.97]), "too good is wrong as well");
+        let spread =
+            |from: f64, step: f64| of(&[0, 1, 2, 3, 4, 5].map(|i| from + f64::from(i) * step));
+        assert!(spread(1.005, 0.001));
+        assert!(spread(0.9, 0.1), "noise is not taken for a difference");
+        assert!(!spread(1.02, 0.01));
+        assert!(!spread(0.95, 0.001), "too good is wrong as well");
+        assert!(of(&[1.005]) && !of(&[1.02]), "a few pairs have no noise to hide behind");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Setting;
 use anyhow::{Context, Result, bail, ensure};
+use std::fmt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::control::{Migration, Process};
@@ -18,23 +19,59 @@ pub enum Share {
     Whole,
     /// Equal nodes, which together have the machine.
     Equal,
-    /// Each node has the same one processor.
+    /// All nodes have the same one processor: nothing waits for a halted one to wake up.
     One,
+    /// Each node has one processor of its own, as if each were a machine.
+    Own,
+}
+
+impl Share {
+    /// The processor that a node keeps to.
+    fn processor(self, node: u32) -> Option<u32> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        match self {
+            Share::Whole | Share::Equal => None,
+            Share::One => Some(0),
+            Share::Own => Some((node - 1) % processors),
+        }
+    }
+}
+
+/// This machine cannot have a lab: then nothing can be measured on it.
+#[derive(Debug)]
+pub struct NoLab(String);
+
+impl fmt::Display for NoLab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no lab on this machine: {}", self.0)
+    }
+}
+
+impl std::error::Error for NoLab {}
+
+/// Whether this is a machine on which nothing may be skipped.
+pub fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
 /// A lab that is up; dropping it takes it down.
 pub struct Lab {
-    /// What comes before `osmos`.
-    prefix: Vec<String>,
     osmos: String,
+    share: Share,
+}
+
+/// A node as `osmos lab ps --json` tells of it.
+#[derive(serde::Deserialize)]
+struct Row {
+    node: u32,
+    address: String,
+    daemon_pid: Option<i32>,
 }
 
 impl Lab {
     pub fn up(setting: &Setting, nodes: u32, share: Share) -> Result<Lab> {
-        let prefix: &[&str] = if share == Share::One { &["taskset", "-c", "0"] } else { &[] };
         let osmos = setting.osmos.to_str().context("the path of osmos is not text")?;
-        let prefix = prefix.iter().map(|word| word.to_string()).collect();
-        let lab = Lab { prefix, osmos: osmos.to_owned() };
+        let lab = Lab { osmos: osmos.to_owned(), share };
         // What an earlier run that was killed may have left.
         let _ = lab.osmos(&["lab", "down", "--name", LAB]).output();
         let nodes = nodes.to_string();
@@ -43,21 +80,40 @@ impl Lab {
         if share != Share::Equal {
             words.push("--no-cpu-limit");
         }
-        output_of(&mut lab.osmos(&words))?;
+        output_of(&mut lab.osmos(&words)).map_err(|error| NoLab(format!("{error:#}")))?;
+        lab.pin_daemons()?;
         Ok(lab)
     }
 
+    /// Supervisors inherit the processor of the daemon that starts them.
+    fn pin_daemons(&self) -> Result<()> {
+        for row in self.rows()? {
+            let Some(processor) = self.share.processor(row.node) else { continue };
+            let pid = row.daemon_pid.with_context(|| format!("node {} is down", row.node))?;
+            let words = ["-acp", &processor.to_string(), &pid.to_string()];
+            output_of(Command::new("taskset").args(words))?;
+        }
+        Ok(())
+    }
+
     fn osmos(&self, words: &[&str]) -> Command {
-        let mut all = self.prefix.iter().map(String::as_str).chain([self.osmos.as_str()]);
-        let mut command = Command::new(all.next().unwrap_or("osmos"));
-        command.args(all).args(words).stdin(Stdio::null());
+        let mut command = Command::new(&self.osmos);
+        command.args(words).stdin(Stdio::null());
         command
+    }
+
+    fn rows(&self) -> Result<Vec<Row>> {
+        let listing = output_of(&mut self.osmos(&["lab", "ps", "--name", LAB, "--json"]))?;
+        serde_json::from_str(&listing).context("`osmos lab ps --json`")
     }
 
     /// A command in a node, not started yet.
     pub fn command(&self, node: u32, words: &[&str]) -> Command {
-        let node = node.to_string();
-        let mut command = self.osmos(&["lab", "exec", "--name", LAB, &node, "--"]);
+        let number = node.to_string();
+        let mut command = self.osmos(&["lab", "exec", "--name", LAB, &number, "--"]);
+        if let Some(processor) = self.share.processor(node) {
+            command.args(["taskset", "-c", &processor.to_string()]);
+        }
         command.args(words);
         command
     }
@@ -69,14 +125,7 @@ impl Lab {
 
     /// The address of a node as the others see it.
     pub fn address(&self, node: u32) -> Result<String> {
-        #[derive(serde::Deserialize)]
-        struct Row {
-            node: u32,
-            address: String,
-        }
-        let listing = output_of(&mut self.osmos(&["lab", "ps", "--name", LAB, "--json"]))?;
-        let rows: Vec<Row> = serde_json::from_str(&listing).context("`osmos lab ps --json`")?;
-        let row = rows.into_iter().find(|row| row.node == node);
+        let row = self.rows()?.into_iter().find(|row| row.node == node);
         Ok(row.with_context(|| format!("the lab has no node {node}"))?.address)
     }
 

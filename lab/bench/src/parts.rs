@@ -14,7 +14,7 @@ use wire::forward::{Call, Reply, ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::secure::{BerthHandshake, Opener, Sealer};
 
-pub fn run(setting: &Setting, lab: &Lab, how: &str, forwarded: &Pairs) -> Result<Vec<Figure>> {
+pub fn run(setting: &Setting, lab: &Lab, forwarded: &Pairs) -> Result<Vec<Figure>> {
     let native = alone(setting, lab, 1, "getppid")?;
     let notify = alone(setting, lab, 2, "notify")?;
     let handover = alone(setting, lab, 1, "handover")?;
@@ -32,11 +32,10 @@ pub fn run(setting: &Setting, lab: &Lab, how: &str, forwarded: &Pairs) -> Result
         sealing.median()
     );
     Ok(vec![
-        Figure::new(format!("part{how}: native getppid"), "us", &native),
-        Figure::new(format!("part{how}: interception by seccomp"), "us", &notify),
-        Figure::new(format!("part{how}: hand-over to the deputy and back"), "us", &handover),
-        Figure::new(format!("part{how}: encoding and encryption, both ways"), "us", &sealing)
-            .with_note(note),
+        Figure::new("part: native getppid", "us", &native),
+        Figure::new("part: interception by seccomp", "us", &notify),
+        Figure::new("part: hand-over to the deputy and back", "us", &handover),
+        Figure::new("part: encoding and encryption, both ways", "us", &sealing).with_note(note),
     ])
 }
 

@@ -92,7 +92,7 @@ impl Report {
 fn figure_text(figure: &Figure) -> String {
     let summary = &figure.summary;
     let mut text = format!(
-        "  {:<46} {:>10} {:<4} {:>10} .. {:<10} n={}",
+        "  {:<52} {:>10} {:<4} {:>10} .. {:<10} n={}",
         figure.what,
         number(summary.median),
         figure.unit,
@@ -105,18 +105,18 @@ fn figure_text(figure: &Figure) -> String {
         let what = format!("floor: {}", floor.what);
         let median = number(floor.summary.median);
         let unit = figure.unit;
-        let _ = write!(text, "\n      {what:<42} {median:>10} {unit:<4} {low:>10} .. {high:<10}");
+        let _ = write!(text, "\n      {what:<48} {median:>10} {unit:<4} {low:>10} .. {high:<10}");
     }
     if let Some(ratio) = &figure.ratio {
         let interval = ratio.interval.map_or_else(String::new, |(low, high)| {
             format!("{low:>10.4} .. {high:<10.4} 95 % sure")
         });
         let _ =
-            write!(text, "\n      {:<42} {:>10.4} {:<4} {interval}", "ratio", ratio.median, "x");
+            write!(text, "\n      {:<48} {:>10.4} {:<4} {interval}", "ratio", ratio.median, "x");
     }
     if let Some(target) = &figure.target {
         let verdict = if target.is_met { "met" } else { "MISSED" };
-        let _ = write!(text, "\n      {:<42} {:>10}", format!("target: {}", target.text), verdict);
+        let _ = write!(text, "\n      {:<48} {:>10}", format!("target: {}", target.text), verdict);
     }
     if let Some(note) = &figure.note {
         let _ = write!(text, "\n      {note}");

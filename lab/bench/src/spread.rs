@@ -36,22 +36,21 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
         // Equal nodes that have EACH programs each, at the speed that one of them has just shown.
         let ideal = alone_s * EACH as f64;
         let seen = all_at_once(&lab, &program, ideal * RUN_FACTOR_MAX)?;
-        match seen.spread_s {
-            Some(seconds) => spread_s.push(seconds),
-            None => never += 1,
-        }
+        never += usize::from(seen.spread_s.is_none());
+        // It would have been later than the end.
+        spread_s.push(seen.spread_s.unwrap_or(seen.wall_s));
         wall_s.push(seen.wall_s);
         ideal_s.push(ideal);
     }
     let mut figures = Vec::new();
     let runs = setting.effort.spread_runs;
-    ensure!(never < runs, "in none of {runs} runs were the programs ever spread evenly");
     let spread = Samples::new(spread_s).context("no runs")?;
     let mut figure = Figure::new("eight awk programs spread 2-2-2-2 after", "s", &spread);
     figure = figure.at_most(SPREAD_S_MAX);
     if never > 0 {
         let text = format!("at most {SPREAD_S_MAX} s, every time");
-        figure = figure.with_target(text, false).with_note(format!("never in {never} runs"));
+        figure =
+            figure.with_target(text, false).with_note(format!("never in {never} of {runs} runs"));
     }
     figures.push(figure);
     let (wall, ideal) = (Samples::new(wall_s), Samples::new(ideal_s.iter().copied()));

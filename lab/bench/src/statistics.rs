@@ -53,28 +53,28 @@ impl Samples {
     }
 
     /// An interval that holds the true median with at least 95 % confidence, whatever the
-    /// distribution: the order statistics that a fair coin would leave on either side. With fewer
-    /// than six values there is none, and this is their whole range.
-    pub fn median_interval(&self) -> (f64, f64) {
+    /// distribution: the order statistics that a fair coin would leave on either side. Fewer than
+    /// six values cannot be that sure of anything.
+    pub fn median_interval(&self) -> Option<(f64, f64)> {
         let count = self.0.len();
-        let outside = outside(count);
-        (self.0[outside], self.0[count - 1 - outside])
+        let outside = outside(count)?;
+        Some((self.0[outside], self.0[count - 1 - outside]))
     }
 }
 
 /// How many values may be left out at each end: the largest k with P(at most k heads in `count`
-/// throws) <= 2.5 %, or 0.
-fn outside(count: usize) -> usize {
+/// throws) <= 2.5 %, if there is any: that many heads leave the median outside.
+fn outside(count: usize) -> Option<usize> {
     let mut probability = 0.5f64.powi(count as i32);
     let mut sum = 0.0;
     for heads in 0..count / 2 {
         sum += probability;
         if sum > 0.025 {
-            return heads.saturating_sub(1);
+            return heads.checked_sub(1);
         }
         probability *= (count - heads) as f64 / (heads + 1) as f64;
     }
-    0
+    None
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod test {
     fn one_value_is_its_own_summary() {
         let summary = samples(&[7.0]).summary();
         assert_eq!((summary.count, summary.median, summary.p10, summary.p90), (1, 7.0, 7.0, 7.0));
-        assert_eq!(samples(&[7.0]).median_interval(), (7.0, 7.0));
+        assert_eq!(samples(&[7.0]).median_interval(), None);
     }
 
     #[test]
@@ -121,10 +121,11 @@ mod test {
     /// The ranks of the textbooks' tables for the sign test.
     #[test]
     fn intervals_are_those_of_the_sign_test() {
-        for (count, rank) in [(5, 0), (6, 0), (8, 0), (9, 1), (10, 1), (20, 5), (50, 17)] {
-            assert_eq!(outside(count), rank, "of {count}");
+        for (count, rank) in [(6, 0), (8, 0), (9, 1), (10, 1), (20, 5), (50, 17)] {
+            assert_eq!(outside(count), Some(rank), "of {count}");
         }
+        assert!((1..6).all(|count| outside(count).is_none()));
         let twenty = samples(&(1..=20).map(f64::from).collect::<Vec<_>>());
-        assert_eq!(twenty.median_interval(), (6.0, 15.0));
+        assert_eq!(twenty.median_interval(), Some((6.0, 15.0)));
     }
 }

@@ -1,0 +1,39 @@
+//! Every benchmark works, in as little time as shows it. What it measures then means little, so
+//! only what noise cannot change is checked.
+
+use bench::figure::Figure;
+use bench::{Bench, Effort, Report};
+
+fn measured() -> Option<Report> {
+    match bench::run(&Bench::ALL, Effort::quick(), None, &|_| {}) {
+        Ok(report) => Some(report),
+        Err(error) if error.is::<bench::lab::NoLab>() && !bench::lab::is_ci() => {
+            println!("skipped, nothing is proved: {error:#}");
+            None
+        }
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+#[test]
+fn every_benchmark_has_figures_with_floors_and_targets() {
+    let Some(report) = measured() else { return };
+    println!("{}", report.text());
+    assert_eq!(report.benches.len(), Bench::ALL.len());
+    for results in &report.benches {
+        let (name, figures) = (results.bench, &results.figures);
+        assert!(figures.iter().any(|figure| figure.target.is_some()), "{name}");
+        for figure in figures {
+            assert!(figure.summary.median > 0.0, "{name}: {figure:?}");
+            assert!(figure.ratio.is_none_or(|ratio| ratio.median > 0.0), "{name}: {figure:?}");
+        }
+        if let Some(counted) = figures.iter().find(is_of_instructions) {
+            let is_equal = counted.target.as_ref().is_some_and(|target| target.is_met);
+            assert!(is_equal, "{counted:?}");
+        }
+    }
+}
+
+fn is_of_instructions(figure: &&Figure) -> bool {
+    figure.what.starts_with("instructions")
+}
