@@ -16,6 +16,9 @@ use crate::config::Config;
 use crate::time::Span;
 use wire::ids::{GlobalPid, NodeId};
 
+/// Threads more than measured that a return must bear and still gain.
+const DOUBT: f64 = 0.5;
+
 /// What one process asks of the place where it runs. `drag` is how many times longer its work takes
 /// there because of the calls it forwards to its home; 1 at home.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,6 +101,20 @@ pub(crate) fn judge(
         return gain(GainKind::LargerShare);
     }
     None
+}
+
+/// Whether a move for a larger share would be that even if another half of a thread ran at the
+/// target. Who came from there goes back for no less: noise alone cannot make it fly to and fro,
+/// and a first guess that was wrong can still be corrected.
+pub(crate) fn is_beyond_doubt(
+    gain: &Gain,
+    target: &Condition,
+    burden: Burden,
+    config: &Config,
+) -> bool {
+    let demand = burden.demand.max(config.noise);
+    let crowd = target.runnable + demand + DOUBT;
+    target.share_among(crowd) / burden.drag_target > gain.rate_before * (1.0 + config.dead_band)
 }
 
 /// Whether the move earns its freeze back. What is left of a process's life is, in the median, as

@@ -7,7 +7,7 @@ use crate::input::MoveOutcome;
 use crate::message::{Body, Offer, OfferId, Refusal};
 use crate::output::{Outbox, Output, Verdict};
 use crate::residents::{Candidate, StayCause};
-use crate::rule::{Burden, Gain, GainKind, drag, judge, pays};
+use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, pays};
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, NodeId};
 
@@ -124,8 +124,10 @@ impl Brain {
         for target in targets.iter().copied().chain(home) {
             let burden = self.burden(&candidate, target.node);
             let Some(gain) = judge(&own, &target.condition, burden, &self.config) else { continue };
-            let returns = candidate.came_from == Some(target.node);
-            if returns && gain.kind == GainKind::LargerShare {
+            if candidate.came_from == Some(target.node)
+                && gain.kind == GainKind::LargerShare
+                && !is_beyond_doubt(&gain, &target.condition, burden, &self.config)
+            {
                 continue;
             }
             gains = true;

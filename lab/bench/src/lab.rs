@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use wire::control::{Migration, Process};
+use wire::control::{Event, Migration, Process};
 
 /// It has the name of what it is for.
 const LAB: &str = "bench";
@@ -133,6 +133,13 @@ impl Lab {
     pub fn processes(&self) -> Result<Vec<Process>> {
         let listing = self.output(1, &["osmos", "ps", "--json"])?;
         serde_json::from_str(&listing).context("`osmos ps --json`")
+    }
+
+    /// What happened on node 1, in order.
+    pub fn events(&self) -> Result<Vec<Event>> {
+        let lines = self.output(1, &["osmos", "events", "--json"])?;
+        let event = |line| serde_json::from_str(line).context("`osmos events --json`");
+        lines.lines().map(event).collect()
     }
 
     /// Waits until the process is on that node.

@@ -6,18 +6,21 @@ use crate::figure::Figure;
 use crate::lab::{Lab, Share};
 use crate::statistics::Samples;
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
-use wire::control::Process;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::control::{Event, Happening};
+use wire::ids::NodeId;
 
 const NODES: u32 = 4;
+const HOME: NodeId = NodeId(1);
 const PROGRAMS: usize = 8;
 const EACH: usize = PROGRAMS / NODES as usize;
 /// From the start of the programs, s.
 const SPREAD_S_MAX: f64 = 5.0;
 const RATIO_MAX: f64 = 1.10;
-/// Between two looks at where the programs are.
-const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks at which programs have ended.
+const LOOK: Duration = Duration::from_millis(5);
 /// Programs that take so much longer than the least possible have gone wrong.
 const RUN_FACTOR_MAX: f64 = 10.0;
 
@@ -83,24 +86,23 @@ struct Seen {
     spread_s: Option<f64>,
 }
 
-/// Starts the programs on node 1 and looks where they are until all have ended.
+/// Starts the programs on node 1 and waits until all have ended. Where they were is read from the
+/// events afterwards: asking meanwhile would be a load of its own.
 fn all_at_once(lab: &Lab, program: &str, limit_s: f64) -> Result<Seen> {
+    let since_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
     let started = Instant::now();
     let words = ["osmos", "run", "--", "awk", program];
     let children: std::io::Result<Vec<Child>> = (0..PROGRAMS)
         .map(|_| lab.command(1, &words).stdin(Stdio::null()).stdout(Stdio::null()).spawn())
         .collect();
     let mut running = Running(children.context("cannot start the programs")?);
-    let mut spread_s = None;
     while running.is_any()? {
         ensure!(started.elapsed().as_secs_f64() < limit_s, "the programs run for ever");
-        if spread_s.is_none() && is_even(&lab.processes()?) {
-            spread_s = Some(started.elapsed().as_secs_f64());
-        }
         std::thread::sleep(LOOK);
     }
     let wall_s = started.elapsed().as_secs_f64();
-    Ok(Seen { wall_s, spread_s })
+    let even_s = first_even(lab.events()?.iter().filter(|event| event.time >= since_s));
+    Ok(Seen { wall_s, spread_s: even_s.map(|at_s| at_s - since_s) })
 }
 
 /// Programs that end with their owner.
@@ -130,37 +132,68 @@ impl Drop for Running {
     }
 }
 
-fn is_even(processes: &[Process]) -> bool {
-    let on = |node: u32| processes.iter().filter(|process| process.node.0 == node).count();
-    processes.len() == PROGRAMS && (1..=NODES).all(|node| on(node) == EACH)
+/// When all programs were first spread evenly, in the seconds of the events. They all start on
+/// node 1, which tells these events in their order.
+fn first_even<'a>(events: impl Iterator<Item = &'a Event>) -> Option<f64> {
+    let mut places = BTreeMap::new();
+    for event in events {
+        let Some(process) = event.pid else { continue };
+        match &event.what {
+            Happening::Managed { .. } => places.insert(process, HOME),
+            Happening::Migrated(migration) => places.insert(process, migration.to),
+            Happening::CameHome { .. } => places.insert(process, HOME),
+            Happening::Ended { .. } => places.remove(&process),
+            _ => None,
+        };
+        let on = |node: u32| places.values().filter(|place| place.0 == node).count();
+        if (1..=NODES).all(|node| on(node) == EACH) {
+            return Some(event.time);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
-    use wire::ids::NodeId;
+    use wire::control::Migration;
+    use wire::ids::{GlobalPid, HomePid};
 
-    fn processes(nodes: &[u32]) -> Vec<Process> {
-        let process = |node: &u32| Process {
-            pid: 1,
-            home: NodeId(1),
-            node: NodeId(*node),
-            state: "running".into(),
-            command: "awk".into(),
-            cpu_s: 0.0,
-            rss_bytes: 0,
-            migrations: 0,
-            last_move: None,
-            reason: String::new(),
+    fn process(pid: i32) -> Option<GlobalPid> {
+        Some(GlobalPid { home: HOME, pid: HomePid(pid) })
+    }
+
+    fn managed(pid: i32) -> Event {
+        let what = Happening::Managed { command: "awk".into() };
+        Event { time: f64::from(pid), pid: process(pid), what }
+    }
+
+    fn moved(time: f64, pid: i32, to: u32) -> Event {
+        let migration = Migration {
+            pid,
+            from: HOME,
+            to: NodeId(to),
+            phases_ms: Vec::new(),
+            freeze_ms: 1.0,
+            total_ms: 1.0,
+            bytes_sent: 1,
         };
-        nodes.iter().map(process).collect()
+        Event { time, pid: process(pid), what: Happening::Migrated(migration) }
     }
 
     #[test]
-    fn even_is_two_on_each_of_four() {
-        assert!(is_even(&processes(&[1, 2, 3, 4, 4, 3, 2, 1])));
-        assert!(!is_even(&processes(&[1, 1, 1, 2, 2, 3, 3, 4])));
-        assert!(!is_even(&processes(&[1, 2, 3, 4])), "not all have been started");
+    fn even_is_two_on_each_of_four_whoever_they_are() {
+        let starts = (1..=8).map(managed);
+        let moves = [(3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 3), (8, 4)];
+        let at_s = 10.0;
+        let moves: Vec<Event> = moves.iter().map(|(pid, to)| moved(at_s, *pid, *to)).collect();
+        let mut events: Vec<Event> = starts.chain(moves).collect();
+        assert_eq!(first_even(events.iter()), Some(at_s));
+        let last = events.pop().expect("eight moves");
+        assert_eq!(first_even(events.iter()), None, "two, two, three and one");
+        events.push(Event { what: Happening::Ended { wait_status: None }, ..managed(1) });
+        events.push(last);
+        assert_eq!(first_even(events.iter()), None, "one has ended");
     }
 
     #[test]

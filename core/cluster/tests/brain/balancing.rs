@@ -213,9 +213,10 @@ fn an_empty_node_that_joins_is_used_but_not_flooded() {
     assert!(peak <= 4, "{peak} processes at once");
 }
 
-#[test]
-fn a_larger_share_alone_is_no_reason_to_go_back_at_once() {
-    let mut world = World::of_speeds(22, &[1.0; 2]);
+/// Two processes have just left node 1, where three others ran for a while; `load_left` is what
+/// remains of those.
+fn a_crowd_has_gone(seed: u64, load_left: f64) -> World {
+    let mut world = World::of_speeds(seed, &[1.0; 2]);
     let other = NodeId(2);
     let native = world.start_process(other, ENDLESS_S);
     world.tell(other, Input::ProcessPlaced { process: native, placement: Placement::Pinned });
@@ -223,13 +224,26 @@ fn a_larger_share_alone_is_no_reason_to_go_back_at_once() {
     world.start_processes(FIRST, 3, ENDLESS_S);
     world.run_for(Span::from_secs(10));
     assert_eq!(world.counts(), [1, 3], "two left the crowd");
+    world.machine(FIRST).background = load_left;
+    world
+}
+
+#[test]
+fn a_doubtful_larger_share_is_no_reason_to_go_back_at_once() {
+    let mut world = a_crowd_has_gone(22, 0.4);
     let left_at = world.moves.last().expect("two moved").at;
-    world.machine(FIRST).background = 0.0;
     world.run_for(Span::from_secs(15));
     assert_eq!(world.counts(), [1, 3], "not within thirty seconds");
     world.run_for(Span::from_secs(40));
     assert_eq!(world.counts(), [2, 2], "but in the end");
     assert!(world.moves.last().expect("one more").at.since(left_at) >= Span::from_secs(29));
+}
+
+#[test]
+fn one_process_too_many_goes_back_without_delay() {
+    let mut world = a_crowd_has_gone(22, 0.0);
+    world.run_for(Span::from_secs(5));
+    assert_eq!(world.counts(), [2, 2]);
 }
 
 #[test]
