@@ -1,6 +1,7 @@
 //! What the command line is given of the layers below it.
 
 use cli::{DaemonFiles, DaemonOptions, DemoOptions, Finding, Inherited, Platform};
+use kernel::features::{Feature, Features, Need};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -33,7 +34,8 @@ impl Platform for Machine {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        Vec::new()
+        let features = Features::probe(&[]);
+        Feature::ALL.into_iter().map(|feature| finding(feature, features.has(feature))).collect()
     }
 
     fn daemon_files(&self, options: &DaemonOptions) -> DaemonFiles {
@@ -42,7 +44,15 @@ impl Platform for Machine {
     }
 
     fn daemon(&self, options: &DaemonOptions) -> ExitCode {
-        node::run(config(options))
+        let without: Result<Vec<Feature>, _> =
+            options.without.iter().map(|word| word.parse()).collect();
+        match without {
+            Ok(without) => node::run(node::Config { without, ..config(options) }),
+            Err(error) => {
+                eprintln!("osmos: {error}");
+                ExitCode::from(2)
+            }
+        }
     }
 
     fn demo(&self, options: &DemoOptions) -> ExitCode {
@@ -51,6 +61,16 @@ impl Platform for Machine {
 
     fn lab(&self, words: Vec<OsString>) -> ExitCode {
         lab::main(words)
+    }
+}
+
+fn finding(feature: Feature, present: bool) -> Finding {
+    Finding {
+        name: feature.name().to_owned(),
+        present,
+        required: feature.need() == Need::Node,
+        seen: if present { "yes" } else { "no" }.to_owned(),
+        consequence: format!("{}; {} has it", feature.loss(), feature.since()),
     }
 }
 

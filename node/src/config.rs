@@ -1,5 +1,6 @@
 //! What a node is told when it starts. Everything else it finds out or is told by its cluster.
 
+use kernel::features::Feature;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Config {
     pub speed: Option<f64>,
     /// Directories whose `cgroup.procs` takes guests, one for each controller hierarchy.
     pub guest_cgroup: Vec<PathBuf>,
+    /// Kernel features to do without, although they may be there.
+    pub without: Vec<Feature>,
     /// The program started as `deputy` and `body`; this program itself if not given.
     pub supervisor: Option<PathBuf>,
     /// How long a caller has to prove itself before its connection is closed.
@@ -65,6 +68,7 @@ impl Config {
             cluster_key: None,
             speed: None,
             guest_cgroup: Vec::new(),
+            without: Vec::new(),
             supervisor: None,
             handshake_timeout: Duration::from_secs(10),
             berth_timeout: Duration::from_secs(10),

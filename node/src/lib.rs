@@ -34,6 +34,7 @@ mod test;
 pub use config::{Config, MAP_DEFAULT, PORT_DEFAULT};
 
 use daemon::StartError;
+use kernel::features::{self, Feature, Features, Need};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -65,7 +66,21 @@ pub fn log_to_standard_error() {
         .try_init();
 }
 
+/// Finds out what this machine's kernel has, and goes by it from then on.
+fn settle_features(without: &[Feature]) -> Result<&'static Features, StartError> {
+    let features = features::settle(Features::probe(without));
+    if !without.is_empty() {
+        tracing::warn!("doing without {}", features::names(without.iter().copied()));
+    }
+    match features.lacks(Need::Node) {
+        Some(feature) => Err(StartError::Kernel { feature }),
+        None => Ok(features),
+    }
+}
+
 fn serve(config: Config) -> Result<(), StartError> {
+    let features = settle_features(&config.without)?;
+    let without = features::names(features.missing());
     let program = match &config.supervisor {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(StartError::Runtime)?,
@@ -78,7 +93,7 @@ fn serve(config: Config) -> Result<(), StartError> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
-        let node = daemon::start(config, Arc::new(ProgramSpawn { program })).await?;
+        let node = daemon::start(config, Arc::new(ProgramSpawn { program, without })).await?;
         let stop = node.stopper();
         tokio::spawn(async move {
             tokio::select! {

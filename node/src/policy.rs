@@ -58,6 +58,8 @@ pub fn may_move(caller: Caller, pid: i32, ids: Ids, daemon_uid: u32) -> Result<O
 pub struct HostState {
     pub daemon_uid: u32,
     pub is_draining: bool,
+    /// The kernel feature for which no guest can be kept apart from the node.
+    pub lacks: Option<&'static str>,
     pub guests: usize,
     pub memory_free_bytes: u64,
 }
@@ -69,6 +71,9 @@ pub const GUESTS_MAX: usize = 4_096;
 pub fn may_host(asked: &BerthRequest, host: HostState) -> Result<Owner, Refusal> {
     if host.is_draining {
         return Err(Refusal::Draining);
+    }
+    if let Some(feature) = host.lacks {
+        return Err(Refusal::NoSandbox { feature: feature.to_owned() });
     }
     if host.guests >= GUESTS_MAX {
         return Err(Refusal::Full { max: GUESTS_MAX as u32 });
@@ -149,8 +154,13 @@ mod test {
         }
     }
 
-    const HOST: HostState =
-        HostState { daemon_uid: 0, is_draining: false, guests: 0, memory_free_bytes: 900 };
+    const HOST: HostState = HostState {
+        daemon_uid: 0,
+        is_draining: false,
+        lacks: None,
+        guests: 0,
+        memory_free_bytes: 900,
+    };
 
     #[test]
     fn a_guest_runs_as_its_owner_and_as_root_only_if_it_is_roots() {
@@ -169,6 +179,8 @@ mod test {
         assert_eq!(may_host(&asked(1000), short), Err(refusal));
         let full = HostState { guests: GUESTS_MAX, ..HOST };
         assert_eq!(may_host(&asked(1000), full).unwrap_err().code(), "full");
+        let open = HostState { lacks: Some("user-namespaces"), ..HOST };
+        assert_eq!(may_host(&asked(1000), open).unwrap_err().code(), "no-sandbox");
         let draining = HostState { is_draining: true, ..HOST };
         assert_eq!(may_host(&asked(1000), draining), Err(Refusal::Draining));
     }

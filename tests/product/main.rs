@@ -7,11 +7,13 @@
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
 //! * [`families`]: children, pipelines and threads
+//! * [`features`]: what happens on kernels that lack something
 //!
 //! One program of tests, because each of these needs the same stage.
 
 mod families;
 mod faults;
+mod features;
 mod job_control;
 mod permissions;
 mod refusals;

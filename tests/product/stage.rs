@@ -65,6 +65,13 @@ impl Stage {
         Stage::of(spec)
     }
 
+    /// Whose nodes do without these kernel features.
+    pub fn without(features: &[&str], name: &str, nodes: u32) -> Stage {
+        let mut spec = Stage::spec(name, nodes);
+        spec.without = features.iter().map(|feature| feature.to_string()).collect();
+        Stage::of(spec)
+    }
+
     fn of(mut spec: Spec) -> Stage {
         spec.osmos = PathBuf::from(OSMOS);
         spec.is_cpu_limited = false;

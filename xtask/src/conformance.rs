@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Do it so many times, to find what fails seldom
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
+    /// Do without these kernel features (`osmos doctor` names them)
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    without: Vec<String>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -54,6 +57,7 @@ impl Arguments {
                 (_, true) => Some(Kind::Real),
                 _ => None,
             },
+            without: self.without.clone(),
             travel_ms: self.travel,
             limit: Duration::from_secs(self.limit),
             budget: Duration::MAX,

@@ -115,6 +115,8 @@ pub enum Refusal {
     Full { max: u32 },
     #[error("it cannot start a supervisor: {error}")]
     NoSupervisor { error: String },
+    #[error("its kernel lacks {feature}, without which no guest can be kept apart")]
+    NoSandbox { feature: String },
 }
 
 impl Refusal {
@@ -126,6 +128,7 @@ impl Refusal {
             Refusal::OwnerNotAllowed { .. } => "owner-not-allowed",
             Refusal::Full { .. } => "full",
             Refusal::NoSupervisor { .. } => "no-supervisor",
+            Refusal::NoSandbox { .. } => "no-sandbox",
         }
     }
 }

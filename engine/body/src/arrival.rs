@@ -4,6 +4,7 @@
 use crate::daemon::Daemon;
 use crate::{filter, tracing_loop};
 use kernel::child_signal::ChildSignal;
+use kernel::features::Feature;
 use kernel::sandbox::{self, Sandbox};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
@@ -237,6 +238,14 @@ fn make_sandbox(expected: &Expected, prospect: &Prospect) -> Result<Sandbox> {
     let here = kernel::features::clocks_ns();
     let is_same_boot = machine::probe()?.boot_id == prospect.machine.boot_id;
     let (monotonic, boot) = prospect.clocks_ns;
+    if !is_same_boot && !kernel::features::settled().has(Feature::TimeNamespaces) {
+        let text = format!(
+            "the node cannot continue the clocks of another machine: its kernel has no time \
+             namespaces ({})",
+            Feature::TimeNamespaces.since()
+        );
+        return Err(MigrateError::refused("no-time-namespaces", text));
+    }
     let offset = (monotonic - here.0, boot - here.1);
     let spec = sandbox::Spec {
         pid: prospect.pid.0,

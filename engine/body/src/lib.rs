@@ -30,9 +30,14 @@ mod tracing_loop;
 
 use std::process::ExitCode;
 
-/// Runs an away supervisor: `--control-fd N` (default 3) is its socket to the daemon.
+/// Runs an away supervisor: `--control-fd N` (default 3) is its socket to the daemon, `--without`
+/// lists the kernel features that are missing.
 pub fn main(arguments: Vec<String>) -> ExitCode {
     let descriptor = control_descriptor(&arguments);
+    if let Err(error) = kernel::features::inherit(&arguments) {
+        ::tracing::error!("away supervisor: {error}");
+        return ExitCode::from(2);
+    }
     match kernel::packet::inherited(descriptor).map_err(Into::into).and_then(arrival::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

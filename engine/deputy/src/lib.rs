@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use wire::supervisor::{FromDeputy, ToDeputy};
 
 /// Runs a home supervisor: `--pid N` is the process, `--control-fd N` (default 3) the socket to the
-/// daemon.
+/// daemon, `--without` lists the kernel features that are missing.
 pub fn main(arguments: Vec<String>) -> ExitCode {
     let number = |name: &str| -> Option<i32> {
         let mut words = arguments.iter();
@@ -44,6 +44,10 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         ::tracing::error!("deputy: no --pid");
         return ExitCode::from(2);
     };
+    if let Err(error) = kernel::features::inherit(&arguments) {
+        ::tracing::error!("deputy of {pid}: {error}");
+        return ExitCode::from(2);
+    }
     let socket = kernel::packet::inherited(number("--control-fd").unwrap_or(3));
     match socket
         .map_err(MigrateError::from)

@@ -1,4 +1,262 @@
-//! What this machine can do, asked once.
+//! What this machine can do, found out by trying it, once, when a daemon starts.
+//!
+//! Versions of kernels say little: distributions switch features off and bring newer ones back. So
+//! each is tried, in a way that changes nothing: with arguments that only a kernel without it
+//! refuses for being unknown, or in a child that ends at once. Supervisors do not try again; they
+//! are told by the daemon that starts them ([`inherit`]).
+//!
+//! Any feature can be switched off (`--without`), so that what happens on older kernels can be seen
+//! on a newer one.
+
+use crate::sandbox::NAMESPACES;
+use crate::seccomp;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// Something that not every kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    CheckpointRestore,
+    ChosenPids,
+    RseqConfiguration,
+    WaitKillable,
+    UserNamespaces,
+    TimeNamespaces,
+    CgroupV2,
+    ExecutableMemfd,
+    SyncWakeUp,
+    PageMapScan,
+    MapQuery,
+}
+
+/// What needs a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing moves without it: the machine cannot be a node.
+    Node,
+    /// The machine can lend its processes, but takes none of others.
+    Guests,
+    /// There is another way, which is slower or does less.
+    Nothing,
+}
+
+impl Feature {
+    pub const ALL: [Feature; 11] = [
+        Feature::CheckpointRestore,
+        Feature::ChosenPids,
+        Feature::RseqConfiguration,
+        Feature::WaitKillable,
+        Feature::UserNamespaces,
+        Feature::TimeNamespaces,
+        Feature::CgroupV2,
+        Feature::ExecutableMemfd,
+        Feature::SyncWakeUp,
+        Feature::PageMapScan,
+        Feature::MapQuery,
+    ];
+
+    /// As `--without` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Feature::CheckpointRestore => "checkpoint-restore",
+            Feature::ChosenPids => "chosen-pids",
+            Feature::RseqConfiguration => "rseq-configuration",
+            Feature::WaitKillable => "wait-killable",
+            Feature::UserNamespaces => "user-namespaces",
+            Feature::TimeNamespaces => "time-namespaces",
+            Feature::CgroupV2 => "cgroup-v2",
+            Feature::ExecutableMemfd => "executable-memfd",
+            Feature::SyncWakeUp => "sync-wake-up",
+            Feature::PageMapScan => "page-map-scan",
+            Feature::MapQuery => "map-query",
+        }
+    }
+
+    /// Which kernel has it.
+    pub fn since(self) -> &'static str {
+        match self {
+            Feature::CheckpointRestore => "Linux 3.5 with CONFIG_CHECKPOINT_RESTORE",
+            Feature::ChosenPids => "Linux 5.5",
+            Feature::RseqConfiguration => "Linux 5.13 with CONFIG_RSEQ",
+            Feature::WaitKillable => "Linux 5.19 with CONFIG_SECCOMP_FILTER",
+            Feature::UserNamespaces => "Linux 3.8 with CONFIG_USER_NS",
+            Feature::TimeNamespaces => "Linux 5.6 with CONFIG_TIME_NS",
+            Feature::CgroupV2 => "Linux 4.5",
+            Feature::ExecutableMemfd => "Linux 6.3",
+            Feature::SyncWakeUp => "Linux 6.6",
+            Feature::PageMapScan => "Linux 6.7",
+            Feature::MapQuery => "Linux 6.11",
+        }
+    }
+
+    /// What is lost while it is missing.
+    pub fn loss(self) -> &'static str {
+        match self {
+            Feature::CheckpointRestore => "the state of a process cannot be read and set",
+            Feature::ChosenPids => "guests cannot have the pids of their home",
+            Feature::RseqConfiguration => "threads' restartable sequences cannot be found",
+            Feature::WaitKillable => "signals would interrupt forwarded calls",
+            Feature::UserNamespaces => {
+                "no guests and no lab without root here; sysctls \
+                 kernel.unprivileged_userns_clone=1, user.max_user_namespaces and \
+                 kernel.apparmor_restrict_unprivileged_userns=0 allow them"
+            }
+            Feature::TimeNamespaces => {
+                "no guests from other machines: their clocks could not go on"
+            }
+            Feature::CgroupV2 => "only controllers of cgroup version 1 limit nodes of a lab",
+            Feature::ExecutableMemfd => "nothing, but the kernel may log that osmos maps code",
+            Feature::SyncWakeUp => "calls of guests take longer",
+            Feature::PageMapScan => "large processes take longer to capture",
+            Feature::MapQuery => "large results of calls take longer to check",
+        }
+    }
+
+    pub fn need(self) -> Need {
+        match self {
+            Feature::CheckpointRestore
+            | Feature::ChosenPids
+            | Feature::RseqConfiguration
+            | Feature::WaitKillable => Need::Node,
+            Feature::UserNamespaces => Need::Guests,
+            Feature::TimeNamespaces
+            | Feature::CgroupV2
+            | Feature::ExecutableMemfd
+            | Feature::SyncWakeUp
+            | Feature::PageMapScan
+            | Feature::MapQuery => Need::Nothing,
+        }
+    }
+
+    /// Tries it.
+    fn is_there(self) -> bool {
+        match self {
+            Feature::CheckpointRestore => crate::tracee::has_tid_address(),
+            Feature::ChosenPids => crate::sandbox::has_chosen_pids(),
+            Feature::RseqConfiguration => crate::tracee::has_rseq_configuration(),
+            Feature::WaitKillable => seccomp::has_wait_killable(),
+            Feature::UserNamespaces => child::succeeds(|| child::unshare(NAMESPACES)),
+            Feature::TimeNamespaces => child::succeeds(|| {
+                child::unshare(libc::CLONE_NEWUSER | crate::sandbox::CLONE_NEWTIME)
+            }),
+            Feature::CgroupV2 => std::fs::read_to_string("/proc/self/mountinfo")
+                .is_ok_and(|mounts| mounts.contains(" - cgroup2 ")),
+            Feature::ExecutableMemfd => crate::shared::has_executable_memfd(),
+            Feature::SyncWakeUp => child::succeeds(seccomp::has_sync_wake_up),
+            Feature::PageMapScan => crate::proc::pagemap::has_scan(),
+            Feature::MapQuery => crate::proc::maps::has_query(),
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that names no feature.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no kernel feature is called `{word}`; there are {}", names(Feature::ALL))]
+pub struct UnknownFeature {
+    word: String,
+}
+
+impl FromStr for Feature {
+    type Err = UnknownFeature;
+
+    fn from_str(word: &str) -> Result<Feature, UnknownFeature> {
+        let mut all = Feature::ALL.into_iter();
+        all.find(|feature| feature.name() == word)
+            .ok_or_else(|| UnknownFeature { word: word.to_owned() })
+    }
+}
+
+/// Names as `--without` takes them.
+pub fn names(features: impl IntoIterator<Item = Feature>) -> String {
+    features.into_iter().map(Feature::name).collect::<Vec<_>>().join(",")
+}
+
+/// What there is to be used, and what not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    missing: BTreeSet<Feature>,
+}
+
+impl Features {
+    /// Tries all of them, except those that are to be done without.
+    pub fn probe(without: &[Feature]) -> Features {
+        let is_missing = |feature: &Feature| without.contains(feature) || !feature.is_there();
+        Features { missing: Feature::ALL.into_iter().filter(is_missing).collect() }
+    }
+
+    pub fn has(&self, feature: Feature) -> bool {
+        !self.missing.contains(&feature)
+    }
+
+    pub fn missing(&self) -> impl Iterator<Item = Feature> + '_ {
+        self.missing.iter().copied()
+    }
+
+    /// The first missing one that is needed for this.
+    pub fn lacks(&self, need: Need) -> Option<Feature> {
+        self.missing().find(|feature| feature.need() == need)
+    }
+}
+
+/// What this process goes by, from its start to its end.
+static SETTLED: OnceLock<Features> = OnceLock::new();
+
+/// What this process may use; all that is there, where nobody has said otherwise.
+pub fn settled() -> &'static Features {
+    SETTLED.get_or_init(|| Features::probe(&[]))
+}
+
+/// Settles what this process goes by. Only the first time counts: before it, nothing may have been
+/// used.
+pub fn settle(features: Features) -> &'static Features {
+    SETTLED.get_or_init(|| features)
+}
+
+/// Takes over what the starter of this process has found out: the word after `--without` lists what
+/// is missing.
+pub fn inherit(arguments: &[String]) -> Result<(), UnknownFeature> {
+    let mut words = arguments.iter();
+    let listed = words.find(|word| *word == "--without").and_then(|_| words.next());
+    let listed = listed.map_or("", String::as_str).split(',').filter(|word| !word.is_empty());
+    let missing: Result<BTreeSet<Feature>, _> = listed.map(str::parse).collect();
+    settle(Features { missing: missing? });
+    Ok(())
+}
+
+mod child {
+    //! Trying in a child what cannot be undone.
+
+    use crate::sys;
+
+    /// Whether `attempt` says yes in a copy of this process. It may make system calls only: the
+    /// copy has one thread, and locks that others held stay locked in it.
+    pub fn succeeds(attempt: fn() -> bool) -> bool {
+        // SAFETY: without CLONE_VM the child gets a copy of everything, like fork; it makes the
+        // calls of `attempt` and exits.
+        let Ok(pid) = (unsafe { sys::fork() }) else { return false };
+        if pid == 0 {
+            // SAFETY: ends the copy at once, without running anything of the runtime.
+            unsafe { libc::_exit(if attempt() { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is a live local; the pid is our child's.
+        let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+        waited == pid && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+
+    pub fn unshare(flags: i32) -> bool {
+        // SAFETY: a plain number; the calling process is a copy that ends at once.
+        unsafe { libc::unshare(flags) == 0 }
+    }
+}
 
 /// Size of the XSAVE area with the features that the kernel has enabled, bytes (CPUID leaf 13).
 pub fn xstate_bytes() -> u32 {
@@ -11,4 +269,36 @@ pub fn clocks_ns() -> (i64, i64) {
         nix::time::clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1_000_000_000 + t.tv_nsec())
     };
     (read(nix::time::ClockId::CLOCK_MONOTONIC), read(nix::time::ClockId::CLOCK_BOOTTIME))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn features_are_found_by_their_names() {
+        for feature in Feature::ALL {
+            assert_eq!(feature.name().parse::<Feature>(), Ok(feature));
+        }
+        let error = "warp".parse::<Feature>().unwrap_err().to_string();
+        assert!(error.contains("`warp`") && error.contains("page-map-scan"), "{error}");
+    }
+
+    #[test]
+    fn what_is_switched_off_is_missing_and_told_by_what_needs_it() {
+        let all = Features::probe(&[]);
+        let off = Features::probe(&[Feature::WaitKillable, Feature::PageMapScan]);
+        assert!(!off.has(Feature::WaitKillable) && !off.has(Feature::PageMapScan));
+        assert_eq!(off.lacks(Need::Node), Some(Feature::WaitKillable));
+        for feature in Feature::ALL {
+            let is_off = matches!(feature, Feature::WaitKillable | Feature::PageMapScan);
+            assert_eq!(off.has(feature), all.has(feature) && !is_off, "{feature}");
+        }
+    }
+
+    #[test]
+    fn this_machine_can_be_a_node() {
+        let features = Features::probe(&[]);
+        assert_eq!(features.lacks(Need::Node), None, "{features:?}");
+    }
 }

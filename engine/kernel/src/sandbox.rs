@@ -46,14 +46,15 @@ struct CloneArguments {
     cgroup: u64,
 }
 
-const NAMESPACES: i32 = libc::CLONE_NEWUSER
+/// All that a sandbox has of its own, but for time.
+pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
-const CLONE_NEWTIME: i32 = 0x80;
+pub(crate) const CLONE_NEWTIME: i32 = 0x80;
 
 /// Builds the sandbox. The calling process must have a single thread, because the copies of it
 /// inherit only that one.
@@ -251,4 +252,15 @@ pub fn thread_arguments(tid_address: u64) -> Vec<u8> {
         | libc::CLONE_SYSVSEM;
     let words = [flags as u64, 0, 0, 0, 0, 0, 0, 0, tid_address, 1, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Whether processes can be made with a chosen pid. Tried with one that cannot be: a kernel that
+/// does not know the field refuses it for that alone.
+pub(crate) fn has_chosen_pids() -> bool {
+    let tid = 0;
+    let arguments =
+        CloneArguments { set_tid: (&raw const tid) as u64, set_tid_size: 1, ..Default::default() };
+    // SAFETY: the pid is invalid, so no child is made.
+    let made = unsafe { clone3("try a chosen pid", &arguments) };
+    matches!(made, Err(error) if error.source.raw_os_error() == Some(libc::EINVAL))
 }

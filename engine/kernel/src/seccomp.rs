@@ -4,7 +4,8 @@
 //! are reported to the supervisor (seccomp_unotify(2)).
 
 use crate::agent::BatchCall;
-use crate::{KernelError, Result};
+use crate::features::{self, Feature};
+use crate::{KernelError, Result, sys};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -164,8 +165,10 @@ impl Listener {
     /// Asks for synchronous wake-ups where the kernel has them (Linux 6.6): the two sides then take
     /// turns on one CPU, ten times faster than waking an idle one.
     pub fn new(descriptor: OwnedFd) -> Listener {
-        // SAFETY: the argument is a plain number. Failure only means slower wake-ups.
-        unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
+        if features::settled().has(Feature::SyncWakeUp) {
+            // SAFETY: the argument is a plain number. Failure only means slower wake-ups.
+            unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
+        }
         Listener(descriptor)
     }
 
@@ -220,6 +223,34 @@ impl Listener {
     /// The descriptor, to be polled for readiness and hang-up.
     pub fn descriptor(&self) -> &OwnedFd {
         &self.0
+    }
+}
+
+/// Whether a filter's notifications can be waited for without being interrupted by signals that do
+/// not kill. Tried without a filter: a kernel that knows the flags misses that first.
+pub(crate) fn has_wait_killable() -> bool {
+    let flags = FLAG_NEW_LISTENER | FLAG_WAIT_KILLABLE_RECV;
+    // SAFETY: there is no program at address 0, so nothing is installed.
+    let installed = unsafe {
+        sys::call("try a filter", libc::SYS_seccomp, [SET_MODE_FILTER, flags, 0, 0, 0, 0])
+    };
+    matches!(installed, Err(error) if error.source.raw_os_error() == Some(libc::EFAULT))
+}
+
+/// Whether notifications can wake their reader synchronously. Installs a filter that allows
+/// everything, for good: to be asked by a process that ends then. Makes system calls only.
+pub(crate) fn has_sync_wake_up() -> bool {
+    let program = [Instruction { code: RETURN, jump_true: 0, jump_false: 0, value: RETURN_ALLOW }];
+    let header = program_header(size_of_val(&program), program.as_ptr() as u64);
+    let install = [SET_MODE_FILTER, FLAG_NEW_LISTENER, header.as_ptr() as u64, 0, 0, 0];
+    // SAFETY: header and program are live locals that the kernel copies; the rest are numbers.
+    unsafe {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+            return false;
+        }
+        let [operation, flags, header, ..] = install;
+        let listener = libc::syscall(libc::SYS_seccomp, operation, flags, header);
+        listener >= 0 && libc::ioctl(listener as i32, SET_FLAGS, SYNC_WAKE_UP) == 0
     }
 }
 

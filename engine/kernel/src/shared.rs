@@ -1,8 +1,9 @@
 //! Memory shared between a supervisor and the process it controls, and futexes in it.
 
+use crate::features::{self, Feature};
 use crate::{KernelError, Result};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
@@ -126,6 +127,26 @@ impl Drop for SharedMemory {
         // outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
     }
+}
+
+const MFD_CLOEXEC: u64 = 1;
+const MFD_EXEC: u64 = 0x10;
+
+/// Flags of memfd_create(2) for memory that code will be mapped from.
+pub fn code_file_flags() -> u64 {
+    match features::settled().has(Feature::ExecutableMemfd) {
+        true => MFD_CLOEXEC | MFD_EXEC,
+        false => MFD_CLOEXEC,
+    }
+}
+
+/// Whether a memory file can be said to be for code.
+pub(crate) fn has_executable_memfd() -> bool {
+    let arguments = [c"osmos".as_ptr() as u64, MFD_CLOEXEC | MFD_EXEC, 0, 0, 0, 0];
+    // SAFETY: the name is a literal, the rest are numbers.
+    let made = unsafe { crate::sys::call("try a memory file", libc::SYS_memfd_create, arguments) };
+    // SAFETY: the kernel has just made this descriptor for us alone.
+    made.map(|number| unsafe { OwnedFd::from_raw_fd(number as i32) }).is_ok()
 }
 
 /// Sleeps while the word holds `expected`, for at most `timeout`. May return early.

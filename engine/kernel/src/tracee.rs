@@ -277,6 +277,48 @@ pub fn reap(pid: i32) {
     );
 }
 
+/// Whether a thread can tell where its id is cleared when it ends.
+pub(crate) fn has_tid_address() -> bool {
+    let mut address = 0u64;
+    // SAFETY: the pointer is to a live local of the size that the call writes.
+    unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, &raw mut address) == 0 }
+}
+
+/// Whether restartable sequences of tracees can be read. Tried on a child, because the kernel looks
+/// for the tracee before it looks at the request.
+pub(crate) fn has_rseq_configuration() -> bool {
+    let Some(child) = stopped_child() else { return false };
+    let has = rseq_registration(child).is_ok();
+    let pid = nix::unistd::Pid::from_raw(child);
+    // A child of ours that is not waited for keeps its pid: this kills nobody else.
+    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    let _ = nix::sys::wait::waitpid(pid, Some(WaitPidFlag::__WALL));
+    has
+}
+
+/// A copy of this process that does nothing, traced by the calling thread and stopped.
+fn stopped_child() -> Option<i32> {
+    // SAFETY: the copy makes system calls only, and never returns.
+    let pid = match unsafe { crate::sys::fork() }.ok()? {
+        0 => loop {
+            // SAFETY: waits for a signal, and touches nothing.
+            unsafe { libc::pause() };
+        },
+        pid => pid,
+    };
+    let is_stopped = seize(pid, SeizeOptions { follow: false, exit_kill: true }).is_ok()
+        && interrupt(pid).is_ok()
+        && matches!(wait(pid), Ok(Stop::Interrupted));
+    if !is_stopped {
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+        reap(pid);
+    }
+    is_stopped.then_some(pid)
+}
+
 /// Head and length of a thread's robust futex list (get_robust_list(2)).
 pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
     let (mut head, mut length) = (0u64, 0u64);

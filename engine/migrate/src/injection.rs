@@ -12,9 +12,6 @@ use std::os::fd::OwnedFd;
 const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const SHARED_NEW: u64 = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
-// Linux 6.3; older kernels do not know the flag and do not need it.
-const MFD_EXEC: u64 = 0x10;
-const MFD_CLOEXEC: u64 = 1;
 
 /// The `syscall` instruction that remote calls borrow, and a zero byte: both in the vDSO, or else
 /// in some executable mapping.
@@ -71,14 +68,8 @@ pub fn inject(
 }
 
 fn make_memory(calls: &mut RemoteCalls, borrowed: Borrowed) -> Result<u64> {
-    let name = borrowed.zero_byte;
-    let with = [name, MFD_CLOEXEC | MFD_EXEC, 0, 0, 0, 0];
-    let result = calls.raw(libc::SYS_memfd_create, with)?;
-    if result >= 0 {
-        return Ok(result as u64);
-    }
-    let without = [name, MFD_CLOEXEC, 0, 0, 0, 0];
-    Ok(calls.call("make shared memory", libc::SYS_memfd_create, without)?)
+    let arguments = [borrowed.zero_byte, kernel::shared::code_file_flags(), 0, 0, 0, 0];
+    Ok(calls.call("make shared memory", libc::SYS_memfd_create, arguments)?)
 }
 
 fn share(

@@ -54,6 +54,7 @@ impl MigrateError {
     pub fn reason(&self) -> Reason {
         match self {
             MigrateError::Refused(reason) => reason.clone(),
+            MigrateError::Kernel(error) if error.is_gone() => reason("ended", "it has ended"),
             MigrateError::Kernel(_) => reason("kernel", self.to_string()),
             MigrateError::Link(_) => reason("link", self.to_string()),
             MigrateError::Image(_) | MigrateError::Protocol(_) => {

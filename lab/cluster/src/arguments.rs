@@ -101,6 +101,9 @@ pub struct UpOptions {
     /// Show this file or directory in every node, read-only, although it is below /home or /tmp
     #[arg(long, value_name = "PATH")]
     pub share: Vec<PathBuf>,
+    /// Do without these kernel features, to see what happens on an older kernel
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',', hide = true)]
+    pub without: Vec<String>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -139,6 +142,7 @@ impl UpOptions {
         spec.link = self.link;
         spec.memory = self.memory;
         spec.has_daemons = !self.bare;
+        spec.without = self.without.clone();
         for path in &self.share {
             let full = std::path::absolute(path);
             spec.shared.push(full.with_context(|| format!("cannot find {}", path.display()))?);

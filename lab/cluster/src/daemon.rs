@@ -53,6 +53,9 @@ pub fn start(node: &Node<'_>) -> Result<()> {
     for place in cgroup::places_inside(&node.record().hierarchies) {
         command.arg("--guest-cgroup").arg(place.join(Place::Work.dir_name()));
     }
+    for feature in &node.record().spec.without {
+        command.args(["--without", feature]);
+    }
     let status =
         command.stdout(log.try_clone()?).stderr(log).status().context("cannot start a daemon")?;
     ensure!(

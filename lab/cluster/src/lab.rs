@@ -8,6 +8,7 @@ use crate::record::{self, LabDir, Phase, Record};
 use crate::spec::{LabName, Spec};
 use crate::{daemon, network};
 use anyhow::{Context, Result, bail};
+use kernel::features::Feature;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -136,7 +137,8 @@ fn own_user_namespace(switch: &Keeper) -> Option<String> {
 
 /// Everything that will be made, decided before anything is.
 fn plan(spec: &Spec) -> Record {
-    let mut detected = cgroup::detect();
+    let has_version_2 = !spec.without.iter().any(|word| word == Feature::CgroupV2.name());
+    let mut detected = cgroup::detect(has_version_2);
     if !spec.is_cpu_limited {
         detected.missing.retain(|note| !note.starts_with("no CPU speeds:"));
     }

@@ -1,6 +1,7 @@
 //! What a lab is asked to be, checked before anything is made.
 
 use anyhow::{Context, Result, bail, ensure};
+use kernel::features::Feature;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -157,6 +158,9 @@ pub struct Spec {
     pub shared: Vec<PathBuf>,
     /// The osmos program, which is also what keeps the lab.
     pub osmos: PathBuf,
+    /// Kernel features that its daemons have to do without.
+    #[serde(default)]
+    pub without: Vec<String>,
 }
 
 impl Spec {
@@ -172,6 +176,7 @@ impl Spec {
             has_daemons: true,
             shared: Vec::new(),
             osmos,
+            without: Vec::new(),
         })
     }
 
@@ -190,6 +195,9 @@ impl Spec {
             fastest / slowest <= SPEED_RATIO_MAX,
             "speeds {slowest} and {fastest} are more than {SPEED_RATIO_MAX} times apart"
         );
+        for feature in &self.without {
+            feature.parse::<Feature>()?;
+        }
         for path in &self.shared {
             ensure!(path.is_absolute(), "cannot share `{}`: say its full path", path.display());
             ensure!(path.exists(), "cannot share `{}`: it does not exist", path.display());

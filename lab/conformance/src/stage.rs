@@ -45,12 +45,13 @@ impl Stage {
         Ok(Stage { prefix: Vec::new(), directory, osmos: None, _files: Some(files) })
     }
 
-    /// Node 1 of a new lab that the program `osmos` makes.
-    pub fn lab(osmos: &Path) -> Result<Stage> {
+    /// Node 1 of a new lab that the program `osmos` makes, without these kernel features.
+    pub fn lab(osmos: &Path, without: &[String]) -> Result<Stage> {
         // What an earlier run that was killed may have left.
         let _ = lab_command(osmos, "down").output();
         let output = lab_command(osmos, "up")
             .args(["--nodes", &NODES.to_string(), "--no-cpu-limit"])
+            .args(without.iter().flat_map(|feature| ["--without", feature]))
             .output()
             .with_context(|| format!("cannot run {}", osmos.display()))?;
         let words = String::from_utf8_lossy(&output.stderr);

@@ -29,6 +29,8 @@ pub struct Options {
     pub flavours: Vec<Flavour>,
     /// Programs at a time.
     pub jobs: usize,
+    /// Kernel features that the lab does without.
+    pub without: Vec<String>,
     /// Only guests, or only real programs.
     pub kind: Option<Kind>,
     /// How long a guest stays at one travel point.
@@ -46,6 +48,7 @@ impl Default for Options {
             filter: None,
             flavours: Flavour::ALL.to_vec(),
             jobs: cores * JOBS_PER_CORE,
+            without: Vec::new(),
             kind: None,
             travel_ms: 300,
             limit: Duration::from_secs(30),
@@ -66,7 +69,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report> {
     let subjects = chosen(options)?;
     ensure!(!subjects.is_empty(), "no program is called so; see lab/guests");
     let stage = match options.flavours.iter().any(|flavour| flavour.is_osmos()) {
-        true => Stage::lab(&build_osmos()?)?,
+        true => Stage::lab(&build_osmos()?, &options.without)?,
         false => Stage::machine()?,
     };
     furnish(&stage, &subjects)?;
@@ -93,7 +96,7 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
 }
 
 /// The workspace's own `osmos`, built if it is not up to date.
-fn build_osmos() -> Result<PathBuf> {
+pub fn build_osmos() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["build", "--release", "--package", "osmos", "--bin", "osmos"])
@@ -116,7 +119,7 @@ fn workspace_root() -> &'static Path {
 }
 
 /// Where the guests are compiled to.
-fn guest_dir() -> PathBuf {
+pub fn guest_dir() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     target.unwrap_or_else(|| workspace_root().join("target")).join("guests")
 }

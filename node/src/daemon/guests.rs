@@ -8,6 +8,7 @@ use crate::process::Activity;
 use crate::procfs;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Input, Placement, Span};
+use kernel::features::{self, Feature, Need};
 use std::time::Instant;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, Owner, PeerMessage, Refusal};
@@ -26,6 +27,7 @@ impl Daemon {
         let host = HostState {
             daemon_uid: nix::unistd::geteuid().as_raw(),
             is_draining: self.drain.is_some(),
+            lacks: features::settled().lacks(Need::Guests).map(Feature::name),
             guests: self.guests.len(),
             memory_free_bytes: self.load.memory.free_bytes.saturating_sub(promised),
         };

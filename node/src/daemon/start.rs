@@ -16,6 +16,7 @@ use crate::rejections::Rejections;
 use crate::sample::{Gauge, calibrate::measure_core_speed};
 use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
 use crate::supervisor::Spawn;
+use kernel::features::Feature;
 use nix::net::if_::InterfaceFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -57,6 +58,9 @@ pub enum StartError {
     WhoAmI { path: PathBuf, nodes: Vec<NodeId> },
     #[error("map {}: it has no node {node}", path.display())]
     NotInMap { path: PathBuf, node: NodeId },
+    #[error("this machine cannot be a node: its kernel lacks {feature} ({}); {} has it",
+        feature.loss(), feature.since())]
+    Kernel { feature: Feature },
     #[error("cannot start the event loop: {0}")]
     Runtime(io::Error),
 }

@@ -1,5 +1,6 @@
 //! `/proc/PID/maps`: the memory mappings of a process.
 
+use crate::features::{self, Feature};
 use crate::{KernelError, Result};
 use std::os::fd::AsRawFd;
 
@@ -81,19 +82,25 @@ impl MapQuery {
     pub fn open(pid: i32) -> Result<MapQuery> {
         let path = format!("/proc/{pid}/maps");
         let file = std::fs::File::open(&path)
-            .map_err(|source| KernelError { what: format!("open {path}"), source })?;
+            .map_err(|source| super::failed(format!("open {path}"), source))?;
         Ok(MapQuery { file, pid })
     }
 
     /// True if every byte of the range lies in mappings that the process may write to.
     pub fn is_writable(&self, start: u64, end: u64) -> bool {
+        match features::settled().has(Feature::MapQuery) {
+            true => self.is_writable_by_query(start, end),
+            false => self.is_writable_by_text(start, end),
+        }
+    }
+
+    fn is_writable_by_query(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         while at < end {
             match self.end_of_writable(at) {
                 Ok(Some(next)) if next > at => at = next,
-                Ok(_) => return false,
-                // A kernel without the query.
-                Err(_) => return self.is_writable_by_text(at, end),
+                // Nothing there, or the process has ended.
+                Ok(_) | Err(_) => return false,
             }
         }
         true
@@ -137,11 +144,17 @@ impl MapQuery {
     }
 }
 
+/// Whether there is the query: tried on address 0, where nothing may be.
+pub(crate) fn has_query() -> bool {
+    let own = MapQuery::open(std::process::id() as i32);
+    own.is_ok_and(|own| own.end_of_writable(0).is_ok())
+}
+
 /// Reads and parses the mappings of a process.
 pub fn read(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{pid}/maps");
-    let text = std::fs::read(&path)
-        .map_err(|source| KernelError { what: format!("read {path}"), source })?;
+    let text =
+        std::fs::read(&path).map_err(|source| super::failed(format!("read {path}"), source))?;
     parse(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
 }
 

@@ -3,6 +3,7 @@
 //! By the PAGEMAP_SCAN ioctl (Linux 6.7), which walks page tables and so costs nothing for
 //! untouched address space; where there is none, by reading `/proc/PID/pagemap` entry by entry.
 
+use crate::features::{self, Feature};
 use crate::{KernelError, Result};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -67,18 +68,16 @@ const REGIONS: usize = 512;
 impl Pagemap {
     pub fn open(pid: i32) -> Result<Pagemap> {
         let path = format!("/proc/{pid}/pagemap");
-        let file = File::open(&path)
-            .map_err(|source| KernelError { what: format!("open {path}"), source })?;
+        let file =
+            File::open(&path).map_err(|source| super::failed(format!("open {path}"), source))?;
         Ok(Pagemap { file, pid })
     }
 
     /// The selected pages between two addresses, in order, neighbours merged.
     pub fn scan(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
-        match self.scan_fast(start, end, select) {
-            Err(e) if matches!(e.source.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
-                self.scan_entries(start, end, select)
-            }
-            other => other,
+        match features::settled().has(Feature::PageMapScan) {
+            true => self.scan_fast(start, end, select),
+            false => self.scan_entries(start, end, select),
         }
     }
 
@@ -147,6 +146,12 @@ impl Pagemap {
     }
 }
 
+/// Whether there is the fast way: tried on nothing.
+pub(crate) fn has_scan() -> bool {
+    let own = Pagemap::open(std::process::id() as i32);
+    own.is_ok_and(|own| own.scan_fast(0, PAGE_BYTES, Select::Populated).is_ok())
+}
+
 /// One entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst).
 fn is_selected(entry: u64, select: Select) -> bool {
     let is_present = entry >> 63 & 1 == 1;
@@ -181,6 +186,6 @@ mod test {
         ];
         let end = base + length as u64;
         assert_eq!(pagemap.scan_entries(base, end, Select::Populated).unwrap(), expected);
-        assert_eq!(pagemap.scan(base, end, Select::Populated).unwrap(), expected);
+        assert_eq!(pagemap.scan_fast(base, end, Select::Populated).unwrap(), expected);
     }
 }

@@ -93,13 +93,13 @@ pub fn descriptors(pid: i32) -> Result<Vec<(i32, PathBuf)>> {
 }
 
 fn entries(path: &str) -> Result<impl Iterator<Item = String>> {
-    let listing = std::fs::read_dir(path)
-        .map_err(|source| KernelError { what: format!("list {path}"), source })?;
+    let listing =
+        std::fs::read_dir(path).map_err(|source| super::failed(format!("list {path}"), source))?;
     Ok(listing.filter_map(|entry| entry.ok()?.file_name().into_string().ok()))
 }
 
 fn read(path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| KernelError { what: format!("read {path}"), source })
+    std::fs::read(path).map_err(|source| super::failed(format!("read {path}"), source))
 }
 
 #[cfg(test)]

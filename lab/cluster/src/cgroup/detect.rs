@@ -13,16 +13,17 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Finds the controllers that a lab of this user can use.
-pub fn detect() -> Detected {
+/// Finds the controllers that a lab of this user can use, in version 2 only if that may be used.
+pub fn detect(has_version_2: bool) -> Detected {
     if !nix::unistd::geteuid().is_root() {
         let note = "no CPU speeds and no memory limits: cgroups need root";
         return Detected { hierarchies: Vec::new(), missing: vec![note.to_owned()] };
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let hierarchies = hierarchies_in(&mounts, |mount| {
+    let mut hierarchies = hierarchies_in(&mounts, |mount| {
         std::fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default()
     });
+    hierarchies.retain(|hierarchy| has_version_2 || hierarchy.version == Version::V1);
     let missing = missing_from(&hierarchies);
     Detected { hierarchies, missing }
 }

@@ -59,60 +59,10 @@ fn table(findings: &[Finding]) -> Table {
 }
 
 fn from_proc() -> Vec<Finding> {
-    let release = first_line("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut findings: Vec<Finding> =
-        KERNEL_FEATURES.iter().map(|feature| feature.finding(&release)).collect();
-    findings.extend([
-        user_notification(&first_line("/proc/sys/kernel/seccomp/actions_avail")),
-        user_namespaces(),
-        time_namespaces(),
+    vec![
         ptrace_scope(&first_line("/proc/sys/kernel/yama/ptrace_scope")),
         cgroups(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()),
-    ]);
-    findings
-}
-
-/// What the kernel's version tells.
-struct KernelFeature {
-    name: &'static str,
-    since: (u32, u32),
-    required: bool,
-    consequence: &'static str,
-}
-
-const KERNEL_FEATURES: [KernelFeature; 4] = [
-    KernelFeature {
-        name: "processes with chosen pids",
-        since: (5, 5),
-        required: true,
-        consequence: "no guests here: clone3 with set_tid needs Linux 5.5",
-    },
-    KernelFeature {
-        name: "waits that only death ends",
-        since: (5, 19),
-        required: true,
-        consequence: "this machine cannot be a node: seccomp WAIT_KILLABLE_RECV needs Linux 5.19",
-    },
-    KernelFeature {
-        name: "wake-up on the same core",
-        since: (6, 6),
-        required: false,
-        consequence: "calls of guests take longer: seccomp SYNC_WAKE_UP needs Linux 6.6",
-    },
-    KernelFeature {
-        name: "page map scan",
-        since: (6, 7),
-        required: false,
-        consequence: "large processes take longer to capture: PAGEMAP_SCAN needs Linux 6.7",
-    },
-];
-
-impl KernelFeature {
-    fn finding(&self, osrelease: &str) -> Finding {
-        let present = release(osrelease).is_some_and(|version| version >= self.since);
-        let seen = format!("linux {osrelease}");
-        finding(self.name, present, self.required, seen, self.consequence)
-    }
+    ]
 }
 
 fn first_line(path: &str) -> Option<String> {
@@ -129,44 +79,6 @@ fn finding(
 ) -> Finding {
     let consequence = consequence.to_string();
     Finding { name: name.to_string(), present, required, seen: seen.into(), consequence }
-}
-
-/// `6.18.44-fc` as (6, 18).
-fn release(text: &str) -> Option<(u32, u32)> {
-    let mut parts = text.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-fn user_notification(actions: &Option<String>) -> Finding {
-    let words = actions.as_deref().unwrap_or("no seccomp");
-    let present = words.split_whitespace().any(|word| word == "user_notif");
-    let consequence = "no guests here: the kernel needs CONFIG_SECCOMP_FILTER";
-    let seen = if present { "user_notif" } else { words };
-    finding("seccomp user notification", present, true, seen, consequence)
-}
-
-fn user_namespaces() -> Finding {
-    let root = nix::unistd::geteuid().is_root();
-    let most = first_line("/proc/sys/user/max_user_namespaces");
-    let blocked =
-        ["kernel/unprivileged_userns_clone", "kernel/apparmor_restrict_unprivileged_userns"]
-            .into_iter()
-            .zip(["0", "1"])
-            .find(|(name, off)| first_line(&format!("/proc/sys/{name}")).as_deref() == Some(off));
-    let (present, seen) = match (&most, blocked) {
-        (None, _) => (false, "not in this kernel".to_string()),
-        (Some(most), _) if most == "0" => (false, "user.max_user_namespaces is 0".to_string()),
-        (_, Some((name, value))) if !root => (false, format!("{name} is {value}")),
-        (Some(most), _) => (true, format!("at most {most}")),
-    };
-    let consequence = "guests and the lab need root here; a sysctl of the name shown allows more";
-    finding("user namespaces", present, false, seen, consequence)
-}
-
-fn time_namespaces() -> Finding {
-    let present = fs::symlink_metadata("/proc/self/ns/time").is_ok();
-    let consequence = "a program that compares monotonic clocks stays home after it has read one";
-    finding("time namespaces", present, false, if present { "yes" } else { "no" }, consequence)
 }
 
 fn ptrace_scope(scope: &Option<String>) -> Finding {
@@ -222,26 +134,6 @@ fn cgroups(mountinfo: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_are_compared_by_number() {
-        assert_eq!(release("6.18.44-fc"), Some((6, 18)));
-        assert_eq!(release("5.4"), Some((5, 4)));
-        assert_eq!(release("six"), None);
-        let fits = |osrelease| KERNEL_FEATURES.map(|feature| feature.finding(osrelease).present);
-        assert_eq!(fits("5.19.0"), [true, true, false, false]);
-        assert_eq!(fits("6.7.0-rc1"), [true; 4]);
-        assert_eq!(fits("10.0"), [true; 4]);
-        assert_eq!(fits("5.4.0-generic"), [false; 4]);
-        assert_eq!(fits(""), [false; 4]);
-    }
-
-    #[test]
-    fn notification_must_be_among_the_actions() {
-        assert!(user_notification(&Some("kill trap user_notif allow".into())).present);
-        assert!(!user_notification(&Some("kill trap allow".into())).present);
-        assert!(!user_notification(&None).present);
-    }
 
     #[test]
     fn a_locked_ptrace_makes_the_machine_unfit() {

@@ -1,0 +1,95 @@
+//! On kernels that lack something: what can do without does, and what cannot says so at once.
+
+use crate::stage::{Stage, text};
+
+/// All that there is another way for.
+const OPTIONAL: [&str; 6] = [
+    "time-namespaces",
+    "cgroup-v2",
+    "executable-memfd",
+    "sync-wake-up",
+    "page-map-scan",
+    "map-query",
+];
+
+#[test]
+fn programs_move_all_the_same_on_a_kernel_that_lacks_all_that_can_be_done_without() {
+    let stage = Stage::without(&OPTIONAL, "old-kernel", 3);
+    assert_supervisors_do_without(&stage);
+    // Large and sparse memory, reads into it, threads, and children.
+    let script = "\
+import hashlib, mmap, os, threading
+memory = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def fill(start):
+    for page in range(start, 16384, 97): memory[page << 12] = page % 251
+threads = [threading.Thread(target=fill, args=(n * 13,)) for n in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+digest = hashlib.sha256()
+for turn in range(40):
+    digest.update(memory[turn << 20:(turn + 1) << 20])
+    with open('/usr/bin/env', 'rb') as file: digest.update(file.read())
+    if os.fork() == 0: os._exit(turn)
+    digest.update(repr(os.wait()[1]).encode())
+print(digest.hexdigest())";
+    let words = ["python3", "-IS", "-c", script];
+    let native = stage.text(1, &words);
+    let storm = [&["osmos", "run", "--storm", "40", "--"], &words[..]].concat();
+    assert_eq!(stage.text(1, &storm), native);
+    let events = stage.text(1, &["osmos", "events", "--json"]);
+    assert!(events.contains("\"event\":\"migrated\""), "it moved: {events}");
+    stage.await_no_supervisors();
+}
+
+/// Supervisors find out nothing by themselves: they are told.
+fn assert_supervisors_do_without(stage: &Stage) {
+    let program = stage.start_away(&["sleep", "1000"]);
+    let deputy = stage.deputy_supervisor(program.pid).expect("it is away");
+    let (_, body) = stage.await_body(2, program.pid);
+    for supervisor in [deputy, body] {
+        let mut words = supervisor.words.iter().skip_while(|word| *word != "--without");
+        let told = words.nth(1).expect("what is missing");
+        assert!(OPTIONAL.iter().all(|name| told.split(',').any(|word| word == *name)), "{told}");
+    }
+    stage.signal(1, program.pid, "KILL");
+}
+
+#[test]
+fn a_daemon_does_not_start_without_what_nothing_moves_without_and_names_the_kernel_that_has_it() {
+    let stage = Stage::without_daemons("no-kernel");
+    for (feature, since) in [
+        ("wait-killable", "Linux 5.19"),
+        ("chosen-pids", "Linux 5.5"),
+        ("rseq-configuration", "Linux 5.13"),
+        ("checkpoint-restore", "CONFIG_CHECKPOINT_RESTORE"),
+    ] {
+        let complaint = stage.complaint(1, &["osmos", "up", "--without", feature]);
+        assert!(complaint.contains(&format!("its kernel lacks {feature}")), "{complaint}");
+        assert!(complaint.contains(since), "{complaint}");
+    }
+    let complaint = stage.complaint(1, &["osmos", "up", "--without", "warp"]);
+    assert!(complaint.contains("no kernel feature is called `warp`"), "{complaint}");
+}
+
+#[test]
+fn a_node_that_can_keep_no_guest_apart_takes_none_and_says_why() {
+    let stage = Stage::without(&["user-namespaces"], "no-sandbox", 2);
+    let program = stage.start(1, &["osmos", "run", "--home", "--", "sleep", "1000"]);
+    let refusal = stage.complaint(1, &["osmos", "migrate", &program.pid.to_string(), "2"]);
+    assert!(refusal.contains("node 2 takes no guest"), "{refusal}");
+    assert!(refusal.contains("its kernel lacks user-namespaces"), "{refusal}");
+    assert_eq!(stage.place(program.pid), Some(1));
+    stage.await_plain(program.pid);
+}
+
+#[test]
+fn the_doctor_finds_every_feature_by_trying_it() {
+    let stage = Stage::without_daemons("doctor");
+    let output = stage.output(1, &["osmos", "doctor", "--json"]);
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)));
+    for feature in OPTIONAL.iter().chain(&["wait-killable", "user-namespaces"]) {
+        let found = findings.as_array().and_then(|all| all.iter().find(|f| f["name"] == *feature));
+        assert!(found.is_some_and(|f| f["seen"] == "yes" || f["present"] == false), "{feature}");
+    }
+}
