@@ -2,6 +2,7 @@
 
 mod bench;
 mod conformance;
+mod soak;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +22,9 @@ enum Chore {
     Bench(bench::Arguments),
     /// Run programs in all flavours and compare them with native Linux
     Conformance(conformance::Arguments),
+    /// Move many processes of every kind at random for a long time, and see that none is lost,
+    /// none is doubled and nothing is left behind
+    Soak(soak::Arguments),
     /// Check what the compiler does not: layers, sizes, words, heads of files
     Tidy,
 }
@@ -29,6 +33,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
+        Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Tidy => tidy::run(),
     };
     match outcome {

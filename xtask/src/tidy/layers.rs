@@ -29,8 +29,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("demo", &["wire", "client", "lab"]),
     ("bench", &["wire", "client", "lab"]),
     ("conformance", &["wire", "client"]),
-    ("bench", &["wire"]),
-    ("xtask", &["conformance", "bench"]),
+    ("soak", &["wire", "client", "lab", "conformance"]),
+    ("xtask", &["conformance", "bench", "soak"]),
 ];
 
 /// Edges that only tests have: they let a test look from the other side.
