@@ -4,18 +4,20 @@
 //! decided by [`crate::policy`]. A caller can cost no more than one bounded line at a time.
 
 use crate::daemon::Event;
+use crate::places::{Place, Places};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot};
 use wire::control::{Event as Happened, Failure, REQUEST_BYTES_MAX, Reply, Request};
 
-/// Tools connected at the same time.
+/// Tools connected at the same time, in all ...
 const CALLERS_MAX: usize = 256;
+/// ... and of one user.
+const CALLERS_PER_USER_MAX: usize = 128;
 
 /// Who asks, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +72,8 @@ pub fn bind(path: &Path, is_public: bool) -> Result<UnixListener, ControlError> 
 
 /// Serves tools until the daemon ends.
 pub async fn listen(listener: UnixListener, events: mpsc::Sender<Event>) {
-    let places = Arc::new(Semaphore::new(CALLERS_MAX));
+    let places = Places::new(CALLERS_MAX, CALLERS_PER_USER_MAX);
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -81,24 +82,30 @@ pub async fn listen(listener: UnixListener, events: mpsc::Sender<Event>) {
                 continue;
             }
         };
+        // One that is gone already has no credentials.
+        let Ok(credentials) = stream.peer_cred() else { continue };
+        let place = places.take(credentials.uid());
+        let pid = credentials.pid().filter(|pid| *pid > 0);
+        let caller = Caller { uid: credentials.uid(), pid };
         let events = events.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, events).await {
+            if let Err(error) = serve(stream, caller, &place, events).await {
                 tracing::debug!("control connection: {error}");
             }
-            drop(place);
         });
     }
 }
 
-async fn serve(stream: UnixStream, events: mpsc::Sender<Event>) -> io::Result<()> {
-    let credentials = stream.peer_cred()?;
-    let pid = credentials.pid().filter(|pid| *pid > 0);
-    let caller = Caller { uid: credentials.uid(), pid };
+async fn serve(
+    stream: UnixStream,
+    caller: Caller,
+    place: &Place<u32>,
+    events: mpsc::Sender<Event>,
+) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     let ended = || io::Error::other("the daemon ends");
-    while let Some(line) = read_line(&mut reader).await? {
+    while let Some(line) = unless_lost(place, read_line(&mut reader)).await? {
         let request = match parse(&line) {
             Ok(request) => request,
             Err(failure) => {
@@ -110,15 +117,27 @@ async fn serve(stream: UnixStream, events: mpsc::Sender<Event>) -> io::Result<()
         let (answer, answered) = oneshot::channel();
         let asked = Asked { caller, request, answer };
         events.send(Event::Asked(asked)).await.map_err(|_| ended())?;
-        reply(&mut writer, answered.await.map_err(|_| ended())?).await?;
+        let answer = answered.await.map_err(|_| ended())?;
+        unless_lost(place, reply(&mut writer, answer)).await?;
         if let (true, Some(pid)) = (is_manage, caller.pid) {
             // The caller execs its command now, which closes this connection.
-            let rest = read_line(&mut reader).await;
+            let rest = unless_lost(place, read_line(&mut reader)).await;
             events.send(Event::CallerLeft { pid }).await.map_err(|_| ended())?;
             return rest.map(|_| ());
         }
     }
     Ok(())
+}
+
+/// Waits for what the caller does next, for as long as it has its place.
+async fn unless_lost<T>(
+    place: &Place<u32>,
+    next: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    tokio::select! {
+        done = next => done,
+        () = place.lost() => Err(io::Error::other("it gave way to newer ones")),
+    }
 }
 
 /// None at the end. A line that is too long ends the connection: its end cannot be found.

@@ -19,6 +19,7 @@ mod keys;
 mod map;
 mod members;
 mod net;
+mod places;
 mod policy;
 mod process;
 mod procfs;

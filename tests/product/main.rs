@@ -8,12 +8,14 @@
 //! * [`sandbox`]: what a guest sees of the node that it runs on
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
+//! * [`hostile`]: strangers, replays, floods
 //!
 //! One program of tests, because each of these needs the same stage.
 
 mod families;
 mod faults;
 mod features;
+mod hostile;
 mod job_control;
 mod permissions;
 mod refusals;

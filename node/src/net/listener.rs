@@ -1,16 +1,15 @@
 //! The one TCP port of a node. Whoever connects has a short time to prove itself, and until then
 //! learns nothing: not a byte is sent, whatever came and however wrong it was. What a stranger can
-//! use up is bounded: connections in all and from one address, bytes, and time.
+//! use up is bounded: connections in all and from one address ([`crate::places`]), bytes, and time.
 
 use super::Credentials;
 use super::link::{OpenLink, write_frame};
 use crate::daemon::Event;
 use crate::keys::handshake::{Called, Keys};
-use std::collections::BTreeMap;
+use crate::places::Places;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -50,7 +49,7 @@ pub async fn listen(
     patience: Duration,
     events: mpsc::Sender<Event>,
 ) {
-    let strangers = Strangers::default();
+    let strangers = Places::new(STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX);
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -60,7 +59,7 @@ pub async fn listen(
                 continue;
             }
         };
-        let Some(stranger) = strangers.admit(from.ip()) else { continue };
+        let place = strangers.take(from.ip());
         let visitor = Visitor {
             stream: Some(stream),
             from,
@@ -68,9 +67,15 @@ pub async fn listen(
             credentials: credentials.clone(),
             events: events.clone(),
         };
+        let events = events.clone();
         tokio::spawn(async move {
-            visitor.receive().await;
-            drop(stranger);
+            tokio::select! {
+                () = visitor.receive() => (),
+                () = place.lost() => {
+                    let reason = "too many connections that say nothing".to_owned();
+                    let _ = events.send(Event::Rejected { from, reason }).await;
+                }
+            }
         });
     }
 }
@@ -207,69 +212,4 @@ async fn read_handshake(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut message = vec![0; length];
     stream.read_exact(&mut message).await?;
     Ok(message)
-}
-
-/// Counts strangers, so that one address cannot take all the places.
-#[derive(Clone, Default)]
-struct Strangers(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
-
-/// A place taken; given back when dropped.
-struct Stranger {
-    all: Strangers,
-    address: IpAddr,
-}
-
-impl Strangers {
-    fn admit(&self, address: IpAddr) -> Option<Stranger> {
-        let mut counts = self.lock();
-        let total: usize = counts.values().sum();
-        let count = counts.get(&address).copied().unwrap_or(0);
-        if total >= STRANGERS_MAX || count >= STRANGERS_PER_ADDRESS_MAX {
-            return None;
-        }
-        counts.insert(address, count + 1);
-        Some(Stranger { all: self.clone(), address })
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<IpAddr, usize>> {
-        // Counters are never left half changed.
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let mut counts = self.all.lock();
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn one_address_cannot_take_all_the_places() {
-        let strangers = Strangers::default();
-        let flood: IpAddr = "10.0.0.1".parse().unwrap();
-        let taken: Vec<Stranger> = (0..1000).filter_map(|_| strangers.admit(flood)).collect();
-        assert_eq!(taken.len(), STRANGERS_PER_ADDRESS_MAX);
-        let other = strangers.admit("10.0.0.2".parse().unwrap());
-        assert!(other.is_some());
-        drop((taken, other));
-        assert!(strangers.lock().is_empty(), "places are given back");
-    }
-
-    #[test]
-    fn places_in_all_are_bounded() {
-        let strangers = Strangers::default();
-        let many = (0..2000u32).map(|n| IpAddr::from((n + (1 << 24)).to_be_bytes()));
-        let taken: Vec<Stranger> = many.filter_map(|address| strangers.admit(address)).collect();
-        assert_eq!(taken.len(), STRANGERS_MAX);
-    }
 }
