@@ -37,6 +37,7 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<(MoveRep
     restore_mappings(service, &image)?;
     phase("map");
     let bytes = receive_pages(service, &image, &mut reader)?;
+    homeward::protect(&service.shared.lanes.agent, worker(service)?, &image.mappings)?;
     phase("receive");
     let plan = resolve_calls(service, &image, &outcomes, &held)?;
     let waits = waits_of(service, &image, &plan);

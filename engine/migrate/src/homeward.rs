@@ -69,14 +69,41 @@ fn plan_one(
         let piece = at.max(h.start)..end.min(h.end);
         if !fits(h, wanted, piece.start, is_same) {
             changes.push(map(piece.clone()));
-        } else if h.protection() != wanted.protection {
-            changes.push(Change::Protect(piece.clone(), wanted.protection));
+        } else if h.protection() != filling_protection(wanted) {
+            changes.push(Change::Protect(piece.clone(), filling_protection(wanted)));
         }
         at = piece.end;
     }
     if at < end {
         changes.push(map(at..end));
     }
+}
+
+/// The protection of a mapping while its contents arrive. Shared memory can be written from outside
+/// only if it is writable itself: there is no private copy to write to instead.
+pub fn filling_protection(mapping: &image::Mapping) -> u32 {
+    match mapping.kind {
+        MappingKind::SharedAnonymous => {
+            mapping.protection | (libc::PROT_READ | libc::PROT_WRITE) as u32
+        }
+        _ => mapping.protection,
+    }
+}
+
+/// The calls that give the mappings their own protection when their contents are there.
+pub fn protect_calls(mappings: &[image::Mapping]) -> Vec<BatchCall> {
+    let differs = |m: &&image::Mapping| filling_protection(m) != m.protection;
+    let call = |m: &image::Mapping| {
+        let protection = u64::from(m.protection);
+        let arguments = [m.start.0, m.end.0 - m.start.0, protection, 0, 0, 0];
+        BatchCall::new(libc::SYS_mprotect, arguments)
+    };
+    mappings.iter().filter(differs).map(call).collect()
+}
+
+/// Ends what [`plan`] began: all contents are there.
+pub fn protect(agent: &Agent, slot: usize, mappings: &[image::Mapping]) -> Result<()> {
+    execute_all(agent, slot, "protect memory", &protect_calls(mappings))
 }
 
 /// True if what is mapped at home at address `at` is what the image has there.
@@ -154,7 +181,7 @@ pub fn empty(
             }
         }
     }
-    // A read-only shared mapping cannot be punched; nothing of it was kept apart anyway.
+    // A shared mapping that is read-only here cannot be punched: it keeps its contents meanwhile.
     for (call, result) in calls.iter().zip(execute(agent, slot, &calls)?) {
         if result < 0 && call.arguments[2] == libc::MADV_DONTNEED as u64 {
             return Err(KernelError {
@@ -202,7 +229,7 @@ fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
         _ => libc::MAP_PRIVATE,
     };
     let length = range.end - range.start;
-    let protection = u64::from(mapping.protection);
+    let protection = u64::from(filling_protection(mapping));
     let arguments = [range.start, length, protection, flags as u64, u64::MAX, 0];
     BatchCall::new(libc::SYS_mmap, arguments)
 }
@@ -286,6 +313,25 @@ mod test {
                 Change::Map(0x5000..0x7000, wanted[1].clone(), 0),
             ]
         );
+    }
+
+    #[test]
+    fn read_only_shared_memory_is_writable_until_its_contents_are_there() {
+        let shared = |start: u64, protection| image::Mapping {
+            kind: MappingKind::SharedAnonymous,
+            ..anonymous(start, start + 0x1000, protection)
+        };
+        let here = Mapping {
+            is_shared: true,
+            is_writable: false,
+            name: b"/dev/zero (deleted)".to_vec(),
+            ..at_home(0x1000, 0x2000, 9, 0)
+        };
+        let wanted = [shared(0x1000, 1), shared(0x8000, 3)];
+        let changes = plan(&[here], &wanted, NEVER);
+        assert_eq!(changes[0], Change::Protect(0x1000..0x2000, 3));
+        let after = protect_calls(&wanted);
+        assert_eq!(after, [BatchCall::new(libc::SYS_mprotect, [0x1000, 0x1000, 1, 0, 0, 0])]);
     }
 
     #[test]

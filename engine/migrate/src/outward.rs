@@ -4,7 +4,7 @@
 //! threads come before capabilities are dropped, and the filter closes the sandbox last.
 
 use crate::backing::Library;
-use crate::{MigrateError, Result, injection, layout, pages, threads};
+use crate::{MigrateError, Result, homeward, injection, layout, pages, threads};
 use kernel::agent::{self, Agent, BatchCall};
 use kernel::memory::Memory;
 use kernel::proc::maps::{self, Mapping};
@@ -72,6 +72,8 @@ impl Body {
     /// Makes the threads, hands over what the kernel keeps for them, and closes the sandbox with
     /// the filter. The threads end up stopped, ready to be resumed.
     pub fn finish(&mut self, allowed: &[seccomp::Allow]) -> Result<Listener> {
+        let protect = homeward::protect_calls(&self.image.mappings);
+        self.execute("protect memory", MAIN_SLOT, &protect)?;
         self.adopt_process()?;
         self.make_threads()?;
         self.adopt_threads()?;
@@ -197,7 +199,7 @@ impl Body {
                     ((way | libc::MAP_FIXED) as u64, file.as_raw_fd() as u64, *offset)
                 }
             };
-            let protection = u64::from(mapping.protection);
+            let protection = u64::from(homeward::filling_protection(mapping));
             let arguments = [start, length, protection, flags, descriptor, offset];
             calls.push(BatchCall::new(libc::SYS_mmap, arguments));
         }
