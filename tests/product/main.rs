@@ -3,6 +3,7 @@
 //! * [`stage`]: a lab and what a test can see and do in it; [`terminal`]: a pseudo-terminal in it
 //! * [`job_control`]: signals, stops and ends of a process that is away
 //! * [`faults`]: what is left after any part was killed
+//! * [`homecoming`]: what becomes of a process that its home cannot take in
 //! * [`permissions`]: who may do what, and as whom it is done
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
@@ -16,6 +17,7 @@ mod families;
 mod faults;
 mod features;
 mod hostile;
+mod homecoming;
 mod job_control;
 mod permissions;
 mod refusals;

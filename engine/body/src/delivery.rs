@@ -20,7 +20,9 @@ impl Tracing<'_> {
         }
         let queued = {
             let mut state = self.shared.lock();
-            let thread = state.threads.get_mut(&tid);
+            // One raised before a freeze may come after it, to a thread that has to be back in its
+            // call first: it is raised again there.
+            let thread = state.threads.get_mut(&tid).filter(|t| !t.is_between_calls());
             thread.and_then(|t| {
                 let at = t.signals.iter().position(|s| s.number == number)?;
                 t.signals.remove(at)
@@ -42,12 +44,20 @@ impl Tracing<'_> {
         mask_after: Option<u64>,
     ) -> Result<()> {
         let number = signal.number;
+        let is_own_fault = signal.index == 0;
         if self.is_action_unsettled(number) || !self.has_handler(number) {
+            if is_own_fault {
+                // A trap whose homecoming has failed.
+                let why = reason("fault", format!("signal {number} of its own making"));
+                self.shared.order(Order::NeedsHome(why));
+            }
             let mut state = self.shared.lock();
             if let Some(thread) = state.threads.get_mut(&tid) {
                 thread.signals.push_front(signal);
             }
-            self.deferred.push_back((tid, number));
+            if !is_own_fault {
+                self.deferred.push_back((tid, number));
+            }
             self.stopped.insert(tid);
             return Ok(());
         }
@@ -145,7 +155,7 @@ impl Tracing<'_> {
             }
         }
         let text = format!("signal {number} of its own making");
-        self.leave(ToHome::NeedsHome(reason("fault", text)))
+        self.need_home(reason("fault", text))
     }
 
     /// Delivers the signal that ended a call with a temporary mask: the handler runs under that

@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{Berth, Reason, Role};
 
+/// Between a homecoming that failed and the next that nobody at home has asked for: first and at
+/// most. Each costs the transfer of the whole body.
+pub(crate) const HOMECOMING_PAUSE: Duration = Duration::from_millis(100);
+const HOMECOMING_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Threads of a body stop at once, or something is broken.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a frozen body waits for the verdict on its move before it is given up with its home.
@@ -44,6 +48,7 @@ impl Tracing<'_> {
 
     /// Lets all stopped threads run; signals that were due are raised again.
     pub(crate) fn thaw(&mut self) -> Result<()> {
+        self.deferred.clear();
         for tid in std::mem::take(&mut self.stopped) {
             let numbers: Vec<i32> = {
                 let state = self.shared.lock();
@@ -100,7 +105,6 @@ impl Tracing<'_> {
         }
     }
 
-    /// Ends all notifications so that their threads can stop: each will make its call again.
     /// Signals whose delivery was ordered already: their threads are in no call that could be
     /// answered. No further such order can come, because replies are dropped from now on.
     fn finish_deliveries(&mut self) -> Result<()> {
@@ -119,6 +123,7 @@ impl Tracing<'_> {
         Ok(())
     }
 
+    /// Ends all notifications so that their threads can stop: each will make its call again.
     pub(crate) fn answer_outstanding(&self) {
         let mut state = self.shared.lock();
         for thread in state.threads.values_mut() {
@@ -128,6 +133,8 @@ impl Tracing<'_> {
             if let Some(outstanding) = thread.outstanding.take() {
                 self.shared.listener.reply(outstanding.id, ERESTARTNOINTR);
                 thread.in_flight = Some(outstanding.call);
+                // Should it come back to the call here.
+                thread.continued_wait_ns = thread.wait_until_ns;
                 thread.interrupted = outstanding.interrupted;
             }
         }
@@ -154,8 +161,18 @@ impl Tracing<'_> {
         Ok(())
     }
 
+    /// Goes home for what cannot be done here; not at once if home could not take it in just now.
+    pub(crate) fn need_home(&mut self, why: Reason) -> Result<End> {
+        if Instant::now() < self.next_homecoming {
+            self.homesick = Some(why);
+            return Ok(End::Continues);
+        }
+        self.leave(ToHome::NeedsHome(why))
+    }
+
     /// Freezes the body and sends its image home.
     pub(crate) fn leave(&mut self, announcement: ToHome) -> Result<End> {
+        self.homesick = None;
         if let Err(error) = self.freeze() {
             return self.stay(error.reason());
         }
@@ -167,12 +184,22 @@ impl Tracing<'_> {
         // Requests by several threads to go home are one.
         self.shared.send(&announcement);
         self.shared.send(&ToHome::Image(Box::new(image.clone())));
-        capture::memory(&self.shared, &image, &mut |pages| {
+        let sent = capture::memory(&self.shared, &image, &mut |pages| {
             self.shared.send(&ToHome::Pages(pages));
             Ok(())
-        })?;
+        });
+        if let Err(error) = sent {
+            // Home has not heard the end of it, and so does not run it.
+            return self.stay(error.reason());
+        }
         self.shared.send(&ToHome::ImageSent);
-        self.await_verdict()
+        let end = self.await_verdict()?;
+        if matches!(end, End::Continues) {
+            // Home could not take it in. What needs home will ask again at once.
+            self.next_homecoming = Instant::now() + self.homecoming_pause;
+            self.homecoming_pause = (self.homecoming_pause * 2).min(HOMECOMING_PAUSE_MAX);
+        }
+        Ok(end)
     }
 
     /// The body stays and goes on; home is told why.

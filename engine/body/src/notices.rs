@@ -46,6 +46,10 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
     let interrupted = thread.interrupted.take();
     if !thread.signals.is_empty() && thread.put_off < PUT_OFF_MAX {
         thread.put_off += 1;
+        if interrupted.is_some() {
+            // The wait is over; what the handler waits for is a wait of its own.
+            thread.continued_wait_ns = None;
+        }
         // Again for all: equal signals that wait in the kernel are one.
         thread.signals.iter().for_each(|s| raise(shared, thread.local, s.number));
         // A handler is due. A thread that was in the call before has been interrupted in it; for

@@ -6,6 +6,7 @@
 use crate::arrival::{Arrived, Link};
 use crate::clock;
 use crate::daemon::Daemon;
+use crate::leaving::HOMECOMING_PAUSE;
 use crate::notices::{self, raise};
 use crate::replies;
 use crate::state::{Order, Shared, State, Thread};
@@ -42,6 +43,10 @@ pub(crate) struct Tracing<'a> {
     pub(crate) is_held: bool,
     has_daemon: bool,
     pub(crate) next_usage: Instant,
+    /// Why it has to go home, once that may be tried again.
+    pub(crate) homesick: Option<Reason>,
+    pub(crate) next_homecoming: Instant,
+    pub(crate) homecoming_pause: Duration,
 }
 
 /// Why the loop is left.
@@ -104,6 +109,9 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         is_held: false,
         has_daemon: true,
         next_usage: Instant::now() + USAGE_INTERVAL,
+        homesick: None,
+        next_homecoming: Instant::now(),
+        homecoming_pause: HOMECOMING_PAUSE,
     };
     tracing.begin()?;
     Ok(tracing)
@@ -185,15 +193,21 @@ impl Tracing<'_> {
                 return Ok(End::Goes(reason));
             }
         }
-        if Instant::now() >= self.next_usage {
+        let now = Instant::now();
+        if now >= self.next_usage {
             self.next_usage += USAGE_INTERVAL;
             self.report_usage();
         }
-        Ok(End::Continues)
+        match self.homesick.take_if(|_| now >= self.next_homecoming) {
+            Some(why) => self.need_home(why),
+            None => Ok(End::Continues),
+        }
     }
 
     fn wait(&mut self) {
-        let mut left = self.next_usage.saturating_duration_since(Instant::now());
+        let homesick_at = self.homesick.as_ref().map(|_| self.next_homecoming);
+        let next = homesick_at.map_or(self.next_usage, |at| at.min(self.next_usage));
+        let mut left = next.saturating_duration_since(Instant::now());
         if !self.deferred.is_empty() {
             // Nothing tells when the guest's own rt_sigaction has been executed: it is a matter of
             // microseconds.
@@ -267,7 +281,7 @@ impl Tracing<'_> {
     fn on_order(&mut self, order: Order) -> Result<End> {
         match order {
             Order::Home(message) => self.on_home(message),
-            Order::NeedsHome(why) => self.leave(ToHome::NeedsHome(why)),
+            Order::NeedsHome(why) => self.need_home(why),
             Order::DeliverMasked { tid, id, result, mask } => {
                 self.deliver_masked(tid, id, result, mask)?;
                 Ok(End::Continues)

@@ -1,6 +1,7 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
 use crate::departed::{DepartedThread, Waiting};
+use crate::settling::shown_memory;
 use kernel::agent::{Agent, BatchCall};
 use kernel::child_signal::ChildSignal;
 use kernel::memory::Memory;
@@ -154,6 +155,7 @@ fn send(
     watch: &mut Stopwatch,
 ) -> Result<(Vec<Action>, Instant)> {
     let maps = maps::read(frozen.pid)?;
+    freeze::hold(&frozen.tids)?;
     frozen.read_threads(memory, &maps, waiting)?;
     frozen.enter_agent(memory, &maps)?;
     let (image, actions) = frozen.image(&maps, library)?;
@@ -296,8 +298,7 @@ impl Frozen {
     /// The memory lives elsewhere now.
     fn drop_memory(&self, mappings: &[image::Mapping]) -> Result<()> {
         // What `ps` reads of a process is in its memory: its arguments and environment stay.
-        let layout_words = process::stat(&self.pid.to_string())?.layout;
-        let shown = layout_words[ARGUMENTS_BEGIN]..layout_words[ENVIRONMENT_END];
+        let shown = shown_memory(self.pid)?;
         // What fails stays here, unused: it costs memory, not correctness.
         if let Err(error) = homeward::empty(self.agent()?, 0, mappings, &shown) {
             ::tracing::warn!("process {}: {error}", self.pid);
@@ -358,8 +359,9 @@ impl Frozen {
 
     /// Makes everything as it was and lets go.
     fn put_back(&mut self) {
-        if let Err(error) = self.try_put_back() {
-            ::tracing::error!("process {}: putting it back: {error}", self.pid);
+        match self.try_put_back() {
+            Ok(()) => freeze::unhold(&self.tids),
+            Err(error) => ::tracing::error!("process {}: putting it back: {error}", self.pid),
         }
         for tid in &self.tids {
             let _ = tracee::detach(*tid, 0);
@@ -404,7 +406,3 @@ fn stop(tid: i32) -> Result<()> {
         }
     }
 }
-
-/// Positions in the words of `struct prctl_mm_map`.
-const ARGUMENTS_BEGIN: usize = 7;
-const ENVIRONMENT_END: usize = 10;

@@ -1,18 +1,22 @@
 //! Coming home: the deputy's memory and threads become the guest's again, then everything of ours
 //! is taken out and the process is let go.
 //!
-//! The body stays frozen until the very end: should anything fail before, it is still whole.
+//! One of the two halves runs, and the body is the one until the process here has everything. Up to
+//! then whatever fails is taken back ([`crate::withdrawal`]) and the body goes on where it is. From
+//! `Release` on there is only home, and nothing is left that could fail.
 
-use crate::lanes::{Place, Work};
-use crate::resumption::{Held, Outcome, Resumption, resolve_calls, unseen_signals, waits_of};
+use crate::lanes::Work;
+use crate::resumption::{Held, Resumption, resolve_calls, unseen_signals, waits_of};
 use crate::service::Service;
-use kernel::agent::{BatchCall, Position, STAGING_BYTES};
+use crate::settling::{Settled, stop};
+use crate::withdrawal;
+use kernel::agent::{BatchCall, STAGING_BYTES};
 use kernel::proc::maps;
-use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, Registers};
+use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee::{self, SIGINFO_BYTES, Stop};
-use link::LinkReader;
+use link::{LinkError, LinkReader};
 use migrate::homeward::{self, execute, execute_all};
-use migrate::{MigrateError, Result, injection, layout, pages, threads};
+use migrate::{MigrateError, Result, freeze, injection, layout, pages, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -20,41 +24,116 @@ use wire::ids::GuestTid;
 use wire::image::{self, Image};
 use wire::supervisor::{MoveReport, Wait};
 
+/// How a homecoming ended.
+pub enum Ending {
+    /// The process is a plain one. With the report come the waits that go on here against a
+    /// deadline that only we know.
+    Home(MoveReport, Vec<Wait>),
+    /// It cannot be taken in, and is a deputy as before. The body stands frozen, or (`goes_on`)
+    /// runs already because it was what failed.
+    Away { error: MigrateError, reader: LinkReader, goes_on: bool },
+}
+
+/// How far the body is with sending itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sending {
+    #[default]
+    UnderWay,
+    Done,
+    /// It failed, and the body runs again.
+    GivenUp,
+}
+
+/// A homecoming under way: what has to be undone if it fails.
+#[derive(Default)]
+pub struct Homecoming {
+    /// Signals that threads were about to get.
+    pub held: Vec<Held>,
+    /// What was done to the threads, by slot.
+    pub settled: HashMap<usize, Settled>,
+    /// Slots whose thread stands stopped.
+    pub stopped: BTreeSet<usize>,
+    pub image: Option<Image>,
+    pub sending: Sending,
+    /// What the deputy itself needs of the memory that is replaced: addresses and bytes.
+    pub own_memory: Vec<(u64, Vec<u8>)>,
+    /// Signals of the body that wait here now: slot and number.
+    pub queued: Vec<(usize, i32)>,
+}
+
+/// Silence for so long means that no more will come.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
 /// Receives the image and makes the process a plain one. The reader is the link to the frozen body.
-/// With the report come the waits that go on here against a deadline that only we know.
-pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<(MoveReport, Vec<Wait>)> {
-    let started = Instant::now();
-    let mut phases_us = Vec::new();
-    let mut last = started;
-    let mut phase = |name: &str| {
-        phases_us.push((name.to_owned(), last.elapsed().as_micros() as u64));
-        last = Instant::now();
-    };
-    let mut held = std::mem::take(&mut service.deadly);
-    let outcomes = settle_lanes(service, &mut held)?;
-    phase("settle");
-    let image = receive_image(service, &mut reader)?;
-    restore_mappings(service, &image)?;
-    phase("map");
-    let bytes = receive_pages(service, &image, &mut reader)?;
-    homeward::protect(&service.shared.lanes.agent, worker(service)?, &image.mappings)?;
-    phase("receive");
-    let plan = resolve_calls(service, &image, &outcomes, &held)?;
-    let waits = waits_of(service, &image, &plan);
-    adopt_threads(service, &image, &held)?;
-    load_threads(service, &image, plan)?;
-    phase("restore");
-    remove_agent(service)?;
-    service.shared.send(&ToAway::Release);
-    let_go(service);
-    phase("let-go");
-    let total_us = started.elapsed().as_micros() as u64;
-    let report = MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes };
-    Ok((report, waits))
+///
+/// # Errors
+/// What cannot be taken back: the process has ended, or its body is lost.
+pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<Ending> {
+    let held = std::mem::take(&mut service.deadly);
+    let mut homecoming = Homecoming { held, ..Homecoming::default() };
+    reader.set_timeout(Some(SILENCE_MAX))?;
+    match homecoming.take_in(service, &mut reader) {
+        Ok((report, waits)) => Ok(Ending::Home(report, waits)),
+        Err(error) if is_final(&error) => Err(error),
+        Err(error) => {
+            ::tracing::warn!("process {} cannot come home: {error}", service.pid);
+            let goes_on = withdrawal::withdraw(service, homecoming, &mut reader)?;
+            reader.set_timeout(None)?;
+            Ok(Ending::Away { error, reader, goes_on })
+        }
+    }
+}
+
+/// True for the end of the process and of the link; all else leaves two whole halves.
+pub fn is_final(error: &MigrateError) -> bool {
+    match error {
+        MigrateError::Ended(_) => true,
+        MigrateError::Kernel(error) => error.is_gone(),
+        // A message that does not decode was read to its end.
+        MigrateError::Link(error) => !matches!(error, LinkError::Decode(_)),
+        _ => false,
+    }
+}
+
+impl Homecoming {
+    fn take_in(
+        &mut self,
+        service: &mut Service<'_>,
+        reader: &mut LinkReader,
+    ) -> Result<(MoveReport, Vec<Wait>)> {
+        let started = Instant::now();
+        let mut phases_us = Vec::new();
+        let mut last = started;
+        let mut phase = |name: &str| {
+            phases_us.push((name.to_owned(), last.elapsed().as_micros() as u64));
+            last = Instant::now();
+        };
+        self.settle_lanes(service)?;
+        phase("settle");
+        let image = receive_image(service, reader)?;
+        self.keep_own_memory(service)?;
+        let image = &*self.image.insert(image);
+        restore_mappings(service, image)?;
+        phase("map");
+        let bytes = receive_pages(service, image, reader, &mut self.sending)?;
+        homeward::protect(&service.shared.lanes.agent, worker(service)?, &image.mappings)?;
+        phase("receive");
+        let plan = resolve_calls(service, image, &self.settled, &self.held)?;
+        let waits = waits_of(service, image, &plan);
+        self.adopt_threads(service)?;
+        self.load_threads(service, plan)?;
+        phase("restore");
+        remove_agent(service)?;
+        commit(service);
+        phase("let-go");
+        let total_us = started.elapsed().as_micros() as u64;
+        let report = MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes };
+        Ok((report, waits))
+    }
 }
 
 /// Slots whose thread still lives.
-fn live_slots(service: &Service<'_>) -> Vec<usize> {
+pub fn live_slots(service: &Service<'_>) -> Vec<usize> {
     let lanes = &service.shared.lanes;
     (0..lanes.count()).filter(|slot| !matches!(lanes.lock(*slot).work, Work::Gone)).collect()
 }
@@ -63,112 +142,6 @@ fn live_slots(service: &Service<'_>) -> Vec<usize> {
 fn worker(service: &Service<'_>) -> Result<usize> {
     let first = live_slots(service).first().copied();
     first.ok_or_else(|| MigrateError::Protocol("no thread is left".into()))
-}
-
-/// Ends what the threads are doing, remembering how it stood; afterwards all wait in the agent with
-/// every signal blocked.
-fn settle_lanes(
-    service: &mut Service<'_>,
-    held: &mut Vec<Held>,
-) -> Result<HashMap<usize, Outcome>> {
-    let mut outcomes = HashMap::new();
-    for slot in live_slots(service) {
-        outcomes.insert(slot, settle_lane(service, slot, held)?);
-    }
-    Ok(outcomes)
-}
-
-fn settle_lane(service: &Service<'_>, slot: usize, held: &mut Vec<Held>) -> Result<Outcome> {
-    let lanes = &service.shared.lanes;
-    if matches!(lanes.lock(slot).work, Work::Exiting { .. }) {
-        await_exit(service, slot)?;
-        return Ok(Outcome::Settled);
-    }
-    let (tid, waited, is_kept) = {
-        let lane = lanes.lock(slot);
-        match &lane.work {
-            Work::Busy { since, place, .. } => {
-                (lane.tid, Some(since.elapsed()), *place == Place::Guest)
-            }
-            _ => (lane.tid, None, false),
-        }
-    };
-    let has_signal = stop(tid, held)?;
-    let mut registers = tracee::registers(tid)?;
-    let mut outcome = Outcome::Settled;
-    let interrupted = Outcome::Interrupted { waited: waited.unwrap_or_default(), is_kept };
-    match lanes.agent.position(&registers, slot) {
-        Position::InCall(code) => {
-            lanes.agent.conclude(&mut registers, code);
-            if !has_signal {
-                outcome = interrupted;
-            }
-        }
-        Position::BeforeCall => {
-            lanes.agent.conclude(&mut registers, ERESTARTNOINTR);
-            outcome = interrupted;
-        }
-        Position::Idle if waited.is_some() && lanes.agent.withdraw(slot) => {
-            lanes.lock(slot).work = Work::Idle;
-        }
-        // Linux ends some calls with EINTR for the stop alone.
-        Position::AfterCall if registers.result() == -i64::from(libc::EINTR) && !has_signal => {
-            outcome = interrupted;
-        }
-        Position::AfterCall | Position::Idle => {}
-        Position::Elsewhere => {
-            return Err(MigrateError::Protocol(format!("thread {tid} is not in the agent")));
-        }
-    }
-    tracee::set_registers(tid, &registers)?;
-    tracee::set_signal_mask(tid, u64::MAX)?;
-    tracee::resume(tid, 0)?;
-    while matches!(lanes.lock(slot).work, Work::Busy { .. }) {
-        let seen = lanes.agent.doorbell();
-        if lanes.complete(slot).is_none() {
-            lanes.agent.wait_doorbell(seen, Some(Duration::from_secs(1)));
-        }
-    }
-    Ok(outcome)
-}
-
-/// Waits for a thread that is executing exit(2).
-fn await_exit(service: &Service<'_>, slot: usize) -> Result<()> {
-    let lanes = &service.shared.lanes;
-    let tid = lanes.lock(slot).tid;
-    // The first thread's end is not reported while others live.
-    let mut is_waiting = tid != service.pid;
-    while is_waiting {
-        match tracee::wait(tid)? {
-            Stop::Ended(_) => is_waiting = false,
-            _ => tracee::resume(tid, 0)?,
-        }
-    }
-    lanes.lock(slot).work = Work::Gone;
-    Ok(())
-}
-
-/// Stops a thread of the deputy; a signal that it was about to get is held. True if there was one.
-fn stop(tid: i32, held: &mut Vec<Held>) -> Result<bool> {
-    tracee::interrupt(tid)?;
-    let mut has_signal = false;
-    loop {
-        match tracee::wait(tid)? {
-            Stop::Interrupted | Stop::Group(_) => return Ok(has_signal),
-            Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-            Stop::Signal(number) if number == libc::SIGSTOP => {
-                tracee::resume_interrupted(tid, number)?;
-            }
-            Stop::Signal(number) => {
-                // No further one; and on to the stop that we asked for, else it would come later.
-                held.push((tid, number, tracee::signal_info(tid)?));
-                has_signal = true;
-                tracee::set_signal_mask(tid, u64::MAX)?;
-                tracee::resume_interrupted(tid, 0)?;
-            }
-            _ => tracee::resume_interrupted(tid, 0)?,
-        }
-    }
 }
 
 fn receive_image(service: &Service<'_>, reader: &mut LinkReader) -> Result<Image> {
@@ -214,7 +187,12 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
     homeward::empty(agent, slot, &image.mappings, &homeward::NOTHING)
 }
 
-fn receive_pages(service: &Service<'_>, image: &Image, reader: &mut LinkReader) -> Result<u64> {
+fn receive_pages(
+    service: &Service<'_>,
+    image: &Image,
+    reader: &mut LinkReader,
+    sending: &mut Sending,
+) -> Result<u64> {
     let mut bytes = 0;
     loop {
         match reader.receive()? {
@@ -223,7 +201,14 @@ fn receive_pages(service: &Service<'_>, image: &Image, reader: &mut LinkReader) 
                 service.shared.lanes.memory.write(pages.address.0, &pages.content)?;
                 bytes += pages.content.len() as u64;
             }
-            ToHome::ImageSent => return Ok(bytes),
+            ToHome::ImageSent => {
+                *sending = Sending::Done;
+                return Ok(bytes);
+            }
+            ToHome::Stayed(reason) => {
+                *sending = Sending::GivenUp;
+                return Err(MigrateError::Refused(reason));
+            }
             _ => return Err(MigrateError::Protocol("expected memory contents".into())),
         }
     }
@@ -247,64 +232,77 @@ fn finish_ended(service: &Service<'_>, thread: &image::Thread) -> Result<()> {
 /// Where in the staging area a siginfo is laid for its thread to queue.
 const SIGINFO_OFFSET: usize = 4096;
 
-/// Hands back what the kernel keeps for each thread, and queues the signals that wait for it: by
-/// the thread itself, which alone may say who sent them (rt_tgsigqueueinfo(2)).
-fn adopt_threads(service: &Service<'_>, image: &Image, held: &[Held]) -> Result<()> {
-    let lanes = &service.shared.lanes;
-    let agent = &lanes.agent;
-    for thread in &image.threads {
-        let Some(slot) = live_slot_of(service, thread) else {
-            finish_ended(service, thread)?;
-            continue;
-        };
-        let tid = lanes.lock(slot).tid;
-        let staging = agent.staging_address(slot);
-        agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
-        execute_all(agent, slot, "hand back thread state", &threads::adopt_calls(thread, staging))?;
-        let unseen = unseen_signals(service, slot, thread);
-        let forwarded =
-            thread.signals.iter().chain(&unseen).map(|s| (s.number, s.siginfo.as_slice()));
-        let own = held.iter().filter(|(holder, _, _)| *holder == tid);
-        for (number, info) in forwarded.chain(own.map(|(_, n, info)| (*n, info.as_slice()))) {
-            agent.write_staging(slot, SIGINFO_OFFSET, &info[..info.len().min(SIGINFO_BYTES)]);
-            let arguments = [
-                image.pid.0 as u64,
-                thread.tid.0 as u64,
-                number as u64,
-                staging + SIGINFO_OFFSET as u64,
-                0,
-                0,
-            ];
-            let call = BatchCall::new(libc::SYS_rt_tgsigqueueinfo, arguments);
-            execute_all(agent, slot, "queue a signal", &[call])?;
+impl Homecoming {
+    /// Hands back what the kernel keeps for each thread, and queues the signals that wait for it:
+    /// by the thread itself, which alone may say who sent them (rt_tgsigqueueinfo(2)).
+    fn adopt_threads(&mut self, service: &Service<'_>) -> Result<()> {
+        let Some(image) = &self.image else { return Ok(()) };
+        let lanes = &service.shared.lanes;
+        let agent = &lanes.agent;
+        for thread in &image.threads {
+            let Some(slot) = live_slot_of(service, thread) else {
+                finish_ended(service, thread)?;
+                continue;
+            };
+            let tid = lanes.lock(slot).tid;
+            let staging = agent.staging_address(slot);
+            agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
+            let calls = threads::adopt_calls(thread, staging);
+            execute_all(agent, slot, "hand back thread state", &calls)?;
+            for signal in thread.signals.iter().chain(&unseen_signals(service, slot, thread)) {
+                queue_signal(service, slot, signal.number, &signal.siginfo)?;
+                self.queued.push((slot, signal.number));
+            }
+            while let Some(at) = self.held.iter().position(|(holder, _, _)| *holder == tid) {
+                let (_, number, info) = self.held[at];
+                queue_signal(service, slot, number, &info)?;
+                self.held.remove(at);
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Has the thread of a slot, which has nothing to do, queue a signal to itself.
+pub fn queue_signal(service: &Service<'_>, slot: usize, number: i32, info: &[u8]) -> Result<()> {
+    let lanes = &service.shared.lanes;
+    let guest = lanes.lock(slot).guest;
+    let process = lanes.lock(0).guest;
+    let info = &info[..info.len().min(SIGINFO_BYTES)];
+    lanes.agent.write_staging(slot, SIGINFO_OFFSET, info);
+    let place = lanes.agent.staging_address(slot) + SIGINFO_OFFSET as u64;
+    let arguments = [process.0 as u64, guest.0 as u64, number as u64, place, 0, 0];
+    let call = BatchCall::new(libc::SYS_rt_tgsigqueueinfo, arguments);
+    execute_all(&lanes.agent, slot, "queue a signal", &[call])
 }
 
 const _: () = assert!(SIGINFO_OFFSET + SIGINFO_BYTES <= STAGING_BYTES);
 
-/// Stops every thread and gives it the guest's registers.
-fn load_threads(
-    service: &Service<'_>,
-    image: &Image,
-    mut plan: HashMap<usize, Resumption>,
-) -> Result<()> {
-    let lanes = &service.shared.lanes;
-    let mut nothing = Vec::new();
-    for thread in &image.threads {
-        let Some(slot) = live_slot_of(service, thread) else { continue };
-        let Some(resumption) = plan.remove(&slot) else { continue };
-        let tid = lanes.lock(slot).tid;
-        stop(tid, &mut nothing)?;
-        tracee::set_extended_state(tid, &thread.extended_state)?;
-        match resumption.sleep {
-            Some(left) => sleep_on(service, slot, tid, &resumption.registers, left)?,
-            None => tracee::set_registers(tid, &resumption.registers)?,
+impl Homecoming {
+    /// Stops every thread and gives it the guest's registers.
+    fn load_threads(
+        &mut self,
+        service: &Service<'_>,
+        mut plan: HashMap<usize, Resumption>,
+    ) -> Result<()> {
+        let Some(image) = &self.image else { return Ok(()) };
+        let lanes = &service.shared.lanes;
+        let mut nothing = Vec::new();
+        for thread in &image.threads {
+            let Some(slot) = live_slot_of(service, thread) else { continue };
+            let Some(resumption) = plan.remove(&slot) else { continue };
+            let tid = lanes.lock(slot).tid;
+            stop(tid, &mut nothing)?;
+            self.stopped.insert(slot);
+            tracee::set_extended_state(tid, &thread.extended_state)?;
+            match resumption.sleep {
+                Some(left) => sleep_on(service, slot, tid, &resumption.registers, left)?,
+                None => tracee::set_registers(tid, &resumption.registers)?,
+            }
+            tracee::set_signal_mask(tid, thread.signal_mask)?;
         }
-        tracee::set_signal_mask(tid, thread.signal_mask)?;
+        Ok(())
     }
-    Ok(())
 }
 
 /// Puts a thread back to sleep for the rest of its time, under its own arguments.
@@ -368,11 +366,19 @@ fn remove_agent(service: &Service<'_>) -> Result<()> {
     injection::remove(service.pid, tid, service.borrowed, &lanes.agent)
 }
 
-/// Detaches from every thread, the first one last.
-fn let_go(service: &Service<'_>) {
+/// The process here is whole: from now on it is the one that runs, even if we fall here.
+///
+/// First it no longer dies with us, then the body is let go, then the threads: should this
+/// supervisor be killed in between, the body ends with its link and the kernel lets the threads
+/// run.
+fn commit(service: &Service<'_>) {
     let lanes = &service.shared.lanes;
-    for slot in live_slots(service).into_iter().rev() {
-        let tid = lanes.lock(slot).tid;
+    let tids: Vec<i32> =
+        live_slots(service).into_iter().rev().map(|slot| lanes.lock(slot).tid).collect();
+    freeze::unhold(&tids);
+    service.shared.send(&ToAway::Release);
+    // The first thread last.
+    for tid in tids {
         if let Err(error) = tracee::detach(tid, 0) {
             ::tracing::debug!("{error}");
         }

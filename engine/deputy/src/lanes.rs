@@ -156,7 +156,7 @@ impl Lanes {
             return Some(Accepted::Answered(reply));
         }
         self.note_action(&call);
-        if !self.stage(slot, &call) {
+        if !self.submit(slot, &call) {
             return None;
         }
         lane.work = if i64::from(call.number) == libc::SYS_exit {
@@ -168,7 +168,7 @@ impl Lanes {
     }
 
     /// Lays the call out and hands it to the thread; false if it must not be executed.
-    fn stage(&self, slot: usize, call: &Call) -> bool {
+    pub fn submit(&self, slot: usize, call: &Call) -> bool {
         let (base, capacity) = (self.agent.staging_address(slot), STAGING_BYTES as u64);
         let staged = match calls::stage(call, base, capacity) {
             Ok(staged) => staged,

@@ -12,6 +12,9 @@
 //!      │        signals, job control, death  (`signals`: the main thread, to which ptrace belongs)
 //!      ▼
 //!   homecoming ── memory, registers, calls in flight ──► a plain process, nothing attached
+//!      │ failed
+//!      ▼
+//!   withdrawal ── a deputy again, the body goes on ──► service
 //! ```
 //!
 //! **Invariants.** The process runs in one place. Until the target has said `Running` the source is
@@ -24,10 +27,13 @@ mod departure;
 mod homecoming;
 mod in_flight;
 mod lanes;
+mod moves;
 mod replies;
 mod resumption;
 mod service;
+mod settling;
 mod signals;
+mod withdrawal;
 
 use migrate::{MigrateError, Result};
 use std::process::ExitCode;

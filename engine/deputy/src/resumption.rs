@@ -3,6 +3,7 @@
 use crate::homecoming::live_slot_of;
 use crate::in_flight::remaining;
 use crate::service::Service;
+use crate::settling::Settled;
 use kernel::regs::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, REGISTER_WORDS, Registers,
 };
@@ -39,7 +40,7 @@ pub struct Resumption {
 pub fn resolve_calls(
     service: &Service<'_>,
     image: &Image,
-    outcomes: &HashMap<usize, Outcome>,
+    settled: &HashMap<usize, Settled>,
     held: &[Held],
 ) -> Result<HashMap<usize, Resumption>> {
     let lanes = &service.shared.lanes;
@@ -56,7 +57,7 @@ pub fn resolve_calls(
         let has_signal = !thread.signals.is_empty()
             || !unseen_signals(service, slot, thread).is_empty()
             || held.iter().any(|(holder, _, _)| *holder == tid);
-        let outcome = outcomes.get(&slot).copied().unwrap_or(Outcome::Settled);
+        let outcome = settled.get(&slot).map_or(Outcome::Settled, |settled| settled.outcome);
         let is_futex_wait = resumption.registers.rax == libc::SYS_futex as u64;
         if let Some(until_ns) = thread.wait_until_ns.filter(|_| is_futex_wait) {
             let now_ns = kernel::features::clocks_ns().0 as u64;

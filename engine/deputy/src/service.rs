@@ -4,13 +4,14 @@
 use crate::daemon::Daemon;
 use crate::departure::Away;
 use crate::lanes::{Lane, Lanes, Place, Work};
-use crate::{homecoming, replies};
+use crate::moves::Pending;
+use crate::replies;
 use kernel::child_signal::ChildSignal;
 use kernel::tracee::{self, SIGINFO_BYTES, Stop};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
 use migrate::injection::Borrowed;
-use migrate::{MigrateError, Result, reason};
+use migrate::{MigrateError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::forward::{Call, Reply, ToAway, ToHome};
 use wire::ids::GuestTid;
-use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, Role, ToDeputy};
+use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
 
 /// What the link's reader tells the main thread.
 pub enum Notice {
@@ -69,7 +70,7 @@ impl Shared {
         self.send(&ToAway::Reply(reply));
     }
 
-    fn writer(&self) -> std::sync::MutexGuard<'_, LinkWriter> {
+    pub fn writer(&self) -> std::sync::MutexGuard<'_, LinkWriter> {
         self.writer.lock().expect("no thread of the supervisor panicked")
     }
 
@@ -114,6 +115,8 @@ pub struct Service<'a> {
     pub borrowed: Borrowed,
     /// Signals that are to be delivered at home: deadly ones that leave a core file.
     pub deadly: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
+    /// A homecoming for a core file has failed: the process dies where it is, without its memory.
+    pub is_core_lost: bool,
     /// Stopped by job control.
     pub is_held: bool,
     /// Masks that threads get at their next stop, by local thread id.
@@ -121,22 +124,14 @@ pub struct Service<'a> {
     /// Number of the current link.
     generation: u64,
     /// A body that is asked to come home or move on answers only once.
-    pending: Option<Pending>,
+    pub pending: Option<Pending>,
     waiter: Option<std::thread::JoinHandle<()>>,
     next_usage: Instant,
+    has_daemon: bool,
+    /// Without a daemon the process is to come home; one that could not is asked again then.
+    pub next_recall: Instant,
     cpu_ns: u64,
     rss_bytes: u64,
-}
-
-/// What the body was asked to do.
-enum Pending {
-    ComeHome,
-    /// With the link to the node that it goes to.
-    MoveOn {
-        berth: Berth,
-        link: Box<(LinkReader, LinkWriter)>,
-        since: Instant,
-    },
 }
 
 /// Why the service ends.
@@ -146,8 +141,6 @@ pub enum End {
 }
 
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Serves a process that has just left until it is home again or has ended.
 pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let wake =
@@ -187,8 +180,6 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         slow_calls: AtomicU32::new(1),
         counts: Mutex::new(BTreeMap::new()),
     });
-    let waiting = shared.clone();
-    let waiter = spawn("waiter", move || replies::wait(&waiting));
     let mut service = Service {
         daemon,
         shared,
@@ -197,16 +188,20 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         library: away.library,
         borrowed: away.borrowed,
         deadly: vec![],
+        is_core_lost: false,
         is_held: false,
         masks: HashMap::new(),
         generation: 0,
         pending: None,
-        waiter: Some(waiter),
+        waiter: None,
         next_usage: Instant::now() + USAGE_INTERVAL,
+        has_daemon: true,
+        next_recall: Instant::now(),
         cpu_ns: 0,
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
     };
+    service.start_waiter();
     service.listen(reader);
     daemon.send(&FromDeputy::Moved { to: service.berth.node, report: away.report });
     service.serve()
@@ -217,22 +212,9 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::thread::JoinH
     builder.spawn(body).expect("a supervisor can start its two threads")
 }
 
-/// Has the next node, which has the image, run it.
-fn run_there(reader: &mut LinkReader, writer: &mut LinkWriter) -> Result<()> {
-    match reader.receive()? {
-        ToHome::Restored => {}
-        _ => return Err(MigrateError::Protocol("the next node has no body".into())),
-    }
-    writer.send(&ToAway::Run)?;
-    match reader.receive()? {
-        ToHome::Running => Ok(()),
-        _ => Err(MigrateError::Protocol("the next node does not run it".into())),
-    }
-}
-
 impl Service<'_> {
     /// Starts the reader of a new link.
-    fn listen(&mut self, reader: LinkReader) {
+    pub fn listen(&mut self, reader: LinkReader) {
         self.generation += 1;
         let (shared, generation) = (self.shared.clone(), self.generation);
         spawn("reader", move || replies::read(&shared, generation, reader));
@@ -289,7 +271,9 @@ impl Service<'_> {
                 return Ok(End::Goes);
             }
         }
-        if !self.deadly.is_empty() {
+        // Without its daemon a process has nobody to move it again: it comes home.
+        let is_left = !self.has_daemon && Instant::now() >= self.next_recall;
+        if !self.deadly.is_empty() || is_left {
             self.recall();
         }
         self.report_usage();
@@ -305,7 +289,8 @@ impl Service<'_> {
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.daemon.as_fd(), PollFlags::POLLIN),
         ];
-        let _ = poll(&mut watched, timeout);
+        let count = if self.has_daemon { 3 } else { 2 };
+        let _ = poll(&mut watched[..count], timeout);
         let from_daemon = watched[2].revents().unwrap_or(PollFlags::empty());
         if from_daemon.intersects(PollFlags::POLLIN | PollFlags::POLLHUP) {
             match self.daemon.receive() {
@@ -313,8 +298,7 @@ impl Service<'_> {
                 Ok(ToDeputy::Leave { berth }) => self.send_on(berth),
                 // Only of use to a supervisor that has to capture the process at home.
                 Ok(ToDeputy::Waits(_)) => {}
-                // Without its daemon a process has nobody to move it again: it comes home.
-                Err(_) => self.recall(),
+                Err(_) => self.has_daemon = false,
             }
         }
     }
@@ -327,7 +311,7 @@ impl Service<'_> {
         self.send_usage();
     }
 
-    fn send_usage(&self) {
+    pub fn send_usage(&self) {
         let counts = self.shared.counts.lock().expect("no thread of the supervisor panicked");
         let name = |number: u32| {
             wire::calls::name(number).map_or_else(|| number.to_string(), str::to_owned)
@@ -342,30 +326,6 @@ impl Service<'_> {
         if self.pending.is_none() {
             self.pending = Some(Pending::ComeHome);
             self.shared.send(&ToAway::Recall);
-        }
-    }
-
-    /// Asks the body to move on to another berth.
-    fn send_on(&mut self, berth: Berth) {
-        if self.pending.is_some() {
-            let reason = reason("moving", "it is on the move already");
-            return self.daemon.send(&FromDeputy::Stayed { reason });
-        }
-        let connected = link::connect(&berth, Role::Deputy).and_then(|mut link| {
-            link.0.set_timeout(Some(ANSWER_TIMEOUT))?;
-            link.1.send(&ToAway::AwaitImage)?;
-            Ok(link)
-        });
-        match connected {
-            Ok(link) => {
-                self.shared.send(&ToAway::MoveOn(berth.clone()));
-                let (link, since) = (Box::new(link), Instant::now());
-                self.pending = Some(Pending::MoveOn { berth, link, since });
-            }
-            Err(error) => {
-                let reason = MigrateError::from(error).reason();
-                self.daemon.send(&FromDeputy::Stayed { reason });
-            }
         }
     }
 
@@ -389,83 +349,14 @@ impl Service<'_> {
         Ok(End::Continues)
     }
 
-    fn on_leaving(&mut self, message: ToHome, reader: LinkReader) -> Result<End> {
-        match (message, self.pending.take()) {
-            (ToHome::MovedOn { bytes_sent, freeze_began_us_ago }, Some(moving)) => {
-                self.finish_move(moving, reader, (bytes_sent, freeze_began_us_ago))?;
-                Ok(End::Continues)
-            }
-            (ToHome::NeedsHome(reason), _) => self.come_home(reader, reason),
-            (ToHome::Frozen, Some(_)) => self.come_home(reader, reason("asked", "it was asked to")),
-            _ => Err(MigrateError::Protocol("the body froze unasked".into())),
-        }
-    }
-
-    /// The next node has the image: it becomes the place, and the last one lets go.
-    fn finish_move(
-        &mut self,
-        moving: Pending,
-        former_reader: LinkReader,
-        (bytes_sent, frozen_us): (u64, u64),
-    ) -> Result<()> {
-        let Pending::MoveOn { berth, link, since } = moving else {
-            return Err(MigrateError::Protocol("the body moved on unasked".into()));
-        };
-        let taken_over = Instant::now();
-        let (mut reader, mut writer) = *link;
-        if let Err(error) = run_there(&mut reader, &mut writer) {
-            // The last node has the whole process still. Should the next one run it for a moment,
-            // nobody hears of that: its link is closed.
-            writer.close();
-            self.shared.send(&ToAway::Resume);
-            self.listen(former_reader);
-            self.daemon.send(&FromDeputy::Stayed { reason: error.reason() });
-            return Ok(());
-        }
-        reader.set_timeout(None)?;
-        if self.is_held {
-            writer.send(&ToAway::Stop)?;
-        }
-        let mut former = std::mem::replace(&mut *self.shared.writer(), writer);
-        // The last node may be gone; then it has let go already.
-        let _ = former.send(&ToAway::Release);
-        former.close();
-        self.repeat_signals();
-        self.listen(reader);
-        self.berth = berth;
-        let freeze_us = frozen_us + taken_over.elapsed().as_micros() as u64;
-        let report = MoveReport {
-            phases_us: vec![("move-on".into(), since.elapsed().as_micros() as u64)],
-            freeze_us,
-            total_us: since.elapsed().as_micros() as u64,
-            bytes_sent,
-        };
-        self.daemon.send(&FromDeputy::Moved { to: self.berth.node, report });
-        Ok(())
-    }
-
-    /// Signals that the last body may have got too late to take them along.
-    fn repeat_signals(&self) {
-        for slot in 0..self.shared.lanes.count() {
-            let unseen: Vec<_> =
-                self.shared.lanes.lock(slot).signals_unseen.iter().cloned().collect();
-            unseen.into_iter().for_each(|signal| self.shared.send(&ToAway::Signal(signal)));
-        }
-    }
-
-    fn come_home(&mut self, reader: LinkReader, reason: Reason) -> Result<End> {
-        self.stop_waiter();
-        let (report, waits) = homecoming::run(self, reader)?;
-        self.send_usage();
-        if !waits.is_empty() {
-            self.daemon.send(&FromDeputy::Waits(waits));
-        }
-        self.daemon.send(&FromDeputy::CameHome { reason, report });
-        Ok(End::Goes)
+    pub fn start_waiter(&mut self) {
+        self.shared.is_ending.store(false, Ordering::SeqCst);
+        let shared = self.shared.clone();
+        self.waiter = Some(spawn("waiter", move || replies::wait(&shared)));
     }
 
     /// Ends the thread that waits for slow calls: the lanes are the main thread's from then on.
-    fn stop_waiter(&mut self) {
+    pub fn stop_waiter(&mut self) {
         self.shared.is_ending.store(true, Ordering::SeqCst);
         self.shared.lanes.agent.ring();
         self.shared.wake_waiter();

@@ -80,14 +80,16 @@ impl Service<'_> {
         let action = self.action(number)?;
         match signal::effect(number, &action) {
             Effect::Handler => self.forward_signal(tid, number, &action),
-            Effect::EndsWithCore => {
+            Effect::EndsWithCore if !self.is_core_lost => {
                 // The core file needs the memory: home first, then the signal.
                 let info = tracee::signal_info(tid)?;
                 self.deadly.push((tid, number, info));
                 tolerate(tracee::resume(tid, 0))
             }
             Effect::Ignored => self.pass_on(tid, number),
-            Effect::Stops | Effect::Ends => tolerate(tracee::resume(tid, number)),
+            Effect::Stops | Effect::Ends | Effect::EndsWithCore => {
+                tolerate(tracee::resume(tid, number))
+            }
         }
     }
 

@@ -26,7 +26,7 @@ pub enum Stop {
     Ended(i32),
 }
 
-/// Options of [`seize`].
+/// Options of [`seize`] and [`set_options`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SeizeOptions {
     /// New threads and children are seized as well.
@@ -37,14 +37,26 @@ pub struct SeizeOptions {
 
 /// Attaches without stopping. `tid` is one thread.
 pub fn seize(tid: i32, options: SeizeOptions) -> Result<()> {
-    let mut bits = libc::PTRACE_O_TRACESYSGOOD;
-    if options.follow {
-        bits |= libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+    request("seize", libc::PTRACE_SEIZE, tid, 0, options.bits()).map(drop)
+}
+
+/// Replaces the options of a stopped thread.
+pub fn set_options(tid: i32, options: SeizeOptions) -> Result<()> {
+    request("set options", libc::PTRACE_SETOPTIONS, tid, 0, options.bits()).map(drop)
+}
+
+impl SeizeOptions {
+    fn bits(self) -> u64 {
+        let mut bits = libc::PTRACE_O_TRACESYSGOOD;
+        if self.follow {
+            bits |=
+                libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+        }
+        if self.exit_kill {
+            bits |= libc::PTRACE_O_EXITKILL;
+        }
+        bits as u64
     }
-    if options.exit_kill {
-        bits |= libc::PTRACE_O_EXITKILL;
-    }
-    request("seize", libc::PTRACE_SEIZE, tid, 0, bits as u64).map(drop)
 }
 
 /// Makes the thread stop soon; it then reports [`Stop::Interrupted`].

@@ -56,7 +56,9 @@ fn await_interrupted(pid: i32, tid: i32) -> Result<()> {
 /// Seizes and stops every thread of `pid`; returns them in ascending order, the first being `pid`.
 ///
 /// A thread may be born while others are seized, so the listing is repeated until nothing is new.
-/// Signals that arrive on the way are delivered, not lost.
+/// Signals that arrive on the way are delivered, not lost. Nothing of the process is altered:
+/// should the caller be killed, the kernel lets the threads go and they run on. Who alters
+/// something says [`hold`] first.
 ///
 /// # Errors
 /// Refused if the process is stopped by job control or a thread stays in the kernel; then all
@@ -82,8 +84,7 @@ fn freeze_listed(pid: i32, signals: &ChildSignal, seized: &mut BTreeSet<i32>) ->
             return Ok(stopped.into_iter().collect());
         }
         for tid in &fresh {
-            let options = SeizeOptions { follow: false, exit_kill: true };
-            match tracee::seize(*tid, options) {
+            match attach(*tid) {
                 Ok(()) => {
                     seized.insert(*tid);
                 }
@@ -167,6 +168,29 @@ fn first(tids: &BTreeSet<i32>) -> i32 {
     tids.first().copied().unwrap_or(0)
 }
 
+/// Begins to trace a thread, which survives its tracer.
+fn attach(tid: i32) -> kernel::Result<()> {
+    tracee::seize(tid, SeizeOptions::default())
+}
+
+/// From now on the stopped threads die with their tracer: what follows would leave them altered
+/// (masks that block everything, registers in the agent, memory that is elsewhere), and half a
+/// process that runs is worse than one that has ended.
+pub fn hold(tids: &[i32]) -> Result<()> {
+    let held = SeizeOptions { follow: false, exit_kill: true };
+    tids.iter().try_for_each(|tid| Ok(tracee::set_options(*tid, held)?))
+}
+
+/// The reverse of [`hold`], for threads that are again as they were.
+pub fn unhold(tids: &[i32]) {
+    for tid in tids {
+        // One that is gone needs nothing.
+        if let Err(error) = tracee::set_options(*tid, SeizeOptions::default()) {
+            ::tracing::debug!("{error}");
+        }
+    }
+}
+
 /// Lets go of a thread that was seized, whatever state it is in.
 fn release(tid: i32) {
     if tracee::detach(tid, 0).is_ok() {
@@ -191,5 +215,55 @@ fn release(tid: i32) {
             None if Instant::now() > deadline => return,
             None => std::thread::yield_now(),
         }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Child, Command, Stdio};
+
+    fn echo() -> Child {
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Has a tracer, which is one thread, stop the process and then be gone, without a word.
+    fn traced_by_one_who_falls(child: &Child, act: impl FnOnce(&[i32]) + Send) {
+        let pid = child.id() as i32;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                attach(pid).unwrap();
+                tracee::interrupt(pid).unwrap();
+                assert_eq!(tracee::wait(pid).unwrap(), Stop::Interrupted);
+                act(&[pid]);
+            });
+        });
+        // A thread has been joined a little before the kernel lets go of what it traced.
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while process::status(pid).is_ok_and(|status| {
+            process::status_field(&status, "TracerPid").is_some_and(|tracer| tracer != "0")
+        }) {
+            assert!(Instant::now() < deadline, "the tracer is still there");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn frozen_process_outlives_its_tracer_until_it_is_altered() {
+        let mut child = echo();
+        traced_by_one_who_falls(&child, |_| {});
+        traced_by_one_who_falls(&child, |tids| {
+            hold(tids).unwrap();
+            unhold(tids);
+        });
+        child.stdin.as_ref().unwrap().write_all(b"alive\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "alive\n");
+        traced_by_one_who_falls(&child, |tids| hold(tids).unwrap());
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
     }
 }

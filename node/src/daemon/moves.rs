@@ -319,10 +319,12 @@ impl Daemon {
         let me = self.me();
         let global = self.global(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let Some(Move { order, from, .. }) = process.moving.take() else { return };
+        let moving = process.moving.take();
         process.reason.clone_from(&reason.text);
         process.decide(wall_clock_s(), "not-moved", &reason.text);
         self.journal.record(Some(global), Happening::Stayed { reason: reason.clone() });
+        // Nobody had ordered a homecoming that the process itself needed.
+        let Some(Move { order, from, .. }) = moving else { return };
         self.report_end(pid, &order, from, end, 0);
         self.free_berth(pid, &order, end);
         let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };
@@ -405,8 +407,12 @@ impl Daemon {
         let text = "its supervisor at home ended without a word";
         let not_moved = not_moved(MoveEnd::Stayed, "supervisor-crashed", text);
         // The kernel kills what a tracer held before it lets the tracer's parent know.
-        if at != me || has_ended || procfs::is_ending(pid.0) {
+        if has_ended || procfs::is_ending(pid.0) {
             return self.lost(pid, at, not_moved.reason);
+        }
+        if at != me {
+            // It had just let the process go at home.
+            return self.came_home(pid, not_moved.reason, &MoveReport::default());
         }
         self.move_failed(pid, not_moved);
     }

@@ -193,13 +193,25 @@ async fn moves_of_one_process_happen_one_after_another() {
 async fn the_crash_of_a_supervisor_loses_one_process_and_is_recorded() {
     let away = Away::begin().await;
     let Away { one, deputy, program, two: _two, body: _body } = away;
+    // The kernel kills the deputy of a tracer that is gone; here the test has to.
+    drop(program);
     drop(deputy);
     let lost = one.wait_for_event(|what| matches!(what, Happening::Lost { .. }));
     let why = reason("supervisor-crashed", "its supervisor at home ended without a word");
     assert_eq!(lost, Happening::Lost { node: NODE_2, reason: why });
-    // The kernel kills the deputy of a tracer that is gone; here the test has to.
-    drop(program);
     eventually("the process is forgotten", || one.processes().is_empty().then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_outlives_its_supervisor_is_home() {
+    let away = Away::begin().await;
+    let pid = away.pid();
+    let Away { one, deputy, program: _program, two: _two, body: _body } = away;
+    // Tracers that fall take with them what they hold: it had been let go before.
+    drop(deputy);
+    eventually("it is home", || (one.process(pid).node == NODE_1).then_some(()));
+    let why = reason("supervisor-crashed", "its supervisor at home ended without a word");
+    assert!(one.events().iter().any(|e| e.what == Happening::CameHome { reason: why.clone() }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

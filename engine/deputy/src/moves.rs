@@ -1,0 +1,160 @@
+//! Where the body goes: on to another node, or home.
+
+use crate::homecoming::{self, Ending};
+use crate::service::{End, Service};
+use link::{LinkReader, LinkWriter};
+use migrate::{MigrateError, Result, reason};
+use std::time::{Duration, Instant};
+use wire::forward::{ToAway, ToHome};
+use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, Role};
+
+/// What the body was asked to do.
+pub enum Pending {
+    ComeHome,
+    /// With the link to the node that it goes to.
+    MoveOn {
+        berth: Berth,
+        link: Box<(LinkReader, LinkWriter)>,
+        since: Instant,
+    },
+}
+
+/// Why a process comes home that needs nothing there.
+const ASKED: &str = "asked";
+/// After a homecoming that failed, before the next that nobody asked for.
+const RECALL_PAUSE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Has the next node, which has the image, run it.
+fn run_there(reader: &mut LinkReader, writer: &mut LinkWriter) -> Result<()> {
+    match reader.receive()? {
+        ToHome::Restored => {}
+        _ => return Err(MigrateError::Protocol("the next node has no body".into())),
+    }
+    writer.send(&ToAway::Run)?;
+    match reader.receive()? {
+        ToHome::Running => Ok(()),
+        _ => Err(MigrateError::Protocol("the next node does not run it".into())),
+    }
+}
+
+impl Service<'_> {
+    /// Asks the body to move on to another berth.
+    pub fn send_on(&mut self, berth: Berth) {
+        if self.pending.is_some() {
+            let reason = reason("moving", "it is on the move already");
+            return self.daemon.send(&FromDeputy::Stayed { reason });
+        }
+        let connected = link::connect(&berth, Role::Deputy).and_then(|mut link| {
+            link.0.set_timeout(Some(ANSWER_TIMEOUT))?;
+            link.1.send(&ToAway::AwaitImage)?;
+            Ok(link)
+        });
+        match connected {
+            Ok(link) => {
+                self.shared.send(&ToAway::MoveOn(berth.clone()));
+                let (link, since) = (Box::new(link), Instant::now());
+                self.pending = Some(Pending::MoveOn { berth, link, since });
+            }
+            Err(error) => {
+                let reason = MigrateError::from(error).reason();
+                self.daemon.send(&FromDeputy::Stayed { reason });
+            }
+        }
+    }
+
+    pub fn on_leaving(&mut self, message: ToHome, reader: LinkReader) -> Result<End> {
+        match (message, self.pending.take()) {
+            (ToHome::MovedOn { bytes_sent, freeze_began_us_ago }, Some(moving)) => {
+                self.finish_move(moving, reader, (bytes_sent, freeze_began_us_ago))?;
+                Ok(End::Continues)
+            }
+            (ToHome::NeedsHome(reason), _) => self.come_home(reader, reason),
+            (ToHome::Frozen, Some(_)) => self.come_home(reader, reason(ASKED, "it was asked to")),
+            _ => Err(MigrateError::Protocol("the body froze unasked".into())),
+        }
+    }
+
+    /// The next node has the image: it becomes the place, and the last one lets go.
+    fn finish_move(
+        &mut self,
+        moving: Pending,
+        former_reader: LinkReader,
+        (bytes_sent, frozen_us): (u64, u64),
+    ) -> Result<()> {
+        let Pending::MoveOn { berth, link, since } = moving else {
+            return Err(MigrateError::Protocol("the body moved on unasked".into()));
+        };
+        let taken_over = Instant::now();
+        let (mut reader, mut writer) = *link;
+        if let Err(error) = run_there(&mut reader, &mut writer) {
+            // The last node has the whole process still. Should the next one run it for a moment,
+            // nobody hears of that: its link is closed.
+            writer.close();
+            self.shared.send(&ToAway::Resume);
+            self.listen(former_reader);
+            self.daemon.send(&FromDeputy::Stayed { reason: error.reason() });
+            return Ok(());
+        }
+        reader.set_timeout(None)?;
+        if self.is_held {
+            writer.send(&ToAway::Stop)?;
+        }
+        let mut former = std::mem::replace(&mut *self.shared.writer(), writer);
+        // The last node may be gone; then it has let go already.
+        let _ = former.send(&ToAway::Release);
+        former.close();
+        self.repeat_signals();
+        self.listen(reader);
+        self.berth = berth;
+        let freeze_us = frozen_us + taken_over.elapsed().as_micros() as u64;
+        let report = MoveReport {
+            phases_us: vec![("move-on".into(), since.elapsed().as_micros() as u64)],
+            freeze_us,
+            total_us: since.elapsed().as_micros() as u64,
+            bytes_sent,
+        };
+        self.daemon.send(&FromDeputy::Moved { to: self.berth.node, report });
+        Ok(())
+    }
+
+    /// Signals that the last body may have got too late to take them along.
+    fn repeat_signals(&self) {
+        for slot in 0..self.shared.lanes.count() {
+            let unseen: Vec<_> =
+                self.shared.lanes.lock(slot).signals_unseen.iter().cloned().collect();
+            unseen.into_iter().for_each(|signal| self.shared.send(&ToAway::Signal(signal)));
+        }
+    }
+
+    fn come_home(&mut self, reader: LinkReader, reason: Reason) -> Result<End> {
+        self.stop_waiter();
+        let is_deadly = !self.deadly.is_empty();
+        match homecoming::run(self, reader)? {
+            Ending::Home(report, waits) => {
+                self.send_usage();
+                if !waits.is_empty() {
+                    self.daemon.send(&FromDeputy::Waits(waits));
+                }
+                self.daemon.send(&FromDeputy::CameHome { reason, report });
+                Ok(End::Goes)
+            }
+            Ending::Away { error, reader, goes_on } => {
+                self.is_core_lost |= is_deadly;
+                self.next_recall = Instant::now() + RECALL_PAUSE;
+                self.start_waiter();
+                if !goes_on {
+                    self.shared.send(&ToAway::Resume);
+                }
+                self.listen(reader);
+                let mut failure = error.reason();
+                if reason.code != ASKED {
+                    failure.text =
+                        format!("{}, for which it needs its home: {}", reason.text, failure.text);
+                }
+                self.daemon.send(&FromDeputy::Stayed { reason: failure });
+                Ok(End::Continues)
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A home that has no room for a process that comes back: the process goes on where it is, with its
+//! calls, sleeps and signals, and comes home when there is room.
+
+use crate::stage::{Program, Stage, until, until_true};
+use std::time::{Duration, Instant};
+
+/// Does what each line says, and prints what comes of it; counts the signals that it gets.
+const OBEDIENT: &str = "\
+import mmap, os, select, signal, sys, threading, time
+hits = []
+signal.signal(signal.SIGUSR1, lambda *_: hits.append(1))
+print('ready', flush=True)
+for line in sys.stdin:
+    try: print(eval(line), flush=True)
+    except Exception as error: print(type(error).__name__, error, flush=True)";
+
+/// Number of poll(2).
+const POLL: u32 = 7;
+/// Takes 64 MiB more of memory, which is not there at home, and writes some of it.
+const GROW: &str = "[globals().update(m=mmap.mmap(-1, 64 << 20, \
+                    flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)), m.write(b'kept')][1]";
+
+fn start(stage: &Stage) -> Program {
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", OBEDIENT];
+    let program = stage.start(1, &words);
+    assert_eq!(program.line(), "ready");
+    program
+}
+
+/// Starts such a process, sends it away and has it grow there, with no room left at home.
+fn start_homeless(stage: &Stage) -> Program {
+    let mut program = start(stage);
+    stage.migrate(program.pid, "2");
+    assert_eq!(program.ask(GROW), "4");
+    assert_eq!(stage.place(program.pid), Some(2), "it grows where it is");
+    fill_home(stage, program.pid);
+    program
+}
+
+/// Limits the address space at home to what the process has there.
+fn fill_home(stage: &Stage, pid: i32) {
+    let process = stage.process(1, pid).expect("it lives");
+    let size = process.field("VmSize").expect("it has memory");
+    let size_kb: u64 = size.trim_end_matches(" kB").parse().expect("a number");
+    limit(stage, pid, &((size_kb << 10) + (16 << 20)).to_string());
+}
+
+fn limit(stage: &Stage, pid: i32, bytes: &str) {
+    stage.text(1, &["prlimit", "--pid", &pid.to_string(), &format!("--as={bytes}:")]);
+}
+
+fn assert_stays_away(stage: &Stage, pid: i32) {
+    let complaint = stage.complaint(1, &["osmos", "migrate", &pid.to_string(), "home"]);
+    let words = ["cannot move", "restore mappings", "Cannot allocate memory", "stays on node 2"];
+    for word in words {
+        assert!(complaint.contains(word), "{word:?} is missing: {complaint}");
+    }
+    assert_eq!(stage.place(pid), Some(2));
+}
+
+#[test]
+fn a_process_that_home_has_no_room_for_goes_on_where_it_is() {
+    let stage = Stage::new("no-room", 3);
+    let mut program = start_homeless(&stage);
+    let arguments = stage.process(1, program.pid).expect("it lives").words;
+    for _ in 0..3 {
+        assert_stays_away(&stage, program.pid);
+        assert_eq!(program.ask("m[:4]"), "b'kept'");
+    }
+    let shown = stage.process(1, program.pid).expect("it lives").words;
+    assert_eq!(shown, arguments, "`ps` shows it as before");
+    stage.migrate(program.pid, "3");
+    assert_eq!(program.ask("m[:4]"), "b'kept'");
+    limit(&stage, program.pid, "unlimited");
+    stage.migrate(program.pid, "home");
+    stage.await_plain(program.pid);
+    assert_eq!(program.ask("m[:4]"), "b'kept'");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    assert!(stage.events(1, "lost", program.pid).is_empty());
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
+    let stage = Stage::new("no-room-call", 2);
+    let mut program = start_homeless(&stage);
+    program.write("os.waitstatus_to_exitcode(os.waitpid(os.fork() or os._exit(7), 0)[1])\n");
+    let pid = program.pid;
+    let stayed = || stage.events(1, "stayed", pid);
+    let event = until("a homecoming has failed twice", || stayed().get(1).cloned());
+    let text = event["reason"]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("Cannot allocate memory"), "{event}");
+    assert_eq!(stage.place(pid), Some(2));
+    limit(&stage, pid, "unlimited");
+    assert_eq!(program.line(), "7");
+    assert_eq!(program.ask("m[:4]"), "b'kept'");
+}
+
+#[test]
+fn a_sleeper_keeps_its_deadline_through_homecomings_that_fail() {
+    let stage = Stage::new("no-room-sleep", 2);
+    let mut program = start(&stage);
+    let (pid, began) = (program.pid, Instant::now());
+    // A second thread sleeps in a call that keeps its deadline in the kernel at home.
+    program.ask(
+        "[slept := [], threading.Thread(target=lambda: [t := time.monotonic(), \
+         select.poll().poll(6000), slept.append(time.monotonic() - t)]).start()][1]",
+    );
+    let seen = stage.process(1, pid).expect("it lives").pid;
+    until_true("it sleeps", || {
+        let threads = std::fs::read_dir(format!("/proc/{seen}/task")).expect("it lives");
+        // The first word there is the number of the call that a thread is in.
+        threads.filter_map(Result::ok).any(|thread| {
+            let call = std::fs::read_to_string(thread.path().join("syscall"));
+            call.is_ok_and(|call| call.starts_with(&format!("{} ", POLL)))
+        })
+    });
+    stage.migrate(pid, "2");
+    assert_eq!(program.ask(GROW), "4");
+    fill_home(&stage, pid);
+    while began.elapsed() < Duration::from_secs(4) {
+        assert_stays_away(&stage, pid);
+    }
+    until_true("it has slept", || program.ask("len(slept)") == "1");
+    let slept_s: f64 = program.ask("slept[0]").parse().expect("a number");
+    assert!((5.9..9.0).contains(&slept_s), "slept {slept_s} s");
+}
+
+#[test]
+fn signals_outlive_homecomings_that_fail() {
+    let stage = Stage::new("no-room-signal", 2);
+    let mut program = start_homeless(&stage);
+    let pid = program.pid;
+    for count in 1..=20 {
+        let moving = stage.begin(1, &["osmos", "migrate", &pid.to_string(), "home"]);
+        stage.signal(1, pid, "USR1");
+        until_true("the signal is handled", || program.ask("len(hits)") == count.to_string());
+        assert!(!moving.wait_with_output().expect("an answer").status.success());
+    }
+    assert_eq!(program.ask("len(hits)"), "20");
+    limit(&stage, pid, "unlimited");
+    stage.migrate(pid, "home");
+    assert_eq!(program.ask("len(hits), m[:4]"), "(20, b'kept')");
+}
