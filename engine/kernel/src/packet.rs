@@ -10,8 +10,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// # Errors
 /// EBADF if there is no such descriptor.
 pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
+    if fd < 0 {
+        return Err(KernelError::errno(format!("take over descriptor {fd}"), libc::EBADF));
+    }
     let flags = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
-    // SAFETY: borrowed only for the fcntl that proves the descriptor is open.
+    // SAFETY: not negative, and borrowed only for the fcntl that proves the descriptor is open.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
     nix::fcntl::fcntl(borrowed, flags)
         .map_err(|e| KernelError::errno(format!("take over descriptor {fd}"), e as i32))?;
@@ -56,4 +59,16 @@ pub fn receive(socket: &OwnedFd, size_max: usize) -> Result<Option<(Vec<u8>, Opt
     }
     bytes.truncate(length);
     Ok(Some((bytes, descriptor)))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn descriptor_that_is_none_is_refused() {
+        for fd in [-1, i32::MIN, i32::MAX] {
+            assert_eq!(inherited(fd).unwrap_err().source.raw_os_error(), Some(libc::EBADF));
+        }
+    }
 }

@@ -115,7 +115,9 @@ impl Pagemap {
                 push(&mut runs, region.start, region.end);
             }
             if arguments.walk_end <= at {
-                break;
+                // Whatever comes behind would be dropped without a word.
+                let what = format!("scan pages of {} beyond {at:#x}", self.pid);
+                return Err(KernelError::errno(what, libc::EIO));
             }
             at = arguments.walk_end;
         }
