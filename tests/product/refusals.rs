@@ -95,6 +95,16 @@ fn a_process_that_shares_memory_with_a_child_stays_home() {
 }
 
 #[test]
+fn a_process_that_maps_one_shared_memory_twice_stays_home() {
+    // mremap(2) with an old size of 0 maps the same memory once more.
+    let expression = "globals().update(m=mmap.mmap(-1, 4096)) or \
+                      [at := ctypes.addressof(ctypes.c_char.from_buffer(m)), \
+                      libc.mremap(ctypes.c_void_p(at), ctypes.c_size_t(0), \
+                      ctypes.c_size_t(4096), 1) != -1][1]";
+    refused_after("alias", expression, &["the same shared memory mapped at 0x"]);
+}
+
+#[test]
 fn a_process_with_a_seccomp_filter_of_its_own_stays_home() {
     // One instruction: allow everything.
     let expression = "[code := ctypes.create_string_buffer(bytes([6, 0, 0, 0, 0, 0, 255, 127])), \

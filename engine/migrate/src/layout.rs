@@ -20,6 +20,7 @@ pub fn of_guest(
     ours: &[Range<u64>],
     backings: &dyn Backings,
 ) -> Result<Vec<image::Mapping>> {
+    check_aliases(maps)?;
     maps.iter()
         .filter(|m| !is_ours(m, ours) && m.name != b"[vsyscall]")
         .map(|mapping| {
@@ -31,6 +32,26 @@ pub fn of_guest(
             })
         })
         .collect()
+}
+
+/// Shared anonymous memory that is mapped at two places is one memory; elsewhere it would be two.
+/// (A mapping that was split has neighbouring parts of its memory at neighbouring places.)
+pub fn check_aliases(maps: &[Mapping]) -> Result<()> {
+    let shared: Vec<&Mapping> = maps.iter().filter(|m| is_shared_anonymous(m)).collect();
+    for (index, one) in shared.iter().enumerate() {
+        let is_alias = |other: &&&Mapping| {
+            (other.inode, other.device) == (one.inode, one.device)
+                && other.start.wrapping_sub(other.offset) != one.start.wrapping_sub(one.offset)
+        };
+        if let Some(other) = shared[index + 1..].iter().find(is_alias) {
+            let text = format!(
+                "it has the same shared memory mapped at {:#x} and at {:#x}",
+                one.start, other.start
+            );
+            return Err(MigrateError::refused("aliased-memory", text));
+        }
+    }
+    Ok(())
 }
 
 pub fn is_ours(mapping: &Mapping, ours: &[Range<u64>]) -> bool {
@@ -105,5 +126,25 @@ mod test {
         assert_eq!(room(taken.clone().into_iter(), 4096), Some(base + 4096));
         assert_eq!(room(taken.into_iter(), 8192), Some(base + 12288));
         assert_eq!(room(std::iter::once(0..USER_MEMORY_END), 4096), None);
+    }
+
+    #[test]
+    fn one_memory_at_two_places_stays_and_a_split_mapping_moves() {
+        let part = |start: u64, offset| Mapping {
+            start,
+            end: start + 0x1000,
+            is_readable: true,
+            is_writable: true,
+            is_executable: false,
+            is_shared: true,
+            offset,
+            device: 1,
+            inode: 9,
+            name: b"/dev/zero (deleted)".to_vec(),
+        };
+        check_aliases(&[part(0x1000, 0), part(0x3000, 0x2000)]).unwrap();
+        let error = check_aliases(&[part(0x1000, 0), part(0x3000, 0)]).unwrap_err();
+        assert_eq!(error.reason().code, "aliased-memory");
+        check_aliases(&[part(0x1000, 0), Mapping { inode: 10, ..part(0x3000, 0) }]).unwrap();
     }
 }

@@ -8,6 +8,7 @@
 use crate::{MigrateError, Result, layout};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
+use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 
 /// Checks the process `pid`, whose mappings are `maps`.
 ///
@@ -15,10 +16,12 @@ use kernel::proc::process;
 /// Refused, with the object and its number.
 pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
     check_status(pid)?;
+    check_size(process::threads(pid)?.len(), maps.len())?;
     check_descriptors(pid)?;
     for mapping in maps {
         check_mapping(pid, mapping)?;
     }
+    layout::check_aliases(maps)?;
     check_timers(pid)
 }
 
@@ -45,6 +48,18 @@ fn check_status(pid: i32) -> Result<()> {
         Some('T') => Err(MigrateError::refused("stopped", "it is stopped; continue it first")),
         _ => Ok(()),
     }
+}
+
+fn check_size(threads: usize, mappings: usize) -> Result<()> {
+    if threads > THREADS_MAX {
+        let text = format!("it has {threads} threads, at most {THREADS_MAX} can move");
+        return Err(MigrateError::refused("threads", text));
+    }
+    if mappings > MAPPINGS_MAX {
+        let text = format!("it has {mappings} memory mappings, at most {MAPPINGS_MAX} can move");
+        return Err(MigrateError::refused("mappings", text));
+    }
+    Ok(())
 }
 
 /// Descriptors that let the kernel, or another process, reach into the process's memory.
@@ -163,6 +178,15 @@ mod test {
         drop(child.stdin.take());
         child.wait().unwrap();
         verdict.unwrap();
+    }
+
+    #[test]
+    fn process_with_more_threads_than_can_move_is_told_how_many() {
+        check_size(THREADS_MAX, MAPPINGS_MAX).unwrap();
+        let error = check_size(THREADS_MAX + 1, 1).unwrap_err();
+        assert_eq!(error.reason().code, "threads");
+        assert!(error.reason().text.contains("4097 threads, at most 4096"), "{error}");
+        assert_eq!(check_size(1, MAPPINGS_MAX + 1).unwrap_err().reason().code, "mappings");
     }
 
     #[test]
