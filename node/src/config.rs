@@ -51,7 +51,8 @@ impl Config {
             let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
             home.join(".local/state/osmos")
         };
-        let xdg_runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let xdg_runtime_dir =
+            std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let uid = nix::unistd::geteuid().as_raw();
         Config::in_dirs(wire::control::runtime_dir_default(uid, xdg_runtime_dir), state_dir)
     }

@@ -71,7 +71,8 @@ pub fn labs_dir() -> Result<PathBuf> {
     if uid.is_root() {
         return Ok(PathBuf::from("/run/osmos-lab"));
     }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
+    // Empty is as good as unset (XDG Base Directory Specification).
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
         Some(dir) if Path::new(&dir).is_absolute() => Ok(Path::new(&dir).join("osmos-lab")),
         Some(dir) => bail!("XDG_RUNTIME_DIR is `{}`, not a full path", Path::new(&dir).display()),
         None => Ok(PathBuf::from(format!("/tmp/osmos-lab-{uid}"))),

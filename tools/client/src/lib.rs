@@ -35,7 +35,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The control socket a tool talks to unless told otherwise: this user's daemon if it runs, else
 /// the machine's, which serves every user.
 pub fn socket_default(uid: u32) -> PathBuf {
-    let xdg_runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let xdg_runtime_dir =
+        std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let own = runtime_dir_default(uid, xdg_runtime_dir).join(SOCKET_NAME);
     if own.exists() { own } else { runtime_dir_default(0, None).join(SOCKET_NAME) }
 }
