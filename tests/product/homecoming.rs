@@ -82,6 +82,21 @@ fn a_process_that_home_has_no_room_for_goes_on_where_it_is() {
 }
 
 #[test]
+fn a_file_that_every_node_has_in_a_layer_of_its_own_is_known_again() {
+    // A node's /etc is an overlay, whose files are mapped from the layer below.
+    let stage = Stage::new("layers", 3);
+    let mut program = start(&stage);
+    let map = "globals().update(m=mmap.mmap(os.open('/etc/ld.so.cache', 0), 0, \
+               flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ))";
+    assert_eq!(program.ask(map), "None");
+    let head = program.ask("m[:20]");
+    for place in ["2", "3", "home", "2", "home"] {
+        stage.migrate(program.pid, place);
+        assert_eq!(program.ask("m[:20]"), head);
+    }
+}
+
+#[test]
 fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
     let stage = Stage::new("no-room-call", 2);
     let mut program = start_homeless(&stage);

@@ -5,7 +5,7 @@
 //! patches the pointers and executes; what the call wrote comes back segment by segment.
 
 use crate::ids::{GuestAddr, GuestTid};
-use crate::image::{Image, Pages, Prospect};
+use crate::image::{Image, Pages, Prospect, Thread};
 use crate::supervisor::{Berth, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -149,6 +149,8 @@ pub enum ToAway {
     /// All asked-for files are complete. Answered by `Stored`.
     BackingsSent,
     Image(Box<Image>),
+    /// More threads of that image.
+    Threads(Vec<Thread>),
     Pages(Pages),
     /// Answered by `Restored` or `Refused`.
     ImageSent,
@@ -169,15 +171,13 @@ pub enum ToAway {
     Release,
 }
 
-/// What an away supervisor tells the deputy (or, first three, the source of an image).
+/// What an away supervisor tells the deputy (or, first two, the source of an image).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHome {
     /// The berth takes the process; these files have to be sent.
     Welcome {
         missing: Vec<u32>,
     },
-    /// Another boot: send the prospect again, with content hashes of the mapped files.
-    WantsHashes,
     Refused(Reason),
     Stored,
     /// Complete, and ready to run.
@@ -199,6 +199,7 @@ pub enum ToHome {
     /// Frozen as asked (`Recall`); the image follows.
     Frozen,
     Image(Box<Image>),
+    Threads(Vec<Thread>),
     Pages(Pages),
     ImageSent,
     /// The image has reached the next node (`MoveOn`), which has restored it.

@@ -2,7 +2,10 @@
 
 use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
-use crate::limits::{MAPPINGS_MAX, THREADS_MAX, XSTATE_BYTES_MAX};
+use crate::limits::{
+    BACKINGS_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, MAPPINGS_MAX, MESSAGE_BYTES_MAX,
+    THREADS_MAX, XSTATE_BYTES_MAX,
+};
 use serde::{Deserialize, Serialize};
 
 /// Everything about a process except its memory contents and what stays home with the deputy.
@@ -11,6 +14,8 @@ pub struct Image {
     /// The guest's pid as it sees itself (its innermost PID namespace).
     pub pid: GuestTid,
     pub threads: Vec<Thread>,
+    /// How many more threads follow in messages of their own.
+    pub later_threads: u32,
     pub mappings: Vec<Mapping>,
     /// `struct prctl_mm_map`: start_code, end_code, start_data, end_data, start_brk, brk,
     /// start_stack, arg_start, arg_end, env_start, env_end.
@@ -104,10 +109,7 @@ pub struct Pages {
 pub struct Backing {
     #[serde(with = "bytes")]
     pub path: Vec<u8>,
-    pub device: u64,
-    pub inode: u64,
     pub size: u64,
-    pub changed_ns: i64,
     /// BLAKE3 of the whole file.
     pub hash: [u8; 32],
 }
@@ -115,7 +117,7 @@ pub struct Backing {
 /// The machine that an image comes from: what another must match to run it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Names one boot of one kernel: two nodes with the same one share file system and clocks.
+    /// Names one boot of one kernel: two nodes with the same one have the same clocks.
     pub boot_id: String,
     pub kernel: String,
     /// The words of `flags` in `/proc/cpuinfo`.
@@ -158,6 +160,14 @@ pub enum ImageError {
     Thread(GuestTid, usize, usize),
     #[error("thread {0} twice, or with a number that no thread has")]
     Identity(GuestTid),
+    #[error("thread {0} with a signal that is none")]
+    Signal(GuestTid),
+    #[error("thread {0} in a call of {1} parts (at most {CALL_SEGMENTS_MAX})")]
+    Call(GuestTid, usize),
+    #[error("a name of {0} bytes (at most {COMMAND_BYTES_MAX})")]
+    Command(usize),
+    #[error("{0} mapped files (at most {BACKINGS_MAX})")]
+    Backings(usize),
     #[error("dispositions of {0} signals (64 expected)")]
     Actions(usize),
 }
@@ -165,6 +175,31 @@ pub enum ImageError {
 /// End of the address range that a 64-bit program may use (47 bits, less a guard page).
 pub const USER_MEMORY_END: u64 = (1 << 47) - 4096;
 const REGISTER_WORDS: usize = 27;
+/// What one thread takes at most in a message, besides what is counted apart.
+const THREAD_BYTES: usize = 512;
+const SIGNAL_BYTES: usize = SIGINFO_BYTES + 32;
+/// Of a call in flight, with the few bytes that travel along.
+const SEGMENT_BYTES: usize = 64;
+/// Threads in one message: beside them the first has the mappings.
+const THREADS_PART_BYTES_MAX: usize = 4 << 20;
+const MAPPING_BYTES: usize = 48;
+const _: () =
+    assert!(THREADS_PART_BYTES_MAX + MAPPINGS_MAX * MAPPING_BYTES + (64 << 10) < MESSAGE_BYTES_MAX);
+const SIGNAL_MAX: i32 = 64;
+const SIGINFO_BYTES: usize = 128;
+
+impl Prospect {
+    /// Checks what later code relies on; a prospect comes from another machine.
+    pub fn check(&self) -> Result<(), ImageError> {
+        if self.command.len() > COMMAND_BYTES_MAX {
+            return Err(ImageError::Command(self.command.len()));
+        }
+        if self.backings.len() > BACKINGS_MAX {
+            return Err(ImageError::Backings(self.backings.len()));
+        }
+        Ok(())
+    }
+}
 
 impl Image {
     /// True if the process's first thread is among the living ones.
@@ -172,9 +207,51 @@ impl Image {
         self.threads.iter().any(|thread| thread.tid == self.pid)
     }
 
+    /// The image as it travels: with the threads that fit, and the others in parts.
+    pub fn into_parts(mut self) -> (Image, Vec<Vec<Thread>>) {
+        let mut parts = Vec::new();
+        let mut left = THREADS_PART_BYTES_MAX;
+        let mut part = Vec::new();
+        for thread in std::mem::take(&mut self.threads) {
+            let segments = thread.in_flight.as_ref().map_or(0, |call| call.segments.len());
+            let size = THREAD_BYTES
+                + thread.extended_state.len()
+                + thread.signals.len() * SIGNAL_BYTES
+                + segments * SEGMENT_BYTES;
+            if size > left && !part.is_empty() {
+                parts.push(std::mem::take(&mut part));
+                left = THREADS_PART_BYTES_MAX;
+            }
+            left = left.saturating_sub(size);
+            part.push(thread);
+        }
+        parts.push(part);
+        self.threads = parts.remove(0);
+        self.later_threads = parts.iter().map(|part| part.len() as u32).sum();
+        (self, parts)
+    }
+
+    /// True while threads are to follow.
+    pub fn is_incomplete(&self) -> bool {
+        self.later_threads > 0
+    }
+
+    /// Adds threads that came later.
+    pub fn add_threads(&mut self, threads: Vec<Thread>) -> Result<(), ImageError> {
+        let total = self.threads.len() + threads.len();
+        let left = self.later_threads.checked_sub(threads.len() as u32);
+        match left.filter(|_| !threads.is_empty() && total <= THREADS_MAX) {
+            Some(left) => self.later_threads = left,
+            None => return Err(ImageError::Threads(total)),
+        }
+        self.threads.extend(threads);
+        Ok(())
+    }
+
     /// Checks what later code relies on; an image comes from another machine.
     pub fn check(&self, backings: usize) -> Result<(), ImageError> {
-        if self.threads.is_empty() || self.threads.len() > THREADS_MAX {
+        let is_whole = !self.threads.is_empty() && !self.is_incomplete();
+        if !is_whole || self.threads.len() > THREADS_MAX {
             return Err(ImageError::Threads(self.threads.len()));
         }
         if self.mappings.len() > MAPPINGS_MAX {
@@ -218,7 +295,93 @@ impl Image {
             if thread.tid.0 <= 1 || !seen.insert(thread.tid) {
                 return Err(ImageError::Identity(thread.tid));
             }
+            let is_signal = |signal: &Signal| {
+                (1..=SIGNAL_MAX).contains(&signal.number) && signal.siginfo.len() == SIGINFO_BYTES
+            };
+            if !thread.signals.iter().all(is_signal) {
+                return Err(ImageError::Signal(thread.tid));
+            }
+            let parts = thread.in_flight.as_ref().map_or(0, |call| call.segments.len());
+            if parts > CALL_SEGMENTS_MAX {
+                return Err(ImageError::Call(thread.tid, parts));
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn thread(tid: i32) -> Thread {
+        Thread {
+            tid: GuestTid(tid),
+            registers: vec![0; REGISTER_WORDS],
+            extended_state: vec![0; 2696],
+            signal_mask: 0,
+            alternate_stack: vec![0; 24],
+            robust_list: (0, 0),
+            tid_address: 0,
+            rseq: None,
+            in_flight: None,
+            sequence: 0,
+            signals_seen: 0,
+            signals: vec![],
+            wait_until_ns: None,
+            interrupted: None,
+        }
+    }
+
+    fn image(threads: Vec<Thread>) -> Image {
+        Image {
+            pid: GuestTid(100),
+            threads,
+            later_threads: 0,
+            mappings: vec![],
+            layout: [0; 11],
+            actions: vec![[0; 4]; 64],
+            stack_limit: (0, 0),
+            reserved: (0, 0),
+        }
+    }
+
+    #[test]
+    fn signals_that_are_none_are_refused() {
+        let with = |number, length| {
+            let siginfo = vec![0; length];
+            let signal = Signal { tid: GuestTid(100), index: 1, number, siginfo };
+            image(vec![Thread { signals: vec![signal], ..thread(100) }]).check(0)
+        };
+        assert_eq!(with(64, 128), Ok(()));
+        for (number, length) in [(0, 128), (65, 128), (-1, 128), (10, 127), (10, 129)] {
+            assert_eq!(with(number, length), Err(ImageError::Signal(GuestTid(100))));
+        }
+    }
+
+    #[test]
+    fn threads_that_fill_a_message_come_in_parts_and_are_put_together() {
+        let whole = image((0..THREADS_MAX as i32).map(|tid| thread(100 + tid)).collect());
+        let (mut head, parts) = whole.clone().into_parts();
+        let length = |bytes: Vec<u8>| bytes.len();
+        assert!(length(postcard::to_stdvec(&head).unwrap()) < MESSAGE_BYTES_MAX);
+        assert!(parts.len() > 1);
+        for part in parts {
+            assert!(length(postcard::to_stdvec(&part).unwrap()) < MESSAGE_BYTES_MAX);
+            assert!(head.is_incomplete());
+            head.add_threads(part).unwrap();
+        }
+        assert!(!head.is_incomplete());
+        assert_eq!(head, whole);
+    }
+
+    #[test]
+    fn more_threads_than_announced_are_refused() {
+        let mut head = Image { later_threads: 1, ..image(vec![thread(100)]) };
+        assert!(head.check(0).is_err(), "it is not complete");
+        assert!(head.clone().add_threads(vec![]).is_err(), "no progress");
+        assert!(head.clone().add_threads(vec![thread(101), thread(102)]).is_err());
+        head.add_threads(vec![thread(101)]).unwrap();
+        assert_eq!(head.check(0), Ok(()));
     }
 }

@@ -14,6 +14,16 @@ pub const THREADS_MAX: usize = 4_096;
 pub const MAPPINGS_MAX: usize = 65_530;
 /// Extended processor state of one thread: room for AMX.
 pub const XSTATE_BYTES_MAX: usize = 16 << 10;
+/// Length of a command's name: 15 bytes for Linux, three times that if they are no text.
+pub const COMMAND_BYTES_MAX: usize = 64;
+/// Mapped files of one process that may move.
+pub const BACKINGS_MAX: usize = 4_096;
+/// Largest file that is sent to be mapped from memory.
+pub const BACKING_BYTES_MAX: u64 = 1 << 30;
+/// All files together that are sent for one process: they take memory of the target's.
+pub const BACKINGS_BYTES_MAX: u64 = 2 << 30;
+/// What a process may have grown, besides to the double, while its files were sent ahead.
+pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
 /// Guest memory in one page message.
 pub const PAGE_RUN_BYTES_MAX: usize = 1 << 20;
 /// One message between a daemon and its supervisors, or a tool and its daemon.

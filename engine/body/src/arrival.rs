@@ -9,6 +9,7 @@ use kernel::sandbox::{self, Sandbox};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::outward::Body;
+use migrate::pages::Intake;
 use migrate::{MigrateError, Result, machine};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -135,19 +136,21 @@ fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
 
 /// The dialogue with whoever sends the image: home, or the node that the body moves on from.
 fn receive(expected: &Expected, link: &mut Link, first: ToAway) -> Result<Arrived> {
-    let (prospect, library) = prepare(link, first)?;
+    let Prepared { prospect, mut library, clock_offsets_ns } = prepare(link, first)?;
     let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
         kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
     })?;
-    let clock_offset_ns = clock_offset_ns(&prospect)?;
-    let sandbox = make_sandbox(expected, &prospect)?;
+    let clock_offset_ns = clock_offsets_ns.map_or(0, |(monotonic, _)| monotonic);
+    let sandbox = make_sandbox(expected, &prospect, clock_offsets_ns)?;
     let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
     let image = receive_image(&mut link.0, &prospect)?;
+    let mut intake = Intake::promised(prospect.memory_bytes, &image);
     let mut body = Body::lay_out(sandbox, shared, image, &library)?;
+    library.learn(&kernel::proc::maps::read(body.sandbox.body_pid)?, &body.image().mappings);
     loop {
         match link.0.receive()? {
-            ToAway::Pages(pages) => body.write(&pages)?,
+            ToAway::Pages(pages) => body.write(&pages, &mut intake)?,
             ToAway::ImageSent => break,
             other => return Err(unexpected("memory contents", &other)),
         }
@@ -158,28 +161,35 @@ fn receive(expected: &Expected, link: &mut Link, first: ToAway) -> Result<Arrive
 }
 
 /// Checks the prospect and gets hold of every file that it maps.
-fn prepare(link: &mut Link, first: ToAway) -> Result<(Prospect, Library)> {
-    let mut message = first;
-    let here = machine::probe()?;
-    let (mut prospect, is_same_boot) = loop {
-        let ToAway::Prospect(prospect) = message else {
-            return Err(unexpected("a prospect", &message));
-        };
-        check_prospect(&prospect)?;
-        if let Some(reason) = machine::mismatch(&prospect.machine, &here) {
-            return Err(MigrateError::Refused(reason));
-        }
-        let is_same_boot = prospect.machine.boot_id == here.boot_id;
-        let has_hashes = prospect.backings.iter().all(|b| b.hash != [0; 32]);
-        if is_same_boot || has_hashes {
-            break (prospect, is_same_boot);
-        }
-        link.1.send(&ToHome::WantsHashes)?;
-        message = link.0.receive()?;
+fn prepare(link: &mut Link, first: ToAway) -> Result<Prepared> {
+    let ToAway::Prospect(mut prospect) = first else {
+        return Err(unexpected("a prospect", &first));
     };
-    let backings = std::mem::take(&mut prospect.backings);
-    let library = collect_files(link, backings, is_same_boot)?;
-    Ok((*prospect, library))
+    let clock_offsets_ns = clock_offsets_ns(&prospect)?;
+    check_prospect(&prospect)?;
+    if let Some(reason) = machine::mismatch(&prospect.machine, &machine::probe()?) {
+        return Err(MigrateError::Refused(reason));
+    }
+    let library = collect_files(link, std::mem::take(&mut prospect.backings))?;
+    Ok(Prepared { prospect: *prospect, library, clock_offsets_ns })
+}
+
+/// What there is before anything of the process itself has come.
+struct Prepared {
+    prospect: Prospect,
+    library: Library,
+    clock_offsets_ns: Option<(i64, i64)>,
+}
+
+/// The guest's monotonic and boot-time clocks minus ours, as the prospect arrives: it says what the
+/// clocks were when it was sent. None within one boot, where they are the same clocks.
+fn clock_offsets_ns(prospect: &Prospect) -> Result<Option<(i64, i64)>> {
+    let here = kernel::features::clocks_ns();
+    if machine::probe()?.boot_id == prospect.machine.boot_id {
+        return Ok(None);
+    }
+    let (monotonic, boot) = prospect.clocks_ns;
+    Ok(Some((monotonic.saturating_sub(here.0), boot.saturating_sub(here.1))))
 }
 
 fn check_prospect(prospect: &Prospect) -> Result<()> {
@@ -190,17 +200,18 @@ fn check_prospect(prospect: &Prospect) -> Result<()> {
         );
         return Err(MigrateError::refused("version", text));
     }
+    prospect.check()?;
     if prospect.pid.0 <= 1 {
         return Err(MigrateError::Protocol(format!("a guest with pid {}", prospect.pid)));
     }
     Ok(())
 }
 
-fn collect_files(link: &mut Link, backings: Vec<Backing>, is_same_boot: bool) -> Result<Library> {
-    let mut found: Vec<Option<File>> =
-        backings.iter().map(|b| backing::find_here(b, is_same_boot)).collect();
+fn collect_files(link: &mut Link, backings: Vec<Backing>) -> Result<Library> {
+    let mut found: Vec<Option<File>> = backings.iter().map(backing::find_here).collect();
     let missing: Vec<u32> =
         (0..found.len() as u32).filter(|index| found[*index as usize].is_none()).collect();
+    backing::check_total(missing.iter().map(|index| &backings[*index as usize]))?;
     for index in &missing {
         found[*index as usize] = Some(backing::stand_in(&backings[*index as usize])?);
     }
@@ -226,19 +237,13 @@ fn collect_files(link: &mut Link, backings: Vec<Backing>, is_same_boot: bool) ->
     Ok(library)
 }
 
-/// Between boots clocks differ; within one they are the same clock.
-fn clock_offset_ns(prospect: &Prospect) -> Result<i64> {
-    if machine::probe()?.boot_id == prospect.machine.boot_id {
-        return Ok(0);
-    }
-    Ok(prospect.clocks_ns.0 - kernel::features::clocks_ns().0)
-}
-
-fn make_sandbox(expected: &Expected, prospect: &Prospect) -> Result<Sandbox> {
-    let here = kernel::features::clocks_ns();
-    let is_same_boot = machine::probe()?.boot_id == prospect.machine.boot_id;
-    let (monotonic, boot) = prospect.clocks_ns;
-    if !is_same_boot && !kernel::features::settled().has(Feature::TimeNamespaces) {
+fn make_sandbox(
+    expected: &Expected,
+    prospect: &Prospect,
+    clock_offset_ns: Option<(i64, i64)>,
+) -> Result<Sandbox> {
+    let has_time_namespaces = kernel::features::settled().has(Feature::TimeNamespaces);
+    if clock_offset_ns.is_some() && !has_time_namespaces {
         let text = format!(
             "the node cannot continue the clocks of another machine: its kernel has no time \
              namespaces ({})",
@@ -246,19 +251,29 @@ fn make_sandbox(expected: &Expected, prospect: &Prospect) -> Result<Sandbox> {
         );
         return Err(MigrateError::refused("no-time-namespaces", text));
     }
-    let offset = (monotonic - here.0, boot - here.1);
     let spec = sandbox::Spec {
         pid: prospect.pid.0,
         // Only the sandbox's init has entries there, and they vanish with it: always empty enough,
         // and nothing to clean up.
         root: c"/proc/self/fdinfo".to_owned(),
-        clock_offset_ns: (!is_same_boot).then_some(offset),
+        clock_offset_ns,
         cgroups: expected.cgroups.clone(),
     };
     Ok(sandbox::create(&spec)?)
 }
 
 fn receive_image(reader: &mut LinkReader, prospect: &Prospect) -> Result<Image> {
+    let mut image = receive_head(reader, prospect)?;
+    while image.is_incomplete() {
+        match reader.receive()? {
+            ToAway::Threads(threads) => image.add_threads(threads)?,
+            other => return Err(unexpected("threads", &other)),
+        }
+    }
+    Ok(image)
+}
+
+fn receive_head(reader: &mut LinkReader, prospect: &Prospect) -> Result<Image> {
     match reader.receive()? {
         ToAway::Image(image) if image.pid == prospect.pid => Ok(*image),
         ToAway::Image(image) => {

@@ -29,7 +29,11 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     trim_stack(shared, fixed.origin, &mut mappings)?;
     let mut layout_words = fixed.origin.layout;
     layout_words[BREAK] = 0; // the first thread asked tells
+    let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
     let state = shared.lock();
+    for thread in state.threads.values() {
+        threads::leave_vdso(thread.local, &vdso)?;
+    }
     let mut images = Vec::with_capacity(state.threads.len());
     for thread in state.threads.values() {
         images.push(thread_image(shared, fixed.agent, thread, &mut layout_words)?);
@@ -39,6 +43,7 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     Ok(Image {
         pid: shared.guest_pid,
         threads: images,
+        later_threads: 0,
         mappings,
         layout: layout_words,
         actions,

@@ -65,10 +65,11 @@ pub fn leave(pid: i32, berth: &Berth, waits: &[Wait], signals: &ChildSignal) -> 
     let maps = maps::read(pid)?;
     refusal::check(pid, &maps)?;
     let library = Library::of_process(pid, &maps)?;
-    let prospect = prospect(pid, &library)?;
     watch.phase("inspect");
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
+    // It tells the time: as late as possible.
+    let prospect = prospect(pid, &library)?;
     migrate::offer::offer(&mut link, prospect.clone(), &library)?;
     watch.phase("offer");
     let waiting = Waiting {
@@ -162,7 +163,9 @@ fn send(
     watch.phase("capture");
     let pagemap = Pagemap::open(frozen.pid)?;
     let mappings = image.mappings.clone();
-    writer.send(&ToAway::Image(Box::new(image)))?;
+    let (head, parts) = image.into_parts();
+    writer.send(&ToAway::Image(Box::new(head)))?;
+    parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
     pages::send_all(memory, &pagemap, &mappings, &mut |pages| {
         Ok(writer.send(&ToAway::Pages(pages))?)
     })?;
@@ -248,6 +251,7 @@ impl Frozen {
         let image = Image {
             pid: images[0].tid,
             threads: images,
+            later_threads: 0,
             mappings: layout::of_guest(maps, &[], library)?,
             layout: layout_words,
             actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),

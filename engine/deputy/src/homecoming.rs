@@ -16,7 +16,8 @@ use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee::{self, SIGINFO_BYTES, Stop};
 use link::{LinkError, LinkReader};
 use migrate::homeward::{self, execute, execute_all};
-use migrate::{MigrateError, Result, freeze, injection, layout, pages, threads};
+use migrate::pages::Intake;
+use migrate::{MigrateError, Result, freeze, injection, layout, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -145,9 +146,15 @@ fn worker(service: &Service<'_>) -> Result<usize> {
 }
 
 fn receive_image(service: &Service<'_>, reader: &mut LinkReader) -> Result<Image> {
-    let ToHome::Image(image) = reader.receive()? else {
+    let ToHome::Image(mut image) = reader.receive()? else {
         return Err(MigrateError::Protocol("expected an image".into()));
     };
+    while image.is_incomplete() {
+        match reader.receive()? {
+            ToHome::Threads(threads) => image.add_threads(threads)?,
+            _ => return Err(MigrateError::Protocol("expected threads".into())),
+        }
+    }
     image.check(service.library.len())?;
     let lanes = &service.shared.lanes;
     let here: BTreeSet<_> =
@@ -194,10 +201,11 @@ fn receive_pages(
     sending: &mut Sending,
 ) -> Result<u64> {
     let mut bytes = 0;
+    let mut intake = Intake::default();
     loop {
         match reader.receive()? {
             ToHome::Pages(pages) => {
-                pages::check(&pages, &image.mappings)?;
+                intake.check(&pages, &image.mappings)?;
                 service.shared.lanes.memory.write(pages.address.0, &pages.content)?;
                 bytes += pages.content.len() as u64;
             }

@@ -2,8 +2,8 @@
 
 use kernel::agent::{Agent, BatchCall, STAGING_BYTES};
 use kernel::memory::Memory;
-use kernel::regs::ERESTARTNOINTR;
-use kernel::signal::Action;
+use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
+use kernel::signal::{ACTION_BYTES, Action};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -169,7 +169,7 @@ impl Lanes {
 
     /// Lays the call out and hands it to the thread; false if it must not be executed.
     pub fn submit(&self, slot: usize, call: &Call) -> bool {
-        let (base, capacity) = (self.agent.staging_address(slot), STAGING_BYTES as u64);
+        let (base, capacity) = (self.agent.staging_address(slot), CALL_STAGING_BYTES as u64);
         let staged = match calls::stage(call, base, capacity) {
             Ok(staged) => staged,
             Err(error) => {
@@ -214,6 +214,7 @@ impl Lanes {
         let result = self.agent.result(slot, 0);
         self.agent.clear(slot);
         let outputs = self.collect(slot, &call, place, result);
+        let call = without_bytes(call, result);
         let reply = Reply { tid: lane.guest, sequence: call.sequence, result, outputs };
         lane.answered = Some((call, reply.clone()));
         Some(reply)
@@ -237,12 +238,25 @@ impl Lanes {
     }
 }
 
-const _: () = assert!(STAGING_BYTES >= calls::STAGING_BYTES_MAX);
+/// What a call may take of a slot's staging area. The rest is for what is done to the thread while
+/// the result of its call is not collected yet.
+pub const CALL_STAGING_BYTES: usize = STAGING_BYTES - ACTION_BYTES;
+const _: () = assert!(CALL_STAGING_BYTES >= calls::STAGING_BYTES_MAX);
+
+/// A call that was answered, as it is remembered: one that is over is never made again, and what
+/// it read may be megabytes. Times and masks are needed to tell how it went on.
+fn without_bytes(mut call: Call, result: i64) -> Call {
+    let is_over = result >= -4095 && !(ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result);
+    if is_over && result != -i64::from(libc::EINTR) {
+        call.segments.iter_mut().filter(|s| s.data.len() > 128).for_each(|s| s.data = vec![]);
+    }
+    call
+}
 
 /// Bytes of the staging area that a call takes up: its segments, each aligned.
 fn staged_bytes(call: &Call) -> usize {
     let total: usize = call.segments.iter().map(|s| (s.length as usize).next_multiple_of(16)).sum();
-    total.min(STAGING_BYTES)
+    total.min(CALL_STAGING_BYTES)
 }
 
 /// A reply without outputs.

@@ -72,14 +72,15 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
 /// Starts a call; false if it is none that an honest body makes.
 fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
     let Some(slot) = shared.lanes.slot_of(call.tid) else { return false };
-    shared.count(call.number);
+    let number = call.number;
     match shared.lanes.accept(slot, call) {
         None => return false,
         Some(Accepted::Answered(reply)) => {
             shared.reply(reply);
             return true;
         }
-        Some(Accepted::Started) => {}
+        // Only now is it a number of a call that is forwarded.
+        Some(Accepted::Started) => shared.count(number),
     }
     if shared.lanes.is_first_thread_exiting(slot) {
         // Its end is not reported while other threads live.

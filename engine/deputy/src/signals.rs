@@ -1,7 +1,7 @@
 //! Signals of a process that is away. Home is the authority: the kernel here decides which thread
 //! gets a signal and what it does; only running a handler needs the body.
 
-use crate::lanes::{Lane, Work, plain_reply};
+use crate::lanes::{CALL_STAGING_BYTES, Lane, Work, plain_reply};
 use crate::service::Service;
 use kernel::agent::Position;
 use kernel::regs::{ERESTARTNOINTR, Registers};
@@ -194,7 +194,7 @@ impl Service<'_> {
         let action = Action { handler: 0, ..self.shared.lanes.action(number) };
         self.shared.lanes.set_action(number, action);
         let agent = &self.shared.lanes.agent;
-        let offset = kernel::agent::STAGING_BYTES - signal::ACTION_BYTES;
+        let offset = CALL_STAGING_BYTES;
         agent.write_staging(slot, offset, &action.encode());
         let place = agent.staging_address(slot) + offset as u64;
         let mut calls = RemoteCalls::begin(self.pid, tid, agent.syscall_instruction())?;

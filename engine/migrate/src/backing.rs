@@ -1,8 +1,9 @@
 //! Mapped files: their clean pages do not travel, if the other side can map the same file.
 //!
-//! "The same" means the same bytes: either both nodes look at one file system of one boot (then
-//! device, inode, size and change time decide), or the whole file has the same BLAKE3 hash. A file
-//! that the target lacks is sent once, ahead of the freeze, and mapped there from memory.
+//! "The same" means the same bytes: the whole file has the same BLAKE3 hash. Nothing less will do,
+//! not even between nodes of one machine, because all that could tell them to be that is what the
+//! other one says. A file that the target lacks is sent once, ahead of the freeze, and mapped there
+//! from memory.
 
 use crate::layout::Backings;
 use crate::{MigrateError, Result};
@@ -12,9 +13,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
-use wire::image::Backing;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use wire::image::{self, Backing, MappingKind};
+use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX};
 
 /// The mapped files of a process here, each open.
 #[derive(Debug, Default)]
@@ -73,6 +75,19 @@ impl Library {
         Ok(())
     }
 
+    /// Notes how the mappings made of these files are named, which is not always how the files are:
+    /// a file of an overlay is mapped from the layer below.
+    pub fn learn(&mut self, maps: &[Mapping], made: &[image::Mapping]) {
+        for mapping in made {
+            let MappingKind::File { backing, .. } = mapping.kind else { continue };
+            let at = mapping.start.0;
+            let seen = maps.iter().find(|m| (m.start..m.end).contains(&at));
+            if let (Some(entry), Some(seen)) = (self.entries.get_mut(backing as usize), seen) {
+                (entry.device, entry.inode) = (seen.device, seen.inode);
+            }
+        }
+    }
+
     /// True if a mapping at home is this part of this backing.
     pub fn is_same(&self, mapping: &Mapping, index: u32) -> bool {
         self.index_of(mapping) == Some(index)
@@ -94,11 +109,8 @@ impl Entry {
         let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
         let backing = Backing {
             path: mapping.name.clone(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
             size: metadata.len(),
-            changed_ns: metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec(),
-            hash: [0; 32],
+            hash: hash(&file).map_err(|source| unreadable(mapping, source))?,
         };
         Ok(Entry { backing, file, device: mapping.device, inode: mapping.inode })
     }
@@ -113,7 +125,7 @@ fn open_mapped(pid: i32, mapping: &Mapping) -> Result<File> {
     }
     let name = PathBuf::from(format!("/proc/{pid}/root"));
     let relative = mapping.name.strip_prefix(b"/").unwrap_or(&mapping.name);
-    let file = File::open(name.join(OsStr::from_bytes(relative)))
+    let file = open_plainly(&name.join(OsStr::from_bytes(relative)))
         .map_err(|source| unreadable(mapping, source))?;
     let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
     if metadata.ino() != mapping.inode {
@@ -132,17 +144,6 @@ fn shown(mapping: &Mapping) -> String {
     String::from_utf8_lossy(&mapping.name).into_owned()
 }
 
-/// Fills in the content hashes, for a target on another machine.
-pub fn hash_all(library: &Library, backings: &mut [Backing]) -> Result<()> {
-    for (entry, backing) in library.entries.iter().zip(backings) {
-        backing.hash = hash(&entry.file).map_err(|source| KernelError {
-            what: format!("read {}", String::from_utf8_lossy(&backing.path)),
-            source,
-        })?;
-    }
-    Ok(())
-}
-
 fn hash(file: &File) -> std::io::Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 256 << 10];
@@ -158,25 +159,27 @@ fn hash(file: &File) -> std::io::Result<[u8; 32]> {
 }
 
 /// This node's own copy of `backing`, if it has one with the same contents.
-pub fn find_here(backing: &Backing, is_same_boot: bool) -> Option<File> {
-    let file = File::open(OsStr::from_bytes(&backing.path)).ok()?;
+///
+/// The path is the other node's word. That its hash of the whole file is ours, too, proves that it
+/// has the contents already: a guest can map nothing here that its home does not know.
+pub fn find_here(backing: &Backing) -> Option<File> {
+    let file = open_plainly(Path::new(OsStr::from_bytes(&backing.path))).ok()?;
     let metadata = file.metadata().ok()?;
-    if !metadata.is_file() || metadata.len() != backing.size {
-        return None;
-    }
-    if is_same_boot {
-        let changed_ns = metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec();
-        let is_same = metadata.dev() == backing.device
-            && metadata.ino() == backing.inode
-            && changed_ns == backing.changed_ns;
-        return is_same.then_some(file);
-    }
-    let is_same = hash(&file).is_ok_and(|own| own == backing.hash);
+    let is_same =
+        metadata.is_file() && metadata.len() == backing.size && hash(&file).ok()? == backing.hash;
     is_same.then_some(file)
 }
 
-/// Largest file that is sent to be mapped from memory.
-pub const BACKING_BYTES_MAX: u64 = 1 << 30;
+/// Opens what may be anything, without waiting for the other end of a FIFO. Opening alone can act
+/// on a device, so it is looked at first; whoever opens looks again.
+fn open_plainly(path: &Path) -> std::io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
 /// Bytes of a file in one message.
 pub const BACKING_PART_BYTES: usize = 512 << 10;
 
@@ -212,6 +215,19 @@ impl Read for FileWindow<'_> {
     }
 }
 
+/// Checks that the files to be sent are not more than memory may be taken for.
+pub fn check_total<'a>(mut backings: impl Iterator<Item = &'a Backing>) -> Result<()> {
+    let add = |sum: u64, backing: &Backing| sum.checked_add(backing.size);
+    let total = backings.try_fold(0, add).unwrap_or(u64::MAX);
+    if total > BACKINGS_BYTES_MAX {
+        let text = format!(
+            "it maps {total} bytes of files that are not here (at most {BACKINGS_BYTES_MAX})"
+        );
+        return Err(MigrateError::refused("mapped-file", text));
+    }
+    Ok(())
+}
+
 /// An empty stand-in of `backing`, in memory, to be filled part by part.
 ///
 /// # Errors
@@ -244,4 +260,44 @@ pub fn fill(file: &File, backing: &Backing, offset: u64, content: &[u8]) -> Resu
     }
     file.write_all_at(content, offset)
         .map_err(|source| KernelError { what: "fill stand-in".into(), source }.into())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn backing_of(path: &std::path::Path, size: u64, hash: [u8; 32]) -> Backing {
+        Backing { path: path.as_os_str().to_owned().into_vec(), size, hash }
+    }
+
+    #[test]
+    fn only_a_file_whose_contents_the_other_node_knows_is_found() {
+        let own = std::env::current_exe().unwrap();
+        let file = File::open(&own).unwrap();
+        let (size, hash) = (file.metadata().unwrap().len(), hash(&file).unwrap());
+        assert!(find_here(&backing_of(&own, size, hash)).is_some());
+        assert!(find_here(&backing_of(&own, size, [0; 32])).is_none());
+        assert!(find_here(&backing_of(&own, size - 1, hash)).is_none());
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("osmos-fifo-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let found = find_here(&backing_of(&path, 0, [0; 32]));
+        std::fs::remove_file(&path).unwrap();
+        assert!(found.is_none());
+        assert!(find_here(&backing_of("/dev/zero".as_ref(), 0, [0; 32])).is_none());
+    }
+
+    #[test]
+    fn files_are_sent_up_to_a_sum() {
+        let file = backing_of("/x".as_ref(), BACKING_BYTES_MAX, [0; 32]);
+        check_total([&file, &file].into_iter()).unwrap();
+        let error = check_total([&file, &file, &file].into_iter()).unwrap_err();
+        assert_eq!(error.reason().code, "mapped-file");
+        let endless = Backing { size: u64::MAX, ..file.clone() };
+        assert!(check_total([&endless, &file].into_iter()).is_err());
+    }
 }

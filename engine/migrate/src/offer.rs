@@ -14,21 +14,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// sandbox ready and waits for the image.
 pub fn offer(
     (reader, writer): &mut (LinkReader, LinkWriter),
-    mut prospect: Prospect,
+    prospect: Prospect,
     library: &Library,
 ) -> Result<()> {
     reader.set_timeout(Some(ANSWER_TIMEOUT))?;
-    writer.send(&ToAway::Prospect(Box::new(prospect.clone())))?;
-    let missing = loop {
-        match reader.receive()? {
-            ToHome::Welcome { missing } => break missing,
-            ToHome::WantsHashes => {
-                backing::hash_all(library, &mut prospect.backings)?;
-                writer.send(&ToAway::Prospect(Box::new(prospect.clone())))?;
-            }
-            ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
-            _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
-        }
+    writer.send(&ToAway::Prospect(Box::new(prospect)))?;
+    let missing = match reader.receive()? {
+        ToHome::Welcome { missing } => missing,
+        ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
+        _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
     };
     for index in missing {
         let file = library

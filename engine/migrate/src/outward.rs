@@ -4,7 +4,8 @@
 //! threads come before capabilities are dropped, and the filter closes the sandbox last.
 
 use crate::backing::Library;
-use crate::{MigrateError, Result, homeward, injection, layout, pages, threads};
+use crate::pages::Intake;
+use crate::{MigrateError, Result, homeward, injection, layout, threads};
 use kernel::agent::{self, Agent, BatchCall};
 use kernel::memory::Memory;
 use kernel::proc::maps::{self, Mapping};
@@ -64,8 +65,8 @@ impl Body {
     }
 
     /// Writes received memory contents; only into the image's mappings, only whole pages.
-    pub fn write(&self, pages: &Pages) -> Result<()> {
-        pages::check(pages, &self.image.mappings)?;
+    pub fn write(&self, pages: &Pages, intake: &mut Intake) -> Result<()> {
+        intake.check(pages, &self.image.mappings)?;
         Ok(self.memory.write(pages.address.0, &pages.content)?)
     }
 

@@ -4,7 +4,8 @@ use crate::{MigrateError, Result};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select};
 use wire::ids::GuestAddr;
-use wire::image::{Mapping, MappingKind, Pages};
+use wire::image::{Image, Mapping, MappingKind, Pages};
+use wire::limits::{GROWTH_BYTES_MAX, PAGE_RUN_BYTES_MAX};
 
 /// Bytes of memory in one message: large enough to amortise it, small enough to stay in cache.
 const RUN_BYTES: u64 = 256 << 10;
@@ -86,13 +87,58 @@ fn send_run(
     Ok(())
 }
 
-/// Checks received memory contents: whole pages, inside the image's mappings.
-///
-/// # Errors
-/// A protocol error; nothing must be written then.
-pub fn check(pages: &Pages, mappings: &[Mapping]) -> Result<()> {
+/// How much memory may still come, and from where on: contents come once, in ascending order.
+#[derive(Clone, Copy, Debug)]
+pub struct Intake {
+    next: u64,
+    left: u64,
+}
+
+impl Default for Intake {
+    /// As much as the mappings hold.
+    fn default() -> Intake {
+        Intake { next: 0, left: u64::MAX }
+    }
+}
+
+impl Intake {
+    /// For a process that was announced with so much memory. Shared memory travels whole, even
+    /// where it was never touched.
+    pub fn promised(memory_bytes: u64, image: &Image) -> Intake {
+        let is_shared = |m: &&Mapping| m.kind == MappingKind::SharedAnonymous;
+        let shared = image.mappings.iter().filter(is_shared);
+        let shared_bytes =
+            shared.fold(0u64, |sum, m| sum.saturating_add(m.end.0.saturating_sub(m.start.0)));
+        let grown = memory_bytes.saturating_mul(2).saturating_add(GROWTH_BYTES_MAX);
+        Intake { next: 0, left: grown.saturating_add(shared_bytes) }
+    }
+
+    /// Checks received memory contents: whole pages, inside the image's mappings, not more than
+    /// was announced.
+    ///
+    /// # Errors
+    /// Nothing must be written then.
+    pub fn check(&mut self, pages: &Pages, mappings: &[Mapping]) -> Result<()> {
+        check(pages, mappings)?;
+        let length = pages.content.len() as u64;
+        if pages.address.0 < self.next {
+            let text = format!("memory at {:#x} out of order", pages.address.0);
+            return Err(MigrateError::Protocol(text));
+        }
+        let Some(left) = self.left.checked_sub(length) else {
+            let text = "it has far more memory than was announced; try again";
+            return Err(MigrateError::refused("grown", text));
+        };
+        *self = Intake { next: pages.address.0 + length, left };
+        Ok(())
+    }
+}
+
+fn check(pages: &Pages, mappings: &[Mapping]) -> Result<()> {
     let (start, length) = (pages.address.0, pages.content.len() as u64);
-    let is_whole = length > 0 && start % PAGE_BYTES == 0 && length % PAGE_BYTES == 0;
+    let is_whole = (1..=PAGE_RUN_BYTES_MAX as u64).contains(&length)
+        && start % PAGE_BYTES == 0
+        && length % PAGE_BYTES == 0;
     let end = start.checked_add(length).filter(|end| is_whole && is_covered(mappings, start, *end));
     match end {
         Some(_) => Ok(()),
@@ -169,5 +215,20 @@ mod test {
         assert!(verdict(0x1800, 0x1000).is_err());
         assert!(verdict(0x1000, 0).is_err());
         assert!(verdict(u64::MAX - 0xfff, 0x1000).is_err());
+    }
+
+    #[test]
+    fn memory_comes_once_and_not_without_end() {
+        let kind = MappingKind::Anonymous { grows_down: false };
+        let end = GuestAddr(1 << 40);
+        let mappings = [Mapping { start: GuestAddr(0x1000), end, protection: 3, kind }];
+        let pages = |address| Pages { address: GuestAddr(address), content: vec![0; 0x1000] };
+        let mut intake = Intake { next: 0, left: 0x2000 };
+        intake.check(&pages(0x3000), &mappings).unwrap();
+        assert!(intake.check(&pages(0x3000), &mappings).is_err(), "twice");
+        assert!(intake.check(&pages(0x2000), &mappings).is_err(), "backwards");
+        intake.check(&pages(0x9000), &mappings).unwrap();
+        let error = intake.check(&pages(0xa000), &mappings).unwrap_err();
+        assert_eq!(error.reason().code, "grown");
     }
 }
