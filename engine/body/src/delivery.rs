@@ -137,7 +137,7 @@ impl Tracing<'_> {
         if action.is_handler() && mask & signal::bit(number) == 0 && !self.is_held {
             // Said first: what the handler blocks must be blocked at home when it runs.
             let mask = action.mask_in_handler(number, mask);
-            self.shared.send(&ToHome::MaskChanged { tid: guest, mask });
+            self.shared.send(ToHome::MaskChanged { tid: guest, mask });
             self.enter_handler(tid, number, None)?;
             return Ok(End::Continues);
         }

@@ -173,6 +173,16 @@ impl Tracing<'_> {
     /// Freezes the body and sends its image home.
     pub(crate) fn leave(&mut self, announcement: ToHome) -> Result<End> {
         self.homesick = None;
+        let end = self.try_to_leave(announcement)?;
+        if matches!(end, End::Continues) {
+            // What needs home will ask again at once.
+            self.next_homecoming = Instant::now() + self.homecoming_pause;
+            self.homecoming_pause = (self.homecoming_pause * 2).min(HOMECOMING_PAUSE_MAX);
+        }
+        Ok(end)
+    }
+
+    fn try_to_leave(&mut self, announcement: ToHome) -> Result<End> {
         if let Err(error) = self.freeze() {
             return self.stay(error.reason());
         }
@@ -182,29 +192,25 @@ impl Tracing<'_> {
             Err(error) => return self.stay(error.reason()),
         };
         // Requests by several threads to go home are one.
-        self.shared.send(&announcement);
-        self.shared.send(&ToHome::Image(Box::new(image.clone())));
+        self.shared.send(announcement);
+        let (head, parts) = image.clone().into_parts();
+        self.shared.send(ToHome::Image(Box::new(head)));
+        parts.into_iter().for_each(|part| self.shared.send(ToHome::Threads(part)));
         let sent = capture::memory(&self.shared, &image, &mut |pages| {
-            self.shared.send(&ToHome::Pages(pages));
+            self.shared.send(ToHome::Pages(pages));
             Ok(())
         });
         if let Err(error) = sent {
             // Home has not heard the end of it, and so does not run it.
             return self.stay(error.reason());
         }
-        self.shared.send(&ToHome::ImageSent);
-        let end = self.await_verdict()?;
-        if matches!(end, End::Continues) {
-            // Home could not take it in. What needs home will ask again at once.
-            self.next_homecoming = Instant::now() + self.homecoming_pause;
-            self.homecoming_pause = (self.homecoming_pause * 2).min(HOMECOMING_PAUSE_MAX);
-        }
-        Ok(end)
+        self.shared.send(ToHome::ImageSent);
+        self.await_verdict()
     }
 
     /// The body stays and goes on; home is told why.
     pub(crate) fn stay(&mut self, why: Reason) -> Result<End> {
-        self.shared.send(&ToHome::Stayed(why));
+        self.shared.send(ToHome::Stayed(why));
         self.go_on()?;
         Ok(End::Continues)
     }
@@ -250,7 +256,7 @@ impl Tracing<'_> {
         let mut link = match self.offer_to(berth) {
             Ok(link) => link,
             Err(error) => {
-                self.shared.send(&ToHome::Stayed(error.reason()));
+                self.shared.send(ToHome::Stayed(error.reason()));
                 return Ok(End::Continues);
             }
         };
@@ -261,7 +267,7 @@ impl Tracing<'_> {
         match self.send_image(&mut link) {
             Ok(bytes_sent) => {
                 let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
-                self.shared.send(&ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
+                self.shared.send(ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
                 self.await_verdict()
             }
             Err(error) => self.stay(error.reason()),
@@ -286,7 +292,9 @@ impl Tracing<'_> {
     pub(crate) fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
         let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
         let image = capture::image(&self.shared, &fixed)?;
-        writer.send(&ToAway::Image(Box::new(image.clone())))?;
+        let (head, parts) = image.clone().into_parts();
+        writer.send(&ToAway::Image(Box::new(head)))?;
+        parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
         capture::memory(
             &self.shared,
             &image,

@@ -41,7 +41,8 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         return;
     }
     if let Some(call) = thread.in_flight.take() {
-        return await_again(shared, thread, n, call);
+        let awaits = await_again(shared, thread, n, call);
+        return shared.send_after(state, awaits);
     }
     let interrupted = thread.interrupted.take();
     if !thread.signals.is_empty() && thread.put_off < PUT_OFF_MAX {
@@ -60,12 +61,12 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
     thread.put_off = 0;
     thread.resumes = interrupted;
     if let Some(call) = route(shared, &mut state, n) {
-        shared.send_after(state, &ToHome::Call(call));
+        shared.send_after(state, ToHome::Call(call));
     }
 }
 
-/// A thread that was moved in the middle of a call has come back to it.
-fn await_again(shared: &Shared, thread: &mut Thread, n: &Notification, call: InFlight) {
+/// A thread that was moved in the middle of a call has come back to it: what home is told.
+fn await_again(shared: &Shared, thread: &mut Thread, n: &Notification, call: InFlight) -> ToHome {
     let emulation = match calls::classify(n.number as u32, &n.arguments) {
         Class::Emulate(emulation, _) => Some(emulation),
         _ => None,
@@ -82,7 +83,7 @@ fn await_again(shared: &Shared, thread: &mut Thread, n: &Notification, call: InF
             raise(shared, thread.local, signal.number);
         }
     }
-    shared.send(&ToHome::Awaits { tid: thread.guest, sequence });
+    ToHome::Awaits { tid: thread.guest, sequence }
 }
 
 /// Makes the kernel stop the thread for this signal; what it is about comes from the queue then.
@@ -180,7 +181,10 @@ fn record_call(
         calls::with_remaining(&mut call, Duration::from_nanos(end_ns.saturating_sub(now_ns)));
     }
     thread.wait_until_ns = match calls::timeout(number, &call.arguments, &call.segments) {
-        Some(Timeout::Relative(length)) => Some(now_ns + length.as_nanos() as u64),
+        Some(Timeout::Relative(length)) => {
+            let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+            Some(now_ns.saturating_add(length_ns))
+        }
         _ => None,
     };
     let Call { arguments, segments, .. } = call;

@@ -93,39 +93,99 @@ pub struct Shared {
     pub listener: Listener,
     pub memory: Memory,
     pub maps: MapQuery,
-    pub state: Mutex<State>,
-    pub writer: Mutex<LinkWriter>,
-    pub orders: Mutex<VecDeque<Order>>,
+    state: Mutex<State>,
+    /// What is to go home, in order; whoever has the writer sends it.
+    outbox: Mutex<VecDeque<ToHome>>,
+    writer: Mutex<LinkWriter>,
+    orders: Mutex<VecDeque<Order>>,
     pub wake: EventFd,
     /// Guest's monotonic clock minus ours, nanoseconds.
     pub clock_offset_ns: i64,
 }
 
+/// What a body's threads are given to share.
+pub struct Parts {
+    pub pid: i32,
+    pub guest_pid: GuestTid,
+    pub listener: Listener,
+    pub memory: Memory,
+    pub maps: MapQuery,
+    pub state: State,
+    pub writer: LinkWriter,
+    pub wake: EventFd,
+    pub clock_offset_ns: i64,
+}
+
 impl Shared {
+    pub fn new(parts: Parts) -> Shared {
+        let Parts { pid, guest_pid, listener, memory, maps, state, writer, wake, clock_offset_ns } =
+            parts;
+        Shared {
+            pid,
+            guest_pid,
+            listener,
+            memory,
+            maps,
+            state: Mutex::new(state),
+            outbox: Mutex::default(),
+            writer: Mutex::new(writer),
+            orders: Mutex::default(),
+            wake,
+            clock_offset_ns,
+        }
+    }
+
     /// The state; a poisoned lock means that a thread of ours failed, and so must all.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread of the supervisor panicked")
     }
 
     /// Sends to home.
-    pub fn send(&self, message: &ToHome) {
-        send_by(&mut self.writer(), message);
+    pub fn send(&self, message: ToHome) {
+        self.outbox().push_back(message);
+        self.flush();
     }
 
-    /// Sends what follows from the state, and lets the state go meanwhile: the sender is often
-    /// preempted by the reader that it wakes, and the reply must not wait for it.
+    /// Sends what follows from the state, and lets the state go meanwhile: a link that is full must
+    /// not keep replies from being taken in, or both sides would wait for each other; and the
+    /// sender is often preempted by the reader that it wakes.
     ///
-    /// The writer is taken first, so messages still leave in the order of what they follow from: a
-    /// signal is either in a call's `signals_seen` or comes after the call, and no call comes after
-    /// the announcement that all are frozen.
-    pub fn send_after(&self, state: MutexGuard<'_, State>, message: &ToHome) {
-        let mut writer = self.writer();
+    /// Messages still leave in the order of what they follow from: a signal is either in a call's
+    /// `signals_seen` or comes after the call, and no call comes after the announcement that all
+    /// are frozen.
+    pub fn send_after(&self, state: MutexGuard<'_, State>, message: ToHome) {
+        self.outbox().push_back(message);
         drop(state);
-        send_by(&mut writer, message);
+        self.flush();
+    }
+
+    /// Sends all that waits. A broken link is found by the reading half, which orders the end.
+    fn flush(&self) {
+        let mut writer = self.writer();
+        while let Some(message) = self.next_message() {
+            if let Err(error) = writer.send(&message) {
+                ::tracing::debug!("link to home: {error}");
+            }
+        }
+    }
+
+    fn next_message(&self) -> Option<ToHome> {
+        self.outbox().pop_front()
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, VecDeque<ToHome>> {
+        self.outbox.lock().expect("no thread of the supervisor panicked")
     }
 
     fn writer(&self) -> MutexGuard<'_, LinkWriter> {
         self.writer.lock().expect("no thread of the supervisor panicked")
+    }
+
+    /// Ends the link.
+    pub fn close(&self) {
+        if let Ok(writer) = self.writer.lock() {
+            writer.close();
+        }
     }
 
     pub fn order(&self, order: Order) {
@@ -141,13 +201,6 @@ impl Shared {
     /// The guest's monotonic clock, nanoseconds.
     pub fn guest_clock_ns(&self) -> u64 {
         crate::clock::monotonic_ns().saturating_add_signed(self.clock_offset_ns)
-    }
-}
-
-/// A broken link is found by the reading half, which orders the end.
-fn send_by(writer: &mut LinkWriter, message: &ToHome) {
-    if let Err(error) = writer.send(message) {
-        ::tracing::debug!("link to home: {error}");
     }
 }
 

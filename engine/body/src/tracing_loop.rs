@@ -9,7 +9,7 @@ use crate::daemon::Daemon;
 use crate::leaving::HOMECOMING_PAUSE;
 use crate::notices::{self, raise};
 use crate::replies;
-use crate::state::{Order, Shared, State, Thread};
+use crate::state::{Order, Parts, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
 use kernel::sandbox::Sandbox;
 use kernel::signal::Action;
@@ -20,7 +20,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{FromBody, Reason, ToBody};
@@ -80,18 +80,17 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
         })?;
     let (sandbox, memory, agent, image) = body.into_parts();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(Shared::new(Parts {
         pid: sandbox.body_pid,
         guest_pid: image.pid,
         listener,
         memory,
         maps: kernel::proc::maps::MapQuery::open(sandbox.body_pid)?,
-        state: Mutex::new(state),
-        writer: Mutex::new(home.1),
-        orders: Mutex::new(VecDeque::new()),
+        state,
+        writer: home.1,
         wake,
         clock_offset_ns,
-    });
+    }));
     spawn("notices", &shared, |shared| notices::serve(&shared));
     let reader = home.0;
     spawn("replies", &shared, move |shared| replies::serve(&shared, reader));
@@ -156,7 +155,7 @@ impl Tracing<'_> {
             state.threads.keys().copied().collect()
         };
         // Said first: no call of a thread may come before it.
-        self.shared.send(&ToHome::Running);
+        self.shared.send(ToHome::Running);
         for tid in tids {
             tracee::resume(tid, 0)?;
         }
@@ -241,7 +240,7 @@ impl Tracing<'_> {
         let cpu_ns = clock::process_ns(self.shared.pid);
         let rss_bytes = kernel::proc::process::stat(&self.shared.pid.to_string())
             .map_or(0, |stat| stat.rss_pages * 4096);
-        self.shared.send(&ToHome::Usage { cpu_ns, rss_bytes });
+        self.shared.send(ToHome::Usage { cpu_ns, rss_bytes });
         let state = self.shared.lock();
         let is_computing = |thread: &&Thread| thread.outstanding.is_none();
         let runnable = state.threads.values().filter(is_computing).map(|t| t.guest).collect();
@@ -323,9 +322,7 @@ impl Tracing<'_> {
 impl Drop for Tracing<'_> {
     fn drop(&mut self) {
         // The reading thread of the link ends with it; the sandbox ends when it is dropped.
-        if let Ok(writer) = self.shared.writer.lock() {
-            writer.close();
-        }
+        self.shared.close();
         ::tracing::debug!("body {} leaves sandbox {}", self.shared.pid, self.sandbox.init_pid);
     }
 }
