@@ -67,6 +67,32 @@ print(hashlib.sha256(repr(sorted(done.items())).encode()).hexdigest(), len(done)
 }
 
 #[test]
+fn calls_made_while_the_process_is_being_stopped_end_as_at_home() {
+    let stage = Stage::new("calls", 2);
+    // Threads that do little but make calls: some always are on their way into one.
+    let script = "\
+import os, select, sys, threading
+parent, wrong, read, write = os.getppid(), [], *os.pipe()
+def ask():
+    while not wrong:
+        try: select.select([read], [], [], 0)
+        except OSError as error: wrong.append(error)
+        if os.getppid() != parent: wrong.append('another parent')
+for _ in range(3): threading.Thread(target=ask, daemon=True).start()
+for line in sys.stdin: print(wrong or 'right', flush=True)";
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", script];
+    let mut program = stage.start(1, &words);
+    assert_eq!(program.ask("so far?"), "right");
+    for _ in 0..80 {
+        stage.migrate(program.pid, "2");
+        stage.migrate(program.pid, "home");
+        assert_eq!(program.ask("and now?"), "right");
+    }
+    stage.signal(1, program.pid, "KILL");
+    assert_eq!(program.end(), 128 + 9);
+}
+
+#[test]
 fn a_child_that_is_forked_away_from_home_is_a_plain_process_at_home_until_it_is_moved() {
     let stage = Stage::new("fork", 2);
     let script = "\

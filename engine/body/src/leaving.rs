@@ -73,6 +73,7 @@ impl Tracing<'_> {
         {
             let mut state = self.shared.lock();
             state.is_frozen = true;
+            state.is_interrupted = false;
             for thread in state.threads.values_mut() {
                 if !self.stopped.contains(&thread.local) {
                     waiting.insert(thread.local);
@@ -126,6 +127,7 @@ impl Tracing<'_> {
     /// Ends all notifications so that their threads can stop: each will make its call again.
     pub(crate) fn answer_outstanding(&self) {
         let mut state = self.shared.lock();
+        state.is_interrupted = true;
         for thread in state.threads.values_mut() {
             if let Some(id) = thread.parked.take() {
                 self.shared.listener.reply(id, ERESTARTNOINTR);

@@ -29,15 +29,21 @@ const PUT_OFF_MAX: u32 = 3;
 
 fn take(shared: &Arc<Shared>, n: &Notification) {
     let mut state = shared.lock();
-    let is_frozen = state.is_frozen;
+    let (is_frozen, is_interrupted) = (state.is_frozen, state.is_interrupted);
     let Some(thread) = state.threads.get_mut(&(n.tid as i32)) else {
         // Not a thread of the guest: nothing that we know of may run in the sandbox.
         shared.listener.reply(n.id, -i64::from(libc::EPERM));
         return;
     };
     if is_frozen {
-        // It is about to stop; it will make the call again.
-        shared.listener.reply(n.id, ERESTARTNOINTR);
+        // It will make the call again. Only a thread that is about to stop may be told so: the
+        // kernel takes the restart code for one that has something to stop for, and lets any other
+        // see it.
+        if is_interrupted {
+            shared.listener.reply(n.id, ERESTARTNOINTR);
+        } else {
+            thread.parked = Some(n.id);
+        }
         return;
     }
     if let Some(call) = thread.in_flight.take() {

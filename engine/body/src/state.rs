@@ -84,6 +84,9 @@ pub struct State {
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
     /// them).
     pub is_frozen: bool,
+    /// With it: every thread that runs has been told to stop. From here on a call that it makes
+    /// can end with a restart code, which the kernel then takes on the way to the stop.
+    pub is_interrupted: bool,
 }
 
 pub struct Shared {

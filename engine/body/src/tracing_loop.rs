@@ -74,7 +74,8 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         restorer: *restorer,
         mask: *mask,
     });
-    let state = State { threads, actions: actions.collect(), is_frozen: false };
+    let state =
+        State { threads, actions: actions.collect(), is_frozen: false, is_interrupted: false };
     let wake =
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
