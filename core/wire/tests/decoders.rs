@@ -195,6 +195,7 @@ fn image() -> Image {
     Image {
         pid: GuestTid(12),
         threads: vec![thread()],
+        later_threads: 1,
         mappings: (0..).zip(kinds).map(mapping).collect(),
         layout: [7; 11],
         actions: vec![[1, 2, 3, 4]; 64],
@@ -211,14 +212,7 @@ fn prospect() -> Prospect {
         xstate_bytes: 832,
         vdso_hash: [3; 32],
     };
-    let backing = Backing {
-        path: b"/usr/bin/env".to_vec(),
-        device: 1,
-        inode: 2,
-        size: 3,
-        changed_ns: -4,
-        hash: [5; 32],
-    };
+    let backing = Backing { path: b"/usr/bin/env".to_vec(), size: 3, hash: [5; 32] };
     Prospect {
         version: IMAGE_VERSION,
         pid: GuestTid(12),
@@ -244,6 +238,7 @@ fn to_away() -> Vec<ToAway> {
         ToAway::BackingPart { backing: 0, offset: 9, content: vec![1; 70] },
         ToAway::BackingsSent,
         ToAway::Image(Box::new(image())),
+        ToAway::Threads(vec![thread()]),
         ToAway::Pages(Pages { address: GuestAddr(1 << 20), content: vec![6; 8192] }),
         ToAway::ImageSent,
         ToAway::Run,
