@@ -17,6 +17,28 @@ fn start_curious(stage: &Stage) -> Program {
 }
 
 #[test]
+fn a_guest_stands_back_here_as_it_does_at_home() {
+    let stage = Stage::new("nice", 3);
+    let script = "import os, sys\nprint('ready', flush=True)\n\
+                  for line in sys.stdin: print(os.nice(int(line)), flush=True)";
+    let words = ["nice", "-n", "3", "osmos", "run", "--home", "--", "python3", "-IS", "-c", script];
+    let mut program = stage.start(1, &words);
+    assert_eq!(program.line(), "ready");
+    stage.migrate(program.pid, "2");
+    assert_eq!(stage.await_body(2, program.pid).0.nice(), 3, "as it was at home");
+    assert_eq!(program.ask("4"), "7");
+    assert_eq!(stage.await_body(2, program.pid).0.nice(), 7, "and as it is now");
+    assert_eq!(program.ask("-9"), "-2");
+    assert_eq!(stage.await_body(2, program.pid).0.nice(), 0, "but with no precedence");
+    assert_eq!(program.ask("13"), "11");
+    stage.migrate(program.pid, "3");
+    assert_eq!(stage.await_body(3, program.pid).0.nice(), 11, "wherever it is");
+    stage.migrate(program.pid, "home");
+    stage.await_plain(program.pid);
+    assert_eq!(program.ask("0"), "11");
+}
+
+#[test]
 fn the_body_has_no_descriptor_no_capability_and_no_way_out_of_its_filter() {
     let stage = Stage::new("body", 2);
     let program = start_curious(&stage);

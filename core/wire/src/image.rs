@@ -43,6 +43,8 @@ pub struct Thread {
     #[serde(with = "bytes")]
     pub alternate_stack: Vec<u8>,
     pub robust_list: (u64, u64),
+    /// As setpriority(2) has it: how much the thread leaves to others, wherever it runs.
+    pub nice: i32,
     /// Cleared and woken when the thread ends (set_tid_address(2)).
     pub tid_address: u64,
     /// rseq(2): address, size, signature.
@@ -322,6 +324,7 @@ mod test {
             signal_mask: 0,
             alternate_stack: vec![0; 24],
             robust_list: (0, 0),
+            nice: 0,
             tid_address: 0,
             rseq: None,
             in_flight: None,

@@ -24,6 +24,7 @@ mod delivery;
 mod filter;
 mod leaving;
 mod notices;
+mod priority;
 mod replies;
 mod state;
 mod tracing_loop;

@@ -67,6 +67,9 @@ fn finish_call(shared: &Shared, reply: Reply) {
     }
     let Some(outstanding) = thread.outstanding.take() else { return };
     let (local, has_signals) = (thread.local, !thread.signals.is_empty());
+    if reply.result == 0 && i64::from(outstanding.call.number) == libc::SYS_setpriority {
+        crate::priority::follow(&mut state, local, &outstanding.call.arguments);
+    }
     let mut result = match outstanding.interrupted {
         Some(interrupted) if reply.result == ERESTARTNOINTR && has_signals => interrupted,
         _ => reply.result,

@@ -37,6 +37,8 @@ pub struct Thread {
     pub local: i32,
     /// Slot of the agent.
     pub slot: usize,
+    /// As home has it; here it is never better than that of others.
+    pub nice: i32,
     /// Number of the last call forwarded.
     pub sequence: u64,
     pub signals_seen: u64,

@@ -124,6 +124,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         guest,
         local,
         slot,
+        nice: image.nice,
         sequence: image.sequence,
         signals_seen: image.signals_seen,
         signals: image.signals.iter().cloned().collect(),
@@ -157,6 +158,7 @@ impl Tracing<'_> {
         };
         // Said first: no call of a thread may come before it.
         self.shared.send(ToHome::Running);
+        crate::priority::adopt(&self.shared.lock());
         for tid in tids {
             tracee::resume(tid, 0)?;
         }

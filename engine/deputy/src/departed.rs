@@ -126,6 +126,7 @@ impl DepartedThread {
             signal_mask: self.stopped.signal_mask,
             alternate_stack: told.alternate_stack,
             robust_list: tracee::robust_list(self.stopped.tid)?,
+            nice: tracee::nice(self.stopped.tid)?,
             tid_address: told.tid_address,
             rseq: self.stopped.rseq.as_ref().map(threads::rseq_image),
             in_flight: self.kept.clone(),

@@ -331,6 +331,22 @@ fn stopped_child() -> Option<i32> {
     is_stopped.then_some(pid)
 }
 
+/// The nice value of a thread (getpriority(2)).
+pub fn nice(tid: i32) -> Result<i32> {
+    let arguments = [libc::PRIO_PROCESS as u64, tid as u64, 0, 0, 0, 0];
+    // SAFETY: getpriority takes two integers.
+    let raw = unsafe { crate::sys::call("read nice value", libc::SYS_getpriority, arguments) }?;
+    // The bare call counts from 1 to 40, so that no value looks like an error.
+    Ok(20 - raw as i32)
+}
+
+/// Sets the nice value of a thread.
+pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
+    let arguments = [libc::PRIO_PROCESS as u64, tid as u64, nice as u64, 0, 0, 0];
+    // SAFETY: setpriority takes three integers.
+    unsafe { crate::sys::call("set nice value", libc::SYS_setpriority, arguments) }.map(drop)
+}
+
 /// Head and length of a thread's robust futex list (get_robust_list(2)).
 pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
     let (mut head, mut length) = (0u64, 0u64);
