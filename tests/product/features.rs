@@ -43,7 +43,7 @@ print(digest.hexdigest())";
 
 /// Supervisors find out nothing by themselves: they are told.
 fn assert_supervisors_do_without(stage: &Stage) {
-    let program = stage.start_away(&["sleep", "1000"]);
+    let program = stage.start_away(&["cat"]);
     let deputy = stage.deputy_supervisor(program.pid).expect("it is away");
     let (_, body) = stage.await_body(2, program.pid);
     for supervisor in [deputy, body] {

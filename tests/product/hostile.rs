@@ -237,7 +237,7 @@ fn a_control_socket_that_is_held_open_or_sent_nonsense_serves_everybody_else() {
     let length = wrong.read(&mut reply).expect("a refusal");
     assert!(String::from_utf8_lossy(&reply[..length]).contains("bad-request"));
     assert_eq!(stage.listed(1), Vec::<Value>::new());
-    let program = stage.start_away(&["sleep", "1000"]);
+    let program = stage.start_away(&["cat"]);
     stage.migrate(program.pid, "home");
     daemon.assert_well();
     assert!(Seen::all().iter().any(|seen| seen.pid == daemon.pid), "it is the same daemon");

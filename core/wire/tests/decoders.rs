@@ -176,6 +176,7 @@ fn thread() -> Thread {
         signals: vec![signal()],
         wait_until_ns: Some(17),
         interrupted: Some(-512),
+        nice: 3,
     }
 }
 
