@@ -20,6 +20,7 @@ mod processes;
 mod requests;
 mod start;
 mod thinking;
+mod time_away;
 
 #[cfg(test)]
 pub use start::Node;

@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::Owner;
+use wire::processor_time::PastClock;
 use wire::supervisor::Wait;
 
 /// Decisions kept for `osmos why`.
@@ -126,21 +127,27 @@ impl Retry {
 pub struct Consumption {
     /// By the process at home, its deputy's work included.
     pub home_cpu_us: u64,
-    /// On all journeys that have ended.
-    pub past_cpu_us: u64,
-    /// On this journey.
+    /// In all its stays away.
     pub away_cpu_us: u64,
+    /// The same when it came home last.
+    pub past_cpu_us: u64,
     pub rss_bytes: u64,
 }
 
 impl Consumption {
     pub fn cpu_us(&self) -> u64 {
-        self.home_cpu_us + self.past_cpu_us + self.away_cpu_us
+        self.home_cpu_us.saturating_add(self.away_cpu_us)
     }
 
-    /// The next journey counts from zero.
-    pub fn journey_ended(&mut self) {
-        self.past_cpu_us += std::mem::take(&mut self.away_cpu_us);
+    /// What it is known to have used away by now. It never becomes less.
+    pub fn used_away(&mut self, us: u64) {
+        self.away_cpu_us = self.away_cpu_us.max(us);
+    }
+
+    /// It is home; what it used away since it left.
+    pub fn journey_ended(&mut self) -> u64 {
+        let past_us = std::mem::replace(&mut self.past_cpu_us, self.away_cpu_us);
+        self.away_cpu_us - past_us
     }
 }
 
@@ -178,6 +185,8 @@ pub struct Process {
     pub activity: Activity,
     /// What its last supervisor wants the next one to know.
     pub waits: Vec<Wait>,
+    /// Likewise: its clocks, as its stays away left them.
+    pub clocks: Vec<PastClock>,
     pub migrations: u64,
     pub last_move_s: Option<f64>,
     /// Of its last move; 0 if there was none.
@@ -330,6 +339,7 @@ mod test {
             forwarded: Forwarded::default(),
             activity: Activity::default(),
             waits: Vec::new(),
+            clocks: Vec::new(),
             migrations: 0,
             last_move_s: None,
             freeze_us: 0,
@@ -365,10 +375,14 @@ mod test {
 
     #[test]
     fn cpu_time_is_kept_over_journeys() {
-        let mut used = Consumption { home_cpu_us: 1, away_cpu_us: 10, ..Consumption::default() };
-        used.journey_ended();
-        used.away_cpu_us = 100;
+        let mut used = Consumption { home_cpu_us: 1, ..Consumption::default() };
+        used.used_away(10);
+        assert_eq!(used.journey_ended(), 10);
+        used.used_away(110);
+        used.used_away(9);
         assert_eq!(used.cpu_us(), 111);
+        assert_eq!(used.journey_ended(), 100);
+        assert_eq!(used.journey_ended(), 0);
     }
 
     #[test]

@@ -10,16 +10,18 @@
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods
+//! * [`processor_time`]: clocks and limits of processor time
 //!
 //! One program of tests, because each of these needs the same stage.
 
 mod families;
 mod faults;
 mod features;
-mod hostile;
 mod homecoming;
+mod hostile;
 mod job_control;
 mod permissions;
+mod processor_time;
 mod refusals;
 mod sandbox;
 mod stage;

@@ -182,7 +182,7 @@ impl Migration {
 pub struct Decision {
     /// Seconds since the epoch.
     pub time: f64,
-    /// `move`, `stay`, `refused`, `came-home`.
+    /// `move`, `stay`, `refused`, `came-home`, `clocks`.
     pub verdict: String,
     pub reason: String,
 }
@@ -212,6 +212,11 @@ pub enum Happening {
     CameHome {
         reason: Reason,
     },
+    /// It is home again, and home's kernel does not know of the processor time that it has used
+    /// away, in all its stays.
+    UsedAway {
+        away_s: f64,
+    },
     Stayed {
         reason: Reason,
     },
@@ -235,6 +240,11 @@ pub enum Happening {
         address: String,
         reason: String,
     },
+}
+
+/// [`Happening::UsedAway`] in words.
+pub fn used_away(away_s: f64) -> String {
+    format!("used {away_s:.1} s of processor time away; clocks at home do not show it")
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

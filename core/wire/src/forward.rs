@@ -82,6 +82,8 @@ pub struct Reply {
     pub result: i64,
     /// (segment, bytes) for what the call wrote.
     pub outputs: Vec<Output>,
+    /// Processor time of the thread at home, all in all; 0 if nobody looked.
+    pub home_ns: u64,
 }
 
 /// What a call wrote into one of its segments.
@@ -209,7 +211,7 @@ pub enum ToHome {
     },
     /// The body could not be frozen, sent or received: it goes on running here.
     Stayed(Reason),
-    /// Totals while here.
+    /// About once a second: processor time of all stays away, memory now.
     Usage {
         cpu_ns: u64,
         rss_bytes: u64,

@@ -6,6 +6,7 @@ use crate::limits::{
     BACKINGS_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, MAPPINGS_MAX, MESSAGE_BYTES_MAX,
     THREADS_MAX, XSTATE_BYTES_MAX,
 };
+use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};
 
 /// Everything about a process except its memory contents and what stays home with the deputy.
@@ -26,6 +27,11 @@ pub struct Image {
     pub stack_limit: (u64, u64),
     /// Where the agent lies at home: nothing of the guest may be placed there while it is away.
     pub reserved: (u64, u64),
+    /// Processor time of all its threads, those that have ended included.
+    pub clock: Clock,
+    /// The most memory that it had in use in this stay away, so far. 0 when it leaves home, which
+    /// knows its own.
+    pub peak_rss_kib: u64,
 }
 
 /// One thread.
@@ -63,6 +69,7 @@ pub struct Thread {
     /// It stands in front of a call that was interrupted with this result (a restart code or
     /// `-EINTR`): a signal that comes before it is in the call again has interrupted the call.
     pub interrupted: Option<i64>,
+    pub clock: Clock,
 }
 
 /// A forwarded call whose reply the thread has not seen. The thread stands in front of its
@@ -145,7 +152,7 @@ pub struct Prospect {
     pub clocks_ns: (i64, i64),
 }
 
-pub const IMAGE_VERSION: u32 = 1;
+pub const IMAGE_VERSION: u32 = 2;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -170,6 +177,8 @@ pub enum ImageError {
     Command(usize),
     #[error("{0} mapped files (at most {BACKINGS_MAX})")]
     Backings(usize),
+    #[error("a processor clock of centuries")]
+    Clock,
     #[error("dispositions of {0} signals (64 expected)")]
     Actions(usize),
 }
@@ -178,7 +187,7 @@ pub enum ImageError {
 pub const USER_MEMORY_END: u64 = (1 << 47) - 4096;
 const REGISTER_WORDS: usize = 27;
 /// What one thread takes at most in a message, besides what is counted apart.
-const THREAD_BYTES: usize = 512;
+const THREAD_BYTES: usize = 640;
 const SIGNAL_BYTES: usize = SIGINFO_BYTES + 32;
 /// Of a call in flight, with the few bytes that travel along.
 const SEGMENT_BYTES: usize = 64;
@@ -262,6 +271,10 @@ impl Image {
         if self.actions.len() != 64 {
             return Err(ImageError::Actions(self.actions.len()));
         }
+        let mut clocks = self.threads.iter().map(|thread| &thread.clock).chain([&self.clock]);
+        if !clocks.all(Clock::is_plausible) {
+            return Err(ImageError::Clock);
+        }
         self.check_mappings(backings)?;
         self.check_threads()
     }
@@ -333,6 +346,7 @@ mod test {
             signals: vec![],
             wait_until_ns: None,
             interrupted: None,
+            clock: Clock::default(),
         }
     }
 
@@ -346,6 +360,18 @@ mod test {
             actions: vec![[0; 4]; 64],
             stack_limit: (0, 0),
             reserved: (0, 0),
+            clock: Clock::default(),
+            peak_rss_kib: 0,
+        }
+    }
+
+    #[test]
+    fn clocks_of_centuries_are_refused() {
+        let clock = Clock { home_ns: u64::MAX, ..Clock::default() };
+        let of_process = Image { clock, ..image(vec![thread(100)]) };
+        let of_thread = image(vec![Thread { clock, ..thread(100) }]);
+        for image in [of_process, of_thread] {
+            assert_eq!(image.check(0), Err(ImageError::Clock));
         }
     }
 

@@ -6,7 +6,7 @@
 //! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima
 //! * [`secure`]: the encrypted, mutually authenticated framing between nodes
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
-//! * [`image`]: the state of one process
+//! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon
 //! * [`peer`]: one node daemon and another
@@ -18,5 +18,6 @@ pub mod ids;
 pub mod image;
 pub mod limits;
 pub mod peer;
+pub mod processor_time;
 pub mod secure;
 pub mod supervisor;

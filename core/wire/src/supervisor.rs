@@ -6,6 +6,7 @@
 //! of the process, so a crash or a take-over of one costs one process, never the node.
 
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
+use crate::processor_time::PastClock;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -93,6 +94,8 @@ pub struct Wait {
 pub enum ToDeputy {
     /// Before `Leave`: what the last supervisor of this process said when it came home.
     Waits(Vec<Wait>),
+    /// The same, of its clocks; in parts of [`CLOCKS_PER_PACKET`].
+    Clocks(Vec<PastClock>),
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth },
     /// Bring the process home.
@@ -124,6 +127,8 @@ pub struct MoveReport {
 pub enum FromDeputy {
     /// Before `CameHome`, to be given to the next supervisor of this process.
     Waits(Vec<Wait>),
+    /// The same; in parts of [`CLOCKS_PER_PACKET`].
+    Clocks(Vec<PastClock>),
     /// The process runs on `to` now.
     Moved { to: NodeId, report: MoveReport },
     /// The process is home again, a plain process with nothing attached; the supervisor ends.
@@ -132,7 +137,8 @@ pub enum FromDeputy {
     /// The process was left, or put back, exactly where it was. If that is home, the supervisor
     /// ends.
     Stayed { reason: Reason },
-    /// While away, about once a second and at the end: totals since it left.
+    /// While away, about once a second and at the end: processor time of all stays away, memory,
+    /// and calls forwarded since it left.
     Usage { cpu_us: u64, rss_bytes: u64, forwarded: Vec<(String, u64)> },
     /// The process ended (a `wait` status word, as its parent sees it). The supervisor ends.
     Ended { wait_status: i32 },
@@ -173,3 +179,21 @@ pub enum FromBody {
 
 /// What to refuse before decoding: no supervisor message is larger. A packet that is, is a fault.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
+/// Clocks in one packet.
+pub const CLOCKS_PER_PACKET: usize = 1000;
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::processor_time::{PROCESSOR_TIME_NS_MAX, ProcessorTime};
+
+    #[test]
+    fn a_full_part_of_clocks_fits_a_packet() {
+        let time =
+            ProcessorTime { user_ns: PROCESSOR_TIME_NS_MAX, system_ns: PROCESSOR_TIME_NS_MAX };
+        let tid = Some(GuestTid(i32::MAX));
+        let clock = PastClock { tid, started_ticks: u64::MAX, away: time, told: time };
+        let message = FromDeputy::Clocks(vec![clock; CLOCKS_PER_PACKET]);
+        assert!(postcard::to_stdvec(&message).unwrap().len() <= PACKET_BYTES_MAX);
+    }
+}

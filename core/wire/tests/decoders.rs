@@ -23,6 +23,7 @@ use wire::peer::{
     self, BerthGrant, BerthRequest, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage, Refusal,
     Selected,
 };
+use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::secure::{BerthHandshake, Opener, Sealer};
 use wire::supervisor::{
     Berth, FromBody, FromDeputy, MoveReport, Preface, Reason, Role, ToBody, ToDeputy, Wait,
@@ -159,6 +160,11 @@ fn signal() -> Signal {
     Signal { tid: GuestTid(12), index: 3, number: 15, siginfo: vec![1; 128] }
 }
 
+fn clock() -> Clock {
+    let time = ProcessorTime { user_ns: 1, system_ns: 1 << 40 };
+    Clock { home_ns: 1 << 60, away: time, told: time }
+}
+
 fn thread() -> Thread {
     let segments = vec![segment(b"")];
     Thread {
@@ -177,6 +183,7 @@ fn thread() -> Thread {
         wait_until_ns: Some(17),
         interrupted: Some(-512),
         nice: 3,
+        clock: clock(),
     }
 }
 
@@ -202,6 +209,8 @@ fn image() -> Image {
         actions: vec![[1, 2, 3, 4]; 64],
         stack_limit: (8 << 20, u64::MAX),
         reserved: (0x10_0000, 0x20_0000),
+        clock: clock(),
+        peak_rss_kib: 1 << 20,
     }
 }
 
@@ -232,7 +241,7 @@ fn call() -> Call {
 
 fn to_away() -> Vec<ToAway> {
     let outputs = vec![Output { segment: 0, data: vec![8; 40] }];
-    let reply = CallReply { tid: GuestTid(12), sequence: 1, result: -512, outputs };
+    let reply = CallReply { tid: GuestTid(12), sequence: 1, result: -512, outputs, home_ns: 1 };
     vec![
         ToAway::Prospect(Box::new(prospect())),
         ToAway::AwaitImage,
@@ -271,11 +280,18 @@ fn to_home() -> Vec<ToHome> {
 
 fn check_deputies() {
     let wait = Wait { tid: GuestTid(1), number: 202, argument: 3, until_ns: Some(4) };
-    let to_deputy =
-        vec![ToDeputy::Waits(vec![wait]), ToDeputy::Leave { berth: berth() }, ToDeputy::ComeHome];
+    let Clock { away, told, .. } = clock();
+    let past = PastClock { tid: Some(GuestTid(1)), started_ticks: 5, away, told };
+    let to_deputy = vec![
+        ToDeputy::Waits(vec![wait]),
+        ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
+        ToDeputy::Leave { berth: berth() },
+        ToDeputy::ComeHome,
+    ];
     postcard_format("to a deputy", to_deputy).check();
     let from_deputy = vec![
         FromDeputy::Waits(vec![wait; 3]),
+        FromDeputy::Clocks(vec![past; 3]),
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
         FromDeputy::Stayed { reason: reason() },
@@ -321,7 +337,8 @@ fn check_forwarding_and_images() {
     postcard_format("image", vec![image()]).check();
     postcard_format("prospect", vec![prospect()]).check();
     // What is decoded is checked before it is used: that must not panic either.
-    let mut format = postcard_format("image that is checked", vec![image()]);
+    let whole = Image { later_threads: 0, ..image() };
+    let mut format = postcard_format("image that is checked", vec![whole]);
     format.decode = |bytes| {
         let image: Image = postcard::from_bytes(bytes).ok()?;
         image.check(1).ok().map(|()| image)

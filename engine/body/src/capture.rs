@@ -34,6 +34,8 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     for thread in state.threads.values() {
         threads::leave_vdso(thread.local, &vdso)?;
     }
+    // Read first, like those of the threads: what capturing makes them compute is not the guest's.
+    let clock = state.meter.clock();
     let mut images = Vec::with_capacity(state.threads.len());
     for thread in state.threads.values() {
         images.push(thread_image(shared, fixed.agent, thread, &mut layout_words)?);
@@ -49,6 +51,8 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
         actions,
         stack_limit: fixed.origin.stack_limit,
         reserved,
+        clock,
+        peak_rss_kib: state.peak.rss_kib(),
     })
 }
 
@@ -79,6 +83,7 @@ fn thread_image(
     layout_words: &mut [u64; 11],
 ) -> Result<image::Thread> {
     let tid = thread.local;
+    let clock = thread.meter.clock();
     let registers: Registers = tracee::registers(tid)?;
     let is_in_timed_wait = registers.result() == kernel::regs::ERESTART_RESTARTBLOCK;
     let extended_state = tracee::extended_state(tid)?;
@@ -123,6 +128,7 @@ fn thread_image(
             Some(_) => None,
             None => threads::interruption_of(&stopped.registers, &registers),
         }),
+        clock,
     })
 }
 

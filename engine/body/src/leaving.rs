@@ -3,7 +3,7 @@
 use crate::arrival::Link;
 use crate::capture::{self, Fixed};
 use crate::notices::raise;
-use crate::state::Order;
+use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
@@ -218,7 +218,19 @@ impl Tracing<'_> {
     }
 
     pub(crate) fn go_on(&mut self) -> Result<()> {
-        self.shared.lock().is_frozen = false;
+        let parked: Vec<(i32, u64)> = {
+            let mut state = self.shared.lock();
+            (state.is_frozen, state.is_interrupted) = (false, false);
+            let parked = |t: &mut Thread| Some((t.local, t.parked.take()?));
+            state.threads.values_mut().filter_map(parked).collect()
+        };
+        // There are some if freezing failed halfway.
+        for (tid, id) in parked {
+            match tracee::interrupt(tid) {
+                Err(error) if !error.is_gone() => return Err(error.into()),
+                _ => self.shared.listener.reply(id, ERESTARTNOINTR),
+            };
+        }
         if self.is_held { Ok(()) } else { self.thaw() }
     }
 

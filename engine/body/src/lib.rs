@@ -25,6 +25,7 @@ mod filter;
 mod leaving;
 mod notices;
 mod priority;
+mod processor_time;
 mod replies;
 mod state;
 mod tracing_loop;

@@ -10,6 +10,7 @@ use wire::calls::{self, Class, Emulation, Timeout, Unmarshalled};
 use wire::forward::{Call, Direction, Place, Segment, ToHome, Yield};
 use wire::ids::GuestAddr;
 use wire::image::InFlight;
+use wire::processor_time::layout::timespec;
 
 /// Serves notifications until the body is gone.
 pub fn serve(shared: &Arc<Shared>) {
@@ -218,7 +219,10 @@ fn emulate(
         Emulation::SignalAction
         | Emulation::SignalMask
         | Emulation::ThreadExit
-        | Emulation::ProcessExit => forward(shared, state, n, Some(emulation)),
+        | Emulation::ProcessExit
+        | Emulation::ResourceUsage
+        | Emulation::Times => forward(shared, state, n, Some(emulation)),
+        Emulation::ProcessorClock => read_clock(shared, state, n),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),
         // The block to restart from belongs to a local wait of this very thread.
         Emulation::RestartCall => {
@@ -288,4 +292,16 @@ fn wait_on_futex(shared: &Shared, state: &mut State, n: &Notification) {
     } else {
         shared.listener.let_pass(n.id);
     }
+}
+
+/// Answered here, unless it is another process's clock.
+fn read_clock(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Call> {
+    let caller = state.threads.get(&(n.tid as i32))?;
+    let Some(ns) = state.read_clock(caller, shared.guest_pid, n.arguments[0] as i32) else {
+        return forward(shared, state, n, None);
+    };
+    let time = timespec(ns);
+    let is_written = shared.memory.write_as_guest(n.arguments[1], &time) == time.len();
+    shared.listener.reply(n.id, if is_written { 0 } else { -i64::from(libc::EFAULT) });
+    None
 }

@@ -55,7 +55,7 @@ fn queue_signal(shared: &Shared, signal: Signal) {
     }
 }
 
-fn finish_call(shared: &Shared, reply: Reply) {
+fn finish_call(shared: &Shared, mut reply: Reply) {
     let mut state = shared.lock();
     if state.is_frozen {
         return; // Home keeps it until this thread's next call.
@@ -70,6 +70,8 @@ fn finish_call(shared: &Shared, reply: Reply) {
     if reply.result == 0 && i64::from(outstanding.call.number) == libc::SYS_setpriority {
         crate::priority::follow(&mut state, local, &outstanding.call.arguments);
     }
+    state.hear_clock(local, reply.home_ns);
+    state.complete_times(local, &outstanding, &mut reply.outputs);
     let mut result = match outstanding.interrupted {
         Some(interrupted) if reply.result == ERESTARTNOINTR && has_signals => interrupted,
         _ => reply.result,

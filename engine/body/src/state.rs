@@ -1,5 +1,6 @@
 //! What the threads of this supervisor share about the body.
 
+use crate::processor_time::{Meter, Peak};
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
 use kernel::seccomp::Listener;
@@ -59,6 +60,7 @@ pub struct Thread {
     pub wait_until_ns: Option<u64>,
     /// The same for a wait that began elsewhere and that it will make again here.
     pub continued_wait_ns: Option<u64>,
+    pub meter: Meter,
 }
 
 /// Orders for the main thread, to which ptrace belongs.
@@ -83,6 +85,9 @@ pub struct State {
     pub threads: HashMap<i32, Thread>,
     /// Dispositions of signals 1..=64, as home has them.
     pub actions: Vec<Action>,
+    /// Processor time of all threads, those that have ended included.
+    pub meter: Meter,
+    pub peak: Peak,
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
     /// them).
     pub is_frozen: bool,

@@ -4,13 +4,14 @@
 //! it when it has to leave. One order or stop is handled at a time, to its end.
 
 use crate::arrival::{Arrived, Link};
-use crate::clock;
 use crate::daemon::Daemon;
 use crate::leaving::HOMECOMING_PAUSE;
 use crate::notices::{self, raise};
+use crate::processor_time::{Meter, Peak};
 use crate::replies;
 use crate::state::{Order, Parts, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
+use kernel::processor_time::process_ns;
 use kernel::sandbox::Sandbox;
 use kernel::signal::Action;
 use kernel::tracee::{self, Stop};
@@ -74,8 +75,15 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         restorer: *restorer,
         mask: *mask,
     });
-    let state =
-        State { threads, actions: actions.collect(), is_frozen: false, is_interrupted: false };
+    let pid = body.sandbox.body_pid;
+    let state = State {
+        threads,
+        actions: actions.collect(),
+        meter: Meter::of_process(pid, body.image().clock),
+        peak: Peak::new(pid, body.image().peak_rss_kib),
+        is_frozen: false,
+        is_interrupted: false,
+    };
     let wake =
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
@@ -136,6 +144,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         resumes: None,
         wait_until_ns: None,
         continued_wait_ns: image.wait_until_ns,
+        meter: Meter::of_thread(body.sandbox.body_pid, local, image.clock),
     }
 }
 
@@ -240,14 +249,15 @@ impl Tracing<'_> {
     }
 
     fn report_usage(&self) {
-        let cpu_ns = clock::process_ns(self.shared.pid);
+        let here_ns = process_ns(self.shared.pid);
+        let cpu_ns = self.shared.lock().meter.away_ns();
         let rss_bytes = kernel::proc::process::stat(&self.shared.pid.to_string())
             .map_or(0, |stat| stat.rss_pages * 4096);
         self.shared.send(ToHome::Usage { cpu_ns, rss_bytes });
         let state = self.shared.lock();
         let is_computing = |thread: &&Thread| thread.outstanding.is_none();
         let runnable = state.threads.values().filter(is_computing).map(|t| t.guest).collect();
-        self.daemon.send(&FromBody::Usage { cpu_us: cpu_ns / 1000, rss_bytes, runnable });
+        self.daemon.send(&FromBody::Usage { cpu_us: here_ns / 1000, rss_bytes, runnable });
     }
 
     fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<End> {

@@ -1,5 +1,6 @@
 //! The threads of a process that leaves: where each goes on, and what it leaves behind.
 
+use crate::processor_time::{self, TOLD_BYTES, Whose};
 use kernel::agent::Agent;
 use kernel::memory::Memory;
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
@@ -9,6 +10,8 @@ use migrate::homeward::execute_all;
 use migrate::threads::{self, Interruption, Stopped};
 use std::collections::HashMap;
 use wire::image::{self, InFlight};
+use wire::limits::THREADS_MAX;
+use wire::processor_time::PastClock;
 use wire::supervisor::Wait;
 
 /// A thread as it left; its index is its slot.
@@ -25,6 +28,23 @@ pub struct DepartedThread {
     pub kept: Option<InFlight>,
     /// The words of memory that such a call reads again when it is restarted.
     pub kept_memory: Option<(u64, Vec<u8>)>,
+}
+
+/// What the last supervisor of the process, when it came home, had to say to the next.
+#[derive(Default)]
+pub struct Remembered {
+    /// Waits that threads were put back into.
+    pub waits: Vec<Wait>,
+    /// Processor clocks.
+    pub clocks: Vec<PastClock>,
+}
+
+impl Remembered {
+    /// Adds a part of the clocks; what no process has is left out.
+    pub fn add_clocks(&mut self, part: Vec<PastClock>) {
+        let room = (THREADS_MAX + 1).saturating_sub(self.clocks.len());
+        self.clocks.extend(part.into_iter().filter(PastClock::is_plausible).take(room));
+    }
 }
 
 /// What was known of sleeping threads before they were stopped.
@@ -109,9 +129,15 @@ impl DepartedThread {
         (departed, true)
     }
 
-    pub fn image(&self, agent: &Agent, slot: usize) -> Result<image::Thread> {
+    pub fn image(
+        &self,
+        agent: &Agent,
+        slot: usize,
+        past: Option<&PastClock>,
+    ) -> Result<image::Thread> {
         let staging = agent.staging_address(slot);
         let mut calls = threads::tell_calls(staging).to_vec();
+        calls.extend(processor_time::tell_calls(Whose::Thread, staging + CLOCK_OFFSET as u64));
         if let Some(rseq) = &self.stopped.rseq {
             calls.push(threads::rseq_unregister(rseq));
         }
@@ -119,6 +145,8 @@ impl DepartedThread {
         let mut scratch = [0; 32];
         agent.read_staging(slot, 0, &mut scratch);
         let told = threads::told(&scratch);
+        let mut clock = [0; TOLD_BYTES];
+        agent.read_staging(slot, CLOCK_OFFSET, &mut clock);
         Ok(image::Thread {
             tid: self.stopped.guest,
             registers: self.settled.to_words().to_vec(),
@@ -135,9 +163,13 @@ impl DepartedThread {
             signals: vec![],
             wait_until_ns: self.wait_until_ns,
             interrupted: self.interrupted,
+            clock: processor_time::told(&clock, past),
         })
     }
 }
+
+/// Where in the staging area a thread tells its clock.
+const CLOCK_OFFSET: usize = 32;
 
 /// Number of a call that a thread was in when it left.
 const FIRST_SEQUENCE: u64 = 1;

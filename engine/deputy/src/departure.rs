@@ -1,6 +1,7 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
-use crate::departed::{DepartedThread, Waiting};
+use crate::departed::{DepartedThread, Remembered, Waiting};
+use crate::processor_time::{self, TOLD_BYTES, Whose};
 use crate::settling::shown_memory;
 use kernel::agent::{Agent, BatchCall};
 use kernel::child_signal::ChildSignal;
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, IMAGE_VERSION, Image, Prospect};
-use wire::supervisor::{Berth, MoveReport, Role, Wait};
+use wire::processor_time::{Clock, PastClock};
+use wire::supervisor::{Berth, MoveReport, Role};
 
 /// A process that has just left home.
 pub struct Away {
@@ -34,6 +36,8 @@ pub struct Away {
     pub actions: Vec<Action>,
     pub prospect: Prospect,
     pub report: MoveReport,
+    /// Processor time of earlier stays away.
+    pub away_ns: u64,
 }
 
 /// Phases in order of life, for the report.
@@ -60,7 +64,12 @@ impl Stopwatch {
 ///
 /// # Errors
 /// Whatever fails, the process is at home and runs on as if nothing had been.
-pub fn leave(pid: i32, berth: &Berth, waits: &[Wait], signals: &ChildSignal) -> Result<Away> {
+pub fn leave(
+    pid: i32,
+    berth: &Berth,
+    remembered: &Remembered,
+    signals: &ChildSignal,
+) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = maps::read(pid)?;
     refusal::check(pid, &maps)?;
@@ -77,17 +86,19 @@ pub fn leave(pid: i32, berth: &Berth, waits: &[Wait], signals: &ChildSignal) -> 
             .into_iter()
             .filter_map(|tid| Some((tid, threads::waiting_call(pid, tid)?)))
             .collect(),
-        waits: waits.to_vec(),
+        waits: remembered.waits.clone(),
     };
     let frozen_at = Instant::now();
     let tids = freeze::freeze(pid, signals)?;
     watch.phase("freeze");
     let memory = Memory::open(pid)?;
-    let mut frozen = Frozen { pid, tids, threads: vec![], agent: None, borrowed: None };
+    let mut frozen =
+        Frozen { pid, tids, threads: vec![], agent: None, borrowed: None, pasts: vec![] };
     if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
         frozen.put_back();
         return Err(error);
     }
+    frozen.pasts.clone_from(&remembered.clocks);
     match send(&mut frozen, &memory, &library, &waiting, &mut link, &mut watch) {
         Ok((actions, running_at)) => {
             let freeze_us = (running_at - frozen_at).as_micros() as u64;
@@ -142,6 +153,8 @@ struct Frozen {
     threads: Vec<DepartedThread>,
     agent: Option<Agent>,
     borrowed: Option<Borrowed>,
+    /// Clocks of earlier stays away.
+    pasts: Vec<PastClock>,
 }
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -241,12 +254,14 @@ impl Frozen {
     fn image(&self, maps: &[maps::Mapping], library: &Library) -> Result<(Image, Vec<Action>)> {
         let agent = self.agent()?;
         let actions = self.read_actions(agent)?;
-        let (program_break, stack_limit) = self.read_process(agent)?;
+        let (program_break, stack_limit, clock) = self.read_process(agent)?;
         let mut layout_words = process::stat(&self.pid.to_string())?.layout;
         layout_words[5] = program_break;
         let mut images = Vec::with_capacity(self.threads.len());
         for (slot, departed) in self.threads.iter().enumerate() {
-            images.push(departed.image(agent, slot)?);
+            let (tid, guest) = (departed.stopped.tid, departed.stopped.guest);
+            let past = processor_time::past_of_thread(&self.pasts, self.pid, tid, guest);
+            images.push(departed.image(agent, slot, past)?);
         }
         let image = Image {
             pid: images[0].tid,
@@ -257,6 +272,8 @@ impl Frozen {
             actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
             stack_limit,
             reserved: (agent.base(), agent.end()),
+            clock,
+            peak_rss_kib: 0,
         };
         Ok((image, actions))
     }
@@ -275,28 +292,34 @@ impl Frozen {
         Ok(bytes.chunks(ACTION_BYTES).filter_map(Action::decode).collect())
     }
 
-    /// The program break and the stack limit; refuses running timers on processor time.
-    fn read_process(&self, agent: &Agent) -> Result<(u64, (u64, u64))> {
+    /// The program break, the stack limit and the processor clock; refuses running timers on
+    /// processor time.
+    fn read_process(&self, agent: &Agent) -> Result<(u64, (u64, u64), Clock)> {
         let staging = agent.staging_address(0);
         let stack = [0, u64::from(libc::RLIMIT_STACK), 0, staging, 0, 0];
         let timer = |which: i32, at: u64| {
             BatchCall::new(libc::SYS_getitimer, [which as u64, staging + at, 0, 0, 0, 0])
         };
+        let [usage, time] = processor_time::tell_calls(Whose::Process, staging + 96);
         let calls = [
             BatchCall::new(libc::SYS_brk, [0; 6]),
             BatchCall::new(libc::SYS_prlimit64, stack),
             timer(libc::ITIMER_VIRTUAL, 32),
             timer(libc::ITIMER_PROF, 64),
+            usage,
+            time,
         ];
         let results = execute(agent, 0, &calls)?;
-        let mut bytes = [0; 96];
+        let mut bytes = [0; 96 + TOLD_BYTES];
         agent.read_staging(0, 0, &mut bytes);
         let word = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().unwrap_or_default());
         if bytes[32 + 16..64].iter().chain(&bytes[64 + 16..96]).any(|byte| *byte != 0) {
             let text = "it has a timer on processor time (setitimer) running";
             return Err(MigrateError::refused("cpu-timer", text));
         }
-        Ok((results[0] as u64, (word(0), word(8))))
+        let past = processor_time::past_of_process(&self.pasts);
+        let clock = processor_time::told(&bytes[96..], past);
+        Ok((results[0] as u64, (word(0), word(8)), clock))
     }
 
     /// The memory lives elsewhere now.
@@ -345,6 +368,8 @@ impl Frozen {
             return Err(MigrateError::Protocol("no agent".into()));
         };
         let pid = self.pid;
+        let past = processor_time::past_of_process(&self.pasts);
+        let away_ns = past.map_or(0, |past| past.away.total_ns());
         let threads = self.threads;
         Ok(Away {
             pid,
@@ -358,6 +383,7 @@ impl Frozen {
             actions,
             prospect,
             report,
+            away_ns,
         })
     }
 

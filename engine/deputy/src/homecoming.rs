@@ -6,6 +6,7 @@
 //! `Release` on there is only home, and nothing is left that could fail.
 
 use crate::lanes::Work;
+use crate::processor_time;
 use crate::resumption::{Held, Resumption, resolve_calls, unseen_signals, waits_of};
 use crate::service::Service;
 use crate::settling::{Settled, stop};
@@ -23,16 +24,25 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, Image};
+use wire::processor_time::PastClock;
 use wire::supervisor::{MoveReport, Wait};
 
 /// How a homecoming ended.
 pub enum Ending {
-    /// The process is a plain one. With the report come the waits that go on here against a
-    /// deadline that only we know.
-    Home(MoveReport, Vec<Wait>),
+    /// The process is a plain one.
+    Home(Home),
     /// It cannot be taken in, and is a deputy as before. The body stands frozen, or (`goes_on`)
     /// runs already because it was what failed.
     Away { error: MigrateError, reader: LinkReader, goes_on: bool },
+}
+
+/// What is to be told of a process that is home.
+pub struct Home {
+    pub report: MoveReport,
+    /// Waits that go on here against a deadline that only we know.
+    pub waits: Vec<Wait>,
+    /// Clocks of which home's kernel knows only a part.
+    pub clocks: Vec<PastClock>,
 }
 
 /// How far the body is with sending itself.
@@ -74,7 +84,7 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<Ending> 
     let mut homecoming = Homecoming { held, ..Homecoming::default() };
     reader.set_timeout(Some(SILENCE_MAX))?;
     match homecoming.take_in(service, &mut reader) {
-        Ok((report, waits)) => Ok(Ending::Home(report, waits)),
+        Ok(home) => Ok(Ending::Home(home)),
         Err(error) if is_final(&error) => Err(error),
         Err(error) => {
             ::tracing::warn!("process {} cannot come home: {error}", service.pid);
@@ -97,11 +107,7 @@ pub fn is_final(error: &MigrateError) -> bool {
 }
 
 impl Homecoming {
-    fn take_in(
-        &mut self,
-        service: &mut Service<'_>,
-        reader: &mut LinkReader,
-    ) -> Result<(MoveReport, Vec<Wait>)> {
+    fn take_in(&mut self, service: &mut Service<'_>, reader: &mut LinkReader) -> Result<Home> {
         let started = Instant::now();
         let mut phases_us = Vec::new();
         let mut last = started;
@@ -121,6 +127,8 @@ impl Homecoming {
         phase("receive");
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
         let waits = waits_of(service, image, &plan);
+        let clocks = processor_time::pasts(service, image);
+        service.cpu_ns = service.cpu_ns.max(image.clock.away.total_ns());
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
         phase("restore");
@@ -129,7 +137,7 @@ impl Homecoming {
         phase("let-go");
         let total_us = started.elapsed().as_micros() as u64;
         let report = MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes };
-        Ok((report, waits))
+        Ok(Home { report, waits, clocks })
     }
 }
 

@@ -1,7 +1,10 @@
 //! One lane for each thread of the deputy: what it is doing for its body.
 
+use crate::departed::DepartedThread;
+use crate::processor_time;
 use kernel::agent::{Agent, BatchCall, STAGING_BYTES};
 use kernel::memory::Memory;
+use kernel::processor_time::ThreadClock;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::{ACTION_BYTES, Action};
 use std::collections::VecDeque;
@@ -50,9 +53,39 @@ pub struct Lane {
     pub signals_sent: u64,
     /// Those of them that the body is not known to have seen.
     pub signals_unseen: VecDeque<Signal>,
+    pub clock: ThreadClock,
+    /// When the thread started, clock ticks after boot.
+    pub started_ticks: Option<u64>,
 }
 
 impl Lane {
+    /// The lane of a thread of process `pid` that has just left.
+    pub fn of(pid: i32, thread: DepartedThread) -> Lane {
+        let (guest, tid) = (thread.stopped.guest, thread.stopped.tid);
+        let work = thread.kept.map_or(Work::Idle, |kept| Work::Busy {
+            call: Call {
+                tid: guest,
+                sequence: kept.sequence,
+                signals_seen: 0,
+                number: kept.number,
+                arguments: kept.arguments,
+                segments: kept.segments,
+            },
+            since: Instant::now(),
+            place: Place::Guest,
+        });
+        Lane {
+            guest,
+            tid,
+            work,
+            answered: None,
+            signals_sent: 0,
+            signals_unseen: VecDeque::new(),
+            clock: ThreadClock::of(pid, tid),
+            started_ticks: processor_time::started_ticks(pid, tid),
+        }
+    }
+
     /// Numbers a signal for this thread and remembers it until the body has seen it.
     pub fn number_signal(&mut self, number: i32, siginfo: Vec<u8>) -> Signal {
         self.signals_sent += 1;
@@ -198,7 +231,7 @@ impl Lanes {
         let is_zombie = kernel::proc::process::stat(&path).is_ok_and(|stat| stat.state == b'Z');
         is_zombie.then(|| {
             lane.work = Work::Gone;
-            Reply { tid: lane.guest, sequence, result: 0, outputs: vec![] }
+            Reply { tid: lane.guest, sequence, result: 0, outputs: vec![], home_ns: 0 }
         })
     }
 
@@ -215,7 +248,8 @@ impl Lanes {
         self.agent.clear(slot);
         let outputs = self.collect(slot, &call, place, result);
         let call = without_bytes(call, result);
-        let reply = Reply { tid: lane.guest, sequence: call.sequence, result, outputs };
+        let (sequence, home_ns) = (call.sequence, lane.clock.read_ns());
+        let reply = Reply { tid: lane.guest, sequence, result, outputs, home_ns };
         lane.answered = Some((call, reply.clone()));
         Some(reply)
     }
@@ -261,5 +295,5 @@ fn staged_bytes(call: &Call) -> usize {
 
 /// A reply without outputs.
 pub fn plain_reply(call: &Call, result: i64) -> Reply {
-    Reply { tid: call.tid, sequence: call.sequence, result, outputs: vec![] }
+    Reply { tid: call.tid, sequence: call.sequence, result, outputs: vec![], home_ns: 0 }
 }

@@ -21,6 +21,7 @@
 //! whole and can be thawed. A forwarded call is executed at most once: a lane remembers its last
 //! call's number and reply until the next call comes.
 
+mod cpu_limit;
 mod daemon;
 mod departed;
 mod departure;
@@ -28,6 +29,7 @@ mod homecoming;
 mod in_flight;
 mod lanes;
 mod moves;
+mod processor_time;
 mod replies;
 mod resumption;
 mod service;
@@ -35,6 +37,7 @@ mod settling;
 mod signals;
 mod withdrawal;
 
+use departed::Remembered;
 use migrate::{MigrateError, Result};
 use std::process::ExitCode;
 use wire::supervisor::{FromDeputy, ToDeputy};
@@ -70,15 +73,16 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
 /// Serves one process from its first departure to its return or end.
 fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
     let signals = kernel::child_signal::ChildSignal::new()?;
-    let mut waits = Vec::new();
+    let mut remembered = Remembered::default();
     let berth = loop {
         match daemon.receive()? {
-            ToDeputy::Waits(known) => waits = known,
+            ToDeputy::Waits(waits) => remembered.waits = waits,
+            ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Leave { berth } => break berth,
             ToDeputy::ComeHome => return Ok(()),
         }
     };
-    match departure::leave(pid, &berth, &waits, &signals) {
+    match departure::leave(pid, &berth, &remembered, &signals) {
         Ok(away) => service::run(away, &daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
             daemon.send(&FromDeputy::Ended { wait_status });

@@ -1,12 +1,12 @@
 //! Where the body goes: on to another node, or home.
 
-use crate::homecoming::{self, Ending};
+use crate::homecoming::{self, Ending, Home};
 use crate::service::{End, Service};
 use link::{LinkReader, LinkWriter};
 use migrate::{MigrateError, Result, reason};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, Role};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, Role};
 
 /// What the body was asked to do.
 pub enum Pending {
@@ -131,10 +131,13 @@ impl Service<'_> {
         self.stop_waiter();
         let is_deadly = !self.deadly.is_empty();
         match homecoming::run(self, reader)? {
-            Ending::Home(report, waits) => {
+            Ending::Home(Home { report, waits, clocks }) => {
                 self.send_usage();
                 if !waits.is_empty() {
                     self.daemon.send(&FromDeputy::Waits(waits));
+                }
+                for part in clocks.chunks(CLOCKS_PER_PACKET) {
+                    self.daemon.send(&FromDeputy::Clocks(part.to_vec()));
                 }
                 self.daemon.send(&FromDeputy::CameHome { reason, report });
                 Ok(End::Goes)

@@ -11,13 +11,14 @@
 
 use crate::lanes::{Accepted, Work};
 use crate::service::{Notice, Shared};
+use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use wire::forward::{Call, ToHome};
+use wire::forward::{Call, Reply, ToHome};
 use wire::ids::GuestTid;
 
 /// How long the reader waits for a call before it leaves it to the waiter: longer than a wake-up of
@@ -143,15 +144,10 @@ fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
         match (&lane.work, &lane.answered) {
             (Work::Busy { call, .. }, _) if call.sequence == sequence => return,
             (Work::Exiting { .. }, _) => return,
-            (Work::Gone, _) => wire::forward::Reply { tid, sequence, result: 0, outputs: vec![] },
+            (Work::Gone, _) => Reply { tid, sequence, result: 0, outputs: vec![], home_ns: 0 },
             (_, Some((_, reply))) if reply.sequence == sequence => reply.clone(),
             // It was never executed: the thread makes it afresh.
-            _ => wire::forward::Reply {
-                tid,
-                sequence,
-                result: kernel::regs::ERESTARTNOINTR,
-                outputs: vec![],
-            },
+            _ => Reply { tid, sequence, result: ERESTARTNOINTR, outputs: vec![], home_ns: 0 },
         }
     };
     shared.reply(reply);

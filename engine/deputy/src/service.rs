@@ -1,9 +1,10 @@
 //! While the process is away: the main thread, to which ptrace belongs, and what all threads of
 //! this supervisor share.
 
+use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
-use crate::lanes::{Lane, Lanes, Place, Work};
+use crate::lanes::{Lane, Lanes};
 use crate::moves::Pending;
 use crate::replies;
 use kernel::child_signal::ChildSignal;
@@ -19,7 +20,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use wire::forward::{Call, Reply, ToAway, ToHome};
+use wire::forward::{Reply, ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
 
@@ -130,8 +131,10 @@ pub struct Service<'a> {
     has_daemon: bool,
     /// Without a daemon the process is to come home; one that could not is asked again then.
     pub next_recall: Instant,
-    cpu_ns: u64,
+    /// Processor time of all stays away.
+    pub cpu_ns: u64,
     rss_bytes: u64,
+    cpu_limit: CpuLimit,
 }
 
 /// Why the service ends.
@@ -147,29 +150,8 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
         })?;
-    let lanes = away
-        .threads
-        .into_iter()
-        .map(|thread| Lane {
-            guest: thread.stopped.guest,
-            tid: thread.stopped.tid,
-            work: thread.kept.map_or(Work::Idle, |kept| Work::Busy {
-                call: Call {
-                    tid: thread.stopped.guest,
-                    sequence: kept.sequence,
-                    signals_seen: 0,
-                    number: kept.number,
-                    arguments: kept.arguments,
-                    segments: kept.segments,
-                },
-                since: Instant::now(),
-                place: Place::Guest,
-            }),
-            answered: None,
-            signals_sent: 0,
-            signals_unseen: VecDeque::new(),
-        })
-        .collect();
+    let threads = away.threads.into_iter();
+    let lanes = threads.map(|thread| Lane::of(away.pid, thread)).collect();
     let (reader, writer) = away.link;
     let shared = Arc::new(Shared {
         lanes: Lanes::new(away.agent, away.memory, lanes, away.actions),
@@ -197,7 +179,8 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         next_usage: Instant::now() + USAGE_INTERVAL,
         has_daemon: true,
         next_recall: Instant::now(),
-        cpu_ns: 0,
+        cpu_ns: away.away_ns,
+        cpu_limit: CpuLimit::default(),
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
     };
@@ -297,7 +280,7 @@ impl Service<'_> {
                 Ok(ToDeputy::ComeHome) => self.recall(),
                 Ok(ToDeputy::Leave { berth }) => self.send_on(berth),
                 // Only of use to a supervisor that has to capture the process at home.
-                Ok(ToDeputy::Waits(_)) => {}
+                Ok(ToDeputy::Waits(_) | ToDeputy::Clocks(_)) => {}
                 Err(_) => self.has_daemon = false,
             }
         }
@@ -332,8 +315,9 @@ impl Service<'_> {
     fn on_notice(&mut self, notice: Notice) -> Result<End> {
         match notice {
             Notice::Usage { cpu_ns, rss_bytes } => {
-                self.cpu_ns = cpu_ns;
+                self.cpu_ns = self.cpu_ns.max(cpu_ns);
                 self.rss_bytes = rss_bytes;
+                self.cpu_limit.enforce(self.pid, self.cpu_ns);
             }
             Notice::Stayed(reason) => {
                 self.pending = None;

@@ -44,7 +44,7 @@ impl Service<'_> {
             let tid = lane.guest;
             match work {
                 Work::Exiting { sequence } => {
-                    Some(Reply { tid, sequence, result: 0, outputs: vec![] })
+                    Some(Reply { tid, sequence, result: 0, outputs: vec![], home_ns: 0 })
                 }
                 _ => None,
             }

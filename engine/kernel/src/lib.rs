@@ -13,6 +13,7 @@ pub mod memory;
 pub mod packet;
 pub mod pidfd;
 pub mod proc;
+pub mod processor_time;
 pub mod regs;
 pub mod remote_call;
 pub mod sandbox;

@@ -27,7 +27,6 @@ fn compare(setting: &Setting, share: Share, seconds: f64, node: &str) -> Result<
     let lab = Lab::up(setting, 2, share)?;
     let compute = setting.programs.path("compute");
     let rounds = rounds_for(&lab, &compute, seconds)?;
-    // Its processor time is home's business, and would bring it there.
     let away = || -> Result<[f64; 1]> {
         let words = ["osmos", "run", "--node", "2", "--", &compute];
         let mut driven = Driven::start(&mut lab.command(1, &words))?;

@@ -79,7 +79,7 @@ fn message_bytes() -> Result<(usize, usize)> {
     let (tid, sequence) = (GuestTid(100), 1000);
     let (arguments, segments) = ([0; 6], vec![]);
     let call = Call { tid, sequence, signals_seen: 0, number: GETPPID, arguments, segments };
-    let reply = Reply { tid, sequence, result: 1000, outputs: vec![] };
+    let reply = Reply { tid, sequence, result: 1000, outputs: vec![], home_ns: 1_000_000_000 };
     let call = postcard::to_stdvec(&ToHome::Call(call))?;
     let reply = postcard::to_stdvec(&ToAway::Reply(reply))?;
     Ok((LENGTH_BYTES + TAG_BYTES + call.len(), LENGTH_BYTES + TAG_BYTES + reply.len()))

@@ -61,7 +61,8 @@ fn sealing(setting: &Setting) -> Result<Samples> {
         for sequence in 0..setting.effort.calls {
             let (tid, arguments, segments) = (GuestTid(100), [0; 6], vec![]);
             let call = Call { tid, sequence, signals_seen: 0, number: 110, arguments, segments };
-            let reply = Reply { tid, sequence, result: 1000, outputs: vec![] };
+            let reply =
+                Reply { tid, sequence, result: 1000, outputs: vec![], home_ns: 1_000_000_000 };
             let started = Instant::now();
             let call: ToHome = through(&ToHome::Call(call), &mut away_sealer, &mut home_opener)?;
             let reply: ToAway = through(&ToAway::Reply(reply), &mut home_sealer, &mut away_opener)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{Berth, FromDeputy, MoveReport, Reason, ToDeputy};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, ToDeputy};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);
@@ -134,6 +134,10 @@ impl Daemon {
         if let Some(waits) = waits.filter(|waits| !waits.is_empty()) {
             self.tell_deputy(pid, &ToDeputy::Waits(waits))?;
         }
+        let clocks = self.processes.get(&pid).map(|p| p.clocks.clone()).unwrap_or_default();
+        for part in clocks.chunks(CLOCKS_PER_PACKET) {
+            self.tell_deputy(pid, &ToDeputy::Clocks(part.to_vec()))?;
+        }
         self.tell_deputy(pid, &ToDeputy::Leave { berth })
     }
 
@@ -178,6 +182,7 @@ impl Daemon {
                     process.waits = waits;
                 }
             }
+            FromDeputy::Clocks(part) => self.remember_clocks(pid, part),
             FromDeputy::Moved { to, report } => self.moved(pid, to, &report),
             FromDeputy::CameHome { reason, report } => {
                 self.came_home(pid, reason, &report);
@@ -198,18 +203,6 @@ impl Daemon {
                 self.drop_deputy(pid);
                 self.lost(pid, node, reason);
             }
-        }
-    }
-
-    /// What the process used while away; the node where it is learns how often it calls home.
-    fn used_away(&mut self, pid: HomePid, cpu_us: u64, rss: u64, forwarded: &[(String, u64)]) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        process.consumption.away_cpu_us = cpu_us;
-        process.consumption.rss_bytes = rss;
-        let total = forwarded.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
-        let (at, per_s) = (process.at, process.forwarded.per_s(Instant::now(), total));
-        if let Some(per_s) = per_s.filter(|_| at != self.me()) {
-            self.say(at, PeerMessage::CallsCounted { pid, per_s });
         }
     }
 
@@ -238,6 +231,8 @@ impl Daemon {
             return;
         };
         process.arrived(to, report.freeze_us, &moving.order.why);
+        // They travel with it, and come home with it.
+        process.clocks.clear();
         self.tell_of_move(pid, moving.order, from, report);
         self.next_order(pid);
     }
@@ -267,7 +262,7 @@ impl Daemon {
         let global = self.global(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;
-        process.consumption.journey_ended();
+        let journey_us = process.consumption.journey_ended();
         let moving = process.moving.take();
         match moving {
             Some(Move { order, .. }) if order.to == me => {
@@ -297,6 +292,7 @@ impl Daemon {
                 }
             }
         }
+        self.tell_of_time_away(pid, journey_us);
         self.next_order(pid);
     }
 

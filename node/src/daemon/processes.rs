@@ -77,6 +77,7 @@ impl Daemon {
             forwarded: Forwarded::default(),
             activity: Activity::default(),
             waits: Vec::new(),
+            clocks: Vec::new(),
             migrations: 0,
             last_move_s: None,
             freeze_us: 0,

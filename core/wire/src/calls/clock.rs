@@ -1,13 +1,14 @@
 //! Clocks and timers. Wall clocks are equal in both halves (a body has home's offsets); processor
-//! time is spent in both and counted at home; whatever waits or fires does so at home, where the
-//! signals are.
+//! time is spent in both and added up by the body; whatever waits or fires does so at home, where
+//! the signals are.
 
 use super::Arguments;
 use super::argument::{Argument, V, input, output, remaining};
-use super::table::{Class, Rule, Test};
+use super::table::{Class, Emulation, Rule, Test};
 
 const TIMESPEC: u32 = 16;
 const ITIMERVAL: u32 = 32;
+const RUSAGE: u32 = 144;
 
 /// REALTIME, MONOTONIC, MONOTONIC_RAW, REALTIME_COARSE, MONOTONIC_COARSE, BOOTTIME, TAI.
 const WALL_CLOCKS: &[u64] = &[0, 1, 4, 5, 6, 7, 11];
@@ -20,18 +21,24 @@ fn is_cpu_clock(clock: i32) -> bool {
     matches!(clock, PROCESS_CPUTIME | THREAD_CPUTIME) || (clock < 0 && clock & 7 != 3)
 }
 
+/// The precise ones: of the caller, or (negative, CPUCLOCK_SCHED) of any process or thread.
+fn is_scheduler_clock(clock: i32) -> bool {
+    matches!(clock, PROCESS_CPUTIME | THREAD_CPUTIME) || (clock < 0 && clock & 3 == 2)
+}
+
 pub(super) const CLOCK_GETTIME: Rule = Rule::LocalIf {
     alternatives: &[&[Test { argument: 0, mask: 0xffff_ffff, values: WALL_CLOCKS }]],
     otherwise: |arguments| {
         const FORM: &[Argument] = &[V, output(TIMESPEC)];
         match arguments[0] as i32 {
-            // Time spent away cannot be added to what the kernel at home has counted, so a reading
-            // that did add it would be followed by a smaller one at home: no clock may do that.
-            clock if is_cpu_clock(clock) => Class::Homecoming("processor-time"),
+            clock if is_scheduler_clock(clock) => Class::Emulate(Emulation::ProcessorClock, FORM),
+            // Clocks of user time, and of ticks, that no C library asks for.
+            clock if is_cpu_clock(clock) => Class::Homecoming("cpu-clock"),
             _ => Class::Forward(FORM),
         }
     },
-    text: "wall clocks are local; processor time comes home; clocks of devices are forwarded",
+    text: "wall clocks are local; processor time is added up by the body; clocks of devices are \
+           forwarded",
 };
 
 pub(super) const CLOCK_GETRES: Rule = Rule::LocalIf {
@@ -82,4 +89,18 @@ pub(super) const SETITIMER: Rule = Rule::Chosen {
         unless_cpu_timer(arguments, const { &[V, input(ITIMERVAL), output(ITIMERVAL)] })
     },
     text: "ITIMER_REAL is forwarded; VIRTUAL and PROF come home",
+};
+
+const RUSAGE_SELF: i32 = 0;
+const RUSAGE_THREAD: i32 = 1;
+
+pub(super) const GETRUSAGE: Rule = Rule::Chosen {
+    by: |arguments| {
+        const FORM: &[Argument] = &[V, output(RUSAGE)];
+        match arguments[0] as i32 {
+            RUSAGE_SELF | RUSAGE_THREAD => Class::Emulate(Emulation::ResourceUsage, FORM),
+            _ => Class::Forward(FORM),
+        }
+    },
+    text: "forwarded; the body adds the processor time used away, but not by children",
 };

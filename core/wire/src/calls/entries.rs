@@ -19,6 +19,7 @@ const STATFS: u32 = 120;
 /// `struct timespec`, and `struct timeval` as well.
 const TIME: u32 = 16;
 const TIMEX: u32 = 208;
+const TMS: u32 = 32;
 
 const VALUES: &[Argument] = &[V, V, V, V, V, V];
 const INTO: Argument = Argument::Vector { count: 2, direction: Direction::Out };
@@ -153,9 +154,9 @@ pub(super) static ENTRIES: &[Entry] = &[
     call(95, "umask", forward(VALUES)),
     call(96, "gettimeofday", LOCAL),
     call(97, "getrlimit", forward(&[V, output(16)])),
-    call(98, "getrusage", home("processor-time")),
+    call(98, "getrusage", clock::GETRUSAGE),
     call(99, "sysinfo", forward(&[output(112)])),
-    call(100, "times", home("processor-time")),
+    call(100, "times", emulate(Emulation::Times, &[output(TMS)])),
     call(101, "ptrace", home("other-process")),
     call(102, "getuid", forward(VALUES)),
     call(103, "syslog", home("observation")),

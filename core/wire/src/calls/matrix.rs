@@ -58,6 +58,10 @@ fn emulated(emulation: Emulation) -> &'static str {
         Emulation::RestartCall => "the interrupted call is made again with the time that is left",
         Emulation::ThreadExit => "the thread ends in both halves",
         Emulation::ProcessExit => "the process ends in both halves",
+        Emulation::ProcessorClock => "the body adds up what was used at home and away",
+        Emulation::ResourceUsage | Emulation::Times => {
+            "forwarded; the body adds the processor time used away"
+        }
         Emulation::FutexWait => "native in the body, which notes the deadline",
     }
 }

@@ -32,6 +32,13 @@ pub enum Emulation {
     ThreadExit,
     /// exit_group: the process ends in both halves.
     ProcessExit,
+    /// clock_gettime of processor time: the body adds up what was used at home and away. Only of
+    /// another process's clock does home tell.
+    ProcessorClock,
+    /// getrusage of the process or the calling thread: home's, to which the body adds.
+    ResourceUsage,
+    /// times: the same.
+    Times,
     /// FUTEX_WAIT with a relative timeout: native in the body, which notes the deadline because
     /// the call may be interrupted and move on to a node where no kernel knows it.
     FutexWait,

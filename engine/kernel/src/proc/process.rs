@@ -3,6 +3,9 @@
 use crate::{KernelError, Result};
 use std::path::PathBuf;
 
+/// A clock tick of `/proc` on x86: USER_HZ is 100.
+const TICK_NS: u64 = 10_000_000;
+
 /// The parts of `/proc/PID/stat` that a copy of a process needs (proc(5)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
@@ -10,8 +13,9 @@ pub struct Stat {
     pub command: Vec<u8>,
     pub state: u8,
     pub parent: i32,
-    /// User plus system time of all threads, clock ticks.
-    pub cpu_ticks: u64,
+    /// Processor time of all threads (of one, if a thread was asked for): whole clock ticks.
+    pub user_ns: u64,
+    pub system_ns: u64,
     /// Clock ticks after boot: together with the pid it names a process for good.
     pub start_ticks: u64,
     pub rss_pages: u64,
@@ -49,7 +53,8 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         command: text[open + 1..close].to_vec(),
         state: *fields.first()?.as_bytes().first()?,
         parent: fields.get(1)?.parse().ok()?,
-        cpu_ticks: field(14)? + field(15)?,
+        user_ns: field(14)?.saturating_mul(TICK_NS),
+        system_ns: field(15)?.saturating_mul(TICK_NS),
         start_ticks: field(22)?,
         rss_pages: field(24)?,
         layout: values,
@@ -71,6 +76,32 @@ pub fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 pub fn status(pid: i32) -> Result<String> {
     let text = read(&format!("/proc/{pid}/status"))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A soft and a hard limit; None is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    pub soft: Option<u64>,
+    pub hard: Option<u64>,
+}
+
+/// RLIMIT_CPU of a process, seconds.
+pub fn cpu_limit_s(pid: i32) -> Result<Limit> {
+    let path = format!("/proc/{pid}/limits");
+    let text = read(&path)?;
+    let limit = parse_limit(&String::from_utf8_lossy(&text), "Max cpu time");
+    limit.ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+}
+
+/// The line of this name: `NAME  SOFT  HARD  UNIT`.
+fn parse_limit(text: &str, name: &str) -> Option<Limit> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let mut words = line.split_ascii_whitespace();
+    let mut bound = || match words.next()? {
+        "unlimited" => Some(None),
+        number => number.parse().ok().map(Some),
+    };
+    Some(Limit { soft: bound()?, hard: bound()? })
 }
 
 /// The threads of a process, ascending.
@@ -114,6 +145,16 @@ mod test {
         assert!(own.layout[0] < own.layout[1] && own.layout[6] > own.layout[1]);
         assert!(threads(pid).unwrap().contains(&pid));
         assert_eq!(status_field(&status(pid).unwrap(), "Tgid"), Some(pid.to_string().as_str()));
+    }
+
+    #[test]
+    fn limits_are_numbers_or_none() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units\n\
+                    Max cpu time              17                   unlimited            seconds\n";
+        let limit = Limit { soft: Some(17), hard: None };
+        assert_eq!(parse_limit(text, "Max cpu time"), Some(limit));
+        assert_eq!(parse_limit("Max cpu time  x  y  seconds", "Max cpu time"), None);
+        assert!(cpu_limit_s(std::process::id() as i32).is_ok());
     }
 
     #[test]

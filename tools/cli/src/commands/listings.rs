@@ -156,6 +156,7 @@ fn told(what: &Happening) -> String {
         Happening::Ended { wait_status } => ended(*wait_status),
         Happening::Migrated(migration) => moves::sentence(migration),
         Happening::CameHome { reason } => format!("came home: {}", reason.text),
+        Happening::UsedAway { away_s } => wire::control::used_away(*away_s),
         Happening::Stayed { reason } => format!("stayed: {}", reason.text),
         Happening::Lost { node, reason } => format!("lost with node {node}: {}", reason.text),
         Happening::Homecalls { counts } => {

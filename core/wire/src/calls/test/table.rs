@@ -129,19 +129,34 @@ fn barriers_are_local_and_their_registrations_are_homes() {
 }
 
 #[test]
-fn processor_clocks_are_not_the_bodys() {
+fn processor_clocks_are_told_away_and_timers_on_them_are_homes() {
     assert_eq!(class("clock_gettime", [1, 0, 0, 0, 0, 0]), Class::Local);
-    let cpu = class("clock_gettime", [2, 0, 0, 0, 0, 0]);
-    assert!(matches!(cpu, Class::Homecoming("processor-time")));
-    // Clock 2 (PROF) of process 4711.
-    let other = !4711_u64 << 3 | 2;
-    assert!(is_homecoming("clock_gettime", [other, 0, 0, 0, 0, 0]));
+    // The process's, the thread's, and the scheduler's clock of process and thread 4711.
+    for clock in [2, 3, !4711_u64 << 3 | 2, !4711_u64 << 3 | 6, 0xffff_6cc2] {
+        let told = class("clock_gettime", [clock, 0, 0, 0, 0, 0]);
+        assert!(matches!(told, Class::Emulate(Emulation::ProcessorClock, _)), "{clock:#x}");
+    }
+    // PROF and VIRT of process 4711, and the clock of descriptor 4711.
+    assert!(is_homecoming("clock_gettime", [!4711_u64 << 3, 0, 0, 0, 0, 0]));
+    assert!(is_homecoming("clock_gettime", [!4711_u64 << 3 | 1, 0, 0, 0, 0, 0]));
+    assert!(is_forwarded("clock_gettime", [!4711_u64 << 3 | 3, 0, 0, 0, 0, 0]));
     assert!(is_forwarded("clock_nanosleep", [1, 0, 0, 0, 0, 0]));
     assert!(is_homecoming("clock_nanosleep", [2, 0, 0, 0, 0, 0]));
     assert!(is_forwarded("timer_create", [0; 6]));
     assert!(is_homecoming("timer_create", [3, 0, 0, 0, 0, 0]));
     assert!(is_forwarded("setitimer", [0; 6]));
     assert!(is_homecoming("setitimer", [2, 0, 0, 0, 0, 0]));
+}
+
+#[test]
+fn usage_of_children_is_homes_alone() {
+    for own in [0, 1] {
+        let usage = class("getrusage", [own, 0, 0, 0, 0, 0]);
+        assert!(matches!(usage, Class::Emulate(Emulation::ResourceUsage, _)));
+    }
+    assert!(is_forwarded("getrusage", [u64::MAX, 0, 0, 0, 0, 0]));
+    assert!(is_forwarded("getrusage", [7, 0, 0, 0, 0, 0]));
+    assert!(matches!(class("times", [0; 6]), Class::Emulate(Emulation::Times, _)));
 }
 
 #[test]
