@@ -158,3 +158,43 @@ fn signals_outlive_homecomings_that_fail() {
     stage.migrate(pid, "home");
     assert_eq!(program.ask("len(hits), m[:4]"), "(20, b'kept')");
 }
+
+/// Sleeps in poll(2), of which nobody can tell from outside when it ends, with more memory mapped
+/// than the other node will give.
+const LARGE_SLEEPER: &str = "\
+import mmap, select, sys, time
+m = mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for line in sys.stdin:
+    start = time.monotonic()
+    print('sleeping', flush=True)
+    select.poll().poll(int(line))
+    print(round((time.monotonic() - start) * 1000), flush=True)";
+
+/// The daemon's pid is that of this machine, not that of its node.
+fn limit_daemon(pid: i32, bytes: &str) {
+    let words = ["--pid", &pid.to_string(), &format!("--as={bytes}:")];
+    let status = std::process::Command::new("prlimit").args(words).status();
+    assert!(status.expect("prlimit runs").success());
+}
+
+#[test]
+fn a_sleeper_whose_departure_fails_when_it_is_frozen_can_still_leave() {
+    const SLEEP_MS: u64 = 6_000;
+    let stage = Stage::new("sleeper", 2);
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", LARGE_SLEEPER];
+    let mut program = stage.start(1, &words);
+    let daemon = stage.node(2).daemon_pid().expect("node 2 is up");
+    // What the daemon starts inherits its limit.
+    limit_daemon(daemon, "1073741824");
+    program.write(&format!("{SLEEP_MS}\n"));
+    assert_eq!(program.line(), "sleeping");
+    for _ in 0..2 {
+        let complaint = stage.complaint(1, &["osmos", "migrate", &program.pid.to_string(), "2"]);
+        assert!(complaint.contains("Cannot allocate memory"), "{complaint}");
+    }
+    limit_daemon(daemon, "unlimited");
+    stage.migrate(program.pid, "2");
+    let slept_ms: u64 = program.line().parse().expect("a number");
+    assert!(slept_ms >= SLEEP_MS, "{slept_ms}");
+    assert_eq!(stage.place(program.pid), Some(2));
+}

@@ -1,7 +1,7 @@
 //! What ties a process to its home is found before anything is touched, named, and told to whoever
 //! wanted to move it; the process does not notice.
 
-use crate::stage::{Program, Stage, text};
+use crate::stage::{Program, Stage, text, until_true};
 
 /// Does what each line says, and prints what comes of it.
 const OBEDIENT: &str = "\
@@ -167,6 +167,10 @@ fn a_32_bit_process_stays_home() {
         return;
     }
     let mut program = stage.start(1, &["osmos", "run", "--home", "--", "/tmp/small"]);
+    until_true("it is no longer `osmos run`", || {
+        let name = stage.process(1, program.pid).and_then(|process| process.field("Name"));
+        name.as_deref() == Some("small")
+    });
     let complaint = stage.complaint(1, &["osmos", "migrate", &program.pid.to_string(), "2"]);
     assert!(complaint.contains("32-bit"), "{complaint}");
     assert!(complaint.contains("stays home"), "{complaint}");

@@ -9,6 +9,7 @@ use migrate::Result;
 use migrate::homeward::execute_all;
 use migrate::threads::{self, Interruption, Stopped};
 use std::collections::HashMap;
+use wire::ids::GuestTid;
 use wire::image::{self, InFlight};
 use wire::limits::THREADS_MAX;
 use wire::processor_time::PastClock;
@@ -55,20 +56,55 @@ pub struct Waiting {
     pub waits: Vec<Wait>,
 }
 
+/// Where a thread stands that was stopped.
+pub struct Standing {
+    pub tid: i32,
+    pub guest: GuestTid,
+    pub registers: Registers,
+}
+
+impl Standing {
+    pub fn of(stopped: &Stopped) -> Standing {
+        Standing { tid: stopped.tid, guest: stopped.guest, registers: stopped.registers }
+    }
+}
+
 impl Waiting {
     /// The restored wait that the thread is still in, if it is in one.
-    fn restored(&self, stopped: &Stopped) -> Option<&Wait> {
-        let registers = &stopped.registers;
+    fn restored(&self, standing: &Standing) -> Option<&Wait> {
+        let registers = &standing.registers;
         let is_restarted = registers.interrupted_call() == Some(threads::RESTART_SYSCALL)
             && registers.result() == ERESTART_RESTARTBLOCK;
-        let is_same = |wait: &&Wait| wait.tid == stopped.guest && wait.argument == registers.rdi;
+        let is_same = |wait: &&Wait| wait.tid == standing.guest && wait.argument == registers.rdi;
         self.waits.iter().find(is_same).filter(|_| is_restarted)
     }
 
     /// The call behind a `restart_syscall`, if it can be known.
-    fn call_behind(&self, stopped: &Stopped) -> Option<u32> {
-        let restored = self.restored(stopped).map(|wait| wait.number);
-        restored.or_else(|| self.calls.get(&stopped.tid).copied())
+    fn call_behind(&self, standing: &Standing) -> Option<u32> {
+        let restored = self.restored(standing).map(|wait| wait.number);
+        restored.or_else(|| self.calls.get(&standing.tid).copied())
+    }
+
+    /// What the next supervisor must know of a thread that is put back without having left: it goes
+    /// on in a call that now looks like any other restarted one.
+    fn wait_of(&self, standing: &Standing) -> Option<Wait> {
+        let registers = &standing.registers;
+        let number = match registers.interrupted_call()? {
+            _ if registers.result() != ERESTART_RESTARTBLOCK => return None,
+            threads::RESTART_SYSCALL => self.call_behind(standing)?,
+            number => number,
+        };
+        let until_ns = self.restored(standing).and_then(|wait| wait.until_ns);
+        Some(Wait { tid: standing.guest, number, argument: registers.rdi, until_ns })
+    }
+
+    /// All that is known of waits when a departure has failed.
+    pub fn after_failure(self, threads: &[Standing]) -> Vec<Wait> {
+        let mut waits: Vec<Wait> =
+            threads.iter().filter_map(|thread| self.wait_of(thread)).collect();
+        let is_told_anew = |wait: &Wait| threads.iter().any(|thread| thread.guest == wait.tid);
+        waits.extend(self.waits.into_iter().filter(|wait| !is_told_anew(wait)));
+        waits
     }
 
     /// When a wait ends that was restored here, or was made again because of a stop (signal(7)).
@@ -80,7 +116,7 @@ impl Waiting {
                 && settled.rip != stopped.registers.rip
                 && stopped.registers.result() == -i64::from(libc::EINTR)
         };
-        self.restored(stopped).or_else(|| self.waits.iter().find(is_again))?.until_ns
+        self.restored(&Standing::of(stopped)).or_else(|| self.waits.iter().find(is_again))?.until_ns
     }
 }
 
@@ -89,7 +125,7 @@ impl DepartedThread {
     /// False if it cannot be known what it waits in.
     pub fn new(mut stopped: Stopped, memory: &Memory, waiting: &Waiting) -> (DepartedThread, bool) {
         threads::abort_rseq(&mut stopped, memory);
-        let restarted = waiting.call_behind(&stopped);
+        let restarted = waiting.call_behind(&Standing::of(&stopped));
         let mut settled = stopped.registers;
         let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
         let interruption = threads::settle(&mut settled, restarted, has_signal);

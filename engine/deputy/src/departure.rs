@@ -1,6 +1,6 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
-use crate::departed::{DepartedThread, Remembered, Waiting};
+use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
 use crate::processor_time::{self, TOLD_BYTES, Whose};
 use crate::settling::shown_memory;
 use kernel::agent::{Agent, BatchCall};
@@ -21,7 +21,7 @@ use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, IMAGE_VERSION, Image, Prospect};
 use wire::processor_time::{Clock, PastClock};
-use wire::supervisor::{Berth, MoveReport, Role};
+use wire::supervisor::{Berth, MoveReport, Role, Wait};
 
 /// A process that has just left home.
 pub struct Away {
@@ -67,7 +67,7 @@ impl Stopwatch {
 pub fn leave(
     pid: i32,
     berth: &Berth,
-    remembered: &Remembered,
+    remembered: &mut Remembered,
     signals: &ChildSignal,
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
@@ -95,7 +95,7 @@ pub fn leave(
     let mut frozen =
         Frozen { pid, tids, threads: vec![], agent: None, borrowed: None, pasts: vec![] };
     if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
-        frozen.put_back();
+        remembered.waits = frozen.put_back(waiting);
         return Err(error);
     }
     frozen.pasts.clone_from(&remembered.clocks);
@@ -115,10 +115,23 @@ pub fn leave(
             frozen.into_away(berth, link, memory, library, actions, prospect, report)
         }
         Err(error) => {
+            remembered.waits = frozen.put_back(waiting);
+            let error = why_it_broke(&mut link.0, error);
             link.1.close();
-            frozen.put_back();
             Err(error)
         }
+    }
+}
+
+/// A target that gives up closes its link while there is still something on the way to it, and that
+/// breaks the link before its reason was looked for.
+fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
+    if !matches!(error, MigrateError::Link(_)) || reader.set_timeout(Some(LAST_WORDS)).is_err() {
+        return error;
+    }
+    match reader.receive() {
+        Ok(ToHome::Refused(reason)) => MigrateError::Refused(reason),
+        _ => error,
     }
 }
 
@@ -158,6 +171,8 @@ struct Frozen {
 }
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a target said before its link broke has arrived before that was noticed.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Captures and sends the image and sees it running; returns the dispositions, and since when.
 fn send(
@@ -388,7 +403,9 @@ impl Frozen {
     }
 
     /// Makes everything as it was and lets go.
-    fn put_back(&mut self) {
+    /// Returns what is to be known of threads that go on waiting.
+    fn put_back(&mut self, waiting: Waiting) -> Vec<Wait> {
+        let standings = self.standings();
         match self.try_put_back() {
             Ok(()) => freeze::unhold(&self.tids),
             Err(error) => ::tracing::error!("process {}: putting it back: {error}", self.pid),
@@ -396,6 +413,17 @@ impl Frozen {
         for tid in &self.tids {
             let _ = tracee::detach(*tid, 0);
         }
+        waiting.after_failure(&standings)
+    }
+
+    /// Where the threads were stopped, those included that were not read yet.
+    fn standings(&self) -> Vec<Standing> {
+        let read = self.threads.iter().map(|departed| Standing::of(&departed.stopped));
+        let unread = self.tids[self.threads.len()..].iter().filter_map(|tid| {
+            let guest = guest_tid(self.pid, *tid).ok()?;
+            Some(Standing { tid: *tid, guest, registers: tracee::registers(*tid).ok()? })
+        });
+        read.chain(unread).collect()
     }
 
     fn try_put_back(&mut self) -> Result<()> {

@@ -82,13 +82,16 @@ fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
             ToDeputy::ComeHome => return Ok(()),
         }
     };
-    match departure::leave(pid, &berth, &remembered, &signals) {
+    match departure::leave(pid, &berth, &mut remembered, &signals) {
         Ok(away) => service::run(away, &daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
             daemon.send(&FromDeputy::Ended { wait_status });
             Ok(())
         }
         Err(error) => {
+            if !remembered.waits.is_empty() {
+                daemon.send(&FromDeputy::Waits(remembered.waits));
+            }
             let reason = error.reason();
             daemon.send(&FromDeputy::Stayed { reason });
             Ok(())
