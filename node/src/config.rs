@@ -34,6 +34,8 @@ pub struct Config {
     pub guest_cgroup: Vec<PathBuf>,
     /// Kernel features to do without, although they may be there.
     pub without: Vec<Feature>,
+    /// A file to which all that the brain is told is appended.
+    pub record: Option<PathBuf>,
     /// The program started as `deputy` and `body`; this program itself if not given.
     pub supervisor: Option<PathBuf>,
     /// How long a caller has to prove itself before its connection is closed.
@@ -70,6 +72,7 @@ impl Config {
             speed: None,
             guest_cgroup: Vec::new(),
             without: Vec::new(),
+            record: None,
             supervisor: None,
             handshake_timeout: Duration::from_secs(10),
             berth_timeout: Duration::from_secs(10),

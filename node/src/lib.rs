@@ -24,6 +24,7 @@ mod policy;
 mod process;
 mod procfs;
 mod readiness;
+mod recorder;
 mod rejections;
 mod sample;
 mod state;

@@ -212,6 +212,8 @@ pub fn freeze_estimate_us(last_us: u64, rss_bytes: u64) -> u64 {
 pub struct Activity {
     runnable: Window,
     cpu_us: Window,
+    /// The process group that it was seen in, at home.
+    pub group: Option<i32>,
 }
 
 impl Activity {

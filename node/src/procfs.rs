@@ -13,6 +13,8 @@ pub struct Stat {
     pub command: String,
     pub state: char,
     pub parent: i32,
+    /// Its process group.
+    pub group: i32,
     /// On its last way: it runs nothing of its program any more.
     pub is_exiting: bool,
     /// User and system time, clock ticks.
@@ -48,6 +50,7 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         command: command.to_owned(),
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
         is_exiting: number(9)? & EXITING != 0,
         cpu_ticks: number(14)? + number(15)?,
         threads: u32::try_from(number(20)?).ok()?,
@@ -199,6 +202,7 @@ mod test {
         let stat = |pid, parent, state| Stat {
             pid,
             parent,
+            group: pid,
             is_exiting: false,
             state,
             command: String::new(),

@@ -44,6 +44,13 @@ impl Gauge {
         Capacity { cores: cores as u32, speed: self.core_speed * cpus / cores }
     }
 
+    /// The part of the last ten seconds in which something waited for memory. 0 where the kernel
+    /// does not tell.
+    pub fn memory_pressure(&self) -> f64 {
+        let text = std::fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
+        parse_pressure(&text).unwrap_or(0.0)
+    }
+
     pub fn memory(&self) -> Memory {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let machine = parse_meminfo(&text);
@@ -55,6 +62,13 @@ impl Gauge {
             _ => machine,
         }
     }
+}
+
+/// `some avg10=1.23 avg60=...` in per cent.
+fn parse_pressure(text: &str) -> Option<f64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some avg10="))?;
+    let percent: f64 = some.split(' ').next()?.parse().ok()?;
+    Some(percent / 100.0)
 }
 
 fn parse_meminfo(text: &str) -> Memory {
@@ -78,6 +92,13 @@ mod test {
         let memory = Memory { total_bytes: 2 << 20, free_bytes: 1 << 20 };
         assert_eq!(parse_meminfo(text), memory);
         assert_eq!(parse_meminfo("nonsense"), Memory { total_bytes: 0, free_bytes: 0 });
+    }
+
+    #[test]
+    fn pressure_is_a_part_of_the_time() {
+        let text = "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=1.00\n";
+        assert_eq!(parse_pressure(text), Some(0.125));
+        assert_eq!(parse_pressure(""), None);
     }
 
     #[test]

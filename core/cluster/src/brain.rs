@@ -2,21 +2,24 @@
 //! in `source` and `target`; answers to questions in `view`.
 
 use crate::condition::{Condition, Entry};
-use crate::config::{Config, WINDOW_MAX};
+use crate::config::{Config, Decision, VIEW_MAX, WINDOW_MAX};
 use crate::departures::Departures;
-use crate::input::{Input, LoadSample};
+use crate::input::{Input, LoadSample, Ownership};
 use crate::members::{Members, Status};
 use crate::message::{Body, Message, OfferId};
+use crate::mosix::Estimate;
 use crate::output::{Outbox, Output};
 use crate::own::Own;
 use crate::random::Random;
 use crate::reservations::Reservations;
 use crate::residents::Residents;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use wire::ids::{GlobalPid, NodeId};
 
 /// Who a brain is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub node: NodeId,
     /// Higher at each start of the node: the seconds of the wall clock at start do.
@@ -27,6 +30,8 @@ pub struct Identity {
 
 /// Offers begun in one round: enough to find a taker, too few to be a storm.
 const OFFERS_PER_ROUND: u32 = 8;
+/// New members asked for their condition in one round.
+const GREETINGS_PER_ROUND: u32 = 8;
 /// Sources asked for work by an idle node in one round, besides one at random.
 const SOURCES_ASKED: usize = 3;
 /// Between two questions for work outside the round, so that a burst of short processes is cheap.
@@ -34,7 +39,7 @@ const SEEK_PAUSE: Span = Span::from_millis(100);
 
 /// One node's share in running the cluster. See the crate's head for how it is driven.
 pub struct Brain {
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     pub(crate) me: NodeId,
     incarnation: u32,
     pub(crate) random: Random,
@@ -47,6 +52,7 @@ pub struct Brain {
     pub(crate) promises: Vec<(NodeId, Time)>,
     pub(crate) offers_left: u32,
     offers_made: u32,
+    greetings_left: u32,
     messages_sent: u32,
     round_at: Time,
     sought_at: Option<Time>,
@@ -54,11 +60,26 @@ pub struct Brain {
     self_doubt_until: Time,
     announced_wake: Option<Time>,
     rejected_datagrams: u64,
+    pub(crate) ownership: Ownership,
+    pub(crate) estimate: Estimate,
+    /// Whether this node had room, and until when the change of that is urgent news.
+    had_room: bool,
+    urgent_until: Time,
+    /// When the processes were last weighed against the places elsewhere, at that load.
+    weighed: (Time, f64),
+    /// Some were only too young for it then.
+    pub(crate) is_unripe: bool,
 }
 
 impl Brain {
-    pub fn new(identity: Identity, config: Config) -> Brain {
-        let config = Config { window: config.window.clamp(1, WINDOW_MAX), ..config };
+    /// Many brains can share one configuration.
+    pub fn new(identity: Identity, config: impl Into<Arc<Config>>) -> Brain {
+        let mut config: Arc<Config> = config.into();
+        if !(1..=WINDOW_MAX).contains(&config.window) || config.view_max > VIEW_MAX {
+            let config = Arc::make_mut(&mut config);
+            config.window = config.window.clamp(1, WINDOW_MAX);
+            config.view_max = config.view_max.min(VIEW_MAX);
+        }
         Brain {
             config,
             me: identity.node,
@@ -72,12 +93,19 @@ impl Brain {
             promises: Vec::new(),
             offers_left: OFFERS_PER_ROUND,
             offers_made: 0,
+            greetings_left: GREETINGS_PER_ROUND,
             messages_sent: 0,
             round_at: Time::ZERO,
             sought_at: None,
             self_doubt_until: Time::ZERO,
             announced_wake: None,
             rejected_datagrams: 0,
+            ownership: Ownership::default(),
+            estimate: Estimate::default(),
+            had_room: true,
+            urgent_until: Time::ZERO,
+            weighed: (Time::ZERO, 0.0),
+            is_unripe: false,
         }
     }
 
@@ -103,6 +131,10 @@ impl Brain {
             }
             Input::ProcessPlaced { process, placement } => {
                 self.residents.placed(now, process, placement, &self.config);
+            }
+            Input::OwnerDecided { ownership } => {
+                self.ownership = ownership;
+                self.expel(now, outbox);
             }
         }
         self.pass_time(now, outbox);
@@ -141,10 +173,39 @@ impl Brain {
         let jitter = Span(self.random.below(2 * tenth + 1));
         self.round_at = now + Span(self.config.tick.0 - tenth) + jitter;
         self.offers_left = OFFERS_PER_ROUND;
+        self.greetings_left = GREETINGS_PER_ROUND;
         self.doubt_the_silent(now, outbox);
+        self.note_edge(now);
         self.gossip(now, outbox);
-        self.seek(now, outbox);
+        match self.config.decision {
+            Decision::Off => {}
+            Decision::Mosix => self.mosix_round(now, outbox),
+            Decision::Osmos => {
+                self.seek(now, outbox);
+                self.weigh_all(now, outbox);
+                self.rotate(now, outbox);
+            }
+        }
+        self.residents.forget(now);
+    }
+
+    /// Everything that could be a reason to hand a process over.
+    fn weigh_all(&mut self, now: Time, outbox: &mut Outbox) {
+        self.usher(now, outbox);
+        self.expel(now, outbox);
         self.hand_over(now, None, outbox);
+        let runnable = self.condition(now).map_or(0.0, |own| own.runnable);
+        self.weighed = (now, runnable);
+    }
+
+    /// That this node has room now, or no longer, is news that others wait for.
+    fn note_edge(&mut self, now: Time) {
+        let Some(own) = self.condition(now) else { return };
+        let has_room = own.room() >= 0.5;
+        if has_room != self.had_room {
+            self.had_room = has_room;
+            self.urgent_until = now + self.config.tick * 2;
+        }
     }
 
     fn doubt_the_silent(&mut self, now: Time, outbox: &mut Outbox) {
@@ -161,18 +222,19 @@ impl Brain {
 
     /// Two nodes are told, the silent are asked.
     fn gossip(&mut self, now: Time, outbox: &mut Outbox) {
-        for node in self.members.listeners(now, &mut self.random, &self.config) {
+        let is_urgent = now < self.urgent_until;
+        let listeners = self.members.listeners(now, is_urgent, &mut self.random, &self.config);
+        for node in listeners.into_iter().flatten() {
             self.send_gossip(now, node, false, outbox);
         }
+        self.members.passed_on();
         for node in self.members.probe(now, &self.config) {
             self.send_gossip(now, node, true, outbox);
         }
     }
 
     fn send_gossip(&mut self, now: Time, to: NodeId, reply_wanted: bool, outbox: &mut Outbox) {
-        let mut window = self.members.window(self.config.window);
-        // The listener knows itself better.
-        window.retain(|entry| entry.node != to);
+        let window = self.members.window(now, to, &self.config);
         self.send(now, to, Body::Gossip { reply_wanted, window }, outbox);
     }
 
@@ -180,6 +242,9 @@ impl Brain {
     fn seek(&mut self, now: Time, outbox: &mut Outbox) {
         let Some(own) = self.condition(now) else { return };
         if own.room() < 0.5 || self.reservations.count() >= self.places_max(&own) {
+            return;
+        }
+        if self.config.decision != Decision::Osmos || own.is_closed {
             return;
         }
         self.sought_at = Some(now);
@@ -192,12 +257,24 @@ impl Brain {
         crowded.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         crowded.truncate(SOURCES_ASKED);
         let mut asked: Vec<NodeId> = crowded.into_iter().map(|(node, _)| node).collect();
-        let alive = self.members.iter().filter(|(_, member)| member.status == Status::Alive);
-        let others: Vec<NodeId> =
-            alive.map(|(node, _)| node).filter(|node| !asked.contains(node)).collect();
-        asked.extend(self.random.pick(&others));
+        let random = self.members.pick(&mut self.random, |member| member.status == Status::Alive);
+        asked.extend(random.filter(|node| !asked.contains(node)));
         for node in asked {
             self.send(now, node, Body::Seek, outbox);
+        }
+    }
+
+    /// Whoever has room and knows of waiting work asks again at each look; without such knowledge
+    /// once in a round is enough.
+    fn seek_from_crowded(&mut self, now: Time, outbox: &mut Outbox) {
+        let has_room = self.condition(now).is_some_and(|own| own.room() >= 0.5);
+        let is_crowded = |condition: Condition| condition.waiting() >= 0.5;
+        let knows = |brain: &Brain| {
+            let mut known = brain.members.useful(now, &brain.config);
+            known.any(|(_, condition, _)| is_crowded(condition))
+        };
+        if has_room && knows(self) {
+            self.seek_at_once(now, outbox);
         }
     }
 
@@ -210,11 +287,25 @@ impl Brain {
 
     fn load_sampled(&mut self, now: Time, sample: LoadSample, outbox: &mut Outbox) {
         self.own.sampled(now, &sample);
-        self.count_out_the_frozen(&sample);
-        let moving = self.departures.moving();
-        self.residents.sampled(now, sample.processes, &moving, &self.config);
+        if !self.departures.is_empty() {
+            self.count_out_the_frozen(&sample);
+        }
+        let departures = &self.departures;
+        let is_moving = |process| departures.is_moving(process);
+        let changed = self.residents.sampled(now, sample.processes, is_moving, &self.config);
         self.withdraw_vanished(now, outbox);
-        self.hand_over(now, None, outbox);
+        if self.config.decision != Decision::Osmos {
+            return;
+        }
+        // The same load and the same processes as at the last look need no second thought, unless
+        // something else has happened, which is then its own occasion.
+        let (weighed_at, weighed) = self.weighed;
+        let runnable = self.condition(now).map_or(0.0, |own| own.runnable);
+        self.seek_from_crowded(now, outbox);
+        let is_steady = !changed && !self.is_unripe && (runnable - weighed).abs() < 0.01;
+        if !is_steady || now.since(weighed_at) > self.config.tick * 2 {
+            self.weigh_all(now, outbox);
+        }
     }
 
     /// A process being moved is no longer measured once it is frozen. It left the mean then, and
@@ -236,7 +327,11 @@ impl Brain {
             return;
         }
         outbox.push(Output::MemberStatus { node, status: Status::Alive });
-        self.send_gossip(now, node, true, outbox);
+        // Whoever is told of a whole cluster at once hears of the rest by gossip.
+        if self.greetings_left > 0 {
+            self.greetings_left -= 1;
+            self.send_gossip(now, node, true, outbox);
+        }
     }
 
     fn member_left(&mut self, now: Time, node: NodeId, outbox: &mut Outbox) {
@@ -247,16 +342,16 @@ impl Brain {
     }
 
     fn datagram_received(&mut self, now: Time, from: NodeId, bytes: &[u8], outbox: &mut Outbox) {
+        let known = self.members.get(from).map(|member| member.entry());
+        let admits = from != self.me && (known.is_some() || self.members.is_partial());
         let message = match Message::decode(bytes, now) {
-            Ok(message) if message.sender.node == from && self.members.get(from).is_some() => {
-                message
-            }
+            Ok(message) if message.sender.node == from && admits => message,
             _ => {
                 self.rejected_datagrams += 1;
                 return;
             }
         };
-        self.refute_an_earlier_life(now, message.sender, outbox);
+        self.refute_an_earlier_life(now, known, message.sender, outbox);
         self.learn(now, message.sender, Some(message.sequence), outbox);
         match message.body {
             Body::Gossip { reply_wanted, window } => {
@@ -267,18 +362,28 @@ impl Brain {
                     self.send_gossip(now, from, false, outbox);
                 }
             }
-            Body::Seek => self.hand_over(now, Some(from), outbox),
+            Body::Seek => {
+                self.offers_left = self.offers_left.max(1);
+                self.hand_over(now, Some(from), outbox);
+            }
+            Body::Lag(laggard) => self.lag_heard(now, from, laggard, outbox),
             Body::Offer(offer) => self.offer_received(now, message.sender, offer, outbox),
             Body::Accept(id) => self.offer_accepted(now, from, id, outbox),
             Body::Refuse(id, refusal) => self.offer_refused(now, from, id, refusal, outbox),
             Body::Release(id) => self.reservations.release(from, id),
         }
+        self.members.trim(now, &self.config);
     }
 
     /// A node that started again with a smaller number (its clock was set back) would be ignored
     /// for ever: it is told what is known of it, and outlives that.
-    fn refute_an_earlier_life(&mut self, now: Time, sender: Entry, outbox: &mut Outbox) {
-        let known = self.members.get(sender.node).and_then(|member| member.entry());
+    fn refute_an_earlier_life(
+        &mut self,
+        now: Time,
+        known: Option<Entry>,
+        sender: Entry,
+        outbox: &mut Outbox,
+    ) {
         if let Some(known) = known
             && known.incarnation > sender.incarnation
         {
@@ -295,7 +400,9 @@ impl Brain {
             }
             return;
         }
-        if self.members.learn(now, entry, sequence) {
+        let entry = Entry { urgency: entry.urgency.saturating_sub(1), ..entry };
+        let load = self.estimate.load();
+        if self.members.learn(now, entry, sequence, load, &self.config) {
             outbox.push(Output::MemberStatus { node: entry.node, status: Status::Alive });
         }
     }
@@ -303,13 +410,20 @@ impl Brain {
     /// The present condition of this node as others should see it: those on their way here
     /// included, those on their way elsewhere not.
     pub(crate) fn condition(&self, now: Time) -> Option<Condition> {
-        let condition = self.own.condition(now, &self.config)?;
+        let condition = self.own.condition(now)?;
         let promised = self.promises.iter().filter(|(node, _)| *node == self.me).count() as f64;
         let coming = self.reservations.demand() + promised;
-        let moving = self.departures.iter().filter(|departure| departure.is_moving());
+        let going = self.departures.iter().filter(|departure| departure.is_leaving());
         let leaving: f64 =
-            moving.map(|departure| self.residents.demand_of(departure.offer.process)).sum();
-        Some(condition.with_runnable(condition.runnable + coming - leaving))
+            going.map(|departure| self.residents.demand_of(departure.offer.process)).sum();
+        let is_closed = self.is_closed();
+        let runnable = condition.runnable + coming - leaving;
+        Some(Condition { is_closed, ..condition.with_runnable(runnable) })
+    }
+
+    /// What must not be taken for load: the more, the less one second is like the next here.
+    pub(crate) fn noise(&self) -> f64 {
+        self.config.noise + 0.75 * self.own.spread
     }
 
     /// Places that this node gives at one time.
@@ -330,7 +444,14 @@ impl Brain {
         body: Body,
         outbox: &mut Outbox,
     ) {
-        let sender = Entry { node: self.me, incarnation: self.incarnation, at: now, condition };
+        let condition = match self.config.decision {
+            Decision::Mosix => condition.map(|own| own.with_runnable(self.estimate.exported)),
+            _ => condition,
+        };
+        let mut sender = Entry::new(self.me, self.incarnation, now, condition.as_ref());
+        if now < self.urgent_until {
+            sender.urgency = self.members.urgency();
+        }
         self.messages_sent = self.messages_sent.wrapping_add(1);
         let sequence = self.messages_sent;
         let bytes = Message { sender, sequence, body }.encode(now, self.config.window);
@@ -349,6 +470,7 @@ impl Brain {
         }
         self.reservations.take(process);
         self.withdraw(now, process, outbox);
+        self.note_edge(now);
         self.seek_at_once(now, outbox);
     }
 }

@@ -3,6 +3,11 @@
 use crate::time::Time;
 use wire::ids::NodeId;
 
+const MIB: u64 = 1 << 20;
+/// Runnable threads of one node, cores' speed relative to the reference: beyond is nonsense.
+pub(crate) const RUNNABLE_MILLI_MAX: u32 = 1_000_000_000;
+pub(crate) const SPEED_MILLI_MAX: u32 = 10_000_000;
+
 /// What a node can offer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Condition {
@@ -13,6 +18,8 @@ pub(crate) struct Condition {
     pub runnable: f64,
     pub memory_total_bytes: u64,
     pub memory_free_bytes: u64,
+    /// Its owner takes no guests.
+    pub is_closed: bool,
 }
 
 impl Condition {
@@ -52,18 +59,70 @@ impl Condition {
     }
 }
 
-/// One entry of the window: a node at a moment.
+/// One entry of the window: a node at a moment, packed as it travels. A brain holds few to hundreds
+/// of them, and a simulation a million times as many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Entry {
-    pub node: NodeId,
-    pub incarnation: u32,
     /// When it was true, on the clock of whoever holds the entry.
     pub at: Time,
-    /// None if the node has not measured itself yet.
-    pub condition: Option<Condition>,
+    pub node: NodeId,
+    pub incarnation: u32,
+    pub runnable_milli: u32,
+    pub speed_milli: u32,
+    pub memory_total_mib: u32,
+    pub memory_free_mib: u32,
+    /// 0 if the node has not measured itself yet.
+    pub cores: u16,
+    /// How many times it is still passed on before other news.
+    pub urgency: u8,
+    pub is_closed: bool,
+}
+
+fn milli(value: f64, max: u32) -> u32 {
+    // `as` saturates and maps NaN to zero.
+    ((value * 1000.0 + 0.5) as u32).min(max)
+}
+
+fn mib(bytes: u64) -> u32 {
+    u32::try_from(bytes / MIB).unwrap_or(u32::MAX)
 }
 
 impl Entry {
+    pub fn new(node: NodeId, incarnation: u32, at: Time, condition: Option<&Condition>) -> Entry {
+        let mut entry = Entry {
+            at,
+            node,
+            incarnation,
+            runnable_milli: 0,
+            speed_milli: 0,
+            memory_total_mib: 0,
+            memory_free_mib: 0,
+            cores: 0,
+            urgency: 0,
+            is_closed: false,
+        };
+        if let Some(condition) = condition {
+            entry.cores = u16::try_from(condition.cores).unwrap_or(u16::MAX);
+            entry.runnable_milli = milli(condition.runnable, RUNNABLE_MILLI_MAX);
+            entry.speed_milli = milli(condition.speed, SPEED_MILLI_MAX).max(1);
+            entry.memory_total_mib = mib(condition.memory_total_bytes);
+            entry.memory_free_mib = mib(condition.memory_free_bytes);
+            entry.is_closed = condition.is_closed;
+        }
+        entry
+    }
+
+    pub fn condition(&self) -> Option<Condition> {
+        (self.cores > 0).then(|| Condition {
+            cores: u32::from(self.cores),
+            speed: f64::from(self.speed_milli) / 1000.0,
+            runnable: f64::from(self.runnable_milli) / 1000.0,
+            memory_total_bytes: u64::from(self.memory_total_mib) * MIB,
+            memory_free_bytes: u64::from(self.memory_free_mib) * MIB,
+            is_closed: self.is_closed,
+        })
+    }
+
     /// A later life beats any earlier one; within a life, the later moment.
     pub fn is_newer_than(&self, other: &Entry) -> bool {
         (self.incarnation, self.at) > (other.incarnation, other.at)

@@ -2,18 +2,55 @@
 //! from measurement; `docs/decisions/0004-brain.md` says which from where.
 
 use crate::time::Span;
+use serde::{Deserialize, Serialize};
 
 /// The largest window a datagram may carry.
 pub const WINDOW_MAX: usize = 32;
+/// The largest view of the others.
+pub const VIEW_MAX: usize = 256;
+
+/// Which entries a node holds to act on, and passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WindowPolicy {
+    /// openMosix: the entries that arrived last.
+    Fifo,
+    /// The improved load vector: of those, only nodes that are less loaded than this one.
+    Lvm,
+    /// The newest: what the published theory of ages is about.
+    Newest,
+    /// The newest, and the most useful to whoever looks for work or for a place.
+    Osmos,
+}
+
+/// Who decides that a process moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Decision {
+    /// Nobody: processes stay where they were started, as under PVM.
+    Off,
+    /// The published rule of MOSIX: see `mosix`.
+    Mosix,
+    Osmos,
+}
 
 /// How one brain behaves. All nodes of a cluster should run the same.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     /// Between two rounds of gossip and of balancing; each round is put off or brought forward by
     /// up to a tenth at random, so that nodes do not march in step.
     pub tick: Span,
     /// Entries of other nodes in one gossip datagram; at most [`WINDOW_MAX`].
     pub window: usize,
+    pub window_policy: WindowPolicy,
+    /// Nodes told in one round: the first is one heard of recently, the second any.
+    pub listeners: usize,
+    pub decision: Decision,
+    /// Processes of one group take turns on crowded nodes.
+    pub rotates: bool,
+    /// The part of a process's time that it may stand still for taking turns.
+    pub rotation_frozen_max: f64,
+    /// How much progress apart two processes must be to change places, as a multiple of what the
+    /// theory of `rotation` gives.
+    pub rotation_caution: f64,
     /// Knowledge older than this is not used to choose a target or a source.
     pub useful_age_max: Span,
     /// Silence after which a node is suspect, in a small cluster; grows with the cluster, as the
@@ -57,8 +94,9 @@ pub struct Config {
     pub move_patience: Span,
     /// Free memory that must remain on a target, as a part of its total.
     pub memory_margin: f64,
-    /// Members remembered; further ones are ignored.
-    pub members_max: usize,
+    /// Other nodes known at one time. While the cluster fits in, all are; in a larger one, a part
+    /// that changes all the time. At most [`VIEW_MAX`].
+    pub view_max: usize,
     /// Processes watched on this node; further ones are ignored.
     pub processes_max: usize,
 }
@@ -67,7 +105,13 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             tick: Span::from_secs(1),
-            window: 8,
+            window: 12,
+            window_policy: WindowPolicy::Osmos,
+            listeners: 2,
+            decision: Decision::Osmos,
+            rotates: true,
+            rotation_frozen_max: 0.03,
+            rotation_caution: 2.0,
             useful_age_max: Span::from_secs(6),
             suspect_after: Span::from_secs(4),
             gone_after: Span::from_secs(10),
@@ -80,8 +124,8 @@ impl Default for Config {
             demand_min: 0.5,
             forward_cost: Span::from_micros(100),
             reservation_ttl: Span::from_secs(3),
-            offer_patience: Span::from_millis(250),
-            offer_sends_max: 4,
+            offer_patience: Span::from_millis(125),
+            offer_sends_max: 10,
             outbound_max: 2,
             exclusion: Span::from_secs(2),
             exclusion_max: Span::from_secs(16),
@@ -89,7 +133,7 @@ impl Default for Config {
             setback_max: Span::from_secs(64),
             move_patience: Span::from_secs(600),
             memory_margin: 0.05,
-            members_max: 16_384,
+            view_max: VIEW_MAX,
             processes_max: 4_096,
         }
     }

@@ -4,18 +4,23 @@
 //!            ┌── no answer: repeat, then give up ──┐
 //!  offered ──┼── refused ──────────────────────────┼──► at rest again
 //!            └── accepted ──► moving ── move ended ┴──► gone, or at rest again
+//!                  └► waiting for its partner ─┘        (an exchange)
 //! ```
 //! A process is in this table at most once: it can never have two moves outstanding.
 
-use crate::message::Offer;
+use crate::message::{Motive, Offer, OfferId};
+use crate::sorted::Sorted;
 use crate::time::Time;
-use std::collections::{BTreeMap, BTreeSet};
 use wire::ids::{GlobalPid, NodeId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Offered {
         sends: u32,
+    },
+    /// It changes places with that one, and goes when that one has come: so no core stands idle.
+    Waiting {
+        partner: GlobalPid,
     },
     Moving {
         since: Time,
@@ -41,9 +46,14 @@ impl Departure {
         self.moving_since().is_some()
     }
 
+    /// It will not stay: others need not count it.
+    pub fn is_leaving(&self) -> bool {
+        self.is_moving() || matches!(self.stage, Stage::Waiting { .. })
+    }
+
     pub fn moving_since(&self) -> Option<Time> {
         match self.stage {
-            Stage::Offered { .. } => None,
+            Stage::Offered { .. } | Stage::Waiting { .. } => None,
             Stage::Moving { since } | Stage::Overdue { since } => Some(since),
         }
     }
@@ -51,7 +61,7 @@ impl Departure {
 
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    under_way: BTreeMap<GlobalPid, Departure>,
+    under_way: Sorted<GlobalPid, Departure>,
 }
 
 impl Departures {
@@ -68,7 +78,7 @@ impl Departures {
     }
 
     pub fn contains(&self, process: GlobalPid) -> bool {
-        self.under_way.contains_key(&process)
+        self.under_way.contains(&process)
     }
 
     /// Those that hold up others.
@@ -81,27 +91,40 @@ impl Departures {
     }
 
     /// The process that this answer of `target` is about.
-    pub fn answered(&self, target: NodeId, offer: crate::message::OfferId) -> Option<GlobalPid> {
+    pub fn answered(&self, target: NodeId, offer: OfferId) -> Option<GlobalPid> {
         self.iter()
             .find(|departure| departure.to == target && departure.offer.id == offer)
             .map(|departure| departure.offer.process)
     }
 
-    pub fn moving(&self) -> BTreeSet<GlobalPid> {
-        self.iter().filter(|d| d.is_moving()).map(|d| d.offer.process).collect()
+    pub fn is_moving(&self, process: GlobalPid) -> bool {
+        self.under_way.get(&process).is_some_and(Departure::is_moving)
     }
 
-    /// Demand of the processes on offer, without `except`.
+    pub fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Demand of the processes on offer, without `except`. For one that changes places with another
+    /// one comes.
     pub fn demand_offered(&self, except: Option<GlobalPid>) -> f64 {
         self.iter()
-            .filter(|d| !d.is_moving() && Some(d.offer.process) != except)
+            .filter(|d| !d.is_moving() && d.offer.motive != Motive::Exchange)
+            .filter(|d| Some(d.offer.process) != except)
             .map(|d| d.offer.demand)
             .sum()
     }
 
     /// Demand offered to `target` that it may not count yet.
     pub fn offered_to(&self, target: NodeId) -> f64 {
-        self.iter().filter(|d| d.to == target && !d.is_moving()).map(|d| d.offer.demand).sum()
+        let offered = self.iter().filter(|d| d.to == target && !d.is_moving());
+        offered.filter(|d| d.offer.motive != Motive::Exchange).map(|d| d.offer.demand).sum()
+    }
+
+    /// The process that waits for this one to come.
+    pub fn waiting_for(&self, partner: GlobalPid) -> Option<GlobalPid> {
+        let waiting = self.iter().find(|d| d.stage == Stage::Waiting { partner });
+        waiting.map(|departure| departure.offer.process)
     }
 
     /// Those to repeat by `now`.

@@ -3,10 +3,11 @@
 //! brought into range before use.
 
 use crate::time::Span;
+use serde::{Deserialize, Serialize};
 use wire::ids::{GlobalPid, NodeId};
 
 /// One fact.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     /// The node is up and its clock runs: the first input, once.
     Started,
@@ -31,10 +32,12 @@ pub enum Input {
     MoveEnded { process: GlobalPid, from: NodeId, to: NodeId, outcome: MoveOutcome, freeze: Span },
     /// The user said where the process may run.
     ProcessPlaced { process: GlobalPid, placement: Placement },
+    /// The owner of this node said what others may have of it.
+    OwnerDecided { ownership: Ownership },
 }
 
 /// How a process came to run here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arrival {
     /// It was started here, or taken over by `osmos adopt`.
     Born,
@@ -47,7 +50,7 @@ pub enum Arrival {
 }
 
 /// How a move ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MoveOutcome {
     /// It runs on the target.
     Moved,
@@ -58,7 +61,7 @@ pub enum MoveOutcome {
 }
 
 /// Where the user lets a process run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
     /// Anywhere: the brain decides.
     Balanced,
@@ -67,7 +70,7 @@ pub enum Placement {
 }
 
 /// What a node measured of itself over the last moments.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSample {
     pub cores: u32,
     /// Of one core; 1.0 is the reference. A quota counts: half a core's quota on one core is 0.5.
@@ -80,12 +83,14 @@ pub struct LoadSample {
     pub memory_total_bytes: u64,
     /// What a new process could get without paging.
     pub memory_free_bytes: u64,
+    /// The part of the time in which something here waited for memory (PSI some avg10), 0 to 1.
+    pub memory_pressure: f64,
     /// Every managed process that runs *here*: those at home and the guests.
     pub processes: Vec<ProcessSample>,
 }
 
 /// What a node measured of one process that runs on it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSample {
     pub process: GlobalPid,
     /// Mean number of its runnable threads: what it would use if it had the node for itself.
@@ -103,4 +108,23 @@ pub struct ProcessSample {
     pub freeze_estimate: Span,
     /// Why it cannot move now (pinned by its user, a resource that cannot travel, frozen).
     pub stays: Option<String>,
+    /// Processes that were started together and wait for each other: a process group, a job.
+    pub group: Option<GroupId>,
+}
+
+/// Names processes that may take turns; the same number on every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupId(pub u64);
+
+/// What the owner of a node lets others have of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ownership {
+    /// No more guests are taken in.
+    pub is_closed: bool,
+    /// Guests that are here go elsewhere: where they are better off, or else home.
+    pub expels: bool,
+    /// Processes that run here do not leave by balancing.
+    pub stays: bool,
+    /// At most so many guests at one time.
+    pub guests_max: Option<u32>,
 }

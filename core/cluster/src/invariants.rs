@@ -71,7 +71,7 @@ impl Brain {
             return Err(Violation::OwnMember { node });
         }
         let tables = [
-            ("members", self.members.count() <= self.config.members_max),
+            ("members", self.members.count() <= self.config.view_max),
             ("processes", self.residents.counts_within(self.config.processes_max)),
             ("corrections", self.own.corrections_bounded()),
             ("reservations", self.reservations.count() <= usize::from(u16::MAX) + 1),

@@ -1,21 +1,29 @@
 //! Who belongs to the cluster, what is known of each, and who seems to be alive.
 //!
-//! Membership itself is told by the daemon, which knows the addresses; entries about other nodes
-//! are ignored, so a datagram cannot make this table grow. Liveness is judged by silence: any newer
-//! entry about a node, from wherever it was relayed, is evidence of life. As the age of relayed
-//! news grows with the cluster (Amar, Barak, Drezner and Okun 2009), so does the patience; and a
-//! node silent for half of it is asked directly before it is doubted.
+//! While the cluster fits into the view, membership is what the daemon tells, which knows the
+//! addresses: entries about other nodes are ignored. Liveness is judged by silence: any newer entry
+//! about a node, from wherever it was relayed, is evidence of life. As the age of relayed news
+//! grows with the cluster (Amar, Barak, Drezner and Okun 2009), so does the patience; and a node
+//! silent for half of it is asked directly before it is doubted.
+//!
+//! A larger cluster does not fit. Then the view is a part of it that changes all the time: what is
+//! heard of comes in, and what is neither new nor useful goes. Nobody is doubted there: whoever
+//! falls silent is forgotten, and a place on a dead node is never given. As the newest entries of
+//! all are spread by those who hold them, the view stays a fair sample (Newscast: Jelasity, Kowal-
+//! czyk and van Steen 2003), and what it costs does not depend on the number of nodes.
 
 use crate::condition::{Condition, Entry};
-use crate::config::Config;
+use crate::config::{Config, WindowPolicy};
+use crate::exclusions::Exclusions;
 use crate::random::Random;
 use crate::time::{Span, Time};
-use std::collections::BTreeMap;
+use crate::window::{Floor, select};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use wire::ids::NodeId;
 
 /// What is believed of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Status {
     Alive,
     /// Silent for too long: no new moves to it, but nothing is given up.
@@ -34,121 +42,199 @@ impl fmt::Display for Status {
     }
 }
 
-/// A node that refused is not asked again for a while, and ever longer.
 #[derive(Clone, Copy, Debug)]
-struct Exclusion {
-    until: Time,
-    length: Span,
-    /// Its load when it refused: well below that, the reason has gone. Negative infinity if load
-    /// was not the reason.
-    runnable_then: f64,
-}
-
-#[derive(Clone, Debug)]
 pub(crate) struct Member {
+    /// Before anything is known of it: without a condition, as of when it joined.
+    entry: Entry,
+    /// Of its newest datagram in the life that the entry is of.
+    last_sequence: u32,
     pub status: Status,
-    entry: Option<Entry>,
-    /// The newest evidence of life.
-    alive_at: Time,
-    /// When a datagram of its own last arrived.
-    heard_at: Option<Time>,
-    /// Of its newest datagram: the life it was sent in and its number.
-    last_sequence: (u32, u32),
-    probed_at: Option<Time>,
-    exclusion: Option<Exclusion>,
 }
 
 impl Member {
-    pub fn entry(&self) -> Option<Entry> {
+    pub fn entry(&self) -> Entry {
         self.entry
     }
 
     /// What is known of it, with the age of that knowledge.
     pub fn known(&self, now: Time) -> Option<(Condition, Span)> {
-        let entry = self.entry?;
-        Some((entry.condition?, now.since(entry.at)))
+        Some((self.entry.condition()?, now.since(self.entry.at)))
+    }
+
+    fn silence(&self, now: Time) -> Span {
+        now.since(self.entry.at)
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    others: BTreeMap<NodeId, Member>,
+    /// By number of the node.
+    others: Vec<Member>,
+    /// The cluster has more nodes than the view has places.
+    is_partial: bool,
+    /// When the silent were last asked directly.
+    probes: Vec<(NodeId, Time)>,
+    pub exclusions: Exclusions,
+    /// What a stranger's entry must exceed to come into a view that is full.
+    floor: Floor,
+    /// For the window policies of old: whose entries arrived last, the latest first.
+    arrived: Vec<NodeId>,
 }
 
 /// How much younger relayed news may look than it is.
 const RELAY_SKEW: Span = Span::from_millis(50);
 /// Direct questions to silent nodes in one round.
 const PROBES_MAX: usize = 2;
+/// Nodes of a cluster that is larger than the view, for all that is known.
+const NODES_PARTIAL: u32 = 1_024;
 
 impl Members {
-    /// False if the node is known already or there are too many.
+    fn find(&self, node: NodeId) -> Result<usize, usize> {
+        self.others.binary_search_by(|member| member.entry.node.cmp(&node))
+    }
+
+    /// False if the node is known already.
     pub fn join(&mut self, now: Time, node: NodeId, config: &Config) -> bool {
-        if self.others.contains_key(&node) || self.others.len() >= config.members_max {
+        let Err(place) = self.find(node) else { return false };
+        if self.others.len() >= config.view_max {
+            self.is_partial = true;
             return false;
         }
-        let member = Member {
-            status: Status::Alive,
-            entry: None,
-            alive_at: now,
-            heard_at: None,
-            last_sequence: (0, 0),
-            probed_at: None,
-            exclusion: None,
-        };
-        self.others.insert(node, member);
+        let entry = Entry::new(node, 0, now, None);
+        if self.others.len() == self.others.capacity() && self.is_partial {
+            self.others.reserve_exact(1);
+        }
+        self.others.insert(place, Member { entry, last_sequence: 0, status: Status::Alive });
         true
     }
 
     pub fn leave(&mut self, node: NodeId) -> bool {
-        self.others.remove(&node).is_some()
+        let Ok(place) = self.find(node) else { return false };
+        self.others.remove(place);
+        self.arrived.retain(|other| *other != node);
+        true
     }
 
     pub fn get(&self, node: NodeId) -> Option<&Member> {
-        self.others.get(&node)
+        self.find(node).ok().map(|place| &self.others[place])
+    }
+
+    /// The cluster has more nodes than are known here.
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Member)> {
-        self.others.iter().map(|(node, member)| (*node, member))
+        self.others.iter().map(|member| (member.entry.node, member))
     }
 
     pub fn count(&self) -> usize {
         self.others.len()
     }
 
+    /// Rounds for which urgent news is passed on before other news: enough to reach nearly all.
+    pub fn urgency(&self) -> u8 {
+        let nodes = if self.is_partial { NODES_PARTIAL } else { self.others.len() as u32 + 1 };
+        // 1.386 log2 n, as in the published daemon.
+        u8::try_from(nodes.ilog2() * 1_386 / 1_000 + 1).unwrap_or(u8::MAX)
+    }
+
     /// Takes in an entry. `sequence`: it is about the node that sent it, in that datagram. Returns
-    /// whether the node was thought to be silent and is alive after all.
-    pub fn learn(&mut self, now: Time, entry: Entry, sequence: Option<u32>) -> bool {
-        let Some(member) = self.others.get_mut(&entry.node) else { return false };
-        let is_news = match (sequence, &member.entry) {
-            (Some(sequence), _) => {
-                member.heard_at = Some(now);
-                let order = (entry.incarnation, sequence);
-                let is_latest = order > member.last_sequence;
-                member.last_sequence = member.last_sequence.max(order);
+    /// whether the node was thought to be silent and is alive after all. `load` is this node's own.
+    pub fn learn(
+        &mut self,
+        now: Time,
+        entry: Entry,
+        sequence: Option<u32>,
+        load: f64,
+        config: &Config,
+    ) -> bool {
+        let place = match self.find(entry.node) {
+            Ok(place) => place,
+            Err(place) if self.is_partial => {
+                let is_full = self.others.len() >= config.view_max;
+                if is_full && self.floor.is_above(&entry) {
+                    return false;
+                }
+                let last_sequence = sequence.unwrap_or(0);
+                if self.others.len() == self.others.capacity() {
+                    // No more than what a datagram brings: a million brains have to fit.
+                    let most = config.view_max + config.window + 1;
+                    self.others.reserve_exact(most.saturating_sub(self.others.len()).max(1));
+                }
+                self.others.insert(place, Member { entry, last_sequence, status: Status::Alive });
+                return false;
+            }
+            Err(_) => return false,
+        };
+        let member = &mut self.others[place];
+        let known = member.entry;
+        let is_first_of_life = entry.incarnation > known.incarnation;
+        let is_news = match sequence {
+            Some(sequence) => {
+                let is_latest = is_first_of_life
+                    || (entry.incarnation == known.incarnation && sequence > member.last_sequence);
+                if is_latest {
+                    member.last_sequence = sequence;
+                }
                 is_latest
             }
-            (None, None) => true,
             // Time on the way makes relayed news look younger than it is.
-            (None, Some(known)) => {
-                Entry { at: entry.at - RELAY_SKEW, ..entry }.is_newer_than(known)
+            None => {
+                let earlier = Entry { at: entry.at - RELAY_SKEW, ..entry };
+                let is_news =
+                    known.cores == 0 && known.incarnation == 0 || earlier.is_newer_than(&known);
+                if is_news && is_first_of_life {
+                    member.last_sequence = 0;
+                }
+                is_news
             }
         };
         if !is_news {
             return false;
         }
-        member.entry = Some(entry);
-        member.alive_at = member.alive_at.max(entry.at);
-        if let (Some(exclusion), Some(condition)) = (member.exclusion, entry.condition)
-            && condition.runnable + 0.5 <= exclusion.runnable_then
-        {
-            member.exclusion = None;
+        // The later evidence of life counts, whichever entry it came with.
+        let at = if is_first_of_life { entry.at } else { entry.at.max(known.at) };
+        member.entry = Entry { at, ..entry };
+        if let Some(condition) = entry.condition() {
+            self.exclusions.learn(entry.node, condition.runnable);
         }
-        let fresh = sequence.is_some() || member.silence(now) < Span::from_secs(1);
-        let revived = fresh && member.status != Status::Alive;
+        let fresh = sequence.is_some() || self.others[place].silence(now) < Span::from_secs(1);
+        let revived = fresh && self.others[place].status != Status::Alive;
         if revived {
-            member.status = Status::Alive;
+            self.others[place].status = Status::Alive;
         }
+        self.note_arrival(&entry, load, config);
         revived
+    }
+
+    fn note_arrival(&mut self, entry: &Entry, load: f64, config: &Config) {
+        let is_wanted = match config.window_policy {
+            WindowPolicy::Osmos | WindowPolicy::Newest => return,
+            WindowPolicy::Fifo => true,
+            WindowPolicy::Lvm => entry.condition().is_some_and(|c| load_of(&c) < load),
+        };
+        // The filter keeps what is worth knowing; what no longer is goes.
+        self.arrived.retain(|node| *node != entry.node);
+        if is_wanted {
+            self.arrived.truncate(config.window.saturating_sub(1));
+            self.arrived.insert(0, entry.node);
+        }
+    }
+
+    /// After a datagram: what has no place goes.
+    pub fn trim(&mut self, now: Time, config: &Config) {
+        if !self.is_partial || self.others.len() <= config.view_max {
+            return;
+        }
+        let entries = self.others.iter().map(|member| member.entry);
+        let kept = select(now, entries, self.others.len(), config.view_max, config);
+        self.floor = kept.floor;
+        let mut place = 0;
+        self.others.retain(|_| {
+            place += 1;
+            kept.has(place - 1)
+        });
     }
 
     /// Silence after which a node is suspect: for small clusters what the configuration says, and
@@ -163,10 +249,13 @@ impl Members {
 
     /// Downgrades the silent; returns whose status changed.
     pub fn doubt(&mut self, now: Time, config: &Config) -> Vec<(NodeId, Status)> {
+        let mut changed = Vec::new();
+        if self.is_partial {
+            return changed;
+        }
         let suspect_after = self.patience(config);
         let gone_after = suspect_after + config.gone_after;
-        let mut changed = Vec::new();
-        for (node, member) in &mut self.others {
+        for member in &mut self.others {
             let silence = member.silence(now);
             let status = if silence >= gone_after {
                 Status::Gone
@@ -177,7 +266,7 @@ impl Members {
             };
             if status > member.status {
                 member.status = status;
-                changed.push((*node, status));
+                changed.push((member.entry.node, status));
             }
         }
         changed
@@ -185,55 +274,101 @@ impl Members {
 
     /// The silent nodes to ask directly in this round, the least recently asked first.
     pub fn probe(&mut self, now: Time, config: &Config) -> Vec<NodeId> {
+        if self.is_partial {
+            return Vec::new();
+        }
         let quiet = Span(self.patience(config).0 / 2);
-        let mut silent: Vec<(Option<Time>, NodeId)> = self
+        let is_silent =
+            |member: &Member| member.status != Status::Gone && member.silence(now) >= quiet;
+        let others = &self.others;
+        self.probes.retain(|(node, _)| {
+            let found = others.binary_search_by(|member| member.entry.node.cmp(node));
+            found.is_ok_and(|place| is_silent(&others[place]))
+        });
+        let mut silent: Vec<(Time, NodeId)> = self
             .iter()
-            .filter(|(_, member)| member.status != Status::Gone && member.silence(now) >= quiet)
-            .map(|(node, member)| (member.probed_at, node))
+            .filter(|(_, member)| is_silent(member))
+            .map(|(node, _)| {
+                let asked = self.probes.iter().find(|(other, _)| *other == node);
+                (asked.map_or(Time::ZERO, |(_, at)| *at), node)
+            })
             .collect();
         silent.sort_unstable();
         silent.truncate(PROBES_MAX);
         for (_, node) in &silent {
-            if let Some(member) = self.others.get_mut(node) {
-                member.probed_at = Some(now);
-            }
+            self.probes.retain(|(other, _)| other != node);
+            self.probes.push((*node, now));
         }
         silent.into_iter().map(|(_, node)| node).collect()
     }
 
     /// The two nodes to tell in this round: one heard of recently, one of all. One round in
-    /// max(5, alive) even the lost may be told, so that a healed partition is noticed.
-    pub fn listeners(&self, now: Time, random: &mut Random, config: &Config) -> Vec<NodeId> {
-        let heard = |member: &Member| {
-            let age = member.heard_at.map(|at| now.since(at));
-            age.is_some_and(|age| age <= config.useful_age_max)
+    /// max(5, alive) even the lost may be told, so that a healed partition is noticed. Where only
+    /// a part of the cluster is known, all of it is recent: one is told, two if it is urgent.
+    pub fn listeners(
+        &self,
+        now: Time,
+        is_urgent: bool,
+        random: &mut Random,
+        config: &Config,
+    ) -> [Option<NodeId>; 2] {
+        let is_recent = |member: &Member| {
+            member.entry.cores > 0 && member.silence(now) <= config.useful_age_max
         };
-        let recent: Vec<NodeId> =
-            self.iter().filter(|(_, member)| heard(member)).map(|(node, _)| node).collect();
-        let present: Vec<NodeId> = self
-            .iter()
-            .filter(|(_, member)| member.status != Status::Gone)
-            .map(|(node, _)| node)
-            .collect();
-        let all: Vec<NodeId> = self.others.keys().copied().collect();
-        let even_the_lost = present.is_empty() || random.below(present.len().max(5) as u64) == 0;
-        let first = random.pick(&recent);
-        let mut others = if even_the_lost { all } else { present };
-        others.retain(|node| Some(*node) != first);
-        first.into_iter().chain(random.pick(&others)).collect()
+        if config.listeners == 1 {
+            return [self.pick(random, |_| true), None];
+        }
+        let first = self.pick(random, |member| is_recent(member));
+        if self.is_partial && !is_urgent && first.is_some() {
+            return [first, None];
+        }
+        let is_other = |member: &Member| Some(member.entry.node) != first;
+        let present = self.others.iter().filter(|member| member.status != Status::Gone).count();
+        let even_the_lost = present == 0 || random.below(present.max(5) as u64) == 0;
+        let second = self.pick(random, |member| {
+            is_other(member) && (even_the_lost || member.status != Status::Gone)
+        });
+        [first, second]
     }
 
-    /// The newest entries held: what gossip carries on.
-    pub fn window(&self, size: usize) -> Vec<Entry> {
-        let mut newest: Vec<Entry> = Vec::with_capacity(size + 1);
-        for entry in self.others.values().filter_map(|member| member.entry) {
-            let place = newest.partition_point(|kept| kept.at >= entry.at);
-            if place < size {
-                newest.insert(place, entry);
-                newest.truncate(size);
+    /// One of those wanted, each equally likely.
+    pub fn pick(&self, random: &mut Random, is_wanted: impl Fn(&Member) -> bool) -> Option<NodeId> {
+        // Where most are wanted the first try mostly succeeds; the bound is for where few are.
+        for _ in 0..4 {
+            let member = self.others.get(random.below(self.others.len() as u64) as usize)?;
+            if is_wanted(member) {
+                return Some(member.entry.node);
             }
         }
-        newest
+        let wanted = self.others.iter().filter(|member| is_wanted(member)).count();
+        let nth = random.below(wanted as u64) as usize;
+        let member = self.others.iter().filter(|member| is_wanted(member)).nth(nth)?;
+        Some(member.entry.node)
+    }
+
+    /// What gossip carries on, in `to`'s view of it: the listener knows itself better.
+    pub fn window(&self, now: Time, to: NodeId, config: &Config) -> Vec<Entry> {
+        let size = config.window;
+        if matches!(config.window_policy, WindowPolicy::Fifo | WindowPolicy::Lvm) {
+            let held = self.arrived.iter().filter(|node| **node != to);
+            return held.filter_map(|node| Some(self.get(*node)?.entry)).take(size).collect();
+        }
+        let known = || {
+            let known = self.others.iter().map(|member| member.entry);
+            known.filter(|entry| entry.cores > 0 && entry.node != to)
+        };
+        let chosen = select(now, known(), known().count(), size, config);
+        let mut window = Vec::with_capacity(size);
+        let places = known().enumerate().filter(|(place, _)| chosen.has(*place));
+        window.extend(places.map(|(_, entry)| entry));
+        window
+    }
+
+    /// Passing on urgent news uses up its urgency.
+    pub fn passed_on(&mut self) {
+        for member in &mut self.others {
+            member.entry.urgency = member.entry.urgency.saturating_sub(1);
+        }
     }
 
     /// Nodes whose condition is known well enough to act on.
@@ -242,75 +377,28 @@ impl Members {
         now: Time,
         config: &'a Config,
     ) -> impl Iterator<Item = (NodeId, Condition, Span)> + 'a {
-        self.iter().filter(|(_, member)| member.status == Status::Alive).filter_map(
-            move |(node, member)| {
-                let (condition, age) = member.known(now)?;
-                (age <= config.useful_age_max).then_some((node, condition, age))
-            },
-        )
+        let is_queue = matches!(config.window_policy, WindowPolicy::Fifo | WindowPolicy::Lvm);
+        let is_held = move |node: &NodeId| !is_queue || self.arrived.contains(node);
+        self.others.iter().filter_map(move |member| {
+            let age = member.silence(now);
+            if member.status != Status::Alive || age > config.useful_age_max {
+                return None;
+            }
+            let node = member.entry.node;
+            is_held(&node).then_some((node, member.entry.condition()?, age))
+        })
     }
 
-    /// It refused: not asked again for a while, twice as long as the last time.
-    pub fn exclude(&mut self, now: Time, node: NodeId, random: &mut Random, config: &Config) {
-        let last = self.others.get(&node).and_then(|member| member.exclusion);
-        let length = match last {
-            Some(last) => (last.length * 2).min(config.exclusion_max),
-            None => config.exclusion,
-        };
-        let known = self.others.get(&node).and_then(|member| member.entry?.condition);
-        self.exclude_for(now, node, length, known.map_or(0.0, |c| c.runnable), random);
-    }
-
-    /// Moves to it fail: twice as long as the last time, whatever its load.
-    pub fn exclude_failed(
-        &mut self,
-        now: Time,
-        node: NodeId,
-        random: &mut Random,
-        config: &Config,
-    ) {
-        self.exclude(now, node, random, config);
-        if let Some(exclusion) = self.others.get_mut(&node).and_then(|m| m.exclusion.as_mut()) {
-            exclusion.runnable_then = f64::NEG_INFINITY;
-        }
-    }
-
-    /// It did not answer: lost messages are no reason for a growing distance.
-    pub fn exclude_deaf(&mut self, now: Time, node: NodeId, random: &mut Random, config: &Config) {
-        self.exclude_for(now, node, config.exclusion, f64::NEG_INFINITY, random);
-    }
-
-    fn exclude_for(
-        &mut self,
-        now: Time,
-        node: NodeId,
-        length: Span,
-        runnable_then: f64,
-        random: &mut Random,
-    ) {
-        let Some(member) = self.others.get_mut(&node) else { return };
-        // Up to half as long again, so that those refused together do not come back together.
-        let until = now + length + Span(random.below(length.0 / 2));
-        member.exclusion = Some(Exclusion { until, length, runnable_then });
-    }
-
-    /// A move to it succeeded.
-    pub fn include(&mut self, node: NodeId) {
-        if let Some(member) = self.others.get_mut(&node) {
-            member.exclusion = None;
-        }
-    }
-
-    pub fn is_excluded(&self, now: Time, node: NodeId) -> bool {
-        let exclusion = self.others.get(&node).and_then(|member| member.exclusion);
-        exclusion.is_some_and(|exclusion| exclusion.until > now)
+    /// Runnable threads there at last knowledge.
+    pub fn runnable_of(&self, node: NodeId) -> f64 {
+        let condition = self.get(node).and_then(|member| member.entry.condition());
+        condition.map_or(0.0, |condition| condition.runnable)
     }
 }
 
-impl Member {
-    fn silence(&self, now: Time) -> Span {
-        now.since(self.alive_at)
-    }
+/// Load in the sense of openMosix: runnable threads for each core of the reference speed.
+pub(crate) fn load_of(condition: &Condition) -> f64 {
+    condition.runnable / (f64::from(condition.cores) * condition.speed)
 }
 
 #[cfg(test)]
@@ -319,19 +407,20 @@ mod tests {
 
     const NODE: NodeId = NodeId(2);
 
-    fn entry(at: Time, runnable: f64) -> Entry {
+    fn entry(node: NodeId, at: Time, runnable: f64) -> Entry {
         let condition = Condition {
             cores: 1,
             speed: 1.0,
             runnable,
             memory_total_bytes: 0,
             memory_free_bytes: 0,
+            is_closed: false,
         };
-        Entry { node: NODE, incarnation: 1, at, condition: Some(condition) }
+        Entry::new(node, 1, at, Some(&condition))
     }
 
-    fn runnable(members: &Members, now: Time) -> f64 {
-        members.get(NODE).and_then(|member| member.known(now)).expect("is known").0.runnable
+    fn learn(members: &mut Members, now: Time, entry: Entry, sequence: Option<u32>) {
+        members.learn(now, entry, sequence, 0.0, &Config::default());
     }
 
     #[test]
@@ -339,51 +428,47 @@ mod tests {
         let config = Config::default();
         let now = Time::from_micros(10_000_000);
         let mut members = Members::default();
-        assert!(members.join(now, NODE, &config));
-        members.learn(now, entry(now, 5.0), Some(8));
-        members.learn(now + Span(100), entry(now + Span(100), 4.0), Some(7));
-        assert_eq!(runnable(&members, now), 5.0, "a datagram that was overtaken");
+        assert!(members.join(now - Span::from_secs(5), NODE, &config));
+        learn(&mut members, now, entry(NODE, now, 5.0), Some(8));
+        let later = now + Span(100);
+        learn(&mut members, later, entry(NODE, later, 4.0), Some(7));
+        assert_eq!(members.runnable_of(NODE), 5.0, "a datagram that was overtaken");
         // The same news relayed: two milliseconds on the way make it look younger.
-        members.learn(now, entry(now + Span::from_millis(2), 3.0), None);
-        assert_eq!(runnable(&members, now), 5.0, "a detour");
-        members.learn(now, entry(now + Span::from_millis(900), 2.0), None);
-        assert_eq!(runnable(&members, now), 2.0, "real news");
+        learn(&mut members, now, entry(NODE, now + Span::from_millis(2), 3.0), None);
+        assert_eq!(members.runnable_of(NODE), 5.0, "a detour");
+        learn(&mut members, now, entry(NODE, now + Span::from_millis(900), 2.0), None);
+        assert_eq!(members.runnable_of(NODE), 2.0, "real news");
     }
 
     #[test]
-    fn the_window_holds_the_newest() {
-        let config = Config::default();
+    fn a_cluster_that_fits_is_known_as_a_whole_and_strangers_are_ignored() {
+        let config = Config { view_max: 3, ..Config::default() };
+        let now = Time::from_micros(10_000_000);
+        let mut members = Members::default();
+        for node in 1..=3 {
+            assert!(members.join(now, NodeId(node), &config));
+        }
+        learn(&mut members, now, entry(NodeId(9), now, 0.0), None);
+        assert_eq!(members.count(), 3);
+        assert!(!members.is_partial());
+    }
+
+    #[test]
+    fn a_larger_cluster_is_known_in_part_and_the_part_changes() {
+        let config = Config { view_max: 8, ..Config::default() };
         let now = Time::from_micros(60_000_000);
         let mut members = Members::default();
-        for node in 2..40 {
-            members.join(now, NodeId(node), &config);
-            let at = now - Span::from_secs(u64::from(node * 7 % 38));
-            members.learn(now, Entry { node: NodeId(node), ..entry(at, 1.0) }, None);
+        for node in 1..=20 {
+            members.join(now - Span::from_secs(50), NodeId(node), &config);
         }
-        let ages: Vec<u64> =
-            members.window(8).iter().map(|e| now.since(e.at).0 / 1_000_000).collect();
-        assert_eq!(ages, [0, 1, 2, 3, 4, 5, 6, 7]);
-    }
-
-    #[test]
-    fn an_exclusion_doubles_up_to_its_bound_and_ends_when_the_load_has_fallen() {
-        let config = Config::default();
-        let mut random = Random::seeded(1);
-        let mut now = Time::from_micros(10_000_000);
-        let mut members = Members::default();
-        members.join(now, NODE, &config);
-        members.learn(now, entry(now, 3.0), Some(1));
-        for expected_s in [2, 4, 8, 16, 16] {
-            members.exclude(now, NODE, &mut random, &config);
-            now = now + Span::from_secs(expected_s) - Span(1);
-            assert!(members.is_excluded(now, NODE), "for {expected_s} s at least");
-            now = now + Span::from_secs(expected_s);
-            assert!(!members.is_excluded(now, NODE));
+        for node in 100..120 {
+            let at = now - Span::from_millis(u64::from(node));
+            members.learn(now, entry(NodeId(node), at, 1.0), None, 0.0, &config);
         }
-        members.exclude(now, NODE, &mut random, &config);
-        members.learn(now, entry(now, 2.9), Some(2));
-        assert!(members.is_excluded(now, NODE), "nothing has changed there");
-        members.learn(now, entry(now, 2.0), Some(3));
-        assert!(!members.is_excluded(now, NODE));
+        members.trim(now, &config);
+        assert_eq!(members.count(), 8);
+        assert!(members.iter().all(|(node, _)| node.0 >= 100), "the newest are kept");
+        assert!(members.is_partial());
+        assert!(members.doubt(now + Span::from_secs(3_600), &config).is_empty());
     }
 }

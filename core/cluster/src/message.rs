@@ -6,29 +6,29 @@
 //! sender  32 bytes  the sender's own entry: every message refreshes what is known of its sender
 //! gossip  `count` entries of 32 bytes (unused ones zero); others: a fixed body, see below
 //! entry   node u32, incarnation u32, age_ms u32, runnable_milli u32, speed_milli u32,
-//!         cores u16 (0: not measured yet), zero u16, memory_total_mib u32, memory_free_mib u32
+//!         cores u16 (0: not measured yet), urgency u8, closed u8, memory_total_mib u32,
+//!         memory_free_mib u32
 //! ```
 //! All little-endian. Ages, not times, travel: clocks need not agree. Loss and reordering are
 //! expected; the handshake survives both by repetition, and is idempotent.
 
-use crate::condition::{Condition, Entry};
+use crate::condition::{Entry, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
 use crate::config::WINDOW_MAX;
+use crate::input::GroupId;
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
 const MAGIC: [u8; 2] = *b"OB";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 12;
 const TAG_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 32;
 /// No datagram of a brain is longer.
 pub const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + (1 + WINDOW_MAX) * ENTRY_BYTES;
 
-const MIB: u64 = 1 << 20;
-/// Runnable threads of one node, cores' speed relative to the reference: beyond is nonsense.
-const RUNNABLE_MILLI_MAX: u32 = 1_000_000_000;
-const SPEED_MILLI_MAX: u32 = 10_000_000;
 const DEMAND_MILLI_MAX: u32 = 10_000_000;
+/// News that would travel further than through any cluster is not that urgent.
+const URGENCY_MAX: u8 = 32;
 
 /// Names one offer of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +43,42 @@ pub(crate) struct Offer {
     /// Calls that it forwards to its home for each second of CPU time, when away.
     pub calls_per_cpu_s: u32,
     pub rss_bytes: u64,
+    pub motive: Motive,
+    /// Those that may change places with it.
+    pub group: Option<GroupId>,
+    /// Reference milliseconds of work that it has done, at that much processor time.
+    pub attained_ms: u64,
+    pub cpu_ms: u64,
+    /// The process comes in exchange for the one of that offer.
+    pub in_return_for: Option<OfferId>,
+}
+
+/// Why a process is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Motive {
+    /// It would be better off, or a core would be put to work.
+    Balance = 0,
+    /// In exchange for one of its group that has got on less far.
+    Exchange = 1,
+    /// Its node is short of memory.
+    Memory = 2,
+    /// The owner of its node wants it gone.
+    Owner = 3,
+}
+
+impl Motive {
+    fn from_wire(byte: u8) -> Option<Motive> {
+        [Motive::Balance, Motive::Exchange, Motive::Memory, Motive::Owner]
+            .into_iter()
+            .find(|motive| *motive as u8 == byte)
+    }
+}
+
+/// A member of a group that has fallen behind on a crowded node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Laggard {
+    pub group: GroupId,
+    pub attained_ms: u64,
 }
 
 /// Why an offer was not accepted.
@@ -58,13 +94,24 @@ pub(crate) enum Refusal {
     Unready = 4,
     /// It is here already, or on its way away from here.
     Present = 5,
+    /// Its owner takes no guests, or no more.
+    Owner = 6,
+    /// The two have got on about equally far, or one of them cannot move now.
+    Even = 7,
 }
 
 impl Refusal {
     fn from_wire(byte: u8) -> Option<Refusal> {
-        [Refusal::Load, Refusal::Memory, Refusal::Busy, Refusal::Unready, Refusal::Present]
-            .into_iter()
-            .find(|refusal| *refusal as u8 == byte)
+        let all = [
+            Refusal::Load,
+            Refusal::Memory,
+            Refusal::Busy,
+            Refusal::Unready,
+            Refusal::Present,
+            Refusal::Owner,
+            Refusal::Even,
+        ];
+        all.into_iter().find(|refusal| *refusal as u8 == byte)
     }
 
     pub fn text(self) -> &'static str {
@@ -74,6 +121,8 @@ impl Refusal {
             Refusal::Busy => "enough others are on their way there",
             Refusal::Unready => "it has no fresh measurement of itself",
             Refusal::Present => "it is there already",
+            Refusal::Owner => "its owner takes no guests now",
+            Refusal::Even => "nobody there has fallen behind by enough",
         }
     }
 }
@@ -93,6 +142,8 @@ pub(crate) enum Body {
     Refuse(OfferId, Refusal),
     /// The place is not needed any more.
     Release(OfferId),
+    /// Who has got on further, where there is more room, and would change places?
+    Lag(Laggard),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -120,11 +171,6 @@ fn out_of_range(field: &'static str, value: impl Into<u64>) -> MessageError {
     MessageError::Field { field, value: value.into() }
 }
 
-fn milli(value: f64, max: u32) -> u32 {
-    // `as` saturates and maps NaN to zero.
-    ((value * 1000.0 + 0.5) as u32).min(max)
-}
-
 fn from_milli(value: u32) -> f64 {
     f64::from(value) / 1000.0
 }
@@ -135,12 +181,14 @@ impl Message {
         let (kind, flag) = match &self.body {
             Body::Gossip { reply_wanted, .. } => (1 + u8::from(*reply_wanted), window as u8),
             Body::Seek => (3, 0),
-            Body::Offer(_) => (4, 0),
+            Body::Offer(offer) => (4, offer.motive as u8),
             Body::Accept(_) => (5, 0),
             Body::Refuse(_, refusal) => (6, *refusal as u8),
             Body::Release(_) => (7, 0),
+            Body::Lag(_) => (8, 0),
         };
-        let mut bytes = Vec::with_capacity(DATAGRAM_BYTES_MAX);
+        let entries = if matches!(self.body, Body::Gossip { .. }) { window } else { 2 };
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + (1 + entries) * ENTRY_BYTES);
         bytes.extend(MAGIC);
         bytes.extend([VERSION, kind, flag, 0, 0, 0]);
         bytes.extend(self.sequence.to_le_bytes());
@@ -156,6 +204,10 @@ impl Message {
             Body::Offer(offer) => write_offer(&mut bytes, offer),
             Body::Accept(id) | Body::Refuse(id, _) | Body::Release(id) => {
                 bytes.extend(id.0.to_le_bytes());
+            }
+            Body::Lag(laggard) => {
+                bytes.extend(laggard.group.0.to_le_bytes());
+                bytes.extend(laggard.attained_ms.to_le_bytes());
             }
         }
         bytes
@@ -179,7 +231,10 @@ impl Message {
                 Body::Gossip { reply_wanted: kind == 2, window }
             }
             3 => Body::Seek,
-            4 => Body::Offer(reader.offer()?),
+            4 => {
+                let motive = Motive::from_wire(flag).ok_or_else(|| out_of_range("motive", flag))?;
+                Body::Offer(reader.offer(motive)?)
+            }
             5 => Body::Accept(reader.offer_id()?),
             6 => {
                 let refusal =
@@ -187,6 +242,7 @@ impl Message {
                 Body::Refuse(reader.offer_id()?, refusal)
             }
             7 => Body::Release(reader.offer_id()?),
+            8 => Body::Lag(Laggard { group: GroupId(reader.u64()?), attained_ms: reader.u64()? }),
             other => return Err(MessageError::Kind(other)),
         };
         if !reader.bytes.is_empty() {
@@ -198,30 +254,35 @@ impl Message {
 
 fn write_entry(bytes: &mut Vec<u8>, entry: &Entry, now: Time) {
     let age_ms = u32::try_from(now.since(entry.at).0 / 1000).unwrap_or(u32::MAX);
-    bytes.extend(entry.node.0.to_le_bytes());
-    bytes.extend(entry.incarnation.to_le_bytes());
-    bytes.extend(age_ms.to_le_bytes());
-    let Some(condition) = &entry.condition else {
-        bytes.extend([0; ENTRY_BYTES - 12]);
-        return;
-    };
-    let mib = |value: u64| u32::try_from(value / MIB).unwrap_or(u32::MAX).to_le_bytes();
-    let cores = u16::try_from(condition.cores).unwrap_or(u16::MAX);
-    bytes.extend(milli(condition.runnable, RUNNABLE_MILLI_MAX).to_le_bytes());
-    bytes.extend(milli(condition.speed, SPEED_MILLI_MAX).max(1).to_le_bytes());
-    bytes.extend(cores.to_le_bytes());
-    bytes.extend([0; 2]);
-    bytes.extend(mib(condition.memory_total_bytes));
-    bytes.extend(mib(condition.memory_free_bytes));
+    let mut packed = [0; ENTRY_BYTES];
+    packed[0..4].copy_from_slice(&entry.node.0.to_le_bytes());
+    packed[4..8].copy_from_slice(&entry.incarnation.to_le_bytes());
+    packed[8..12].copy_from_slice(&age_ms.to_le_bytes());
+    if entry.cores > 0 {
+        packed[12..16].copy_from_slice(&entry.runnable_milli.to_le_bytes());
+        packed[16..20].copy_from_slice(&entry.speed_milli.to_le_bytes());
+        packed[20..22].copy_from_slice(&entry.cores.to_le_bytes());
+        packed[22] = entry.urgency;
+        packed[23] = u8::from(entry.is_closed);
+        packed[24..28].copy_from_slice(&entry.memory_total_mib.to_le_bytes());
+        packed[28..32].copy_from_slice(&entry.memory_free_mib.to_le_bytes());
+    }
+    bytes.extend_from_slice(&packed);
 }
 
 fn write_offer(bytes: &mut Vec<u8>, offer: &Offer) {
     bytes.extend(offer.id.0.to_le_bytes());
     bytes.extend(offer.process.home.0.to_le_bytes());
     bytes.extend(offer.process.pid.0.to_le_bytes());
-    bytes.extend(milli(offer.demand, DEMAND_MILLI_MAX).to_le_bytes());
+    let demand_milli = ((offer.demand * 1000.0 + 0.5) as u32).min(DEMAND_MILLI_MAX);
+    bytes.extend(demand_milli.to_le_bytes());
     bytes.extend(offer.calls_per_cpu_s.to_le_bytes());
     bytes.extend(offer.rss_bytes.to_le_bytes());
+    // 0 is no group and no offer: nobody is given these numbers.
+    bytes.extend(offer.group.map_or(0, |group| group.0).to_le_bytes());
+    bytes.extend(offer.attained_ms.to_le_bytes());
+    bytes.extend(offer.cpu_ms.to_le_bytes());
+    bytes.extend(offer.in_return_for.map_or(0, |id| id.0).to_le_bytes());
 }
 
 struct Reader<'a> {
@@ -255,26 +316,32 @@ impl Reader<'_> {
         let node = NodeId(self.u32()?);
         let incarnation = self.u32()?;
         let age = Span::from_millis(u64::from(self.u32()?));
-        let runnable = self.bounded("runnable_milli", RUNNABLE_MILLI_MAX)?;
-        let speed = self.bounded("speed_milli", SPEED_MILLI_MAX)?;
+        let runnable_milli = self.bounded("runnable_milli", RUNNABLE_MILLI_MAX)?;
+        let speed_milli = self.bounded("speed_milli", SPEED_MILLI_MAX)?;
         let cores = u16::from_le_bytes(self.take()?);
-        let _: [u8; 2] = self.take()?;
-        let memory_total_bytes = u64::from(self.u32()?) * MIB;
-        let memory_free_bytes = u64::from(self.u32()?) * MIB;
+        let [urgency, closed] = self.take()?;
+        let (memory_total_mib, memory_free_mib) = (self.u32()?, self.u32()?);
         if node.0 == 0 {
             return Ok(None);
         }
-        if cores > 0 && speed == 0 {
-            return Err(out_of_range("speed_milli", speed));
+        if cores > 0 && speed_milli == 0 {
+            return Err(out_of_range("speed_milli", speed_milli));
         }
-        let condition = (cores > 0).then(|| Condition {
-            cores: u32::from(cores),
-            speed: from_milli(speed),
-            runnable: from_milli(runnable),
-            memory_total_bytes,
-            memory_free_bytes: memory_free_bytes.min(memory_total_bytes),
-        });
-        Ok(Some(Entry { node, incarnation, at: now - age, condition }))
+        if closed > 1 {
+            return Err(out_of_range("closed", closed));
+        }
+        Ok(Some(Entry {
+            at: now - age,
+            node,
+            incarnation,
+            runnable_milli,
+            speed_milli,
+            memory_total_mib,
+            memory_free_mib: memory_free_mib.min(memory_total_mib),
+            cores,
+            urgency: urgency.min(URGENCY_MAX),
+            is_closed: closed == 1,
+        }))
     }
 
     fn window(&mut self, count: usize, now: Time) -> Result<Vec<Entry>, MessageError> {
@@ -292,7 +359,7 @@ impl Reader<'_> {
         Ok(OfferId(self.u64()?))
     }
 
-    fn offer(&mut self) -> Result<Offer, MessageError> {
+    fn offer(&mut self, motive: Motive) -> Result<Offer, MessageError> {
         let id = self.offer_id()?;
         let home = NodeId(self.u32()?);
         let pid = HomePid(i32::from_le_bytes(self.take()?));
@@ -302,7 +369,21 @@ impl Reader<'_> {
         let demand = from_milli(self.bounded("demand_milli", DEMAND_MILLI_MAX)?);
         let calls_per_cpu_s = self.u32()?;
         let rss_bytes = self.u64()?;
-        Ok(Offer { id, process: GlobalPid { home, pid }, demand, calls_per_cpu_s, rss_bytes })
+        let group = Some(self.u64()?).filter(|group| *group != 0).map(GroupId);
+        let (attained_ms, cpu_ms) = (self.u64()?, self.u64()?);
+        let in_return_for = Some(self.u64()?).filter(|id| *id != 0).map(OfferId);
+        Ok(Offer {
+            id,
+            process: GlobalPid { home, pid },
+            demand,
+            calls_per_cpu_s,
+            rss_bytes,
+            motive,
+            group,
+            attained_ms,
+            cpu_ms,
+            in_return_for,
+        })
     }
 }
 
@@ -316,31 +397,42 @@ mod tests {
     const NOW: Time = Time::from_micros(3_600_000_000);
 
     fn entry() -> impl Strategy<Value = Entry> {
-        let condition = (1u32..65_536, 1u32..1_000, 0u32..100_000, 1u64..1 << 20, 0u64..1 << 20);
-        let condition = condition.prop_map(|(cores, speed, runnable, total, free)| Condition {
-            cores,
-            speed: from_milli(speed),
-            runnable: from_milli(runnable),
-            memory_total_bytes: total * MIB,
-            memory_free_bytes: free.min(total) * MIB,
-        });
-        let whole = (1u32.., any::<u32>(), 0u64..1_000_000, prop::option::of(condition));
-        whole.prop_map(|(node, incarnation, age_ms, condition)| Entry {
-            node: NodeId(node),
-            incarnation,
-            at: NOW - Span::from_millis(age_ms),
-            condition,
+        let condition = (1u16.., 1u32..1_000, 0u32..100_000, 1u32..1 << 20, any::<u32>());
+        let news = (0u8..=URGENCY_MAX, any::<bool>());
+        let whole = (1u32.., any::<u32>(), 0u64..1_000_000, prop::option::of((condition, news)));
+        whole.prop_map(|(node, incarnation, age_ms, known)| {
+            let at = NOW - Span::from_millis(age_ms);
+            let mut entry = Entry::new(NodeId(node), incarnation, at, None);
+            if let Some(((cores, speed, runnable, total, free), (urgency, is_closed))) = known {
+                entry.cores = cores;
+                (entry.speed_milli, entry.runnable_milli) = (speed, runnable);
+                entry.memory_total_mib = total;
+                entry.memory_free_mib = free % total;
+                (entry.urgency, entry.is_closed) = (urgency, is_closed);
+            }
+            entry
         })
     }
 
     fn offer() -> impl Strategy<Value = Offer> {
         let fields = (any::<u64>(), 1u32.., 1i32.., 0u32..100_000, any::<u32>(), any::<u64>());
-        fields.prop_map(|(id, home, pid, demand, calls_per_cpu_s, rss_bytes)| Offer {
-            id: OfferId(id),
-            process: GlobalPid { home: NodeId(home), pid: HomePid(pid) },
-            demand: from_milli(demand),
-            calls_per_cpu_s,
-            rss_bytes,
+        let group = prop::option::of((1u64..).prop_map(GroupId));
+        let exchange = (0u8..4, group, any::<u64>(), any::<u64>(), prop::option::of(1u64..));
+        (fields, exchange).prop_map(|(fields, exchange)| {
+            let (id, home, pid, demand, calls_per_cpu_s, rss_bytes) = fields;
+            let (motive, group, attained_ms, cpu_ms, in_return_for) = exchange;
+            Offer {
+                id: OfferId(id),
+                process: GlobalPid { home: NodeId(home), pid: HomePid(pid) },
+                demand: from_milli(demand),
+                calls_per_cpu_s,
+                rss_bytes,
+                motive: Motive::from_wire(motive).expect("four motives"),
+                group,
+                attained_ms,
+                cpu_ms,
+                in_return_for: in_return_for.map(OfferId),
+            }
         })
     }
 
@@ -353,6 +445,9 @@ mod tests {
             any::<u64>().prop_map(|id| Body::Accept(OfferId(id))),
             any::<u64>().prop_map(|id| Body::Refuse(OfferId(id), Refusal::Memory)),
             any::<u64>().prop_map(|id| Body::Release(OfferId(id))),
+            (any::<u64>(), any::<u64>()).prop_map(|(group, attained_ms)| {
+                Body::Lag(Laggard { group: GroupId(group), attained_ms })
+            }),
         ]
     }
 
@@ -381,7 +476,7 @@ mod tests {
         #[test]
         fn any_bytes_are_decoded_or_refused_within_bounds(
             mut bytes in prop::collection::vec(any::<u8>(), 0..2 * DATAGRAM_BYTES_MAX),
-            kind in 0u8..9,
+            kind in 0u8..10,
         ) {
             // Half of the cases get past the header.
             if bytes.len() > 8 && bytes[8] % 2 == 0 {
@@ -397,7 +492,7 @@ mod tests {
 
     #[test]
     fn gossip_is_of_one_size_however_little_is_known() {
-        let sender = Entry { node: NodeId(1), incarnation: 1, at: NOW, condition: None };
+        let sender = Entry::new(NodeId(1), 1, NOW, None);
         let sized = |window: Vec<Entry>| {
             let body = Body::Gossip { reply_wanted: false, window };
             Message { sender, sequence: 1, body }.encode(NOW, 8).len()
@@ -409,7 +504,7 @@ mod tests {
 
     #[test]
     fn another_version_is_foreign() {
-        let sender = Entry { node: NodeId(1), incarnation: 1, at: NOW, condition: None };
+        let sender = Entry::new(NodeId(1), 1, NOW, None);
         let mut bytes = Message { sender, sequence: 1, body: Body::Seek }.encode(NOW, 8);
         bytes[2] = VERSION + 1;
         assert_eq!(Message::decode(&bytes, NOW), Err(MessageError::Foreign));

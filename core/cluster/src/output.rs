@@ -3,16 +3,17 @@
 
 use crate::members::Status;
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 use wire::ids::{GlobalPid, NodeId};
 
 /// One order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output {
     /// Give these bytes to the brain of `to`, best effort: loss and reordering are expected.
     SendDatagram { to: NodeId, bytes: Vec<u8> },
     /// Move a process that runs here. If it is a guest, its home has to be asked to do it. To be
     /// answered by one [`crate::Input::MoveEnded`].
-    Move { process: GlobalPid, to: NodeId, why: String },
+    Move { process: GlobalPid, to: NodeId, reason: MoveReason, why: String },
     /// Call with [`crate::Input::TimePassed`] at that time. Replaces the earlier one.
     WakeAt(Time),
     /// Keep for `osmos why`.
@@ -21,8 +22,21 @@ pub enum Output {
     MemberStatus { node: NodeId, status: Status },
 }
 
+/// What a move is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MoveReason {
+    /// It is better off there, or a core is put to work.
+    Balance,
+    /// It changes places with another of its group, so that both get on equally.
+    Rotation,
+    /// Its node is short of memory.
+    Memory,
+    /// The owner of its node wants it for himself.
+    Owner,
+}
+
 /// What was decided about a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It goes to that node.
     Move { to: NodeId },
@@ -66,6 +80,11 @@ impl Outbox {
     /// Takes all orders out.
     pub fn drain(&mut self) -> std::vec::Drain<'_, Output> {
         self.outputs.drain(..)
+    }
+
+    /// All orders, which stay in.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
     }
 
     pub fn is_empty(&self) -> bool {

@@ -5,7 +5,6 @@
 //! it a node hands over a second process for the same imbalance, or takes in two for one idle core.
 
 use crate::condition::Condition;
-use crate::config::Config;
 use crate::input::LoadSample;
 use crate::time::{Span, Time};
 
@@ -15,6 +14,16 @@ const CORRECTIONS_MAX: usize = 256;
 const SPEED_MIN: f64 = 0.001;
 const SPEED_MAX: f64 = 10_000.0;
 const RUNNABLE_MAX: f64 = 1e6;
+const SECOND: Span = Span::from_secs(1);
+/// A measurement older than that says nothing of now.
+const FRESH: Span = Span::from_secs(3);
+/// One step must not pass for a lasting unrest.
+const SPREAD_MAX: f64 = 2.0;
+/// Unrest below that is measurement; at twice that the load has to be averaged.
+const UNREST_MIN: f64 = 0.1;
+const SLOW_S: f64 = 8.0;
+/// Seconds over which the unrest is averaged.
+const SPREAD_MEMORY: f64 = 16.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Correction {
@@ -27,6 +36,16 @@ pub(crate) struct Own {
     measured: Option<(Time, Condition)>,
     measured_over: Span,
     corrections: Vec<Correction>,
+    /// What was runnable a second ago, and what is known to have changed since.
+    second_ago: Option<(Time, f64)>,
+    changed_since: f64,
+    /// The mean over the last several seconds, known changes taken into account at once.
+    slow: f64,
+    slow_at: Option<Time>,
+    /// By how much the load differs from one second to the next for no known reason.
+    pub spread: f64,
+    /// The part of the time in which something waited for memory.
+    pub memory_pressure: f64,
 }
 
 /// A measured number brought into range; what is none becomes `low`.
@@ -42,11 +61,46 @@ impl Own {
             runnable: sane(sample.runnable, 0.0, RUNNABLE_MAX),
             memory_total_bytes: sample.memory_total_bytes,
             memory_free_bytes: sample.memory_free_bytes.min(sample.memory_total_bytes),
+            is_closed: false,
         };
+        self.memory_pressure = sane(sample.memory_pressure, 0.0, 1.0);
         self.measured = Some((now, condition));
         self.measured_over = sample.measured_over;
         let window = sample.measured_over;
         self.corrections.retain(|correction| now.since(correction.at) < window);
+        self.note_spread(now);
+        self.note_slow(now);
+    }
+
+    fn note_slow(&mut self, now: Time) {
+        let Some(runnable) = self.present(now) else { return };
+        let passed = self.slow_at.map_or(1.0, |at| now.since(at).as_secs_f64() / SLOW_S);
+        self.slow += (runnable - self.slow) * passed.min(1.0);
+        self.slow_at = Some(now);
+    }
+
+    /// Processes that wait now and then make each measurement differ from the last; a step up or
+    /// down does so once.
+    fn note_spread(&mut self, now: Time) {
+        let Some(runnable) = self.present(now) else { return };
+        match self.second_ago {
+            Some((at, before)) if now.since(at) >= SECOND => {
+                let difference = (runnable - before - self.changed_since).abs();
+                self.spread += (difference.min(SPREAD_MAX) - self.spread) / SPREAD_MEMORY;
+            }
+            Some(_) => return,
+            None => {}
+        }
+        self.second_ago = Some((now, runnable));
+        self.changed_since = 0.0;
+    }
+
+    /// Runnable threads now, as far as is known.
+    fn present(&self, now: Time) -> Option<f64> {
+        let (at, condition) = self.measured?;
+        let unseen = self.corrections.iter().map(|c| c.threads * self.unseen_part(at, c.at));
+        let is_fresh = now.since(at) <= FRESH;
+        is_fresh.then(|| condition.runnable + unseen.sum::<f64>())
     }
 
     /// `threads` (negative: fewer) run here from now on.
@@ -55,17 +109,17 @@ impl Own {
             self.corrections.remove(0);
         }
         self.corrections.push(Correction { at: now, threads });
+        self.changed_since += threads;
+        self.slow += threads;
     }
 
     /// The present condition, if it was measured not too long ago.
-    pub fn condition(&self, now: Time, config: &Config) -> Option<Condition> {
-        let (at, condition) = self.measured?;
-        if now.since(at) > config.tick * 3 {
-            return None;
-        }
-        let unseen: f64 =
-            self.corrections.iter().map(|c| c.threads * self.unseen_part(at, c.at)).sum();
-        Some(condition.with_runnable(condition.runnable + unseen))
+    pub fn condition(&self, now: Time) -> Option<Condition> {
+        let (_, condition) = self.measured?;
+        let present = self.present(now)?;
+        // Where each second differs from the last, only the mean over several says anything.
+        let unrest = ((self.spread - UNREST_MIN) / UNREST_MIN).clamp(0.0, 1.0);
+        Some(condition.with_runnable(present + (self.slow - present) * unrest))
     }
 
     /// How much of a change at `change` the mean taken at `sample` does not show yet.
@@ -93,7 +147,7 @@ mod tests {
     }
 
     fn runnable(own: &Own, now: Time) -> f64 {
-        own.condition(now, &Config::default()).expect("was measured").runnable
+        own.condition(now).expect("was measured").runnable
     }
 
     #[test]
@@ -115,8 +169,8 @@ mod tests {
         let mut own = Own::default();
         let nonsense = LoadSample { speed: f64::NAN, runnable: f64::NEG_INFINITY, ..sample(0.0) };
         own.sampled(Time::ZERO, &nonsense);
-        let condition = own.condition(Time::ZERO, &Config::default()).expect("was measured");
+        let condition = own.condition(Time::ZERO).expect("was measured");
         assert_eq!((condition.speed, condition.runnable), (SPEED_MIN, 0.0));
-        assert_eq!(own.condition(Time::ZERO + Span::from_secs(4), &Config::default()), None);
+        assert_eq!(own.condition(Time::ZERO + Span::from_secs(4)), None);
     }
 }

@@ -4,9 +4,10 @@
 //! the same idle core. It lapses by itself: a source that crashed or lost its way costs three
 //! seconds. Repetition of an offer renews it; arrival of the process turns it into real load.
 
+use crate::input::GroupId;
 use crate::message::OfferId;
+use crate::sorted::Sorted;
 use crate::time::Time;
-use std::collections::BTreeMap;
 use wire::ids::{GlobalPid, NodeId};
 
 #[derive(Clone, Copy, Debug)]
@@ -17,13 +18,17 @@ pub(crate) struct Reservation {
     pub rss_bytes: u64,
     /// How much the process was seen to talk to its home.
     pub calls_per_cpu_s: u32,
+    /// Reference seconds of work that it had done when it was offered, and its processor time.
+    pub progress: (f64, f64),
+    /// Those that may change places with it.
+    pub group: Option<GroupId>,
     pub expires_at: Time,
 }
 
 /// At most one place per process.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
-    places: BTreeMap<GlobalPid, Reservation>,
+    places: Sorted<GlobalPid, Reservation>,
 }
 
 impl Reservations {
@@ -61,7 +66,13 @@ impl Reservations {
     }
 
     pub fn expire(&mut self, now: Time) {
-        self.places.retain(|_, place| place.expires_at > now);
+        if !self.places.is_empty() {
+            self.places.retain(|_, place| place.expires_at > now);
+        }
+    }
+
+    pub fn contains(&self, process: GlobalPid) -> bool {
+        self.places.contains(&process)
     }
 
     pub fn count(&self) -> usize {
@@ -77,6 +88,6 @@ impl Reservations {
     }
 
     pub fn processes(&self) -> impl Iterator<Item = GlobalPid> {
-        self.places.keys().copied()
+        self.places.keys()
     }
 }

@@ -2,10 +2,10 @@
 //! should be left in peace for now.
 
 use crate::config::Config;
-use crate::input::{Arrival, Placement, ProcessSample};
+use crate::input::{Arrival, GroupId, Placement, ProcessSample};
 use crate::own::sane;
+use crate::sorted::Sorted;
 use crate::time::{Span, Time};
-use std::collections::{BTreeMap, BTreeSet};
 use wire::ids::{GlobalPid, NodeId};
 
 /// Why a process that could have been considered was not handed over. The order is that of the
@@ -17,6 +17,7 @@ pub(crate) enum StayCause {
     Light,
     Young,
     Resting,
+    Kept,
     NobodyKnown,
     NoGain,
     Unpaid,
@@ -31,6 +32,8 @@ const ARRIVAL_MEMORY: Span = Span::from_secs(3);
 /// Used CPU below which the rate of forwarded calls per CPU second means nothing.
 const USED_MIN: f64 = 0.02;
 const CALLS_PER_CPU_S_MAX: f64 = 1e6;
+/// Of the latest measurement of a demand against those before.
+const DEMAND_WEIGHT: f64 = 0.25;
 
 /// What is remembered of a process between measurements and, at its home, while it is away.
 #[derive(Clone, Debug)]
@@ -49,6 +52,10 @@ struct Memory {
     calls_per_cpu_s: Option<f64>,
     /// So that a decision is recorded when it changes, not each second.
     stayed_for: Option<StayCause>,
+    /// Reference seconds of work that it had done when it came, and its processor time then.
+    came_with: Option<(f64, f64)>,
+    /// As its home says.
+    group: Option<GroupId>,
 }
 
 impl Memory {
@@ -64,6 +71,8 @@ impl Memory {
             pinned: false,
             calls_per_cpu_s: None,
             stayed_for: None,
+            came_with: None,
+            group: None,
         }
     }
 }
@@ -71,8 +80,8 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Residents {
     me: NodeId,
-    running: BTreeMap<GlobalPid, ProcessSample>,
-    memories: BTreeMap<GlobalPid, Memory>,
+    running: Sorted<GlobalPid, ProcessSample>,
+    memories: Sorted<GlobalPid, Memory>,
 }
 
 /// A process that could be handed over now.
@@ -87,6 +96,8 @@ pub(crate) struct Candidate {
     pub rss_bytes: u64,
     pub freeze: Span,
     pub came_from: Option<NodeId>,
+    pub group: Option<GroupId>,
+    pub here: Span,
 }
 
 impl Candidate {
@@ -104,31 +115,53 @@ impl Candidate {
 
 impl Residents {
     pub fn new(me: NodeId) -> Residents {
-        Residents { me, running: BTreeMap::new(), memories: BTreeMap::new() }
+        Residents { me, running: Sorted::default(), memories: Sorted::default() }
     }
 
-    /// Replaces what is known of the running processes; Those `moving` need not be listed.
+    /// Replaces what is known of the running processes; those `moving` need not be listed. Returns
+    /// whether others run now than before.
     pub fn sampled(
         &mut self,
         now: Time,
-        samples: Vec<ProcessSample>,
-        moving: &BTreeSet<GlobalPid>,
+        mut samples: Vec<ProcessSample>,
+        is_moving: impl Fn(GlobalPid) -> bool,
         config: &Config,
-    ) {
-        self.running.retain(|process, _| moving.contains(process));
+    ) -> bool {
+        samples.sort_unstable_by_key(|sample| sample.process);
+        let listed = samples.iter().map(|sample| sample.process);
+        if listed.eq(self.running.keys()) {
+            for (place, sample) in samples.into_iter().enumerate() {
+                self.remember_calls(now, &sample, config);
+                if let Some((_, known)) = self.running.at_mut(place) {
+                    let before = known.demand;
+                    *known = sane_sample(sample);
+                    // One that waits now and then is runnable at some looks; what it wants is the
+                    // mean over more than a second of them. One that was frozen wanted nothing.
+                    if before > 0.0 {
+                        known.demand = before + (known.demand - before) * DEMAND_WEIGHT;
+                    }
+                }
+            }
+            return false;
+        }
+        self.running.retain(|process, _| is_moving(*process));
         for sample in samples {
-            let known = self.running.contains_key(&sample.process);
+            let known = self.running.contains(&sample.process);
             if !known && self.running.len() >= config.processes_max {
                 continue;
             }
             self.remember_calls(now, &sample, config);
             self.running.insert(sample.process, sane_sample(sample));
         }
-        let me = self.me;
-        let running = &self.running;
+        true
+    }
+
+    /// What nobody will ask for any more goes.
+    pub fn forget(&mut self, now: Time) {
+        let (me, running) = (self.me, &self.running);
         self.memories.retain(|process, memory| {
             process.home == me
-                || running.contains_key(process)
+                || running.contains(process)
                 || now.since(memory.touched_at) < GUEST_MEMORY
         });
     }
@@ -149,17 +182,17 @@ impl Residents {
     /// The memory of a process, made if there is none. The number is bounded: the one longest
     /// untouched gives way.
     fn memory(&mut self, now: Time, process: GlobalPid, config: &Config) -> &mut Memory {
-        if !self.memories.contains_key(&process) && self.memories.len() >= config.processes_max {
+        if self.memories.len() >= config.processes_max && !self.memories.contains(&process) {
             let stalest = self
                 .memories
                 .iter()
                 .min_by_key(|(_, memory)| (memory.pinned, memory.touched_at))
-                .map(|(process, _)| *process);
+                .map(|(process, _)| process);
             if let Some(stalest) = stalest {
                 self.memories.remove(&stalest);
             }
         }
-        let memory = self.memories.entry(process).or_insert_with(|| Memory::fresh(now));
+        let memory = self.memories.get_or_insert_with(process, || Memory::fresh(now));
         memory.touched_at = now;
         memory
     }
@@ -209,10 +242,53 @@ impl Residents {
         self.memory(now, process, config).calls_per_cpu_s = Some(f64::from(calls));
     }
 
+    /// It comes with that much work done, at that much processor time, and is one of that group:
+    /// its home knows that, and the node where it runs cannot see it.
+    pub fn told_progress(
+        &mut self,
+        now: Time,
+        process: GlobalPid,
+        work: (f64, f64),
+        group: Option<GroupId>,
+        config: &Config,
+    ) {
+        let memory = self.memory(now, process, config);
+        (memory.came_with, memory.group) = (Some(work), group);
+    }
+
+    /// Those that it may change places with.
+    pub fn group_of(&self, process: GlobalPid) -> Option<GroupId> {
+        let seen = self.running.get(&process).and_then(|sample| sample.group);
+        seen.or_else(|| self.memories.get(&process).and_then(|memory| memory.group))
+    }
+
+    /// Reference seconds of work that it has done, as far as is known; this node has that speed.
+    pub fn attained_s(&self, process: GlobalPid, speed: f64) -> f64 {
+        let Some(sample) = self.running.get(&process) else { return 0.0 };
+        let came_with = self.memories.get(&process).and_then(|memory| memory.came_with);
+        let (work_s, cpu_s) = came_with.unwrap_or((0.0, 0.0));
+        work_s + (sample.cpu.as_secs_f64() - cpu_s).max(0.0) * speed
+    }
+
+    /// Processes of other nodes that run here.
+    pub fn guests(&self) -> impl Iterator<Item = GlobalPid> {
+        self.running.keys().filter(|process| process.home != self.me)
+    }
+
+    /// The running process at a place, counted from 0 in the order of their numbers.
+    pub fn nth(&self, place: usize) -> Option<(GlobalPid, &ProcessSample)> {
+        self.running.at(place)
+    }
+
+    pub fn count(&self) -> usize {
+        self.running.len()
+    }
+
     /// It runs elsewhere now; returns what it wanted here.
     pub fn departed(&mut self, process: GlobalPid) -> Option<f64> {
         if let Some(memory) = self.memories.get_mut(&process) {
             memory.arrived_at = None;
+            memory.came_with = None;
         }
         self.running.remove(&process).map(|sample| sample.demand)
     }
@@ -256,11 +332,11 @@ impl Residents {
     }
 
     pub fn is_running(&self, process: GlobalPid) -> bool {
-        self.running.contains_key(&process)
+        self.running.contains(&process)
     }
 
     pub fn processes(&self) -> impl Iterator<Item = GlobalPid> {
-        self.running.keys().copied()
+        self.running.keys()
     }
 
     pub fn counts_within(&self, max: usize) -> bool {
@@ -277,27 +353,7 @@ impl Residents {
         let sample = self.running.get(&process).ok_or(StayCause::Unable)?;
         let fresh = Memory::fresh(now);
         let memory = self.memories.get(&process).unwrap_or(&fresh);
-        let waits_for_home = if process.home == self.me {
-            0.0
-        } else {
-            (sample.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
-        };
-        let here = match memory.arrived_at {
-            Some(at) => sample.here.min(now.since(at)),
-            None => sample.here,
-        };
-        let candidate = Candidate {
-            process,
-            demand: sample.demand,
-            calls_per_cpu_s: memory.calls_per_cpu_s.unwrap_or(0.0),
-            waits_for_home,
-            cpu: sample.cpu,
-            rss_bytes: sample.rss_bytes,
-            freeze: sample.freeze_estimate,
-            came_from: memory.came_from.filter(|_| {
-                memory.arrived_at.is_some_and(|at| now.since(at) < config.return_after)
-            }),
-        };
+        let candidate = self.describe(now, process, sample, memory, config);
         let residency = match memory.has_moved {
             true => config.residency.max(sample.freeze_estimate * 4),
             // What its freeze may cost is weighed against its past alone: it has one.
@@ -309,12 +365,55 @@ impl Residents {
             Err(StayCause::Unable)
         } else if candidate.demand_at(process.home).max(candidate.demand) < config.demand_min {
             Err(StayCause::Light)
-        } else if here < residency {
+        } else if candidate.here < residency {
             Err(StayCause::Young)
         } else if now < memory.rest_until {
             Err(StayCause::Resting)
         } else {
             Ok(candidate)
+        }
+    }
+
+    /// The process as one that has to leave, whatever it gains; None if it cannot.
+    pub fn evictable(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
+        let sample = self.running.get(&process)?;
+        let fresh = Memory::fresh(now);
+        let memory = self.memories.get(&process).unwrap_or(&fresh);
+        let is_tried = now < memory.rest_until && memory.setbacks > 0;
+        let can_move = sample.stays.is_none() && !memory.pinned && !is_tried;
+        can_move.then(|| self.describe(now, process, sample, memory, config))
+    }
+
+    fn describe(
+        &self,
+        now: Time,
+        process: GlobalPid,
+        sample: &ProcessSample,
+        memory: &Memory,
+        config: &Config,
+    ) -> Candidate {
+        let waits_for_home = if process.home == self.me {
+            0.0
+        } else {
+            (sample.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
+        };
+        let here = match memory.arrived_at {
+            Some(at) => sample.here.min(now.since(at)),
+            None => sample.here,
+        };
+        Candidate {
+            process,
+            demand: sample.demand,
+            calls_per_cpu_s: memory.calls_per_cpu_s.unwrap_or(0.0),
+            waits_for_home,
+            cpu: sample.cpu,
+            rss_bytes: sample.rss_bytes,
+            freeze: sample.freeze_estimate,
+            group: sample.group.or(memory.group),
+            here,
+            came_from: memory.came_from.filter(|_| {
+                memory.arrived_at.is_some_and(|at| now.since(at) < config.return_after)
+            }),
         }
     }
 
@@ -349,6 +448,7 @@ impl Residents {
             ),
             StayCause::Young => format!("it has been here for {} only", sample.here),
             StayCause::Resting => "it rests after an earlier move".into(),
+            StayCause::Kept => "the owner of this node keeps its own processes here".into(),
             StayCause::NobodyKnown => {
                 format!("no other node is known well (news of the last {})", config.useful_age_max)
             }

@@ -66,11 +66,13 @@ pub(crate) fn drag(
     if process.home == node { 1.0 } else { 1.0 + calls_per_cpu_s * forward_cost.as_secs_f64() }
 }
 
-/// Whether the process may go. `source.runnable` includes it, `target.runnable` does not.
+/// Whether the process may go. `source.runnable` includes it, `target.runnable` does not. `noise`:
+/// the part of its demand that is none.
 pub(crate) fn judge(
     source: &Condition,
     target: &Condition,
     burden: Burden,
+    noise: f64,
     config: &Config,
 ) -> Option<Gain> {
     let demand = burden.demand.max(config.noise);
@@ -85,7 +87,7 @@ pub(crate) fn judge(
     let throughput = used_more * target.speed / burden.drag_target
         - used_less * source.speed / burden.drag_source;
 
-    let noise = config.noise * demand;
+    let noise = noise * demand;
     if throughput >= noise * (unit / demand) && used_less < demand - noise {
         return gain(GainKind::IdleCore);
     }
@@ -141,7 +143,14 @@ mod tests {
 
     fn node(cores: u32, speed: f64, runnable: f64) -> Condition {
         let memory = 1 << 30;
-        Condition { cores, speed, runnable, memory_total_bytes: memory, memory_free_bytes: memory }
+        Condition {
+            cores,
+            speed,
+            runnable,
+            memory_total_bytes: memory,
+            memory_free_bytes: memory,
+            is_closed: false,
+        }
     }
 
     fn cpu_bound() -> Burden {
@@ -149,7 +158,11 @@ mod tests {
     }
 
     fn kind(source: Condition, target: Condition, burden: Burden) -> Option<GainKind> {
-        judge(&source, &target, burden, &Config::default()).map(|gain| gain.kind)
+        {
+            let config = Config::default();
+            judge(&source, &target, burden, config.noise, &config)
+        }
+        .map(|gain| gain.kind)
     }
 
     #[test]
@@ -232,12 +245,12 @@ mod tests {
             let (drag_source, drag_target) =
                 if homeward { (1.0 + talk, 1.0) } else { (1.0, 1.0 + talk) };
             let go = Burden { demand, drag_source, drag_target };
-            if judge(&source, &target, go, &config).is_some() {
+            if judge(&source, &target, go, config.noise, &config).is_some() {
                 let left = source.with_runnable(source.runnable - demand);
                 let joined = target.with_runnable(target.runnable + demand);
                 let back =
                     Burden { demand, drag_source: drag_target, drag_target: drag_source };
-                let gain = judge(&joined, &left, back, &config);
+                let gain = judge(&joined, &left, back, config.noise, &config);
                 prop_assert!(gain.is_none(), "{source:?} {target:?} back by {gain:?}");
             }
         }

@@ -2,11 +2,14 @@
 
 use crate::brain::Brain;
 use crate::condition::Condition;
+use crate::config::Decision;
 use crate::departures::{Departure, Stage};
 use crate::input::MoveOutcome;
-use crate::message::{Body, Offer, OfferId, Refusal};
-use crate::output::{Outbox, Output, Verdict};
+use crate::members::Status;
+use crate::message::{Body, Motive, Offer, OfferId, Refusal};
+use crate::output::{MoveReason, Outbox, Output, Verdict};
 use crate::residents::{Candidate, StayCause};
+use crate::rotation::to_ms;
 use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, pays};
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, NodeId};
@@ -16,10 +19,10 @@ const TARGETS_WEIGHED: usize = 3;
 
 /// A place where a process might go, as far as this node knows.
 #[derive(Clone, Copy, Debug)]
-struct Target {
-    node: NodeId,
-    condition: Condition,
-    age: Span,
+pub(crate) struct Target {
+    pub node: NodeId,
+    pub condition: Condition,
+    pub age: Span,
 }
 
 struct Choice {
@@ -31,10 +34,15 @@ struct Choice {
 impl Brain {
     /// Offers processes to other nodes, or to `only`, as long as that promises a gain.
     pub(crate) fn hand_over(&mut self, now: Time, only: Option<NodeId>, outbox: &mut Outbox) {
+        if self.config.decision != Decision::Osmos || self.residents.count() == 0 {
+            return;
+        }
         while self.departures.count() < self.config.outbound_max && self.offers_left > 0 {
             let Some(choice) = self.choose(now, only, outbox) else { return };
             self.offers_left -= 1;
-            self.make_offer(now, choice, outbox);
+            let why = self.reason(now, &choice);
+            let Choice { candidate, target, .. } = choice;
+            self.make_offer(now, candidate, target.node, Motive::Balance, None, why, outbox);
         }
     }
 
@@ -54,21 +62,22 @@ impl Brain {
     fn choose(&mut self, now: Time, only: Option<NodeId>, outbox: &mut Outbox) -> Option<Choice> {
         let own = self.condition_for_leaving(now, None)?;
         let targets = self.targets(now, only);
-        let mut best: Option<(f64, Choice)> = None;
+        let mut best: Option<((bool, f64), Choice)> = None;
         let mut staying = Vec::new();
         for process in self.residents.processes() {
             if self.departures.contains(process) {
                 continue;
             }
+            let kept = self.ownership.stays && process.home == self.me;
             let chosen = self
                 .residents
                 .candidate(now, process, &self.config)
+                .and_then(|candidate| if kept { Err(StayCause::Kept) } else { Ok(candidate) })
                 .and_then(|candidate| self.best_target(now, own, candidate, &targets));
             match chosen {
                 Err(cause) => staying.push((process, cause)),
                 Ok(choice) => {
-                    let past = choice.candidate.cpu.as_secs_f64();
-                    let price = choice.candidate.freeze.as_secs_f64() / past.max(0.001);
+                    let price = self.price(&choice, own.speed);
                     if best.as_ref().is_none_or(|(lowest, _)| price < *lowest) {
                         best = Some((price, choice));
                     }
@@ -76,35 +85,51 @@ impl Brain {
             }
         }
         if only.is_none() {
+            let is_young = |(_, cause): &(GlobalPid, StayCause)| *cause == StayCause::Young;
+            self.is_unripe = staying.iter().any(is_young);
             self.record_stays(now, staying, outbox);
         }
         best.map(|(_, choice)| choice)
     }
 
+    /// Of a group, who is furthest behind goes where it gets more, and who is furthest ahead where
+    /// it gets less; of others, whose freeze weighs least against its past.
+    fn price(&self, choice: &Choice, speed: f64) -> (bool, f64) {
+        let candidate = &choice.candidate;
+        if candidate.group.is_some() && self.config.rotates {
+            let attained_s = self.residents.attained_s(candidate.process, speed);
+            let is_better = choice.gain.rate_after >= choice.gain.rate_before;
+            return (false, if is_better { attained_s } else { -attained_s });
+        }
+        let past_s = candidate.cpu.as_secs_f64();
+        (true, candidate.freeze.as_secs_f64() / past_s.max(0.001))
+    }
+
     /// The best few targets for a CPU-bound process, in random order among near equals.
     fn targets(&mut self, now: Time, only: Option<NodeId>) -> Vec<Target> {
-        let mut found: Vec<Target> = self
-            .members
-            .useful(now, &self.config)
-            .filter(|(node, ..)| only.is_none_or(|only| only == *node))
-            .filter(|(node, ..)| !self.members.is_excluded(now, *node))
-            .map(|(node, condition, age)| {
-                let pending = self.departures.offered_to(node);
-                let condition = condition.with_runnable(condition.runnable + pending);
-                Target { node, condition, age }
-            })
-            .collect();
-        let mut ranked: Vec<(f64, Target)> = found
-            .drain(..)
-            .map(|target| {
-                let spread = 1.0 + self.config.dead_band * self.random.fraction();
-                (target.condition.share_after(1.0) * spread, target)
-            })
-            .collect();
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-        ranked.truncate(TARGETS_WEIGHED);
-        found.extend(ranked.into_iter().map(|(_, target)| target));
-        found
+        let mut ranked: [Option<(f64, Target)>; TARGETS_WEIGHED] = [None; TARGETS_WEIGHED];
+        for (node, condition, age) in self.members.useful(now, &self.config) {
+            let is_asked = only.is_none_or(|only| only == node);
+            if !is_asked || condition.is_closed || self.members.exclusions.holds(now, node) {
+                continue;
+            }
+            let pending = self.departures.offered_to(node);
+            let condition = condition.with_runnable(condition.runnable + pending);
+            let spread = 1.0 + self.config.dead_band * self.random.fraction();
+            let rank = condition.share_after(1.0) * spread;
+            let mut entry = Some((rank, Target { node, condition, age }));
+            for place in &mut ranked {
+                let is_better = match (&entry, &*place) {
+                    (Some((rank, _)), Some((other, _))) => rank > other,
+                    (entry, None) => entry.is_some(),
+                    (None, _) => false,
+                };
+                if is_better {
+                    std::mem::swap(place, &mut entry);
+                }
+            }
+        }
+        ranked.into_iter().flatten().map(|(_, target)| target).collect()
     }
 
     /// The target that promises this process the most, its home always considered.
@@ -123,7 +148,10 @@ impl Brain {
         let home = self.home_as_target(now, &candidate, targets);
         for target in targets.iter().copied().chain(home) {
             let burden = self.burden(&candidate, target.node);
-            let Some(gain) = judge(&own, &target.condition, burden, &self.config) else { continue };
+            let Some(gain) = judge(&own, &target.condition, burden, self.noise(), &self.config)
+            else {
+                continue;
+            };
             if candidate.came_from == Some(target.node)
                 && gain.kind == GainKind::LargerShare
                 && !is_beyond_doubt(&gain, &target.condition, burden, &self.config)
@@ -149,12 +177,12 @@ impl Brain {
     ) -> Option<Target> {
         let home = candidate.process.home;
         let listed = targets.iter().any(|target| target.node == home);
-        if listed || home == self.me || self.members.is_excluded(now, home) {
+        if listed || home == self.me || self.members.exclusions.holds(now, home) {
             return None;
         }
-        let (node, condition, age) =
-            self.members.useful(now, &self.config).find(|(node, ..)| *node == home)?;
-        Some(Target { node, condition, age })
+        let member = self.members.get(home).filter(|member| member.status == Status::Alive)?;
+        let (condition, age) = member.known(now)?;
+        (age <= self.config.useful_age_max).then_some(Target { node: home, condition, age })
     }
 
     fn burden(&self, candidate: &Candidate, target: NodeId) -> Burden {
@@ -181,17 +209,16 @@ impl Brain {
         }
     }
 
-    fn make_offer(&mut self, now: Time, choice: Choice, outbox: &mut Outbox) {
+    fn reason(&self, now: Time, choice: &Choice) -> String {
         let Choice { candidate, target, gain } = choice;
-        let Some(own) = self.condition_for_leaving(now, Some(candidate.process)) else { return };
-        let why = format!(
-            "{}: rate {:.2} here ({:.1} runnable on {} cores at {:.2}), {:.2} on node {} ({:.1} on \
-             {} at {:.2}, known {} ago); freeze {}, CPU time so far {}",
+        let own = self.condition_for_leaving(now, Some(candidate.process));
+        let (runnable, cores, speed) =
+            own.map_or((0.0, 0, 0.0), |own| (own.runnable, own.cores, own.speed));
+        format!(
+            "{}: rate {:.2} here ({runnable:.1} runnable on {cores} cores at {speed:.2}), {:.2} on \
+             node {} ({:.1} on {} at {:.2}, known {} ago); freeze {}, CPU time so far {}",
             gain.kind.text(),
             gain.rate_before,
-            own.runnable,
-            own.cores,
-            own.speed,
             gain.rate_after,
             target.node,
             target.condition.runnable,
@@ -200,19 +227,40 @@ impl Brain {
             target.age,
             candidate.freeze,
             candidate.cpu,
-        );
+        )
+    }
+
+    /// Offers a process of this node, for itself or in return for another.
+    #[expect(clippy::too_many_arguments, reason = "an offer has that many sides")]
+    pub(crate) fn make_offer(
+        &mut self,
+        now: Time,
+        candidate: Candidate,
+        to: NodeId,
+        motive: Motive,
+        in_return_for: Option<OfferId>,
+        why: String,
+        outbox: &mut Outbox,
+    ) {
+        let process = candidate.process;
+        let Some(own) = self.condition_for_leaving(now, Some(process)) else { return };
         let offer = Offer {
             id: self.next_offer_id(),
-            process: candidate.process,
-            demand: candidate.demand_at(target.node),
+            process,
+            demand: candidate.demand_at(to),
             calls_per_cpu_s: candidate.calls_per_cpu_s as u32,
             rss_bytes: candidate.rss_bytes,
+            motive,
+            group: candidate.group,
+            attained_ms: to_ms(self.residents.attained_s(process, own.speed)),
+            cpu_ms: to_ms(candidate.cpu.as_secs_f64()),
+            in_return_for,
         };
-        self.reservations.take(candidate.process);
+        self.reservations.take(process);
         let repeat_at = now + self.config.offer_patience;
         let stage = Stage::Offered { sends: 1 };
-        self.departures.begin(Departure { to: target.node, offer, stage, repeat_at, why });
-        self.send_as(now, target.node, Some(own), Body::Offer(offer), outbox);
+        self.departures.begin(Departure { to, offer, stage, repeat_at, why });
+        self.send_as(now, to, Some(own), Body::Offer(offer), outbox);
     }
 
     /// Offers that were not answered are repeated, then given up; while a process moves its place
@@ -220,6 +268,11 @@ impl Brain {
     pub(crate) fn repeat_offers(&mut self, now: Time, outbox: &mut Outbox) {
         for process in self.departures.due(now) {
             let Some(departure) = self.departures.get_mut(process) else { continue };
+            let is_forsaken = match departure.stage {
+                // The place for its partner has lapsed: nobody comes.
+                Stage::Waiting { partner } => !self.reservations.contains(partner),
+                _ => false,
+            };
             let given_up = match &mut departure.stage {
                 Stage::Offered { sends } if *sends >= self.config.offer_sends_max => true,
                 Stage::Offered { sends } => {
@@ -234,15 +287,17 @@ impl Brain {
                     }
                     false
                 }
-                Stage::Overdue { .. } => {
+                Stage::Waiting { .. } | Stage::Overdue { .. } => {
                     departure.repeat_at = now + self.config.tick;
                     false
                 }
             };
             let (to, offer) = (departure.to, departure.offer);
-            if given_up {
+            if is_forsaken {
                 self.withdraw(now, process, outbox);
-                self.members.exclude_deaf(now, to, &mut self.random, &self.config);
+            } else if given_up {
+                self.withdraw(now, process, outbox);
+                self.members.exclusions.was_deaf(now, to, &mut self.random, &self.config);
                 let why = format!("node {to} did not answer");
                 let verdict = Verdict::NotMoved { to };
                 outbox.push(Output::RecordDecision { process, verdict, why });
@@ -265,25 +320,49 @@ impl Brain {
             self.send(now, from, Body::Release(id), outbox);
             return;
         };
-        let may_go = self.residents.candidate(now, process, &self.config).is_ok();
-        let repeat_at = now + self.config.tick;
         let Some(departure) = self.departures.get_mut(process) else { return };
-        if departure.is_moving() {
+        if departure.is_leaving() {
             return;
         }
-        if !may_go {
-            self.withdraw(now, process, outbox);
-            return;
+        let Offer { motive, in_return_for, .. } = departure.offer;
+        // An exchange is answered by an offer in return, not by this.
+        let is_answer = motive != Motive::Exchange || in_return_for.is_some();
+        if !is_answer || !self.may_go(now, process, motive) {
+            return self.withdraw(now, process, outbox);
         }
+        self.begin_move(now, process, outbox);
+        self.hand_over(now, None, outbox);
+    }
+
+    /// Whether what let the process be offered still holds.
+    pub(crate) fn may_go(&self, now: Time, process: GlobalPid, motive: Motive) -> bool {
+        match motive {
+            Motive::Balance | Motive::Exchange => {
+                self.residents.candidate(now, process, &self.config).is_ok()
+            }
+            Motive::Memory | Motive::Owner => {
+                self.residents.evictable(now, process, &self.config).is_some()
+            }
+        }
+    }
+
+    /// A place is kept for it: the process goes.
+    pub(crate) fn begin_move(&mut self, now: Time, process: GlobalPid, outbox: &mut Outbox) {
+        let Some(departure) = self.departures.get_mut(process) else { return };
         // Only offers that come to nothing use up the round's supply.
         self.offers_left += 1;
         departure.stage = Stage::Moving { since: now };
-        departure.repeat_at = repeat_at;
-        let why = departure.why.clone();
-        let verdict = Verdict::Move { to: from };
+        departure.repeat_at = now + self.config.tick;
+        let (to, why) = (departure.to, departure.why.clone());
+        let reason = match departure.offer.motive {
+            Motive::Balance => MoveReason::Balance,
+            Motive::Exchange => MoveReason::Rotation,
+            Motive::Memory => MoveReason::Memory,
+            Motive::Owner => MoveReason::Owner,
+        };
+        let verdict = Verdict::Move { to };
         outbox.push(Output::RecordDecision { process, verdict, why: why.clone() });
-        outbox.push(Output::Move { process, to: from, why });
-        self.hand_over(now, None, outbox);
+        outbox.push(Output::Move { process, to, reason, why });
     }
 
     pub(crate) fn offer_refused(
@@ -296,11 +375,18 @@ impl Brain {
     ) {
         let Some(process) = self.departures.answered(from, id) else { return };
         // A place that was given and then refused on repetition: the move is under way and decides.
-        if self.departures.iter().any(|d| d.offer.process == process && d.is_moving()) {
+        if self.departures.iter().any(|d| d.offer.process == process && d.is_leaving()) {
             return;
         }
-        self.departures.end(process);
-        self.members.exclude(now, from, &mut self.random, &self.config);
+        let ended = self.departures.end(process);
+        if let Some(for_offer) = ended.and_then(|departure| departure.offer.in_return_for) {
+            self.reservations.release(from, for_offer);
+        }
+        if refusal != Refusal::Even {
+            let there = self.members.runnable_of(from);
+            let (random, config) = (&mut self.random, &self.config);
+            self.members.exclusions.refused(now, from, there, random, config);
+        }
         let why = format!("node {from} refused: {}", refusal.text());
         let verdict = Verdict::Refused { by: from };
         outbox.push(Output::RecordDecision { process, verdict, why });
@@ -330,7 +416,7 @@ impl Brain {
         let ours = departure.is_some_and(|departure| departure.is_moving());
         let (verdict, why) = match outcome {
             MoveOutcome::Moved => {
-                self.members.include(to);
+                self.members.exclusions.lift(to);
                 if let Some(demand) = self.residents.departed(process) {
                     // It has not been runnable here since it was frozen.
                     self.own.changed(now - freeze, -demand);
@@ -344,7 +430,7 @@ impl Brain {
             MoveOutcome::Failed => {
                 self.residents.rest(now, process, &self.config);
                 if ours {
-                    self.members.exclude_failed(now, to, &mut self.random, &self.config);
+                    self.members.exclusions.failed(now, to, &mut self.random, &self.config);
                 }
                 (Verdict::NotMoved { to }, format!("node {to} or the way to it failed"))
             }

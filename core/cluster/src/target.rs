@@ -3,11 +3,14 @@
 
 use crate::brain::Brain;
 use crate::condition::Entry;
+use crate::config::Decision;
+use crate::departures::Stage;
 use crate::input::Arrival;
-use crate::message::{Body, Offer, Refusal};
+use crate::message::{Body, Motive, Offer, OfferId, Refusal};
 use crate::output::{Outbox, Output, Verdict};
 use crate::reservations::Reservation;
 use crate::residents::NEWCOMER_DEMAND;
+use crate::rotation::from_ms;
 use crate::rule::{Burden, drag, fits, judge};
 use crate::time::Time;
 use wire::ids::{GlobalPid, NodeId};
@@ -22,23 +25,90 @@ impl Brain {
     ) {
         let expires_at = now + self.config.reservation_ttl;
         let renewed = self.reservations.renew(offer.process, source.node, offer.id, expires_at);
-        let verdict = if renewed { Ok(()) } else { self.weigh(now, &source, &offer) };
+        let verdict = match (renewed, offer.motive, offer.in_return_for) {
+            (true, ..) => Ok(()),
+            (false, Motive::Exchange, None) => {
+                return self.exchange_offered(now, source, offer, outbox);
+            }
+            (false, Motive::Exchange, Some(id)) => {
+                self.exchange_answered(now, &source, id, offer.process, outbox)
+            }
+            _ => self.weigh(now, &source, &offer),
+        };
         let body = match verdict {
+            // The answer to an exchange is an offer in return, which is repeated by itself.
+            Ok(()) if offer.motive == Motive::Exchange && offer.in_return_for.is_none() => return,
             Ok(()) => {
-                let reservation = Reservation {
-                    source: source.node,
-                    offer: offer.id,
-                    demand: offer.demand,
-                    rss_bytes: offer.rss_bytes,
-                    calls_per_cpu_s: offer.calls_per_cpu_s,
-                    expires_at,
-                };
-                self.reservations.reserve(offer.process, reservation);
+                self.reserve(&source, &offer, expires_at);
                 Body::Accept(offer.id)
             }
             Err(refusal) => Body::Refuse(offer.id, refusal),
         };
         self.send(now, source.node, body, outbox);
+    }
+
+    fn reserve(&mut self, source: &Entry, offer: &Offer, expires_at: Time) {
+        let reservation = Reservation {
+            source: source.node,
+            offer: offer.id,
+            demand: offer.demand,
+            rss_bytes: offer.rss_bytes,
+            calls_per_cpu_s: offer.calls_per_cpu_s,
+            group: offer.group,
+            progress: (from_ms(offer.attained_ms), from_ms(offer.cpu_ms)),
+            expires_at,
+        };
+        self.reservations.reserve(offer.process, reservation);
+    }
+
+    /// A node with more room would change places with one of the same group that is behind.
+    fn exchange_offered(&mut self, now: Time, source: Entry, offer: Offer, outbox: &mut Outbox) {
+        let is_present = self.residents.is_present(now, offer.process);
+        let behind = match self.weigh_exchange(now, &source, &offer) {
+            Ok(_) if is_present => Err(Refusal::Present),
+            Ok(_) if !self.has_memory_for(now, &offer) => Err(Refusal::Memory),
+            verdict => verdict,
+        };
+        match behind {
+            Ok(behind) => {
+                self.return_offer(now, behind, source.node, offer.id, outbox);
+                self.reserve(&source, &offer, now + self.config.reservation_ttl);
+            }
+            Err(refusal) => {
+                let body = Body::Refuse(offer.id, refusal);
+                self.send(now, source.node, body, outbox);
+            }
+        }
+    }
+
+    /// The crowded node has named who comes in return: that one goes first.
+    fn exchange_answered(
+        &mut self,
+        now: Time,
+        source: &Entry,
+        id: OfferId,
+        partner: GlobalPid,
+        outbox: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let process = self.departures.answered(source.node, id).ok_or(Refusal::Even)?;
+        if !self.may_go(now, process, Motive::Exchange) {
+            self.withdraw(now, process, outbox);
+            return Err(Refusal::Even);
+        }
+        let repeat_at = now + self.config.tick;
+        if let Some(departure) = self.departures.get_mut(process)
+            && !departure.is_leaving()
+        {
+            departure.stage = Stage::Waiting { partner };
+            departure.repeat_at = repeat_at;
+        }
+        Ok(())
+    }
+
+    fn has_memory_for(&self, now: Time, offer: &Offer) -> bool {
+        let promised = self.reservations.rss_bytes();
+        let margin = self.config.memory_margin;
+        self.condition(now).is_some_and(|own| fits(&own, promised, offer.rss_bytes, margin))
     }
 
     fn weigh(&self, now: Time, source: &Entry, offer: &Offer) -> Result<(), Refusal> {
@@ -47,13 +117,21 @@ impl Brain {
             return Err(Refusal::Present);
         }
         let own = self.condition(now).ok_or(Refusal::Unready)?;
-        let there = source.condition.ok_or(Refusal::Unready)?;
+        let there = source.condition().ok_or(Refusal::Unready)?;
+        if own.is_closed && process.home != self.me {
+            return Err(Refusal::Owner);
+        }
+        if self.config.decision == Decision::Mosix {
+            return Ok(());
+        }
         if self.reservations.count() >= self.places_max(&own) {
             return Err(Refusal::Busy);
         }
-        let margin = self.config.memory_margin;
-        if !fits(&own, self.reservations.rss_bytes(), offer.rss_bytes, margin) {
+        if !self.has_memory_for(now, offer) {
             return Err(Refusal::Memory);
+        }
+        if offer.motive != Motive::Balance {
+            return Ok(());
         }
         let calls = f64::from(offer.calls_per_cpu_s);
         let drag_at = |node: NodeId| drag(process, node, calls, self.config.forward_cost);
@@ -62,7 +140,7 @@ impl Brain {
             drag_source: drag_at(source.node),
             drag_target: drag_at(self.me),
         };
-        judge(&there, &own, burden, &self.config).map(|_| ()).ok_or(Refusal::Load)
+        judge(&there, &own, burden, self.noise(), &self.config).map(|_| ()).ok_or(Refusal::Load)
     }
 
     pub(crate) fn process_arrived(
@@ -76,13 +154,26 @@ impl Brain {
         self.residents.arrived(now, process, how, &self.config);
         if let Some(place) = &place {
             self.residents.told_calls(now, process, place.calls_per_cpu_s, &self.config);
+            self.residents.told_progress(now, process, place.progress, place.group, &self.config);
         }
         // A newborn counts too: until the next measurement shows it, this node would pass for idle.
         self.own.changed(now, place.map_or(NEWCOMER_DEMAND, |place| place.demand));
+        if let Some(partner) = self.departures.waiting_for(process) {
+            self.go_in_turn(now, partner, outbox);
+        }
         if let Arrival::CameHome { from } = how {
             let why = format!("it came home from node {from}: a call or a fault needed it here");
             let verdict = Verdict::CameHome { from };
             outbox.push(Output::RecordDecision { process, verdict, why });
+        }
+    }
+
+    /// Its partner has come: now it goes.
+    fn go_in_turn(&mut self, now: Time, process: GlobalPid, outbox: &mut Outbox) {
+        if self.may_go(now, process, Motive::Exchange) {
+            self.begin_move(now, process, outbox);
+        } else {
+            self.withdraw(now, process, outbox);
         }
     }
 

@@ -2,8 +2,8 @@
 //! bound.
 
 use cluster::{
-    Arrival, Brain, Config, DATAGRAM_BYTES_MAX, Identity, Input, LoadSample, MoveOutcome, Outbox,
-    Output, Placement, ProcessSample, Span, Time,
+    Arrival, Brain, Config, DATAGRAM_BYTES_MAX, GroupId, Identity, Input, LoadSample, MoveOutcome,
+    Outbox, Output, Ownership, Placement, ProcessSample, Span, Time,
 };
 use proptest::prelude::*;
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -41,6 +41,7 @@ fn process_sample() -> impl Strategy<Value = ProcessSample> {
                 forwarded_per_s: forwarded,
                 freeze_estimate,
                 stays: stays.then(|| "it holds a lock".into()),
+                group: (rss_bytes % 3 > 0).then_some(GroupId(rss_bytes % 3)),
             }
         },
     )
@@ -56,6 +57,7 @@ fn load_sample() -> impl Strategy<Value = LoadSample> {
             measured_over,
             memory_total_bytes: total,
             memory_free_bytes: free,
+            memory_pressure: runnable,
             processes,
         },
     )
@@ -63,7 +65,7 @@ fn load_sample() -> impl Strategy<Value = LoadSample> {
 
 /// The head of a message of a node of one core at full speed.
 fn message(kind: u8, sequence: u32, node: NodeId, runnable_milli: u32) -> Vec<u8> {
-    let mut bytes = vec![b'O', b'B', 1, kind, 0, 0, 0, 0];
+    let mut bytes = vec![b'O', b'B', 2, kind, 0, 0, 0, 0];
     bytes.extend(sequence.to_le_bytes());
     for field in [node.0, 1, 0, runnable_milli, 1_000, 1, 1_024, 1_024] {
         bytes.extend(field.to_le_bytes());
@@ -77,6 +79,7 @@ fn offer_message(sequence: u32, from: NodeId, process: GlobalPid) -> Vec<u8> {
     bytes.extend(process.home.0.to_le_bytes());
     bytes.extend(process.pid.0.to_le_bytes());
     bytes.extend([1_000u32.to_le_bytes(), [0; 4], [0; 4], [0; 4]].concat());
+    bytes.extend([0; 32]);
     bytes
 }
 
@@ -97,6 +100,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
         forwarded_per_s: 0.0,
         freeze_estimate: Span::from_millis(10),
         stays: None,
+        group: None,
     };
     let sampled = |pids: std::ops::Range<i32>| {
         Input::LoadSampled(LoadSample {
@@ -106,6 +110,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
             measured_over: Span::from_secs(1),
             memory_total_bytes: 1 << 30,
             memory_free_bytes: 1 << 30,
+            memory_pressure: 0.0,
             processes: pids.map(running).collect(),
         })
     };
@@ -165,10 +170,14 @@ fn free_memory() -> LoadSample {
 fn datagram() -> impl Strategy<Value = Vec<u8>> {
     let sender = (1u32..6, any::<u32>(), any::<u32>(), 0u32..9_000, 1u32..4_000, 1u16..9);
     let body = prop::collection::vec(any::<u8>(), 32);
-    let shaped = (1u8..8, sender, body, 0u64..4).prop_map(|(kind, sender, body, id)| {
+    let shaped = (1u8..9, sender, body, 0u64..4).prop_map(|(kind, sender, body, id)| {
         let (node, incarnation, age, runnable, speed, cores) = sender;
-        let flag = if kind == 6 { 1 } else { 0 };
-        let mut bytes = vec![b'O', b'B', 1, kind, flag, 0, 0, 0];
+        let flag = match kind {
+            4 => body[4] % 4,
+            6 => 1 + body[4] % 7,
+            _ => 0,
+        };
+        let mut bytes = vec![b'O', b'B', 2, kind, flag, 0, 0, 0];
         bytes.extend(age.to_le_bytes());
         bytes.extend(node.to_le_bytes());
         bytes.extend((incarnation % 3).to_le_bytes());
@@ -188,6 +197,15 @@ fn datagram() -> impl Strategy<Value = Vec<u8>> {
                 bytes.extend(1_000u32.to_le_bytes());
                 bytes.extend(u32::from(body[2]).to_le_bytes());
                 bytes.extend(u64::from(body[3]).to_le_bytes());
+                bytes.extend(u64::from(body[5] % 3).to_le_bytes());
+                bytes.extend([body[6]; 8]);
+                bytes.extend([body[7]; 8]);
+                let answered = if body[8] % 2 == 0 { 0u64.to_le_bytes() } else { id };
+                bytes.extend(answered);
+            }
+            8 => {
+                bytes.extend(u64::from(body[5] % 3).to_le_bytes());
+                bytes.extend([body[6]; 8]);
             }
             5..=7 => bytes.extend(id),
             _ => {}
@@ -227,12 +245,18 @@ fn input() -> impl Strategy<Value = Input> {
         1 => process().prop_map(|process| {
             Input::ProcessPlaced { process, placement: Placement::Balanced }
         }),
+        1 => (any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0u32..4)).prop_map(
+            |(is_closed, expels, stays, guests_max)| {
+                let ownership = Ownership { is_closed, expels, stays, guests_max };
+                Input::OwnerDecided { ownership }
+            },
+        ),
     ]
 }
 
 fn new_brain() -> Brain {
     let identity = Identity { node: NodeId(1), incarnation: 1, seed: 3 };
-    let config = Config { processes_max: 16, members_max: 3, ..Config::default() };
+    let config = Config { processes_max: 16, view_max: 3, ..Config::default() };
     Brain::new(identity, config)
 }
 

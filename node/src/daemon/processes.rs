@@ -194,6 +194,7 @@ impl Daemon {
             if process.at == me {
                 process.consumption.rss_bytes = usage.rss_bytes;
                 process.activity.look(scan.at, usage.runnable, usage.cpu_us);
+                process.activity.group = Some(usage.group);
             }
         }
         for guest in self.guests.values_mut() {

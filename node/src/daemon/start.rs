@@ -221,7 +221,7 @@ impl Parts {
             is_scanning: false,
             scanned_at: None,
             load,
-            thought: Thought::new(me.node),
+            thought: Thought::new(me.node, config.record.as_deref()),
             journal,
             drain: None,
             config,

@@ -9,14 +9,16 @@ use crate::guest::Arrival;
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
 use crate::process::{Cause, Launch, Order};
+use crate::recorder::Recorder;
 use crate::sample::scan::Scan;
 use crate::sample::window::Window;
 use crate::sample::{Capacity, Memory};
 use cluster::{
-    Brain, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span, Status,
-    Time, Verdict,
+    Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
+    Status, Time, Verdict,
 };
 use std::collections::VecDeque;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::control::Happening;
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -29,6 +31,7 @@ pub struct Thought {
     is_thinking: bool,
     /// When it asked to be called.
     pub wake: Option<Instant>,
+    recorder: Option<Recorder>,
 }
 
 /// What was measured of this node.
@@ -45,18 +48,29 @@ impl Load {
     }
 }
 
-/// A fresh brain for a node.
-pub fn brain(node: NodeId) -> Brain {
+/// A fresh brain's name and dice.
+fn identity(node: NodeId) -> Identity {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let incarnation = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
     let seed = crate::keys::random().map_or(u64::from(since.subsec_nanos()), u64::from_le_bytes);
-    Brain::new(Identity { node, incarnation, seed }, cluster::Config::default())
+    Identity { node, incarnation, seed }
 }
 
 impl Thought {
-    pub fn new(node: NodeId) -> Thought {
-        let waiting = VecDeque::new();
-        Thought { brain: brain(node), waiting, is_thinking: false, wake: None }
+    /// With `record`, all that the brain is told from now on is appended to that file.
+    pub fn new(node: NodeId, record: Option<&Path>) -> Thought {
+        let (identity, config) = (identity(node), cluster::Config::default());
+        let mut recorder = record.and_then(Recorder::append_to);
+        if let Some(recorder) = &mut recorder {
+            recorder.write(&cluster::began(identity, &config));
+        }
+        Thought {
+            brain: Brain::new(identity, config),
+            waiting: VecDeque::new(),
+            is_thinking: false,
+            wake: None,
+            recorder,
+        }
     }
 }
 
@@ -72,7 +86,7 @@ impl Daemon {
 
     /// This node has another number now: whatever was thought before was somebody else's.
     pub(super) fn new_brain(&mut self) {
-        self.thought = Thought::new(self.me());
+        self.thought = Thought::new(self.me(), self.config.record.as_deref());
         self.tell_brain(Input::Started);
     }
 
@@ -90,7 +104,11 @@ impl Daemon {
         let mut outbox = Outbox::new();
         while let Some(input) = self.thought.waiting.pop_front() {
             let now = self.brain_time();
+            let recorded = self.thought.recorder.as_ref().map(|_| input.clone());
             self.thought.brain.handle(now, input, &mut outbox);
+            if let (Some(recorder), Some(input)) = (&mut self.thought.recorder, recorded) {
+                recorder.write(&cluster::told(now, &input, outbox.outputs()));
+            }
             let outputs: Vec<Output> = outbox.drain().collect();
             for output in outputs {
                 self.carry_out(output);
@@ -108,7 +126,7 @@ impl Daemon {
                     self.mouth.send(self.members.me().node, address, bytes, &credentials);
                 }
             }
-            Output::Move { process, to, why } => self.move_as_thought(process, to, why),
+            Output::Move { process, to, why, .. } => self.move_as_thought(process, to, why),
             Output::WakeAt(time) => {
                 self.thought.wake = Some(self.started + Duration::from_micros(time.0));
             }
@@ -195,7 +213,11 @@ impl Daemon {
     pub(super) fn best_node_for(&mut self, pid: HomePid) -> Option<NodeId> {
         let at = self.processes.get(&pid)?.at;
         let (now, process) = (self.brain_time(), self.global(pid));
-        let best = self.thought.brain.best_node(now, Some(process), &[])?;
+        let best = self.thought.brain.best_node(now, Some(process), &[]);
+        if let Some(recorder) = &mut self.thought.recorder {
+            recorder.write(&cluster::asked(now, Some(process), &[], best));
+        }
+        let best = best?;
         (best != at).then_some(best)
     }
 
@@ -221,6 +243,7 @@ impl Daemon {
             measured_over: span(self.load.runnable.length()),
             memory_total_bytes: self.load.memory.total_bytes,
             memory_free_bytes: self.load.memory.free_bytes,
+            memory_pressure: self.gauge.memory_pressure(),
             processes,
         };
         self.tell_brain(Input::LoadSampled(sample));
@@ -241,6 +264,7 @@ impl Daemon {
             forwarded_per_s: 0.0,
             freeze_estimate: Span::from_micros(process.freeze_estimate_us()),
             stays: why_it_stays(process),
+            group: process.activity.group.map(|group| group_id(me, group)),
         });
         let mut samples: Vec<ProcessSample> = home.collect();
         for guest in self.guests.values() {
@@ -257,10 +281,17 @@ impl Daemon {
                 forwarded_per_s: f64::from(guest.forwarded_per_s),
                 freeze_estimate: Span::from_micros(guest.freeze_estimate_us()),
                 stays: stays.or(pinned),
+                // Its home told this node's brain when it came.
+                group: None,
             });
         }
         samples
     }
+}
+
+/// A process group of a node, as one number for all nodes.
+fn group_id(home: NodeId, group: i32) -> GroupId {
+    GroupId(u64::from(home.0) << 32 | u64::from(group.unsigned_abs()))
 }
 
 fn why_it_stays(process: &crate::process::Process) -> Option<String> {

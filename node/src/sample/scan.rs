@@ -34,6 +34,8 @@ pub struct Usage {
     pub cpu_us: u64,
     pub rss_bytes: u64,
     pub runnable: u32,
+    /// Its process group.
+    pub group: i32,
 }
 
 /// The units in which this kernel counts.
@@ -76,6 +78,7 @@ fn evaluate(
                 cpu_us: stat.cpu_ticks * units.tick_us,
                 rss_bytes: stat.rss_pages * units.page_bytes,
                 runnable,
+                group: stat.group,
             };
             scan.usage.insert(stat.pid, usage);
         }
@@ -105,6 +108,7 @@ mod test {
             command,
             state,
             parent,
+            group: pid,
             is_exiting: false,
             cpu_ticks: 7,
             threads,

@@ -349,6 +349,7 @@ impl World {
                 forwarded_per_s: calls * used,
                 freeze_estimate,
                 stays: None,
+                group: None,
             });
         }
         LoadSample {
@@ -358,6 +359,7 @@ impl World {
             measured_over: if momentary.is_some() { Span::ZERO } else { over },
             memory_total_bytes: memory,
             memory_free_bytes: memory.saturating_sub(used_bytes),
+            memory_pressure: 0.0,
             processes,
         }
     }
@@ -385,7 +387,7 @@ impl World {
                     self.schedule(self.now + latency, datagram);
                 }
             }
-            Output::Move { process, to, why } => {
+            Output::Move { process, to, why, .. } => {
                 let ordered = self.processes.get_mut(&process).expect("only live ones move");
                 assert_eq!(ordered.node, node, "only its own node orders a move: {why}");
                 assert_eq!(ordered.moving_to, None, "two moves at once of {process}");

@@ -1,0 +1,188 @@
+//! Processes that started together take turns on the crowded nodes, so that none of them is left
+//! behind and all end at nearly the same time: earlier than the best schedule in which each stays
+//! where a core is shared.
+//!
+//! Seventeen equal processes on sixteen nodes: whoever shares a node gets half of what the others
+//! get, and would be at half when they are done. Instead the one that has got on furthest, on a
+//! node with room to breathe, changes places with the one that is furthest behind on a crowded
+//! node. The two nodes stay as full as they were, so nobody else notices.
+//!
+//! When is it worth it? A change of places freezes two processes for M each. Waiting until the gap
+//! is larger means fewer changes but a larger gap at the end. With shares that differ by d, and a
+//! the work done so far as the best guess of the work left, the sum of both losses is least at a
+//! gap of about sqrt(2 M d a); below 2 M a change cannot pay at all.
+//!
+//! ```text
+//!   rich                      poor
+//!     │◄── lag: so far behind ─│  once a second, to two of the nodes with more room
+//!     │── offer a, exchange ──►│  has one of the group that is behind by enough? keeps a place
+//!     │◄── offer b, in return ─│
+//!     │  keeps a place
+//!     │── accept b ───────────►│  b moves
+//!     │  when b has come, a moves
+//! ```
+//! As the one from the crowded node goes first, no core stands idle while two processes are frozen.
+//!
+//! Each offer is repeated until it is answered, as all are; so either both move, or none, or, if a
+//! node dies in between, one: as with any move.
+
+use crate::brain::Brain;
+use crate::condition::{Condition, Entry};
+use crate::input::GroupId;
+use crate::message::{Body, Laggard, Motive, Offer, OfferId, Refusal};
+use crate::output::Outbox;
+use crate::residents::Candidate;
+use crate::time::{Span, Time};
+use wire::ids::NodeId;
+
+/// One of a group, with the work that it has done.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    candidate: Candidate,
+    attained_s: f64,
+}
+
+impl Brain {
+    /// A crowded node tells some with more room how far its laggard is behind.
+    pub(crate) fn rotate(&mut self, now: Time, outbox: &mut Outbox) {
+        let Some(own) = self.calm(now) else { return };
+        let Some(behind) = self.least(now, None, &own) else { return };
+        let Some(group) = behind.candidate.group else { return };
+        let enough = own.share() * (1.0 + self.config.dead_band);
+        let rich: Vec<NodeId> = self
+            .members
+            .useful(now, &self.config)
+            .filter(|(_, condition, _)| condition.share() > enough && condition.runnable > 0.5)
+            .map(|(node, ..)| node)
+            .collect();
+        let laggard = Laggard { group, attained_ms: to_ms(behind.attained_s) };
+        let first = self.random.pick(&rich);
+        let second = self.random.pick(&rich).filter(|node| Some(*node) != first);
+        for node in first.into_iter().chain(second) {
+            self.send(now, node, Body::Lag(laggard), outbox);
+        }
+    }
+
+    /// The condition of this node, if nothing is under way that could change it.
+    fn calm(&self, now: Time) -> Option<Condition> {
+        let is_busy = !self.departures.is_empty() || self.reservations.count() > 0;
+        if !self.config.rotates || is_busy || self.residents.count() == 0 {
+            return None;
+        }
+        self.condition(now)
+    }
+
+    /// A crowded node says how far its laggard is behind.
+    pub(crate) fn lag_heard(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        laggard: Laggard,
+        outbox: &mut Outbox,
+    ) {
+        let Some(own) = self.calm(now) else { return };
+        let there = self.members.get(from).and_then(|member| member.known(now));
+        let Some((there, _)) = there else { return };
+        let Some(ahead) = self.furthest(now, Some(laggard.group), &own) else { return };
+        let gap_s = ahead.attained_s - from_ms(laggard.attained_ms);
+        if gap_s > self.gap_min_s(&ahead, own.share(), there.share()) {
+            self.offer_exchange(now, ahead, from, outbox);
+        }
+    }
+
+    fn offer_exchange(&mut self, now: Time, ahead: Standing, to: NodeId, outbox: &mut Outbox) {
+        if self.members.exclusions.holds(now, to) {
+            return;
+        }
+        let why = format!(
+            "it has done {:.1} s of work, and another of its group on node {to} less",
+            ahead.attained_s
+        );
+        self.make_offer(now, ahead.candidate, to, Motive::Exchange, None, why, outbox);
+    }
+
+    /// How far apart two must be to change places between these shares.
+    fn gap_min_s(&self, ahead: &Standing, share_rich: f64, share_poor: f64) -> f64 {
+        let freeze_s = ahead.candidate.freeze.as_secs_f64();
+        let gain = (share_rich - share_poor).max(0.0);
+        let best = (self.config.rotation_caution * freeze_s * gain * ahead.attained_s).sqrt();
+        best.max(2.0 * freeze_s)
+    }
+
+    /// Those of a group (or of any) that may take turns now.
+    fn standings(&self, now: Time, group: Option<GroupId>, own: &Condition) -> Vec<Standing> {
+        let mut standings = Vec::new();
+        for place in 0..self.residents.count() {
+            let Some((process, _)) = self.residents.nth(place) else { break };
+            let own_group = self.residents.group_of(process);
+            if own_group.is_none() || group.is_some_and(|group| own_group != Some(group)) {
+                continue;
+            }
+            let Ok(candidate) = self.residents.candidate(now, process, &self.config) else {
+                continue;
+            };
+            // However often it takes its turn, it must not stand still for more than that.
+            let pause_s = candidate.freeze.as_secs_f64() / self.config.rotation_frozen_max;
+            let is_rested = candidate.here >= Span::from_secs_f64(pause_s);
+            if is_rested && !self.departures.contains(process) {
+                let attained_s = self.residents.attained_s(process, own.speed);
+                standings.push(Standing { candidate, attained_s });
+            }
+        }
+        standings
+    }
+
+    fn furthest(&self, now: Time, group: Option<GroupId>, own: &Condition) -> Option<Standing> {
+        let standings = self.standings(now, group, own).into_iter();
+        standings.max_by(|a, b| a.attained_s.total_cmp(&b.attained_s))
+    }
+
+    fn least(&self, now: Time, group: Option<GroupId>, own: &Condition) -> Option<Standing> {
+        let standings = self.standings(now, group, own).into_iter();
+        standings.min_by(|a, b| a.attained_s.total_cmp(&b.attained_s))
+    }
+
+    /// The first half of an exchange, on the crowded node: who goes in return?
+    pub(crate) fn weigh_exchange(
+        &self,
+        now: Time,
+        source: &Entry,
+        offer: &Offer,
+    ) -> Result<Candidate, Refusal> {
+        let own = self.calm(now).ok_or(Refusal::Busy)?;
+        let there = source.condition().ok_or(Refusal::Unready)?;
+        let group = offer.group.ok_or(Refusal::Even)?;
+        let behind = self.least(now, Some(group), &own).ok_or(Refusal::Even)?;
+        let ahead =
+            Standing { candidate: behind.candidate, attained_s: from_ms(offer.attained_ms) };
+        let gap_s = ahead.attained_s - behind.attained_s;
+        let (rich, poor) = (there.share(), own.share());
+        let is_poorer = poor * (1.0 + self.config.dead_band) < rich;
+        if is_poorer && gap_s > self.gap_min_s(&ahead, rich, poor) {
+            Ok(behind.candidate)
+        } else {
+            Err(Refusal::Even)
+        }
+    }
+
+    /// The second half: the crowded node offers its laggard for the one it was offered.
+    pub(crate) fn return_offer(
+        &mut self,
+        now: Time,
+        behind: Candidate,
+        to: NodeId,
+        for_offer: OfferId,
+        outbox: &mut Outbox,
+    ) {
+        let why = format!("it has fallen behind others of its group: its turn on node {to}");
+        self.make_offer(now, behind, to, Motive::Exchange, Some(for_offer), why, outbox);
+    }
+}
+
+pub(crate) fn to_ms(s: f64) -> u64 {
+    (s * 1e3) as u64
+}
+
+pub(crate) fn from_ms(ms: u64) -> f64 {
+    ms as f64 / 1e3
+}

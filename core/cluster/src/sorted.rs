@@ -1,0 +1,124 @@
+//! A small ordered map in one piece of memory.
+//!
+//! Almost every table of a brain holds a handful of entries or none. A tree would take more than a
+//! kilobyte for the first of them, which a simulation of a million brains cannot afford, and be no
+//! faster.
+
+/// Grows by single places up to this size.
+const EXACT_MAX: usize = 4;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sorted<K, V> {
+    entries: Vec<(K, V)>,
+}
+
+impl<K, V> Default for Sorted<K, V> {
+    fn default() -> Self {
+        Sorted { entries: Vec::new() }
+    }
+}
+
+impl<K: Ord + Copy, V> Sorted<K, V> {
+    fn find(&self, key: &K) -> Result<usize, usize> {
+        self.entries.binary_search_by(|(other, _)| other.cmp(key))
+    }
+
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.find(key).ok().map(|place| &self.entries[place].1)
+    }
+
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.find(key).ok().map(|place| &mut self.entries[place].1)
+    }
+
+    /// Returns the place of the entry, made by `fresh` if there was none.
+    pub fn get_or_insert_with(&mut self, key: K, fresh: impl FnOnce() -> V) -> &mut V {
+        let place = match self.find(&key) {
+            Ok(place) => place,
+            Err(place) => {
+                if self.entries.len() < EXACT_MAX {
+                    self.entries.reserve_exact(1);
+                }
+                self.entries.insert(place, (key, fresh()));
+                place
+            }
+        };
+        &mut self.entries[place].1
+    }
+
+    pub fn insert(&mut self, key: K, value: V) {
+        match self.find(&key) {
+            Ok(place) => self.entries[place].1 = value,
+            Err(_) => {
+                self.get_or_insert_with(key, || value);
+            }
+        }
+    }
+
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.find(key).ok().map(|place| self.entries.remove(place).1)
+    }
+
+    pub fn contains(&self, key: &K) -> bool {
+        self.find(key).is_ok()
+    }
+
+    pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        self.entries.retain_mut(|(key, value)| keep(key, value));
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = K> {
+        self.entries.iter().map(|(key, _)| *key)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.iter().map(|(_, value)| value)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
+        self.entries.iter().map(|(key, value)| (*key, value))
+    }
+
+    /// The entry at a place, counted from 0 in the order of keys.
+    pub fn at(&self, place: usize) -> Option<(K, &V)> {
+        self.entries.get(place).map(|(key, value)| (*key, value))
+    }
+
+    pub fn at_mut(&mut self, place: usize) -> Option<(K, &mut V)> {
+        self.entries.get_mut(place).map(|(key, value)| (*key, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn it_does_what_a_tree_does(steps in prop::collection::vec((0u8..12, 0u8..3), 0..200)) {
+            let mut sorted = Sorted::default();
+            let mut tree = BTreeMap::new();
+            for (nth, (key, step)) in steps.into_iter().enumerate() {
+                match step {
+                    0 => {
+                        sorted.insert(key, nth);
+                        tree.insert(key, nth);
+                    }
+                    1 => prop_assert_eq!(sorted.remove(&key), tree.remove(&key)),
+                    _ => prop_assert_eq!(sorted.get(&key), tree.get(&key)),
+                }
+                prop_assert!(sorted.iter().eq(tree.iter().map(|(key, value)| (*key, value))));
+            }
+        }
+    }
+}
