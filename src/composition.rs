@@ -62,6 +62,25 @@ impl Platform for Machine {
     fn lab(&self, words: Vec<OsString>) -> ExitCode {
         lab::main(words)
     }
+
+    fn sim(&self, words: Vec<OsString>) -> ExitCode {
+        sim::command::main(named("osmos sim", words))
+    }
+
+    fn bench(&self, words: Vec<OsString>) -> ExitCode {
+        match words.first().and_then(|word| word.to_str()) {
+            Some("balance") => balance::command::main(words),
+            _ => {
+                eprintln!("osmos bench: say what to measure: osmos bench balance");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+/// The words of a command line, its name first.
+fn named(name: &str, words: Vec<OsString>) -> Vec<OsString> {
+    std::iter::once(OsString::from(name)).chain(words).collect()
 }
 
 fn finding(feature: Feature, present: bool) -> Finding {
@@ -87,6 +106,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         cluster_key: options.cluster_key.clone(),
         speed: options.speed,
         guest_cgroup: options.guest_cgroup.clone(),
+        record: options.record.clone(),
         ..defaults
     }
 }

@@ -218,3 +218,38 @@ fn doctor_reports_every_check_once() {
     let fit = findings.iter().all(|f| f["present"] == true || f["required"] == false);
     assert_eq!(output.status.success(), fit);
 }
+
+#[test]
+fn a_scenario_can_be_shown_changed_and_played() {
+    let nowhere = Path::new("/nonexistent");
+    let shown = osmos(nowhere, &["sim", "--show", "sixteen"]).output().expect("osmos runs");
+    let mut scenario: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    scenario["jobs"][0]["work"] = serde_json::json!({ "fixed": 5.0 });
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("scenario.json");
+    std::fs::write(&path, scenario.to_string()).expect("a file");
+    let path = path.to_str().expect("text");
+    let played = osmos(nowhere, &["sim", "--json", path]).output().expect("osmos runs");
+    assert!(played.status.success(), "{}", complaint(&played));
+    let outcome: serde_json::Value = serde_json::from_slice(&played.stdout).expect("JSON");
+    assert_eq!(outcome["finished"], 24);
+}
+
+#[test]
+fn the_balancing_is_measured_in_the_published_shape() {
+    let words = ["bench", "balance", "--sim", "--json", "--seeds", "1", "flood"];
+    let measured = osmos(Path::new("/nonexistent"), &words).output().expect("osmos runs");
+    assert!(measured.status.success(), "{}", complaint(&measured));
+    let results: serde_json::Value = serde_json::from_slice(&measured.stdout).expect("JSON");
+    let osmos = &results["flood"]["osmos"];
+    for field in ["over_optimum_pct_mean", "over_optimum_pct_max", "migrations", "frozen_s"] {
+        assert!(osmos[field].is_number(), "{field}: {osmos}");
+    }
+    assert_eq!(osmos["rows"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_measurement_that_does_not_exist_is_a_wrong_use() {
+    let output = osmos(Path::new("/nonexistent"), &["bench", "speed"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
+}

@@ -81,6 +81,20 @@ Examples:
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Play a cluster that does not exist: up to a million nodes, with the real balancing
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// `osmos sim --help` lists what can be played
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+    /// Measure Osmos: `osmos bench balance`
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What to measure, with its options; `osmos bench balance --help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Create the classic MOSIX command names as links to this program
     #[command(after_help = "\
 Example:
@@ -213,6 +227,9 @@ pub struct DaemonOptions {
     /// Do without these kernel features, to see what happens on an older kernel
     #[arg(long, value_name = "FEATURE", value_delimiter = ',', hide = true)]
     pub without: Vec<String>,
+    /// Append all that the balancing is told to this file, for `osmos sim --replay`
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub record: Option<PathBuf>,
     /// Directory of the control socket
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub runtime_dir: Option<PathBuf>,
@@ -243,6 +260,7 @@ impl DaemonOptions {
         for feature in &self.without {
             push("--without", Some(feature.into()));
         }
+        push("--record", path(&self.record));
         push("--runtime-dir", path(&self.runtime_dir));
         push("--state-dir", path(&self.state_dir));
         words

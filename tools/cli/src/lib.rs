@@ -69,6 +69,8 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Run(options) => run::run(&options, &socket, platform),
         Command::Demo(options) => platform.demo(&options),
         Command::Lab { words } => platform.lab(words),
+        Command::Sim { words } => platform.sim(words),
+        Command::Bench { words } => platform.bench(words),
         Command::Doctor(listing) => match doctor::doctor(platform.findings(), listing.json) {
             Ok(true) => ExitCode::from(exit_code::DONE),
             Ok(false) => ExitCode::from(exit_code::FAILED),

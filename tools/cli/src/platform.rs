@@ -34,4 +34,8 @@ pub trait Platform {
     fn demo(&self, options: &DemoOptions) -> ExitCode;
 
     fn lab(&self, words: Vec<OsString>) -> ExitCode;
+
+    fn sim(&self, words: Vec<OsString>) -> ExitCode;
+
+    fn bench(&self, words: Vec<OsString>) -> ExitCode;
 }

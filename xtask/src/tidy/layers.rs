@@ -28,6 +28,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lab", &["kernel", "wire", "client"]),
     ("demo", &["wire", "client", "lab"]),
     ("bench", &["wire", "client", "lab"]),
+    ("sim", &["wire", "cluster"]),
+    ("balance", &["sim", "cluster", "wire"]),
     ("conformance", &["wire", "client"]),
     ("soak", &["wire", "client", "lab", "conformance"]),
     ("xtask", &["conformance", "bench", "soak"]),

@@ -1,0 +1,128 @@
+//! Runs the trials and puts the results into the shape that `--json` prints.
+
+use crate::optimum;
+use crate::policy::Policy;
+use crate::scenarios;
+use crate::trial::{Row, Trial, over_pct};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// One policy in one scenario.
+#[derive(Clone, Debug, Serialize)]
+pub struct Standing {
+    /// Of the rows that count.
+    pub over_optimum_pct_mean: f64,
+    pub over_optimum_pct_max: f64,
+    pub rows: Vec<Row>,
+    /// Of all rows.
+    pub migrations: u64,
+    pub frozen_s: f64,
+}
+
+/// By scenario and policy.
+pub type Results = BTreeMap<String, BTreeMap<&'static str, Standing>>;
+
+/// Where a run has not kept what must hold.
+pub fn violations(results: &Results) -> Vec<String> {
+    let mut found = Vec::new();
+    for (scenario, policies) in results {
+        for (policy, standing) in policies {
+            for row in &standing.rows {
+                let at = format!("{scenario}, {policy}, {}, seed {}", row.label, row.seed);
+                found.extend(row.violations.iter().map(|violation| format!("{at}: {violation}")));
+            }
+        }
+    }
+    found
+}
+
+/// `told` hears of each scenario when it begins.
+pub fn run(
+    names: &[String],
+    policies: &[Policy],
+    seeds: &[u64],
+    mut told: impl FnMut(&str),
+) -> Result<Results, String> {
+    let mut results = Results::new();
+    for name in names {
+        told(name);
+        // The same runs serve both yardsticks.
+        if name == "table1_preemptive"
+            && let Some(runs) = results.get("table1")
+        {
+            let measured = runs.iter().map(|(policy, standing)| {
+                (*policy, Standing::of(standing.rows.iter().cloned().map(preemptive).collect()))
+            });
+            let measured = measured.collect();
+            results.insert(name.clone(), measured);
+            continue;
+        }
+        let trials = scenarios::trials(name, seeds).ok_or_else(|| {
+            format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
+        })?;
+        let mut by_policy = BTreeMap::new();
+        for policy in policies {
+            by_policy.insert(policy.name(), Standing::of(run_all(&trials, *policy)?));
+        }
+        results.insert(name.clone(), by_policy);
+    }
+    Ok(results)
+}
+
+/// A row of Table 1 against the other optimum.
+fn preemptive(row: Row) -> Row {
+    let best = optimum::preemptive(&vec![300.0; row.processes], 16);
+    Row { optimum: best, over_optimum_pct: over_pct(row.measured, best), ..row }
+}
+
+/// On all cores; the order of the rows is that of the trials.
+fn run_all(trials: &[Trial], policy: Policy) -> Result<Vec<Row>, String> {
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(trials.len());
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Row, String>)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let nth = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(trial) = trials.get(nth) else { return };
+                    let row = trial.run(policy);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((nth, row));
+                    }
+                }
+            });
+        }
+    });
+    let mut rows = done.into_inner().map_err(|_| "a run has panicked".to_owned())?;
+    rows.sort_by_key(|(nth, _)| *nth);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+impl Standing {
+    fn of(rows: Vec<Row>) -> Standing {
+        let counted = || rows.iter().filter(|row| row.is_counted).map(|row| row.over_optimum_pct);
+        let count = counted().count().max(1) as f64;
+        Standing {
+            over_optimum_pct_mean: counted().sum::<f64>() / count,
+            over_optimum_pct_max: counted().fold(f64::NEG_INFINITY, f64::max),
+            migrations: rows.iter().map(|row| row.migrations).sum(),
+            frozen_s: rows.iter().map(|row| row.frozen_s).sum(),
+            rows,
+        }
+    }
+
+    /// Rows of equal labels as one, in the order in which they first come.
+    pub fn by_label(&self) -> Vec<(String, Vec<&Row>)> {
+        let mut labels: Vec<(String, Vec<&Row>)> = Vec::new();
+        for row in &self.rows {
+            match labels.iter_mut().find(|(label, _)| *label == row.label) {
+                Some((_, rows)) => rows.push(row),
+                None => labels.push((row.label.clone(), vec![row])),
+            }
+        }
+        labels
+    }
+}

@@ -1,0 +1,200 @@
+//! One run of one scenario, and what it is measured against.
+
+use crate::optimum;
+use crate::policy::Policy;
+use serde::Serialize;
+use sim::scenario::{Place, Scenario};
+use sim::{Outcome, World};
+use std::collections::BTreeMap;
+
+/// What is compared with what.
+#[derive(Clone, Debug)]
+pub enum Measure {
+    /// The makespan with the best schedule of whole processes.
+    WholeProcess,
+    /// With the best preemptive schedule of these very durations on these nodes.
+    Preemptive,
+    /// With what nobody can beat beside the background load as it was.
+    Background,
+    /// With all work of the time when nodes came and went, done without a pause.
+    Churn,
+    /// The most that a newcomer had at a time, with its fair share.
+    NewcomerPeak,
+    /// Frozen and idle core time, with none.
+    Lost,
+}
+
+#[derive(Clone, Debug)]
+pub struct Trial {
+    pub label: String,
+    pub scenario: Scenario,
+    pub seed: u64,
+    pub measure: Measure,
+    /// Whether it enters the mean of its scenario.
+    pub is_counted: bool,
+}
+
+/// What came of a trial.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub label: String,
+    pub seed: u64,
+    pub processes: usize,
+    pub measured: f64,
+    pub optimum: f64,
+    pub over_optimum_pct: f64,
+    pub is_counted: bool,
+    pub completion_mean_s: f64,
+    pub migrations: u64,
+    pub rotations: u64,
+    pub frozen_s: f64,
+    /// The largest part of its time for which a process stood still.
+    pub frozen_pct_max: f64,
+    pub kbit_per_s: f64,
+    /// What else is worth knowing here.
+    pub notes: BTreeMap<&'static str, f64>,
+    pub violations: Vec<String>,
+}
+
+impl Trial {
+    pub fn run(&self, policy: Policy) -> Result<Row, String> {
+        let mut scenario = self.scenario.clone();
+        if policy == Policy::Static {
+            for job in &mut scenario.jobs {
+                // PVM places each where it will stay; all others start where their user is.
+                if matches!(job.place, Place::Node(_)) {
+                    job.place = Place::RoundRobin;
+                }
+            }
+        }
+        let outcome = World::new(scenario, policy.config(), self.seed)?.run();
+        Ok(self.row(&outcome))
+    }
+
+    fn row(&self, outcome: &Outcome) -> Row {
+        let (measured, best) = self.compare(outcome);
+        let frozen_pct = outcome.fates.iter().map(|fate| {
+            let ended_s = fate.ended_s.unwrap_or(outcome.simulated_s);
+            100.0 * fate.frozen_s / (ended_s - fate.started_s).max(1e-9)
+        });
+        Row {
+            label: self.label.clone(),
+            seed: self.seed,
+            processes: outcome.fates.len(),
+            measured,
+            optimum: best,
+            over_optimum_pct: over_pct(measured, best),
+            is_counted: self.is_counted,
+            completion_mean_s: outcome.completion_mean_s(),
+            migrations: outcome.migrations,
+            rotations: outcome.rotations,
+            frozen_s: outcome.frozen_s,
+            frozen_pct_max: frozen_pct.fold(0.0, f64::max),
+            kbit_per_s: outcome.kbit_per_s,
+            notes: self.notes(outcome),
+            violations: self.violations(outcome),
+        }
+    }
+
+    fn compare(&self, outcome: &Outcome) -> (f64, f64) {
+        let works: Vec<f64> =
+            outcome.fates.iter().map(|fate| fate.work_s).filter(|work| *work >= 0.0).collect();
+        let work = works.first().copied().unwrap_or(0.0);
+        let speeds = self.speeds();
+        let start_s = self.scenario.jobs.first().map_or(0.0, |job| job.start_s);
+        match self.measure {
+            Measure::WholeProcess => {
+                let best = optimum::whole_process(works.len(), work, speeds.len());
+                (outcome.makespan_s, best)
+            }
+            Measure::Preemptive => (outcome.makespan_s, optimum::preemptive_mixed(&works, &speeds)),
+            Measure::Background => {
+                let changes = &outcome.background;
+                let best = optimum::beside_background(works.len(), work, &speeds, changes, start_s);
+                (outcome.makespan_s, best)
+            }
+            Measure::Churn => {
+                let best = crate::churn::bound_s(&self.scenario, &works, start_s);
+                (outcome.makespan_s, best)
+            }
+            Measure::NewcomerPeak => {
+                let nodes = outcome.nodes;
+                let fair = (outcome.fates.len() as f64 / nodes as f64).ceil();
+                (f64::from(newcomer_peak(outcome)), fair)
+            }
+            Measure::Lost => {
+                let all_s = outcome.simulated_s * speeds.len() as f64;
+                let lost_s = outcome.frozen_s + outcome.findings.wasted_core_s;
+                (all_s, all_s - lost_s)
+            }
+        }
+    }
+
+    /// One for each core.
+    fn speeds(&self) -> Vec<f64> {
+        let groups = self.scenario.nodes.iter();
+        groups.flat_map(|group| vec![group.speed; group.count * group.cores as usize]).collect()
+    }
+
+    fn notes(&self, outcome: &Outcome) -> BTreeMap<&'static str, f64> {
+        let mut notes = BTreeMap::from([
+            ("idle_longest_s", outcome.findings.idle_longest_s),
+            ("flew_back", outcome.findings.flew_back as f64),
+            ("refused", outcome.refused as f64),
+        ]);
+        if outcome.false_deaths > 0 || matches!(self.measure, Measure::Lost) {
+            let node_h = outcome.simulated_s * outcome.nodes as f64 / 3_600.0;
+            notes.insert("false_deaths_per_node_hour", outcome.false_deaths as f64 / node_h);
+        }
+        let settled = outcome.moves.iter().filter(|made| made.at_s > SETTLED_S);
+        if matches!(self.measure, Measure::Lost) {
+            let kept = settled.filter(|made| !made.is_rotation).count();
+            notes.insert("migrations_after_settling", kept as f64);
+        }
+        if self.scenario.name == "memory" {
+            notes.insert("paging_s", outcome.paging_s);
+            notes.insert("paging_while_room_elsewhere_s", outcome.paging_needlessly_s);
+            notes.insert("killed_for_memory", outcome.killed_for_memory as f64);
+        }
+        if self.scenario.name == "random" {
+            let works: Vec<f64> = outcome.fates.iter().map(|fate| fate.work_s).collect();
+            let speeds = self.speeds();
+            let equal_s = optimum::equal_progress(&works, speeds.len());
+            let best_s = optimum::preemptive_mixed(&works, &speeds);
+            notes.insert("equal_progress_over_optimum_pct", over_pct(equal_s, best_s));
+        }
+        if outcome.lost > 0 {
+            notes.insert("lost", outcome.lost as f64);
+        }
+        notes
+    }
+
+    /// Broken invariants, and work that should have ended and did not.
+    fn violations(&self, outcome: &Outcome) -> Vec<String> {
+        let mut violations = outcome.findings.violations.clone();
+        let endless = outcome.fates.iter().filter(|fate| fate.work_s < 0.0).count();
+        if outcome.unfinished > endless {
+            violations.push(format!("{} processes have not ended", outcome.unfinished - endless));
+        }
+        violations
+    }
+}
+
+/// After that nothing has to move any more where nothing changes.
+pub const SETTLED_S: f64 = 120.0;
+
+pub fn over_pct(measured: f64, best: f64) -> f64 {
+    100.0 * (measured / best.max(1e-9) - 1.0)
+}
+
+/// The most processes that the last node, which began with none, had at a time.
+fn newcomer_peak(outcome: &Outcome) -> u32 {
+    let newcomer = outcome.nodes as u32;
+    let (mut here, mut peak) = (0u32, 0);
+    for made in &outcome.moves {
+        here += u32::from(made.to == newcomer);
+        here = here.saturating_sub(u32::from(made.from == newcomer));
+        peak = peak.max(here);
+    }
+    peak
+}

@@ -1,0 +1,145 @@
+//! What a simulated daemon measures, exactly as the real one does: four looks a second at what is
+//! runnable at that moment, and means over the last second of them.
+
+use crate::node::Power;
+use crate::process::Whereabouts;
+use crate::world::World;
+use cluster::{Input, LoadSample, ProcessSample, Span};
+
+/// What the daemon guesses before a process has ever moved (`node/src/process.rs`).
+const FREEZE_LEAST_US: u64 = 30_000;
+const COPIED_BYTES_PER_US: u64 = 100;
+/// More than that of a node's memory in use, and the kernel kills.
+const OVERUSE_MAX: f64 = 1.25;
+
+impl World {
+    pub(crate) fn look(&mut self, index: u32) {
+        let now = self.now;
+        match self.nodes[index as usize].power {
+            Power::Off => return,
+            Power::Starved(until) if until > now => return,
+            _ => {}
+        }
+        self.nodes[index as usize].pass(now);
+        let (processes, used_bytes) = self.look_at_processes(index);
+        self.page(index, used_bytes);
+        let runnable: f64 = processes.iter().map(|(_, seen)| f64::from(*seen)).sum();
+        let node = &mut self.nodes[index as usize];
+        node.looks.look(now, runnable + f64::from(node.background));
+        let sample = LoadSample {
+            cores: u32::from(node.cores),
+            speed: node.speed,
+            runnable: node.looks.mean(),
+            measured_over: node.looks.length(),
+            memory_total_bytes: node.memory_bytes,
+            memory_free_bytes: node.memory_bytes.saturating_sub(used_bytes as u64),
+            memory_pressure: if node.is_paging { 0.5 } else { 0.0 },
+            processes: processes.into_iter().map(|(sample, _)| sample).collect(),
+        };
+        self.tell(index, Input::LoadSampled(sample));
+    }
+
+    /// Samples of the processes here with the runnable threads of each, and the memory in use. One
+    /// that is frozen for a move is not listed, but its memory is still here.
+    fn look_at_processes(&mut self, index: u32) -> (Vec<(ProcessSample, u8)>, f64) {
+        let now = self.now;
+        let node = &self.nodes[index as usize];
+        let mut used_bytes = 0.0;
+        let mut samples = Vec::with_capacity(node.processes.len());
+        for nth in &node.processes {
+            let process = &mut self.processes[*nth as usize];
+            if process.runs_on() != Some(index) {
+                used_bytes += process.rss_bytes(process.done_settled_s());
+                continue;
+            }
+            let demand = process.demand_on(index);
+            // One that waits for something is found asleep at some looks. While it waits for a
+            // core it is found runnable more often; a daemon cannot tell these apart.
+            let is_runnable = demand >= 1.0 || self.dice.fraction() < demand;
+            let seen = if is_runnable { demand.ceil() as u8 } else { 0 };
+            let cpu_s = process.cpu_s(index, node);
+            process.looks.look(now, f64::from(seen));
+            process.cpu_looks.look(now, cpu_s);
+            let rss_bytes = process.rss_bytes(process.done_s(index, node));
+            used_bytes += rss_bytes;
+            let guess = Span(FREEZE_LEAST_US + rss_bytes as u64 / COPIED_BYTES_PER_US);
+            let freeze_estimate =
+                if process.freeze_last == Span::ZERO { guess } else { process.freeze_last };
+            let used = process.cpu_looks.growth_per_s();
+            let calls_per_cpu_s = if process.home == index { 0.0 } else { process.calls_per_cpu_s };
+            let is_leaving = matches!(process.at, Whereabouts::Leaving { .. });
+            let sample = ProcessSample {
+                process: process.global(),
+                demand: process.looks.mean(),
+                used,
+                here: now.since(process.arrived_at),
+                cpu: Span::from_secs_f64(cpu_s),
+                rss_bytes: rss_bytes as u64,
+                forwarded_per_s: calls_per_cpu_s * used,
+                freeze_estimate,
+                // Only the home of a process sees its group.
+                group: process.group.filter(|_| process.home == index),
+                stays: is_leaving.then(|| "it is moving".to_owned()),
+            };
+            samples.push((sample, seen));
+        }
+        (samples, used_bytes)
+    }
+
+    /// A node that needs more memory than it has is slow, and in the end kills.
+    fn page(&mut self, index: u32, used_bytes: f64) {
+        let node = &mut self.nodes[index as usize];
+        let total = node.memory_bytes as f64;
+        let is_paging = used_bytes > total;
+        if is_paging {
+            let others_have_room = self.is_room_elsewhere(index);
+            self.tally.paging_s += 0.25;
+            if others_have_room {
+                self.tally.paging_needlessly_s += 0.25;
+            }
+            if used_bytes > total * OVERUSE_MAX {
+                self.kill_largest(index);
+            }
+        }
+        if self.nodes[index as usize].is_paging != is_paging {
+            self.nodes[index as usize].is_paging = is_paging;
+            self.share_anew(index);
+        }
+    }
+
+    /// Whether some other node could take the smallest process of this one.
+    fn is_room_elsewhere(&self, index: u32) -> bool {
+        let used = |node: usize| -> f64 {
+            let processes = self.nodes[node].processes.iter();
+            processes.map(|process| self.rss_now(*process)).sum()
+        };
+        let here = self.nodes[index as usize].processes.iter();
+        let Some(smallest) = here.map(|process| self.rss_now(*process)).min_by(f64::total_cmp)
+        else {
+            return false;
+        };
+        (0..self.nodes.len()).any(|node| {
+            let free = self.nodes[node].memory_bytes as f64 - used(node);
+            node != index as usize && self.nodes[node].is_on() && free > 1.2 * smallest
+        })
+    }
+
+    fn rss_now(&self, process: u32) -> f64 {
+        let process = &self.processes[process as usize];
+        let done_s = match process.runs_on() {
+            Some(node) => process.done_s(node, &self.nodes[node as usize]),
+            None => process.done_settled_s(),
+        };
+        process.rss_bytes(done_s)
+    }
+
+    fn kill_largest(&mut self, index: u32) {
+        let running = self.nodes[index as usize].processes.iter().copied();
+        let running = running.filter(|p| self.processes[*p as usize].runs_on() == Some(index));
+        let largest = running.max_by(|a, b| self.rss_now(*a).total_cmp(&self.rss_now(*b)));
+        if let Some(largest) = largest {
+            self.tally.killed_for_memory += 1;
+            self.lose(largest);
+        }
+    }
+}

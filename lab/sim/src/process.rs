@@ -1,0 +1,151 @@
+//! One simulated process: how much it computes, how much it has had, where it is.
+
+use crate::node::{Looks, SimNode};
+use cluster::{GroupId, Span, Time};
+use wire::ids::{GlobalPid, HomePid, NodeId};
+
+/// What a forwarded call costs the process when it is away.
+const FORWARD_S: f64 = 100e-6;
+
+/// Nodes are counted from 0 here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// It waits to be started.
+    Unborn,
+    On(u32),
+    /// It runs at `from` and is about to be frozen for `to`.
+    Leaving {
+        from: u32,
+        to: u32,
+    },
+    /// It runs nowhere; the source keeps it until the target has it.
+    Frozen {
+        from: u32,
+        to: u32,
+    },
+    Ended(Time),
+    /// With its home, or with the node where it was.
+    Lost,
+}
+
+pub(crate) struct SimProcess {
+    pub home: u32,
+    pub pid: i32,
+    /// Of a reference core; infinite if it never ends.
+    pub work_s: f64,
+    /// What it does not wait for.
+    pub demand: f64,
+    pub calls_per_cpu_s: f64,
+    pub rss_bytes: f64,
+    pub growth_bytes_per_s: f64,
+    pub rss_bytes_max: f64,
+    pub group: Option<GroupId>,
+    pub at: Whereabouts,
+    /// Up to when it entered the node where it is: reference seconds, and processor seconds.
+    done_s: f64,
+    cpu_s: f64,
+    /// What a thread of that node had had then.
+    entered_had_s: f64,
+    pub arrived_at: Time,
+    /// The node that ordered the move under way, when, and its number.
+    pub ordered_by: u32,
+    pub frozen_at: Time,
+    pub move_count: u32,
+    pub is_rotating: bool,
+    pub freeze_last: Span,
+    pub frozen: Span,
+    /// For the check of processes that fly back and forth.
+    pub last_left: (u32, Time),
+    pub looks: Looks,
+    pub cpu_looks: Looks,
+}
+
+impl SimProcess {
+    pub fn new(home: u32, pid: i32, work_s: f64) -> SimProcess {
+        SimProcess {
+            home,
+            pid,
+            work_s,
+            demand: 1.0,
+            calls_per_cpu_s: 0.0,
+            rss_bytes: 0.0,
+            growth_bytes_per_s: 0.0,
+            rss_bytes_max: 0.0,
+            group: None,
+            at: Whereabouts::Unborn,
+            done_s: 0.0,
+            cpu_s: 0.0,
+            entered_had_s: 0.0,
+            arrived_at: Time::ZERO,
+            ordered_by: 0,
+            frozen_at: Time::ZERO,
+            move_count: 0,
+            is_rotating: false,
+            freeze_last: Span::ZERO,
+            frozen: Span::ZERO,
+            last_left: (u32::MAX, Time::ZERO),
+            looks: Looks::default(),
+            cpu_looks: Looks::default(),
+        }
+    }
+
+    pub fn global(&self) -> GlobalPid {
+        GlobalPid { home: NodeId(self.home + 1), pid: HomePid(self.pid) }
+    }
+
+    /// Where it uses a processor, or would if there were one free.
+    pub fn runs_on(&self) -> Option<u32> {
+        match self.at {
+            Whereabouts::On(node) | Whereabouts::Leaving { from: node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The part of its time in which it is runnable at `node`: away, it waits for its calls too.
+    pub fn demand_on(&self, node: u32) -> f64 {
+        if node == self.home {
+            self.demand
+        } else {
+            self.demand / (1.0 + self.demand * self.calls_per_cpu_s * FORWARD_S)
+        }
+    }
+
+    pub fn enter(&mut self, index: u32, node: &SimNode, now: Time) {
+        self.at = Whereabouts::On(index);
+        self.entered_had_s = node.had_s;
+        self.arrived_at = now;
+        self.looks = Looks::default();
+        self.cpu_looks = Looks::default();
+    }
+
+    /// It stops using the node; what it has had is settled. `node` must have passed the time.
+    pub fn settle(&mut self, index: u32, node: &SimNode) {
+        (self.cpu_s, self.done_s) = (self.cpu_s(index, node), self.done_s(index, node));
+        self.entered_had_s = node.had_s;
+    }
+
+    pub fn cpu_s(&self, index: u32, node: &SimNode) -> f64 {
+        self.cpu_s + (node.had_s - self.entered_had_s) * self.demand_on(index)
+    }
+
+    pub fn done_s(&self, index: u32, node: &SimNode) -> f64 {
+        let had_s = (node.had_s - self.entered_had_s) * self.demand_on(index);
+        self.done_s + had_s * node.speed
+    }
+
+    /// What it has done, settled; for a process that runs nowhere.
+    pub fn done_settled_s(&self) -> f64 {
+        self.done_s
+    }
+
+    /// What a thread that always wants to run must have had until this one is done.
+    pub fn ends_at_had_s(&self, index: u32, node: &SimNode) -> f64 {
+        let left_s = (self.work_s - self.done_s).max(0.0);
+        self.entered_had_s + left_s / (node.speed * self.demand_on(index))
+    }
+
+    pub fn rss_bytes(&self, done_s: f64) -> f64 {
+        let grown = self.rss_bytes + self.growth_bytes_per_s * done_s;
+        if self.growth_bytes_per_s > 0.0 { grown.min(self.rss_bytes_max) } else { grown }
+    }
+}

@@ -1,0 +1,171 @@
+//! What the scenario makes happen: work that starts, background that comes and goes, nodes that
+//! join, leave, crash and starve, links that break.
+
+use crate::dice::Dice;
+use crate::node::Power;
+use crate::process::{SimProcess, Whereabouts};
+use crate::scenario::{Job, Place, What, Work};
+use crate::world::{Event, World};
+use cluster::{Arrival, GroupId, Input, Ownership, Span, Time};
+
+/// Pids are of the whole world, so that one number names a process.
+pub(crate) const PID_FIRST: i32 = 100;
+/// Between two bursts in which a starved daemon gets no processor.
+const AWAKE: Span = Span::from_secs(1);
+
+impl World {
+    fn moment(&self, s: f64) -> Time {
+        Time::from_micros(1_000_000) + Span::from_secs_f64(s)
+    }
+
+    pub(crate) fn schedule_script(&mut self) {
+        for job in 0..self.scenario.jobs.len() {
+            let at = self.moment(self.scenario.jobs[job].start_s);
+            self.wheel.schedule(at, Event::JobStarts { job: job as u32 });
+        }
+        for nth in 0..self.scenario.events.len() {
+            let at = self.moment(self.scenario.events[nth].at_s);
+            self.wheel.schedule(at, Event::Happens { nth: nth as u32 });
+        }
+        let threads: usize = self.scenario.background.iter().map(|b| b.count).sum();
+        let nodes = self.nodes.len();
+        for nth in 0..threads {
+            self.background.push(((nodes - 1 - nth % nodes) as u32, false));
+            let delay = self.background_pause(nth);
+            let event = Event::Background { nth: nth as u32, is_on: true };
+            self.wheel.schedule(self.now + delay, event);
+        }
+    }
+
+    /// How long the background thread pauses, or computes if it computes.
+    fn background_pause(&mut self, nth: usize) -> Span {
+        let mut group = &self.scenario.background[0];
+        let mut first = 0;
+        for candidate in &self.scenario.background {
+            group = candidate;
+            first += candidate.count;
+            if nth < first {
+                break;
+            }
+        }
+        let is_on = self.background[nth].1;
+        let max = if is_on { group.on_s_max } else { group.off_s_max };
+        Span::from_secs_f64(self.dice.between(0.0, max))
+    }
+
+    pub(crate) fn switch_background(&mut self, nth: u32, is_on: bool) {
+        let (node, was_on) = self.background[nth as usize];
+        self.background[nth as usize].1 = is_on;
+        let loaded = &mut self.nodes[node as usize];
+        match (was_on, is_on) {
+            (false, true) => loaded.background += 1,
+            (true, false) => loaded.background -= 1,
+            _ => {}
+        }
+        let (background, s) = (loaded.background, self.now.since(Time(1_000_000)).as_secs_f64());
+        self.tally.background.push((s, node, background));
+        self.share_anew(node);
+        let span = self.background_pause(nth as usize);
+        if !(is_on && span == Span::ZERO) {
+            let at = self.now + span.max(Span(1));
+            self.wheel.schedule(at, Event::Background { nth, is_on: !is_on });
+        }
+    }
+
+    pub(crate) fn start_job(&mut self, number: u32) {
+        let job = self.scenario.jobs[number as usize].clone();
+        self.jobs_open -= 1;
+        let nodes = self.nodes.len();
+        let count = if job.place == Place::Each { job.count * nodes } else { job.count };
+        self.processes.reserve_exact(count);
+        // The same durations and places whatever the brains have done until then.
+        let mut dice = Dice::seeded(u64::from(number) ^ self.seed().rotate_left(17));
+        for nth in 0..count {
+            let node = match job.place {
+                Place::Node(node) => node - 1,
+                Place::RoundRobin | Place::Each => (nth % nodes) as u32,
+                Place::Random => dice.below(nodes as u64) as u32,
+            };
+            let work_s = match job.work {
+                Work::Fixed(s) => s,
+                Work::Uniform(low, high) => dice.between(low, high),
+                Work::Endless => f64::INFINITY,
+            };
+            self.start_process(node, work_s, &job, number);
+        }
+    }
+
+    fn start_process(&mut self, home: u32, work_s: f64, job: &Job, number: u32) {
+        let index = self.processes.len() as u32;
+        let pid = PID_FIRST + index as i32;
+        let mib = f64::from(1 << 20);
+        let mut born = SimProcess::new(home, pid, work_s);
+        born.demand = job.demand;
+        born.calls_per_cpu_s = job.calls_per_cpu_s;
+        born.rss_bytes = job.rss_mib * mib;
+        born.growth_bytes_per_s = job.growth_mib_per_s * mib;
+        born.rss_bytes_max = job.rss_mib_max.max(job.rss_mib) * mib;
+        born.group = job.is_group.then_some(GroupId(u64::from(number) + 1));
+        self.processes.push(born);
+        self.open += 1;
+        self.tally.started_s.push(self.now.since(Time(1_000_000)).as_secs_f64());
+        if !self.nodes[home as usize].is_on() {
+            self.processes[index as usize].at = Whereabouts::Lost;
+            self.open -= 1;
+            return;
+        }
+        self.settle_on(index, home);
+        let process = self.processes[index as usize].global();
+        self.tell(home, Input::ProcessArrived { process, how: Arrival::Born });
+    }
+
+    pub(crate) fn script_event(&mut self, nth: u32) {
+        match self.scenario.events[nth as usize].what.clone() {
+            What::Join(group) => {
+                let first = self.nodes.len();
+                self.add_nodes(&group);
+                self.introduce(first);
+            }
+            What::Leave { node } => {
+                self.nodes[node as usize - 1].is_closed = true;
+                let ownership = Ownership { is_closed: true, expels: true, ..Ownership::default() };
+                self.tell(node - 1, Input::OwnerDecided { ownership });
+            }
+            What::Crash { node } => self.crash(node - 1),
+            What::Partition { nodes } => self.cut = Some(nodes),
+            What::Heal => self.cut = None,
+            What::Loss { permille } => self.loss_permille = permille,
+            What::Starve { nodes, s_max } => {
+                let count = self.nodes.len() as u32;
+                for node in count.saturating_sub(nodes)..count {
+                    self.starve(node, s_max);
+                }
+            }
+        }
+    }
+
+    /// A daemon gets no processor for a while; then it runs for a second, and so on.
+    pub(crate) fn starve(&mut self, node: u32, s_max: f64) {
+        if !self.nodes[node as usize].is_on() {
+            return;
+        }
+        let until = self.now + Span::from_secs_f64(self.dice.between(0.0, s_max));
+        self.nodes[node as usize].power = Power::Starved(until);
+        self.wheel.schedule(until + AWAKE, Event::Starves { node, s_max });
+    }
+
+    fn crash(&mut self, node: u32) {
+        self.nodes[node as usize].power = Power::Off;
+        for index in 0..self.processes.len() as u32 {
+            let process = &self.processes[index as usize];
+            let is_there = match process.at {
+                Whereabouts::On(at) | Whereabouts::Leaving { from: at, .. } => at == node,
+                Whereabouts::Frozen { from, .. } => from == node,
+                _ => continue,
+            };
+            if is_there || process.home == node {
+                self.lose(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Events in the order of their time: a wheel of slots of about a millisecond.
+//!
+//! Almost all events of a cluster lie less than a few seconds ahead. They go into the slot of their
+//! time unsorted, and a slot is sorted when its time comes: cheaper than one large heap, whose
+//! every step would miss the caches. What lies further ahead waits in an ordered map of slots.
+
+use cluster::Time;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
+
+const SLOT_BITS: u32 = 10;
+const SLOTS: u64 = 2_048;
+/// Places of a slot for which memory is kept.
+const SLOT_KEPT_MAX: usize = 256;
+
+struct Entry<E> {
+    at: u64,
+    /// Events of one moment happen in the order in which they were scheduled.
+    sequence: u64,
+    event: E,
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+pub(crate) struct Wheel<E> {
+    /// Slots that lie less than a turn ahead, by their number modulo [`SLOTS`].
+    slots: Vec<Vec<Entry<E>>>,
+    far: BTreeMap<u64, Vec<Entry<E>>>,
+    /// What is left of the present slot.
+    present: BinaryHeap<Reverse<Entry<E>>>,
+    slot: u64,
+    sequence: u64,
+}
+
+impl<E> Wheel<E> {
+    pub fn starting_at(now: Time) -> Wheel<E> {
+        Wheel {
+            slots: (0..SLOTS).map(|_| Vec::new()).collect(),
+            far: BTreeMap::new(),
+            present: BinaryHeap::new(),
+            slot: now.0 >> SLOT_BITS,
+            sequence: 0,
+        }
+    }
+
+    pub fn schedule(&mut self, at: Time, event: E) {
+        self.sequence += 1;
+        let entry = Entry { at: at.0, sequence: self.sequence, event };
+        let slot = at.0 >> SLOT_BITS;
+        if slot <= self.slot {
+            self.present.push(Reverse(entry));
+        } else if slot - self.slot < SLOTS {
+            self.slots[(slot % SLOTS) as usize].push(entry);
+        } else {
+            self.far.entry(slot).or_default().push(entry);
+        }
+    }
+
+    /// The next event, if it happens by `end`.
+    pub fn next_until(&mut self, end: Time) -> Option<(Time, E)> {
+        loop {
+            if let Some(Reverse(first)) = self.present.peek() {
+                if first.at > end.0 {
+                    return None;
+                }
+                let Reverse(entry) = self.present.pop()?;
+                return Some((Time(entry.at), entry.event));
+            }
+            if self.slot >= end.0 >> SLOT_BITS {
+                return None;
+            }
+            self.turn();
+        }
+    }
+
+    /// On to the next slot.
+    fn turn(&mut self) {
+        self.slot += 1;
+        let mut entries = std::mem::take(&mut self.slots[(self.slot % SLOTS) as usize]);
+        let mut heap = std::mem::take(&mut self.present).into_vec();
+        heap.extend(entries.drain(..).map(Reverse));
+        // Its memory serves the slot again, unless that is so much that two seconds of it would be
+        // more than all the nodes.
+        if entries.capacity() <= SLOT_KEPT_MAX {
+            self.slots[(self.slot % SLOTS) as usize] = entries;
+        }
+        if let Some(first) = self.far.first_entry()
+            && *first.key() <= self.slot
+        {
+            heap.extend(first.remove().into_iter().map(Reverse));
+        }
+        self.present = BinaryHeap::from(heap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dice::Dice;
+
+    #[test]
+    fn events_come_in_the_order_of_time_and_then_of_scheduling() {
+        let mut dice = Dice::seeded(1);
+        let mut wheel = Wheel::starting_at(Time::ZERO);
+        let mut expected: Vec<(u64, u32)> = Vec::new();
+        for nth in 0..5_000 {
+            // From a microsecond to a minute ahead.
+            let at = dice.below(10u64.pow(1 + nth % 7)) * 6 + 1;
+            expected.push((at, nth));
+            wheel.schedule(Time(at), nth);
+        }
+        expected.sort_by_key(|(at, _)| *at);
+        let mut seen = Vec::new();
+        while let Some((at, nth)) = wheel.next_until(Time(70_000_000)) {
+            seen.push((at.0, nth));
+        }
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn what_lies_beyond_the_end_waits() {
+        let mut wheel = Wheel::starting_at(Time::ZERO);
+        wheel.schedule(Time(900), 'a');
+        wheel.schedule(Time(5_000_000), 'b');
+        assert_eq!(wheel.next_until(Time(800)), None);
+        assert_eq!(wheel.next_until(Time(4_999_999)), Some((Time(900), 'a')));
+        assert_eq!(wheel.next_until(Time(4_999_999)), None);
+        wheel.schedule(Time(4_999_999), 'c');
+        assert_eq!(wheel.next_until(Time(4_999_999)), Some((Time(4_999_999), 'c')));
+        assert_eq!(wheel.next_until(Time(5_000_000)), Some((Time(5_000_000), 'b')));
+    }
+}

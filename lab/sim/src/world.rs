@@ -1,0 +1,440 @@
+//! The simulated cluster: unchanged brains, and everything around them.
+//!
+//! One event after another in the order of time; every chance comes from dice with a seed. So a run
+//! is a function of scenario, configuration and seed.
+
+use crate::check::Checks;
+use crate::dice::Dice;
+use crate::node::{Power, SimNode};
+use crate::outcome::{Outcome, Tally};
+use crate::process::{SimProcess, Whereabouts};
+use crate::scenario::{NodeGroup, Scenario};
+use crate::wheel::Wheel;
+use cluster::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::ids::NodeId;
+
+/// Nodes and processes are counted from 0.
+pub(crate) enum Event {
+    Datagram {
+        from: u32,
+        to: u32,
+        bytes: Box<[u8]>,
+    },
+    Wake {
+        node: u32,
+    },
+    /// All nodes of this phase look at themselves.
+    Looks {
+        phase: u16,
+    },
+    /// The process of this node that needs the least more is done, unless that has changed.
+    Completion {
+        node: u32,
+        number: u32,
+    },
+    Freeze {
+        process: u32,
+        number: u32,
+    },
+    Thaw {
+        process: u32,
+        number: u32,
+    },
+    /// The order could not be carried out; its node is told.
+    OrderFailed {
+        process: u32,
+        number: u32,
+    },
+    JobStarts {
+        job: u32,
+    },
+    Background {
+        nth: u32,
+        is_on: bool,
+    },
+    Happens {
+        nth: u32,
+    },
+    /// It is told of some others.
+    Introduced {
+        node: u32,
+    },
+    Starves {
+        node: u32,
+        s_max: f64,
+    },
+}
+
+/// Looks of one node are this far apart.
+const LOOK_EVERY_MS: u16 = 250;
+/// More nodes than that are not introduced to each other at the same moment: what they would all
+/// say then would take more memory than they do.
+const TOGETHER_MAX: usize = 4_096;
+/// Others that a node of a large cluster is told of, unless the scenario says.
+const TOLD_USUALLY: usize = 300;
+/// More than the datagrams of an IP network and the seal of the daemon add to a brain's bytes:
+/// Ethernet frame 18, IP 20, UDP 8, seal 46.
+const OVERHEAD_BYTES: u64 = 92;
+
+pub struct World {
+    pub(crate) now: Time,
+    pub(crate) scenario: Scenario,
+    pub(crate) nodes: Vec<SimNode>,
+    pub(crate) processes: Vec<SimProcess>,
+    pub(crate) wheel: Wheel<Event>,
+    pub(crate) dice: Dice,
+    pub(crate) tally: Tally,
+    pub(crate) checks: Checks,
+    /// Nodes by the millisecond of a quarter of a second in which they look.
+    pub(crate) phases: Vec<Vec<u32>>,
+    pub(crate) loss_permille: u32,
+    /// Nodes below this number and the others do not hear each other.
+    pub(crate) cut: Option<u32>,
+    /// Processes that have yet to end or to be started.
+    pub(crate) open: usize,
+    /// Jobs that have yet to start.
+    pub(crate) jobs_open: usize,
+    /// The background threads: on which node, and whether they compute.
+    pub(crate) background: Vec<(u32, bool)>,
+    config: Arc<Config>,
+    seed: u64,
+    waiting: VecDeque<(u32, Input)>,
+    is_telling: bool,
+    outbox: Outbox,
+    has_ended: bool,
+}
+
+impl World {
+    pub fn new(scenario: Scenario, config: Config, seed: u64) -> Result<World, String> {
+        scenario.check()?;
+        let now = Time::from_micros(1_000_000);
+        let config = match scenario.view {
+            Some(view_max) => Config { view_max, ..config },
+            None => config,
+        };
+        let mut world = World {
+            now,
+            nodes: Vec::with_capacity(scenario.nodes_count()),
+            processes: Vec::new(),
+            wheel: Wheel::starting_at(now),
+            dice: Dice::seeded(seed),
+            tally: Tally::default(),
+            checks: Checks::default(),
+            phases: vec![Vec::new(); usize::from(LOOK_EVERY_MS)],
+            loss_permille: scenario.network.loss_permille,
+            cut: None,
+            open: 0,
+            jobs_open: scenario.jobs.len(),
+            background: Vec::new(),
+            config: Arc::new(config),
+            seed,
+            waiting: VecDeque::new(),
+            is_telling: false,
+            outbox: Outbox::new(),
+            has_ended: false,
+            scenario,
+        };
+        for group in world.scenario.nodes.clone() {
+            world.add_nodes(&group);
+        }
+        if world.nodes.len() <= TOGETHER_MAX {
+            world.introduce(0);
+        } else {
+            for node in 0..world.nodes.len() as u32 {
+                let offset = Span(world.dice.below(1_000_000));
+                world.wheel.schedule(now + offset, Event::Introduced { node });
+            }
+        }
+        world.schedule_script();
+        Ok(world)
+    }
+
+    /// Nodes that start now; they know nobody yet.
+    pub(crate) fn add_nodes(&mut self, group: &NodeGroup) {
+        for _ in 0..group.count {
+            let index = self.nodes.len() as u32;
+            let seed = self.seed.wrapping_mul(0x0001_0000_01b3).wrapping_add(u64::from(index));
+            let identity = Identity { node: NodeId(index + 1), incarnation: 1, seed };
+            let brain = Brain::new(identity, Arc::clone(&self.config));
+            let memory = group.memory_mib << 20;
+            self.nodes.push(SimNode::new(brain, group.cores, group.speed, memory, self.now));
+            self.tell(index, Input::Started);
+            let phase = self.dice.below(u64::from(LOOK_EVERY_MS)) as u16;
+            let members = &mut self.phases[usize::from(phase)];
+            members.push(index);
+            if members.len() == 1 {
+                let at = self.now + Span::from_millis(u64::from(phase));
+                self.wheel.schedule(at, Event::Looks { phase });
+            }
+        }
+    }
+
+    /// Tells a node of some others; they will hear of it.
+    fn introduce_one(&mut self, node: u32) {
+        let count = self.nodes.len() as u64;
+        for _ in 0..self.scenario.members_told.unwrap_or(TOLD_USUALLY) {
+            let other = NodeId(self.dice.below(count) as u32 + 1);
+            self.tell(node, Input::MemberJoined { node: other });
+        }
+    }
+
+    /// Tells the nodes from `first` on, and the others, of each other.
+    pub(crate) fn introduce(&mut self, first: usize) {
+        let count = self.nodes.len();
+        let join = |other: usize| Input::MemberJoined { node: NodeId(other as u32 + 1) };
+        for node in first..count {
+            match self.scenario.members_told {
+                Some(told) if told < count => {
+                    for _ in 0..told {
+                        let other = self.dice.below(count as u64) as usize;
+                        self.tell(node as u32, join(other));
+                        self.tell(other as u32, join(node));
+                    }
+                }
+                _ => {
+                    for other in (0..count).filter(|other| *other != node) {
+                        self.tell(node as u32, join(other));
+                        if other < first {
+                            self.tell(other as u32, join(node));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Plays the scenario to its end.
+    pub fn run(mut self) -> Outcome {
+        let limit = Time::from_micros(1_000_000) + Span::from_secs_f64(self.scenario.limit_s);
+        while self.step(limit) {}
+        self.settle_checks();
+        Outcome::of(&self)
+    }
+
+    /// Plays on for so long; for a look in between.
+    pub fn run_for_s(&mut self, s: f64) {
+        let end = self.now + Span::from_secs_f64(s);
+        while self.step(end) {}
+        self.now = self.now.max(end);
+    }
+
+    /// The mean age of all that the nodes know of each other.
+    pub fn age_mean_s(&self) -> f64 {
+        let (mut sum_s, mut count) = (0.0, 0u64);
+        for (index, node) in self.nodes.iter().enumerate() {
+            let views = node.brain.members(self.now);
+            let others = views.iter().filter(|view| view.node.0 as usize != index + 1);
+            for age in others.filter_map(|view| view.age) {
+                sum_s += age.as_secs_f64();
+                count += 1;
+            }
+        }
+        sum_s / count.max(1) as f64
+    }
+
+    fn step(&mut self, end: Time) -> bool {
+        if self.has_ended {
+            return false;
+        }
+        let Some((at, event)) = self.wheel.next_until(end) else { return false };
+        self.now = at;
+        self.happen(event);
+        let has_work = !self.processes.is_empty() || self.jobs_open > 0;
+        self.has_ended = has_work && self.open == 0 && self.jobs_open == 0;
+        true
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Datagram { from, to, bytes } => self.deliver(from, to, bytes),
+            Event::Wake { node } => self.wake(node),
+            Event::Looks { phase } => self.look_all(phase),
+            Event::Completion { node, number } => self.complete(node, number),
+            Event::Freeze { process, number } => self.freeze(process, number),
+            Event::Thaw { process, number } => self.thaw(process, number),
+            Event::OrderFailed { process, number } => self.order_failed(process, number),
+            Event::JobStarts { job } => self.start_job(job),
+            Event::Background { nth, is_on } => self.switch_background(nth, is_on),
+            Event::Happens { nth } => self.script_event(nth),
+            Event::Starves { node, s_max } => self.starve(node, s_max),
+            Event::Introduced { node } => self.introduce_one(node),
+        }
+    }
+
+    fn deliver(&mut self, from: u32, to: u32, bytes: Box<[u8]>) {
+        match self.nodes[to as usize].power {
+            Power::Off => {}
+            Power::Starved(until) if until > self.now => {
+                self.wheel.schedule(until, Event::Datagram { from, to, bytes });
+            }
+            _ => {
+                let from = NodeId(from + 1);
+                self.tell(to, Input::DatagramReceived { from, bytes: bytes.into_vec() });
+            }
+        }
+    }
+
+    fn wake(&mut self, node: u32) {
+        let sleeper = &self.nodes[node as usize];
+        match sleeper.power {
+            // Only the latest order counts.
+            _ if sleeper.wake_at > self.now => {}
+            Power::Off => {}
+            Power::Starved(until) if until > self.now => {
+                self.wheel.schedule(until, Event::Wake { node });
+            }
+            _ => self.tell(node, Input::TimePassed),
+        }
+    }
+
+    fn look_all(&mut self, phase: u16) {
+        let nodes = std::mem::take(&mut self.phases[usize::from(phase)]);
+        for node in &nodes {
+            self.look(*node);
+        }
+        self.phases[usize::from(phase)] = nodes;
+        let next = self.now + Span::from_millis(u64::from(LOOK_EVERY_MS));
+        self.wheel.schedule(next, Event::Looks { phase });
+        self.check_idleness();
+    }
+
+    /// Facts wait for each other: a brain is never called from within itself.
+    pub(crate) fn tell(&mut self, node: u32, input: Input) {
+        if self.is_telling {
+            return self.waiting.push_back((node, input));
+        }
+        self.is_telling = true;
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let mut next = Some((node, input));
+        while let Some((node, input)) = next {
+            let told = &mut self.nodes[node as usize];
+            if told.is_on() {
+                told.brain.handle(self.now, input, &mut outbox);
+            }
+            for output in outbox.drain() {
+                self.carry_out(node, output);
+            }
+            next = self.waiting.pop_front();
+        }
+        self.outbox = outbox;
+        self.is_telling = false;
+    }
+
+    fn carry_out(&mut self, node: u32, output: Output) {
+        match output {
+            Output::SendDatagram { to, bytes } => self.send(node, to, bytes),
+            Output::Move { process, to, reason, .. } => {
+                self.order_move(node, process, to.0 - 1, reason);
+            }
+            Output::WakeAt(at) => {
+                let at = at.max(self.now);
+                self.nodes[node as usize].wake_at = at;
+                self.wheel.schedule(at, Event::Wake { node });
+            }
+            Output::RecordDecision { verdict, .. } => self.tally.decided(verdict),
+            Output::MemberStatus { node: about, status } => {
+                let is_on = self.nodes[about.0 as usize - 1].is_on();
+                if status == Status::Gone && is_on && self.hears(node, about.0 - 1) {
+                    self.tally.false_deaths += 1;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: u32, to: NodeId, bytes: Vec<u8>) {
+        self.tally.datagrams += 1;
+        self.tally.bytes += bytes.len() as u64 + OVERHEAD_BYTES;
+        let Some(to) = to.0.checked_sub(1).filter(|to| (*to as usize) < self.nodes.len()) else {
+            return;
+        };
+        if !self.hears(from, to) || self.dice.happens(self.loss_permille) {
+            return;
+        }
+        let at = self.now + self.latency();
+        self.wheel.schedule(at, Event::Datagram { from, to, bytes: bytes.into_boxed_slice() });
+    }
+
+    pub(crate) fn latency(&mut self) -> Span {
+        let network = &self.scenario.network;
+        let spread = network.latency_us_max.saturating_sub(network.latency_us_min) + 1;
+        Span(network.latency_us_min + self.dice.below(spread))
+    }
+
+    /// Whether the network carries anything between the two.
+    pub(crate) fn hears(&self, one: u32, other: u32) -> bool {
+        self.cut.is_none_or(|cut| (one < cut) == (other < cut))
+    }
+
+    /// The processes on the node have changed, or what they want.
+    pub(crate) fn share_anew(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        let mut demand = f64::from(node.background);
+        for process in &node.processes {
+            let process = &self.processes[*process as usize];
+            if process.runs_on() == Some(index) {
+                demand += process.demand_on(index);
+            }
+        }
+        node.set_demand(self.now, demand);
+        node.completion = node.completion.wrapping_add(1);
+        if !node.is_on() {
+            return;
+        }
+        let first = node
+            .processes
+            .iter()
+            .map(|process| &self.processes[*process as usize])
+            .filter(|process| process.runs_on() == Some(index))
+            .map(|process| process.ends_at_had_s(index, node))
+            .min_by(f64::total_cmp);
+        if let Some(had_s) = first.filter(|had_s| had_s.is_finite()) {
+            let at = node.reaches(self.now, had_s);
+            let number = node.completion;
+            self.wheel.schedule(at, Event::Completion { node: index, number });
+        }
+    }
+
+    fn complete(&mut self, index: u32, number: u32) {
+        let node = &mut self.nodes[index as usize];
+        if node.completion != number {
+            return;
+        }
+        node.pass(self.now);
+        // Rounding to microseconds: what is left of it would take less than one.
+        let reached = node.had_s + 1e-6;
+        let node = &self.nodes[index as usize];
+        let done: Vec<u32> = node
+            .processes
+            .iter()
+            .copied()
+            .filter(|process| {
+                let process = &self.processes[*process as usize];
+                process.runs_on() == Some(index) && process.ends_at_had_s(index, node) <= reached
+            })
+            .collect();
+        for process in done {
+            self.finish(process, index);
+        }
+        self.share_anew(index);
+    }
+
+    fn finish(&mut self, process: u32, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        node.processes.retain(|other| *other != process);
+        let ended = &mut self.processes[process as usize];
+        ended.settle(index, node);
+        ended.at = Whereabouts::Ended(self.now);
+        let (global, home) = (ended.global(), ended.home);
+        self.open -= 1;
+        self.tell(index, Input::ProcessEnded { process: global });
+        if home != index {
+            self.tell(home, Input::ProcessEnded { process: global });
+        }
+    }
+}
