@@ -4,7 +4,7 @@ use crate::scenario::{Job, NodeGroup, Place, Scenario, Work};
 
 /// Others that a brain knows at one time where there are too many to know all, and is told of.
 const VIEW: usize = 16;
-/// The same in the largest, which is to fit into two gigabytes.
+/// The same in the largest, for the sake of memory.
 const VIEW_LEAST: usize = 12;
 
 pub fn scenario(name: &str) -> Option<Scenario> {
