@@ -182,6 +182,7 @@ pub struct Process {
     pub retry: Option<Retry>,
     pub consumption: Consumption,
     pub forwarded: Forwarded,
+    /// Of what runs at home: the process, or what serves its body.
     pub activity: Activity,
     /// What its last supervisor wants the next one to know.
     pub waits: Vec<Wait>,

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 pub struct Capacity {
     /// Whole cores that can work at the same time.
     pub cores: u32,
+    /// What they may use together, in CPU seconds a second: less than `cores` under a quota.
+    pub cpus: f64,
     /// Of one of them; a quota of half a core on a machine of speed 1 is one core of speed 0.5.
     pub speed: f64,
 }
@@ -41,7 +43,7 @@ impl Gauge {
         let usable = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
         let cpus = cgroup::read_cpu_quota(&self.limits).map_or(usable, |quota| quota.min(usable));
         let cores = cpus.ceil().max(1.0);
-        Capacity { cores: cores as u32, speed: self.core_speed * cpus / cores }
+        Capacity { cores: cores as u32, cpus, speed: self.core_speed * cpus / cores }
     }
 
     /// The part of the last ten seconds in which something waited for memory. 0 where the kernel

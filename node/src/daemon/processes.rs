@@ -162,8 +162,11 @@ impl Daemon {
         }
         self.is_scanning = true;
         self.scanned_at = Some(now);
+        let me = self.me();
+        let away = self.processes.values().filter(|process| process.at != me);
         let watched = Watched {
             managed: self.processes.keys().map(|pid| pid.0).collect::<BTreeSet<i32>>(),
+            away: away.map(|process| process.pid.0).collect(),
             bodies: self.guests.values().filter_map(|guest| guest.local_pid()).collect(),
         };
         let events = self.events.clone();
@@ -191,10 +194,10 @@ impl Daemon {
             if process.launch == Launch::Found {
                 process.launch = Launch::Running;
             }
+            process.activity.look(scan.at, usage.runnable, usage.cpu_us);
+            process.activity.group = Some(usage.group);
             if process.at == me {
                 process.consumption.rss_bytes = usage.rss_bytes;
-                process.activity.look(scan.at, usage.runnable, usage.cpu_us);
-                process.activity.group = Some(usage.group);
             }
         }
         for guest in self.guests.values_mut() {

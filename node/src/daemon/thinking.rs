@@ -239,7 +239,7 @@ impl Daemon {
         let sample = LoadSample {
             cores: self.load.capacity.cores,
             speed: self.load.capacity.speed,
-            runnable: self.load.runnable.mean(),
+            runnable: self.load.runnable.mean() + self.served(),
             measured_over: span(self.load.runnable.length()),
             memory_total_bytes: self.load.memory.total_bytes,
             memory_free_bytes: self.load.memory.free_bytes,
@@ -247,6 +247,14 @@ impl Daemon {
             processes,
         };
         self.tell_brain(Input::LoadSampled(sample));
+    }
+
+    /// What the processes that are away use of this node, in threads that compute without a pause.
+    fn served(&self) -> f64 {
+        let me = self.me();
+        let away = self.processes.values().filter(|process| process.at != me);
+        let used: f64 = away.map(|process| process.activity.used()).sum();
+        used * f64::from(self.load.capacity.cores) / self.load.capacity.cpus
     }
 
     /// Every process that runs here: those at home, and the guests.

@@ -10,6 +10,8 @@ use std::time::Instant;
 pub struct Watched {
     /// Managed processes of this home: their children are managed too.
     pub managed: BTreeSet<i32>,
+    /// Those of them that are away: what runs here of them serves their bodies.
+    pub away: BTreeSet<i32>,
     /// Bodies of guests that run here.
     pub bodies: BTreeSet<i32>,
 }
@@ -18,7 +20,8 @@ pub struct Watched {
 #[derive(Clone, Debug)]
 pub struct Scan {
     pub at: Instant,
-    /// Runnable threads of the node, Osmos itself excluded.
+    /// Runnable threads of the node, Osmos itself and what serves bodies elsewhere excluded: these
+    /// work in bursts, all at once when a body elsewhere has its turn, and ask for little.
     pub runnable: u32,
     /// Watched processes that were found.
     pub usage: BTreeMap<i32, Usage>,
@@ -70,7 +73,9 @@ fn evaluate(
             true => count_threads(stat.pid),
             false => u32::from(stat.is_runnable()),
         };
-        scan.runnable += runnable;
+        if !watched.away.contains(&stat.pid) {
+            scan.runnable += runnable;
+        }
         if is_watched {
             let usage = Usage {
                 started_ticks: stat.started_ticks,
@@ -126,7 +131,7 @@ mod test {
             stat(200, 1, 'R', 1),
             stat(201, 1, 'S', 1),
         ];
-        let watched = Watched { managed: BTreeSet::new(), bodies: BTreeSet::from([102]) };
+        let watched = Watched { bodies: BTreeSet::from([102]), ..Watched::default() };
         let scan = evaluate(&stats, &watched, 100, |_| 0);
         assert_eq!(scan.runnable, 2, "the body 102 and the stranger 200");
         assert_eq!(scan.usage.keys().copied().collect::<Vec<i32>>(), [102]);
@@ -135,7 +140,7 @@ mod test {
     #[test]
     fn all_runnable_threads_of_a_watched_process_count() {
         let stats = [stat(50, 1, 'S', 4), stat(51, 1, 'S', 4)];
-        let watched = Watched { managed: BTreeSet::from([50]), bodies: BTreeSet::new() };
+        let watched = Watched { managed: BTreeSet::from([50]), ..Watched::default() };
         let scan = evaluate(&stats, &watched, 100, |pid| if pid == 50 { 3 } else { 9 });
         assert_eq!(scan.runnable, 3);
         assert_eq!(scan.usage[&50].runnable, 3);
@@ -143,9 +148,19 @@ mod test {
     }
 
     #[test]
+    fn what_serves_a_body_elsewhere_is_no_load() {
+        let stats = [stat(50, 1, 'R', 1), stat(51, 1, 'R', 1)];
+        let (managed, away) = (BTreeSet::from([50, 51]), BTreeSet::from([50]));
+        let watched = Watched { managed, away, ..Watched::default() };
+        let scan = evaluate(&stats, &watched, 100, |_| 0);
+        assert_eq!(scan.runnable, 1);
+        assert_eq!(scan.usage[&50].runnable, 1, "what it uses is known nevertheless");
+    }
+
+    #[test]
     fn children_of_managed_processes_are_found_with_their_root() {
         let stats = [stat(50, 1, 'S', 1), stat(60, 50, 'R', 1), stat(61, 1, 'R', 1)];
-        let watched = Watched { managed: BTreeSet::from([50]), bodies: BTreeSet::new() };
+        let watched = Watched { managed: BTreeSet::from([50]), ..Watched::default() };
         let born = evaluate(&stats, &watched, 100, |_| 0).born;
         assert_eq!(born, [(stats[1].clone(), 50)]);
     }
