@@ -80,7 +80,21 @@ fn settle_features(without: &[Feature]) -> Result<&'static Features, StartError>
     }
 }
 
+/// The nice value of daemon and supervisors, where we may set it. They work little, but others wait
+/// for what they do: a process stands still while it is moved, a body while it is served, and a
+/// node whose daemon is late passes for dead. On a crowded node each of them would get a share like
+/// any guest's. Bodies do not keep it (`body::priority`).
+const NICE: i32 = -10;
+
+fn come_before_guests() {
+    if let Err(error) = kernel::tracee::set_nice(0, NICE) {
+        tracing::debug!("moves and forwarded calls wait their turn among guests: {error}");
+    }
+}
+
 fn serve(config: Config) -> Result<(), StartError> {
+    // Threads and supervisors that are started from here on inherit it.
+    come_before_guests();
     let features = settle_features(&config.without)?;
     let without = features::names(features.missing());
     let program = match &config.supervisor {
