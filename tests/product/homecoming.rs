@@ -159,16 +159,18 @@ fn signals_outlive_homecomings_that_fail() {
     assert_eq!(program.ask("len(hits), m[:4]"), "(20, b'kept')");
 }
 
-/// Sleeps in poll(2), of which nobody can tell from outside when it ends, with more memory mapped
-/// than the other node will give.
+/// Waits as each line says, with more memory mapped than the other node will give, and prints what
+/// comes of it and after how many milliseconds.
 const LARGE_SLEEPER: &str = "\
-import mmap, select, sys, time
+import ctypes, mmap, select, sys, time
+libc = ctypes.CDLL(None)
+epoll = select.epoll()
+events = ctypes.create_string_buffer(12)
 m = mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for line in sys.stdin:
     start = time.monotonic()
-    print('sleeping', flush=True)
-    select.poll().poll(int(line))
-    print(round((time.monotonic() - start) * 1000), flush=True)";
+    print('waiting', flush=True)
+    print(eval(line), round((time.monotonic() - start) * 1000), flush=True)";
 
 /// The daemon's pid is that of this machine, not that of its node.
 fn limit_daemon(pid: i32, bytes: &str) {
@@ -177,24 +179,37 @@ fn limit_daemon(pid: i32, bytes: &str) {
     assert!(status.expect("prlimit runs").success());
 }
 
-#[test]
-fn a_sleeper_whose_departure_fails_when_it_is_frozen_can_still_leave() {
-    const SLEEP_MS: u64 = 6_000;
-    let stage = Stage::new("sleeper", 2);
+/// Lets two departures fail when the program is frozen already, and the third succeed.
+fn assert_waits(name: &str, wait: &str, expected: &str) {
+    const WAIT_MS: u64 = 6_000;
+    let stage = Stage::new(name, 2);
     let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", LARGE_SLEEPER];
     let mut program = stage.start(1, &words);
     let daemon = stage.node(2).daemon_pid().expect("node 2 is up");
     // What the daemon starts inherits its limit.
     limit_daemon(daemon, "1073741824");
-    program.write(&format!("{SLEEP_MS}\n"));
-    assert_eq!(program.line(), "sleeping");
+    program.write(&format!("{}\n", wait.replace("WAIT_MS", &WAIT_MS.to_string())));
+    assert_eq!(program.line(), "waiting");
     for _ in 0..2 {
         let complaint = stage.complaint(1, &["osmos", "migrate", &program.pid.to_string(), "2"]);
         assert!(complaint.contains("Cannot allocate memory"), "{complaint}");
     }
     limit_daemon(daemon, "unlimited");
     stage.migrate(program.pid, "2");
-    let slept_ms: u64 = program.line().parse().expect("a number");
-    assert!(slept_ms >= SLEEP_MS, "{slept_ms}");
+    let line = program.line();
+    let (result, waited_ms) = line.rsplit_once(' ').expect("two words");
+    assert_eq!(result, expected);
+    assert!(waited_ms.parse::<u64>().expect("a number") >= WAIT_MS, "{line}");
     assert_eq!(stage.place(program.pid), Some(2));
+}
+
+#[test]
+fn a_sleeper_whose_departure_fails_when_it_is_frozen_can_still_leave() {
+    assert_waits("sleeper", "select.poll().poll(WAIT_MS)", "[]");
+}
+
+/// epoll_wait(2) is one of the calls that Linux ends with EINTR for a mere stop.
+#[test]
+fn a_departure_that_fails_cuts_no_call_short() {
+    assert_waits("cut", "libc.epoll_wait(epoll.fileno(), events, 1, WAIT_MS)", "0");
 }

@@ -410,6 +410,9 @@ impl Frozen {
             Ok(()) => freeze::unhold(&self.tids),
             Err(error) => ::tracing::error!("process {}: putting it back: {error}", self.pid),
         }
+        for tid in &self.tids[self.threads.len()..] {
+            let _ = threads::put_back_unread(*tid);
+        }
         for tid in &self.tids {
             let _ = tracee::detach(*tid, 0);
         }

@@ -193,6 +193,8 @@ pub fn unhold(tids: &[i32]) {
 
 /// Lets go of a thread that was seized, whatever state it is in.
 fn release(tid: i32) {
+    // One that runs has not been cut short.
+    let _ = crate::threads::put_back_unread(tid);
     if tracee::detach(tid, 0).is_ok() {
         return;
     }
@@ -209,6 +211,7 @@ fn release(tid: i32) {
             }
             Some(Stop::Ended(_)) => return,
             Some(_) => {
+                let _ = crate::threads::put_back_unread(tid);
                 let _ = tracee::detach(tid, 0);
                 return;
             }

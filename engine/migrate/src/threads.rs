@@ -37,11 +37,33 @@ pub fn read(tid: i32, guest: GuestTid) -> Result<Stopped> {
     Ok(stopped)
 }
 
-/// Puts a stopped thread back exactly as it was read.
+/// Puts a stopped thread back as it was read.
 pub fn put_back(stopped: &Stopped) -> Result<()> {
-    tracee::set_registers(stopped.tid, &stopped.registers)?;
+    let registers = unstopped(stopped.tid, stopped.registers, stopped.signal_mask);
+    tracee::set_registers(stopped.tid, &registers)?;
     tracee::set_signal_mask(stopped.tid, stopped.signal_mask)?;
     Ok(())
+}
+
+/// Likewise a thread that was stopped and not read.
+pub fn put_back_unread(tid: i32) -> Result<()> {
+    let stopped = tracee::registers(tid)?;
+    let registers = unstopped(tid, stopped, tracee::signal_mask(tid)?);
+    if registers != stopped {
+        tracee::set_registers(tid, &registers)?;
+    }
+    Ok(())
+}
+
+/// Linux ends some calls with EINTR for a mere stop (signal(7)). Nobody is to notice that a process
+/// was stopped to be moved, and was not: such a call is made again.
+fn unstopped(tid: i32, mut registers: Registers, mask: u64) -> Registers {
+    let is_cut = registers.result() == EINTR
+        && registers.interrupted_call().is_some_and(wire::calls::eintr_after_stop);
+    if is_cut && !has_deliverable_signal(tid, mask) {
+        registers.rewind();
+    }
+    registers
 }
 
 /// How a thread that was interrupted in a system call goes on.
