@@ -2,17 +2,8 @@
 //! traced or waited for in vain, no body and no sandbox left; what is lost is told, and what was at
 //! home is as before.
 
-use crate::stage::{Program, Stage, kill, until, until_true};
+use crate::stage::{COUNTING, Program, Stage, kill, until, until_true};
 
-/// Computes, and answers whoever asks how far it is.
-const COUNTING: &str = "\
-import select, sys
-n = 0
-while True:
-    n += 1
-    if n % 1000 == 0 and select.select([sys.stdin], [], [], 0)[0]:
-        if not sys.stdin.readline(): break
-        print(n, flush=True)";
 /// Sleeps most of its life.
 const IDLE: &str = "import time\nwhile True: time.sleep(1000)";
 /// Waits in a read of its input, which is forwarded, and gives back what it reads.

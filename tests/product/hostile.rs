@@ -1,7 +1,7 @@
 //! Whoever has no key gets nothing: not a byte, not a place for long, and no influence. Meanwhile a
 //! cluster that works goes on working.
 
-use crate::stage::{Program, Seen, Stage, until, until_true};
+use crate::stage::{COUNTING, Program, Seen, Stage, until, until_true};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,15 +12,6 @@ const STRANGER: &str = include_str!("stranger.py");
 const RELAY: &str = include_str!("relay.py");
 /// What a daemon may hold more than before, whatever it is sent.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
-/// Answers whoever asks how far it is, and computes.
-const COUNTING: &str = "\
-import select, sys
-n = 0
-while True:
-    n += 1
-    if n % 1000 == 0 and select.select([sys.stdin], [], [], 0)[0]:
-        if not sys.stdin.readline(): break
-        print(n, flush=True)";
 
 /// The daemon of a node, and what it held when it was first looked at.
 struct Watched {

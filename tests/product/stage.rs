@@ -41,6 +41,16 @@ pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }
 
+/// A Python script that computes, and answers whoever asks how far it is.
+pub const COUNTING: &str = "\
+import select, sys
+n = 0
+while True:
+    n += 1
+    if n % 1000 == 0 and select.select([sys.stdin], [], [], 0)[0]:
+        if not sys.stdin.readline(): break
+        print(n, flush=True)";
+
 /// A lab that is taken down when it is dropped; a failed test shows its daemons' logs.
 pub struct Stage {
     lab: Lab,

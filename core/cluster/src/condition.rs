@@ -23,6 +23,20 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
+    /// A node with nothing to do and memory for whatever may come.
+    #[cfg(test)]
+    pub fn idle(cores: u32, speed: f64) -> Condition {
+        let memory = 1 << 30;
+        Condition {
+            cores,
+            speed,
+            runnable: 0.0,
+            memory_total_bytes: memory,
+            memory_free_bytes: memory,
+            is_closed: false,
+        }
+    }
+
     pub fn with_runnable(self, runnable: f64) -> Condition {
         Condition { runnable: runnable.max(0.0), ..self }
     }

@@ -408,14 +408,7 @@ mod tests {
     const NODE: NodeId = NodeId(2);
 
     fn entry(node: NodeId, at: Time, runnable: f64) -> Entry {
-        let condition = Condition {
-            cores: 1,
-            speed: 1.0,
-            runnable,
-            memory_total_bytes: 0,
-            memory_free_bytes: 0,
-            is_closed: false,
-        };
+        let condition = Condition::idle(1, 1.0).with_runnable(runnable);
         Entry::new(node, 1, at, Some(&condition))
     }
 

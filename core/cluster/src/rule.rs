@@ -142,15 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn node(cores: u32, speed: f64, runnable: f64) -> Condition {
-        let memory = 1 << 30;
-        Condition {
-            cores,
-            speed,
-            runnable,
-            memory_total_bytes: memory,
-            memory_free_bytes: memory,
-            is_closed: false,
-        }
+        Condition::idle(cores, speed).with_runnable(runnable)
     }
 
     fn cpu_bound() -> Burden {

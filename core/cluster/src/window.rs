@@ -215,14 +215,7 @@ mod tests {
     const NOW: Time = Time::from_micros(100_000_000);
 
     fn entry(node: u32, age_ms: u64, runnable: f64) -> Entry {
-        let condition = Condition {
-            cores: 1,
-            speed: 1.0,
-            runnable,
-            memory_total_bytes: 0,
-            memory_free_bytes: 0,
-            is_closed: false,
-        };
+        let condition = Condition::idle(1, 1.0).with_runnable(runnable);
         Entry::new(NodeId(node), 1, NOW - Span::from_millis(age_ms), Some(&condition))
     }
 

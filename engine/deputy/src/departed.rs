@@ -209,3 +209,46 @@ const CLOCK_OFFSET: usize = 32;
 
 /// Number of a call that a thread was in when it left.
 const FIRST_SEQUENCE: u64 = 1;
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    const FUTEX: u32 = libc::SYS_futex as u32;
+    const NANOSLEEP: u32 = libc::SYS_nanosleep as u32;
+
+    /// A thread that was stopped in a call with a result, its first argument being 7.
+    fn standing(tid: i32, call: u32, result: i64) -> Standing {
+        let registers = Registers {
+            orig_rax: u64::from(call),
+            rax: result as u64,
+            rdi: 7,
+            ..Registers::default()
+        };
+        Standing { tid, guest: GuestTid(tid + 100), registers }
+    }
+
+    fn wait(tid: i32, number: u32, until_ns: Option<u64>) -> Wait {
+        Wait { tid: GuestTid(tid + 100), number, argument: 7, until_ns }
+    }
+
+    #[test]
+    fn a_departure_that_failed_leaves_known_what_its_threads_wait_in() {
+        let calls = HashMap::from([(3, NANOSLEEP)]);
+        let known = [wait(2, FUTEX, Some(9)), wait(5, FUTEX, Some(8))];
+        let waiting = Waiting { calls, waits: known.to_vec() };
+        let standings = [
+            standing(1, FUTEX, ERESTART_RESTARTBLOCK),
+            standing(2, threads::RESTART_SYSCALL, ERESTART_RESTARTBLOCK),
+            standing(3, threads::RESTART_SYSCALL, ERESTART_RESTARTBLOCK),
+            standing(4, NANOSLEEP, 0),
+        ];
+        let expected = [
+            wait(1, FUTEX, None),
+            wait(2, FUTEX, Some(9)),
+            wait(3, NANOSLEEP, None),
+            wait(5, FUTEX, Some(8)),
+        ];
+        assert_eq!(waiting.after_failure(&standings), expected);
+    }
+}

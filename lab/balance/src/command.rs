@@ -41,21 +41,7 @@ pub struct Options {
 }
 
 pub fn main(words: Vec<OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(words) {
-        Ok(options) => options,
-        Err(error) => {
-            // Help and version are no errors, and printing them to a closed pipe is none of ours.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
-    };
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("osmos bench balance: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    sim::command::execute("osmos bench balance", words, run)
 }
 
 fn run(options: &Options) -> Result<()> {

@@ -51,7 +51,17 @@ pub struct Options {
 }
 
 pub fn main(words: Vec<OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(words) {
+    execute("osmos sim", words, run)
+}
+
+/// Runs a command with the options that its words give, by the conventions of Linux tools: what it
+/// says of errors goes to stderr, and 2 is the status for words that it does not understand.
+pub fn execute<O: Parser>(
+    name: &str,
+    words: Vec<OsString>,
+    run: impl FnOnce(&O) -> Result<()>,
+) -> ExitCode {
+    let options = match O::try_parse_from(words) {
         Ok(options) => options,
         Err(error) => {
             // Help and version are no errors, and printing them to a closed pipe is none of ours.
@@ -62,7 +72,7 @@ pub fn main(words: Vec<OsString>) -> ExitCode {
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("osmos sim: {error:#}");
+            eprintln!("{name}: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -13,7 +13,6 @@
 
 pub mod census;
 pub mod crew;
-pub mod draw;
 pub mod ground;
 pub mod movers;
 pub mod programs;

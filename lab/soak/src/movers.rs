@@ -1,9 +1,9 @@
 //! Whoever moves the programs, at random: several moves are under way at once.
 
-use crate::draw::Draw;
 use crate::ground::Ground;
 use anyhow::{Context, Result};
 use client::{Client, Error};
+use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub fn run(ground: &Ground, work: Work, is_off: &(dyn Fn() -> bool + Sync)) -> R
     std::thread::scope(|scope| {
         let movers: Vec<_> = (0..MOVERS)
             .map(|number| {
-                let draw = Draw::from_seed(work.seed.wrapping_mul(MOVERS).wrapping_add(number));
+                let draw = Rng::with_seed(work.seed.wrapping_mul(MOVERS).wrapping_add(number));
                 let tally = &tally;
                 scope.spawn(move || Mover::new(ground, draw)?.work(work, tally, is_off))
             })
@@ -58,12 +58,12 @@ pub fn run(ground: &Ground, work: Work, is_off: &(dyn Fn() -> bool + Sync)) -> R
 
 struct Mover<'a> {
     ground: &'a Ground,
-    draw: Draw,
+    draw: Rng,
     clients: Vec<(NodeId, Client)>,
 }
 
 impl<'a> Mover<'a> {
-    fn new(ground: &'a Ground, draw: Draw) -> Result<Mover<'a>> {
+    fn new(ground: &'a Ground, draw: Rng) -> Result<Mover<'a>> {
         let connect = |node: NodeId| Ok((node, ground.client(node.0)?));
         let clients: Result<Vec<_>> = ground.nodes().map(|node| connect(node.id())).collect();
         Ok(Mover { ground, draw, clients: clients? })
@@ -81,7 +81,7 @@ impl<'a> Mover<'a> {
                 std::thread::sleep(PAUSE);
                 continue;
             };
-            let moved = match self.draw.below(BY_COMMAND) {
+            let moved = match self.draw.u64(..BY_COMMAND) {
                 0 => self.command(&process, to)?,
                 _ => self.request(&process, to)?,
             };
@@ -99,21 +99,21 @@ impl<'a> Mover<'a> {
 
     /// Any process of any home, to any other node.
     fn choose(&mut self) -> Result<Option<(Process, NodeId)>> {
-        let index = self.draw.below(self.clients.len() as u64) as usize;
+        let index = self.draw.usize(..self.clients.len());
         let (home, client) = &mut self.clients[index];
         let home = *home;
         let Reply::Processes { processes } = client.request(&Request::Processes)? else {
             anyhow::bail!("a daemon answers another question than was asked");
         };
         let own: Vec<Process> = processes.into_iter().filter(|p| p.home == home).collect();
-        let Some(process) = self.draw.one_of(&own).cloned() else { return Ok(None) };
+        let Some(process) = self.draw.choice(&own).cloned() else { return Ok(None) };
         let others: Vec<NodeId> = self
             .clients
             .iter()
             .map(|(node, _)| *node)
             .filter(|node| *node != process.node)
             .collect();
-        Ok(self.draw.one_of(&others).map(|to| (process, *to)))
+        Ok(self.draw.choice(&others).map(|to| (process, *to)))
     }
 
     fn request(&mut self, process: &Process, to: NodeId) -> Result<Result<Migration, Refused>> {
