@@ -98,7 +98,7 @@ fn no_core_stays_idle_while_a_process_waits_elsewhere() {
         assert!(counts.iter().all(|count| (1..=2).contains(count)), "seed {seed}: {counts:?}");
         let needed = 4 * 10;
         let made = world.moves.len();
-        assert!(made <= needed + needed / 3, "seed {seed}: {made} moves for {needed}");
+        assert!(made <= needed + needed / 4, "seed {seed}: {made} moves for {needed}");
         assert_eq!(world.round_trips(Span::from_secs(60)), 0, "seed {seed}");
     }
 }
