@@ -6,6 +6,8 @@
 use crate::regs::Registers;
 use crate::{KernelError, Result};
 use nix::sys::wait::WaitPidFlag;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::os::raw::c_int;
 
@@ -185,13 +187,42 @@ pub fn rseq_registration(tid: i32) -> Result<Option<RseqRegistration>> {
     Ok((rseq.address != 0).then_some(rseq))
 }
 
+thread_local! {
+    /// What happened to others while one thread was waited for, in order.
+    static PUT_BY: RefCell<VecDeque<(i32, Stop)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+fn take_put_by(is_wanted: impl Fn(i32) -> bool) -> Option<(i32, Stop)> {
+    PUT_BY.with_borrow_mut(|put_by| {
+        let place = put_by.iter().position(|(tid, _)| is_wanted(*tid))?;
+        put_by.remove(place)
+    })
+}
+
 /// Waits for the next stop or end of this thread. Interrupted waits go on.
+///
+/// The end of a process's first thread is reported only when its other threads, which end with it,
+/// have been waited for (ptrace(2), "execve(2) under ptrace" and `delay_group_leader` in the
+/// kernel). So everybody is waited for here, and what happened to others is put by for
+/// [`poll_any`], [`wait_any`] and [`poll`].
 pub fn wait(tid: i32) -> Result<Stop> {
-    wait_raw(tid, libc::__WALL).map(|stop| stop.map_or(Stop::Ended(0), |(_, stop)| stop))
+    loop {
+        if let Some(stop) = poll(tid)? {
+            return Ok(stop);
+        }
+        match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD)? {
+            Some((waited, stop)) if waited == tid => return Ok(stop),
+            Some(other) => PUT_BY.with_borrow_mut(|put_by| put_by.push_back(other)),
+            None => return Ok(Stop::Ended(0)),
+        }
+    }
 }
 
 /// The next stop or end of any child or tracee of this thread, without waiting.
 pub fn poll_any() -> Result<Option<(i32, Stop)>> {
+    if let Some(put_by) = take_put_by(|_| true) {
+        return Ok(Some(put_by));
+    }
     match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG) {
         Err(error) if error.source.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         other => other,
@@ -200,12 +231,18 @@ pub fn poll_any() -> Result<Option<(i32, Stop)>> {
 
 /// Waits for the next stop or end of any child or tracee of this thread.
 pub fn wait_any() -> Result<(i32, Stop)> {
+    if let Some(put_by) = take_put_by(|_| true) {
+        return Ok(put_by);
+    }
     let waited = wait_raw(-1, libc::__WALL | libc::__WNOTHREAD)?;
     waited.ok_or_else(|| KernelError::errno("wait for any thread", libc::ECHILD))
 }
 
 /// The next stop or end of this thread, without waiting.
 pub fn poll(tid: i32) -> Result<Option<Stop>> {
+    if let Some((_, stop)) = take_put_by(|other| other == tid) {
+        return Ok(Some(stop));
+    }
     Ok(wait_raw(tid, libc::__WALL | libc::WNOHANG)?.map(|(_, stop)| stop))
 }
 
@@ -320,7 +357,7 @@ fn stopped_child() -> Option<i32> {
     };
     let is_stopped = seize(pid, SeizeOptions { follow: false, exit_kill: true }).is_ok()
         && interrupt(pid).is_ok()
-        && matches!(wait(pid), Ok(Stop::Interrupted));
+        && matches!(wait_raw(pid, libc::__WALL), Ok(Some((_, Stop::Interrupted))));
     if !is_stopped {
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(pid),
@@ -359,4 +396,49 @@ pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
         )
     }?;
     Ok((head, length))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    const SLEEPING_THREADS: &str = "
+import threading, time
+for _ in range(3): threading.Thread(target=time.sleep, args=(60,)).start()
+print('ready', flush=True)
+";
+
+    #[test]
+    fn the_end_of_a_process_is_seen_by_whoever_waits_for_its_first_thread_alone() {
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut command = Command::new("python3");
+            command.args(["-IS", "-c", SLEEPING_THREADS]).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            let pid = child.id() as i32;
+            let options = SeizeOptions { follow: true, exit_kill: true };
+            let tids = crate::proc::process::threads(pid).unwrap();
+            for tid in &tids {
+                seize(*tid, options).unwrap();
+            }
+            interrupt(pid).unwrap();
+            assert_eq!(wait(pid).unwrap(), Stop::Interrupted);
+            child.kill().unwrap();
+            tell.send((tids.len(), wait(pid).unwrap())).unwrap();
+            for _ in 1..tids.len() {
+                let (tid, stop) = poll_any().unwrap().expect("the end of another thread");
+                assert!(tids.contains(&tid) && matches!(stop, Stop::Ended(_)), "{tid} {stop:?}");
+            }
+            tell.send((0, Stop::Ended(0))).unwrap();
+        });
+        let (threads, stop) = told.recv_timeout(Duration::from_secs(30)).expect("an end");
+        assert_eq!((threads, stop), (4, Stop::Ended(libc::SIGKILL)));
+        told.recv_timeout(Duration::from_secs(30)).expect("nothing that happened was lost");
+    }
 }
