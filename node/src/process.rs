@@ -223,9 +223,9 @@ impl Activity {
         self.cpu_us.look(at, cpu_us as f64);
     }
 
-    /// Mean runnable threads.
+    /// Mean runnable threads; before the first look, one that computes.
     pub fn demand(&self) -> f64 {
-        self.runnable.mean()
+        if self.runnable.is_empty() { 1.0 } else { self.runnable.mean() }
     }
 
     /// CPU seconds used per second.

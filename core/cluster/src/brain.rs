@@ -36,6 +36,9 @@ const GREETINGS_PER_ROUND: u32 = 8;
 const SOURCES_ASKED: usize = 3;
 /// Between two questions for work outside the round, so that a burst of short processes is cheap.
 const SEEK_PAUSE: Span = Span::from_millis(100);
+/// A mean over a second of looks at threads that wait now and then differs from what they want by
+/// less than half of what one look does.
+const WAITS_WEIGHT: f64 = 0.4;
 
 /// One node's share in running the cluster. See the crate's head for how it is driven.
 pub struct Brain {
@@ -287,9 +290,6 @@ impl Brain {
 
     fn load_sampled(&mut self, now: Time, sample: LoadSample, outbox: &mut Outbox) {
         self.own.sampled(now, &sample);
-        if !self.departures.is_empty() {
-            self.count_out_the_frozen(&sample);
-        }
         let departures = &self.departures;
         let is_moving = |process| departures.is_moving(process);
         let changed = self.residents.sampled(now, sample.processes, is_moving, &self.config);
@@ -305,20 +305,6 @@ impl Brain {
         let is_steady = !changed && !self.is_unripe && (runnable - weighed).abs() < 0.01;
         if !is_steady || now.since(weighed_at) > self.config.tick * 2 {
             self.weigh_all(now, outbox);
-        }
-    }
-
-    /// A process being moved is no longer measured once it is frozen. It left the mean then, and
-    /// must not be subtracted again.
-    fn count_out_the_frozen(&mut self, sample: &LoadSample) {
-        for departure in self.departures.iter() {
-            let process = departure.offer.process;
-            let is_listed = sample.processes.iter().any(|listed| listed.process == process);
-            if let Some(since) = departure.moving_since()
-                && !is_listed
-            {
-                self.own.changed(since, -self.residents.frozen(process));
-            }
         }
     }
 
@@ -407,10 +393,15 @@ impl Brain {
         }
     }
 
+    /// The present condition of this node with all that runs here.
+    pub(crate) fn load_here(&self, now: Time) -> Option<Condition> {
+        self.own.condition(now, self.residents.demand())
+    }
+
     /// The present condition of this node as others should see it: those on their way here
     /// included, those on their way elsewhere not.
     pub(crate) fn condition(&self, now: Time) -> Option<Condition> {
-        let condition = self.own.condition(now)?;
+        let condition = self.load_here(now)?;
         let promised = self.promises.iter().filter(|(node, _)| *node == self.me).count() as f64;
         let coming = self.reservations.demand() + promised;
         let going = self.departures.iter().filter(|departure| departure.is_leaving());
@@ -423,7 +414,7 @@ impl Brain {
 
     /// What must not be taken for load: the more, the less one second is like the next here.
     pub(crate) fn noise(&self) -> f64 {
-        self.config.noise + 0.75 * self.own.spread
+        self.config.noise + 0.75 * self.own.spread + WAITS_WEIGHT * self.residents.unrest()
     }
 
     /// Places that this node gives at one time.
@@ -465,9 +456,7 @@ impl Brain {
     }
 
     fn process_ended(&mut self, now: Time, process: GlobalPid, outbox: &mut Outbox) {
-        if let Some(demand) = self.residents.ended(now, process) {
-            self.own.changed(now, -demand);
-        }
+        self.residents.ended(process);
         self.reservations.take(process);
         self.withdraw(now, process, outbox);
         self.note_edge(now);

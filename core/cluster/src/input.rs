@@ -75,11 +75,9 @@ pub struct LoadSample {
     pub cores: u32,
     /// Of one core; 1.0 is the reference. A quota counts: half a core's quota on one core is 0.5.
     pub speed: f64,
-    /// Mean number of runnable threads over `measured_over`: all of the node, guests included,
-    /// Osmos itself excluded.
-    pub runnable: f64,
-    /// Over how long `runnable` and the demands are means; zero for a count at one moment.
-    pub measured_over: Span,
+    /// Mean number, over the last second or so, of runnable threads that are of none of
+    /// `processes`: what else runs here, Osmos itself excluded.
+    pub others: f64,
     pub memory_total_bytes: u64,
     /// What a new process could get without paging.
     pub memory_free_bytes: u64,

@@ -73,7 +73,6 @@ impl Brain {
         let tables = [
             ("members", self.members.count() <= self.config.view_max),
             ("processes", self.residents.counts_within(self.config.processes_max)),
-            ("corrections", self.own.corrections_bounded()),
             ("reservations", self.reservations.count() <= usize::from(u16::MAX) + 1),
         ];
         match tables.into_iter().find(|(_, bounded)| !bounded) {

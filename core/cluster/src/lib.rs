@@ -15,6 +15,7 @@ mod condition;
 mod config;
 mod departures;
 mod exclusions;
+mod habit;
 mod input;
 mod invariants;
 mod members;

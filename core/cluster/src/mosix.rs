@@ -44,7 +44,7 @@ impl Estimate {
 
 impl Brain {
     pub(crate) fn mosix_round(&mut self, now: Time, outbox: &mut Outbox) {
-        let Some(own) = self.own.condition(now) else { return };
+        let Some(own) = self.load_here(now) else { return };
         self.estimate.measured(&own);
         if self.departures.count() > 0 {
             return;

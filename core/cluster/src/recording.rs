@@ -141,7 +141,7 @@ mod tests {
         let mut outbox = Outbox::new();
         let mut at = Time::from_micros(1_000_000);
         let others = (2..6).map(|node| Input::MemberJoined { node: NodeId(node) });
-        let sample = LoadSample { cores: 1, speed: 0.3, runnable: 1.7, ..LoadSample::default() };
+        let sample = LoadSample { cores: 1, speed: 0.3, others: 1.7, ..LoadSample::default() };
         let looks = (0..40).map(|_| Input::LoadSampled(sample.clone()));
         for input in std::iter::once(Input::Started).chain(others).chain(looks) {
             at = at + Span::from_millis(250);

@@ -2,6 +2,7 @@
 //! should be left in peace for now.
 
 use crate::config::Config;
+use crate::habit::Habit;
 use crate::input::{Arrival, GroupId, Placement, ProcessSample};
 use crate::own::sane;
 use crate::sorted::Sorted;
@@ -26,15 +27,12 @@ pub(crate) enum StayCause {
 /// Guests leave nothing behind after this long; what was born here is remembered until it ends.
 const GUEST_MEMORY: Span = Span::from_secs(60);
 /// What a process counts for before it has been measured.
-pub(crate) const NEWCOMER_DEMAND: f64 = 1.0;
+const NEWCOMER_DEMAND: f64 = 1.0;
 /// Until then an arrival must have shown in a measurement.
 const ARRIVAL_MEMORY: Span = Span::from_secs(3);
 /// Used CPU below which the rate of forwarded calls per CPU second means nothing.
 const USED_MIN: f64 = 0.02;
 const CALLS_PER_CPU_S_MAX: f64 = 1e6;
-/// Of the latest measurement of a demand against those before.
-const DEMAND_WEIGHT: f64 = 0.25;
-
 /// What is remembered of a process between measurements and, at its home, while it is away.
 #[derive(Clone, Debug)]
 struct Memory {
@@ -81,7 +79,17 @@ impl Memory {
 pub(crate) struct Residents {
     me: NodeId,
     running: Sorted<GlobalPid, ProcessSample>,
+    habits: Sorted<GlobalPid, Habit>,
+    /// Those that are in no measurement yet.
+    newcomers: Sorted<GlobalPid, Newcomer>,
     memories: Sorted<GlobalPid, Memory>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    since: Time,
+    /// As measured where it came from; None: born here.
+    demand: Option<f64>,
 }
 
 /// A process that could be handed over now.
@@ -115,7 +123,13 @@ impl Candidate {
 
 impl Residents {
     pub fn new(me: NodeId) -> Residents {
-        Residents { me, running: Sorted::default(), memories: Sorted::default() }
+        Residents {
+            me,
+            running: Sorted::default(),
+            habits: Sorted::default(),
+            newcomers: Sorted::default(),
+            memories: Sorted::default(),
+        }
     }
 
     /// Replaces what is known of the running processes; those `moving` need not be listed. Returns
@@ -128,32 +142,64 @@ impl Residents {
         config: &Config,
     ) -> bool {
         samples.sort_unstable_by_key(|sample| sample.process);
-        let listed = samples.iter().map(|sample| sample.process);
-        if listed.eq(self.running.keys()) {
-            for (place, sample) in samples.into_iter().enumerate() {
-                self.remember_calls(now, &sample, config);
-                if let Some((_, known)) = self.running.at_mut(place) {
-                    let before = known.demand;
-                    *known = sane_sample(sample);
-                    // One that waits now and then is runnable at some looks; what it wants is the
-                    // mean over more than a second of them. One that was frozen wanted nothing.
-                    if before > 0.0 {
-                        known.demand = before + (known.demand - before) * DEMAND_WEIGHT;
-                    }
-                }
-            }
-            return false;
+        let changed = !samples.iter().map(|sample| sample.process).eq(self.running.keys());
+        if changed {
+            let is_listed = |process: &GlobalPid| {
+                samples.binary_search_by_key(process, |sample| sample.process).is_ok()
+            };
+            self.running.retain(|process, _| is_moving(*process) || is_listed(process));
         }
-        self.running.retain(|process, _| is_moving(*process));
         for sample in samples {
-            let known = self.running.contains(&sample.process);
-            if !known && self.running.len() >= config.processes_max {
-                continue;
-            }
             self.remember_calls(now, &sample, config);
-            self.running.insert(sample.process, sane_sample(sample));
+            self.measured(sane_sample(sample), config);
         }
-        true
+        self.newcomers.retain(|_, newcomer| now.since(newcomer.since) < ARRIVAL_MEMORY);
+        if changed {
+            let running = &self.running;
+            self.habits.retain(|process, _| running.contains(process));
+        }
+        changed
+    }
+
+    /// One that waits now and then is runnable at some looks; what it wants is the mean over many
+    /// seconds of them.
+    fn measured(&mut self, sample: ProcessSample, config: &Config) {
+        let expected = self.newcomers.remove(&sample.process).and_then(|newcomer| newcomer.demand);
+        let known = self.running.get(&sample.process).map(|known| known.demand);
+        if known.is_none() && self.running.len() >= config.processes_max {
+            return;
+        }
+        let demand = match known.or(expected) {
+            Some(before) if before > 0.0 => {
+                let habit = self.habits.get_or_insert_with(sample.process, Habit::default);
+                habit.corrected(before, sample.demand)
+            }
+            _ => sample.demand,
+        };
+        self.running.insert(sample.process, ProcessSample { demand, ..sample });
+    }
+
+    /// It has just come and counts, with this demand if that is known, until it is measured: else
+    /// this node would pass for idle.
+    pub fn expect(&mut self, now: Time, process: GlobalPid, demand: Option<f64>, config: &Config) {
+        let is_new = !self.is_running(process) && self.newcomers.len() < config.processes_max;
+        if is_new {
+            self.newcomers.insert(process, Newcomer { since: now, demand });
+        }
+    }
+
+    /// Cores that all that runs here would use, if it had as many.
+    pub fn demand(&self) -> f64 {
+        let measured: f64 = self.running.values().map(|sample| sample.demand).sum();
+        let expected = self.newcomers.values().map(|n| n.demand.unwrap_or(NEWCOMER_DEMAND));
+        measured + expected.sum::<f64>()
+    }
+
+    /// The standard deviation of how many threads are runnable at one moment: one that waits for
+    /// 0.3 of its time is runnable at 0.7 of the looks.
+    pub fn unrest(&self) -> f64 {
+        let parts = self.running.values().map(|sample| sample.demand.fract());
+        parts.map(|part| part * (1.0 - part)).sum::<f64>().sqrt()
     }
 
     /// What nobody will ask for any more goes.
@@ -284,51 +330,30 @@ impl Residents {
         self.running.len()
     }
 
-    /// It runs elsewhere now; returns what it wanted here.
-    pub fn departed(&mut self, process: GlobalPid) -> Option<f64> {
+    /// It runs elsewhere now.
+    pub fn departed(&mut self, process: GlobalPid) {
         if let Some(memory) = self.memories.get_mut(&process) {
             memory.arrived_at = None;
             memory.came_with = None;
         }
-        self.running.remove(&process).map(|sample| sample.demand)
+        self.newcomers.remove(&process);
+        self.running.remove(&process);
     }
 
-    /// It has ended; returns what it wanted here, if it ran here.
-    pub fn ended(&mut self, now: Time, process: GlobalPid) -> Option<f64> {
-        let is_unmeasured = self.is_present(now, process);
+    pub fn ended(&mut self, process: GlobalPid) {
         self.memories.remove(&process);
-        match self.running.remove(&process) {
-            Some(sample) => Some(sample.demand),
-            None => is_unmeasured.then_some(NEWCOMER_DEMAND),
-        }
+        self.newcomers.remove(&process);
+        self.running.remove(&process);
     }
 
     /// It runs here, or has just arrived and is in no measurement yet.
-    pub fn is_present(&self, now: Time, process: GlobalPid) -> bool {
-        let arrived = self.memories.get(&process).and_then(|memory| memory.arrived_at);
-        self.is_running(process) || arrived.is_some_and(|at| now.since(at) < ARRIVAL_MEMORY)
+    pub fn is_present(&self, process: GlobalPid) -> bool {
+        self.is_running(process) || self.newcomers.contains(&process)
     }
 
-    /// What it wants here by the last measurement; nothing while it is frozen.
+    /// What it wants here by the last measurement.
     pub fn demand_of(&self, process: GlobalPid) -> f64 {
         self.running.get(&process).map_or(0.0, |sample| sample.demand)
-    }
-
-    /// It is being moved and wants nothing any more; returns what it wanted.
-    pub fn frozen(&mut self, process: GlobalPid) -> f64 {
-        let sample = self.running.get_mut(&process);
-        sample.map_or(0.0, |sample| std::mem::take(&mut sample.demand))
-    }
-
-    /// It was not moved after all; true if it had been frozen.
-    pub fn thawed(&mut self, process: GlobalPid, demand: f64) -> bool {
-        match self.running.get_mut(&process) {
-            Some(sample) if sample.demand == 0.0 => {
-                sample.demand = demand;
-                true
-            }
-            _ => false,
-        }
     }
 
     pub fn is_running(&self, process: GlobalPid) -> bool {
@@ -340,7 +365,7 @@ impl Residents {
     }
 
     pub fn counts_within(&self, max: usize) -> bool {
-        self.running.len() <= max && self.memories.len() <= max
+        self.running.len() <= max && self.newcomers.len() <= max && self.memories.len() <= max
     }
 
     /// The process as a candidate, or why it stays.

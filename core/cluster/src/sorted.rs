@@ -91,10 +91,6 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
     pub fn at(&self, place: usize) -> Option<(K, &V)> {
         self.entries.get(place).map(|(key, value)| (*key, value))
     }
-
-    pub fn at_mut(&mut self, place: usize) -> Option<(K, &mut V)> {
-        self.entries.get_mut(place).map(|(key, value)| (*key, value))
-    }
 }
 
 #[cfg(test)]

@@ -409,18 +409,11 @@ impl Brain {
         {
             self.send(now, departure.to, Body::Release(departure.offer.id), outbox);
         }
-        let demand = departure.as_ref().map_or(0.0, |departure| departure.offer.demand);
-        if outcome != MoveOutcome::Moved && self.residents.thawed(process, demand) {
-            self.own.changed(now, demand);
-        }
         let ours = departure.is_some_and(|departure| departure.is_moving());
         let (verdict, why) = match outcome {
             MoveOutcome::Moved => {
                 self.members.exclusions.lift(to);
-                if let Some(demand) = self.residents.departed(process) {
-                    // It has not been runnable here since it was frozen.
-                    self.own.changed(now - freeze, -demand);
-                }
+                self.residents.departed(process);
                 (Verdict::Moved { to }, format!("moved, frozen for {freeze}"))
             }
             MoveOutcome::Stayed => {

@@ -9,7 +9,6 @@ use crate::input::Arrival;
 use crate::message::{Body, Motive, Offer, OfferId, Refusal};
 use crate::output::{Outbox, Output, Verdict};
 use crate::reservations::Reservation;
-use crate::residents::NEWCOMER_DEMAND;
 use crate::rotation::from_ms;
 use crate::rule::{Burden, drag, fits, judge};
 use crate::time::Time;
@@ -63,7 +62,7 @@ impl Brain {
 
     /// A node with more room would change places with one of the same group that is behind.
     fn exchange_offered(&mut self, now: Time, source: Entry, offer: Offer, outbox: &mut Outbox) {
-        let is_present = self.residents.is_present(now, offer.process);
+        let is_present = self.residents.is_present(offer.process);
         let behind = match self.weigh_exchange(now, &source, &offer) {
             Ok(_) if is_present => Err(Refusal::Present),
             Ok(_) if !self.has_memory_for(now, &offer) => Err(Refusal::Memory),
@@ -113,7 +112,7 @@ impl Brain {
 
     fn weigh(&self, now: Time, source: &Entry, offer: &Offer) -> Result<(), Refusal> {
         let process = offer.process;
-        if self.residents.is_present(now, process) || self.departures.contains(process) {
+        if self.residents.is_present(process) || self.departures.contains(process) {
             return Err(Refusal::Present);
         }
         let own = self.condition(now).ok_or(Refusal::Unready)?;
@@ -156,8 +155,7 @@ impl Brain {
             self.residents.told_calls(now, process, place.calls_per_cpu_s, &self.config);
             self.residents.told_progress(now, process, place.progress, place.group, &self.config);
         }
-        // A newborn counts too: until the next measurement shows it, this node would pass for idle.
-        self.own.changed(now, place.map_or(NEWCOMER_DEMAND, |place| place.demand));
+        self.residents.expect(now, process, place.map(|place| place.demand), &self.config);
         if let Some(partner) = self.departures.waiting_for(process) {
             self.go_in_turn(now, partner, outbox);
         }

@@ -19,7 +19,7 @@ const PRESSURE_MAX: f64 = 0.1;
 impl Brain {
     /// Bytes that this node is short of; 0 if it is not.
     fn shortage_bytes(&self, now: Time) -> u64 {
-        let Some(own) = self.own.condition(now) else { return 0 };
+        let Some(own) = self.load_here(now) else { return 0 };
         let margin = (own.memory_total_bytes as f64 * self.config.memory_margin) as u64;
         let promised = self.reservations.rss_bytes();
         let free = own.memory_free_bytes.saturating_sub(promised);

@@ -49,15 +49,14 @@ fn process_sample() -> impl Strategy<Value = ProcessSample> {
 
 fn load_sample() -> impl Strategy<Value = LoadSample> {
     let processes = prop::collection::vec(process_sample(), 0..8);
-    (any::<u8>(), number(), number(), span(), any::<u64>(), any::<u64>(), processes).prop_map(
-        |(cores, speed, runnable, measured_over, total, free, processes)| LoadSample {
+    (any::<u8>(), number(), number(), any::<u64>(), any::<u64>(), processes).prop_map(
+        |(cores, speed, others, total, free, processes)| LoadSample {
             cores: u32::from(cores),
             speed,
-            runnable,
-            measured_over,
+            others,
             memory_total_bytes: total,
             memory_free_bytes: free,
-            memory_pressure: runnable,
+            memory_pressure: others,
             processes,
         },
     )
@@ -106,8 +105,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
         Input::LoadSampled(LoadSample {
             cores: 1,
             speed: 1.0,
-            runnable: f64::from(pids.end - pids.start),
-            measured_over: Span::from_secs(1),
+            others: 0.0,
             memory_total_bytes: 1 << 30,
             memory_free_bytes: 1 << 30,
             memory_pressure: 0.0,

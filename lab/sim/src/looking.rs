@@ -23,25 +23,23 @@ impl World {
         self.nodes[index as usize].pass(now);
         let (processes, used_bytes) = self.look_at_processes(index);
         self.page(index, used_bytes);
-        let runnable: f64 = processes.iter().map(|(_, seen)| f64::from(*seen)).sum();
         let node = &mut self.nodes[index as usize];
-        node.looks.look(now, runnable + f64::from(node.background));
+        node.looks.look(now, f64::from(node.background));
         let sample = LoadSample {
             cores: u32::from(node.cores),
             speed: node.speed,
-            runnable: node.looks.mean(),
-            measured_over: node.looks.length(),
+            others: node.looks.mean(),
             memory_total_bytes: node.memory_bytes,
             memory_free_bytes: node.memory_bytes.saturating_sub(used_bytes as u64),
             memory_pressure: if node.is_paging { 0.5 } else { 0.0 },
-            processes: processes.into_iter().map(|(sample, _)| sample).collect(),
+            processes,
         };
         self.tell(index, Input::LoadSampled(sample));
     }
 
-    /// Samples of the processes here with the runnable threads of each, and the memory in use. One
+    /// Samples of the processes here, and the memory in use. One
     /// that is frozen for a move is not listed, but its memory is still here.
-    fn look_at_processes(&mut self, index: u32) -> (Vec<(ProcessSample, u8)>, f64) {
+    fn look_at_processes(&mut self, index: u32) -> (Vec<ProcessSample>, f64) {
         let now = self.now;
         let node = &self.nodes[index as usize];
         let mut used_bytes = 0.0;
@@ -81,7 +79,7 @@ impl World {
                 group: process.group.filter(|_| process.home == index),
                 stays: is_leaving.then(|| "it is moving".to_owned()),
             };
-            samples.push((sample, seen));
+            samples.push(sample);
         }
         (samples, used_bytes)
     }

@@ -110,6 +110,7 @@ pub(crate) struct SimNode {
     pub is_closed: bool,
     /// Only the latest completion that was scheduled counts.
     pub completion: u32,
+    /// At the background.
     pub looks: Looks,
     pub wake_at: Time,
     /// Moves that use the link now.

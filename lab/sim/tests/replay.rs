@@ -20,8 +20,8 @@ fn recording() -> Vec<u8> {
     for nth in 0..200u64 {
         let now = Time::ZERO + Span::from_millis(250 * nth);
         for node in 0..2 {
-            let runnable = if node == 0 { 0.3 + (nth % 7) as f64 / 3.0 } else { 0.1 };
-            let sample = LoadSample { cores: 1, speed: 1.0, runnable, ..LoadSample::default() };
+            let others = if node == 0 { 0.3 + (nth % 7) as f64 / 3.0 } else { 0.1 };
+            let sample = LoadSample { cores: 1, speed: 1.0, others, ..LoadSample::default() };
             waiting.push((node, Input::LoadSampled(sample)));
         }
         while let Some((node, input)) = waiting.pop() {

@@ -38,13 +38,15 @@ pub struct Thought {
 pub struct Load {
     /// Threads that could run, Osmos itself excluded.
     pub runnable: Window,
+    /// What is of no managed process.
+    pub others: Window,
     pub capacity: Capacity,
     pub memory: Memory,
 }
 
 impl Load {
     pub fn new(capacity: Capacity, memory: Memory) -> Load {
-        Load { runnable: Window::default(), capacity, memory }
+        Load { runnable: Window::default(), others: Window::default(), capacity, memory }
     }
 }
 
@@ -233,14 +235,14 @@ impl Daemon {
     /// Feeds the brain with each look: what has just begun to wait shall not wait for a round.
     pub(super) fn sample_load(&mut self, scan: &Scan) {
         self.load.runnable.look(scan.at, f64::from(scan.runnable));
+        self.load.others.look(scan.at, f64::from(scan.others));
         self.load.capacity = self.gauge.capacity();
         self.load.memory = self.gauge.memory();
         let processes = self.sample_processes();
         let sample = LoadSample {
             cores: self.load.capacity.cores,
             speed: self.load.capacity.speed,
-            runnable: self.load.runnable.mean() + self.served(),
-            measured_over: span(self.load.runnable.length()),
+            others: self.load.others.mean() + self.served(),
             memory_total_bytes: self.load.memory.total_bytes,
             memory_free_bytes: self.load.memory.free_bytes,
             memory_pressure: self.gauge.memory_pressure(),

@@ -23,6 +23,8 @@ pub struct Scan {
     /// Runnable threads of the node, Osmos itself and what serves bodies elsewhere excluded: these
     /// work in bursts, all at once when a body elsewhere has its turn, and ask for little.
     pub runnable: u32,
+    /// Those of them that are of no watched process.
+    pub others: u32,
     /// Watched processes that were found.
     pub usage: BTreeMap<i32, Usage>,
     /// New descendants: (process, the managed process it descends from).
@@ -61,7 +63,7 @@ fn evaluate(
 ) -> Scan {
     let units = units();
     let mut scan =
-        Scan { at: Instant::now(), runnable: 0, usage: BTreeMap::new(), born: Vec::new() };
+        Scan { at: Instant::now(), runnable: 0, others: 0, usage: BTreeMap::new(), born: vec![] };
     for stat in stats {
         let is_watched = watched.managed.contains(&stat.pid) || watched.bodies.contains(&stat.pid);
         let is_osmos = stat.pid == daemon || (stat.parent == daemon && !is_watched);
@@ -86,6 +88,8 @@ fn evaluate(
                 group: stat.group,
             };
             scan.usage.insert(stat.pid, usage);
+        } else {
+            scan.others += runnable;
         }
     }
     let by_pid: BTreeMap<i32, &Stat> = stats.iter().map(|stat| (stat.pid, stat)).collect();
@@ -134,6 +138,7 @@ mod test {
         let watched = Watched { bodies: BTreeSet::from([102]), ..Watched::default() };
         let scan = evaluate(&stats, &watched, 100, |_| 0);
         assert_eq!(scan.runnable, 2, "the body 102 and the stranger 200");
+        assert_eq!(scan.others, 1, "the stranger 200");
         assert_eq!(scan.usage.keys().copied().collect::<Vec<i32>>(), [102]);
     }
 

@@ -35,6 +35,10 @@ impl Window {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.looks.is_empty()
+    }
+
     /// From the first look to the last; zero if there is one only.
     pub fn length(&self) -> Duration {
         match (self.looks.front(), self.looks.back()) {

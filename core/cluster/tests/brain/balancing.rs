@@ -72,20 +72,6 @@ fn nodes_and_processes_that_start_together_are_balanced_within_five_seconds_too(
 }
 
 #[test]
-fn counts_taken_at_one_moment_do_as_well() {
-    for seed in 0..10 {
-        let mut world = World::of_speeds(seed, &[1.0; 4]);
-        world.counts_at_a_moment = true;
-        world.start_processes(FIRST, 8, ENDLESS_S);
-        world.run_for(Span::from_secs(5));
-        assert_eq!(world.counts(), [2, 2, 2, 2], "seed {seed}: {:?}", world.moves);
-        world.run_for(Span::from_secs(300));
-        assert_eq!(world.counts(), [2, 2, 2, 2], "seed {seed}");
-        assert_eq!(world.round_trips(Span::from_secs(60)), 0, "seed {seed}");
-    }
-}
-
-#[test]
 fn no_core_stays_idle_while_a_process_waits_elsewhere() {
     for seed in 0..4 {
         let mut world = World::of_speeds(seed, &[1.0; 32]);

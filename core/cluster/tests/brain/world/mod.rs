@@ -5,7 +5,7 @@ use cluster::{
     Arrival, Brain, Config, Identity, Input, LoadSample, MoveOutcome, NodeView, Outbox, Output,
     ProcessSample, Span, Status, Time, Verdict,
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
 pub struct Machine {
@@ -16,9 +16,6 @@ pub struct Machine {
     pub background: f64,
     pub memory_bytes: u64,
     pub is_cut_off: bool,
-    runnable_us: f64,
-    /// What `runnable_us` was at each sample of the last second.
-    samples: VecDeque<(Time, f64)>,
     wake_at: Option<Time>,
 }
 
@@ -76,7 +73,6 @@ pub struct World {
     /// Added to or taken from each measured load, at random.
     pub noise: f64,
     /// Nodes count what is runnable at one moment, not the mean since the last count.
-    pub counts_at_a_moment: bool,
     /// Between two samples of a node; each is a mean over a second all the same.
     pub sample_every: Span,
     pub move_time: Span,
@@ -104,7 +100,6 @@ impl World {
             finished_at: BTreeMap::new(),
             loss_permille: 0,
             noise: 0.0,
-            counts_at_a_moment: false,
             sample_every: Span::from_millis(250),
             move_time: Span::from_millis(100),
             freeze_estimate: Span::from_millis(100),
@@ -138,8 +133,6 @@ impl World {
             background: 0.0,
             memory_bytes: 1 << 30,
             is_cut_off: false,
-            runnable_us: 0.0,
-            samples: VecDeque::from([(self.now, 0.0)]),
             wake_at: None,
         };
         let others: Vec<NodeId> = self.machines.keys().copied().collect();
@@ -294,9 +287,7 @@ impl World {
         let us = to.since(self.now).0 as f64;
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
-            let (share, runnable) = (self.share_on(node), self.runnable_on(node));
-            let speed = self.machines[&node].speed;
-            self.machine(node).runnable_us += runnable * us;
+            let (share, speed) = (self.share_on(node), self.machines[&node].speed);
             let here = self.processes.iter_mut().filter(|(_, p)| p.node == node);
             for (id, process) in here.filter(|(_, p)| p.moving_to.is_none()) {
                 let got_s = share * process.demand(id.home) * us / 1e6;
@@ -318,17 +309,9 @@ impl World {
 
     fn measure(&mut self, node: NodeId) -> LoadSample {
         let now = self.now;
-        let momentary = self.counts_at_a_moment.then(|| self.runnable_on(node));
         let noise = (self.roll(2_001) as f64 / 1_000.0 - 1.0) * self.noise;
         let machine = self.machine(node);
-        machine.samples.push_back((now, machine.runnable_us));
-        while machine.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= Span::from_secs(1)) {
-            machine.samples.pop_front();
-        }
-        let (since, before_us) = machine.samples[0];
-        let over = now.since(since);
-        let grown_us = machine.runnable_us - before_us;
-        let mean = if over == Span::ZERO { 0.0 } else { grown_us / over.0 as f64 };
+        let others = (machine.background + noise).max(0.0);
         let (cores, speed, memory) = (machine.cores, machine.speed, machine.memory_bytes);
         let freeze_estimate = self.freeze_estimate;
         let mut used_bytes = 0;
@@ -355,8 +338,7 @@ impl World {
         LoadSample {
             cores,
             speed,
-            runnable: (momentary.unwrap_or(mean) + noise).max(0.0),
-            measured_over: if momentary.is_some() { Span::ZERO } else { over },
+            others,
             memory_total_bytes: memory,
             memory_free_bytes: memory.saturating_sub(used_bytes),
             memory_pressure: 0.0,
