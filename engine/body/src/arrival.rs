@@ -70,8 +70,12 @@ pub fn run(control: OwnedFd) -> Result<()> {
 fn expect(daemon: &Daemon) -> Result<Expected> {
     match daemon.receive()? {
         (ToBody::Expect { key, guest_cgroup, .. }, _) => {
-            let procs = |directory: String| PathBuf::from(directory).join("cgroup.procs");
-            Ok(Expected { key, cgroups: guest_cgroup.into_iter().map(procs).collect() })
+            let mut cgroups: Vec<PathBuf> = guest_cgroup.into_iter().map(PathBuf::from).collect();
+            // A body that is being built works for us, and a process stands still meanwhile. Where
+            // processor time has a hierarchy of its own, the daemon puts the body there later.
+            cgroups.retain(|directory| !directory.join("cpu.cfs_quota_us").exists());
+            cgroups.iter_mut().for_each(|directory| directory.push("cgroup.procs"));
+            Ok(Expected { key, cgroups })
         }
         _ => Err(MigrateError::Protocol("the daemon did not say what to expect".into())),
     }

@@ -5,6 +5,7 @@ use crate::capture::{self, Fixed};
 use crate::notices::raise;
 use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
+use kernel::haste::Haste;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
 use migrate::{MigrateError, Result, reason};
@@ -49,6 +50,7 @@ impl Tracing<'_> {
     /// Lets all stopped threads run; signals that were due are raised again.
     pub(crate) fn thaw(&mut self) -> Result<()> {
         self.deferred.clear();
+        self.haste = Haste::default();
         for tid in std::mem::take(&mut self.stopped) {
             let numbers: Vec<i32> = {
                 let state = self.shared.lock();
@@ -81,6 +83,7 @@ impl Tracing<'_> {
             }
         }
         self.finish_deliveries()?;
+        self.haste = Haste::of(self.shared.pid, waiting.iter().copied());
         for tid in &waiting {
             match tracee::interrupt(*tid) {
                 Err(error) if !error.is_gone() => return Err(error.into()),

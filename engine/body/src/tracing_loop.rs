@@ -11,6 +11,7 @@ use crate::processor_time::{Meter, Peak};
 use crate::replies;
 use crate::state::{Order, Parts, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
+use kernel::haste::Haste;
 use kernel::processor_time::process_ns;
 use kernel::sandbox::Sandbox;
 use kernel::signal::Action;
@@ -38,6 +39,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) signals: ChildSignal,
     /// Threads that stand stopped: because of freezing, or of a signal that has to wait.
     pub(crate) stopped: HashSet<i32>,
+    /// For as long as the body is frozen.
+    pub(crate) haste: Haste,
     /// Threads about to get a signal whose disposition is just being changed.
     pub(crate) deferred: VecDeque<(i32, i32)>,
     /// Stopped by job control.
@@ -112,6 +115,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         prospect,
         origin: image,
         signals,
+        haste: Haste::default(),
         stopped: HashSet::new(),
         deferred: VecDeque::new(),
         is_held: false,

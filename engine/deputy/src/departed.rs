@@ -2,6 +2,7 @@
 
 use crate::processor_time::{self, TOLD_BYTES, Whose};
 use kernel::agent::Agent;
+use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee;
@@ -170,6 +171,7 @@ impl DepartedThread {
         agent: &Agent,
         slot: usize,
         past: Option<&PastClock>,
+        haste: &Haste,
     ) -> Result<image::Thread> {
         let staging = agent.staging_address(slot);
         let mut calls = threads::tell_calls(staging).to_vec();
@@ -190,7 +192,7 @@ impl DepartedThread {
             signal_mask: self.stopped.signal_mask,
             alternate_stack: told.alternate_stack,
             robust_list: tracee::robust_list(self.stopped.tid)?,
-            nice: tracee::nice(self.stopped.tid)?,
+            nice: haste.nice(self.stopped.tid)?,
             tid_address: told.tid_address,
             rseq: self.stopped.rseq.as_ref().map(threads::rseq_image),
             in_flight: self.kept.clone(),

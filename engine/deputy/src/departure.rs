@@ -5,6 +5,7 @@ use crate::processor_time::{self, TOLD_BYTES, Whose};
 use crate::settling::shown_memory;
 use kernel::agent::{Agent, BatchCall};
 use kernel::child_signal::ChildSignal;
+use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
 use kernel::proc::{maps, process};
@@ -88,12 +89,14 @@ pub fn leave(
             .collect(),
         waits: remembered.waits.clone(),
     };
+    // Until it has left, or is as before: both ends of this function.
+    let haste = Haste::of(pid, process::threads(pid)?);
     let frozen_at = Instant::now();
     let tids = freeze::freeze(pid, signals)?;
     watch.phase("freeze");
     let memory = Memory::open(pid)?;
     let mut frozen =
-        Frozen { pid, tids, threads: vec![], agent: None, borrowed: None, pasts: vec![] };
+        Frozen { pid, tids, haste, threads: vec![], agent: None, borrowed: None, pasts: vec![] };
     if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
         remembered.waits = frozen.put_back(waiting);
         return Err(error);
@@ -163,6 +166,7 @@ fn guest_tid(pid: i32, tid: i32) -> Result<GuestTid> {
 struct Frozen {
     pid: i32,
     tids: Vec<i32>,
+    haste: Haste,
     threads: Vec<DepartedThread>,
     agent: Option<Agent>,
     borrowed: Option<Borrowed>,
@@ -276,7 +280,7 @@ impl Frozen {
         for (slot, departed) in self.threads.iter().enumerate() {
             let (tid, guest) = (departed.stopped.tid, departed.stopped.guest);
             let past = processor_time::past_of_thread(&self.pasts, self.pid, tid, guest);
-            images.push(departed.image(agent, slot, past)?);
+            images.push(departed.image(agent, slot, past, &self.haste)?);
         }
         let image = Image {
             pid: images[0].tid,

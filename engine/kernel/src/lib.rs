@@ -8,12 +8,14 @@
 pub mod agent;
 pub mod child_signal;
 pub mod features;
+pub mod haste;
 pub mod inherited;
 pub mod memory;
 pub mod packet;
 pub mod pidfd;
 pub mod proc;
 pub mod processor_time;
+pub mod quota;
 pub mod regs;
 pub mod remote_call;
 pub mod sandbox;

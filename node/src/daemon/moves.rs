@@ -410,6 +410,9 @@ impl Daemon {
             // It had just let the process go at home.
             return self.came_home(pid, not_moved.reason, &MoveReport::default());
         }
+        // It may have been killed between hurrying the threads and stopping them.
+        let threads = kernel::proc::process::threads(pid.0).unwrap_or_default();
+        threads.into_iter().for_each(kernel::haste::end);
         self.move_failed(pid, not_moved);
     }
 

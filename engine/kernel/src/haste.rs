@@ -1,0 +1,177 @@
+//! Threads that come before all others for the moment in which they are stopped and made to work
+//! for us.
+//!
+//! A process that is being moved runs a dozen times, for microseconds each, and stands still in
+//! between. On a crowded node each of these turns has to be waited for like any other: what takes
+//! ten milliseconds on a quiet node takes a second among sixteen that compute. So the threads get
+//! the best nice value for as long as that lasts, and are spared a quota of their cgroup
+//! ([`crate::quota`]). That needs the right to do so; without it all is as it was, and slower.
+//!
+//! Only threads with a nice value of 0 are hurried. What such a thread starts while it is hurried
+//! gets 0 again from the kernel, by the flag that is set with it; the flag is also what tells that
+//! a value is ours. Others would leave their children something else than they had.
+
+use crate::Result;
+use crate::quota::Relief;
+
+/// As sched_setattr(2) has it, first version.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Schedule {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const SIZE: u32 = size_of::<Schedule>() as u32;
+const NICE_FIRST: i32 = -20;
+const SCHED_OTHER: u32 = libc::SCHED_OTHER as u32;
+const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+const USUAL: Schedule = Schedule {
+    size: SIZE,
+    policy: SCHED_OTHER,
+    flags: 0,
+    nice: 0,
+    priority: 0,
+    runtime: 0,
+    deadline: 0,
+    period: 0,
+};
+const HURRIED: Schedule = Schedule { flags: RESET_ON_FORK, nice: NICE_FIRST, ..USUAL };
+
+/// Threads are hurried for as long as this lives.
+#[derive(Debug, Default)]
+pub struct Haste {
+    hurried: Vec<i32>,
+    _relief: Option<Relief>,
+}
+
+impl Haste {
+    /// Hurries those of a process's threads that may be hurried.
+    pub fn of(pid: i32, tids: impl IntoIterator<Item = i32>) -> Haste {
+        let mut haste = Haste { hurried: Vec::new(), _relief: Relief::of(pid) };
+        for tid in tids {
+            // One that is gone needs nothing.
+            let Ok(schedule) = read(tid) else { continue };
+            if !is_usual(&schedule) {
+                continue;
+            }
+            // Without the right to it for one there is none for the others.
+            if write(tid, &HURRIED).is_err() {
+                break;
+            }
+            haste.hurried.push(tid);
+        }
+        haste
+    }
+
+    /// The nice value of a thread, as it is without us.
+    pub fn nice(&self, tid: i32) -> Result<i32> {
+        let nice = crate::tracee::nice(tid)?;
+        Ok(if self.hurried.contains(&tid) && nice == NICE_FIRST { 0 } else { nice })
+    }
+}
+
+impl Drop for Haste {
+    fn drop(&mut self) {
+        self.hurried.iter().for_each(|tid| end(*tid));
+    }
+}
+
+/// Ends the haste of a thread, if it is hurried: also for one whose supervisor was killed.
+pub fn end(tid: i32) {
+    if read(tid).is_ok_and(|schedule| is_hurried(&schedule)) {
+        // It may have ended just now.
+        let _ = write(tid, &USUAL);
+    }
+}
+
+fn is_usual(schedule: &Schedule) -> bool {
+    let Schedule { policy, flags, nice, .. } = *schedule;
+    (policy, flags & RESET_ON_FORK, nice) == (SCHED_OTHER, 0, 0)
+}
+
+fn is_hurried(schedule: &Schedule) -> bool {
+    let Schedule { policy, flags, nice, .. } = *schedule;
+    (policy, flags & RESET_ON_FORK, nice) == (SCHED_OTHER, RESET_ON_FORK, NICE_FIRST)
+}
+
+fn read(tid: i32) -> Result<Schedule> {
+    let mut schedule = Schedule::default();
+    let place = (&raw mut schedule) as u64;
+    let arguments = [tid as u64, place, u64::from(SIZE), 0, 0, 0];
+    // SAFETY: the kernel writes at most SIZE bytes to a live local of that size.
+    unsafe { crate::sys::call("read scheduling", libc::SYS_sched_getattr, arguments) }?;
+    Ok(schedule)
+}
+
+fn write(tid: i32, schedule: &Schedule) -> Result<()> {
+    let place = std::ptr::from_ref(schedule) as u64;
+    let arguments = [tid as u64, place, 0, 0, 0, 0];
+    // SAFETY: the kernel reads as many bytes as `size` says, which is that of the structure.
+    unsafe { crate::sys::call("set scheduling", libc::SYS_sched_setattr, arguments) }.map(drop)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    /// A program that starts another at each line that it reads, and tells its nice value.
+    fn program() -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while read line; do nice; done"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn child_nice(child: &mut Child) -> String {
+        use std::io::{Read, Write};
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let mut text = Vec::new();
+        let mut byte = [0];
+        while byte != *b"\n" {
+            child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+            text.push(byte[0]);
+        }
+        String::from_utf8(text).unwrap().trim().to_owned()
+    }
+
+    fn end_of(mut child: Child) {
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_hurried_thread_is_as_before_afterwards_and_its_children_never_hurry() {
+        let mut child = program();
+        let tid = child.id() as i32;
+        let haste = Haste::of(tid, [tid]);
+        if haste.hurried.is_empty() {
+            eprintln!("skipped: this user may not hurry threads");
+            return end_of(child);
+        }
+        assert_eq!((crate::tracee::nice(tid).unwrap(), haste.nice(tid).unwrap()), (-20, 0));
+        assert_eq!(child_nice(&mut child), "0");
+        drop(haste);
+        assert!(is_usual(&read(tid).unwrap()));
+        end_of(child);
+    }
+
+    #[test]
+    fn who_stands_back_or_has_set_itself_is_left_alone() {
+        let child = program();
+        let tid = child.id() as i32;
+        crate::tracee::set_nice(tid, 7).unwrap();
+        let haste = Haste::of(tid, [tid]);
+        assert_eq!((haste.hurried.len(), haste.nice(tid).unwrap()), (0, 7));
+        drop(haste);
+        end(tid);
+        assert_eq!(crate::tracee::nice(tid).unwrap(), 7);
+        end_of(child);
+    }
+}
