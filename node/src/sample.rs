@@ -16,6 +16,8 @@ pub struct Capacity {
     pub cpus: f64,
     /// Of one of them; a quota of half a core on a machine of speed 1 is one core of speed 0.5.
     pub speed: f64,
+    /// Of a core without the quota: what a second of processor time is worth.
+    pub core_speed: f64,
 }
 
 /// Memory of this node, or of the cgroup in which guests run if that is less.
@@ -43,7 +45,12 @@ impl Gauge {
         let usable = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
         let cpus = cgroup::read_cpu_quota(&self.limits).map_or(usable, |quota| quota.min(usable));
         let cores = cpus.ceil().max(1.0);
-        Capacity { cores: cores as u32, cpus, speed: self.core_speed * cpus / cores }
+        Capacity {
+            cores: cores as u32,
+            cpus,
+            speed: self.core_speed * cpus / cores,
+            core_speed: self.core_speed,
+        }
     }
 
     /// The part of the last ten seconds in which something waited for memory. 0 where the kernel

@@ -75,6 +75,9 @@ pub struct LoadSample {
     pub cores: u32,
     /// Of one core; 1.0 is the reference. A quota counts: half a core's quota on one core is 0.5.
     pub speed: f64,
+    /// What a process does in one second of processor time, in reference seconds. Without a quota
+    /// this is the speed; under one it gets fewer such seconds, but no slower ones.
+    pub pace: f64,
     /// Mean number, over the last second or so, of runnable threads that are of none of
     /// `processes`: what else runs here, Osmos itself excluded.
     pub others: f64,

@@ -34,6 +34,8 @@ pub(crate) struct Own {
     slow_at: Option<Time>,
     /// By how much the others' load differs from one second to the next.
     pub spread: f64,
+    /// Reference seconds done in one second of processor time.
+    pub pace: f64,
     /// The part of the time in which something waited for memory.
     pub memory_pressure: f64,
 }
@@ -54,6 +56,7 @@ impl Own {
             memory_free_bytes: sample.memory_free_bytes.min(sample.memory_total_bytes),
             is_closed: false,
         };
+        self.pace = sane(sample.pace, SPEED_MIN, SPEED_MAX);
         self.memory_pressure = sane(sample.memory_pressure, 0.0, 1.0);
         self.measured = Some((now, condition));
         self.note_spread(now, others);
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     fn sample(others: f64) -> LoadSample {
-        LoadSample { cores: 1, speed: 1.0, others, ..LoadSample::default() }
+        LoadSample { cores: 1, speed: 1.0, pace: 1.0, others, ..LoadSample::default() }
     }
 
     #[test]

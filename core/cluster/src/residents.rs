@@ -308,12 +308,12 @@ impl Residents {
         seen.or_else(|| self.memories.get(&process).and_then(|memory| memory.group))
     }
 
-    /// Reference seconds of work that it has done, as far as is known; this node has that speed.
-    pub fn attained_s(&self, process: GlobalPid, speed: f64) -> f64 {
+    /// Reference seconds of work that it has done, as far as is known; this node has that pace.
+    pub fn attained_s(&self, process: GlobalPid, pace: f64) -> f64 {
         let Some(sample) = self.running.get(&process) else { return 0.0 };
         let came_with = self.memories.get(&process).and_then(|memory| memory.came_with);
         let (work_s, cpu_s) = came_with.unwrap_or((0.0, 0.0));
-        work_s + (sample.cpu.as_secs_f64() - cpu_s).max(0.0) * speed
+        work_s + (sample.cpu.as_secs_f64() - cpu_s).max(0.0) * pace
     }
 
     /// Processes of other nodes that run here.

@@ -10,7 +10,8 @@
 //! When is it worth it? A change of places freezes two processes for M each. Waiting until the gap
 //! is larger means fewer changes but a larger gap at the end. With shares that differ by d, and a
 //! the work done so far as the best guess of the work left, the sum of both losses is least at a
-//! gap of about sqrt(2 M d a); below 2 M a change cannot pay at all.
+//! gap of about sqrt(2 M d a); below what two freezes cost, 2 M s at a share of s, a change cannot
+//! pay at all.
 //!
 //! ```text
 //!   rich                      poor
@@ -46,7 +47,7 @@ impl Brain {
     /// A crowded node tells some with more room how far its laggard is behind.
     pub(crate) fn rotate(&mut self, now: Time, outbox: &mut Outbox) {
         let Some(own) = self.calm(now) else { return };
-        let Some(behind) = self.least(now, None, &own) else { return };
+        let Some(behind) = self.least(now, None) else { return };
         let Some(group) = behind.candidate.group else { return };
         let enough = own.share() * (1.0 + self.config.dead_band);
         let rich: Vec<NodeId> = self
@@ -83,7 +84,7 @@ impl Brain {
         let Some(own) = self.calm(now) else { return };
         let there = self.members.get(from).and_then(|member| member.known(now));
         let Some((there, _)) = there else { return };
-        let Some(ahead) = self.furthest(now, Some(laggard.group), &own) else { return };
+        let Some(ahead) = self.furthest(now, Some(laggard.group)) else { return };
         let gap_s = ahead.attained_s - from_ms(laggard.attained_ms);
         if gap_s > self.gap_min_s(&ahead, own.share(), there.share()) {
             self.offer_exchange(now, ahead, from, outbox);
@@ -106,11 +107,11 @@ impl Brain {
         let freeze_s = ahead.candidate.freeze.as_secs_f64();
         let gain = (share_rich - share_poor).max(0.0);
         let best = (self.config.rotation_caution * freeze_s * gain * ahead.attained_s).sqrt();
-        best.max(2.0 * freeze_s)
+        best.max(2.0 * freeze_s * share_rich)
     }
 
     /// Those of a group (or of any) that may take turns now.
-    fn standings(&self, now: Time, group: Option<GroupId>, own: &Condition) -> Vec<Standing> {
+    fn standings(&self, now: Time, group: Option<GroupId>) -> Vec<Standing> {
         let mut standings = Vec::new();
         for place in 0..self.residents.count() {
             let Some((process, _)) = self.residents.nth(place) else { break };
@@ -125,20 +126,20 @@ impl Brain {
             let pause_s = candidate.freeze.as_secs_f64() / self.config.rotation_frozen_max;
             let is_rested = candidate.here >= Span::from_secs_f64(pause_s);
             if is_rested && !self.departures.contains(process) {
-                let attained_s = self.residents.attained_s(process, own.speed);
+                let attained_s = self.residents.attained_s(process, self.own.pace);
                 standings.push(Standing { candidate, attained_s });
             }
         }
         standings
     }
 
-    fn furthest(&self, now: Time, group: Option<GroupId>, own: &Condition) -> Option<Standing> {
-        let standings = self.standings(now, group, own).into_iter();
+    fn furthest(&self, now: Time, group: Option<GroupId>) -> Option<Standing> {
+        let standings = self.standings(now, group).into_iter();
         standings.max_by(|a, b| a.attained_s.total_cmp(&b.attained_s))
     }
 
-    fn least(&self, now: Time, group: Option<GroupId>, own: &Condition) -> Option<Standing> {
-        let standings = self.standings(now, group, own).into_iter();
+    fn least(&self, now: Time, group: Option<GroupId>) -> Option<Standing> {
+        let standings = self.standings(now, group).into_iter();
         standings.min_by(|a, b| a.attained_s.total_cmp(&b.attained_s))
     }
 
@@ -152,7 +153,7 @@ impl Brain {
         let own = self.calm(now).ok_or(Refusal::Busy)?;
         let there = source.condition().ok_or(Refusal::Unready)?;
         let group = offer.group.ok_or(Refusal::Even)?;
-        let behind = self.least(now, Some(group), &own).ok_or(Refusal::Even)?;
+        let behind = self.least(now, Some(group)).ok_or(Refusal::Even)?;
         let ahead =
             Standing { candidate: behind.candidate, attained_s: from_ms(offer.attained_ms) };
         let gap_s = ahead.attained_s - behind.attained_s;

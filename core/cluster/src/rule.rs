@@ -121,10 +121,10 @@ pub(crate) fn is_beyond_doubt(
 
 /// Whether the move earns its freeze back. What is left of a process's life is, in the median, as
 /// long as its past (Harchol-Balter and Downey 1997), so the past is the stake.
-pub(crate) fn pays(gain: &Gain, cpu: Span, speed_source: f64, freeze: Span) -> bool {
+pub(crate) fn pays(gain: &Gain, cpu: Span, pace: f64, freeze: Span) -> bool {
     let past = cpu.as_secs_f64();
     let freeze = freeze.as_secs_f64();
-    let work = past * speed_source;
+    let work = past * pace;
     let saved = work / gain.rate_before - work / gain.rate_after;
     saved > freeze || (gain.kind == GainKind::IdleCore && freeze < past / 4.0)
 }

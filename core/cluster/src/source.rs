@@ -77,7 +77,7 @@ impl Brain {
             match chosen {
                 Err(cause) => staying.push((process, cause)),
                 Ok(choice) => {
-                    let price = self.price(&choice, own.speed);
+                    let price = self.price(&choice);
                     if best.as_ref().is_none_or(|(lowest, _)| price < *lowest) {
                         best = Some((price, choice));
                     }
@@ -94,10 +94,10 @@ impl Brain {
 
     /// Of a group, who is furthest behind goes where it gets more, and who is furthest ahead where
     /// it gets less; of others, whose freeze weighs least against its past.
-    fn price(&self, choice: &Choice, speed: f64) -> (bool, f64) {
+    fn price(&self, choice: &Choice) -> (bool, f64) {
         let candidate = &choice.candidate;
         if candidate.group.is_some() && self.config.rotates {
-            let attained_s = self.residents.attained_s(candidate.process, speed);
+            let attained_s = self.residents.attained_s(candidate.process, self.own.pace);
             let is_better = choice.gain.rate_after >= choice.gain.rate_before;
             return (false, if is_better { attained_s } else { -attained_s });
         }
@@ -159,7 +159,7 @@ impl Brain {
                 continue;
             }
             gains = true;
-            if !pays(&gain, candidate.cpu, own.speed, candidate.freeze) {
+            if !pays(&gain, candidate.cpu, self.own.pace, candidate.freeze) {
                 continue;
             }
             if best.as_ref().is_none_or(|best| gain.rate_after > best.gain.rate_after) {
@@ -252,7 +252,7 @@ impl Brain {
             rss_bytes: candidate.rss_bytes,
             motive,
             group: candidate.group,
-            attained_ms: to_ms(self.residents.attained_s(process, own.speed)),
+            attained_ms: to_ms(self.residents.attained_s(process, self.own.pace)),
             cpu_ms: to_ms(candidate.cpu.as_secs_f64()),
             in_return_for,
         };

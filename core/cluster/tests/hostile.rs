@@ -53,6 +53,7 @@ fn load_sample() -> impl Strategy<Value = LoadSample> {
         |(cores, speed, others, total, free, processes)| LoadSample {
             cores: u32::from(cores),
             speed,
+            pace: speed,
             others,
             memory_total_bytes: total,
             memory_free_bytes: free,
@@ -105,6 +106,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
         Input::LoadSampled(LoadSample {
             cores: 1,
             speed: 1.0,
+            pace: 1.0,
             others: 0.0,
             memory_total_bytes: 1 << 30,
             memory_free_bytes: 1 << 30,

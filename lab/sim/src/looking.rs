@@ -28,6 +28,7 @@ impl World {
         let sample = LoadSample {
             cores: u32::from(node.cores),
             speed: node.speed,
+            pace: node.speed,
             others: node.looks.mean(),
             memory_total_bytes: node.memory_bytes,
             memory_free_bytes: node.memory_bytes.saturating_sub(used_bytes as u64),

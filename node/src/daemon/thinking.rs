@@ -242,6 +242,7 @@ impl Daemon {
         let sample = LoadSample {
             cores: self.load.capacity.cores,
             speed: self.load.capacity.speed,
+            pace: self.load.capacity.core_speed,
             others: self.load.others.mean() + self.served(),
             memory_total_bytes: self.load.memory.total_bytes,
             memory_free_bytes: self.load.memory.free_bytes,

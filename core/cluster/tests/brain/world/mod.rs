@@ -338,6 +338,7 @@ impl World {
         LoadSample {
             cores,
             speed,
+            pace: speed,
             others,
             memory_total_bytes: memory,
             memory_free_bytes: memory.saturating_sub(used_bytes),
