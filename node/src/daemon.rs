@@ -172,6 +172,9 @@ struct Daemon {
     is_scanning: bool,
     /// When the last look at `/proc` began.
     scanned_at: Option<Instant>,
+    /// When the latest process was born here, and when to look at those that were born lately.
+    newborn_at: Option<Instant>,
+    newborn_scan: Option<Instant>,
     load: thinking::Load,
     thought: thinking::Thought,
 
@@ -248,7 +251,8 @@ impl Daemon {
         // A node that goes down begins no storm.
         let storms = storms.filter(|_| self.drain.is_none());
         let now = Instant::now();
-        storms.chain(self.thought.wake).fold(now + TICK, Instant::min)
+        let scan = self.next_scan().filter(|_| !self.is_scanning);
+        storms.chain(self.thought.wake).chain(scan).fold(now + TICK, Instant::min)
     }
 
     /// Everything that is due by now.

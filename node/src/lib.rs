@@ -83,13 +83,15 @@ fn settle_features(without: &[Feature]) -> Result<&'static Features, StartError>
 /// The nice value of daemon and supervisors, where we may set it. They work little, but others wait
 /// for what they do: a process stands still while it is moved, a body while it is served, and a
 /// node whose daemon is late passes for dead. On a crowded node each of them would get a share like
-/// any guest's. Bodies do not keep it (`body::priority`).
+/// any guest's, and each message of the dozen that a move takes would wait for a turn of some
+/// milliseconds. Bodies keep neither this nor the short turns (`body::priority`).
 const NICE: i32 = -10;
 
 fn come_before_guests() {
     if let Err(error) = kernel::tracee::set_nice(0, NICE) {
         tracing::debug!("moves and forwarded calls wait their turn among guests: {error}");
     }
+    kernel::haste::take_short_turns(0);
 }
 
 fn serve(config: Config) -> Result<(), StartError> {

@@ -4,13 +4,15 @@
 //! Standing back only: what home allows its own processes gives no precedence over this node's.
 
 use crate::state::{State, Thread};
-use kernel::tracee;
+use kernel::{haste, tracee};
 
 const NICE_MAX: i32 = 19;
 
 /// Gives all threads of a body that begins here their nice values.
 pub fn adopt(state: &State) {
     state.threads.values().for_each(apply);
+    // What builds a body takes short turns, and a thread has them from who started it.
+    state.threads.values().for_each(|thread| haste::take_usual_turns(thread.local));
 }
 
 /// Does here what a setpriority(2) has done at home, to the calling thread or another of the body.

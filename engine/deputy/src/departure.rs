@@ -9,6 +9,7 @@ use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
 use kernel::proc::{maps, process};
+use kernel::quota::Relief;
 use kernel::signal::{ACTION_BYTES, Action, SIGNAL_MAX};
 use kernel::tracee::{self, Stop};
 use link::{LinkReader, LinkWriter};
@@ -39,6 +40,7 @@ pub struct Away {
     pub report: MoveReport,
     /// Processor time of earlier stays away.
     pub away_ns: u64,
+    pub relief: Option<Relief>,
 }
 
 /// Phases in order of life, for the report.
@@ -374,7 +376,7 @@ impl Frozen {
 
     #[expect(clippy::too_many_arguments, reason = "one place that puts the parts together")]
     fn into_away(
-        self,
+        mut self,
         berth: Berth,
         link: (LinkReader, LinkWriter),
         memory: Memory,
@@ -389,7 +391,7 @@ impl Frozen {
         let pid = self.pid;
         let past = processor_time::past_of_process(&self.pasts);
         let away_ns = past.map_or(0, |past| past.away.total_ns());
-        let threads = self.threads;
+        let (threads, relief) = (self.threads, self.haste.take_relief());
         Ok(Away {
             pid,
             berth,
@@ -403,6 +405,7 @@ impl Frozen {
             prospect,
             report,
             away_ns,
+            relief,
         })
     }
 

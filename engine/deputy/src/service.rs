@@ -8,6 +8,7 @@ use crate::lanes::{Lane, Lanes};
 use crate::moves::Pending;
 use crate::replies;
 use kernel::child_signal::ChildSignal;
+use kernel::haste::Readiness;
 use kernel::tracee::{self, SIGINFO_BYTES, Stop};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
@@ -135,6 +136,7 @@ pub struct Service<'a> {
     pub cpu_ns: u64,
     rss_bytes: u64,
     cpu_limit: CpuLimit,
+    _readiness: Readiness,
 }
 
 /// Why the service ends.
@@ -150,6 +152,8 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
         })?;
+    let tids = away.threads.iter().map(|thread| thread.stopped.tid).collect();
+    let readiness = Readiness::of(tids, away.relief);
     let threads = away.threads.into_iter();
     let lanes = threads.map(|thread| Lane::of(away.pid, thread)).collect();
     let (reader, writer) = away.link;
@@ -181,6 +185,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         next_recall: Instant::now(),
         cpu_ns: away.away_ns,
         cpu_limit: CpuLimit::default(),
+        _readiness: readiness,
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
     };

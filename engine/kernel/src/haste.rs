@@ -48,13 +48,13 @@ const HURRIED: Schedule = Schedule { flags: RESET_ON_FORK, nice: NICE_FIRST, ..U
 #[derive(Debug, Default)]
 pub struct Haste {
     hurried: Vec<i32>,
-    _relief: Option<Relief>,
+    relief: Option<Relief>,
 }
 
 impl Haste {
     /// Hurries those of a process's threads that may be hurried.
     pub fn of(pid: i32, tids: impl IntoIterator<Item = i32>) -> Haste {
-        let mut haste = Haste { hurried: Vec::new(), _relief: Relief::of(pid) };
+        let mut haste = Haste { hurried: Vec::new(), relief: Relief::of(pid) };
         for tid in tids {
             // One that is gone needs nothing.
             let Ok(schedule) = read(tid) else { continue };
@@ -70,6 +70,11 @@ impl Haste {
         haste
     }
 
+    /// What spares the process its quota, for as long as it shall be spared.
+    pub fn take_relief(&mut self) -> Option<Relief> {
+        self.relief.take()
+    }
+
     /// The nice value of a thread, as it is without us.
     pub fn nice(&self, tid: i32) -> Result<i32> {
         let nice = crate::tracee::nice(tid)?;
@@ -80,6 +85,53 @@ impl Haste {
 impl Drop for Haste {
     fn drop(&mut self) {
         self.hurried.iter().for_each(|tid| end(*tid));
+    }
+}
+
+/// Threads that serve a body elsewhere, for as long as this lives. The body stands still meanwhile,
+/// and on a crowded node each of its calls would wait for a turn of some milliseconds.
+#[derive(Debug)]
+pub struct Readiness {
+    tids: Vec<i32>,
+    _relief: Option<Relief>,
+}
+
+impl Readiness {
+    pub fn of(tids: Vec<i32>, relief: Option<Relief>) -> Readiness {
+        tids.iter().for_each(|tid| take_short_turns(*tid));
+        Readiness { tids, _relief: relief }
+    }
+}
+
+impl Drop for Readiness {
+    fn drop(&mut self) {
+        self.tids.iter().for_each(|tid| take_usual_turns(*tid));
+    }
+}
+
+/// The shortest that the kernel takes.
+const TURN_NS: u64 = 100_000;
+
+/// Has a thread (0: the calling one) and what it starts take short turns, for one that runs for
+/// microseconds at a time while others wait for it. Who asks for short turns gets them soon, and no
+/// more processor time than others: the slice of a fair thread, `sched_runtime` of
+/// sched_setattr(2), since Linux 6.12. That needs no right; older kernels ignore it.
+pub fn take_short_turns(tid: i32) {
+    set_turn(tid, TURN_NS);
+}
+
+/// Ends that.
+pub fn take_usual_turns(tid: i32) {
+    set_turn(tid, 0);
+}
+
+/// How long the turns of a thread are; 0: as usual.
+fn set_turn(tid: i32, turn_ns: u64) {
+    // One that has ended needs nothing, and who has another policy has reasons for it.
+    if let Ok(schedule) = read(tid)
+        && schedule.policy == SCHED_OTHER
+    {
+        let _ = write(tid, &Schedule { runtime: turn_ns, ..schedule });
     }
 }
 
@@ -159,6 +211,21 @@ mod test {
         assert_eq!(child_nice(&mut child), "0");
         drop(haste);
         assert!(is_usual(&read(tid).unwrap()));
+        end_of(child);
+    }
+
+    #[test]
+    fn a_thread_that_serves_takes_short_turns_until_it_no_longer_does() {
+        let child = program();
+        let tid = child.id() as i32;
+        let usual = read(tid).unwrap();
+        let readiness = Readiness::of(vec![tid], None);
+        let ready = read(tid).unwrap();
+        // Older kernels than 6.12 know no turns of a fair thread, and say 0.
+        assert!(usual.runtime == 0 || ready.runtime == TURN_NS, "{ready:?}");
+        assert_eq!(Schedule { runtime: usual.runtime, ..ready }, usual, "nothing else is changed");
+        drop(readiness);
+        assert_eq!(read(tid).unwrap(), usual);
         end_of(child);
     }
 

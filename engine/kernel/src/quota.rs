@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Relief {
     pid: i32,
+    /// Where it is meanwhile.
+    ours: PathBuf,
     /// The file that takes it back.
     origin: PathBuf,
 }
@@ -29,13 +31,20 @@ impl Relief {
             return None;
         }
         fs::write(ours.procs(), pid.to_string()).ok()?;
-        Some(Relief { pid, origin: theirs.procs() })
+        Some(Relief { pid, ours: ours.dir, origin: theirs.procs() })
     }
 }
 
 impl Drop for Relief {
     fn drop(&mut self) {
-        // A process that is gone needs no cgroup.
+        let read = |path: String| fs::read_to_string(path).ok();
+        let place = read(format!("/proc/{}/cgroup", self.pid))
+            .zip(read("/proc/self/mountinfo".to_owned()))
+            .and_then(|(own, mounts)| CpuGroup::parse(&own, &mounts));
+        // One that is gone needs no cgroup, and one that somebody else has moved is where it should.
+        if place.is_none_or(|place| place.dir != self.ours) {
+            return;
+        }
         let _ = fs::write(&self.origin, self.pid.to_string());
     }
 }

@@ -24,6 +24,8 @@ use wire::peer::MoveEnd;
 const PROCESSES_MAX: usize = 4_096;
 /// A program that looks the same so long after its connection closed has become itself again.
 const SAME_PROGRAM_PATIENCE: Duration = Duration::from_secs(1);
+/// A newborn is looked at then, when the brain may think of moving it.
+const SCAN_NEWBORN: Duration = Duration::from_millis(110);
 /// Without managed processes and guests there is less to see.
 const SCAN_IDLE: Duration = Duration::from_secs(1);
 
@@ -87,6 +89,9 @@ impl Daemon {
             watch,
         };
         self.register(process);
+        let now = Instant::now();
+        self.newborn_at = Some(now);
+        self.newborn_scan.get_or_insert(now + SCAN_NEWBORN);
         Ok(())
     }
 
@@ -155,13 +160,12 @@ impl Daemon {
 
     /// Looks over `/proc` on another thread, one look at a time.
     pub(super) fn begin_scan(&mut self, now: Instant) {
-        let is_idle = self.processes.is_empty() && self.guests.is_empty();
-        let pause = if is_idle { SCAN_IDLE } else { TICK };
-        if self.is_scanning || self.scanned_at.is_some_and(|at| now < at + pause) {
+        if self.is_scanning || self.next_scan().is_some_and(|due| now < due) {
             return;
         }
         self.is_scanning = true;
         self.scanned_at = Some(now);
+        self.newborn_scan = self.newborn_at.map(|at| at + SCAN_NEWBORN).filter(|due| now < *due);
         let me = self.me();
         let away = self.processes.values().filter(|process| process.at != me);
         let watched = Watched {
@@ -175,6 +179,14 @@ impl Daemon {
             // Nobody is left to be told once the daemon has ended.
             let _ = events.blocking_send(Event::Scanned(scan));
         });
+    }
+
+    /// When to look again; None: at once.
+    pub(super) fn next_scan(&self) -> Option<Instant> {
+        let is_idle = self.processes.is_empty() && self.guests.is_empty();
+        let pause = if is_idle { SCAN_IDLE } else { TICK };
+        let regular = self.scanned_at? + pause;
+        Some(self.newborn_scan.map_or(regular, |due| due.min(regular)))
     }
 
     pub(super) fn scanned(&mut self, scan: io::Result<Scan>) {

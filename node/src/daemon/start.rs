@@ -220,6 +220,8 @@ impl Parts {
             gauge,
             is_scanning: false,
             scanned_at: None,
+            newborn_at: None,
+            newborn_scan: None,
             load,
             thought: Thought::new(me.node, config.record.as_deref()),
             journal,

@@ -93,8 +93,17 @@ const MEMORY_FILES: &[&[u8]] = &[
 ];
 
 /// Files that show how a process runs, and what it uses.
-const ACTIVITY_FILES: &[&[u8]] =
-    &[b"stat", b"statm", b"status", b"sched", b"schedstat", b"stack", b"syscall", b"wchan"];
+const ACTIVITY_FILES: &[&[u8]] = &[
+    b"stat",
+    b"statm",
+    b"status",
+    b"sched",
+    b"schedstat",
+    b"stack",
+    b"syscall",
+    b"wchan",
+    b"cgroup",
+];
 
 /// Why this open has to happen at home, if it has to.
 pub(super) fn home_only_path(number: u32, segments: &[Segment]) -> Option<&'static str> {
