@@ -41,7 +41,7 @@ impl Drop for Relief {
         let place = read(format!("/proc/{}/cgroup", self.pid))
             .zip(read("/proc/self/mountinfo".to_owned()))
             .and_then(|(own, mounts)| CpuGroup::parse(&own, &mounts));
-        // One that is gone needs no cgroup, and one that somebody else has moved is where it should.
+        // One that is gone needs no cgroup, and one that somebody else has moved stays there.
         if place.is_none_or(|place| place.dir != self.ours) {
             return;
         }

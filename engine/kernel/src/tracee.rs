@@ -435,6 +435,8 @@ print('ready', flush=True)
                 let (tid, stop) = poll_any().unwrap().expect("the end of another thread");
                 assert!(tids.contains(&tid) && matches!(stop, Stop::Ended(_)), "{tid} {stop:?}");
             }
+            // Its tracer has collected it, which the library need not know.
+            assert!(child.wait().is_err());
             tell.send((0, Stop::Ended(0))).unwrap();
         });
         let (threads, stop) = told.recv_timeout(Duration::from_secs(30)).expect("an end");
