@@ -30,7 +30,7 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(64);
 /// What a first move is taken to freeze a process for: the exchange of its least state, and its
 /// resident memory over a link of a gigabit.
-const FREEZE_LEAST_US: u64 = 20_000;
+const FREEZE_LEAST_US: u64 = 10_000;
 const COPIED_BYTES_PER_US: u64 = 100;
 
 /// Who wants a move.
@@ -316,7 +316,7 @@ mod test {
     async fn a_first_freeze_is_guessed_from_the_size_and_later_ones_from_the_last() {
         let mut process = starting(Launch::Running);
         process.consumption.rss_bytes = 2_000_000;
-        assert_eq!(process.freeze_estimate_us(), 40_000);
+        assert_eq!(process.freeze_estimate_us(), 20_000 + 10_000);
         process.arrived(NodeId(2), 7_000, "moved");
         assert_eq!(process.freeze_estimate_us(), 7_000);
     }

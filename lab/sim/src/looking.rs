@@ -7,7 +7,7 @@ use crate::world::World;
 use cluster::{Input, LoadSample, ProcessSample, Span};
 
 /// What the daemon guesses before a process has ever moved (`node/src/process.rs`).
-const FREEZE_LEAST_US: u64 = 30_000;
+const FREEZE_LEAST_US: u64 = 10_000;
 const COPIED_BYTES_PER_US: u64 = 100;
 /// More than that of a node's memory in use, and the kernel kills.
 const OVERUSE_MAX: f64 = 1.25;
