@@ -1,8 +1,9 @@
 //! A process that is away is stopped, continued and ended by its terminal, its parent and others as
 //! if it were at home.
 
-use crate::stage::{Seen, Stage, until, until_true};
+use crate::stage::{COUNTING, Seen, Stage, until, until_true};
 use crate::terminal::Terminal;
+use std::time::Duration;
 
 /// Tells what it learns of its child.
 const PARENT: &str = include_str!("parent.py");
@@ -188,6 +189,41 @@ fn signals_of_other_processes_end_stop_and_continue_a_process_that_is_away() {
         terminal.expect(&format!("<killed {number}>"));
         stage.await_no_supervisors();
     }
+}
+
+/// Stops and continues a process so many times.
+const HAIL: &str = "\
+import os, sys, time
+pid, count = map(int, sys.argv[1:])
+for turn in range(count):
+    os.kill(pid, 19)
+    time.sleep(turn % 7 / 2000)
+    os.kill(pid, 18)
+    time.sleep(turn % 5 / 2000)";
+
+#[test]
+fn a_process_stopped_and_continued_while_it_moves_is_never_stuck_and_never_runs_on() {
+    let stage = Stage::new("hail", 3);
+    let words = ["osmos", "run", "--storm", "5", "--", "python3", "-IS", "-c", COUNTING];
+    let mut program = stage.start(1, &words);
+    let pid = program.pid;
+    for _ in 0..10 {
+        stage.text(1, &["python3", "-IS", "-c", HAIL, &pid.to_string(), "50"]);
+        program.ask("");
+        stage.signal(1, pid, "STOP");
+        program.write("\n");
+        assert!(program.is_silent_for(Duration::from_millis(20)), "it runs though it is stopped");
+        stage.signal(1, pid, "CONT");
+        program.line();
+    }
+    assert!(stage.events(1, "migrated", pid).len() > 20, "it moves");
+    let stayed = stage.events(1, "stayed", pid);
+    let is_stuck = |event: &&serde_json::Value| event["reason"]["code"] == "kernel";
+    assert_eq!(stayed.iter().find(is_stuck), None);
+    let process = stage.process(1, pid).expect("it lives");
+    program.close_input();
+    // Who started it was stopped with it, and nobody continues that.
+    until_true("it has ended", || !process.is_there());
 }
 
 #[test]

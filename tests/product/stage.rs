@@ -437,6 +437,11 @@ impl Program {
         self.lines.recv_timeout(PATIENCE).expect("the program prints a line")
     }
 
+    /// True if it prints nothing for so long.
+    pub fn is_silent_for(&self, length: Duration) -> bool {
+        self.lines.recv_timeout(length).is_err()
+    }
+
     pub fn write(&mut self, text: &str) {
         let input = self.input.as_mut().expect("its input is open");
         input.write_all(text.as_bytes()).expect("the program reads");

@@ -101,7 +101,7 @@ fn thread_image(
     let mut registers = stopped.registers;
     // Only waits on futexes are local and have a restart block here.
     threads::settle(&mut registers, Some(libc::SYS_futex as u32), false);
-    let mut calls = RemoteCalls::begin(shared.pid, tid, agent.syscall_instruction())?;
+    let mut calls = RemoteCalls::begin(tid, agent.syscall_instruction())?;
     let told = threads::ask(&mut calls, &shared.memory, agent.staging_address(thread.slot))?;
     if layout_words[BREAK] == 0 {
         layout_words[BREAK] = calls.call("read the break", libc::SYS_brk, [0; 6])?;

@@ -203,7 +203,7 @@ impl Tracing<'_> {
     pub(crate) fn await_stop(&mut self, tid: i32) -> Result<bool> {
         loop {
             match tracee::wait(tid)? {
-                Stop::Interrupted => return Ok(true),
+                Stop::Interrupted | Stop::Group(_) => return Ok(true),
                 Stop::Ended(_) => {
                     self.on_end(tid);
                     return Ok(false);

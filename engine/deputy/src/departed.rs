@@ -1,14 +1,13 @@
 //! The threads of a process that leaves: where each goes on, and what it leaves behind.
 
 use crate::processor_time::{self, TOLD_BYTES, Whose};
-use kernel::agent::Agent;
 use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee;
 use migrate::Result;
-use migrate::homeward::execute_all;
 use migrate::threads::{self, Interruption, Stopped};
+use migrate::worker::Worker;
 use std::collections::HashMap;
 use wire::ids::GuestTid;
 use wire::image::{self, InFlight};
@@ -168,18 +167,18 @@ impl DepartedThread {
 
     pub fn image(
         &self,
-        agent: &Agent,
-        slot: usize,
+        worker: Worker<'_>,
         past: Option<&PastClock>,
         haste: &Haste,
     ) -> Result<image::Thread> {
+        let Worker { agent, slot, .. } = worker;
         let staging = agent.staging_address(slot);
         let mut calls = threads::tell_calls(staging).to_vec();
         calls.extend(processor_time::tell_calls(Whose::Thread, staging + CLOCK_OFFSET as u64));
         if let Some(rseq) = &self.stopped.rseq {
             calls.push(threads::rseq_unregister(rseq));
         }
-        execute_all(agent, slot, "read thread state", &calls)?;
+        worker.execute_all("read thread state", &calls)?;
         let mut scratch = [0; 32];
         agent.read_staging(slot, 0, &mut scratch);
         let told = threads::told(&scratch);

@@ -2,7 +2,7 @@
 
 use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
 use crate::processor_time::{self, TOLD_BYTES, Whose};
-use crate::settling::shown_memory;
+use crate::settling::{shown_memory, stop};
 use kernel::agent::{Agent, BatchCall};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
@@ -11,12 +11,13 @@ use kernel::proc::pagemap::Pagemap;
 use kernel::proc::{maps, process};
 use kernel::quota::Relief;
 use kernel::signal::{ACTION_BYTES, Action, SIGNAL_MAX};
-use kernel::tracee::{self, Stop};
+use kernel::tracee;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
-use migrate::homeward::{self, execute, execute_all};
+use migrate::homeward;
 use migrate::injection::{self, Borrowed};
 use migrate::threads;
+use migrate::worker::Worker;
 use migrate::{MigrateError, Result, freeze, layout, machine, pages, refusal};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -41,6 +42,8 @@ pub struct Away {
     /// Processor time of earlier stays away.
     pub away_ns: u64,
     pub relief: Option<Relief>,
+    /// Stopped by job control while it left.
+    pub is_held: bool,
 }
 
 /// Phases in order of life, for the report.
@@ -107,7 +110,7 @@ pub fn leave(
     match send(&mut frozen, &memory, &library, &waiting, &mut link, &mut watch) {
         Ok((actions, running_at)) => {
             let freeze_us = (running_at - frozen_at).as_micros() as u64;
-            frozen.settle_away(&memory)?;
+            let is_held = frozen.settle_away(&memory)?;
             watch.phase("settle");
             let report = MoveReport {
                 freeze_us,
@@ -117,7 +120,8 @@ pub fn leave(
             };
             link.0.set_timeout(None)?;
             let berth = berth.clone();
-            frozen.into_away(berth, link, memory, library, actions, prospect, report)
+            let away = frozen.into_away(berth, link, memory, library, actions, prospect, report);
+            away.map(|away| Away { is_held, ..away })
         }
         Err(error) => {
             remembered.waits = frozen.put_back(waiting);
@@ -271,18 +275,22 @@ impl Frozen {
         self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))
     }
 
+    fn worker(&self, slot: usize) -> Result<Worker<'_>> {
+        Ok(Worker { agent: self.agent()?, slot, tid: self.threads[slot].stopped.tid })
+    }
+
     /// Asks the threads for what only they can tell, and puts the image together.
     fn image(&self, maps: &[maps::Mapping], library: &Library) -> Result<(Image, Vec<Action>)> {
         let agent = self.agent()?;
-        let actions = self.read_actions(agent)?;
-        let (program_break, stack_limit, clock) = self.read_process(agent)?;
+        let actions = self.read_actions()?;
+        let (program_break, stack_limit, clock) = self.read_process()?;
         let mut layout_words = process::stat(&self.pid.to_string())?.layout;
         layout_words[5] = program_break;
         let mut images = Vec::with_capacity(self.threads.len());
         for (slot, departed) in self.threads.iter().enumerate() {
             let (tid, guest) = (departed.stopped.tid, departed.stopped.guest);
             let past = processor_time::past_of_thread(&self.pasts, self.pid, tid, guest);
-            images.push(departed.image(agent, slot, past, &self.haste)?);
+            images.push(departed.image(self.worker(slot)?, past, &self.haste)?);
         }
         let image = Image {
             pid: images[0].tid,
@@ -299,7 +307,8 @@ impl Frozen {
         Ok((image, actions))
     }
 
-    fn read_actions(&self, agent: &Agent) -> Result<Vec<Action>> {
+    fn read_actions(&self) -> Result<Vec<Action>> {
+        let agent = self.agent()?;
         let staging = agent.staging_address(0);
         let calls: Vec<BatchCall> = (1..=SIGNAL_MAX as u64)
             .map(|signal| {
@@ -307,7 +316,7 @@ impl Frozen {
                 BatchCall::new(libc::SYS_rt_sigaction, [signal, 0, place, 8, 0, 0])
             })
             .collect();
-        execute_all(agent, 0, "read signal dispositions", &calls)?;
+        self.worker(0)?.execute_all("read signal dispositions", &calls)?;
         let mut bytes = vec![0; SIGNAL_MAX as usize * ACTION_BYTES];
         agent.read_staging(0, 0, &mut bytes);
         Ok(bytes.chunks(ACTION_BYTES).filter_map(Action::decode).collect())
@@ -315,7 +324,8 @@ impl Frozen {
 
     /// The program break, the stack limit and the processor clock; refuses running timers on
     /// processor time.
-    fn read_process(&self, agent: &Agent) -> Result<(u64, (u64, u64), Clock)> {
+    fn read_process(&self) -> Result<(u64, (u64, u64), Clock)> {
+        let agent = self.agent()?;
         let staging = agent.staging_address(0);
         let stack = [0, u64::from(libc::RLIMIT_STACK), 0, staging, 0, 0];
         let timer = |which: i32, at: u64| {
@@ -330,7 +340,7 @@ impl Frozen {
             usage,
             time,
         ];
-        let results = execute(agent, 0, &calls)?;
+        let results = self.worker(0)?.execute(&calls)?;
         let mut bytes = [0; 96 + TOLD_BYTES];
         agent.read_staging(0, 0, &mut bytes);
         let word = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().unwrap_or_default());
@@ -348,18 +358,20 @@ impl Frozen {
         // What `ps` reads of a process is in its memory: its arguments and environment stay.
         let shown = shown_memory(self.pid)?;
         // What fails stays here, unused: it costs memory, not correctness.
-        if let Err(error) = homeward::empty(self.agent()?, 0, mappings, &shown) {
+        if let Err(error) = homeward::empty(self.worker(0)?, mappings, &shown) {
             ::tracing::warn!("process {}: {error}", self.pid);
         }
         Ok(())
     }
 
-    /// Gives the deputy's threads the guest's signal masks, and sleepers their calls back.
-    fn settle_away(&mut self, memory: &Memory) -> Result<()> {
+    /// Gives the deputy's threads the guest's signal masks, and sleepers their calls back. True if
+    /// job control has stopped the process meanwhile.
+    fn settle_away(&mut self, memory: &Memory) -> Result<bool> {
         let agent = self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))?;
+        let mut is_held = false;
         for (slot, departed) in self.threads.iter().enumerate() {
             let tid = departed.stopped.tid;
-            stop(tid)?;
+            let halt = stop(tid, &mut Vec::new())?;
             if departed.kept.is_some() {
                 if let Some((address, bytes)) = &departed.kept_memory {
                     memory.write(*address, bytes)?;
@@ -369,9 +381,10 @@ impl Frozen {
                 tracee::set_registers(tid, &registers)?;
             }
             tracee::set_signal_mask(tid, departed.stopped.signal_mask)?;
-            tracee::resume(tid, 0)?;
+            is_held |= halt.is_held;
+            if halt.is_held { tracee::listen(tid)? } else { tracee::resume(tid, 0)? }
         }
-        Ok(())
+        Ok(is_held)
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place that puts the parts together")]
@@ -406,6 +419,7 @@ impl Frozen {
             report,
             away_ns,
             relief,
+            is_held: false,
         })
     }
 
@@ -436,8 +450,8 @@ impl Frozen {
         read.chain(unread).collect()
     }
 
-    fn try_put_back(&mut self) -> Result<()> {
-        let Some(agent) = self.agent.take() else {
+    fn try_put_back(&self) -> Result<()> {
+        let Some(agent) = &self.agent else {
             return self.threads.iter().try_for_each(|d| threads::put_back(&d.stopped));
         };
         for (slot, departed) in self.threads.iter().enumerate() {
@@ -445,32 +459,16 @@ impl Frozen {
                 let (address, size, signature) = threads::rseq_image(rseq);
                 let call = threads::rseq_call(address, size, 0, signature);
                 // Busy means that it was never given up.
-                execute(&agent, slot, &[call])?;
+                self.worker(slot)?.execute(&[call])?;
             }
         }
         for departed in &self.threads {
-            stop(departed.stopped.tid)?;
+            stop(departed.stopped.tid, &mut Vec::new())?;
             threads::put_back(&departed.stopped)?;
         }
         if let Some(borrowed) = self.borrowed {
-            injection::remove(self.pid, self.tids[0], borrowed, &agent)?;
+            injection::remove(self.tids[0], borrowed, agent)?;
         }
         Ok(())
-    }
-}
-
-/// Stops a thread that runs the agent. All its signals are blocked but SIGSTOP, which is kept.
-fn stop(tid: i32) -> Result<()> {
-    tracee::interrupt(tid)?;
-    loop {
-        match tracee::wait(tid)? {
-            Stop::Interrupted => return Ok(()),
-            Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-            Stop::Signal(signal) => tracee::resume_interrupted(tid, signal)?,
-            // Stopped by job control in the middle of things: stopped is stopped, and when it is
-            // let go the group stop goes on.
-            Stop::Group(_) => return Ok(()),
-            _ => tracee::resume_interrupted(tid, 0)?,
-        }
     }
 }

@@ -16,8 +16,9 @@ use kernel::proc::maps;
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee::{self, SIGINFO_BYTES, Stop};
 use link::{LinkError, LinkReader};
-use migrate::homeward::{self, execute, execute_all};
+use migrate::homeward;
 use migrate::pages::Intake;
+use migrate::worker::Worker;
 use migrate::{MigrateError, Result, freeze, injection, layout, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -123,7 +124,7 @@ impl Homecoming {
         restore_mappings(service, image)?;
         phase("map");
         let bytes = receive_pages(service, image, reader, &mut self.sending)?;
-        homeward::protect(&service.shared.lanes.agent, worker(service)?, &image.mappings)?;
+        homeward::protect(worker(service)?, &image.mappings)?;
         phase("receive");
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
         let waits = waits_of(service, image, &plan);
@@ -147,9 +148,9 @@ pub fn live_slots(service: &Service<'_>) -> Vec<usize> {
     (0..lanes.count()).filter(|slot| !matches!(lanes.lock(*slot).work, Work::Gone)).collect()
 }
 
-/// A live slot for work that concerns the whole process.
-fn worker(service: &Service<'_>) -> Result<usize> {
-    let first = live_slots(service).first().copied();
+/// A live thread for work that concerns the whole process.
+fn worker<'a>(service: &'a Service<'_>) -> Result<Worker<'a>> {
+    let first = live_slots(service).first().map(|slot| service.worker(*slot));
     first.ok_or_else(|| MigrateError::Protocol("no thread is left".into()))
 }
 
@@ -185,21 +186,20 @@ fn receive_image(service: &Service<'_>, reader: &mut LinkReader) -> Result<Image
 }
 
 fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
-    let agent = &service.shared.lanes.agent;
-    let slot = worker(service)?;
+    let worker = worker(service)?;
     // Where the break cannot be set, the mappings below make up for it.
-    execute(agent, slot, &[BatchCall::new(libc::SYS_brk, [image.layout[5], 0, 0, 0, 0, 0])])?;
-    let ours = agent.base()..agent.end();
+    worker.execute(&[BatchCall::new(libc::SYS_brk, [image.layout[5], 0, 0, 0, 0, 0])])?;
+    let ours = worker.agent.base()..worker.agent.end();
     let home: Vec<maps::Mapping> = maps::read(service.pid)?
         .into_iter()
         .filter(|m| !layout::is_ours(m, std::slice::from_ref(&ours)) && !m.is_kernel_provided())
         .collect();
     let library = &service.library;
     let changes = homeward::plan(&home, &image.mappings, &|m, index| library.is_same(m, index));
-    homeward::change(agent, slot, &changes, library)?;
+    homeward::change(worker, &changes, library)?;
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
     // guest's memory: what was not written away is zero, and is not sent.
-    homeward::empty(agent, slot, &image.mappings, &homeward::NOTHING)
+    homeward::empty(worker, &image.mappings, &homeward::NOTHING)
 }
 
 fn receive_pages(
@@ -260,16 +260,16 @@ impl Homecoming {
                 finish_ended(service, thread)?;
                 continue;
             };
-            let tid = lanes.lock(slot).tid;
+            let worker = service.worker(slot);
             let staging = agent.staging_address(slot);
             agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
             let calls = threads::adopt_calls(thread, staging);
-            execute_all(agent, slot, "hand back thread state", &calls)?;
+            worker.execute_all("hand back thread state", &calls)?;
             for signal in thread.signals.iter().chain(&unseen_signals(service, slot, thread)) {
                 queue_signal(service, slot, signal.number, &signal.siginfo)?;
                 self.queued.push((slot, signal.number));
             }
-            while let Some(at) = self.held.iter().position(|(holder, _, _)| *holder == tid) {
+            while let Some(at) = self.held.iter().position(|(holder, _, _)| *holder == worker.tid) {
                 let (_, number, info) = self.held[at];
                 queue_signal(service, slot, number, &info)?;
                 self.held.remove(at);
@@ -289,7 +289,7 @@ pub fn queue_signal(service: &Service<'_>, slot: usize, number: i32, info: &[u8]
     let place = lanes.agent.staging_address(slot) + SIGINFO_OFFSET as u64;
     let arguments = [process.0 as u64, guest.0 as u64, number as u64, place, 0, 0];
     let call = BatchCall::new(libc::SYS_rt_tgsigqueueinfo, arguments);
-    execute_all(&lanes.agent, slot, "queue a signal", &[call])
+    service.worker(slot).execute_all("queue a signal", &[call])
 }
 
 const _: () = assert!(SIGINFO_OFFSET + SIGINFO_BYTES <= STAGING_BYTES);
@@ -366,20 +366,22 @@ fn sleep_on(
 }
 
 fn to_syscall_stop(tid: i32) -> Result<()> {
-    tracee::resume_to_syscall(tid, 0)?;
+    let mut passed_on = 0;
     loop {
+        tracee::resume_to_syscall(tid, passed_on)?;
+        passed_on = 0;
         match tracee::wait(tid)? {
             Stop::Syscall => return Ok(()),
             Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-            _ => tracee::resume_to_syscall(tid, 0)?,
+            Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
+            _ => {}
         }
     }
 }
 
 fn remove_agent(service: &Service<'_>) -> Result<()> {
     let lanes = &service.shared.lanes;
-    let tid = lanes.lock(worker(service)?).tid;
-    injection::remove(service.pid, tid, service.borrowed, &lanes.agent)
+    injection::remove(worker(service)?.tid, service.borrowed, &lanes.agent)
 }
 
 /// The process here is whole: from now on it is the one that runs, even if we fall here.

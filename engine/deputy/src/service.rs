@@ -13,6 +13,7 @@ use kernel::tracee::{self, SIGINFO_BYTES, Stop};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
 use migrate::injection::Borrowed;
+use migrate::worker::Worker;
 use migrate::{MigrateError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -189,6 +190,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
     };
+    service.set_held(away.is_held);
     service.start_waiter();
     service.listen(reader);
     daemon.send(&FromDeputy::Moved { to: service.berth.node, report: away.report });
@@ -201,6 +203,12 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::thread::JoinH
 }
 
 impl Service<'_> {
+    /// The thread of a slot, to execute what is needed for the process itself.
+    pub fn worker(&self, slot: usize) -> Worker<'_> {
+        let lanes = &self.shared.lanes;
+        Worker { agent: &lanes.agent, slot, tid: lanes.lock(slot).tid }
+    }
+
     /// Starts the reader of a new link.
     pub fn listen(&mut self, reader: LinkReader) {
         self.generation += 1;

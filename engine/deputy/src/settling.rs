@@ -9,8 +9,9 @@ use kernel::agent::Position;
 use kernel::proc::process;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
+use migrate::worker::go_on;
 use migrate::{MigrateError, Result};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What a thread was made to leave for the homecoming.
 pub struct Settled {
@@ -37,14 +38,13 @@ impl Homecoming {
         if matches!(lanes.lock(slot).work, Work::Exiting { .. }) {
             return await_exit(service, slot);
         }
-        let (tid, busy) = {
-            let lane = lanes.lock(slot);
-            match &lane.work {
-                Work::Busy { since, place, .. } => (lane.tid, Some((*since, *place))),
-                _ => (lane.tid, None),
-            }
+        let worker = service.worker(slot);
+        let tid = worker.tid;
+        let busy = match &lanes.lock(slot).work {
+            Work::Busy { since, place, .. } => Some((*since, *place)),
+            _ => None,
         };
-        let (has_signal, mask) = stop(tid, &mut self.held)?;
+        let Halt { has_signal, mask, .. } = stop(tid, &mut self.held)?;
         self.stopped.insert(slot);
         let untouched = Settled { outcome: Outcome::Settled, mask, cut: None };
         self.settled.insert(slot, untouched);
@@ -60,11 +60,9 @@ impl Homecoming {
         tracee::set_signal_mask(tid, u64::MAX)?;
         tracee::resume(tid, 0)?;
         self.stopped.remove(&slot);
-        while matches!(lanes.lock(slot).work, Work::Busy { .. }) {
-            let seen = lanes.agent.doorbell();
-            if lanes.complete(slot).is_none() {
-                lanes.agent.wait_doorbell(seen, Some(Duration::from_secs(1)));
-            }
+        if matches!(lanes.lock(slot).work, Work::Busy { .. }) {
+            worker.await_done()?;
+            lanes.complete(slot);
         }
         Ok(())
     }
@@ -147,23 +145,33 @@ fn await_exit(service: &Service<'_>, slot: usize) -> Result<()> {
     while is_waiting {
         match tracee::wait(tid)? {
             Stop::Ended(_) => is_waiting = false,
-            _ => tracee::resume(tid, 0)?,
+            stop => go_on(tid, stop)?,
         }
     }
     lanes.lock(slot).work = Work::Gone;
     Ok(())
 }
 
-/// Stops a thread of the deputy; a signal that it was about to get is held. True if there was one,
-/// and what the thread blocked.
-pub fn stop(tid: i32, held: &mut Vec<Held>) -> Result<(bool, u64)> {
+/// How a thread of the deputy stood when it was stopped.
+pub struct Halt {
+    /// It was about to get a signal, which is held.
+    pub has_signal: bool,
+    /// What it blocked.
+    pub mask: u64,
+    /// Job control has stopped the process, and has not continued it.
+    pub is_held: bool,
+}
+
+/// Stops a thread of the deputy; a signal that it was about to get is held.
+pub fn stop(tid: i32, held: &mut Vec<Held>) -> Result<Halt> {
     tracee::interrupt(tid)?;
     let mut before_signal = None;
     loop {
         match tracee::wait(tid)? {
-            Stop::Interrupted | Stop::Group(_) => {
+            by @ (Stop::Interrupted | Stop::Group(_)) => {
                 let mask = before_signal.map_or_else(|| tracee::signal_mask(tid), Ok)?;
-                return Ok((before_signal.is_some(), mask));
+                let is_held = matches!(by, Stop::Group(_));
+                return Ok(Halt { has_signal: before_signal.is_some(), mask, is_held });
             }
             Stop::Ended(status) => return Err(MigrateError::Ended(status)),
             Stop::Signal(number) if number == libc::SIGSTOP => {

@@ -18,21 +18,23 @@ impl Service<'_> {
             Stop::Ended(status) => self.on_end(tid, status),
             Stop::Signal(number) => self.on_signal(tid, number),
             Stop::Group(_) => {
-                if !self.is_held {
-                    self.is_held = true;
-                    self.shared.send(&ToAway::Stop);
-                }
+                self.set_held(true);
                 tolerate(tracee::listen(tid))
             }
             Stop::Interrupted if self.apply_mask(tid)? => self.pass_on(tid, 0),
             Stop::Interrupted => {
-                if self.is_held {
-                    self.is_held = false;
-                    self.shared.send(&ToAway::Continue);
-                }
+                self.set_held(false);
                 tolerate(tracee::resume(tid, 0))
             }
             Stop::Syscall | Stop::Event(_) => tolerate(tracee::resume(tid, 0)),
+        }
+    }
+
+    /// Has the body stand still, or go on, if it does not do so already.
+    pub fn set_held(&mut self, is_held: bool) {
+        if self.is_held != is_held {
+            self.is_held = is_held;
+            self.shared.send(if is_held { &ToAway::Stop } else { &ToAway::Continue });
         }
     }
 
@@ -197,7 +199,7 @@ impl Service<'_> {
         let offset = CALL_STAGING_BYTES;
         agent.write_staging(slot, offset, &action.encode());
         let place = agent.staging_address(slot) + offset as u64;
-        let mut calls = RemoteCalls::begin(self.pid, tid, agent.syscall_instruction())?;
+        let mut calls = RemoteCalls::begin(tid, agent.syscall_instruction())?;
         let arguments = [number as u64, place, 0, 8, 0, 0];
         calls.call("reset a disposition", libc::SYS_rt_sigaction, arguments)?;
         Ok(())

@@ -13,7 +13,7 @@ use kernel::agent::BatchCall;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
 use kernel::tracee;
 use link::LinkReader;
-use migrate::homeward::{self, execute};
+use migrate::homeward;
 use migrate::{Result, threads};
 use std::time::Instant;
 use wire::calls::{self, Timeout};
@@ -77,7 +77,8 @@ fn take_back_signals(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
         agent.write_staging(*slot, 0, &scratch);
         let staging = agent.staging_address(*slot);
         let arguments = [staging, 0, staging + 8, 8, 0, 0];
-        execute(agent, *slot, &[BatchCall::new(libc::SYS_rt_sigtimedwait, arguments)])?;
+        let call = BatchCall::new(libc::SYS_rt_sigtimedwait, arguments);
+        service.worker(*slot).execute(&[call])?;
     }
     Ok(())
 }
@@ -95,7 +96,7 @@ fn give_up_threads(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
                 signature,
                 ..Default::default()
             });
-            execute(&lanes.agent, slot, &[call])?;
+            service.worker(slot).execute(&[call])?;
         }
     }
     Ok(())
@@ -108,7 +109,7 @@ fn forget_memory(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
     let worker = failed.settled.keys().min().copied();
     let (Some(image), Some(slot)) = (&failed.image, worker) else { return Ok(()) };
     let shown = shown_memory(service.pid)?;
-    if let Err(error) = homeward::empty(&lanes.agent, slot, &image.mappings, &shown) {
+    if let Err(error) = homeward::empty(service.worker(slot), &image.mappings, &shown) {
         ::tracing::debug!("process {}: {error}", service.pid);
     }
     for (address, bytes) in &failed.own_memory {
@@ -132,16 +133,15 @@ fn resume_serving(
         queue_signal(service, slot, number, &info)?;
     }
     // Signals that came meanwhile are blocked still: none is lost.
-    stop(tid, &mut Vec::new())?;
+    let halt = stop(tid, &mut Vec::new())?;
     if let Some((since, place)) = settled.cut {
         make_again(service, slot, since, place)?;
     }
     let mask = service.masks.remove(&tid).unwrap_or(settled.mask);
     tracee::set_signal_mask(tid, mask)?;
-    if service.is_held && tracee::listen(tid).is_ok() {
-        return Ok(());
-    }
-    Ok(tracee::resume(tid, 0)?)
+    service.set_held(halt.is_held);
+    let going_on = if halt.is_held { tracee::listen(tid) } else { tracee::resume(tid, 0) };
+    Ok(going_on?)
 }
 
 /// The thread makes the call again that the homecoming has cut short, for the rest of its time. The

@@ -344,18 +344,6 @@ impl Agent {
         futex_wake(self.memory.word(COMMON_OFFSET), u32::MAX >> 1);
     }
 
-    /// Runs a batch to its end and returns the results; None if `timeout` passed first.
-    pub fn execute(&self, slot: usize, calls: &[BatchCall], timeout: Duration) -> Option<Vec<i64>> {
-        let deadline = Instant::now() + timeout;
-        self.submit(slot, calls);
-        if !self.await_done(slot, deadline) {
-            return None;
-        }
-        let results = (0..calls.len()).map(|i| self.result(slot, i)).collect();
-        self.clear(slot);
-        Some(results)
-    }
-
     /// Sleeps until the batch of this slot is done; false if it is not by the deadline.
     pub fn await_done(&self, slot: usize, deadline: Instant) -> bool {
         loop {

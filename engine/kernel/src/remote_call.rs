@@ -15,18 +15,17 @@ pub struct RemoteCalls {
     mask: u64,
     /// Address of a `syscall` instruction in the tracee.
     instruction: u64,
-    /// A SIGSTOP that came in between, to be raised again.
-    stop_signal: bool,
-    pid: i32,
+    /// Job control stopped the process meanwhile.
+    is_group_stopped: bool,
 }
 
 impl RemoteCalls {
-    /// `tid` of process `pid` is stopped.
-    pub fn begin(pid: i32, tid: i32, instruction: u64) -> Result<RemoteCalls> {
+    /// `tid` is stopped.
+    pub fn begin(tid: i32, instruction: u64) -> Result<RemoteCalls> {
         let saved = tracee::registers(tid)?;
         let mask = tracee::signal_mask(tid)?;
         tracee::set_signal_mask(tid, u64::MAX)?;
-        Ok(RemoteCalls { tid, saved, mask, instruction, stop_signal: false, pid })
+        Ok(RemoteCalls { tid, saved, mask, instruction, is_group_stopped: false })
     }
 
     /// Executes the call; the result is the kernel's (negative for an error number).
@@ -64,19 +63,23 @@ impl RemoteCalls {
     }
 
     fn run_to_syscall_stop(&mut self) -> Result<()> {
-        tracee::resume_to_syscall(self.tid, 0)?;
+        let mut passed_on = 0;
         loop {
+            tracee::resume_to_syscall(self.tid, passed_on)?;
+            passed_on = 0;
             match tracee::wait(self.tid)? {
                 Stop::Syscall => return Ok(()),
                 Stop::Ended(_) => {
                     let what = format!("thread {} ended during a remote call", self.tid);
                     return Err(KernelError::errno(what, libc::ESRCH));
                 }
-                Stop::Signal(signal) if signal == libc::SIGSTOP => self.stop_signal = true,
-                // An interrupt that was still due; group stops come from the SIGSTOP held back.
-                Stop::Interrupted | Stop::Group(_) | Stop::Event(_) | Stop::Signal(_) => {}
+                // The one signal that cannot be blocked. The kernel does with it what is to be
+                // done, and the thread runs on for us.
+                Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
+                Stop::Group(_) => self.is_group_stopped = true,
+                // An interrupt that was still due, or SIGCONT.
+                Stop::Interrupted | Stop::Event(_) | Stop::Signal(_) => {}
             }
-            tracee::resume_to_syscall(self.tid, 0)?;
         }
     }
 }
@@ -86,8 +89,9 @@ impl Drop for RemoteCalls {
         // Failure means that the thread is gone, and with it what there is to put back.
         let _ = tracee::set_registers(self.tid, &self.saved);
         let _ = tracee::set_signal_mask(self.tid, self.mask);
-        if self.stop_signal {
-            let _ = tracee::send_signal(self.pid, self.tid, libc::SIGSTOP);
+        if self.is_group_stopped {
+            // Whoever resumes it is told by another stop, if it should be stopped still.
+            let _ = tracee::interrupt(self.tid);
         }
     }
 }

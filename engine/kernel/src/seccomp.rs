@@ -8,6 +8,7 @@ use crate::features::{self, Feature};
 use crate::{KernelError, Result, sys};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A call number that runs natively if every condition holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,6 +192,13 @@ impl Listener {
             Some(libc::ENOENT) if !self.is_hung_up() => Ok(None),
             _ => Err(error),
         }
+    }
+
+    /// Sleeps until there is something to receive, at most `timeout`; false if there is not.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut watched = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+        poll(&mut watched, timeout).is_ok_and(|count| count > 0)
     }
 
     /// True if no thread uses the filter any more.

@@ -238,12 +238,22 @@ pub fn wait_any() -> Result<(i32, Stop)> {
     waited.ok_or_else(|| KernelError::errno("wait for any thread", libc::ECHILD))
 }
 
-/// The next stop or end of this thread, without waiting.
+/// The next stop or end of this thread, without waiting; as in [`wait`], what happened to others
+/// meanwhile is put by.
 pub fn poll(tid: i32) -> Result<Option<Stop>> {
     if let Some((_, stop)) = take_put_by(|other| other == tid) {
         return Ok(Some(stop));
     }
-    Ok(wait_raw(tid, libc::__WALL | libc::WNOHANG)?.map(|(_, stop)| stop))
+    loop {
+        if let Some((_, stop)) = wait_raw(tid, libc::__WALL | libc::WNOHANG)? {
+            return Ok(Some(stop));
+        }
+        match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG)? {
+            Some((waited, stop)) if waited == tid => return Ok(Some(stop)),
+            Some(other) => PUT_BY.with_borrow_mut(|put_by| put_by.push_back(other)),
+            None => return Ok(None),
+        }
+    }
 }
 
 fn wait_raw(tid: i32, flags: c_int) -> Result<Option<(i32, Stop)>> {

@@ -4,13 +4,13 @@
 //! the guest changed while it was away is found by comparing ([`plan`], pure), then made.
 
 use crate::backing::Library;
+use crate::worker::Worker;
 use crate::{MigrateError, Result, layout};
 use kernel::KernelError;
-use kernel::agent::{self, Agent, BatchCall};
+use kernel::agent::BatchCall;
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
 use wire::image::{self, MappingKind};
 
 /// One change to the mappings at home.
@@ -102,8 +102,8 @@ pub fn protect_calls(mappings: &[image::Mapping]) -> Vec<BatchCall> {
 }
 
 /// Ends what [`plan`] began: all contents are there.
-pub fn protect(agent: &Agent, slot: usize, mappings: &[image::Mapping]) -> Result<()> {
-    execute_all(agent, slot, "protect memory", &protect_calls(mappings))
+pub fn protect(worker: Worker<'_>, mappings: &[image::Mapping]) -> Result<()> {
+    worker.execute_all("protect memory", &protect_calls(mappings))
 }
 
 /// True if what is mapped at home at address `at` is what the image has there.
@@ -125,46 +125,12 @@ fn fits(
     }
 }
 
-const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Executes calls through the agent in `slot`; the results, errors included.
-pub fn execute(agent: &Agent, slot: usize, calls: &[BatchCall]) -> Result<Vec<i64>> {
-    let mut results = Vec::with_capacity(calls.len());
-    for batch in calls.chunks(agent::BATCH_MAX) {
-        let done = agent.execute(slot, batch, BATCH_TIMEOUT).ok_or_else(|| KernelError {
-            what: format!("execute {} calls in the deputy", batch.len()),
-            source: std::io::Error::from_raw_os_error(libc::ETIMEDOUT),
-        })?;
-        results.extend(done);
-    }
-    Ok(results)
-}
-
-/// As [`execute`], but any error number is an error.
-pub fn execute_all(agent: &Agent, slot: usize, what: &str, calls: &[BatchCall]) -> Result<()> {
-    for (call, result) in calls.iter().zip(execute(agent, slot, calls)?) {
-        if (-4095..0).contains(&result) {
-            return Err(KernelError {
-                what: format!("{what} (call {} {:x?})", call.number, call.arguments),
-                source: std::io::Error::from_raw_os_error(-result as i32),
-            }
-            .into());
-        }
-    }
-    Ok(())
-}
-
 /// No memory at all, for [`empty`]: a range behind everything that starts where it ends.
 pub const NOTHING: Range<u64> = image::USER_MEMORY_END..image::USER_MEMORY_END;
 
 /// Drops the contents of all private memory, which lives elsewhere now; and of shared memory that
 /// has no other user. Pages that touch `kept` stay.
-pub fn empty(
-    agent: &Agent,
-    slot: usize,
-    guest: &[image::Mapping],
-    kept: &Range<u64>,
-) -> Result<()> {
+pub fn empty(worker: Worker<'_>, guest: &[image::Mapping], kept: &Range<u64>) -> Result<()> {
     let kept = kept.start & !4095..kept.end.next_multiple_of(4096);
     let mut calls = Vec::new();
     for mapping in guest {
@@ -182,7 +148,7 @@ pub fn empty(
         }
     }
     // A shared mapping that is read-only here cannot be punched: it keeps its contents meanwhile.
-    for (call, result) in calls.iter().zip(execute(agent, slot, &calls)?) {
+    for (call, result) in calls.iter().zip(worker.execute(&calls)?) {
         if result < 0 && call.arguments[2] == libc::MADV_DONTNEED as u64 {
             return Err(KernelError {
                 what: format!("empty memory at {:#x}", call.arguments[0]),
@@ -195,7 +161,7 @@ pub fn empty(
 }
 
 /// Makes the changes. Files are reopened through this supervisor's own descriptors of `library`.
-pub fn change(agent: &Agent, slot: usize, changes: &[Change], library: &Library) -> Result<()> {
+pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Result<()> {
     let mut calls = Vec::new();
     for change in changes {
         match change {
@@ -210,15 +176,15 @@ pub fn change(agent: &Agent, slot: usize, changes: &[Change], library: &Library)
             }
             Change::Map(range, mapping, offset) => match mapping.kind {
                 MappingKind::File { backing, is_shared, .. } => {
-                    execute_all(agent, slot, "restore mappings", &std::mem::take(&mut calls))?;
+                    worker.execute_all("restore mappings", &std::mem::take(&mut calls))?;
                     let place = (range, mapping.protection, *offset, is_shared);
-                    map_file(agent, slot, library, backing, place)?;
+                    map_file(worker, library, backing, place)?;
                 }
                 _ => calls.push(map_anonymous(range, mapping)),
             },
         }
     }
-    execute_all(agent, slot, "restore mappings", &calls)
+    worker.execute_all("restore mappings", &calls)
 }
 
 fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
@@ -236,8 +202,7 @@ fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
 
 /// Maps part of a file at a place where it was not mapped when the process left.
 fn map_file(
-    agent: &Agent,
-    slot: usize,
+    worker: Worker<'_>,
     library: &Library,
     backing: u32,
     (range, protection, offset, is_shared): (&Range<u64>, u32, u64, bool),
@@ -246,10 +211,10 @@ fn map_file(
         .file(backing)
         .ok_or_else(|| MigrateError::Protocol(format!("mapping of unknown file {backing}")))?;
     let path = format!("/proc/{}/fd/{}\0", std::process::id(), file.as_raw_fd());
-    agent.write_staging(slot, 0, path.as_bytes());
-    let staging = agent.staging_address(slot);
+    worker.agent.write_staging(worker.slot, 0, path.as_bytes());
+    let staging = worker.agent.staging_address(worker.slot);
     let open = [libc::AT_FDCWD as u64, staging, libc::O_RDONLY as u64, 0, 0, 0];
-    let opened = execute(agent, slot, &[BatchCall::new(libc::SYS_openat, open)])?;
+    let opened = worker.execute(&[BatchCall::new(libc::SYS_openat, open)])?;
     let Some(&descriptor @ 0..) = opened.first() else {
         let text = format!("mapped file {backing} could not be opened again at home");
         return Err(MigrateError::Protocol(text));
@@ -263,7 +228,7 @@ fn map_file(
         BatchCall::new(libc::SYS_mmap, map),
         BatchCall::new(libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0]),
     ];
-    execute_all(agent, slot, "map a file again", &calls)
+    worker.execute_all("map a file again", &calls)
 }
 
 #[cfg(test)]

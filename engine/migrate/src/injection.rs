@@ -60,7 +60,7 @@ pub fn inject(
     let Some(base) = layout::room(layout::ranges(maps), size) else {
         return Err(MigrateError::refused("no-room", "its address space is full"));
     };
-    let mut calls = RemoteCalls::begin(pid, tid, borrowed.syscall)?;
+    let mut calls = RemoteCalls::begin(tid, borrowed.syscall)?;
     let descriptor = make_memory(&mut calls, borrowed)?;
     let mapped = share(&mut calls, pid, descriptor, base, size);
     calls.call("close shared memory", libc::SYS_close, [descriptor, 0, 0, 0, 0, 0])?;
@@ -101,8 +101,8 @@ pub fn map(calls: &mut RemoteCalls, descriptor: u64, base: u64, size: u64) -> Re
 }
 
 /// Takes the agent's memory out of a process whose thread `tid` is stopped and not in the agent.
-pub fn remove(pid: i32, tid: i32, borrowed: Borrowed, agent: &Agent) -> Result<()> {
-    let mut calls = RemoteCalls::begin(pid, tid, borrowed.syscall)?;
+pub fn remove(tid: i32, borrowed: Borrowed, agent: &Agent) -> Result<()> {
+    let mut calls = RemoteCalls::begin(tid, borrowed.syscall)?;
     let range = [agent.base(), agent.end() - agent.base(), 0, 0, 0, 0];
     calls.call("remove the agent", libc::SYS_munmap, range)?;
     Ok(())

@@ -24,6 +24,7 @@ pub mod outward;
 pub mod pages;
 pub mod refusal;
 pub mod threads;
+pub mod worker;
 
 use wire::supervisor::Reason;
 

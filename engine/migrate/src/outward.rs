@@ -5,6 +5,7 @@
 
 use crate::backing::Library;
 use crate::pages::Intake;
+use crate::worker::{self, Worker};
 use crate::{MigrateError, Result, homeward, injection, layout, threads};
 use kernel::agent::{self, Agent, BatchCall};
 use kernel::memory::Memory;
@@ -17,12 +18,9 @@ use kernel::shared::SharedMemory;
 use kernel::tracee::{self, Stop};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::image::{self, Image, MappingKind, Pages};
 
-/// A batch that takes longer means that the body is broken.
-const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
 const MAIN_SLOT: usize = 0;
 
 /// A body under construction, and then the body: its threads are traced by the calling thread.
@@ -104,19 +102,12 @@ impl Body {
         (self.sandbox, self.memory, self.agent, self.image)
     }
 
+    fn worker(&self, slot: usize) -> Worker<'_> {
+        Worker { agent: &self.agent, slot, tid: self.threads[slot].1 }
+    }
+
     fn execute(&self, what: &str, slot: usize, calls: &[BatchCall]) -> Result<()> {
-        for batch in calls.chunks(agent::BATCH_MAX) {
-            let Some(results) = self.agent.execute(slot, batch, BATCH_TIMEOUT) else {
-                return Err(kernel_failure(what, libc::ETIMEDOUT));
-            };
-            for (call, result) in batch.iter().zip(results) {
-                if (-4095..0).contains(&result) {
-                    let what = format!("{what} (call {} {:x?})", call.number, call.arguments);
-                    return Err(kernel_failure(&what, -result as i32));
-                }
-            }
-        }
-        Ok(())
+        self.worker(slot).execute_all(what, calls)
     }
 
     /// Unmaps all of the supervisor's memory but the agent and what the kernel provides.
@@ -246,28 +237,20 @@ impl Body {
         let main = self.sandbox.body_pid;
         let failed = || kernel_failure(&format!("make thread {tid}"), libc::EAGAIN);
         // A clone that fails raises no event: then the batch is done and main goes on waiting.
-        let event = loop {
-            if let Some(stop) = tracee::poll(main)? {
-                break stop;
+        loop {
+            match tracee::poll(main)? {
+                Some(Stop::Event(_)) => break,
+                Some(stop) => worker::go_on(main, stop)?,
+                None if self.agent.is_done(MAIN_SLOT) => return Err(failed()),
+                None => std::thread::yield_now(),
             }
-            if self.agent.is_done(MAIN_SLOT) {
-                return Err(failed());
-            }
-            std::thread::yield_now();
-        };
-        if !matches!(event, Stop::Event(_)) {
-            return Err(failed());
         }
         let local = tracee::event_message(main)? as i32;
-        if tracee::wait(local)? != Stop::Interrupted {
+        if !matches!(tracee::wait(local)?, Stop::Interrupted | Stop::Group(_)) {
             return Err(failed());
         }
         tracee::resume(main, 0)?;
-        let mut seen = self.agent.doorbell();
-        while !self.agent.is_done(MAIN_SLOT) {
-            self.agent.wait_doorbell(seen, Some(BATCH_TIMEOUT));
-            seen = self.agent.doorbell();
-        }
+        self.worker(MAIN_SLOT).await_done()?;
         self.agent.clear(MAIN_SLOT);
         Ok(local)
     }
@@ -278,7 +261,7 @@ impl Body {
         // The guest may have registered for any of these; what a kernel does not have, it has not.
         let registrations = MEMBARRIER_REGISTRATIONS
             .map(|command| BatchCall::new(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]));
-        self.agent.execute(MAIN_SLOT, &registrations, BATCH_TIMEOUT);
+        self.worker(MAIN_SLOT).execute(&registrations)?;
         let mut calls = Vec::new();
         for (index, words) in self.image.actions.iter().enumerate() {
             let signal = index as i32 + 1;
@@ -332,8 +315,8 @@ impl Body {
         let header = seccomp::program_header(program.len(), staging + 64);
         self.agent.write_staging(MAIN_SLOT, 0, &header);
         let install = seccomp::install_call(staging);
-        let result = self.agent.execute(MAIN_SLOT, &[install], BATCH_TIMEOUT);
-        let number = result.and_then(|r| r.first().copied()).unwrap_or(-i64::from(libc::ETIMEDOUT));
+        let worker = self.worker(MAIN_SLOT);
+        let number = worker.execute(&[install])?[0];
         if number < 0 {
             return Err(kernel_failure("install the seccomp filter", -number as i32));
         }
@@ -344,15 +327,13 @@ impl Body {
         self.agent.submit(MAIN_SLOT, &[close]);
         let mut is_closed = false;
         while !is_closed {
-            if let Some(notification) = listener.receive()? {
+            if !listener.wait(worker::GLANCE_INTERVAL) {
+                worker.look_after()?;
+            } else if let Some(notification) = listener.receive()? {
                 is_closed = listener.let_pass(notification.id);
             }
         }
-        let mut seen = self.agent.doorbell();
-        while !self.agent.is_done(MAIN_SLOT) {
-            self.agent.wait_doorbell(seen, Some(BATCH_TIMEOUT));
-            seen = self.agent.doorbell();
-        }
+        worker.await_done()?;
         self.agent.clear(MAIN_SLOT);
         Ok(listener)
     }
@@ -362,7 +343,7 @@ impl Body {
         tracee::interrupt(tid)?;
         loop {
             match tracee::wait(tid)? {
-                Stop::Interrupted => return Ok(()),
+                Stop::Interrupted | Stop::Group(_) => return Ok(()),
                 Stop::Ended(status) => return Err(MigrateError::Ended(status)),
                 _ => tracee::resume_interrupted(tid, 0)?,
             }
@@ -418,7 +399,7 @@ fn place_agent(
     let Some(base) = layout::room(taken, size as u64) else {
         return Err(MigrateError::refused("no-room", "its address space is full"));
     };
-    let mut calls = RemoteCalls::begin(pid, pid, borrowed.syscall)?;
+    let mut calls = RemoteCalls::begin(pid, borrowed.syscall)?;
     if let Some(rseq) = tracee::rseq_registration(pid)? {
         let call = threads::rseq_unregister(&rseq);
         calls.call("give up rseq", call.number as i64, call.arguments)?;

@@ -187,10 +187,15 @@ pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
     let mask = tracee::signal_mask(tid)?;
     // SIGTRAP stays open: a forced trap that is blocked would reset its disposition.
     tracee::set_signal_mask(tid, !kernel::signal::bit(libc::SIGTRAP))?;
+    let mut passed_on = 0;
     for _ in 0..VDSO_STEPS_MAX {
-        tracee::step(tid, 0)?;
+        tracee::step(tid, passed_on)?;
+        passed_on = 0;
         match tracee::wait(tid)? {
             tracee::Stop::Ended(status) => return Err(crate::MigrateError::Ended(status)),
+            // It cannot be blocked; the kernel has the process count as stopped, and this thread
+            // goes on for us.
+            tracee::Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
             _ if !vdso.contains(&tracee::registers(tid)?.rip) => break,
             _ => {}
         }
