@@ -177,8 +177,9 @@ impl Tracing<'_> {
         let (first, rest) = {
             let mut state = self.shared.lock();
             let Some(thread) = state.threads.get_mut(&tid) else { return Ok(()) };
-            let rest: Vec<i32> = thread.signals.iter().skip(1).map(|s| s.number).collect();
-            (thread.signals.pop_front(), rest)
+            let at = thread.signals.iter().position(|s| mask & signal::bit(s.number) == 0);
+            let first = at.and_then(|at| thread.signals.remove(at));
+            (first, thread.signals.iter().map(|s| s.number).collect::<Vec<i32>>())
         };
         let Some(first) = first else {
             tracee::set_signal_mask(tid, before)?;

@@ -24,10 +24,6 @@ pub fn serve(shared: &Arc<Shared>) {
     }
 }
 
-/// A signal that a call was put off for so often is blocked in the body: home let it through just
-/// before it knew. It comes when the thread unblocks it, for which it has to make calls.
-const PUT_OFF_MAX: u32 = 3;
-
 fn take(shared: &Arc<Shared>, n: &Notification) {
     let mut state = shared.lock();
     let (is_frozen, is_interrupted) = (state.is_frozen, state.is_interrupted);
@@ -52,8 +48,7 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         return shared.send_after(state, awaits);
     }
     let interrupted = thread.interrupted.take();
-    if !thread.signals.is_empty() && thread.put_off < PUT_OFF_MAX {
-        thread.put_off += 1;
+    if thread.has_deliverable_signal() {
         if interrupted.is_some() {
             // The wait is over; what the handler waits for is a wait of its own.
             thread.continued_wait_ns = None;
@@ -65,7 +60,6 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         shared.listener.reply(n.id, interrupted.unwrap_or(ERESTARTNOINTR));
         return;
     }
-    thread.put_off = 0;
     thread.resumes = interrupted;
     if let Some(call) = route(shared, &mut state, n) {
         shared.send_after(state, ToHome::Call(call));

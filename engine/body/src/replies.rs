@@ -1,8 +1,8 @@
 //! What home sends while the body runs: results of calls, signals, orders.
 
 use crate::notices::raise;
-use crate::state::{Order, Outstanding, Shared, State};
-use kernel::regs::ERESTARTNOINTR;
+use crate::state::{Order, Outstanding, Shared, State, Thread};
+use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
 use std::sync::Arc;
@@ -66,25 +66,42 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         return;
     }
     let Some(outstanding) = thread.outstanding.take() else { return };
-    let (local, has_signals) = (thread.local, !thread.signals.is_empty());
+    let local = thread.local;
+    let has_signal = match outstanding.temporary_mask {
+        Some(mask) => thread.has_signal_beyond(mask),
+        None => thread.has_deliverable_signal(),
+    };
+    if !has_signal && is_cut_short(thread, &outstanding, reply.result) {
+        thread.parked = Some(outstanding.id);
+        thread.interrupted = Some(reply.result);
+        thread.continued_wait_ns = thread.wait_until_ns;
+        return shared.order(Order::MakeAgain { tid: local, id: outstanding.id });
+    }
     if reply.result == 0 && i64::from(outstanding.call.number) == libc::SYS_setpriority {
         crate::priority::follow(&mut state, local, &outstanding.call.arguments);
     }
     state.hear_clock(local, reply.home_ns);
     state.complete_times(local, &outstanding, &mut reply.outputs);
     let mut result = match outstanding.interrupted {
-        Some(interrupted) if reply.result == ERESTARTNOINTR && has_signals => interrupted,
+        Some(interrupted) if reply.result == ERESTARTNOINTR && has_signal => interrupted,
         _ => reply.result,
     };
     if !write_outputs(shared, &outstanding, &reply) {
         result = -i64::from(libc::EFAULT);
     }
-    if let (Some(mask), true) = (outstanding.temporary_mask, has_signals) {
+    if let (Some(mask), true) = (outstanding.temporary_mask, has_signal) {
         let id = outstanding.id;
         shared.order(Order::DeliverMasked { tid: local, id, result, mask });
         return;
     }
     answer(shared, &mut state, &outstanding, result);
+}
+
+/// Whether home has ended a call for a signal, and that alone.
+fn is_cut_short(thread: &Thread, outstanding: &Outstanding, result: i64) -> bool {
+    let is_eintr = result == -i64::from(libc::EINTR) && !thread.signals.is_empty();
+    (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result)
+        || is_eintr && calls::eintr_after_stop(outstanding.call.number)
 }
 
 /// Writes what the call wrote at home into the guest's memory; false if the guest may not.

@@ -4,7 +4,7 @@ use crate::processor_time::{Meter, Peak};
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
 use kernel::seccomp::Listener;
-use kernel::signal::Action;
+use kernel::signal::{self, Action};
 use link::LinkWriter;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
@@ -46,14 +46,12 @@ pub struct Thread {
     /// Forwarded signals that no handler has got yet.
     pub signals: VecDeque<Signal>,
     pub outstanding: Option<Outstanding>,
-    /// The notification of a call that it can make only at home.
+    /// The notification of a call that it has to make again: at home, or once it was stopped.
     pub parked: Option<u64>,
     /// A call that it had in flight when it was stopped, and will come back to.
     pub in_flight: Option<InFlight>,
     /// It was interrupted in a call with this result, and has not come back to it yet.
     pub interrupted: Option<i64>,
-    /// How often in a row a call of its was put off for a signal that did not come through.
-    pub put_off: u32,
     /// The same, while it is just making that call again.
     pub resumes: Option<i64>,
     /// End of its last wait on a futex, on the guest's monotonic clock.
@@ -73,6 +71,9 @@ pub enum Order {
     /// A call with a temporary mask ended because of a signal: deliver it under that mask, then
     /// give the thread this result.
     DeliverMasked { tid: i32, id: u64, result: i64, mask: u64 },
+    /// This notification of a thread ended at home for a signal that the thread blocks here: it
+    /// makes the call again.
+    MakeAgain { tid: i32, id: u64 },
     /// A held-back signal may now be looked at again.
     ActionSettled,
     /// The link to home broke.
@@ -220,6 +221,25 @@ impl Thread {
     pub fn is_between_calls(&self) -> bool {
         self.in_flight.is_some() || self.interrupted.is_some()
     }
+
+    /// Whether a handler is due as soon as the thread, which waits in a call, may run. The handler
+    /// of a fault blocks here at once what home lets through for a moment yet.
+    pub fn has_deliverable_signal(&self) -> bool {
+        !self.signals.is_empty() && self.has_signal_beyond(blocked_signals(self.local))
+    }
+
+    /// Whether it has a signal that is not in this mask.
+    pub fn has_signal_beyond(&self, mask: u64) -> bool {
+        self.signals.iter().any(|s| mask & signal::bit(s.number) == 0)
+    }
+}
+
+/// What a thread blocks that waits in a call; nothing if it is gone.
+fn blocked_signals(tid: i32) -> u64 {
+    let Ok(status) = kernel::proc::process::status(tid) else { return 0 };
+    kernel::proc::process::status_field(&status, "SigBlk")
+        .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+        .unwrap_or(0)
 }
 
 impl State {

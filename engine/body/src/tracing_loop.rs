@@ -13,6 +13,7 @@ use crate::state::{Order, Parts, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::processor_time::process_ns;
+use kernel::regs::ERESTARTNOINTR;
 use kernel::sandbox::Sandbox;
 use kernel::signal::Action;
 use kernel::tracee::{self, Stop};
@@ -144,7 +145,6 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         parked: None,
         in_flight: image.in_flight.clone(),
         interrupted: image.interrupted,
-        put_off: 0,
         resumes: None,
         wait_until_ns: None,
         continued_wait_ns: image.wait_until_ns,
@@ -302,6 +302,10 @@ impl Tracing<'_> {
                 self.deliver_masked(tid, id, result, mask)?;
                 Ok(End::Continues)
             }
+            Order::MakeAgain { tid, id } => {
+                self.make_again(tid, id)?;
+                Ok(End::Continues)
+            }
             Order::ActionSettled => {
                 for (tid, _) in std::mem::take(&mut self.deferred) {
                     self.stopped.remove(&tid);
@@ -318,6 +322,22 @@ impl Tracing<'_> {
             }
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }
+    }
+
+    /// Only a thread that is about to stop may be told to make its call again: any other would see
+    /// the restart code.
+    fn make_again(&self, tid: i32, id: u64) -> Result<()> {
+        let mut state = self.shared.lock();
+        let thread = state.threads.get_mut(&tid);
+        // A freeze in between has seen to it.
+        if thread.and_then(|thread| thread.parked.take_if(|parked| *parked == id)).is_none() {
+            return Ok(());
+        }
+        match tracee::interrupt(tid) {
+            Err(error) if !error.is_gone() => return Err(error.into()),
+            _ => self.shared.listener.reply(id, ERESTARTNOINTR),
+        };
+        Ok(())
     }
 
     fn on_home(&mut self, message: ToAway) -> Result<End> {

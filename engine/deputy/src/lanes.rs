@@ -49,6 +49,10 @@ pub struct Lane {
     pub work: Work,
     /// The last call that was answered, and the answer: repeated if it is asked for again.
     pub answered: Option<(Call, Reply)>,
+    /// The mask that the thread gets at its next stop.
+    pub mask_due: Option<u64>,
+    /// A call that came before it had that mask.
+    pub waiting: Option<Call>,
     /// Signals forwarded to this thread, in all.
     pub signals_sent: u64,
     /// Those of them that the body is not known to have seen.
@@ -79,6 +83,8 @@ impl Lane {
             tid,
             work,
             answered: None,
+            mask_due: None,
+            waiting: None,
             signals_sent: 0,
             signals_unseen: VecDeque::new(),
             clock: ThreadClock::of(pid, tid),
@@ -117,6 +123,8 @@ pub enum Accepted {
     Started,
     /// Nothing is executed; this is the answer.
     Answered(Reply),
+    /// The thread executes it once it has the mask that it is to be made under.
+    Waits,
 }
 
 impl Lanes {
@@ -169,6 +177,7 @@ impl Lanes {
     pub fn accept(&self, slot: usize, call: Call) -> Option<Accepted> {
         let mut lane = self.lock(slot);
         match lane.work {
+            Work::Idle if lane.waiting.is_some() => return None,
             Work::Idle => {}
             // It ended here; the body repeats its last words after a move.
             Work::Gone if i64::from(call.number) == libc::SYS_exit => {
@@ -180,6 +189,10 @@ impl Lanes {
             && call.sequence <= reply.sequence
         {
             return (call.sequence == reply.sequence).then(|| Accepted::Answered(reply.clone()));
+        }
+        if lane.mask_due.is_some() && i64::from(call.number) != libc::SYS_exit {
+            lane.waiting = Some(call);
+            return Some(Accepted::Waits);
         }
         lane.forget_seen(call.signals_seen);
         if call.signals_seen < lane.signals_sent {
@@ -296,4 +309,52 @@ fn staged_bytes(call: &Call) -> usize {
 /// A reply without outputs.
 pub fn plain_reply(call: &Call, result: i64) -> Reply {
     Reply { tid: call.tid, sequence: call.sequence, result, outputs: vec![], home_ns: 0 }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use kernel::agent::size_for;
+    use kernel::shared::SharedMemory;
+
+    fn lanes() -> Lanes {
+        let agent = Agent::new(SharedMemory::create(size_for(1)).unwrap(), 0x10_0000, 1);
+        let own = std::process::id() as i32;
+        let lane = Lane {
+            guest: GuestTid(7),
+            tid: own,
+            work: Work::Idle,
+            answered: None,
+            mask_due: None,
+            waiting: None,
+            signals_sent: 0,
+            signals_unseen: VecDeque::new(),
+            clock: ThreadClock::of(own, own),
+            started_ticks: None,
+        };
+        Lanes::new(agent, Memory::open(own).unwrap(), vec![lane], vec![])
+    }
+
+    fn call(number: i64, sequence: u64) -> Call {
+        Call {
+            tid: GuestTid(7),
+            sequence,
+            signals_seen: 0,
+            number: number as u32,
+            arguments: [0; 6],
+            segments: vec![],
+        }
+    }
+
+    #[test]
+    fn a_call_waits_for_the_mask_that_it_is_made_under() {
+        let lanes = lanes();
+        lanes.lock(0).mask_due = Some(1);
+        assert!(matches!(lanes.accept(0, call(libc::SYS_getppid, 1)), Some(Accepted::Waits)));
+        assert!(matches!(lanes.lock(0).work, Work::Idle), "it has not begun");
+        assert!(lanes.accept(0, call(libc::SYS_getppid, 2)).is_none(), "a thread has one call");
+        lanes.lock(0).mask_due = None;
+        let waiting = lanes.lock(0).waiting.take().unwrap();
+        assert!(matches!(lanes.accept(0, waiting), Some(Accepted::Started)));
+    }
 }

@@ -49,7 +49,11 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             }
             ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
             ToHome::MaskChanged { tid, mask } => {
-                shared.notify(Notice::MaskChanged { tid, mask });
+                if let Some(slot) = shared.lanes.slot_of(tid) {
+                    // From here on calls wait for it: one may give the thread yet another mask.
+                    shared.lanes.lock(slot).mask_due = Some(mask);
+                    shared.notify(Notice::MaskChanged { slot });
+                }
             }
             ToHome::Usage { cpu_ns, rss_bytes } => {
                 shared.notify(Notice::Usage { cpu_ns, rss_bytes });
@@ -73,15 +77,10 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
 /// Starts a call; false if it is none that an honest body makes.
 fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
     let Some(slot) = shared.lanes.slot_of(call.tid) else { return false };
-    let number = call.number;
-    match shared.lanes.accept(slot, call) {
+    match begin(shared, slot, call) {
         None => return false,
-        Some(Accepted::Answered(reply)) => {
-            shared.reply(reply);
-            return true;
-        }
-        // Only now is it a number of a call that is forwarded.
-        Some(Accepted::Started) => shared.count(number),
+        Some(Begun::Over) => return true,
+        Some(Begun::UnderWay) => {}
     }
     if shared.lanes.is_first_thread_exiting(slot) {
         // Its end is not reported while other threads live.
@@ -98,6 +97,30 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
         None => shared.wake_waiter(),
     }
     true
+}
+
+/// What became of a call when it was begun.
+pub enum Begun {
+    UnderWay,
+    /// It was answered, or will be begun later.
+    Over,
+}
+
+/// Begins a call; None if it is none that an honest body makes.
+pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
+    let number = call.number;
+    Some(match shared.lanes.accept(slot, call)? {
+        Accepted::Waits => Begun::Over,
+        Accepted::Answered(reply) => {
+            shared.reply(reply);
+            Begun::Over
+        }
+        Accepted::Started => {
+            // Only now is it a number of a call that is forwarded.
+            shared.count(number);
+            Begun::UnderWay
+        }
+    })
 }
 
 /// The first thread of a process has called exit(2): it stays as a zombie until all others end.
@@ -142,6 +165,9 @@ fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
     let reply = {
         let lane = shared.lanes.lock(slot);
         match (&lane.work, &lane.answered) {
+            (Work::Idle, _) if lane.waiting.as_ref().is_some_and(|c| c.sequence == sequence) => {
+                return;
+            }
             (Work::Busy { call, .. }, _) if call.sequence == sequence => return,
             (Work::Exiting { .. }, _) => return,
             (Work::Gone, _) => Reply { tid, sequence, result: 0, outputs: vec![], home_ns: 0 },

@@ -17,13 +17,12 @@ use migrate::worker::Worker;
 use migrate::{MigrateError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::forward::{Reply, ToAway, ToHome};
-use wire::ids::GuestTid;
 use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
 
 /// What the link's reader tells the main thread.
@@ -36,8 +35,7 @@ pub enum Notice {
     Stayed(Reason),
     /// A fault handler runs in the body: what it blocks has to be blocked here as well.
     MaskChanged {
-        tid: GuestTid,
-        mask: u64,
+        slot: usize,
     },
     Usage {
         cpu_ns: u64,
@@ -122,8 +120,6 @@ pub struct Service<'a> {
     pub is_core_lost: bool,
     /// Stopped by job control.
     pub is_held: bool,
-    /// Masks that threads get at their next stop, by local thread id.
-    pub masks: HashMap<i32, u64>,
     /// Number of the current link.
     generation: u64,
     /// A body that is asked to come home or move on answers only once.
@@ -177,7 +173,6 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         deadly: vec![],
         is_core_lost: false,
         is_held: false,
-        masks: HashMap::new(),
         generation: 0,
         pending: None,
         waiter: None,
@@ -336,7 +331,7 @@ impl Service<'_> {
                 self.pending = None;
                 self.daemon.send(&FromDeputy::Stayed { reason });
             }
-            Notice::MaskChanged { tid, mask } => self.change_mask(tid, mask)?,
+            Notice::MaskChanged { slot } => self.change_mask(slot)?,
             Notice::LinkLost { generation, error } if generation == self.generation => {
                 return Err(MigrateError::Protocol(error));
             }

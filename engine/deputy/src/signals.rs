@@ -2,6 +2,7 @@
 //! gets a signal and what it does; only running a handler needs the body.
 
 use crate::lanes::{CALL_STAGING_BYTES, Lane, Work, plain_reply};
+use crate::replies::{self, Begun};
 use crate::service::Service;
 use kernel::agent::Position;
 use kernel::regs::{ERESTARTNOINTR, Registers};
@@ -9,8 +10,7 @@ use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, Effect, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::{MigrateError, Result};
-use wire::forward::{Reply, ToAway};
-use wire::ids::GuestTid;
+use wire::forward::{Call, Reply, ToAway};
 
 impl Service<'_> {
     pub fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<()> {
@@ -62,19 +62,34 @@ impl Service<'_> {
     }
 
     /// Has a thread stop to get another mask. The interrupt may come with a signal's stop instead.
-    pub fn change_mask(&mut self, tid: GuestTid, mask: u64) -> Result<()> {
-        let lanes = &self.shared.lanes;
-        let Some(slot) = lanes.slot_of(tid) else { return Ok(()) };
-        let local = lanes.lock(slot).tid;
-        self.masks.insert(local, mask);
-        tolerate(tracee::interrupt(local))
+    pub fn change_mask(&mut self, slot: usize) -> Result<()> {
+        let lane = self.shared.lanes.lock(slot);
+        if lane.mask_due.is_none() { Ok(()) } else { tolerate(tracee::interrupt(lane.tid)) }
     }
 
     /// Gives a stopped thread the mask that is due to it; false if none is.
     fn apply_mask(&mut self, tid: i32) -> Result<bool> {
-        let Some(mask) = self.masks.remove(&tid) else { return Ok(false) };
+        let Some(slot) = self.shared.lanes.slot_of_local(tid) else { return Ok(false) };
+        let (mask, waiting) = {
+            let mut lane = self.shared.lanes.lock(slot);
+            let Some(mask) = lane.mask_due.take() else { return Ok(false) };
+            (mask, lane.waiting.take())
+        };
         tolerate(tracee::set_signal_mask(tid, mask))?;
+        if let Some(call) = waiting {
+            self.begin_waiting(slot, call)?;
+        }
         Ok(true)
+    }
+
+    /// Begins a call that had to wait for the thread's mask.
+    pub fn begin_waiting(&self, slot: usize, call: Call) -> Result<()> {
+        match replies::begin(&self.shared, slot, call) {
+            Some(Begun::UnderWay) => self.shared.wake_waiter(),
+            Some(Begun::Over) => {}
+            None => return Err(MigrateError::Protocol("a call that cannot be made".into())),
+        }
+        Ok(())
     }
 
     fn on_signal(&mut self, tid: i32, number: i32) -> Result<()> {

@@ -137,8 +137,14 @@ fn resume_serving(
     if let Some((since, place)) = settled.cut {
         make_again(service, slot, since, place)?;
     }
-    let mask = service.masks.remove(&tid).unwrap_or(settled.mask);
-    tracee::set_signal_mask(tid, mask)?;
+    let (mask_due, waiting) = {
+        let mut lane = service.shared.lanes.lock(slot);
+        (lane.mask_due.take(), lane.waiting.take())
+    };
+    tracee::set_signal_mask(tid, mask_due.unwrap_or(settled.mask))?;
+    if let Some(call) = waiting {
+        service.begin_waiting(slot, call)?;
+    }
     service.set_held(halt.is_held);
     let going_on = if halt.is_held { tracee::listen(tid) } else { tracee::resume(tid, 0) };
     Ok(going_on?)
