@@ -1,6 +1,6 @@
 //! A guest has nothing of the node that it runs on but memory and time.
 
-use crate::stage::{Program, Stage};
+use crate::stage::{Program, Stage, until_true};
 
 /// Does what each line says, and prints what comes of it.
 const CURIOUS: &str = "\
@@ -8,6 +8,10 @@ import ctypes, os, socket, sys
 for line in sys.stdin:
     try: print(eval(line), flush=True)
     except Exception as error: print(type(error).__name__, error, flush=True)";
+
+/// Numbers of scheduling policies (sched(7)).
+const BATCH: i32 = 3;
+const IDLE: i32 = 5;
 
 fn start_curious(stage: &Stage) -> Program {
     let mut program = stage.start_away(&["python3", "-IS", "-c", CURIOUS]);
@@ -33,9 +37,52 @@ fn a_guest_stands_back_here_as_it_does_at_home() {
     assert_eq!(program.ask("13"), "11");
     stage.migrate(program.pid, "3");
     assert_eq!(stage.await_body(3, program.pid).0.nice(), 11, "wherever it is");
+    stage.text(1, &["renice", "-n", "15", "-p", &program.pid.to_string()]);
+    until_true("the body follows", || stage.await_body(3, program.pid).0.nice() == 15);
     stage.migrate(program.pid, "home");
     stage.await_plain(program.pid);
-    assert_eq!(program.ask("0"), "11");
+    assert_eq!(program.ask("0"), "15");
+}
+
+#[test]
+fn affinity_is_for_home_and_idle_is_idle_everywhere() {
+    let stage = Stage::new("affinity", 3);
+    let mut program = start_curious(&stage);
+    let pid = program.pid;
+    let all = program.ask("sorted(os.sched_getaffinity(0))");
+    let processors = stage.await_body(2, pid).0.field("Cpus_allowed_list");
+    assert_eq!(program.ask("os.sched_setaffinity(0, {0})"), "None");
+    assert_eq!(program.ask("os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"), "None");
+    let body = stage.await_body(2, pid).0;
+    assert_eq!(body.field("Cpus_allowed_list"), processors, "home's processors are not these");
+    assert_eq!(body.policy(), IDLE);
+    stage.migrate(pid, "3");
+    assert_eq!(program.ask("os.sched_getaffinity(0)"), "{0}");
+    let body = stage.await_body(3, pid).0;
+    assert_eq!(body.policy(), IDLE);
+    stage.text(1, &["chrt", "--batch", "-p", "0", &pid.to_string()]);
+    until_true("the body follows", || body.policy() == BATCH);
+    stage.migrate(pid, "home");
+    let process = stage.process(1, pid).expect("it lives");
+    assert_eq!(process.policy(), BATCH);
+    assert_eq!(program.ask("os.sched_getaffinity(0)"), "{0}");
+    assert_eq!(process.field("Cpus_allowed_list").as_deref(), Some("0"), "of {all}");
+}
+
+#[test]
+fn a_real_time_process_is_at_home_and_comes_home() {
+    let stage = Stage::new("real-time", 2);
+    let program = start_curious(&stage);
+    let pid = program.pid.to_string();
+    // Where groups share real-time (RT_GROUP_SCHED), those of a lab have no part in FIFO.
+    let deadline = "chrt --deadline --sched-runtime 1000000 --sched-deadline 100000000 \\
+                    --sched-period 100000000 -p 0";
+    stage.text(1, &["sh", "-c", &format!("{deadline} {pid}")]);
+    stage.await_plain(program.pid);
+    let complaint = stage.complaint(1, &["osmos", "migrate", &pid, "2"]);
+    assert!(complaint.contains("real-time policy") && complaint.contains(&pid), "{complaint}");
+    stage.text(1, &["chrt", "--other", "-p", "0", &pid]);
+    stage.migrate(program.pid, "2");
 }
 
 #[test]

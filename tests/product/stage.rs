@@ -362,6 +362,13 @@ impl Seen {
         fields.nth(16).and_then(|word| word.parse().ok()).expect("a process has one")
     }
 
+    /// Its scheduling policy.
+    pub fn policy(&self) -> i32 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split_whitespace();
+        fields.nth(38).and_then(|word| word.parse().ok()).expect("a process has one")
+    }
+
     /// Names of what `/proc/PID/fd` links to.
     pub fn descriptors(&self) -> Vec<String> {
         let entries = std::fs::read_dir(format!("/proc/{}/fd", self.pid));

@@ -5,7 +5,7 @@
 //! patches the pointers and executes; what the call wrote comes back segment by segment.
 
 use crate::ids::{GuestAddr, GuestTid};
-use crate::image::{Image, Pages, Prospect, Thread};
+use crate::image::{Image, Pages, Priority, Prospect, Thread};
 use crate::supervisor::{Berth, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -163,6 +163,11 @@ pub enum ToAway {
     /// The process was stopped (job control), or continued.
     Stop,
     Continue,
+    /// A thread has got this priority at home.
+    Priority {
+        tid: GuestTid,
+        priority: Priority,
+    },
     /// Freeze, and send the image here.
     Recall,
     /// Freeze, and send the image to that berth.

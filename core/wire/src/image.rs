@@ -49,8 +49,7 @@ pub struct Thread {
     #[serde(with = "bytes")]
     pub alternate_stack: Vec<u8>,
     pub robust_list: (u64, u64),
-    /// As setpriority(2) has it: how much the thread leaves to others, wherever it runs.
-    pub nice: i32,
+    pub priority: Priority,
     /// Cleared and woken when the thread ends (set_tid_address(2)).
     pub tid_address: u64,
     /// rseq(2): address, size, signature.
@@ -70,6 +69,15 @@ pub struct Thread {
     /// `-EINTR`): a signal that comes before it is in the call again has interrupted the call.
     pub interrupted: Option<i64>,
     pub clock: Clock,
+}
+
+/// How much a thread leaves to others, wherever it runs, as its home has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Priority {
+    /// As setpriority(2) has it.
+    pub nice: i32,
+    /// As sched_setscheduler(2) has it.
+    pub policy: i32,
 }
 
 /// A forwarded call whose reply the thread has not seen. The thread stands in front of its
@@ -152,7 +160,7 @@ pub struct Prospect {
     pub clocks_ns: (i64, i64),
 }
 
-pub const IMAGE_VERSION: u32 = 2;
+pub const IMAGE_VERSION: u32 = 3;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -337,7 +345,7 @@ mod test {
             signal_mask: 0,
             alternate_stack: vec![0; 24],
             robust_list: (0, 0),
-            nice: 0,
+            priority: Priority::default(),
             tid_address: 0,
             rseq: None,
             in_flight: None,

@@ -17,7 +17,8 @@ use wire::forward::{
 };
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
-    Backing, IMAGE_VERSION, Image, InFlight, Machine, Mapping, MappingKind, Pages, Prospect, Thread,
+    Backing, IMAGE_VERSION, Image, InFlight, Machine, Mapping, MappingKind, Pages, Priority,
+    Prospect, Thread,
 };
 use wire::peer::{
     self, BerthGrant, BerthRequest, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage, Refusal,
@@ -182,7 +183,7 @@ fn thread() -> Thread {
         signals: vec![signal()],
         wait_until_ns: Some(17),
         interrupted: Some(-512),
-        nice: 3,
+        priority: Priority { nice: 3, policy: 5 },
         clock: clock(),
     }
 }
@@ -256,6 +257,7 @@ fn to_away() -> Vec<ToAway> {
         ToAway::Signal(signal()),
         ToAway::Stop,
         ToAway::Continue,
+        ToAway::Priority { tid: GuestTid(7), priority: Priority { nice: -3, policy: 3 } },
         ToAway::Recall,
         ToAway::MoveOn(berth()),
         ToAway::Resume,

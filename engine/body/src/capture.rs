@@ -114,7 +114,7 @@ fn thread_image(
         signal_mask,
         alternate_stack: told.alternate_stack,
         robust_list: tracee::robust_list(tid)?,
-        nice: thread.nice,
+        priority: thread.priority,
         tid_address: told.tid_address,
         rseq: rseq.as_ref().map(threads::rseq_image),
         in_flight: thread.in_flight.clone(),

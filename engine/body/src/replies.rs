@@ -15,6 +15,9 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
         match reader.receive() {
             Ok(ToAway::Reply(reply)) => finish_call(shared, reply),
             Ok(ToAway::Signal(signal)) => queue_signal(shared, signal),
+            Ok(ToAway::Priority { tid, priority }) => {
+                crate::priority::follow(&mut shared.lock(), tid, priority);
+            }
             Ok(order) => {
                 let is_last = matches!(order, ToAway::Release);
                 shared.order(Order::Home(order));
@@ -76,9 +79,6 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         thread.interrupted = Some(reply.result);
         thread.continued_wait_ns = thread.wait_until_ns;
         return shared.order(Order::MakeAgain { tid: local, id: outstanding.id });
-    }
-    if reply.result == 0 && i64::from(outstanding.call.number) == libc::SYS_setpriority {
-        crate::priority::follow(&mut state, local, &outstanding.call.arguments);
     }
     state.hear_clock(local, reply.home_ns);
     state.complete_times(local, &outstanding, &mut reply.outputs);

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 use wire::calls::{Emulation, GuestMemory};
 use wire::forward::{Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
-use wire::image::InFlight;
+use wire::image::{InFlight, Priority};
 use wire::supervisor::Reason;
 
 /// A call that waits for home.
@@ -39,7 +39,7 @@ pub struct Thread {
     /// Slot of the agent.
     pub slot: usize,
     /// As home has it; here it is never better than that of others.
-    pub nice: i32,
+    pub priority: Priority,
     /// Number of the last call forwarded.
     pub sequence: u64,
     pub signals_seen: u64,

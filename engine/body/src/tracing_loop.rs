@@ -137,7 +137,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         guest,
         local,
         slot,
-        nice: image.nice,
+        priority: image.priority,
         sequence: image.sequence,
         signals_seen: image.signals_seen,
         signals: image.signals.iter().cloned().collect(),

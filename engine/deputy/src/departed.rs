@@ -10,7 +10,7 @@ use migrate::threads::{self, Interruption, Stopped};
 use migrate::worker::Worker;
 use std::collections::HashMap;
 use wire::ids::GuestTid;
-use wire::image::{self, InFlight};
+use wire::image::{self, InFlight, Priority};
 use wire::limits::THREADS_MAX;
 use wire::processor_time::PastClock;
 use wire::supervisor::Wait;
@@ -191,7 +191,10 @@ impl DepartedThread {
             signal_mask: self.stopped.signal_mask,
             alternate_stack: told.alternate_stack,
             robust_list: tracee::robust_list(self.stopped.tid)?,
-            nice: haste.nice(self.stopped.tid)?,
+            priority: match haste.is_on(self.stopped.tid) {
+                true => Priority::default(),
+                false => crate::priorities::read(self.stopped.tid)?,
+            },
             tid_address: told.tid_address,
             rseq: self.stopped.rseq.as_ref().map(threads::rseq_image),
             in_flight: self.kept.clone(),

@@ -13,6 +13,7 @@ use std::time::Instant;
 use wire::calls;
 use wire::forward::{Call, Reply, Signal};
 use wire::ids::GuestTid;
+use wire::image::Priority;
 
 /// What a thread of the deputy is doing.
 #[derive(Debug)]
@@ -57,6 +58,8 @@ pub struct Lane {
     pub signals_sent: u64,
     /// Those of them that the body is not known to have seen.
     pub signals_unseen: VecDeque<Signal>,
+    /// As the body was told last; None if it is to be told anew.
+    pub priority: Option<Priority>,
     pub clock: ThreadClock,
     /// When the thread started, clock ticks after boot.
     pub started_ticks: Option<u64>,
@@ -87,6 +90,7 @@ impl Lane {
             waiting: None,
             signals_sent: 0,
             signals_unseen: VecDeque::new(),
+            priority: None,
             clock: ThreadClock::of(pid, tid),
             started_ticks: processor_time::started_ticks(pid, tid),
         }
@@ -329,6 +333,7 @@ mod test {
             waiting: None,
             signals_sent: 0,
             signals_unseen: VecDeque::new(),
+            priority: None,
             clock: ThreadClock::of(own, own),
             started_ticks: None,
         };

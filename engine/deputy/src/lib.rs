@@ -29,6 +29,7 @@ mod homecoming;
 mod in_flight;
 mod lanes;
 mod moves;
+mod priorities;
 mod processor_time;
 mod replies;
 mod resumption;

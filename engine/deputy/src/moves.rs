@@ -1,6 +1,7 @@
 //! Where the body goes: on to another node, or home.
 
 use crate::homecoming::{self, Ending, Home};
+use crate::priorities;
 use crate::service::{End, Service};
 use link::{LinkReader, LinkWriter};
 use migrate::{MigrateError, Result, reason};
@@ -105,6 +106,10 @@ impl Service<'_> {
         let _ = former.send(&ToAway::Release);
         former.close();
         self.repeat_signals();
+        // What the last body was told too late did not come along.
+        (0..self.shared.lanes.count())
+            .for_each(|slot| self.shared.lanes.lock(slot).priority = None);
+        priorities::tell(&self.shared);
         self.listen(reader);
         self.berth = berth;
         let freeze_us = frozen_us + taken_over.elapsed().as_micros() as u64;

@@ -10,6 +10,7 @@
 //! alone, the two would wake each other across processors for ever.
 
 use crate::lanes::{Accepted, Work};
+use crate::priorities;
 use crate::service::{Notice, Shared};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
@@ -92,10 +93,21 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
     if agent.await_done(slot, Instant::now() + patience) && is_alone {
         seat.follow(agent.processor(slot));
     }
-    match shared.lanes.complete(slot) {
-        Some(reply) => shared.reply(reply),
-        None => shared.wake_waiter(),
+    if !finish(shared, slot) {
+        shared.wake_waiter();
     }
+    true
+}
+
+/// Answers the call of a slot; false if it is not over.
+fn finish(shared: &Shared, slot: usize) -> bool {
+    let Some(reply) = shared.lanes.complete(slot) else { return false };
+    let has_changed = |(call, _): &(Call, Reply)| priorities::may_change(call.number);
+    if shared.lanes.lock(slot).answered.as_ref().is_some_and(has_changed) {
+        // Said first: the guest goes on under it.
+        priorities::tell(shared);
+    }
+    shared.reply(reply);
     true
 }
 
@@ -187,9 +199,7 @@ pub fn wait(shared: &Arc<Shared>) {
         let seen = agent.doorbell();
         let mut is_any_busy = false;
         for slot in 0..shared.lanes.count() {
-            if let Some(reply) = shared.lanes.complete(slot) {
-                shared.reply(reply);
-            }
+            finish(shared, slot);
             is_any_busy |= matches!(shared.lanes.lock(slot).work, Work::Busy { .. });
         }
         if is_any_busy {

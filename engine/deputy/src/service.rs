@@ -6,7 +6,7 @@ use crate::daemon::Daemon;
 use crate::departure::Away;
 use crate::lanes::{Lane, Lanes};
 use crate::moves::Pending;
-use crate::replies;
+use crate::{priorities, replies};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Readiness;
 use kernel::tracee::{self, SIGINFO_BYTES, Stop};
@@ -120,6 +120,8 @@ pub struct Service<'a> {
     pub is_core_lost: bool,
     /// Stopped by job control.
     pub is_held: bool,
+    /// A thread has a real-time policy, which no other node gives it.
+    is_real_time: bool,
     /// Number of the current link.
     generation: u64,
     /// A body that is asked to come home or move on answers only once.
@@ -127,7 +129,7 @@ pub struct Service<'a> {
     waiter: Option<std::thread::JoinHandle<()>>,
     next_usage: Instant,
     has_daemon: bool,
-    /// Without a daemon the process is to come home; one that could not is asked again then.
+    /// When a process that is to come home unasked, and could not, is told to again.
     pub next_recall: Instant,
     /// Processor time of all stays away.
     pub cpu_ns: u64,
@@ -173,6 +175,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         deadly: vec![],
         is_core_lost: false,
         is_held: false,
+        is_real_time: false,
         generation: 0,
         pending: None,
         waiter: None,
@@ -264,7 +267,8 @@ impl Service<'_> {
         }
         // Without its daemon a process has nobody to move it again: it comes home.
         let is_left = !self.has_daemon && Instant::now() >= self.next_recall;
-        if !self.deadly.is_empty() || is_left {
+        let is_bound = self.is_real_time && Instant::now() >= self.next_recall;
+        if !self.deadly.is_empty() || is_left || is_bound {
             self.recall();
         }
         self.report_usage();
@@ -299,6 +303,7 @@ impl Service<'_> {
             return;
         }
         self.next_usage += USAGE_INTERVAL;
+        self.is_real_time = priorities::tell(&self.shared);
         self.send_usage();
     }
 

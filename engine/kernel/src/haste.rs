@@ -75,10 +75,9 @@ impl Haste {
         self.relief.take()
     }
 
-    /// The nice value of a thread, as it is without us.
-    pub fn nice(&self, tid: i32) -> Result<i32> {
-        let nice = crate::tracee::nice(tid)?;
-        Ok(if self.hurried.contains(&tid) && nice == NICE_FIRST { 0 } else { nice })
+    /// Whether a thread has the priority that we gave it: without us it has the usual one.
+    pub fn is_on(&self, tid: i32) -> bool {
+        self.hurried.contains(&tid) && read(tid).is_ok_and(|schedule| is_hurried(&schedule))
     }
 }
 
@@ -207,7 +206,7 @@ mod test {
             eprintln!("skipped: this user may not hurry threads");
             return end_of(child);
         }
-        assert_eq!((crate::tracee::nice(tid).unwrap(), haste.nice(tid).unwrap()), (-20, 0));
+        assert_eq!((crate::tracee::nice(tid).unwrap(), haste.is_on(tid)), (-20, true));
         assert_eq!(child_nice(&mut child), "0");
         drop(haste);
         assert!(is_usual(&read(tid).unwrap()));
@@ -235,7 +234,7 @@ mod test {
         let tid = child.id() as i32;
         crate::tracee::set_nice(tid, 7).unwrap();
         let haste = Haste::of(tid, [tid]);
-        assert_eq!((haste.hurried.len(), haste.nice(tid).unwrap()), (0, 7));
+        assert_eq!((haste.hurried.len(), haste.is_on(tid)), (0, false));
         drop(haste);
         end(tid);
         assert_eq!(crate::tracee::nice(tid).unwrap(), 7);

@@ -394,6 +394,32 @@ pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
     unsafe { crate::sys::call("set nice value", libc::SYS_setpriority, arguments) }.map(drop)
 }
 
+/// The scheduling policy of a thread (sched_getscheduler(2)).
+pub fn policy(tid: i32) -> Result<i32> {
+    let arguments = [tid as u64, 0, 0, 0, 0, 0];
+    // SAFETY: sched_getscheduler takes an integer.
+    let raw = unsafe {
+        crate::sys::call("read scheduling policy", libc::SYS_sched_getscheduler, arguments)
+    }?;
+    Ok(raw as i32 & !libc::SCHED_RESET_ON_FORK)
+}
+
+/// Gives a thread a scheduling policy that is not a real-time one.
+pub fn set_policy(tid: i32, policy: i32) -> Result<()> {
+    // `struct sched_param`: the priority, which only real-time policies have.
+    let parameter: c_int = 0;
+    let place = (&raw const parameter) as u64;
+    let arguments = [tid as u64, policy as u64, place, 0, 0, 0];
+    // SAFETY: the pointer is to a live local of the size that the call reads.
+    unsafe { crate::sys::call("set scheduling policy", libc::SYS_sched_setscheduler, arguments) }
+        .map(drop)
+}
+
+/// True for the policies that come before all processes without one.
+pub fn is_real_time(policy: i32) -> bool {
+    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
+}
+
 /// Head and length of a thread's robust futex list (get_robust_list(2)).
 pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
     let (mut head, mut length) = (0u64, 0u64);

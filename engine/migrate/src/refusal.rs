@@ -16,7 +16,9 @@ use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 /// Refused, with the object and its number.
 pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
     check_status(pid)?;
-    check_size(process::threads(pid)?.len(), maps.len())?;
+    let threads = process::threads(pid)?;
+    check_size(threads.len(), maps.len())?;
+    check_policies(&threads)?;
     check_descriptors(pid)?;
     for mapping in maps {
         check_mapping(pid, mapping)?;
@@ -58,6 +60,20 @@ fn check_size(threads: usize, mappings: usize) -> Result<()> {
     if mappings > MAPPINGS_MAX {
         let text = format!("it has {mappings} memory mappings, at most {MAPPINGS_MAX} can move");
         return Err(MigrateError::refused("mappings", text));
+    }
+    Ok(())
+}
+
+fn check_policies(threads: &[i32]) -> Result<()> {
+    for tid in threads {
+        // One that has ended meanwhile needs none.
+        if kernel::tracee::policy(*tid).is_ok_and(kernel::tracee::is_real_time) {
+            let text = format!(
+                "its thread {tid} has a real-time policy, which no other node gives it (see \
+                 chrt(1))"
+            );
+            return Err(MigrateError::refused("real-time", text));
+        }
     }
     Ok(())
 }
