@@ -10,6 +10,7 @@
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods
+//! * [`memory`]: what Osmos itself takes
 //! * [`processor_time`]: clocks and limits of processor time
 //!
 //! One program of tests, because each of these needs the same stage.
@@ -20,6 +21,7 @@ mod features;
 mod homecoming;
 mod hostile;
 mod job_control;
+mod memory;
 mod permissions;
 mod processor_time;
 mod refusals;

@@ -191,6 +191,12 @@ pub enum ToHome {
     Restored,
     Running,
     Call(Call),
+    /// The thread has had the reply to this call, and has made no other since: what the call has
+    /// read need not be kept any longer.
+    Taken {
+        tid: GuestTid,
+        sequence: u64,
+    },
     /// A thread that was restored with a call in flight waits for its reply again.
     Awaits {
         tid: GuestTid,

@@ -270,6 +270,7 @@ fn to_home() -> Vec<ToHome> {
         ToHome::Welcome { missing: vec![0, 7, u32::MAX] },
         ToHome::Refused(reason()),
         ToHome::Call(call()),
+        ToHome::Taken { tid: GuestTid(1), sequence: 3 },
         ToHome::Awaits { tid: GuestTid(1), sequence: u64::MAX },
         ToHome::MaskChanged { tid: GuestTid(1), mask: 1 },
         ToHome::NeedsHome(reason()),

@@ -170,6 +170,7 @@ fn record_call(
 ) -> Option<Call> {
     let thread = state.threads.get_mut(&(n.tid as i32))?;
     thread.sequence += 1;
+    thread.bulky_call = None;
     let temporary_mask = calls::has_temporary_mask(number, &arguments, &segments);
     let places = segments.iter().map(without_bytes).collect();
     let sequence = thread.sequence;

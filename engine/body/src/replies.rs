@@ -58,6 +58,9 @@ fn queue_signal(shared: &Shared, signal: Signal) {
     }
 }
 
+/// Home may keep so much of a thread's last reply until the thread makes another call.
+const REPLY_KEPT_BYTES: usize = 16 << 10;
+
 fn finish_call(shared: &Shared, mut reply: Reply) {
     let mut state = shared.lock();
     if state.is_frozen {
@@ -69,6 +72,10 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         return;
     }
     let Some(outstanding) = thread.outstanding.take() else { return };
+    let read_bytes: usize = reply.outputs.iter().map(|output| output.data.len()).sum();
+    if read_bytes > REPLY_KEPT_BYTES {
+        thread.bulky_call = Some(reply.sequence);
+    }
     let local = thread.local;
     let has_signal = match outstanding.temporary_mask {
         Some(mask) => thread.has_signal_beyond(mask),

@@ -46,6 +46,8 @@ pub struct Thread {
     /// Forwarded signals that no handler has got yet.
     pub signals: VecDeque<Signal>,
     pub outstanding: Option<Outstanding>,
+    /// Its last call, if it is over and home keeps much that came of it.
+    pub bulky_call: Option<u64>,
     /// The notification of a call that it has to make again: at home, or once it was stopped.
     pub parked: Option<u64>,
     /// A call that it had in flight when it was stopped, and will come back to.

@@ -142,6 +142,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         signals_seen: image.signals_seen,
         signals: image.signals.iter().cloned().collect(),
         outstanding: None,
+        bulky_call: None,
         parked: None,
         in_flight: image.in_flight.clone(),
         interrupted: image.interrupted,
@@ -258,9 +259,17 @@ impl Tracing<'_> {
         let rss_bytes = kernel::proc::process::stat(&self.shared.pid.to_string())
             .map_or(0, |stat| stat.rss_pages * 4096);
         self.shared.send(ToHome::Usage { cpu_ns, rss_bytes });
-        let state = self.shared.lock();
-        let is_computing = |thread: &&Thread| thread.outstanding.is_none();
-        let runnable = state.threads.values().filter(is_computing).map(|t| t.guest).collect();
+        let (runnable, taken) = {
+            let mut state = self.shared.lock();
+            let is_computing = |thread: &&Thread| thread.outstanding.is_none();
+            let runnable = state.threads.values().filter(is_computing).map(|t| t.guest).collect();
+            let bulky = |t: &mut Thread| Some((t.guest, t.bulky_call.take()?));
+            let taken: Vec<_> = state.threads.values_mut().filter_map(bulky).collect();
+            (runnable, taken)
+        };
+        for (tid, sequence) in taken {
+            self.shared.send(ToHome::Taken { tid, sequence });
+        }
         self.daemon.send(&FromBody::Usage { cpu_us: here_ns / 1000, rss_bytes, runnable });
     }
 

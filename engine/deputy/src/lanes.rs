@@ -8,6 +8,7 @@ use kernel::processor_time::ThreadClock;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::{ACTION_BYTES, Action};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use wire::calls;
@@ -54,6 +55,8 @@ pub struct Lane {
     pub mask_due: Option<u64>,
     /// A call that came before it had that mask.
     pub waiting: Option<Call>,
+    /// The most that a call has taken of the staging area since it was last given back, bytes.
+    staged: usize,
     /// Signals forwarded to this thread, in all.
     pub signals_sent: u64,
     /// Those of them that the body is not known to have seen.
@@ -88,6 +91,7 @@ impl Lane {
             answered: None,
             mask_due: None,
             waiting: None,
+            staged: 0,
             signals_sent: 0,
             signals_unseen: VecDeque::new(),
             priority: None,
@@ -116,6 +120,8 @@ pub struct Lanes {
     pub agent: Agent,
     pub memory: Memory,
     lanes: Vec<Mutex<Lane>>,
+    /// What large calls held was let go.
+    has_freed: AtomicBool,
     /// Dispositions of signals 1..=64 as the guest has set them. Updated before the call that sets
     /// one executes: whether there *is* a handler is asked of the kernel.
     actions: Mutex<Vec<Action>>,
@@ -134,7 +140,8 @@ pub enum Accepted {
 impl Lanes {
     pub fn new(agent: Agent, memory: Memory, lanes: Vec<Lane>, actions: Vec<Action>) -> Lanes {
         let lanes = lanes.into_iter().map(Mutex::new).collect();
-        Lanes { agent, memory, lanes, actions: Mutex::new(actions) }
+        let has_freed = AtomicBool::new(false);
+        Lanes { agent, memory, lanes, has_freed, actions: Mutex::new(actions) }
     }
 
     /// The guest's disposition of a signal.
@@ -209,12 +216,49 @@ impl Lanes {
         if !self.submit(slot, &call) {
             return None;
         }
+        lane.staged = lane.staged.max(staged_bytes(&call));
+        // That it makes another call says that it has had the reply to the last one.
+        lane.answered = None;
         lane.work = if i64::from(call.number) == libc::SYS_exit {
             Work::Exiting { sequence: call.sequence }
         } else {
             Work::Busy { call, since: Instant::now(), place: Place::Slot }
         };
         Some(Accepted::Started)
+    }
+
+    /// The reply to this call is not going to be asked for again: what it holds is let go.
+    pub fn forget(&self, slot: usize, sequence: u64) {
+        let mut lane = self.lock(slot);
+        if let Some((_, reply)) = &mut lane.answered
+            && reply.sequence == sequence
+        {
+            reply.outputs = vec![];
+            self.has_freed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Gives back what large calls took of the staging areas, and what the last ones do not need.
+    pub fn trim(&self) {
+        for slot in 0..self.count() {
+            let mut lane = self.lock(slot);
+            if lane.staged <= STAGED_KEPT {
+                continue;
+            }
+            let used = match &lane.work {
+                Work::Busy { call, place: Place::Slot, .. } => staged_bytes(call),
+                _ => 0,
+            };
+            // What stays costs memory, not correctness.
+            if let Err(error) = self.agent.discard_staging(slot, used) {
+                ::tracing::debug!("thread {}: {error}", lane.guest);
+            }
+            lane.staged = used;
+            self.has_freed.store(true, Ordering::SeqCst);
+        }
+        if self.has_freed.swap(false, Ordering::SeqCst) {
+            kernel::allocator::return_freed();
+        }
     }
 
     /// Lays the call out and hands it to the thread; false if it must not be executed.
@@ -289,6 +333,9 @@ impl Lanes {
     }
 }
 
+/// A thread that has used no more of its staging area keeps it: large calls are seldom alone.
+const STAGED_KEPT: usize = 64 << 10;
+
 /// What a call may take of a slot's staging area. The rest is for what is done to the thread while
 /// the result of its call is not collected yet.
 pub const CALL_STAGING_BYTES: usize = STAGING_BYTES - ACTION_BYTES;
@@ -331,6 +378,7 @@ mod test {
             answered: None,
             mask_due: None,
             waiting: None,
+            staged: 0,
             signals_sent: 0,
             signals_unseen: VecDeque::new(),
             priority: None,
@@ -349,6 +397,23 @@ mod test {
             arguments: [0; 6],
             segments: vec![],
         }
+    }
+
+    #[test]
+    fn a_reply_is_kept_until_the_body_is_known_to_have_had_it() {
+        let lanes = lanes();
+        let outputs = vec![wire::forward::Output { segment: 0, data: vec![1; 4 << 20] }];
+        let reply = Reply { outputs, ..plain_reply(&call(libc::SYS_read, 4), 4 << 20) };
+        let kept = || lanes.lock(0).answered.as_ref().map(|(_, reply)| reply.outputs.len());
+        lanes.lock(0).answered = Some((call(libc::SYS_read, 4), reply.clone()));
+        lanes.forget(0, 3);
+        let again = lanes.accept(0, call(libc::SYS_read, 4));
+        assert!(matches!(again, Some(Accepted::Answered(again)) if again == reply));
+        lanes.forget(0, 4);
+        assert_eq!(kept(), Some(0));
+        lanes.lock(0).answered = Some((call(libc::SYS_read, 4), reply));
+        assert!(matches!(lanes.accept(0, call(libc::SYS_read, 5)), Some(Accepted::Started)));
+        assert_eq!(kept(), None);
     }
 
     #[test]

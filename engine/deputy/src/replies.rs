@@ -48,6 +48,11 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     return;
                 }
             }
+            ToHome::Taken { tid, sequence } => {
+                if let Some(slot) = shared.lanes.slot_of(tid) {
+                    shared.lanes.forget(slot, sequence);
+                }
+            }
             ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
             ToHome::MaskChanged { tid, mask } => {
                 if let Some(slot) = shared.lanes.slot_of(tid) {

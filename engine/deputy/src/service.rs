@@ -304,6 +304,7 @@ impl Service<'_> {
         }
         self.next_usage += USAGE_INTERVAL;
         self.is_real_time = priorities::tell(&self.shared);
+        self.shared.lanes.trim();
         self.send_usage();
     }
 

@@ -16,6 +16,7 @@
 //! While the guest is stopped in ptrace its registers tell exactly where it is
 //! ([`Agent::position`]): that is how an interrupted call is told from a finished one.
 
+use crate::Result;
 use crate::regs::Registers;
 use crate::shared::{SharedMemory, futex_wait, futex_wake};
 use std::sync::atomic::Ordering;
@@ -268,6 +269,17 @@ impl Agent {
     pub fn read_staging(&self, slot: usize, offset: usize, buffer: &mut [u8]) {
         assert!(offset + buffer.len() <= STAGING_BYTES);
         self.memory.read(self.slot_offset(slot) + PAGE + offset, buffer);
+    }
+
+    /// Gives back the memory of a staging area but for its first `used` bytes.
+    pub fn discard_staging(&self, slot: usize, used: usize) -> Result<()> {
+        let used = used.next_multiple_of(PAGE).min(STAGING_BYTES);
+        let offset = self.slot_offset(slot) + PAGE + used;
+        if used < STAGING_BYTES {
+            self.memory.discard(offset, STAGING_BYTES - used)
+        } else {
+            Ok(())
+        }
     }
 
     /// Hands a batch to the thread of this slot, which must have nothing to do.

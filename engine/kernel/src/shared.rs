@@ -2,6 +2,7 @@
 
 use crate::features::{self, Feature};
 use crate::{KernelError, Result};
+use nix::fcntl::FallocateFlags;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -94,6 +95,14 @@ impl SharedMemory {
                 buffer.len(),
             );
         }
+    }
+
+    /// Gives back the memory of a range of whole pages, whose contents are zero then.
+    pub fn discard(&self, offset: usize, length: usize) -> Result<()> {
+        let range = self.check(offset, length);
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        nix::fcntl::fallocate(&self.file, flags, range.start as i64, range.len() as i64)
+            .map_err(|e| KernelError::errno("give back shared memory", e as i32))
     }
 
     /// The aligned word at `offset` as an atomic.
