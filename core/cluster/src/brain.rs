@@ -4,12 +4,14 @@
 use crate::condition::{Condition, Entry};
 use crate::config::{Config, Decision, VIEW_MAX, WINDOW_MAX};
 use crate::departures::Departures;
-use crate::input::{Input, LoadSample, Ownership};
+use crate::fairness::Shares;
+use crate::input::{Input, LoadSample};
 use crate::members::{Members, Status};
 use crate::message::{Body, Message, OfferId};
 use crate::mosix::Estimate;
 use crate::output::{Outbox, Output};
 use crate::own::Own;
+use crate::ownership::Owner;
 use crate::random::Random;
 use crate::reservations::Reservations;
 use crate::residents::Residents;
@@ -63,7 +65,9 @@ pub struct Brain {
     self_doubt_until: Time,
     announced_wake: Option<Time>,
     rejected_datagrams: u64,
-    pub(crate) ownership: Ownership,
+    /// None while the owner has decided nothing, and while nothing is known of users.
+    pub(crate) owner: Option<Box<Owner>>,
+    pub(crate) shares: Option<Box<Shares>>,
     pub(crate) estimate: Estimate,
     /// Whether this node had room, and until when the change of that is urgent news.
     had_room: bool,
@@ -103,7 +107,8 @@ impl Brain {
             self_doubt_until: Time::ZERO,
             announced_wake: None,
             rejected_datagrams: 0,
-            ownership: Ownership::default(),
+            owner: None,
+            shares: None,
             estimate: Estimate::default(),
             had_room: true,
             urgent_until: Time::ZERO,
@@ -135,10 +140,7 @@ impl Brain {
             Input::ProcessPlaced { process, placement } => {
                 self.residents.placed(now, process, placement, &self.config);
             }
-            Input::OwnerDecided { ownership } => {
-                self.ownership = ownership;
-                self.expel(now, outbox);
-            }
+            Input::OwnerDecided { ownership } => self.owner_decided(now, ownership, outbox),
         }
         self.pass_time(now, outbox);
         debug_assert_eq!(self.check_invariants(), Ok(()));
@@ -190,12 +192,14 @@ impl Brain {
             }
         }
         self.residents.forget(now);
+        self.forget_holders(now);
     }
 
     /// Everything that could be a reason to hand a process over.
     fn weigh_all(&mut self, now: Time, outbox: &mut Outbox) {
         self.usher(now, outbox);
-        self.expel(now, outbox);
+        self.clear_out(now, outbox);
+        self.favour_the_poor(now, outbox);
         self.hand_over(now, None, outbox);
         let runnable = self.condition(now).map_or(0.0, |own| own.runnable);
         self.weighed = (now, runnable);
@@ -243,7 +247,7 @@ impl Brain {
 
     /// An idle node asks the most crowded ones it knows, and one at random, for work.
     fn seek(&mut self, now: Time, outbox: &mut Outbox) {
-        let Some(own) = self.condition(now) else { return };
+        let Some(own) = self.condition_for_guests(now) else { return };
         if own.room() < 0.5 || self.reservations.count() >= self.places_max(&own) {
             return;
         }
@@ -290,6 +294,8 @@ impl Brain {
 
     fn load_sampled(&mut self, now: Time, sample: LoadSample, outbox: &mut Outbox) {
         self.own.sampled(now, &sample);
+        self.note_users(now, &sample.processes);
+        self.note_own_load(now, &sample.processes);
         let departures = &self.departures;
         let is_moving = |process| departures.is_moving(process);
         let changed = self.residents.sampled(now, sample.processes, is_moving, &self.config);
@@ -423,7 +429,7 @@ impl Brain {
     }
 
     pub(crate) fn send(&mut self, now: Time, to: NodeId, body: Body, outbox: &mut Outbox) {
-        let condition = self.condition(now);
+        let condition = self.condition_for_guests(now);
         self.send_as(now, to, condition, body, outbox);
     }
 

@@ -92,6 +92,8 @@ pub struct Config {
     pub setback_max: Span,
     /// A move that has not ended after this long no longer holds up others.
     pub move_patience: Span,
+    /// Load of its owner's own keeps a core of a node that yields for so long after it was seen.
+    pub owner_hold: Span,
     /// Free memory that must remain on a target, as a part of its total.
     pub memory_margin: f64,
     /// Other nodes known at one time. While the cluster fits in, all are; in a larger one, a part
@@ -132,6 +134,7 @@ impl Default for Config {
             setback: Span::from_secs(2),
             setback_max: Span::from_secs(64),
             move_patience: Span::from_secs(600),
+            owner_hold: Span::from_secs(10),
             memory_margin: 0.05,
             view_max: VIEW_MAX,
             processes_max: 4_096,

@@ -111,21 +111,61 @@ pub struct ProcessSample {
     pub stays: Option<String>,
     /// Processes that were started together and wait for each other: a process group, a job.
     pub group: Option<GroupId>,
+    /// Whose it is, and what its home says that this user has.
+    pub user: Option<UserShare>,
 }
+
+/// A user, and what all his processes of one home get, wherever they run, in reference cores.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UserShare {
+    pub user: UserId,
+    pub cores: f64,
+}
+
+/// Names the one for whom a process runs; the same number on every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct UserId(pub u32);
 
 /// Names processes that may take turns; the same number on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
 
-/// What the owner of a node lets others have of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What the owner of a node lets others have of it, and wants for himself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Ownership {
     /// No more guests are taken in.
     pub is_closed: bool,
     /// Guests that are here go elsewhere: where they are better off, or else home.
     pub expels: bool,
-    /// Processes that run here do not leave by balancing.
+    /// With the guests, what was born here goes, too, whatever it gains.
+    pub drains: bool,
+    /// Processes that were born here do not leave by balancing.
     pub stays: bool,
+    /// Load of this node's own comes first: guests for which it leaves no core go elsewhere.
+    pub yields: bool,
     /// At most so many guests at one time.
     pub guests_max: Option<u32>,
+    /// At most so much memory for all guests.
+    pub guest_memory_max_bytes: Option<u64>,
+    /// Whose guests come before others, and after: by home, in the order of their numbers.
+    pub priorities: Vec<(NodeId, Priority)>,
+}
+
+/// Of the guests of one home: the lower number comes first, as in MOSIX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Priority(pub u16);
+
+impl Default for Priority {
+    fn default() -> Priority {
+        Priority(50)
+    }
+}
+
+impl Ownership {
+    /// The priority of guests from there.
+    pub fn priority_of(&self, home: NodeId) -> Priority {
+        let found = self.priorities.binary_search_by(|(node, _)| node.cmp(&home));
+        found.map_or(Priority::default(), |place| self.priorities[place].1)
+    }
 }

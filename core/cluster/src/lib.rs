@@ -15,6 +15,8 @@ mod condition;
 mod config;
 mod departures;
 mod exclusions;
+mod fairness;
+mod foresight;
 mod habit;
 mod input;
 mod invariants;
@@ -40,8 +42,10 @@ mod window;
 
 pub use brain::{Brain, Identity};
 pub use config::{Config, Decision, VIEW_MAX, WINDOW_MAX, WindowPolicy};
+pub use foresight::{Foresight, Guess, NodeForesight, Unforeseen};
 pub use input::{
-    Arrival, GroupId, Input, LoadSample, MoveOutcome, Ownership, Placement, ProcessSample,
+    Arrival, GroupId, Input, LoadSample, MoveOutcome, Ownership, Placement, Priority,
+    ProcessSample, UserId, UserShare,
 };
 pub use invariants::Violation;
 pub use members::Status;

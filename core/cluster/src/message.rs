@@ -2,7 +2,8 @@
 //! and a hostile datagram can cost no more than a friendly one.
 //!
 //! ```text
-//! header  12 bytes  "OB", version, kind, count or flag, 3 zero bytes, sequence u32
+//! header  12 bytes  "OB", version, kind, count or flag, 1 if a user is named (2: one who
+//!         is poorer), 2 zero bytes, sequence u32
 //! sender  32 bytes  the sender's own entry: every message refreshes what is known of its sender
 //! gossip  `count` entries of 32 bytes (unused ones zero); others: a fixed body, see below
 //! entry   node u32, incarnation u32, age_ms u32, runnable_milli u32, speed_milli u32,
@@ -14,7 +15,7 @@
 
 use crate::condition::{Entry, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
 use crate::config::WINDOW_MAX;
-use crate::input::GroupId;
+use crate::input::{GroupId, UserId, UserShare};
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
@@ -51,6 +52,23 @@ pub(crate) struct Offer {
     pub cpu_ms: u64,
     /// The process comes in exchange for the one of that offer.
     pub in_return_for: Option<OfferId>,
+    /// Whose it is, and what all processes of that user get.
+    pub holder: Option<Holder>,
+}
+
+/// A user with what his processes get, in thousandths of a reference core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub user: UserId,
+    pub share_milli: u32,
+    /// Others on the node that it would leave have more.
+    pub is_poorer: bool,
+}
+
+impl Holder {
+    pub fn share(self) -> UserShare {
+        UserShare { user: self.user, cores: from_milli(self.share_milli) }
+    }
 }
 
 /// Why a process is offered.
@@ -64,11 +82,13 @@ pub(crate) enum Motive {
     Memory = 2,
     /// The owner of its node wants it gone.
     Owner = 3,
+    /// Its user has much, and it takes from one who has little.
+    Share = 4,
 }
 
 impl Motive {
     fn from_wire(byte: u8) -> Option<Motive> {
-        [Motive::Balance, Motive::Exchange, Motive::Memory, Motive::Owner]
+        [Motive::Balance, Motive::Exchange, Motive::Memory, Motive::Owner, Motive::Share]
             .into_iter()
             .find(|motive| *motive as u8 == byte)
     }
@@ -98,6 +118,8 @@ pub(crate) enum Refusal {
     Owner = 6,
     /// The two have got on about equally far, or one of them cannot move now.
     Even = 7,
+    /// It would take from a user who has less than its own.
+    Share = 8,
 }
 
 impl Refusal {
@@ -110,6 +132,7 @@ impl Refusal {
             Refusal::Present,
             Refusal::Owner,
             Refusal::Even,
+            Refusal::Share,
         ];
         all.into_iter().find(|refusal| *refusal as u8 == byte)
     }
@@ -123,6 +146,7 @@ impl Refusal {
             Refusal::Present => "it is there already",
             Refusal::Owner => "its owner takes no guests now",
             Refusal::Even => "nobody there has fallen behind by enough",
+            Refusal::Share => "it would take from a user who has less than its own",
         }
     }
 }
@@ -190,7 +214,11 @@ impl Message {
         let entries = if matches!(self.body, Body::Gossip { .. }) { window } else { 2 };
         let mut bytes = Vec::with_capacity(HEADER_BYTES + (1 + entries) * ENTRY_BYTES);
         bytes.extend(MAGIC);
-        bytes.extend([VERSION, kind, flag, 0, 0, 0]);
+        let holder = match &self.body {
+            Body::Offer(offer) => offer.holder.map_or(0, |holder| 1 + u8::from(holder.is_poorer)),
+            _ => 0,
+        };
+        bytes.extend([VERSION, kind, flag, holder, 0, 0]);
         bytes.extend(self.sequence.to_le_bytes());
         write_entry(&mut bytes, &self.sender, now);
         match &self.body {
@@ -219,10 +247,10 @@ impl Message {
         }
         let mut reader = Reader { bytes, whole: bytes.len() };
         let header: [u8; TAG_BYTES] = reader.take()?;
-        if header[..2] != MAGIC || header[2] != VERSION || header[5..] != [0; 3] {
+        let (kind, flag, holder) = (header[3], header[4], header[5]);
+        if header[..2] != MAGIC || header[2] != VERSION || header[6..] != [0; 2] || holder > 2 {
             return Err(MessageError::Foreign);
         }
-        let (kind, flag) = (header[3], header[4]);
         let sequence = reader.u32()?;
         let sender = reader.entry(now)?.ok_or_else(|| out_of_range("sender", 0u8))?;
         let body = match kind {
@@ -233,7 +261,7 @@ impl Message {
             3 => Body::Seek,
             4 => {
                 let motive = Motive::from_wire(flag).ok_or_else(|| out_of_range("motive", flag))?;
-                Body::Offer(reader.offer(motive)?)
+                Body::Offer(reader.offer(motive, holder)?)
             }
             5 => Body::Accept(reader.offer_id()?),
             6 => {
@@ -283,6 +311,10 @@ fn write_offer(bytes: &mut Vec<u8>, offer: &Offer) {
     bytes.extend(offer.attained_ms.to_le_bytes());
     bytes.extend(offer.cpu_ms.to_le_bytes());
     bytes.extend(offer.in_return_for.map_or(0, |id| id.0).to_le_bytes());
+    if let Some(holder) = offer.holder {
+        bytes.extend(holder.user.0.to_le_bytes());
+        bytes.extend(holder.share_milli.to_le_bytes());
+    }
 }
 
 struct Reader<'a> {
@@ -359,7 +391,7 @@ impl Reader<'_> {
         Ok(OfferId(self.u64()?))
     }
 
-    fn offer(&mut self, motive: Motive) -> Result<Offer, MessageError> {
+    fn offer(&mut self, motive: Motive, holder: u8) -> Result<Offer, MessageError> {
         let id = self.offer_id()?;
         let home = NodeId(self.u32()?);
         let pid = HomePid(i32::from_le_bytes(self.take()?));
@@ -372,6 +404,13 @@ impl Reader<'_> {
         let group = Some(self.u64()?).filter(|group| *group != 0).map(GroupId);
         let (attained_ms, cpu_ms) = (self.u64()?, self.u64()?);
         let in_return_for = Some(self.u64()?).filter(|id| *id != 0).map(OfferId);
+        let holder = match holder {
+            0 => None,
+            _ => {
+                let (user, share_milli) = (UserId(self.u32()?), self.u32()?);
+                Some(Holder { user, share_milli, is_poorer: holder == 2 })
+            }
+        };
         Ok(Offer {
             id,
             process: GlobalPid { home, pid },
@@ -383,6 +422,7 @@ impl Reader<'_> {
             attained_ms,
             cpu_ms,
             in_return_for,
+            holder,
         })
     }
 }
@@ -417,8 +457,16 @@ mod tests {
     fn offer() -> impl Strategy<Value = Offer> {
         let fields = (any::<u64>(), 1u32.., 1i32.., 0u32..100_000, any::<u32>(), any::<u64>());
         let group = prop::option::of((1u64..).prop_map(GroupId));
-        let exchange = (0u8..4, group, any::<u64>(), any::<u64>(), prop::option::of(1u64..));
-        (fields, exchange).prop_map(|(fields, exchange)| {
+        let exchange = (0u8..5, group, any::<u64>(), any::<u64>(), prop::option::of(1u64..));
+        let holder = prop::option::of((any::<u32>(), any::<u32>(), any::<bool>()));
+        let holder = holder.prop_map(|holder| {
+            holder.map(|(user, share_milli, is_poorer)| Holder {
+                user: UserId(user),
+                share_milli,
+                is_poorer,
+            })
+        });
+        (fields, exchange, holder).prop_map(|(fields, exchange, holder)| {
             let (id, home, pid, demand, calls_per_cpu_s, rss_bytes) = fields;
             let (motive, group, attained_ms, cpu_ms, in_return_for) = exchange;
             Offer {
@@ -427,11 +475,12 @@ mod tests {
                 demand: from_milli(demand),
                 calls_per_cpu_s,
                 rss_bytes,
-                motive: Motive::from_wire(motive).expect("four motives"),
+                motive: Motive::from_wire(motive).expect("five motives"),
                 group,
                 attained_ms,
                 cpu_ms,
                 in_return_for: in_return_for.map(OfferId),
+                holder,
             }
         })
     }

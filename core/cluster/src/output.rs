@@ -33,6 +33,8 @@ pub enum MoveReason {
     Memory,
     /// The owner of its node wants it for himself.
     Owner,
+    /// Its user has much, and it takes from one who has little.
+    Share,
 }
 
 /// What was decided about a process.

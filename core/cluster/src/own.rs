@@ -83,6 +83,10 @@ impl Own {
         self.second_ago = Some((now, others));
     }
 
+    pub fn cores(&self) -> Option<u32> {
+        self.measured.map(|(_, condition)| condition.cores)
+    }
+
     /// The condition of this node with managed processes that want `demand` cores, if it was
     /// measured not too long ago.
     pub fn condition(&self, now: Time, demand: f64) -> Option<Condition> {

@@ -321,6 +321,11 @@ impl Residents {
         self.running.keys().filter(|process| process.home != self.me)
     }
 
+    /// What it was last measured to be, if it runs here.
+    pub fn sample_of(&self, process: GlobalPid) -> Option<&ProcessSample> {
+        self.running.get(&process)
+    }
+
     /// The running process at a place, counted from 0 in the order of their numbers.
     pub fn nth(&self, place: usize) -> Option<(GlobalPid, &ProcessSample)> {
         self.running.at(place)
@@ -407,6 +412,14 @@ impl Residents {
         let is_tried = now < memory.rest_until && memory.setbacks > 0;
         let can_move = sample.stays.is_none() && !memory.pinned && !is_tried;
         can_move.then(|| self.describe(now, process, sample, memory, config))
+    }
+
+    /// The process, whether it can move or not.
+    pub fn described(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
+        let sample = self.running.get(&process)?;
+        let fresh = Memory::fresh(now);
+        let memory = self.memories.get(&process).unwrap_or(&fresh);
+        Some(self.describe(now, process, sample, memory, config))
     }
 
     fn describe(

@@ -119,9 +119,7 @@ impl Brain {
             if own_group.is_none() || group.is_some_and(|group| own_group != Some(group)) {
                 continue;
             }
-            let Ok(candidate) = self.residents.candidate(now, process, &self.config) else {
-                continue;
-            };
+            let Ok(candidate) = self.may_leave(now, process) else { continue };
             // However often it takes its turn, it must not stand still for more than that.
             let pause_s = candidate.freeze.as_secs_f64() / self.config.rotation_frozen_max;
             let is_rested = candidate.here >= Span::from_secs_f64(pause_s);

@@ -66,6 +66,19 @@ pub(crate) fn drag(
     if process.home == node { 1.0 } else { 1.0 + calls_per_cpu_s * forward_cost.as_secs_f64() }
 }
 
+/// What one of the process's threads gets, in reference seconds per second, where it is and there.
+pub(crate) fn rates(
+    source: &Condition,
+    target: &Condition,
+    burden: Burden,
+    config: &Config,
+) -> (f64, f64) {
+    let demand = burden.demand.max(config.noise);
+    let crowd = source.runnable.max(demand);
+    let before = source.share_among(crowd) / burden.drag_source;
+    (before, target.share_after(demand) / burden.drag_target)
+}
+
 /// Whether the process may go. `source.runnable` includes it, `target.runnable` does not. `noise`:
 /// the part of its demand that is none.
 pub(crate) fn judge(
@@ -77,8 +90,7 @@ pub(crate) fn judge(
 ) -> Option<Gain> {
     let demand = burden.demand.max(config.noise);
     let crowd = source.runnable.max(demand);
-    let rate_before = source.share_among(crowd) / burden.drag_source;
-    let rate_after = target.share_after(demand) / burden.drag_target;
+    let (rate_before, rate_after) = rates(source, target, burden, config);
     let gain = |kind| Some(Gain { kind, rate_before, rate_after });
 
     let used_more = target.busy(target.runnable + demand) - target.busy(target.runnable);

@@ -48,7 +48,11 @@ impl Brain {
 
     /// The condition of this node from the view of one of its processes: other departures have
     /// left already, `process` has not.
-    fn condition_for_leaving(&self, now: Time, process: Option<GlobalPid>) -> Option<Condition> {
+    pub(crate) fn condition_for_leaving(
+        &self,
+        now: Time,
+        process: Option<GlobalPid>,
+    ) -> Option<Condition> {
         let condition = self.condition(now)?;
         let offered = self.departures.demand_offered(process);
         let moving = |process: &GlobalPid| {
@@ -62,17 +66,14 @@ impl Brain {
     fn choose(&mut self, now: Time, only: Option<NodeId>, outbox: &mut Outbox) -> Option<Choice> {
         let own = self.condition_for_leaving(now, None)?;
         let targets = self.targets(now, only);
-        let mut best: Option<((bool, f64), Choice)> = None;
+        let mut best: Option<((f64, bool, f64), Choice)> = None;
         let mut staying = Vec::new();
         for process in self.residents.processes() {
             if self.departures.contains(process) {
                 continue;
             }
-            let kept = self.ownership.stays && process.home == self.me;
             let chosen = self
-                .residents
-                .candidate(now, process, &self.config)
-                .and_then(|candidate| if kept { Err(StayCause::Kept) } else { Ok(candidate) })
+                .may_leave(now, process)
                 .and_then(|candidate| self.best_target(now, own, candidate, &targets));
             match chosen {
                 Err(cause) => staying.push((process, cause)),
@@ -92,17 +93,20 @@ impl Brain {
         best.map(|(_, choice)| choice)
     }
 
-    /// Of a group, who is furthest behind goes where it gets more, and who is furthest ahead where
-    /// it gets less; of others, whose freeze weighs least against its past.
-    fn price(&self, choice: &Choice) -> (bool, f64) {
+    /// First whose user has least. Of a group, who is furthest behind goes where it gets more, and
+    /// who is furthest ahead where it gets less; of others, whose freeze weighs least against its
+    /// past.
+    fn price(&self, choice: &Choice) -> (f64, bool, f64) {
         let candidate = &choice.candidate;
+        let is_better = choice.gain.rate_after >= choice.gain.rate_before;
+        let share = self.share_of_owner(candidate.process);
+        let share = if is_better { share } else { -share };
         if candidate.group.is_some() && self.config.rotates {
             let attained_s = self.residents.attained_s(candidate.process, self.own.pace);
-            let is_better = choice.gain.rate_after >= choice.gain.rate_before;
-            return (false, if is_better { attained_s } else { -attained_s });
+            return (share, false, if is_better { attained_s } else { -attained_s });
         }
         let past_s = candidate.cpu.as_secs_f64();
-        (true, candidate.freeze.as_secs_f64() / past_s.max(0.001))
+        (share, true, candidate.freeze.as_secs_f64() / past_s.max(0.001))
     }
 
     /// The best few targets for a CPU-bound process, in random order among near equals.
@@ -169,7 +173,7 @@ impl Brain {
         best.ok_or(if gains { StayCause::Unpaid } else { StayCause::NoGain })
     }
 
-    fn home_as_target(
+    pub(crate) fn home_as_target(
         &self,
         now: Time,
         candidate: &Candidate,
@@ -185,7 +189,7 @@ impl Brain {
         (age <= self.config.useful_age_max).then_some(Target { node: home, condition, age })
     }
 
-    fn burden(&self, candidate: &Candidate, target: NodeId) -> Burden {
+    pub(crate) fn burden(&self, candidate: &Candidate, target: NodeId) -> Burden {
         let calls = candidate.calls_per_cpu_s;
         let cost = self.config.forward_cost;
         Burden {
@@ -255,6 +259,7 @@ impl Brain {
             attained_ms: to_ms(self.residents.attained_s(process, self.own.pace)),
             cpu_ms: to_ms(candidate.cpu.as_secs_f64()),
             in_return_for,
+            holder: self.holder_of(process),
         };
         self.reservations.take(process);
         let repeat_at = now + self.config.offer_patience;
@@ -337,7 +342,7 @@ impl Brain {
     /// Whether what let the process be offered still holds.
     pub(crate) fn may_go(&self, now: Time, process: GlobalPid, motive: Motive) -> bool {
         match motive {
-            Motive::Balance | Motive::Exchange => {
+            Motive::Balance | Motive::Exchange | Motive::Share => {
                 self.residents.candidate(now, process, &self.config).is_ok()
             }
             Motive::Memory | Motive::Owner => {
@@ -359,6 +364,7 @@ impl Brain {
             Motive::Exchange => MoveReason::Rotation,
             Motive::Memory => MoveReason::Memory,
             Motive::Owner => MoveReason::Owner,
+            Motive::Share => MoveReason::Share,
         };
         let verdict = Verdict::Move { to };
         outbox.push(Output::RecordDecision { process, verdict, why: why.clone() });

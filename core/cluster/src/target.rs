@@ -10,7 +10,7 @@ use crate::message::{Body, Motive, Offer, OfferId, Refusal};
 use crate::output::{Outbox, Output, Verdict};
 use crate::reservations::Reservation;
 use crate::rotation::from_ms;
-use crate::rule::{Burden, drag, fits, judge};
+use crate::rule::{Burden, GainKind, drag, fits, judge};
 use crate::time::Time;
 use wire::ids::{GlobalPid, NodeId};
 
@@ -22,6 +22,7 @@ impl Brain {
         offer: Offer,
         outbox: &mut Outbox,
     ) {
+        self.hear_holder(now, &offer);
         let expires_at = now + self.config.reservation_ttl;
         let renewed = self.reservations.renew(offer.process, source.node, offer.id, expires_at);
         let verdict = match (renewed, offer.motive, offer.in_return_for) {
@@ -38,7 +39,7 @@ impl Brain {
             // The answer to an exchange is an offer in return, which is repeated by itself.
             Ok(()) if offer.motive == Motive::Exchange && offer.in_return_for.is_none() => return,
             Ok(()) => {
-                self.reserve(&source, &offer, expires_at);
+                self.reserve(now, &source, &offer, expires_at);
                 Body::Accept(offer.id)
             }
             Err(refusal) => Body::Refuse(offer.id, refusal),
@@ -46,7 +47,7 @@ impl Brain {
         self.send(now, source.node, body, outbox);
     }
 
-    fn reserve(&mut self, source: &Entry, offer: &Offer, expires_at: Time) {
+    fn reserve(&mut self, now: Time, source: &Entry, offer: &Offer, expires_at: Time) {
         let reservation = Reservation {
             source: source.node,
             offer: offer.id,
@@ -58,6 +59,7 @@ impl Brain {
             expires_at,
         };
         self.reservations.reserve(offer.process, reservation);
+        self.note_holder(now, offer);
     }
 
     /// A node with more room would change places with one of the same group that is behind.
@@ -71,7 +73,7 @@ impl Brain {
         match behind {
             Ok(behind) => {
                 self.return_offer(now, behind, source.node, offer.id, outbox);
-                self.reserve(&source, &offer, now + self.config.reservation_ttl);
+                self.reserve(now, &source, &offer, now + self.config.reservation_ttl);
             }
             Err(refusal) => {
                 let body = Body::Refuse(offer.id, refusal);
@@ -115,9 +117,13 @@ impl Brain {
         if self.residents.is_present(process) || self.departures.contains(process) {
             return Err(Refusal::Present);
         }
-        let own = self.condition(now).ok_or(Refusal::Unready)?;
+        let own = self.condition_for(now, process.home).ok_or(Refusal::Unready)?;
         let there = source.condition().ok_or(Refusal::Unready)?;
-        if own.is_closed && process.home != self.me {
+        let is_guest = process.home != self.me;
+        if is_guest && (own.is_closed || !self.has_guest_memory_for(offer.rss_bytes)) {
+            return Err(Refusal::Owner);
+        }
+        if !is_guest && self.is_drained() {
             return Err(Refusal::Owner);
         }
         if self.config.decision == Decision::Mosix {
@@ -129,6 +135,9 @@ impl Brain {
         if !self.has_memory_for(now, offer) {
             return Err(Refusal::Memory);
         }
+        if offer.motive == Motive::Share && !self.evens_shares(offer) {
+            return Err(Refusal::Share);
+        }
         if offer.motive != Motive::Balance {
             return Ok(());
         }
@@ -139,7 +148,17 @@ impl Brain {
             drag_source: drag_at(source.node),
             drag_target: drag_at(self.me),
         };
-        judge(&there, &own, burden, self.noise(), &self.config).map(|_| ()).ok_or(Refusal::Load)
+        let gain = judge(&there, &own, burden, self.noise(), &self.config).ok_or(Refusal::Load)?;
+        // Where a core is idle nobody loses.
+        match gain.kind {
+            GainKind::LargerShare
+                if self.takes_from_poorer(offer)
+                    || self.crowds_its_own(now, offer, gain.rate_before) =>
+            {
+                Err(Refusal::Share)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn process_arrived(

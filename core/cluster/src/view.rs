@@ -19,6 +19,8 @@ pub struct NodeView {
     pub runnable: f64,
     pub memory_total_bytes: u64,
     pub memory_free_bytes: u64,
+    /// Its owner takes no guests now.
+    pub is_closed: bool,
     /// How old this knowledge is; None if nothing has been heard of the node yet.
     pub age: Option<Span>,
 }
@@ -43,6 +45,7 @@ impl NodeView {
             runnable: condition.map_or(0.0, |c| c.runnable),
             memory_total_bytes: condition.map_or(0, |c| c.memory_total_bytes),
             memory_free_bytes: condition.map_or(0, |c| c.memory_free_bytes),
+            is_closed: condition.is_some_and(|c| c.is_closed),
             age: known.map(|(_, age)| age),
         }
     }
@@ -77,7 +80,8 @@ impl Brain {
             let runnable = condition.runnable - if counted { 1.0 } else { 0.0 };
             (self.me, condition.with_runnable(runnable))
         });
-        let others = self.members.useful(now, &self.config).map(|(node, condition, _)| {
+        let open = self.members.useful(now, &self.config).filter(|(_, c, _)| !c.is_closed);
+        let others = open.map(|(node, condition, _)| {
             let promised = self.promises.iter().filter(|(to, _)| *to == node).count() as f64;
             (node, condition.with_runnable(condition.runnable + promised))
         });

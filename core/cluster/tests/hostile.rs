@@ -3,7 +3,7 @@
 
 use cluster::{
     Arrival, Brain, Config, DATAGRAM_BYTES_MAX, GroupId, Identity, Input, LoadSample, MoveOutcome,
-    Outbox, Output, Ownership, Placement, ProcessSample, Span, Time,
+    Outbox, Output, Ownership, Placement, Priority, ProcessSample, Span, Time, UserId, UserShare,
 };
 use proptest::prelude::*;
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -42,6 +42,8 @@ fn process_sample() -> impl Strategy<Value = ProcessSample> {
                 freeze_estimate,
                 stays: stays.then(|| "it holds a lock".into()),
                 group: (rss_bytes % 3 > 0).then_some(GroupId(rss_bytes % 3)),
+                user: (rss_bytes % 5 > 0)
+                    .then_some(UserShare { user: UserId(rss_bytes as u32 % 5), cores: forwarded }),
             }
         },
     )
@@ -101,6 +103,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
         freeze_estimate: Span::from_millis(10),
         stays: None,
         group: None,
+        user: None,
     };
     let sampled = |pids: std::ops::Range<i32>| {
         Input::LoadSampled(LoadSample {
@@ -245,13 +248,28 @@ fn input() -> impl Strategy<Value = Input> {
         1 => process().prop_map(|process| {
             Input::ProcessPlaced { process, placement: Placement::Balanced }
         }),
-        1 => (any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0u32..4)).prop_map(
-            |(is_closed, expels, stays, guests_max)| {
-                let ownership = Ownership { is_closed, expels, stays, guests_max };
-                Input::OwnerDecided { ownership }
-            },
-        ),
+        1 => ownership().prop_map(|ownership| Input::OwnerDecided { ownership }),
     ]
+}
+
+fn ownership() -> impl Strategy<Value = Ownership> {
+    let words = prop::array::uniform5(any::<bool>());
+    let limits = (prop::option::of(0u32..4), prop::option::of(any::<u64>()));
+    let priorities = prop::collection::vec((node(), any::<u16>().prop_map(Priority)), 0..4);
+    (words, limits, priorities).prop_map(|(words, limits, priorities)| {
+        let [is_closed, expels, drains, stays, yields] = words;
+        let (guests_max, guest_memory_max_bytes) = limits;
+        Ownership {
+            is_closed,
+            expels,
+            drains,
+            stays,
+            yields,
+            guests_max,
+            guest_memory_max_bytes,
+            priorities,
+        }
+    })
 }
 
 fn new_brain() -> Brain {

@@ -9,6 +9,7 @@
 //! * `world`: the loop of events; `wheel`: their order
 //! * `node`, `process`: fair shares of cores in closed form; `looking`: what a daemon measures
 //! * `moving`: the life of a move; `script`: what the scenario makes happen
+//! * `users`: what each user has
 //! * `builtin`: scenarios by name; [`command`]: `osmos sim`
 //! * `check`: what must hold; [`outcome`]: what came of it
 
@@ -23,6 +24,7 @@ pub mod outcome;
 mod process;
 pub mod scenario;
 mod script;
+mod users;
 mod wheel;
 mod world;
 

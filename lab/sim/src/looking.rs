@@ -4,7 +4,7 @@
 use crate::node::Power;
 use crate::process::Whereabouts;
 use crate::world::World;
-use cluster::{Input, LoadSample, ProcessSample, Span};
+use cluster::{Input, LoadSample, ProcessSample, Span, UserShare};
 
 /// What the daemon guesses before a process has ever moved (`node/src/process.rs`).
 const FREEZE_LEAST_US: u64 = 10_000;
@@ -21,6 +21,7 @@ impl World {
             _ => {}
         }
         self.nodes[index as usize].pass(now);
+        self.user_shares.renew(now, &self.processes, &self.nodes);
         let (processes, used_bytes) = self.look_at_processes(index);
         self.page(index, used_bytes);
         let node = &mut self.nodes[index as usize];
@@ -78,6 +79,9 @@ impl World {
                 freeze_estimate,
                 // Only the home of a process sees its group.
                 group: process.group.filter(|_| process.home == index),
+                user: process
+                    .user
+                    .map(|user| UserShare { user, cores: self.user_shares.of(process.home, user) }),
                 stays: is_leaving.then(|| "it is moving".to_owned()),
             };
             samples.push(sample);

@@ -167,6 +167,11 @@ impl SimNode {
         now + Span(left_us as u64)
     }
 
+    /// What a thread that always wants to run gets, in reference seconds per second.
+    pub fn rate(&self) -> f64 {
+        self.share * self.speed
+    }
+
     /// Runnable threads on average while nothing changes.
     pub fn demand(&self) -> f64 {
         self.demand

@@ -1,7 +1,7 @@
 //! One simulated process: how much it computes, how much it has had, where it is.
 
 use crate::node::{Looks, SimNode};
-use cluster::{GroupId, Span, Time};
+use cluster::{GroupId, Span, Time, UserId};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
 /// What a forwarded call costs the process when it is away.
@@ -40,6 +40,7 @@ pub(crate) struct SimProcess {
     pub growth_bytes_per_s: f64,
     pub rss_bytes_max: f64,
     pub group: Option<GroupId>,
+    pub user: Option<UserId>,
     pub at: Whereabouts,
     /// Up to when it entered the node where it is: reference seconds, and processor seconds.
     done_s: f64,
@@ -72,6 +73,7 @@ impl SimProcess {
             growth_bytes_per_s: 0.0,
             rss_bytes_max: 0.0,
             group: None,
+            user: None,
             at: Whereabouts::Unborn,
             done_s: 0.0,
             cpu_s: 0.0,

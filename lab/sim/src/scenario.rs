@@ -1,6 +1,7 @@
 //! What is simulated: nodes, network, work and what goes wrong. A scenario is a JSON file or one of
 //! those built in; all of it but the names has a default.
 
+use cluster::Ownership;
 use serde::{Deserialize, Serialize};
 
 /// One experiment.
@@ -142,6 +143,8 @@ pub struct Job {
     pub calls_per_cpu_s: f64,
     /// It is one process group: its members may take turns.
     pub is_group: bool,
+    /// Whose it is; without a number nobody is told.
+    pub user: Option<u32>,
 }
 
 impl Default for Job {
@@ -157,6 +160,7 @@ impl Default for Job {
             rss_mib_max: 0.0,
             calls_per_cpu_s: 0.0,
             is_group: true,
+            user: None,
         }
     }
 }
@@ -199,6 +203,17 @@ pub enum What {
     /// The node is gone at once, with all that ran there.
     Crash {
         node: u32,
+    },
+    /// The node's owner decides what others may have of it.
+    Decide {
+        node: u32,
+        ownership: Ownership,
+    },
+    /// So many threads more that no brain can move compute on the node from now on; with a negative
+    /// number fewer.
+    OwnLoad {
+        node: u32,
+        threads: i16,
     },
     /// The first `nodes` nodes and the others do not hear each other.
     Partition {

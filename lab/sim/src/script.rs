@@ -6,7 +6,7 @@ use crate::node::Power;
 use crate::process::{SimProcess, Whereabouts};
 use crate::scenario::{Job, Place, What, Work};
 use crate::world::{Event, World};
-use cluster::{Arrival, GroupId, Input, Ownership, Span, Time};
+use cluster::{Arrival, GroupId, Input, Ownership, Span, Time, UserId};
 
 /// Pids are of the whole world, so that one number names a process.
 pub(crate) const PID_FIRST: i32 = 100;
@@ -106,6 +106,8 @@ impl World {
         born.growth_bytes_per_s = job.growth_mib_per_s * mib;
         born.rss_bytes_max = job.rss_mib_max.max(job.rss_mib) * mib;
         born.group = job.is_group.then_some(GroupId(u64::from(number) + 1));
+        born.user = job.user.map(UserId);
+        self.user_shares.is_told |= born.user.is_some();
         self.processes.push(born);
         self.open += 1;
         self.tally.started_s.push(self.now.since(Time(1_000_000)).as_secs_f64());
@@ -132,6 +134,15 @@ impl World {
                 self.tell(node - 1, Input::OwnerDecided { ownership });
             }
             What::Crash { node } => self.crash(node - 1),
+            What::Decide { node, ownership } => {
+                self.nodes[node as usize - 1].is_closed = ownership.is_closed || ownership.drains;
+                self.tell(node - 1, Input::OwnerDecided { ownership });
+            }
+            What::OwnLoad { node, threads } => {
+                let loaded = &mut self.nodes[node as usize - 1];
+                loaded.background = loaded.background.saturating_add_signed(threads);
+                self.share_anew(node - 1);
+            }
             What::Partition { nodes } => self.cut = Some(nodes),
             What::Heal => self.cut = None,
             What::Loss { permille } => self.loss_permille = permille,

@@ -9,6 +9,7 @@ use crate::node::{Power, SimNode};
 use crate::outcome::{Outcome, Tally};
 use crate::process::{SimProcess, Whereabouts};
 use crate::scenario::{NodeGroup, Scenario};
+use crate::users::UserShares;
 use crate::wheel::Wheel;
 use cluster::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
 use std::collections::VecDeque;
@@ -98,6 +99,7 @@ pub struct World {
     pub(crate) jobs_open: usize,
     /// The background threads: on which node, and whether they compute.
     pub(crate) background: Vec<(u32, bool)>,
+    pub(crate) user_shares: UserShares,
     config: Arc<Config>,
     seed: u64,
     waiting: VecDeque<(u32, Input)>,
@@ -128,6 +130,7 @@ impl World {
             open: 0,
             jobs_open: scenario.jobs.len(),
             background: Vec::new(),
+            user_shares: UserShares::default(),
             config: Arc::new(config),
             seed,
             waiting: VecDeque::new(),
@@ -236,6 +239,17 @@ impl World {
             }
         }
         sum_s / count.max(1) as f64
+    }
+
+    /// What each process has computed so far, in seconds of a reference core.
+    pub fn work_done_s(&mut self) -> Vec<f64> {
+        let now = self.now;
+        self.nodes.iter_mut().for_each(|node| node.pass(now));
+        let done_s = |process: &SimProcess| match process.runs_on() {
+            Some(node) => process.done_s(node, &self.nodes[node as usize]),
+            None => process.done_settled_s(),
+        };
+        self.processes.iter().map(done_s).collect()
     }
 
     fn step(&mut self, end: Time) -> bool {

@@ -333,6 +333,7 @@ impl World {
                 freeze_estimate,
                 stays: None,
                 group: None,
+                user: None,
             });
         }
         LoadSample {
