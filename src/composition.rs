@@ -105,6 +105,8 @@ fn config(options: &DaemonOptions) -> node::Config {
         node: options.node_id,
         cluster_key: options.cluster_key.clone(),
         speed: options.speed,
+        guests_max: options.guests_max,
+        guest_memory_max_bytes: options.guest_memory_max,
         guest_cgroup: options.guest_cgroup.clone(),
         record: options.record.clone(),
         ..defaults

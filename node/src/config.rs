@@ -32,6 +32,10 @@ pub struct Config {
     pub speed: Option<f64>,
     /// Directories whose `cgroup.procs` takes guests, one for each controller hierarchy.
     pub guest_cgroup: Vec<PathBuf>,
+    /// At most so many guests; as the owner has said before if not given.
+    pub guests_max: Option<u32>,
+    /// At most so much memory for all guests, likewise.
+    pub guest_memory_max_bytes: Option<u64>,
     /// Kernel features to do without, although they may be there.
     pub without: Vec<Feature>,
     /// A file to which all that the brain is told is appended.
@@ -71,6 +75,8 @@ impl Config {
             cluster_key: None,
             speed: None,
             guest_cgroup: Vec::new(),
+            guests_max: None,
+            guest_memory_max_bytes: None,
             without: Vec::new(),
             record: None,
             supervisor: None,

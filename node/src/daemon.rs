@@ -8,14 +8,18 @@
 //! * [`requests`]: what user tools ask
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
 //! * [`moves`]: one move from order to end
+//! * [`foresight`]: what would become of a move
 //! * [`guests`]: processes of other nodes that run here
+//! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
 //! * [`listing`]: what `ps`, `nodes`, `why` show
 
 mod cluster;
+mod foresight;
 mod guests;
 mod listing;
 mod moves;
+mod owner;
 mod processes;
 mod requests;
 mod start;
@@ -180,6 +184,7 @@ struct Daemon {
 
     journal: Journal,
     drain: Option<Drain>,
+    wishes: owner::Wishes,
     events: mpsc::Sender<Event>,
 }
 
@@ -261,6 +266,7 @@ impl Daemon {
         self.call_members(now);
         self.give_up_berths(now);
         self.place_processes(now);
+        self.grant_wishes(now);
         self.begin_scan(now);
     }
 

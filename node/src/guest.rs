@@ -40,6 +40,10 @@ pub struct Guest {
     pub has_moved_on: bool,
     /// It was asked to go home.
     pub is_sent_home: bool,
+    /// Nice values that it was told to stand back by.
+    pub stands_back: i32,
+    /// What all of its owner's processes get, as its home says, in reference cores.
+    pub user_cores: f64,
 }
 
 impl Guest {

@@ -23,6 +23,7 @@ mod places;
 mod policy;
 mod process;
 mod procfs;
+mod progress;
 mod readiness;
 mod recorder;
 mod rejections;

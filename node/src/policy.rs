@@ -12,10 +12,11 @@ use wire::peer::{BerthRequest, Owner, Refusal};
 /// May the caller ask this at all? Requests about a process are checked again against its owner.
 pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(), Failure> {
     let is_for_all = match request {
-        Request::Token | Request::Join { .. } | Request::Down => false,
+        Request::Token | Request::Join { .. } | Request::Down | Request::Owner(_) => false,
         Request::Manage(_) | Request::Adopt { .. } | Request::Migrate { .. } => true,
         Request::Processes | Request::Nodes | Request::Why { .. } => true,
         Request::Events { .. } | Request::Status => true,
+        Request::WhatIf { .. } | Request::WhatIfNode { .. } => true,
     };
     if is_for_all || caller.uid == 0 || caller.uid == daemon_uid {
         return Ok(());
@@ -62,6 +63,18 @@ pub struct HostState {
     pub lacks: Option<&'static str>,
     pub guests: usize,
     pub memory_free_bytes: u64,
+    /// Its owner takes no guests.
+    pub is_closed: bool,
+    /// Its owner takes at most so many.
+    pub guests_max: Option<u32>,
+    pub guest_memory: Option<GuestMemory>,
+}
+
+/// Memory for all guests together, where the owner limits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestMemory {
+    pub max_bytes: u64,
+    pub used_bytes: u64,
 }
 
 /// Guests of one node.
@@ -71,6 +84,18 @@ pub const GUESTS_MAX: usize = 4_096;
 pub fn may_host(asked: &BerthRequest, host: HostState) -> Result<Owner, Refusal> {
     if host.is_draining {
         return Err(Refusal::Draining);
+    }
+    if host.is_closed {
+        return Err(Refusal::Closed);
+    }
+    if let Some(max) = host.guests_max.filter(|max| host.guests >= *max as usize) {
+        return Err(Refusal::EnoughGuests { max });
+    }
+    if let Some(GuestMemory { max_bytes, used_bytes }) = host.guest_memory
+        && used_bytes.saturating_add(asked.rss_bytes) > max_bytes
+    {
+        let needed_bytes = asked.rss_bytes;
+        return Err(Refusal::GuestMemory { needed_bytes, used_bytes, max_bytes });
     }
     if let Some(feature) = host.lacks {
         return Err(Refusal::NoSandbox { feature: feature.to_owned() });
@@ -151,6 +176,7 @@ mod test {
             freeze_us: 0,
             is_ordered: false,
             is_pinned: false,
+            user_milli: 0,
         }
     }
 
@@ -160,6 +186,9 @@ mod test {
         lacks: None,
         guests: 0,
         memory_free_bytes: 900,
+        is_closed: false,
+        guests_max: None,
+        guest_memory: None,
     };
 
     #[test]
@@ -183,5 +212,26 @@ mod test {
         assert_eq!(may_host(&asked(1000), open).unwrap_err().code(), "no-sandbox");
         let draining = HostState { is_draining: true, ..HOST };
         assert_eq!(may_host(&asked(1000), draining), Err(Refusal::Draining));
+    }
+
+    #[test]
+    fn what_the_owner_allows_is_kept_to_and_the_refusal_names_it() {
+        let closed = HostState { is_closed: true, ..HOST };
+        assert_eq!(may_host(&asked(1000), closed), Err(Refusal::Closed));
+        let enough = HostState { guests: 2, guests_max: Some(2), ..HOST };
+        assert_eq!(may_host(&asked(1000), enough), Err(Refusal::EnoughGuests { max: 2 }));
+        assert!(may_host(&asked(1000), HostState { guests: 1, ..enough }).is_ok());
+        let memory = |used_bytes| Some(GuestMemory { max_bytes: 1_000, used_bytes });
+        let small = HostState { guest_memory: memory(201), ..HOST };
+        assert_eq!(may_host(&asked(1000), small).unwrap_err().code(), "guest-memory");
+        assert!(may_host(&asked(1000), HostState { guest_memory: memory(200), ..HOST }).is_ok());
+    }
+
+    #[test]
+    fn only_root_and_the_daemons_user_decide_as_its_owner() {
+        let request = Request::Owner(wire::owner::OwnerOrder::Expel);
+        assert!(may_ask(ROOT, &request, 1000).is_ok() && may_ask(ANNA, &request, 1000).is_ok());
+        assert_eq!(may_ask(BERT, &request, 1000).unwrap_err().code, "not-allowed");
+        assert!(may_ask(BERT, &Request::WhatIf { pid: 7, to: NodeId(2) }, 1000).is_ok());
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
+use crate::progress::{self, Progress};
 use crate::sample::window::Window;
 use crate::supervisor::Supervisor;
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
+use wire::forecast::{PastMove, Weighed};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::Owner;
 use wire::processor_time::PastClock;
@@ -49,6 +51,22 @@ pub enum Cause {
     },
     /// This node goes down.
     Drain,
+    /// This node's owner wants what was born here back.
+    Owner,
+}
+
+impl Cause {
+    /// The stable word that `osmos why --json` shows.
+    pub fn word(self) -> &'static str {
+        match self {
+            Cause::User => "user",
+            Cause::Placed => "placed",
+            Cause::Storm => "storm",
+            Cause::Brain | Cause::Wanted { .. } => "brain",
+            Cause::Drain => "down",
+            Cause::Owner => "owner",
+        }
+    }
 }
 
 /// One move that somebody wants.
@@ -194,6 +212,7 @@ pub struct Process {
     pub freeze_us: u64,
     pub reason: String,
     pub decisions: VecDeque<Decision>,
+    pub progress: Progress,
     /// Its end was seen, but its deputy has not told how it ended yet.
     pub has_ended: bool,
     /// The task that waits for its end.
@@ -257,8 +276,19 @@ impl Process {
         }
     }
 
-    /// It runs on `node` now.
-    pub fn arrived(&mut self, node: NodeId, freeze_us: u64, why: &str) {
+    /// It runs on `node` now. `cause` is whose wish it was, `speed_left` that of the node that it
+    /// has left.
+    pub fn arrived(
+        &mut self,
+        node: NodeId,
+        freeze_us: u64,
+        cause: &str,
+        why: &str,
+        speed_left: f64,
+    ) {
+        let made = progress::made(wall_clock_s(), self.at, node, cause, freeze_us);
+        let rate_expected = self.rate_expected(node);
+        self.progress.moved(PastMove { rate_expected, ..made }, speed_left);
         self.at = node;
         self.here_since = Instant::now();
         self.activity = Activity::default();
@@ -267,6 +297,13 @@ impl Process {
         self.freeze_us = freeze_us;
         why.clone_into(&mut self.reason);
         self.decide(wall_clock_s(), "moved", why);
+    }
+
+    /// What the brain expected of that node when it decided to send the process there.
+    fn rate_expected(&self, node: NodeId) -> Option<f64> {
+        let decided = self.decisions.iter().rev().find(|decision| decision.verdict == "move")?;
+        let mut places = decided.weighed.iter().flat_map(|weighed| &weighed.places);
+        places.find(|place| place.node == Some(node)).map(|place| place.rate)
     }
 
     /// Its user has moved it: where he had said that it must run, he says something else now. Only
@@ -281,6 +318,17 @@ impl Process {
 
     /// Keeps a decision for `osmos why`; the same one twice in a row is kept once.
     pub fn decide(&mut self, time: f64, verdict: &str, reason: &str) {
+        self.decide_among(time, verdict, reason, None);
+    }
+
+    /// The same, with the places that were weighed.
+    pub fn decide_among(
+        &mut self,
+        time: f64,
+        verdict: &str,
+        reason: &str,
+        weighed: Option<Weighed>,
+    ) {
         let last = self.decisions.back();
         if last.is_some_and(|last| last.verdict == verdict && last.reason == reason) {
             return;
@@ -289,7 +337,7 @@ impl Process {
             self.decisions.pop_front();
         }
         let (verdict, reason) = (verdict.to_owned(), reason.to_owned());
-        self.decisions.push_back(Decision { time, verdict, reason });
+        self.decisions.push_back(Decision { time, verdict, reason, weighed });
     }
 }
 
@@ -317,7 +365,7 @@ mod test {
         let mut process = starting(Launch::Running);
         process.consumption.rss_bytes = 2_000_000;
         assert_eq!(process.freeze_estimate_us(), 20_000 + 10_000);
-        process.arrived(NodeId(2), 7_000, "moved");
+        process.arrived(NodeId(2), 7_000, "brain", "moved", 1.0);
         assert_eq!(process.freeze_estimate_us(), 7_000);
     }
 
@@ -348,6 +396,7 @@ mod test {
             freeze_us: 0,
             reason: String::new(),
             decisions: VecDeque::new(),
+            progress: Progress::default(),
             has_ended: false,
             watch: tokio::spawn(async {}).abort_handle(),
         }

@@ -3,6 +3,7 @@
 //! * `node.key`: the secret half of its static key
 //! * `cluster.json`: its number, the cluster's secret, the members it knows
 //! * `calls.json`: the newest call of each caller (see [`crate::keys::replay`])
+//! * `owner.json`: what its owner has decided
 //! * `speed`: what the calibration measured
 //!
 //! Every file is replaced as a whole by a rename, so a crash leaves the old or the new one.
@@ -15,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::ids::NodeId;
+use wire::owner::{OwnerState, PRIORITIES_MAX};
 use wire::peer::{Member, NodeKey};
 
 /// No file of a node's state comes near this.
@@ -124,6 +126,21 @@ impl State {
         let calls: Vec<(NodeKey, u64)> = replay.newest().collect();
         let bytes = serde_json::to_vec(&calls).expect("plain fields always encode");
         replace(&self.dir.join("calls.json"), &bytes)
+    }
+
+    /// What the owner of this node has decided.
+    pub fn owner(&self) -> Result<OwnerState, StateError> {
+        let path = self.dir.join("owner.json");
+        let Some(bytes) = read(&path)? else { return Ok(OwnerState::default()) };
+        let state: OwnerState =
+            serde_json::from_slice(&bytes).map_err(|_| StateError::Damaged(path.clone()))?;
+        let is_bounded = state.priorities.len() <= PRIORITIES_MAX;
+        if is_bounded { Ok(state) } else { Err(StateError::Damaged(path)) }
+    }
+
+    pub fn keep_owner(&self, owner: &OwnerState) -> Result<(), StateError> {
+        let bytes = serde_json::to_vec(owner).expect("plain fields always encode");
+        replace(&self.dir.join("owner.json"), &bytes)
     }
 
     /// The speed of a core as measured before, unless the file makes no sense.

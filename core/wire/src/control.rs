@@ -3,7 +3,9 @@
 //! The daemon knows its caller by peer credentials; requests carry no identity. The JSON shapes are
 //! the ones that `--json` prints: published, so only ever extended.
 
+use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
 use crate::ids::{GlobalPid, NodeId};
+use crate::owner::{Owned, OwnerOrder, OwnerState};
 use crate::supervisor::{MoveReport, Reason};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -41,10 +43,23 @@ pub enum Request {
     /// The processes of this node: born here (wherever they run) and guests.
     Processes,
     Nodes,
-    /// Why the process is where it is: its last decisions.
+    /// Why the process is where it is: its last decisions, moves and places.
     Why {
         pid: i32,
     },
+    /// What would become of a process of this node, born here or a guest, if it went there?
+    WhatIf {
+        pid: i32,
+        to: NodeId,
+    },
+    /// What would another node change that is idle?
+    WhatIfNode {
+        cores: u32,
+        speed: f64,
+        memory_bytes: u64,
+    },
+    /// The owner of this node says what others may have of it.
+    Owner(OwnerOrder),
     /// Events from now on (`follow`) after those already recorded.
     Events {
         follow: bool,
@@ -95,14 +110,34 @@ pub enum Destination {
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
     Done,
-    Managed { node: NodeId, daemon_pid: i32 },
-    Processes { processes: Vec<Process> },
-    Nodes { nodes: Vec<Node> },
+    Managed {
+        node: NodeId,
+        daemon_pid: i32,
+    },
+    Processes {
+        processes: Vec<Process>,
+    },
+    Nodes {
+        nodes: Vec<Node>,
+    },
     Migrated(Migration),
-    Why { process: Process, decisions: Vec<Decision> },
+    Why {
+        process: Process,
+        decisions: Vec<Decision>,
+        /// At this moment; none if that is not known here.
+        #[serde(default)]
+        now: Option<Weighed>,
+        #[serde(default)]
+        moves: Vec<PastMove>,
+    },
+    Forecast(Forecast),
+    NodeForecast(NodeForecast),
+    Owned(Owned),
     Event(Event),
     EventsEnd,
-    Token { token: String },
+    Token {
+        token: String,
+    },
     Status(Status),
     Error(Failure),
 }
@@ -149,6 +184,13 @@ pub struct Node {
     pub mem_free_bytes: u64,
     /// How old this knowledge is; 0 for the node asked.
     pub info_age_s: f64,
+    /// Its owner lets guests come now.
+    #[serde(default = "yes")]
+    pub takes_guests: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -185,6 +227,9 @@ pub struct Decision {
     /// `move`, `stay`, `refused`, `came-home`, `clocks`.
     pub verdict: String,
     pub reason: String,
+    /// The places that were weighed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weighed: Option<Weighed>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -235,6 +280,8 @@ pub enum Happening {
         node: NodeId,
         status: String,
     },
+    /// The owner of this node has decided something.
+    Owned(OwnerState),
     /// Somebody without the key knocked.
     Rejected {
         address: String,
@@ -258,6 +305,9 @@ pub struct Status {
     /// Gossip datagrams that no member of this cluster had made, or that were old.
     #[serde(default)]
     pub datagrams_dropped: u64,
+    /// What its owner has decided, and what is here.
+    #[serde(default)]
+    pub owner: Owned,
 }
 
 #[cfg(test)]

@@ -8,15 +8,17 @@
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran
 //! * [`supervisor`]: a node daemon and the supervisors it starts
-//! * [`control`]: user tools and their node daemon
+//! * [`control`]: user tools and their node daemon; [`owner`], [`forecast`]: parts of it
 //! * [`peer`]: one node daemon and another
 
 pub mod calls;
 pub mod control;
+pub mod forecast;
 pub mod forward;
 pub mod ids;
 pub mod image;
 pub mod limits;
+pub mod owner;
 pub mod peer;
 pub mod processor_time;
 pub mod secure;

@@ -83,7 +83,25 @@ pub struct BerthRequest {
     pub is_ordered: bool,
     /// The brain of its new node leaves it alone.
     pub is_pinned: bool,
+    /// What all processes of its owner that were born there get, in thousandths of a reference
+    /// core.
+    pub user_milli: u32,
 }
+
+/// A place that was weighed for a process, in thousandths where it is no whole number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceWeighed {
+    pub node: NodeId,
+    pub rate_milli: u32,
+    pub runnable_milli: u32,
+    pub cores: u32,
+    pub speed_milli: u32,
+    pub age_ms: u32,
+    pub but: Option<String>,
+}
+
+/// Places told of with one decision; more are not listened to.
+pub const PLACES_MAX: usize = 8;
 
 /// How a move ended, for the brain that the process left or did not leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +135,15 @@ pub enum Refusal {
     NoSupervisor { error: String },
     #[error("its kernel lacks {feature}, without which no guest can be kept apart")]
     NoSandbox { feature: String },
+    #[error("its owner takes no guests now")]
+    Closed,
+    #[error("its owner takes at most {max} guests")]
+    EnoughGuests { max: u32 },
+    #[error(
+        "its owner has at most {max_bytes} bytes of memory for all guests, of which \
+         {used_bytes} are used, and the process needs {needed_bytes}"
+    )]
+    GuestMemory { needed_bytes: u64, used_bytes: u64, max_bytes: u64 },
 }
 
 impl Refusal {
@@ -129,6 +156,9 @@ impl Refusal {
             Refusal::Full { .. } => "full",
             Refusal::NoSupervisor { .. } => "no-supervisor",
             Refusal::NoSandbox { .. } => "no-sandbox",
+            Refusal::Closed => "closed",
+            Refusal::EnoughGuests { .. } => "enough-guests",
+            Refusal::GuestMemory { .. } => "guest-memory",
         }
     }
 }
@@ -169,10 +199,12 @@ pub enum PeerMessage {
         end: MoveEnd,
         freeze_us: u64,
     },
-    /// To the node where the process is a guest: how often it calls home.
+    /// To the node where the process is a guest: how often it calls home, and what its owner's
+    /// processes get in all.
     CallsCounted {
         pid: HomePid,
         per_s: u32,
+        user_milli: u32,
     },
     /// The sender goes down, in an orderly way: it takes no guests any more.
     Leaving,
@@ -181,6 +213,8 @@ pub enum PeerMessage {
         pid: HomePid,
         verdict: String,
         reason: String,
+        rate_milli: u32,
+        places: Vec<PlaceWeighed>,
     },
 }
 

@@ -164,6 +164,10 @@ pub enum ToBody {
     },
     /// This node wants the guest gone: ask home to take it back.
     SendHome,
+    /// The guest stands back behind this node's own load by that many nice values more.
+    StandBack {
+        nice: i32,
+    },
 }
 
 /// Away supervisor to daemon.

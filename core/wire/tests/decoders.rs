@@ -20,9 +20,10 @@ use wire::image::{
     Backing, IMAGE_VERSION, Image, InFlight, Machine, Mapping, MappingKind, Pages, Priority,
     Prospect, Thread,
 };
+use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{
-    self, BerthGrant, BerthRequest, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage, Refusal,
-    Selected,
+    self, BerthGrant, BerthRequest, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
+    PlaceWeighed, Refusal, Selected,
 };
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::secure::{BerthHandshake, Opener, Sealer};
@@ -313,7 +314,12 @@ fn check_bodies() {
         node: NodeId(1),
         guest_cgroup: vec!["/sys/fs/cgroup/cpu/work".into()],
     };
-    let to_body = vec![expect, ToBody::Connection { role: Role::Image }, ToBody::SendHome];
+    let to_body = vec![
+        expect,
+        ToBody::Connection { role: Role::Image },
+        ToBody::SendHome,
+        ToBody::StandBack { nice: 10 },
+    ];
     postcard_format("to a body", to_body).check();
     let from_body = vec![
         FromBody::Running { local_pid: 3, command: "env".into() },
@@ -364,6 +370,16 @@ fn check_peers() {
         freeze_us: 6,
         is_ordered: true,
         is_pinned: false,
+        user_milli: 7,
+    };
+    let place = PlaceWeighed {
+        node: NodeId(2),
+        rate_milli: 500,
+        runnable_milli: 1_000,
+        cores: 2,
+        speed_milli: 1_000,
+        age_ms: 12,
+        but: Some("its owner takes no guests".into()),
     };
     let answered = |answer| PeerMessage::BerthAnswered { request: 1, answer };
     let (pid, to, text) = (HomePid(12), NodeId(3), "load".to_owned());
@@ -375,11 +391,18 @@ fn check_peers() {
         answered(Ok(BerthGrant { ticket: Ticket([1; 16]), key: [2; 32] })),
         answered(Err(Refusal::MemoryShort { needed_bytes: 2, free_bytes: 1 })),
         answered(Err(Refusal::NoSandbox { feature: "user-namespaces".into() })),
+        answered(Err(Refusal::EnoughGuests { max: 3 })),
         PeerMessage::MoveWanted { pid, to, reason: text.clone() },
         PeerMessage::MoveEnded { pid, to, end: MoveEnd::Failed, freeze_us: 1 },
-        PeerMessage::CallsCounted { pid, per_s: 7 },
+        PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
         PeerMessage::Leaving,
-        PeerMessage::Decided { pid, verdict: text.clone(), reason: text },
+        PeerMessage::Decided {
+            pid,
+            verdict: text.clone(),
+            reason: text,
+            rate_milli: 250,
+            places: vec![place; 4],
+        },
     ];
     peer_format("peer message", messages).check();
 }
@@ -392,6 +415,11 @@ fn check_control() {
         Request::Events { follow: true },
         Request::Join { address: "10.0.0.1".into(), token: "word".into() },
         Request::Down,
+        Request::WhatIf { pid: 12, to: NodeId(3) },
+        Request::Owner(OwnerOrder::Limit {
+            guests: Some(LimitChange::AtMost(3)),
+            guest_memory_bytes: Some(LimitChange::Lifted),
+        }),
     ];
     line_format("request of a tool", requests).check();
     let (home, to) = (NodeId(1), NodeId(2));

@@ -91,6 +91,8 @@ pub struct State {
     /// Processor time of all threads, those that have ended included.
     pub meter: Meter,
     pub peak: Peak,
+    /// Nice values that this node adds to those of home.
+    pub stands_back: i32,
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
     /// them).
     pub is_frozen: bool,

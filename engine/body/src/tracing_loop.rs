@@ -85,6 +85,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         actions: actions.collect(),
         meter: Meter::of_process(pid, body.image().clock),
         peak: Peak::new(pid, body.image().peak_rss_kib),
+        stands_back: 0,
         is_frozen: false,
         is_interrupted: false,
     };
@@ -247,6 +248,9 @@ impl Tracing<'_> {
                 Ok((ToBody::SendHome, _)) => self
                     .shared
                     .order(Order::NeedsHome(reason("drained", "the node asked it to leave"))),
+                Ok((ToBody::StandBack { nice }, _)) => {
+                    crate::priority::stand_back(&mut self.shared.lock(), nice);
+                }
                 Ok(_) => {}
                 Err(_) => self.has_daemon = false,
             }

@@ -1,6 +1,6 @@
 //! Calls, links and members: how this node comes to know the others, and what they tell it.
 
-use super::{Daemon, Dial, Event};
+use super::{Daemon, Dial, Event, foresight};
 use crate::control::Answer;
 use crate::keys::ClusterSecret;
 use crate::keys::seal::Seal;
@@ -197,10 +197,13 @@ impl Daemon {
             PeerMessage::MoveEnded { pid, to, end, freeze_us } => {
                 self.guest_move_ended(node, pid, to, end, freeze_us);
             }
-            PeerMessage::CallsCounted { pid, per_s } => self.calls_counted(node, pid, per_s),
+            PeerMessage::CallsCounted { pid, per_s, user_milli } => {
+                self.calls_counted(node, pid, per_s, user_milli);
+            }
             PeerMessage::Leaving => self.tell_brain(Input::MemberLeft { node }),
-            PeerMessage::Decided { pid, verdict, reason } => {
-                self.hear_decision(node, pid, &verdict, &reason);
+            PeerMessage::Decided { pid, verdict, reason, rate_milli, places } => {
+                let weighed = foresight::heard(rate_milli, places);
+                self.hear_decision(node, pid, &verdict, &reason, weighed);
             }
         }
     }

@@ -30,6 +30,9 @@ impl Daemon {
             lacks: features::settled().lacks(Need::Guests).map(Feature::name),
             guests: self.guests.len(),
             memory_free_bytes: self.load.memory.free_bytes.saturating_sub(promised),
+            is_closed: self.wishes.is_closed(),
+            guests_max: self.wishes.state.guests_max,
+            guest_memory: self.guest_memory(promised),
         };
         let owner = policy::may_host(&asked, host)?;
         let failed = |error: String| Refusal::NoSupervisor { error };
@@ -52,6 +55,8 @@ impl Daemon {
             activity: Activity::default(),
             has_moved_on: false,
             is_sent_home: false,
+            stands_back: 0,
+            user_cores: f64::from(asked.user_milli) / 1e3,
         };
         self.guests.insert(supervisor.id, guest);
         Ok(BerthGrant { ticket, key })
@@ -108,6 +113,7 @@ impl Daemon {
                 guest.command = command;
                 let owner = guest.owner;
                 self.confine(local_pid, owner);
+                self.let_stand_back(id);
                 self.guest_arrived(id);
             }
             Ok(FromBody::Usage { cpu_us, rss_bytes, .. }) => {
@@ -205,10 +211,17 @@ impl Daemon {
         });
     }
 
-    pub(super) fn calls_counted(&mut self, home: NodeId, pid: HomePid, per_s: u32) {
+    pub(super) fn calls_counted(
+        &mut self,
+        home: NodeId,
+        pid: HomePid,
+        per_s: u32,
+        user_milli: u32,
+    ) {
         let process = GlobalPid { home, pid };
         for guest in self.guests.values_mut().filter(|guest| guest.process == process) {
             guest.forwarded_per_s = per_s;
+            guest.user_cores = f64::from(user_milli) / 1e3;
         }
     }
 

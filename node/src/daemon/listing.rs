@@ -53,15 +53,23 @@ impl Daemon {
 
     pub(super) fn why(&self, pid: HomePid) -> Result<Reply, Failure> {
         if let Some(process) = self.processes.get(&pid) {
-            let decisions = process.decisions.iter().cloned().collect();
-            return Ok(Reply::Why { process: self.show_process(process), decisions });
+            return Ok(Reply::Why {
+                process: self.show_process(process),
+                decisions: process.decisions.iter().cloned().collect(),
+                now: self.weigh_up(self.global(pid)),
+                moves: process.progress.moves(),
+            });
         }
         let mut guests = self.guests.values();
         let is_asked =
             |guest: &&Guest| guest.process.pid == pid || guest.local_pid() == Some(pid.0);
         if let Some(guest) = guests.find(is_asked) {
-            let process = self.show_guest(guest);
-            return Ok(Reply::Why { process, decisions: Vec::new() });
+            return Ok(Reply::Why {
+                process: self.show_guest(guest),
+                decisions: Vec::new(),
+                now: self.weigh_up(guest.process),
+                moves: Vec::new(),
+            });
         }
         let text = format!("process {pid} is not under osmos: `osmos adopt {pid}` puts it there");
         Err(failure("not-managed", text))
@@ -73,13 +81,13 @@ impl Daemon {
             views.into_iter().map(|view| (view.node, view)).collect();
         let me = self.me();
         let show = |member: &Member| match member.node == me {
-            true => self.show_this_node(member),
+            true => self.show_this_node(member, views.get(&me)),
             false => self.show_node(member, views.get(&member.node)),
         };
         self.members.all().map(show).collect()
     }
 
-    fn show_this_node(&self, member: &Member) -> control::Node {
+    fn show_this_node(&self, member: &Member, view: Option<&NodeView>) -> control::Node {
         let load = &self.load;
         control::Node {
             id: member.node,
@@ -91,6 +99,7 @@ impl Daemon {
             mem_total_bytes: load.memory.total_bytes,
             mem_free_bytes: load.memory.free_bytes,
             info_age_s: 0.0,
+            takes_guests: view.is_none_or(|view| !view.is_closed),
         }
     }
 
@@ -113,6 +122,7 @@ impl Daemon {
             mem_total_bytes: view.map_or(0, |view| view.memory_total_bytes),
             mem_free_bytes: view.map_or(0, |view| view.memory_free_bytes),
             info_age_s: age.map_or(uptime_s, |age| age.as_secs_f64()),
+            takes_guests: view.is_none_or(|view| !view.is_closed),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Daemon {
             return self.refuse_order(order, failure("no-process", text));
         };
         if process.moving.is_some() {
-            let may_wait = matches!(order.cause, Cause::User | Cause::Drain);
+            let may_wait = matches!(order.cause, Cause::User | Cause::Drain | Cause::Owner);
             if may_wait && process.waiting.len() < ORDERS_MAX {
                 process.waiting.push_back(order);
             } else {
@@ -74,6 +74,10 @@ impl Daemon {
         }
         self.berth_count += 1;
         let request = self.berth_count;
+        let Some(uid) = self.processes.get(&pid).map(|process| process.owner.uid) else {
+            return Ok(());
+        };
+        let user_milli = (self.user_cores(uid) * 1e3) as u32;
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let is_pinned = process.is_pinned();
         let Some(moving) = &mut process.moving else { return Ok(()) };
@@ -87,6 +91,7 @@ impl Daemon {
             freeze_us: process.freeze_us,
             is_ordered: !matches!(moving.order.cause, Cause::Brain | Cause::Wanted { .. }),
             is_pinned,
+            user_milli,
         };
         if !self.say(to, PeerMessage::BerthAsked { request, berth }) {
             return failed("unreachable", format!("node {to} cannot be reached"));
@@ -226,11 +231,14 @@ impl Daemon {
     fn moved(&mut self, pid: HomePid, to: NodeId, report: &MoveReport) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;
+        let speed = self.speed_of(from);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(moving) = process.moving.take_if(|moving| moving.order.to == to) else {
             tracing::error!("process {pid} says that it moved to node {to}, unasked");
             return;
         };
-        process.arrived(to, report.freeze_us, &moving.order.why);
+        let Order { cause, why, .. } = &moving.order;
+        process.arrived(to, report.freeze_us, cause.word(), why, speed);
         // They travel with it, and come home with it.
         process.clocks.clear();
         self.tell_of_move(pid, moving.order, from, report);
@@ -241,7 +249,7 @@ impl Daemon {
     fn tell_of_move(&mut self, pid: HomePid, order: Order, from: NodeId, report: &MoveReport) {
         let me = self.me();
         if let Some(process) = self.processes.get_mut(&pid)
-            && order.cause == Cause::User
+            && matches!(order.cause, Cause::User | Cause::Owner)
         {
             process.moved_by_user(order.to, me);
         }
@@ -262,11 +270,14 @@ impl Daemon {
         let global = self.global(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;
+        let speed = self.speed_of(from);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
         let journey_us = process.consumption.journey_ended();
         let moving = process.moving.take();
         match moving {
             Some(Move { order, .. }) if order.to == me => {
-                process.arrived(me, report.freeze_us, &order.why);
+                let word = order.cause.word();
+                process.arrived(me, report.freeze_us, word, &order.why, speed);
                 let how = match order.cause {
                     Cause::Brain | Cause::Wanted { .. } => Arrival::Balanced { from },
                     _ => Arrival::Ordered { from },
@@ -280,7 +291,7 @@ impl Daemon {
                 let retry = process.retry.filter(|_| was_short);
                 process.retry =
                     Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)));
-                process.arrived(me, report.freeze_us, &reason.text);
+                process.arrived(me, report.freeze_us, "itself", &reason.text, speed);
                 process.decide(wall_clock_s(), "came-home", &reason.text);
                 self.journal.record(Some(global), Happening::CameHome { reason: reason.clone() });
                 let unordered = Order::new(me, Cause::Brain, reason.text.clone());

@@ -7,6 +7,7 @@ use crate::process::{
     Activity, Cause, Consumption, Forwarded, Launch, Order, Process, Retry, Storm,
 };
 use crate::procfs::{self, Stat};
+use crate::progress::Progress;
 use crate::readiness;
 use crate::sample::scan::{Scan, Watched, scan};
 use cluster::{Arrival, Input};
@@ -85,6 +86,7 @@ impl Daemon {
             freeze_us: 0,
             reason: "started here".to_owned(),
             decisions: VecDeque::new(),
+            progress: Progress::default(),
             has_ended: false,
             watch,
         };
@@ -195,7 +197,7 @@ impl Daemon {
             Ok(scan) => scan,
             Err(error) => return tracing::warn!("cannot look at /proc: {error}"),
         };
-        let me = self.me();
+        let (me, speed) = (self.me(), self.load.capacity.speed);
         for process in self.processes.values_mut() {
             let Some(usage) = scan.usage.get(&process.pid.0) else { continue };
             if usage.started_ticks != process.started_ticks {
@@ -210,6 +212,7 @@ impl Daemon {
             process.activity.group = Some(usage.group);
             if process.at == me {
                 process.consumption.rss_bytes = usage.rss_bytes;
+                process.progress.look(scan.at, usage.cpu_us, speed);
             }
         }
         for guest in self.guests.values_mut() {

@@ -31,6 +31,7 @@ impl Daemon {
             Request::Migrate { pid, to } => return self.migrate(caller, pid, to, answer),
             Request::Join { address, token } => return self.join(&address, &token, answer),
             Request::Down => return self.begin_drain(Some(answer)),
+            Request::Owner(order) => return self.take_owner_order(order, answer),
             Request::Events { follow } => {
                 let live = follow.then(|| self.journal.follow());
                 let recorded = self.journal.recorded();
@@ -42,6 +43,10 @@ impl Daemon {
             Request::Processes => Ok(Reply::Processes { processes: self.list_processes() }),
             Request::Nodes => Ok(Reply::Nodes { nodes: self.list_nodes() }),
             Request::Why { pid } => self.why(HomePid(pid)),
+            Request::WhatIf { pid, to } => self.what_if(HomePid(pid), to),
+            Request::WhatIfNode { cores, speed, memory_bytes } => {
+                self.what_if_node(cores, speed, memory_bytes)
+            }
             Request::Token => self.make_token(),
             Request::Status => Ok(Reply::Status(self.status())),
         };
@@ -68,6 +73,7 @@ impl Daemon {
             nodes: self.members.count() as u32,
             uptime_s: self.started.elapsed().as_secs_f64(),
             datagrams_dropped: self.datagrams_dropped.load(std::sync::atomic::Ordering::Relaxed),
+            owner: self.owned(),
         }
     }
 
@@ -181,7 +187,7 @@ impl Daemon {
         Ok(to)
     }
 
-    fn no_such_node(&self, node: NodeId) -> Failure {
+    pub(super) fn no_such_node(&self, node: NodeId) -> Failure {
         let known: Vec<String> = self.members.all().map(|member| member.node.to_string()).collect();
         let text = format!("there is no node {node}; there are {}", known.join(", "));
         failure("no-node", text)

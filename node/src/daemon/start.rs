@@ -1,5 +1,6 @@
 //! From a configuration to a running node.
 
+use super::owner::Wishes;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
 use crate::config::Config;
@@ -29,6 +30,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use wire::ids::NodeId;
+use wire::owner::OwnerState;
 use wire::peer::Member;
 
 /// Events waiting for the dispatcher; whoever has one more waits.
@@ -192,6 +194,7 @@ impl Parts {
         let path = state.journal_path();
         let journal =
             Journal::open(&path).map_err(|source| StartError::Journal { path, source })?;
+        let owner = owner_state(&config, &state)?;
         let me = membership.members.iter().find(|member| member.node == membership.node);
         let me = *me.expect("a membership always lists its own node");
         let gauge = Gauge::new(core_speed(&config, &state), &config.guest_cgroup);
@@ -226,6 +229,7 @@ impl Parts {
             thought: Thought::new(me.node, config.record.as_deref()),
             journal,
             drain: None,
+            wishes: Wishes::of(owner),
             config,
             state,
             credentials,
@@ -373,6 +377,15 @@ fn core_speed(config: &Config, state: &State) -> f64 {
             1.0
         }
     }
+}
+
+/// As kept, where the options do not say otherwise.
+fn owner_state(config: &Config, state: &State) -> Result<OwnerState, StateError> {
+    let mut owner = state.owner()?;
+    owner.guests_max = config.guests_max.or(owner.guests_max);
+    owner.guest_memory_max_bytes = config.guest_memory_max_bytes.or(owner.guest_memory_max_bytes);
+    state.keep_owner(&owner)?;
+    Ok(owner)
 }
 
 fn state_membership(

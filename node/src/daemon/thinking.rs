@@ -4,7 +4,7 @@
 //! wait in a queue and are taken in one after another: the brain is never called from within
 //! itself.
 
-use super::Daemon;
+use super::{Daemon, foresight};
 use crate::guest::Arrival;
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
@@ -15,13 +15,15 @@ use crate::sample::window::Window;
 use crate::sample::{Capacity, Memory};
 use cluster::{
     Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
-    Status, Time, Verdict,
+    Status, Time, UserId, UserShare, Verdict,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::control::Happening;
+use wire::forecast::Weighed;
 use wire::ids::{GlobalPid, HomePid, NodeId};
+use wire::owner::OwnerState;
 use wire::peer::PeerMessage;
 
 /// The brain, and what is on its way in.
@@ -88,12 +90,16 @@ impl Daemon {
         for node in others {
             self.tell_brain(Input::MemberJoined { node });
         }
+        if self.wishes.state != OwnerState::default() {
+            self.owner_has_decided();
+        }
     }
 
     /// This node has another number now: whatever was thought before was somebody else's.
     pub(super) fn new_brain(&mut self) {
         self.thought = Thought::new(self.me(), self.config.record.as_deref());
         self.tell_brain(Input::Started);
+        self.owner_has_decided();
     }
 
     pub(super) fn brain_time(&self) -> Time {
@@ -174,21 +180,29 @@ impl Daemon {
         {
             return;
         }
-        let verdict = verdict.word();
+        let (verdict, weighed) = (verdict.word(), self.weigh_up(process));
         if process.home != self.me() {
-            let verdict = verdict.to_owned();
-            let decided = PeerMessage::Decided { pid: process.pid, verdict, reason: why };
+            let (rate_milli, places) = foresight::told(weighed.as_ref());
+            let (pid, verdict) = (process.pid, verdict.to_owned());
+            let decided = PeerMessage::Decided { pid, verdict, reason: why, rate_milli, places };
             self.say(process.home, decided);
         } else if let Some(process) = self.processes.get_mut(&process.pid) {
-            process.decide(wall_clock_s(), verdict, &why);
+            process.decide_among(wall_clock_s(), verdict, &why, weighed);
         }
     }
 
-    pub(super) fn hear_decision(&mut self, by: NodeId, pid: HomePid, verdict: &str, why: &str) {
+    pub(super) fn hear_decision(
+        &mut self,
+        by: NodeId,
+        pid: HomePid,
+        verdict: &str,
+        why: &str,
+        weighed: Option<Weighed>,
+    ) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         // What another node decided about a process that it does not have is of no interest.
         if process.at == by {
-            process.decide(wall_clock_s(), verdict, why);
+            process.decide_among(wall_clock_s(), verdict, why, weighed);
         }
     }
 
@@ -268,6 +282,11 @@ impl Daemon {
     fn sample_processes(&self) -> Vec<ProcessSample> {
         let me = self.me();
         let now = Instant::now();
+        let mut users: BTreeMap<u32, UserShare> = BTreeMap::new();
+        for process in self.processes.values().filter(|process| process.at == me) {
+            let uid = process.owner.uid;
+            users.entry(uid).or_insert_with(|| user_share(uid, self.user_cores(uid)));
+        }
         let home = self.processes.values().filter(|process| process.at == me);
         let home = home.map(|process| ProcessSample {
             process: GlobalPid { home: me, pid: process.pid },
@@ -280,6 +299,7 @@ impl Daemon {
             freeze_estimate: Span::from_micros(process.freeze_estimate_us()),
             stays: why_it_stays(process),
             group: process.activity.group.map(|group| group_id(me, group)),
+            user: users.get(&process.owner.uid).copied(),
         });
         let mut samples: Vec<ProcessSample> = home.collect();
         for guest in self.guests.values() {
@@ -298,10 +318,15 @@ impl Daemon {
                 stays: stays.or(pinned),
                 // Its home told this node's brain when it came.
                 group: None,
+                user: Some(user_share(guest.asked.owner.uid, guest.user_cores)),
             });
         }
         samples
     }
+}
+
+fn user_share(uid: u32, cores: f64) -> UserShare {
+    UserShare { user: UserId(uid), cores }
 }
 
 /// A process group of a node, as one number for all nodes.

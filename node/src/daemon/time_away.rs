@@ -29,13 +29,21 @@ impl Daemon {
         rss: u64,
         forwarded: &[(String, u64)],
     ) {
+        let me = self.me();
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.consumption.used_away(cpu_us);
         process.consumption.rss_bytes = rss;
+        let (at, used_us) = (process.at, process.consumption.away_cpu_us);
+        let (uid, speed) = (process.owner.uid, self.speed_of(at));
+        let user_milli = (self.user_cores(uid) * 1e3) as u32;
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if at != me {
+            process.progress.look(Instant::now(), used_us, speed);
+        }
         let total = forwarded.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
         let (at, per_s) = (process.at, process.forwarded.per_s(Instant::now(), total));
         if let Some(per_s) = per_s.filter(|_| at != self.me()) {
-            self.say(at, PeerMessage::CallsCounted { pid, per_s });
+            self.say(at, PeerMessage::CallsCounted { pid, per_s, user_milli });
         }
     }
 

@@ -1,6 +1,7 @@
 //! Every command and option, in one place: the parser, the help texts and the manual pages all come
 //! from these definitions, so they cannot say different things.
 
+use crate::ownership::Own;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -154,13 +155,22 @@ Examples:
     Ps(Listing),
     /// List the nodes of the cluster with speed, load and memory
     Nodes(Listing),
-    /// Explain why a process is where it is, with the numbers that were used
+    /// Explain why a process is where it is: places and their promise, decisions, and what each
+    /// move has brought
     Why {
         /// The process, by the pid it has at home
         pid: i32,
         #[command(flatten)]
         listing: Listing,
     },
+    /// Say what a move would bring, or another node
+    #[command(after_help = "\
+Examples:
+  osmos what-if 4711 3                        process 4711 on node 3
+  osmos what-if --node cores=4,speed=1.5      what this node would hand over to such a one")]
+    WhatIf(WhatIfOptions),
+    #[command(flatten)]
+    Own(Own),
     /// Show what happened: moves, homecomings, nodes that came and went
     Events {
         /// Go on with what happens from now on, until interrupted
@@ -172,6 +182,65 @@ Examples:
     },
     /// Show this node: its number, address and daemon
     Status(Listing),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct WhatIfOptions {
+    /// A process that runs on this node
+    #[arg(required_unless_present = "node", requires = "to")]
+    pub pid: Option<i32>,
+    /// The node that it would go to
+    #[arg(value_parser = node_id)]
+    pub to: Option<NodeId>,
+    /// An idle node that does not exist: cores=N, speed=S, memory=SIZE
+    #[arg(long, value_name = "SHAPE", value_parser = node_shape, conflicts_with = "pid")]
+    pub node: Option<NodeShape>,
+    #[command(flatten)]
+    pub listing: Listing,
+}
+
+/// A node that somebody thinks of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeShape {
+    pub cores: u32,
+    pub speed: f64,
+    pub memory_bytes: u64,
+}
+
+fn node_shape(words: &str) -> Result<NodeShape, String> {
+    let mut shape = NodeShape { cores: 1, speed: 1.0, memory_bytes: 64 << 30 };
+    for word in words.split(',') {
+        let complaint = || format!("`{word}` is none of cores=N, speed=S and memory=SIZE");
+        let (name, value) = word.split_once('=').ok_or_else(complaint)?;
+        match name {
+            "cores" => {
+                shape.cores = value.parse().ok().filter(|n| *n > 0).ok_or_else(complaint)?;
+            }
+            "speed" => shape.speed = speed(value)?,
+            "memory" => shape.memory_bytes = size(value)?,
+            _ => return Err(complaint()),
+        }
+    }
+    Ok(shape)
+}
+
+/// `512M`, `2G`, or bytes.
+pub fn size(word: &str) -> Result<u64, String> {
+    let complaint = || format!("`{word}` is no size: a number of bytes, or one with K, M, G or T");
+    let (digits, unit) = match word.char_indices().last() {
+        Some((at, letter)) if letter.is_ascii_alphabetic() => (&word[..at], Some(letter)),
+        _ => (word, None),
+    };
+    let shift = match unit.map(|unit| unit.to_ascii_uppercase()) {
+        None => 0,
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        Some('T') => 40,
+        Some(_) => return Err(complaint()),
+    };
+    let number: u64 = digits.parse().map_err(|_| complaint())?;
+    number.checked_mul(1 << shift).ok_or_else(complaint)
 }
 
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -221,6 +290,12 @@ pub struct DaemonOptions {
     /// Speed of one core against the reference, instead of measuring it
     #[arg(long, value_name = "S", value_parser = speed)]
     pub speed: Option<f64>,
+    /// At most so many guests at one time; kept until the owner says otherwise
+    #[arg(long, value_name = "N")]
+    pub guests_max: Option<u32>,
+    /// At most so much memory for all guests: 512M, 2G; kept likewise
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub guest_memory_max: Option<u64>,
     /// Cgroup directory for guests; once for each controller hierarchy
     #[arg(long, value_name = "DIR")]
     pub guest_cgroup: Vec<PathBuf>,
@@ -254,6 +329,8 @@ impl DaemonOptions {
         push("--cluster-key", path(&self.cluster_key));
         push("--node-id", self.node_id.map(|node| node.to_string().into()));
         push("--speed", self.speed.map(|speed| speed.to_string().into()));
+        push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
+        push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
         for directory in &self.guest_cgroup {
             push("--guest-cgroup", Some(directory.clone().into_os_string()));
         }
@@ -364,7 +441,7 @@ mod tests {
     #[test]
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
-                    --node-id 3 --speed 0.25 --guest-cgroup /a --guest-cgroup /b --without a,b \
+                    --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 --guest-cgroup /a --guest-cgroup /b --without a,b \
                     --runtime-dir r --state-dir s";
         let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {
             Ok(Arguments { command: Command::Daemon(options), .. }) => options,
@@ -383,6 +460,33 @@ mod tests {
         for word in ["0", "-1", "x", "", "4294967296"] {
             assert!(node_id(word).is_err(), "{word:?} was accepted");
         }
+    }
+
+    #[test]
+    fn a_size_is_a_number_with_or_without_a_unit() {
+        assert_eq!(
+            ["7", "2k", "512M", "3G"].map(|w| size(w).unwrap()),
+            [7, 2 << 10, 512 << 20, 3 << 30]
+        );
+        for word in ["", "G", "1.5G", "-1", "1X", "99999999999T"] {
+            assert!(size(word).is_err(), "{word:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_node_is_thought_of_by_what_it_has() {
+        let shape = NodeShape { cores: 4, speed: 1.5, memory_bytes: 8 << 30 };
+        assert_eq!(node_shape("cores=4,speed=1.5,memory=8G"), Ok(shape));
+        for words in ["cores=0", "cores", "speed=-1", "disk=3", ""] {
+            assert!(node_shape(words).is_err(), "{words:?} was accepted");
+        }
+        let what_if = |words: &[&str]| {
+            Arguments::try_parse_from(["osmos", "what-if"].iter().chain(words)).is_ok()
+        };
+        assert!(what_if(&["4711", "3"]) && what_if(&["--node", "cores=2"]));
+        assert!(
+            !what_if(&["4711"]) && !what_if(&[]) && !what_if(&["4711", "3", "--node", "cores=2"])
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn translate(name: &'static str, words: &[OsString]) -> Result<Vec<OsString>
             instead: "`osmos up --map FILE --cluster-key FILE` joins the nodes of a mosix.map, \
                       `osmos down` leaves",
         }),
-        _ => Err(mosctl(words)),
+        _ => mosctl(words),
     }
 }
 
@@ -111,17 +111,44 @@ fn migrate(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
     Ok(vec!["migrate".into(), pid.clone(), to])
 }
 
-fn mosctl(words: &[OsString]) -> Refusal {
-    let instead = match words.first().map(|word| word.to_string_lossy()).as_deref() {
-        Some("status" | "isup" | "whois") => "use `osmos status` and `osmos nodes`",
-        Some("getload" | "getspeed" | "getmem" | "getfree" | "getutil") => {
-            "`osmos nodes --json` has load, speed and memory of every node"
-        }
-        Some("bring") => "use `osmos migrate PID home` for each process of `osmos ps`",
-        Some("expel") => "`osmos down` sends every guest home and leaves the cluster",
-        _ => "`osmos help` lists what there is",
+/// The verbs of MOSIX and openMosix: local processes stay, guests are blocked.
+fn mosctl(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
+    const FORM: Refusal = Refusal::Form {
+        name: "mosctl",
+        form: "mosctl (stay | nostay | lstay | nolstay | block | noblock | expel | bring | \
+               gridguests [N] | opengrid | closegrid | cngpri NODE PRIORITY | status | \
+               localstatus | shutdown)",
     };
-    Refusal::Replaced { name: "mosctl", instead }
+    let text: Vec<String> = words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
+    let text: Vec<&str> = text.iter().map(String::as_str).collect();
+    let translated: Vec<&str> = match text[..] {
+        ["stay" | "lstay"] => vec!["stay"],
+        ["nostay" | "nolstay"] => vec!["stay", "off"],
+        ["block" | "closegrid"] => vec!["block"],
+        ["noblock" | "opengrid"] => vec!["noblock"],
+        ["expel"] => vec!["expel"],
+        ["bring"] => vec!["bring"],
+        ["gridguests", most] if most.parse::<u32>().is_ok() => {
+            vec!["limit", "--guests", most]
+        }
+        ["gridguests" | "status" | "localstatus" | "isup"] => vec!["status"],
+        ["cngpri", node, priority] if is_node(node) && priority.parse::<u16>().is_ok() => {
+            vec!["priority", node, priority]
+        }
+        ["shutdown"] => vec!["down"],
+        [] => return Err(FORM),
+        [verb, ..] => {
+            let instead = match verb {
+                "whois" | "rstatus" => "`osmos nodes` lists all nodes",
+                "getload" | "getspeed" | "getmem" | "getfree" | "getutil" => {
+                    "`osmos nodes --json` has load, speed and memory of every node"
+                }
+                _ => return Err(FORM),
+            };
+            return Err(Refusal::Replaced { name: "mosctl", instead });
+        }
+    };
+    Ok(translated.into_iter().map(OsString::from).collect())
 }
 
 fn is_node(word: &str) -> bool {
@@ -168,6 +195,24 @@ mod tests {
     }
 
     #[test]
+    fn mosctl_does_what_its_verbs_did() {
+        for (line, words) in [
+            ("stay", "stay"),
+            ("nolstay", "stay off"),
+            ("closegrid", "block"),
+            ("noblock", "noblock"),
+            ("expel", "expel"),
+            ("bring", "bring"),
+            ("gridguests 8", "limit --guests 8"),
+            ("cngpri 3 10", "priority 3 10"),
+            ("status", "status"),
+            ("shutdown", "down"),
+        ] {
+            assert_eq!(osmos("mosctl", line).unwrap(), words, "{line}");
+        }
+    }
+
+    #[test]
     fn incomplete_lines_name_the_form() {
         for (name, line) in [
             ("mosrun", ""),
@@ -177,6 +222,9 @@ mod tests {
             ("runon", "0 awk"),
             ("runon", "+2 awk"),
             ("migrate", "4711"),
+            ("mosctl", ""),
+            ("mosctl", "setyard 3"),
+            ("mosctl", "cngpri 3"),
         ] {
             let refusal = osmos(name, line).expect_err(line);
             assert!(matches!(refusal, Refusal::Form { .. }), "{name} {line}: {refusal}");
@@ -185,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_has_no_counterpart_names_the_way_out() {
-        assert!(osmos("mosctl", "bring").unwrap_err().to_string().contains("osmos migrate"));
+        assert!(osmos("mosctl", "getload 2").unwrap_err().to_string().contains("osmos nodes"));
         assert!(osmos("setpe", "-w -f m").unwrap_err().to_string().contains("osmos up --map"));
         assert!(osmos("mosrun", "-q5 awk").unwrap_err().to_string().contains("-q5"));
     }
@@ -193,7 +241,15 @@ mod tests {
     #[test]
     fn every_translation_is_a_valid_osmos_line() {
         use clap::Parser;
-        for (name, line) in [("mosrun", "-4 a -b"), ("runon", "9 a"), ("migrate", "7 balance")] {
+        for (name, line) in [
+            ("mosrun", "-4 a -b"),
+            ("runon", "9 a"),
+            ("migrate", "7 balance"),
+            ("mosctl", "nostay"),
+            ("mosctl", "gridguests 3"),
+            ("mosctl", "cngpri 3 9"),
+            ("mosctl", "shutdown"),
+        ] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             let translated = translate(name, &words).expect(line);
             let line = std::iter::once(OsString::from("osmos")).chain(translated);

@@ -8,6 +8,7 @@ mod classic;
 mod commands;
 mod exit_code;
 mod output;
+mod ownership;
 mod platform;
 
 pub use arguments::{DaemonOptions, DemoOptions};
@@ -16,10 +17,10 @@ pub use commands::doctor::Finding;
 pub use platform::{Inherited, Platform};
 
 use anyhow::Result;
-use arguments::{Arguments, Command, Question};
+use arguments::{Arguments, Command, NodeShape, Question};
 use clap::Parser;
 use client::Client;
-use commands::{daemon, doctor, install, listings, membership, moves, run};
+use commands::{daemon, doctor, foresight, install, listings, membership, moves, owner, run};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -95,7 +96,21 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
         Question::Adopt { pid } => moves::adopt(&mut client, pid),
         Question::Ps(listing) => listings::ps(&mut client, listing.json),
         Question::Nodes(listing) => listings::nodes(&mut client, listing.json),
-        Question::Why { pid, listing } => listings::why(&mut client, pid, listing.json),
+        Question::Why { pid, listing } => foresight::why(&mut client, pid, listing.json),
+        Question::WhatIf(options) => match (options.node, options.pid, options.to) {
+            (Some(NodeShape { cores, speed, memory_bytes }), ..) => {
+                let json = options.listing.json;
+                foresight::what_if_node(&mut client, cores, speed, memory_bytes, json)
+            }
+            (None, Some(pid), Some(to)) => {
+                foresight::what_if(&mut client, pid, to, options.listing.json)
+            }
+            _ => anyhow::bail!("say a process and a node, or `--node` and its shape"),
+        },
+        Question::Own(order) => {
+            let (order, json) = order.into_parts();
+            owner::order(&mut client, order, json)
+        }
         Question::Events { follow, json } => listings::events(client, follow, json),
     }
 }

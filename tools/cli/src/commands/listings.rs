@@ -1,10 +1,10 @@
-//! `ps`, `nodes`, `why` and `events`: what the daemon knows, for people or (`--json`) for programs.
+//! `ps`, `nodes` and `events`: what the daemon knows, for people or (`--json`) for programs.
 
 use super::{moves, unexpected};
 use crate::output::{self, Align, Cell, Colour, Table};
 use anyhow::Result;
 use client::Client;
-use wire::control::{Decision, Event, Happening, Node, Process, Reply, Request};
+use wire::control::{Event, Happening, Node, Process, Reply, Request};
 
 /// Characters of a load bar in `nodes`.
 const BAR_COLUMNS: usize = 20;
@@ -32,27 +32,6 @@ pub fn nodes(client: &mut Client, json: bool) -> Result<()> {
     } else {
         node_table(&nodes).print()?
     }
-    Ok(())
-}
-
-pub fn why(client: &mut Client, pid: i32, json: bool) -> Result<()> {
-    let reply = client.request(&Request::Why { pid })?;
-    let Reply::Why { process, decisions } = reply else {
-        return Err(unexpected(&reply));
-    };
-    if json {
-        output::print_json(&serde_json::json!({ "process": process, "decisions": decisions }))?;
-        return Ok(());
-    }
-    output::print_line(&format!(
-        "{} ({}) of node {} is on node {}: {}",
-        process.pid,
-        output::printable(&process.command),
-        process.home,
-        process.node,
-        output::printable(&process.reason)
-    ))?;
-    decision_table(&decisions).print()?;
     Ok(())
 }
 
@@ -105,6 +84,7 @@ fn node_table(nodes: &[Node]) -> Table {
         ("", Align::Left),
         ("MEMORY", Align::Right),
         ("FREE", Align::Right),
+        ("GUESTS", Align::Left),
         ("AGE", Align::Right),
     ]);
     // Bars are compared with each other, and one process a core is never a full bar by itself.
@@ -125,20 +105,8 @@ fn node_table(nodes: &[Node]) -> Table {
             Cell::new(output::bar(node.load / full, BAR_COLUMNS)),
             Cell::new(output::bytes(node.mem_total_bytes)),
             Cell::new(output::bytes(node.mem_free_bytes)),
+            Cell::new(if node.takes_guests { "yes" } else { "no" }),
             Cell::new(output::seconds(node.info_age_s)),
-        ]);
-    }
-    table
-}
-
-fn decision_table(decisions: &[Decision]) -> Table {
-    let mut table =
-        Table::new(&[("TIME", Align::Left), ("VERDICT", Align::Left), ("REASON", Align::Left)]);
-    for decision in decisions {
-        table.row(vec![
-            Cell::new(output::clock(decision.time)),
-            Cell::new(&decision.verdict),
-            Cell::new(&decision.reason),
         ]);
     }
     table
@@ -166,6 +134,9 @@ fn told(what: &Happening) -> String {
         }
         Happening::NodeJoined { node, address } => format!("node {node} joined from {address}"),
         Happening::NodeStatus { node, status } => format!("node {node} is {status}"),
+        Happening::Owned(state) => {
+            format!("the owner decided: {}", super::owner::settings(state).join("; "))
+        }
         Happening::Rejected { address, reason } => format!("rejected {address}: {reason}"),
     }
 }
@@ -221,6 +192,7 @@ mod tests {
             mem_total_bytes: 1 << 30,
             mem_free_bytes: 1 << 29,
             info_age_s: 0.0,
+            takes_guests: true,
         };
         let text = node_table(&[node(1, 8.0), node(2, 4.0), node(3, 0.0)]).render(false);
         let bars: Vec<usize> = text.lines().skip(1).map(|l| l.matches('█').count()).collect();

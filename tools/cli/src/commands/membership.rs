@@ -62,6 +62,7 @@ pub fn status(client: &mut Client, json: bool) -> Result<()> {
         output::print_json(&status)?;
     } else {
         output::print_line(&sentence(&status))?;
+        output::print_line(&super::owner::sentence(&status.owner))?;
     }
     Ok(())
 }

@@ -2,10 +2,12 @@
 
 pub mod daemon;
 pub mod doctor;
+pub mod foresight;
 pub mod install;
 pub mod listings;
 pub mod membership;
 pub mod moves;
+pub mod owner;
 pub mod run;
 
 use wire::control::Reply;

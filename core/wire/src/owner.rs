@@ -1,0 +1,160 @@
+//! What the owner of a node tells its daemon, and what stands of it: `osmos stay`, `block`, `yield`,
+//! `drain`, `expel`, `bring`, `priority`, `limit`.
+
+use crate::ids::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// Of the guests of one home, where the owner has said nothing; lower comes first.
+pub const PRIORITY_USUAL: u16 = 50;
+/// Homes with a priority of their own.
+pub const PRIORITIES_MAX: usize = 1_024;
+
+/// One order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "kebab-case")]
+pub enum OwnerOrder {
+    /// Processes that were born here do not leave by balancing.
+    Stay { on: bool },
+    /// No guests come.
+    Block { on: bool },
+    /// Load of the node's own comes first: guests for which it leaves no core go elsewhere.
+    Yield { on: bool },
+    /// Guests leave, what was born here goes, too, and nothing comes.
+    Drain { on: bool },
+    /// Guests leave now, and no more come. Answered when they have left.
+    Expel,
+    /// What was born here comes home. Answered when it is there.
+    Bring,
+    /// Guests of that home come before others, or after.
+    Prioritise { home: NodeId, priority: u16 },
+    /// At most so many guests, at most so much memory for all of them. None: as it was.
+    Limit { guests: Option<LimitChange>, guest_memory_bytes: Option<LimitChange> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitChange {
+    Lifted,
+    AtMost(u64),
+}
+
+/// What the owner has decided. Kept on disk, and shown by `osmos status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnerState {
+    pub stays: bool,
+    pub blocks: bool,
+    pub yields: bool,
+    pub drains: bool,
+    pub guests_max: Option<u32>,
+    pub guest_memory_max_bytes: Option<u64>,
+    /// By home, in the order of their numbers; [`PRIORITY_USUAL`] for all others.
+    pub priorities: Vec<HomePriority>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HomePriority {
+    pub home: NodeId,
+    pub priority: u16,
+}
+
+/// What stands after an order, and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owned {
+    #[serde(flatten)]
+    pub state: OwnerState,
+    /// Guests that are here now.
+    pub guests: u32,
+    /// Processes that were born here: those here, and those elsewhere.
+    pub own_here: u32,
+    pub own_away: u32,
+}
+
+impl OwnerState {
+    /// Carries out what changes the state; false if there is no room for another priority.
+    pub fn apply(&mut self, order: &OwnerOrder) -> bool {
+        match order {
+            OwnerOrder::Stay { on } => self.stays = *on,
+            OwnerOrder::Block { on } => self.blocks = *on,
+            OwnerOrder::Yield { on } => self.yields = *on,
+            OwnerOrder::Drain { on } => self.drains = *on,
+            OwnerOrder::Expel => self.blocks = true,
+            OwnerOrder::Bring => {}
+            OwnerOrder::Prioritise { home, priority } => return self.prioritise(*home, *priority),
+            OwnerOrder::Limit { guests, guest_memory_bytes } => {
+                let within = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX);
+                self.guests_max = changed(self.guests_max.map(u64::from), *guests).map(within);
+                self.guest_memory_max_bytes =
+                    changed(self.guest_memory_max_bytes, *guest_memory_bytes);
+            }
+        }
+        true
+    }
+
+    fn prioritise(&mut self, home: NodeId, priority: u16) -> bool {
+        self.priorities.retain(|of| of.home != home);
+        if priority == PRIORITY_USUAL {
+            return true;
+        }
+        if self.priorities.len() >= PRIORITIES_MAX {
+            return false;
+        }
+        self.priorities.push(HomePriority { home, priority });
+        self.priorities.sort_unstable_by_key(|of| of.home);
+        true
+    }
+
+    pub fn priority_of(&self, home: NodeId) -> u16 {
+        let found = self.priorities.iter().find(|of| of.home == home);
+        found.map_or(PRIORITY_USUAL, |of| of.priority)
+    }
+}
+
+fn changed(limit: Option<u64>, change: Option<LimitChange>) -> Option<u64> {
+    match change {
+        None => limit,
+        Some(LimitChange::Lifted) => None,
+        Some(LimitChange::AtMost(most)) => Some(most),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn an_order_changes_what_it_names_and_nothing_else() {
+        let mut state = OwnerState::default();
+        for order in [OwnerOrder::Stay { on: true }, OwnerOrder::Expel, OwnerOrder::Bring] {
+            assert!(state.apply(&order));
+        }
+        let expected = OwnerState { stays: true, blocks: true, ..OwnerState::default() };
+        assert_eq!(state, expected);
+        let guests = Some(LimitChange::AtMost(3));
+        state.apply(&OwnerOrder::Limit { guests, guest_memory_bytes: None });
+        let guest_memory_bytes = Some(LimitChange::AtMost(1 << 40));
+        state.apply(&OwnerOrder::Limit { guests: None, guest_memory_bytes });
+        assert_eq!((state.guests_max, state.guest_memory_max_bytes), (Some(3), Some(1 << 40)));
+        let guests = Some(LimitChange::Lifted);
+        state.apply(&OwnerOrder::Limit { guests, guest_memory_bytes: None });
+        assert_eq!((state.guests_max, state.guest_memory_max_bytes), (None, Some(1 << 40)));
+    }
+
+    #[test]
+    fn priorities_are_bounded_and_the_usual_one_is_none_of_them() {
+        let mut state = OwnerState::default();
+        let order = |home, priority| OwnerOrder::Prioritise { home: NodeId(home), priority };
+        for home in 1..=PRIORITIES_MAX as u32 {
+            assert!(state.apply(&order(home, 1)));
+        }
+        assert!(!state.apply(&order(5_000, 1)));
+        assert!(state.apply(&order(7, PRIORITY_USUAL)) && state.apply(&order(5_000, 9)));
+        assert_eq!([7, 8, 5_000].map(|home| state.priority_of(NodeId(home))), [50, 1, 9]);
+    }
+
+    #[test]
+    fn a_state_of_an_earlier_version_is_read() {
+        let state: OwnerState = serde_json::from_str(r#"{"stays":true}"#).unwrap();
+        assert_eq!(state, OwnerState { stays: true, ..OwnerState::default() });
+    }
+}

@@ -1,0 +1,258 @@
+//! `what-if` and `why`: what a move would bring, and what moves have brought.
+
+use super::unexpected;
+use crate::output::{self, Align, Cell, Table};
+use anyhow::Result;
+use client::Client;
+use wire::control::{Decision, Reply, Request};
+use wire::forecast::{Forecast, NodeForecast, PastMove, Place, Weighed};
+use wire::ids::NodeId;
+
+pub fn what_if(client: &mut Client, pid: i32, to: NodeId, json: bool) -> Result<()> {
+    let forecast = match client.request(&Request::WhatIf { pid, to })? {
+        Reply::Forecast(forecast) => forecast,
+        other => return Err(unexpected(&other)),
+    };
+    if json {
+        output::print_json(&forecast)?;
+    } else {
+        output::print_line(&output::printable(&forecast_sentence(&forecast)))?;
+    }
+    Ok(())
+}
+
+pub fn what_if_node(
+    client: &mut Client,
+    cores: u32,
+    speed: f64,
+    memory_bytes: u64,
+    json: bool,
+) -> Result<()> {
+    let request = Request::WhatIfNode { cores, speed, memory_bytes };
+    let forecast = match client.request(&request)? {
+        Reply::NodeForecast(forecast) => forecast,
+        other => return Err(unexpected(&other)),
+    };
+    if json {
+        output::print_json(&forecast)?;
+        return Ok(());
+    }
+    output::print_line(&node_sentence(&forecast))?;
+    for handed_over in &forecast.handed_over {
+        output::print_line(&format!("  {}", rates_sentence(handed_over)))?;
+    }
+    Ok(())
+}
+
+pub fn why(client: &mut Client, pid: i32, json: bool) -> Result<()> {
+    let reply = client.request(&Request::Why { pid })?;
+    let Reply::Why { process, decisions, now, moves } = reply else {
+        return Err(unexpected(&reply));
+    };
+    if json {
+        let shown = serde_json::json!({
+            "process": process, "decisions": decisions, "now": now, "moves": moves,
+        });
+        output::print_json(&shown)?;
+        return Ok(());
+    }
+    output::print_line(&format!(
+        "{} ({}) of node {} is on node {}: {}",
+        process.pid,
+        output::printable(&process.command),
+        process.home,
+        process.node,
+        output::printable(&process.reason)
+    ))?;
+    let last = decisions.iter().rev().find_map(|decision| decision.weighed.as_ref());
+    if let Some(weighed) = now.as_ref().or(last) {
+        let when = if now.is_some() { "now" } else { "at the last decision" };
+        let rate = weighed.rate_here;
+        output::print_line(&format!("\nplaces {when}; each of its threads gets {rate:.2} here"))?;
+        place_table(weighed).print()?;
+    }
+    if !moves.is_empty() {
+        output::print_line("\nmoves, with the progress measured before and after")?;
+        move_table(&moves).print()?;
+    }
+    output::print_line("\ndecisions")?;
+    decision_table(&decisions).print()?;
+    Ok(())
+}
+
+fn payback(forecast: &Forecast) -> String {
+    match forecast.payback_ms {
+        Some(ms) => format!("paid back after {:.0} ms", ms),
+        None => "never paid back".to_owned(),
+    }
+}
+
+/// `4711: 0.50 here, 1.00 there; frozen for 25 ms, paid back after 25 ms`
+fn rates_sentence(forecast: &Forecast) -> String {
+    format!(
+        "{}: {:.2} here, {:.2} there; frozen for {:.0} ms, {}",
+        forecast.pid,
+        forecast.rate_before,
+        forecast.to.rate,
+        forecast.freeze_ms,
+        payback(forecast)
+    )
+}
+
+fn forecast_sentence(forecast: &Forecast) -> String {
+    let Place { node, runnable, cores, speed, info_age_s, but, .. } = &forecast.to;
+    let to = node.map_or_else(|| "a new node".to_owned(), |node| format!("node {node}"));
+    let verdict = match but {
+        None => "it would be moved there".to_owned(),
+        Some(but) => format!("it is not moved there by itself: {but}"),
+    };
+    format!(
+        "{} from node {} to {to} ({runnable:.1} runnable on {cores} cores of speed {speed:.2}, \
+         known {} ago)\n{verdict}",
+        rates_sentence(forecast),
+        forecast.from,
+        output::seconds(*info_age_s),
+    )
+}
+
+fn node_sentence(forecast: &NodeForecast) -> String {
+    let NodeForecast { cores, speed, handed_over, .. } = forecast;
+    let processes = if handed_over.len() == 1 { "process" } else { "processes" };
+    format!(
+        "a node with {cores} cores of speed {speed:.2} would be given {} {processes}; here {:.1} \
+         runnable threads become {:.1}, and each gets {:.2} instead of {:.2}",
+        handed_over.len(),
+        forecast.runnable_before,
+        forecast.runnable_after,
+        forecast.rate_after,
+        forecast.rate_before
+    )
+}
+
+fn place_table(weighed: &Weighed) -> Table {
+    let mut table = Table::new(&[
+        ("NODE", Align::Right),
+        ("RATE", Align::Right),
+        ("RUNNABLE", Align::Right),
+        ("CORES", Align::Right),
+        ("SPEED", Align::Right),
+        ("AGE", Align::Right),
+        ("VERDICT", Align::Left),
+    ]);
+    for place in &weighed.places {
+        table.row(vec![
+            Cell::new(place.node.map_or_else(|| "-".to_owned(), |node| node.to_string())),
+            Cell::new(format!("{:.2}", place.rate)),
+            Cell::new(format!("{:.1}", place.runnable)),
+            Cell::new(place.cores.to_string()),
+            Cell::new(format!("{:.2}", place.speed)),
+            Cell::new(output::seconds(place.info_age_s)),
+            Cell::new(place.but.as_deref().unwrap_or("it goes")),
+        ]);
+    }
+    table
+}
+
+fn move_table(moves: &[PastMove]) -> Table {
+    let mut table = Table::new(&[
+        ("TIME", Align::Left),
+        ("FROM", Align::Right),
+        ("TO", Align::Right),
+        ("BY", Align::Left),
+        ("FREEZE", Align::Right),
+        ("EXPECTED", Align::Right),
+        ("BEFORE", Align::Right),
+        ("AFTER", Align::Right),
+        ("GAIN", Align::Right),
+    ]);
+    let shown =
+        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
+    for made in moves {
+        table.row(vec![
+            Cell::new(output::clock(made.time)),
+            Cell::new(made.from.to_string()),
+            Cell::new(made.to.to_string()),
+            Cell::new(&made.cause),
+            Cell::new(format!("{:.1}ms", made.freeze_ms)),
+            Cell::new(shown(made.rate_expected)),
+            Cell::new(shown(made.rate_before)),
+            Cell::new(shown(made.rate_after)),
+            Cell::new(made.gain.map_or_else(|| "-".to_owned(), |gain| format!("{gain:.2}x"))),
+        ]);
+    }
+    table
+}
+
+fn decision_table(decisions: &[Decision]) -> Table {
+    let mut table =
+        Table::new(&[("TIME", Align::Left), ("VERDICT", Align::Left), ("REASON", Align::Left)]);
+    for decision in decisions {
+        table.row(vec![
+            Cell::new(output::clock(decision.time)),
+            Cell::new(&decision.verdict),
+            Cell::new(&decision.reason),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forecast(but: Option<&str>, payback_ms: Option<f64>) -> Forecast {
+        Forecast {
+            pid: 4711,
+            home: NodeId(1),
+            from: NodeId(1),
+            to: Place {
+                node: Some(NodeId(3)),
+                rate: 1.0,
+                runnable: 0.0,
+                cores: 2,
+                speed: 1.0,
+                info_age_s: 0.2,
+                but: but.map(str::to_owned),
+            },
+            rate_before: 0.5,
+            freeze_ms: 25.0,
+            cpu_s: 3.0,
+            payback_ms,
+        }
+    }
+
+    #[test]
+    fn a_hypothetical_move_is_told_with_its_numbers_and_the_verdict() {
+        assert_eq!(
+            forecast_sentence(&forecast(None, Some(25.0))),
+            "4711: 0.50 here, 1.00 there; frozen for 25 ms, paid back after 25 ms from node 1 to \
+             node 3 (0.0 runnable on 2 cores of speed 1.00, known 0.2s ago)\nit would be moved there"
+        );
+        let refused = forecast_sentence(&forecast(Some("its user placed it here"), None));
+        assert!(refused.contains("never paid back"), "{refused}");
+        assert!(refused.ends_with("it is not moved there by itself: its user placed it here"));
+    }
+
+    #[test]
+    fn a_move_shows_what_was_expected_and_what_was_measured() {
+        let made = PastMove {
+            time: 50_607.12,
+            from: NodeId(1),
+            to: NodeId(2),
+            cause: "brain".into(),
+            freeze_ms: 4.2,
+            rate_expected: Some(1.0),
+            rate_before: Some(0.5),
+            rate_after: None,
+            measured_s: 0.0,
+            gain: None,
+        };
+        let gained = PastMove { rate_after: Some(0.98), gain: Some(1.96), ..made.clone() };
+        let text = move_table(&[made, gained]).render(false);
+        let words = |nth| -> Vec<&str> {
+            text.lines().nth(nth).expect("a row").split_whitespace().collect()
+        };
+        assert_eq!(words(1)[3..], ["brain", "4.2ms", "1.00", "0.50", "-", "-"]);
+        assert_eq!(words(2)[3..], ["brain", "4.2ms", "1.00", "0.50", "0.98", "1.96x"]);
+    }
+}

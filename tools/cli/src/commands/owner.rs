@@ -1,0 +1,91 @@
+//! `stay`, `block`, `noblock`, `yield`, `drain`, `expel`, `bring`, `priority` and `limit`: what the
+//! owner of this node says, and what stands then.
+
+use super::unexpected;
+use crate::output;
+use anyhow::Result;
+use client::Client;
+use wire::control::{Reply, Request};
+use wire::owner::{Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
+
+pub fn order(client: &mut Client, order: OwnerOrder, json: bool) -> Result<()> {
+    let owned = match client.request(&Request::Owner(order))? {
+        Reply::Owned(owned) => owned,
+        other => return Err(unexpected(&other)),
+    };
+    if json {
+        output::print_json(&owned)?;
+    } else {
+        output::print_line(&sentence(&owned))?;
+    }
+    Ok(())
+}
+
+/// `no guests come; own processes stay; at most 4 guests; 2 guests, 1 of 3 own processes away`
+pub fn sentence(owned: &Owned) -> String {
+    let mut parts = settings(&owned.state);
+    let guests = if owned.guests == 1 { "guest" } else { "guests" };
+    let own = owned.own_here + owned.own_away;
+    let (count, away) = (owned.guests, owned.own_away);
+    parts.push(format!("{count} {guests} here, {away} of {own} own processes away"));
+    parts.join("; ")
+}
+
+pub fn settings(state: &OwnerState) -> Vec<String> {
+    let mut parts = Vec::new();
+    let mut say = |is_so: bool, text: &str| {
+        if is_so {
+            parts.push(text.to_owned());
+        }
+    };
+    say(state.drains, "drained: nothing runs here");
+    say(state.blocks && !state.drains, "no guests come");
+    say(!state.blocks && !state.drains, "guests may come");
+    say(state.stays, "own processes stay");
+    say(state.yields, "own load comes first");
+    if let Some(max) = state.guests_max {
+        parts.push(format!("at most {max} guests"));
+    }
+    if let Some(max) = state.guest_memory_max_bytes {
+        parts.push(format!("at most {} for all guests", output::bytes(max)));
+    }
+    if !state.priorities.is_empty() {
+        let of = state.priorities.iter().map(|of| format!("{}:{}", of.home, of.priority));
+        let of: Vec<String> = of.collect();
+        parts.push(format!("priorities {} (others {PRIORITY_USUAL})", of.join(" ")));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::ids::NodeId;
+    use wire::owner::HomePriority;
+
+    #[test]
+    fn all_that_an_owner_has_decided_is_in_one_line() {
+        let state = OwnerState {
+            stays: true,
+            blocks: true,
+            yields: true,
+            drains: false,
+            guests_max: Some(4),
+            guest_memory_max_bytes: Some(2 << 30),
+            priorities: vec![HomePriority { home: NodeId(2), priority: 10 }],
+        };
+        let owned = Owned { state, guests: 1, own_here: 2, own_away: 1 };
+        assert_eq!(
+            sentence(&owned),
+            "no guests come; own processes stay; own load comes first; at most 4 guests; at most \
+             2.0G for all guests; priorities 2:10 (others 50); 1 guest here, 1 of 3 own processes \
+             away"
+        );
+    }
+
+    #[test]
+    fn a_node_whose_owner_said_nothing_says_so_shortly() {
+        let text = sentence(&Owned::default());
+        assert_eq!(text, "guests may come; 0 guests here, 0 of 0 own processes away");
+    }
+}

@@ -1,0 +1,158 @@
+//! The commands of a node's owner, as they are typed. All of them are one request to the daemon.
+
+use crate::arguments::{Listing, node_id, size};
+use clap::{Args, Subcommand, ValueEnum};
+use wire::ids::NodeId;
+use wire::owner::{LimitChange, OwnerOrder};
+
+/// On, unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    #[default]
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Switched {
+    /// `off` takes it back
+    #[arg(value_enum, default_value_t)]
+    pub switch: Switch,
+    #[command(flatten)]
+    pub listing: Listing,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum Own {
+    /// Own processes of this node do not leave by balancing any more (`osmos stay off`: they may)
+    Stay(Switched),
+    /// No guests come to this node any more
+    Block(Switched),
+    /// Guests may come to this node again
+    Noblock(Listing),
+    /// This node's own load comes first: guests for which it leaves no core go elsewhere
+    #[command(after_help = "\
+Guests stand back behind the node's own programs, and whoever is left with less than half of a core
+moves to where it gets the most. A core that was used is kept free of guests for ten seconds.")]
+    Yield(Switched),
+    /// Empty this node for maintenance: guests leave, own processes go out, nothing comes
+    #[command(after_help = "\
+Returns when the guests have left and own processes that can move have found a place. Own processes
+that are away still need this node: `osmos down` brings them home first.")]
+    Drain(Switched),
+    /// Guests leave now, to where they are best off or else home, and no more come
+    #[command(after_help = "\
+Returns when they have left. `osmos noblock` lets guests come again.")]
+    Expel(Listing),
+    /// Own processes of this node that are away come home
+    #[command(after_help = "\
+Returns when they are home. They may leave again after half a minute; `osmos stay` keeps them.")]
+    Bring(Listing),
+    /// Guests of one home come before those of others on this node
+    #[command(after_help = "\
+Lower comes first, as with MOSIX; guests of homes that nothing was said of have 50. It decides who
+leaves first when guests have to, and, with `osmos yield`, who stands back further.")]
+    Priority {
+        /// Their home
+        #[arg(value_parser = node_id)]
+        node: NodeId,
+        /// 0 to 65535; 50 is the usual one
+        priority: u16,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Limit the number of guests and the memory for all of them
+    #[command(after_help = "\
+Examples:
+  osmos limit --guests 4 --guest-memory 2G
+  osmos limit --guests none
+
+Guests beyond a new limit leave.")]
+    Limit {
+        /// At most so many; `none` for no limit
+        #[arg(long, value_name = "N", value_parser = guests, required_unless_present = "guest_memory")]
+        guests: Option<LimitChange>,
+        /// At most so much: 512M, 2G; `none` for no limit
+        #[arg(long, value_name = "SIZE", value_parser = guest_memory)]
+        guest_memory: Option<LimitChange>,
+        #[command(flatten)]
+        listing: Listing,
+    },
+}
+
+impl Own {
+    /// What the daemon is asked, and whether JSON is wanted.
+    pub fn into_parts(self) -> (OwnerOrder, bool) {
+        let on = |switched: Switched| switched.switch == Switch::On;
+        match self {
+            Own::Stay(switched) => (OwnerOrder::Stay { on: on(switched) }, switched.listing.json),
+            Own::Block(switched) => (OwnerOrder::Block { on: on(switched) }, switched.listing.json),
+            Own::Noblock(listing) => (OwnerOrder::Block { on: false }, listing.json),
+            Own::Yield(switched) => (OwnerOrder::Yield { on: on(switched) }, switched.listing.json),
+            Own::Drain(switched) => (OwnerOrder::Drain { on: on(switched) }, switched.listing.json),
+            Own::Expel(listing) => (OwnerOrder::Expel, listing.json),
+            Own::Bring(listing) => (OwnerOrder::Bring, listing.json),
+            Own::Priority { node, priority, listing } => {
+                (OwnerOrder::Prioritise { home: node, priority }, listing.json)
+            }
+            Own::Limit { guests, guest_memory, listing } => {
+                (OwnerOrder::Limit { guests, guest_memory_bytes: guest_memory }, listing.json)
+            }
+        }
+    }
+}
+
+fn guests(word: &str) -> Result<LimitChange, String> {
+    if word == "none" {
+        return Ok(LimitChange::Lifted);
+    }
+    let number =
+        word.parse::<u32>().map_err(|_| format!("`{word}` is neither a number nor none"))?;
+    Ok(LimitChange::AtMost(u64::from(number)))
+}
+
+fn guest_memory(word: &str) -> Result<LimitChange, String> {
+    if word == "none" { Ok(LimitChange::Lifted) } else { size(word).map(LimitChange::AtMost) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::arguments::{Arguments, Command, Question};
+    use clap::Parser;
+    use wire::ids::NodeId;
+    use wire::owner::{LimitChange, OwnerOrder};
+
+    fn parse(line: &str) -> Option<OwnerOrder> {
+        let words = std::iter::once("osmos").chain(line.split_whitespace());
+        match Arguments::try_parse_from(words).ok()?.command {
+            Command::Ask(Question::Own(own)) => Some(own.into_parts().0),
+            other => panic!("parsed as {other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_command_of_an_owner_is_one_order() {
+        let limit = |guests, guest_memory_bytes| OwnerOrder::Limit { guests, guest_memory_bytes };
+        for (line, order) in [
+            ("stay", OwnerOrder::Stay { on: true }),
+            ("stay off", OwnerOrder::Stay { on: false }),
+            ("block", OwnerOrder::Block { on: true }),
+            ("noblock", OwnerOrder::Block { on: false }),
+            ("yield on", OwnerOrder::Yield { on: true }),
+            ("drain off", OwnerOrder::Drain { on: false }),
+            ("expel", OwnerOrder::Expel),
+            ("bring --json", OwnerOrder::Bring),
+            ("priority 3 10", OwnerOrder::Prioritise { home: NodeId(3), priority: 10 }),
+            ("limit --guests 4", limit(Some(LimitChange::AtMost(4)), None)),
+            (
+                "limit --guests none --guest-memory 2G",
+                limit(Some(LimitChange::Lifted), Some(LimitChange::AtMost(2 << 30))),
+            ),
+        ] {
+            assert_eq!(parse(line), Some(order), "{line}");
+        }
+        for line in ["limit", "priority 3", "priority 0 1", "priority 3 65536", "stay maybe"] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+    }
+}
