@@ -100,6 +100,8 @@ pub struct Move {
     pub order: Order,
     pub from: NodeId,
     pub stage: Stage,
+    /// Of the node that it goes to, as that says.
+    pub core_speed: f64,
 }
 
 /// Moves at random for as long as the process lives.
@@ -276,19 +278,18 @@ impl Process {
         }
     }
 
-    /// It runs on `node` now. `cause` is whose wish it was, `speed_left` that of the node that it
-    /// has left.
+    /// It runs on `node` now, whose cores have that speed. `cause` is whose wish it was.
     pub fn arrived(
         &mut self,
         node: NodeId,
         freeze_us: u64,
         cause: &str,
         why: &str,
-        speed_left: f64,
+        core_speed: f64,
     ) {
         let made = progress::made(wall_clock_s(), self.at, node, cause, freeze_us);
         let rate_expected = self.rate_expected(node);
-        self.progress.moved(PastMove { rate_expected, ..made }, speed_left);
+        self.progress.moved(PastMove { rate_expected, ..made }, core_speed);
         self.at = node;
         self.here_since = Instant::now();
         self.activity = Activity::default();
@@ -396,7 +397,7 @@ mod test {
             freeze_us: 0,
             reason: String::new(),
             decisions: VecDeque::new(),
-            progress: Progress::default(),
+            progress: Progress::starting(1.0),
             has_ended: false,
             watch: tokio::spawn(async {}).abort_handle(),
         }
@@ -412,7 +413,8 @@ mod test {
         assert!(!ended.is_ready());
         let mut moving = starting(Launch::Running);
         let order = Order::new(NodeId(2), Cause::Storm, "storm");
-        moving.moving = Some(Move { order, from: NodeId(1), stage: Stage::Moving });
+        moving.moving =
+            Some(Move { order, from: NodeId(1), stage: Stage::Moving, core_speed: 1.0 });
         assert!(!moving.is_ready());
     }
 

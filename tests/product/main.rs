@@ -4,6 +4,7 @@
 //! * [`job_control`]: signals, stops and ends of a process that is away
 //! * [`faults`]: what is left after any part was killed
 //! * [`homecoming`]: what becomes of a process that its home cannot take in
+//! * [`owners`]: what the owner of a node says, and what moves bring
 //! * [`permissions`]: who may do what, and as whom it is done
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
@@ -22,6 +23,7 @@ mod homecoming;
 mod hostile;
 mod job_control;
 mod memory;
+mod owners;
 mod permissions;
 mod processor_time;
 mod refusals;

@@ -101,8 +101,12 @@ impl Brain {
         let own = self.condition_for_leaving(now, Some(process))?;
         let (candidate, cause) = self.subject(now, process).ok()?;
         let targets = self.members.useful(now, &self.config);
+        // The place that is kept for it counts there already.
+        let going = self.departures.iter().find(|d| d.offer.process == process && d.is_leaving());
+        let kept = |node| going.filter(|d| d.to == node).map_or(0.0, |d| d.offer.demand);
         let mut seen: Vec<Foresight> = targets
             .map(|(node, condition, age)| {
+                let condition = condition.with_runnable(condition.runnable - kept(node));
                 let target = Target { node, condition, age };
                 self.foresight(now, own, &candidate, cause, &target)
             })

@@ -185,6 +185,10 @@ impl Brain {
         }
     }
 
+    fn own_residents(&self) -> impl Iterator<Item = GlobalPid> {
+        self.residents.processes().filter(|process| process.home == self.me)
+    }
+
     /// Guests that are not leaving already: those of better priority first, and of one home who has
     /// been here longer.
     fn guests_ranked(&self) -> Vec<GlobalPid> {
@@ -204,13 +208,12 @@ impl Brain {
         let wants = &owner.wants;
         let mut ranked = self.guests_ranked();
         let mut unwanted = Vec::new();
-        if wants.expels || wants.drains {
-            let why = |_| if wants.drains { Unwanted::Drained } else { Unwanted::Expelled };
-            unwanted.extend(ranked.drain(..).rev().map(|guest| (guest, why(guest))));
-        }
         if wants.drains {
-            let own = self.residents.processes().filter(|process| process.home == self.me);
-            unwanted.extend(own.map(|process| (process, Unwanted::Drained)));
+            let guests_first = self.residents.guests().chain(self.own_residents());
+            return guests_first.map(|process| (process, Unwanted::Drained)).collect();
+        }
+        if wants.expels {
+            return self.residents.guests().map(|guest| (guest, Unwanted::Expelled)).collect();
         }
         while let (Some(max), Some(last)) = (wants.guests_max, ranked.last())
             && ranked.len() > max as usize

@@ -52,12 +52,6 @@ impl NodeView {
 }
 
 impl Brain {
-    /// Of one core of another node, if anything is known of it.
-    pub fn speed_of(&self, node: NodeId) -> Option<f64> {
-        let member = self.members.get(node)?;
-        member.entry().condition().map(|condition| condition.speed)
-    }
-
     /// All members, this node included, by number.
     pub fn members(&self, now: Time) -> Vec<NodeView> {
         let is_closed = self.condition_for_guests(now).is_some_and(|own| own.is_closed);

@@ -118,6 +118,8 @@ pub enum MoveEnd {
 pub struct BerthGrant {
     pub ticket: Ticket,
     pub key: [u8; 32],
+    /// Of one core there, while it has one: a quota does not count. In thousandths.
+    pub core_speed_milli: u32,
 }
 
 /// Why a node takes no guest. The text completes "node 3 takes no guest: ...".

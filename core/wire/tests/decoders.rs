@@ -388,7 +388,7 @@ fn check_peers() {
         PeerMessage::Members(vec![member; 5]),
         PeerMessage::Welcome { node: to, secret: [1; 32], address: address(), by: member },
         PeerMessage::BerthAsked { request: 1, berth },
-        answered(Ok(BerthGrant { ticket: Ticket([1; 16]), key: [2; 32] })),
+        answered(Ok(BerthGrant { ticket: Ticket([1; 16]), key: [2; 32], core_speed_milli: 600 })),
         answered(Err(Refusal::MemoryShort { needed_bytes: 2, free_bytes: 1 })),
         answered(Err(Refusal::NoSandbox { feature: "user-namespaces".into() })),
         answered(Err(Refusal::EnoughGuests { max: 3 })),

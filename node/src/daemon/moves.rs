@@ -54,7 +54,8 @@ impl Daemon {
         let mut order = order;
         order.tries += 1;
         let to = order.to;
-        process.moving = Some(Move { order, from, stage: Stage::Moving });
+        let core_speed = self.load.capacity.core_speed();
+        process.moving = Some(Move { order, from, stage: Stage::Moving, core_speed });
         let begun = if to == from {
             Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
         } else if to == me {
@@ -133,7 +134,10 @@ impl Daemon {
         let Some(member) = self.members.get(node) else {
             return Err(not_moved(MoveEnd::Failed, "no-node", format!("there is no node {node}")));
         };
-        let BerthGrant { ticket, key } = grant;
+        let BerthGrant { ticket, key, core_speed_milli } = grant;
+        if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
+            moving.core_speed = f64::from(core_speed_milli) / 1e3;
+        }
         let berth = Berth { node, address: member.address, ticket, key };
         let waits = self.processes.get_mut(&pid).map(|p| std::mem::take(&mut p.waits));
         if let Some(waits) = waits.filter(|waits| !waits.is_empty()) {
@@ -231,14 +235,12 @@ impl Daemon {
     fn moved(&mut self, pid: HomePid, to: NodeId, report: &MoveReport) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;
-        let speed = self.speed_of(from);
-        let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(moving) = process.moving.take_if(|moving| moving.order.to == to) else {
             tracing::error!("process {pid} says that it moved to node {to}, unasked");
             return;
         };
         let Order { cause, why, .. } = &moving.order;
-        process.arrived(to, report.freeze_us, cause.word(), why, speed);
+        process.arrived(to, report.freeze_us, cause.word(), why, moving.core_speed);
         // They travel with it, and come home with it.
         process.clocks.clear();
         self.tell_of_move(pid, moving.order, from, report);
@@ -266,18 +268,16 @@ impl Daemon {
     /// The process is home, because that was asked or because it had to.
     fn came_home(&mut self, pid: HomePid, reason: Reason, report: &MoveReport) {
         self.drop_deputy(pid);
-        let me = self.me();
+        let (me, core_speed) = (self.me(), self.load.capacity.core_speed());
         let global = self.global(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;
-        let speed = self.speed_of(from);
-        let Some(process) = self.processes.get_mut(&pid) else { return };
         let journey_us = process.consumption.journey_ended();
         let moving = process.moving.take();
         match moving {
             Some(Move { order, .. }) if order.to == me => {
                 let word = order.cause.word();
-                process.arrived(me, report.freeze_us, word, &order.why, speed);
+                process.arrived(me, report.freeze_us, word, &order.why, core_speed);
                 let how = match order.cause {
                     Cause::Brain | Cause::Wanted { .. } => Arrival::Balanced { from },
                     _ => Arrival::Ordered { from },
@@ -291,7 +291,7 @@ impl Daemon {
                 let retry = process.retry.filter(|_| was_short);
                 process.retry =
                     Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)));
-                process.arrived(me, report.freeze_us, "itself", &reason.text, speed);
+                process.arrived(me, report.freeze_us, "itself", &reason.text, core_speed);
                 process.decide(wall_clock_s(), "came-home", &reason.text);
                 self.journal.record(Some(global), Happening::CameHome { reason: reason.clone() });
                 let unordered = Order::new(me, Cause::Brain, reason.text.clone());

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wire::control::{Happening, Reply};
-use wire::ids::{HomePid, NodeId};
+use wire::ids::HomePid;
 use wire::owner::{Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
 use wire::supervisor::ToBody;
 
@@ -263,20 +263,7 @@ impl Daemon {
     /// What all processes of that user that were born here get, in reference cores.
     pub(super) fn user_cores(&self, uid: u32) -> f64 {
         let his = self.processes.values().filter(|process| process.owner.uid == uid);
-        his.filter_map(|process| {
-            let (rate, _) = process.progress.rate()?;
-            Some(rate * self.speed_of(process.at))
-        })
-        .sum()
-    }
-
-    /// Of one core of a node, as far as is known.
-    pub(super) fn speed_of(&self, node: NodeId) -> f64 {
-        if node == self.me() {
-            return self.load.capacity.speed;
-        }
-        let speed = self.thought.brain.speed_of(node);
-        speed.unwrap_or(self.load.capacity.speed)
+        his.filter_map(|process| process.progress.rate()).map(|(rate, _)| rate).sum()
     }
 }
 

@@ -86,7 +86,7 @@ impl Daemon {
             freeze_us: 0,
             reason: "started here".to_owned(),
             decisions: VecDeque::new(),
-            progress: Progress::default(),
+            progress: Progress::starting(self.load.capacity.core_speed()),
             has_ended: false,
             watch,
         };
@@ -197,7 +197,7 @@ impl Daemon {
             Ok(scan) => scan,
             Err(error) => return tracing::warn!("cannot look at /proc: {error}"),
         };
-        let (me, speed) = (self.me(), self.load.capacity.speed);
+        let me = self.me();
         for process in self.processes.values_mut() {
             let Some(usage) = scan.usage.get(&process.pid.0) else { continue };
             if usage.started_ticks != process.started_ticks {
@@ -212,7 +212,7 @@ impl Daemon {
             process.activity.group = Some(usage.group);
             if process.at == me {
                 process.consumption.rss_bytes = usage.rss_bytes;
-                process.progress.look(scan.at, usage.cpu_us, speed);
+                process.progress.look(scan.at, usage.cpu_us);
             }
         }
         for guest in self.guests.values_mut() {

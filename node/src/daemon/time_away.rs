@@ -34,11 +34,11 @@ impl Daemon {
         process.consumption.used_away(cpu_us);
         process.consumption.rss_bytes = rss;
         let (at, used_us) = (process.at, process.consumption.away_cpu_us);
-        let (uid, speed) = (process.owner.uid, self.speed_of(at));
+        let uid = process.owner.uid;
         let user_milli = (self.user_cores(uid) * 1e3) as u32;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if at != me {
-            process.progress.look(Instant::now(), used_us, speed);
+            process.progress.look(Instant::now(), used_us);
         }
         let total = forwarded.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
         let (at, per_s) = (process.at, process.forwarded.per_s(Instant::now(), total));

@@ -16,7 +16,9 @@ pub fn what_if(client: &mut Client, pid: i32, to: NodeId, json: bool) -> Result<
     if json {
         output::print_json(&forecast)?;
     } else {
-        output::print_line(&output::printable(&forecast_sentence(&forecast)))?;
+        let (numbers, verdict) = forecast_sentences(&forecast);
+        output::print_line(&output::printable(&numbers))?;
+        output::print_line(&output::printable(&verdict))?;
     }
     Ok(())
 }
@@ -99,20 +101,21 @@ fn rates_sentence(forecast: &Forecast) -> String {
     )
 }
 
-fn forecast_sentence(forecast: &Forecast) -> String {
+fn forecast_sentences(forecast: &Forecast) -> (String, String) {
     let Place { node, runnable, cores, speed, info_age_s, but, .. } = &forecast.to;
     let to = node.map_or_else(|| "a new node".to_owned(), |node| format!("node {node}"));
+    let numbers = format!(
+        "from node {} to {to} ({runnable:.1} runnable on {cores} cores of speed {speed:.2}, known \
+         {} ago), {}",
+        forecast.from,
+        output::seconds(*info_age_s),
+        rates_sentence(forecast),
+    );
     let verdict = match but {
         None => "it would be moved there".to_owned(),
         Some(but) => format!("it is not moved there by itself: {but}"),
     };
-    format!(
-        "{} from node {} to {to} ({runnable:.1} runnable on {cores} cores of speed {speed:.2}, \
-         known {} ago)\n{verdict}",
-        rates_sentence(forecast),
-        forecast.from,
-        output::seconds(*info_age_s),
-    )
+    (numbers, verdict)
 }
 
 fn node_sentence(forecast: &NodeForecast) -> String {
@@ -223,14 +226,17 @@ mod tests {
 
     #[test]
     fn a_hypothetical_move_is_told_with_its_numbers_and_the_verdict() {
+        let (numbers, verdict) = forecast_sentences(&forecast(None, Some(25.0)));
         assert_eq!(
-            forecast_sentence(&forecast(None, Some(25.0))),
-            "4711: 0.50 here, 1.00 there; frozen for 25 ms, paid back after 25 ms from node 1 to \
-             node 3 (0.0 runnable on 2 cores of speed 1.00, known 0.2s ago)\nit would be moved there"
+            numbers,
+            "from node 1 to node 3 (0.0 runnable on 2 cores of speed 1.00, known 0.2s ago), 4711: \
+             0.50 here, 1.00 there; frozen for 25 ms, paid back after 25 ms"
         );
-        let refused = forecast_sentence(&forecast(Some("its user placed it here"), None));
-        assert!(refused.contains("never paid back"), "{refused}");
-        assert!(refused.ends_with("it is not moved there by itself: its user placed it here"));
+        assert_eq!(verdict, "it would be moved there");
+        let refused = forecast(Some("its user placed it here"), None);
+        let (numbers, verdict) = forecast_sentences(&refused);
+        assert!(numbers.ends_with("never paid back"), "{numbers}");
+        assert!(verdict.ends_with("by itself: its user placed it here"), "{verdict}");
     }
 
     #[test]
