@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Which: at-home, away, forward, freeze, spread [default: all]
+    /// Which: at-home, away, forward, freeze, spread, owner [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Bench>,
     /// Only see that they work, in half a minute: the figures mean little
@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Moves of the smallest process, each way
     #[arg(long, value_name = "N")]
     moves: Option<usize>,
-    /// Runs of the programs that are to be spread
+    /// Runs of the programs that are to be spread, and returns of an owner
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
     /// Measure this program instead of the one built here
@@ -37,6 +37,7 @@ impl Arguments {
             pairs: self.pairs.unwrap_or(effort.pairs),
             moves: self.moves.unwrap_or(effort.moves),
             spread_runs: self.runs.unwrap_or(effort.spread_runs),
+            owner_runs: self.runs.unwrap_or(effort.owner_runs),
             ..effort
         }
     }

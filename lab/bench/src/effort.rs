@@ -17,6 +17,8 @@ pub struct Effort {
     /// How long one of the programs to be spread takes alone on its node.
     pub spread_s: f64,
     pub spread_runs: usize,
+    /// Returns of an owner, and guests expelled.
+    pub owner_runs: usize,
     /// Rounds of the program whose instructions are counted.
     pub counted_rounds: u64,
 }
@@ -33,6 +35,7 @@ impl Effort {
             is_whole: true,
             spread_s: 10.0,
             spread_runs: 3,
+            owner_runs: 10,
             counted_rounds: 300,
         }
     }
@@ -48,6 +51,7 @@ impl Effort {
             is_whole: false,
             spread_s: 1.0,
             spread_runs: 1,
+            owner_runs: 1,
             counted_rounds: 10,
         }
     }

@@ -8,8 +8,8 @@
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
-//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`]: the benchmarks; [`parts`]: what a
-//!   forwarded call is made of
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`], [`owner`]: the benchmarks; [`parts`]:
+//!   what a forwarded call is made of
 
 pub mod at_home;
 pub mod away;
@@ -19,6 +19,7 @@ pub mod figure;
 pub mod forward;
 pub mod freeze;
 pub mod lab;
+pub mod owner;
 pub mod pairs;
 pub mod parts;
 pub mod programs;
@@ -43,11 +44,12 @@ pub enum Bench {
     Forward,
     Freeze,
     Spread,
+    Owner,
 }
 
 impl Bench {
-    pub const ALL: [Bench; 5] =
-        [Bench::AtHome, Bench::Away, Bench::Forward, Bench::Freeze, Bench::Spread];
+    pub const ALL: [Bench; 6] =
+        [Bench::AtHome, Bench::Away, Bench::Forward, Bench::Freeze, Bench::Spread, Bench::Owner];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -56,6 +58,7 @@ impl Bench {
             Bench::Forward => "forward",
             Bench::Freeze => "freeze",
             Bench::Spread => "spread",
+            Bench::Owner => "owner",
         }
     }
 }
@@ -99,6 +102,7 @@ pub fn run(
             Bench::Forward => forward::run(&setting),
             Bench::Freeze => freeze::run(&setting),
             Bench::Spread => spread::run(&setting),
+            Bench::Owner => owner::run(&setting),
         };
         let figures = figures.with_context(|| format!("benchmark {}", bench.name()))?;
         report.add(bench.name(), figures);
