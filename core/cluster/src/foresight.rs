@@ -7,9 +7,10 @@
 use crate::brain::Brain;
 use crate::condition::Condition;
 use crate::members::Status;
-use crate::residents::{Candidate, StayCause};
+use crate::residents::Candidate;
 use crate::rule::{fits, is_beyond_doubt, judge, pays, rates};
 use crate::source::Target;
+use crate::staying::StayCause;
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, NodeId};
 

@@ -34,6 +34,7 @@ mod rotation;
 mod rule;
 mod sorted;
 mod source;
+mod staying;
 mod target;
 mod time;
 mod ushering;

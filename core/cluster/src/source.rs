@@ -8,9 +8,10 @@ use crate::input::MoveOutcome;
 use crate::members::Status;
 use crate::message::{Body, Motive, Offer, OfferId, Refusal};
 use crate::output::{MoveReason, Outbox, Output, Verdict};
-use crate::residents::{Candidate, StayCause};
+use crate::residents::Candidate;
 use crate::rotation::to_ms;
 use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, pays};
+use crate::staying::StayCause;
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, NodeId};
 
