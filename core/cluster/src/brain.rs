@@ -6,8 +6,8 @@ use crate::config::{Config, Decision, VIEW_MAX, WINDOW_MAX};
 use crate::departures::Departures;
 use crate::fairness::Shares;
 use crate::input::{Input, LoadSample};
-use crate::members::{Members, Status};
-use crate::message::{Body, Message, OfferId};
+use crate::members::{Members, Status, Strangers};
+use crate::message::{Body, Message, OfferId, WindowRoom};
 use crate::mosix::Estimate;
 use crate::output::{Outbox, Output};
 use crate::own::Own;
@@ -17,6 +17,7 @@ use crate::reservations::Reservations;
 use crate::residents::Residents;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::sync::Arc;
 use wire::ids::{GlobalPid, NodeId};
 
@@ -118,15 +119,21 @@ impl Brain {
     }
 
     /// Takes in one fact; leaves orders in `outbox`.
-    pub fn handle(&mut self, now: Time, input: Input, outbox: &mut Outbox) {
-        match input {
+    pub fn handle(&mut self, now: Time, input: impl Borrow<Input>, outbox: &mut Outbox) {
+        self.take_in(now, input.borrow(), outbox);
+        self.pass_time(now, outbox);
+        debug_assert_eq!(self.check_invariants(), Ok(()));
+    }
+
+    fn take_in(&mut self, now: Time, input: &Input, outbox: &mut Outbox) {
+        match *input {
             Input::Started => self.round_at = now,
             Input::TimePassed => {}
-            Input::LoadSampled(sample) => self.load_sampled(now, sample, outbox),
+            Input::LoadSampled(ref sample) => self.load_sampled(now, sample, outbox),
             Input::MemberJoined { node } => self.member_joined(now, node, outbox),
             Input::MemberLeft { node } => self.member_left(now, node, outbox),
-            Input::DatagramReceived { from, bytes } => {
-                self.datagram_received(now, from, &bytes, outbox);
+            Input::DatagramReceived { from, ref bytes } => {
+                self.datagram_received(now, from, bytes, outbox);
             }
             Input::ProcessArrived { process, how } => {
                 self.process_arrived(now, process, how, outbox);
@@ -140,10 +147,10 @@ impl Brain {
             Input::ProcessPlaced { process, placement } => {
                 self.residents.placed(now, process, placement, &self.config);
             }
-            Input::OwnerDecided { ownership } => self.owner_decided(now, ownership, outbox),
+            Input::OwnerDecided { ref ownership } => {
+                self.owner_decided(now, ownership.clone(), outbox);
+            }
         }
-        self.pass_time(now, outbox);
-        debug_assert_eq!(self.check_invariants(), Ok(()));
     }
 
     /// Datagrams that were no messages of a brain of this version.
@@ -241,8 +248,8 @@ impl Brain {
     }
 
     fn send_gossip(&mut self, now: Time, to: NodeId, reply_wanted: bool, outbox: &mut Outbox) {
-        let window = self.members.window(now, to, &self.config);
-        self.send(now, to, Body::Gossip { reply_wanted, window }, outbox);
+        let room = self.members.window(now, to, &self.config);
+        self.send(now, to, Body::Gossip { reply_wanted, window: room.window() }, outbox);
     }
 
     /// An idle node asks the most crowded ones it knows, and one at random, for work.
@@ -274,13 +281,9 @@ impl Brain {
     /// Whoever has room and knows of waiting work asks again at each look; without such knowledge
     /// once in a round is enough.
     fn seek_from_crowded(&mut self, now: Time, outbox: &mut Outbox) {
-        let has_room = self.condition(now).is_some_and(|own| own.room() >= 0.5);
-        let is_crowded = |condition: Condition| condition.waiting() >= 0.5;
-        let knows = |brain: &Brain| {
-            let mut known = brain.members.useful(now, &brain.config);
-            known.any(|(_, condition, _)| is_crowded(condition))
-        };
-        if has_room && knows(self) {
+        let mut known = self.members.useful(now, &self.config);
+        if known.any(|(_, condition, _)| condition.waiting() >= 0.5) {
+            drop(known);
             self.seek_at_once(now, outbox);
         }
     }
@@ -292,13 +295,13 @@ impl Brain {
         }
     }
 
-    fn load_sampled(&mut self, now: Time, sample: LoadSample, outbox: &mut Outbox) {
-        self.own.sampled(now, &sample);
+    fn load_sampled(&mut self, now: Time, sample: &LoadSample, outbox: &mut Outbox) {
+        self.own.sampled(now, sample);
         self.note_users(now, &sample.processes);
         self.note_own_load(now, &sample.processes);
         let departures = &self.departures;
         let is_moving = |process| departures.is_moving(process);
-        let changed = self.residents.sampled(now, sample.processes, is_moving, &self.config);
+        let changed = self.residents.sampled(now, &sample.processes, is_moving, &self.config);
         self.withdraw_vanished(now, outbox);
         if self.config.decision != Decision::Osmos {
             return;
@@ -306,8 +309,11 @@ impl Brain {
         // The same load and the same processes as at the last look need no second thought, unless
         // something else has happened, which is then its own occasion.
         let (weighed_at, weighed) = self.weighed;
-        let runnable = self.condition(now).map_or(0.0, |own| own.runnable);
-        self.seek_from_crowded(now, outbox);
+        let own = self.condition(now);
+        let runnable = own.map_or(0.0, |own| own.runnable);
+        if own.is_some_and(|own| own.room() >= 0.5) {
+            self.seek_from_crowded(now, outbox);
+        }
         let is_steady = !changed && !self.is_unripe && (runnable - weighed).abs() < 0.01;
         if !is_steady || now.since(weighed_at) > self.config.tick * 2 {
             self.weigh_all(now, outbox);
@@ -344,16 +350,12 @@ impl Brain {
             }
         };
         self.refute_an_earlier_life(now, known, message.sender, outbox);
-        self.learn(now, message.sender, Some(message.sequence), outbox);
+        self.learn_all(now, &message, outbox);
         match message.body {
-            Body::Gossip { reply_wanted, window } => {
-                for entry in window {
-                    self.learn(now, entry, None, outbox);
-                }
-                if reply_wanted {
-                    self.send_gossip(now, from, false, outbox);
-                }
+            Body::Gossip { reply_wanted: true, .. } => {
+                self.send_gossip(now, from, false, outbox);
             }
+            Body::Gossip { .. } => {}
             Body::Seek => {
                 self.offers_left = self.offers_left.max(1);
                 self.hand_over(now, Some(from), outbox);
@@ -364,7 +366,6 @@ impl Brain {
             Body::Refuse(id, refusal) => self.offer_refused(now, from, id, refusal, outbox),
             Body::Release(id) => self.reservations.release(from, id),
         }
-        self.members.trim(now, &self.config);
     }
 
     /// A node that started again with a smaller number (its clock was set back) would be ignored
@@ -379,12 +380,33 @@ impl Brain {
         if let Some(known) = known
             && known.incarnation > sender.incarnation
         {
-            let window = vec![known];
-            self.send(now, sender.node, Body::Gossip { reply_wanted: false, window }, outbox);
+            let mut room = WindowRoom::new();
+            room.add(&known, now);
+            let body = Body::Gossip { reply_wanted: false, window: room.window() };
+            self.send(now, sender.node, body, outbox);
         }
     }
 
-    fn learn(&mut self, now: Time, entry: Entry, sequence: Option<u32>, outbox: &mut Outbox) {
+    /// Takes in the news of a datagram.
+    fn learn_all(&mut self, now: Time, message: &Message, outbox: &mut Outbox) {
+        let mut strangers = Strangers::none();
+        self.learn(now, message.sender, Some(message.sequence), &mut strangers, outbox);
+        if let Body::Gossip { window, .. } = message.body {
+            for entry in window.entries(now) {
+                self.learn(now, entry, None, &mut strangers, outbox);
+            }
+        }
+        self.members.admit(now, &strangers, &self.config);
+    }
+
+    fn learn(
+        &mut self,
+        now: Time,
+        entry: Entry,
+        sequence: Option<u32>,
+        strangers: &mut Strangers,
+        outbox: &mut Outbox,
+    ) {
         if entry.node == self.me {
             // News of an earlier life of this node that passes for a later one: outlive it.
             if entry.incarnation > self.incarnation {
@@ -393,8 +415,8 @@ impl Brain {
             return;
         }
         let entry = Entry { urgency: entry.urgency.saturating_sub(1), ..entry };
-        let load = self.estimate.load();
-        if self.members.learn(now, entry, sequence, load, &self.config) {
+        let own = (self.estimate.load(), &*self.config);
+        if self.members.learn(now, entry, sequence, strangers, own) {
             outbox.push(Output::MemberStatus { node: entry.node, status: Status::Alive });
         }
     }
@@ -428,7 +450,7 @@ impl Brain {
         own.cores as usize + 1
     }
 
-    pub(crate) fn send(&mut self, now: Time, to: NodeId, body: Body, outbox: &mut Outbox) {
+    pub(crate) fn send(&mut self, now: Time, to: NodeId, body: Body<'_>, outbox: &mut Outbox) {
         let condition = self.condition_for_guests(now);
         self.send_as(now, to, condition, body, outbox);
     }
@@ -438,7 +460,7 @@ impl Brain {
         now: Time,
         to: NodeId,
         condition: Option<Condition>,
-        body: Body,
+        body: Body<'_>,
         outbox: &mut Outbox,
     ) {
         let condition = match self.config.decision {

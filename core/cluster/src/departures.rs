@@ -11,6 +11,7 @@
 use crate::message::{Motive, Offer, OfferId};
 use crate::sorted::Sorted;
 use crate::time::Time;
+use crate::why::Why;
 use wire::ids::{GlobalPid, NodeId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(crate) struct Departure {
     pub stage: Stage,
     /// When to repeat the offer: for an answer, or to keep the place while moving.
     pub repeat_at: Time,
-    pub why: String,
+    pub why: Why,
 }
 
 impl Departure {

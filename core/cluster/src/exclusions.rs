@@ -9,10 +9,10 @@ use wire::ids::NodeId;
 #[derive(Clone, Copy, Debug)]
 struct Exclusion {
     until: Time,
-    length: Span,
+    length_ms: u32,
     /// Its load when it refused: well below that, the reason has gone. Negative infinity if load
     /// was not the reason.
-    runnable_then: f64,
+    runnable_then: f32,
 }
 
 /// An exclusion that ended this long ago no longer makes the next one longer.
@@ -26,12 +26,14 @@ pub(crate) struct Exclusions {
 }
 
 impl Exclusions {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// The node says that so many threads are runnable there.
     pub fn learn(&mut self, node: NodeId, runnable: f64) {
-        if self.nodes.is_empty() {
-            return;
-        }
-        let has_ended = self.nodes.get(&node).is_some_and(|e| runnable + 0.5 <= e.runnable_then);
+        let has_ended =
+            self.nodes.get(&node).is_some_and(|e| runnable + 0.5 <= f64::from(e.runnable_then));
         if has_ended {
             self.nodes.remove(&node);
         }
@@ -47,7 +49,9 @@ impl Exclusions {
         config: &Config,
     ) {
         let length = match self.nodes.get(&node) {
-            Some(last) => (last.length * 2).min(config.exclusion_max),
+            Some(last) => {
+                (Span::from_millis(u64::from(last.length_ms)) * 2).min(config.exclusion_max)
+            }
             None => config.exclusion,
         };
         self.exclude(now, node, length, runnable, random);
@@ -80,7 +84,9 @@ impl Exclusions {
         self.nodes.retain(|_, exclusion| exclusion.until + MEMORY > now);
         // Up to half as long again, so that those refused together do not come back together.
         let until = now + length + Span(random.below(length.0 / 2));
-        self.nodes.insert(node, Exclusion { until, length, runnable_then });
+        let length_ms = u32::try_from(length.0 / 1_000).unwrap_or(u32::MAX);
+        let runnable_then = runnable_then as f32;
+        self.nodes.insert(node, Exclusion { until, length_ms, runnable_then });
     }
 
     /// A move to it succeeded.

@@ -195,7 +195,9 @@ impl Brain {
         let payback = (rate > rate_before)
             .then(|| Span::from_secs_f64(freeze_s * rate_before / (rate - rate_before)));
         let but = match cause {
-            Some(cause) => Some(self.residents.explain(candidate.process, cause, &self.config)),
+            Some(cause) => {
+                Some(self.residents.explain(candidate.process, cause, &self.config).to_string())
+            }
             None => self.objection(now, own, candidate, target),
         };
         let Condition { runnable, cores, speed, .. } = condition;
@@ -248,7 +250,7 @@ impl Brain {
         };
         match cause {
             StayCause::NoGain => Some("the gain is none beyond noise, or others would lose".into()),
-            _ => Some(self.residents.explain(candidate.process, cause, &self.config)),
+            _ => Some(self.residents.explain(candidate.process, cause, &self.config).to_string()),
         }
     }
 }

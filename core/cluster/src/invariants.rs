@@ -48,7 +48,8 @@ impl Brain {
             if !self.residents.is_running(process) {
                 return Err(Violation::OfferedWithoutRunning { node, process });
             }
-            if self.members.get(to).is_none() {
+            // Who is in view of a part of the cluster may be out of it before he has answered.
+            if self.members.get(to).is_none() && !self.members.is_partial() {
                 return Err(Violation::OfferedToStranger { process, to });
             }
         }

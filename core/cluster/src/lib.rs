@@ -39,6 +39,7 @@ mod target;
 mod time;
 mod ushering;
 mod view;
+mod why;
 mod window;
 
 pub use brain::{Brain, Identity};
@@ -55,3 +56,4 @@ pub use output::{MoveReason, Outbox, Output, Verdict};
 pub use recording::{Replay, ReplayError, asked, began, told};
 pub use time::{Span, Time};
 pub use view::NodeView;
+pub use why::{PlacesCompared, Why, WhyRefused, WhyStays};

@@ -13,11 +13,12 @@
 //! czyk and van Steen 2003), and what it costs does not depend on the number of nodes.
 
 use crate::condition::{Condition, Entry};
-use crate::config::{Config, WindowPolicy};
+use crate::config::{Config, WINDOW_MAX, WindowPolicy};
 use crate::exclusions::Exclusions;
+use crate::message::WindowRoom;
 use crate::random::Random;
 use crate::time::{Span, Time};
-use crate::window::{Floor, select};
+use crate::window::{Chosen, Floor, select};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use wire::ids::NodeId;
@@ -64,11 +65,78 @@ impl Member {
     fn silence(&self, now: Time) -> Span {
         now.since(self.entry.at)
     }
+
+    fn heard_of(entry: Entry, sequence: Option<u32>) -> Member {
+        Member { entry, last_sequence: sequence.unwrap_or(0), status: Status::Alive }
+    }
+
+    /// Takes in an entry about it, if that is news.
+    fn learn(&mut self, entry: &Entry, sequence: Option<u32>) -> bool {
+        let known = &self.entry;
+        let is_first_of_life = entry.incarnation > known.incarnation;
+        let is_news = match sequence {
+            Some(sequence) => {
+                let is_latest = is_first_of_life
+                    || (entry.incarnation == known.incarnation && sequence > self.last_sequence);
+                if is_latest {
+                    self.last_sequence = sequence;
+                }
+                is_latest
+            }
+            // Time on the way makes relayed news look younger than it is.
+            None => {
+                let earlier = Entry { at: entry.at - RELAY_SKEW, ..*entry };
+                let is_first = known.cores == 0 && known.incarnation == 0;
+                let is_news = is_first || earlier.is_newer_than(known);
+                if is_news && is_first_of_life {
+                    self.last_sequence = 0;
+                }
+                is_news
+            }
+        };
+        if is_news {
+            // The later evidence of life counts, whichever entry it came with.
+            let at = if is_first_of_life { entry.at } else { entry.at.max(known.at) };
+            self.entry = Entry { at, ..*entry };
+        }
+        is_news
+    }
+}
+
+/// Those that a datagram can bring: its sender, and its window.
+const STRANGERS_MAX: usize = WINDOW_MAX + 1;
+
+/// Nodes that a datagram told of and that are not in view. They wait here until it is clear who has
+/// a place, so that no view is ever larger than a view.
+pub(crate) struct Strangers {
+    members: [Member; STRANGERS_MAX],
+    count: usize,
+}
+
+impl Strangers {
+    pub fn none() -> Strangers {
+        let nobody = Member::heard_of(Entry::new(NodeId(0), 0, Time::ZERO, None), None);
+        Strangers { members: [nobody; STRANGERS_MAX], count: 0 }
+    }
+
+    fn listed(&self) -> &[Member] {
+        &self.members[..self.count]
+    }
+
+    fn learn(&mut self, entry: Entry, sequence: Option<u32>) {
+        let listed = &mut self.members[..self.count];
+        if let Some(known) = listed.iter_mut().find(|member| member.entry.node == entry.node) {
+            known.learn(&entry, sequence);
+        } else if self.count < STRANGERS_MAX {
+            self.members[self.count] = Member::heard_of(entry, sequence);
+            self.count += 1;
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    /// By number of the node.
+    /// By number of the node, while all are known.
     others: Vec<Member>,
     /// The cluster has more nodes than the view has places.
     is_partial: bool,
@@ -89,7 +157,12 @@ const PROBES_MAX: usize = 2;
 const NODES_PARTIAL: u32 = 1_024;
 
 impl Members {
+    /// Its place, or where it would be.
     fn find(&self, node: NodeId) -> Result<usize, usize> {
+        if self.is_partial {
+            let place = self.others.iter().position(|member| member.entry.node == node);
+            return place.ok_or(self.others.len());
+        }
         self.others.binary_search_by(|member| member.entry.node.cmp(&node))
     }
 
@@ -100,12 +173,18 @@ impl Members {
             self.is_partial = true;
             return false;
         }
-        let entry = Entry::new(node, 0, now, None);
-        if self.others.len() == self.others.capacity() && self.is_partial {
-            self.others.reserve_exact(1);
-        }
-        self.others.insert(place, Member { entry, last_sequence: 0, status: Status::Alive });
+        self.insert(place, Member::heard_of(Entry::new(node, 0, now, None), None), config);
         true
+    }
+
+    /// Never takes more memory than a full view needs: a million brains have to fit.
+    fn insert(&mut self, place: usize, member: Member, config: &Config) {
+        let held = self.others.len();
+        if held == self.others.capacity() {
+            let more = held.max(4).min(config.view_max.saturating_sub(held)).max(1);
+            self.others.reserve_exact(more);
+        }
+        self.others.insert(place, member);
     }
 
     pub fn leave(&mut self, node: NodeId) -> bool {
@@ -141,68 +220,38 @@ impl Members {
 
     /// Takes in an entry. `sequence`: it is about the node that sent it, in that datagram. Returns
     /// whether the node was thought to be silent and is alive after all. `load` is this node's own.
+    /// In a cluster that is larger than the view, who is not in view comes to the `strangers`.
     pub fn learn(
         &mut self,
         now: Time,
         entry: Entry,
         sequence: Option<u32>,
-        load: f64,
-        config: &Config,
+        strangers: &mut Strangers,
+        (load, config): (f64, &Config),
     ) -> bool {
-        let place = match self.find(entry.node) {
-            Ok(place) => place,
-            Err(place) if self.is_partial => {
-                let is_full = self.others.len() >= config.view_max;
-                if is_full && self.floor.is_above(&entry) {
-                    return false;
+        let member = match self.find(entry.node) {
+            Ok(place) => &mut self.others[place],
+            Err(_) if self.is_partial => {
+                let is_full = self.others.len() + strangers.count >= config.view_max;
+                if !(is_full && self.floor.is_above(&entry)) {
+                    strangers.learn(entry, sequence);
                 }
-                let last_sequence = sequence.unwrap_or(0);
-                if self.others.len() == self.others.capacity() {
-                    // No more than what a datagram brings: a million brains have to fit.
-                    let most = config.view_max + config.window + 1;
-                    self.others.reserve_exact(most.saturating_sub(self.others.len()).max(1));
-                }
-                self.others.insert(place, Member { entry, last_sequence, status: Status::Alive });
                 return false;
             }
             Err(_) => return false,
         };
-        let member = &mut self.others[place];
-        let known = member.entry;
-        let is_first_of_life = entry.incarnation > known.incarnation;
-        let is_news = match sequence {
-            Some(sequence) => {
-                let is_latest = is_first_of_life
-                    || (entry.incarnation == known.incarnation && sequence > member.last_sequence);
-                if is_latest {
-                    member.last_sequence = sequence;
-                }
-                is_latest
-            }
-            // Time on the way makes relayed news look younger than it is.
-            None => {
-                let earlier = Entry { at: entry.at - RELAY_SKEW, ..entry };
-                let is_news =
-                    known.cores == 0 && known.incarnation == 0 || earlier.is_newer_than(&known);
-                if is_news && is_first_of_life {
-                    member.last_sequence = 0;
-                }
-                is_news
-            }
-        };
-        if !is_news {
+        if !member.learn(&entry, sequence) {
             return false;
         }
-        // The later evidence of life counts, whichever entry it came with.
-        let at = if is_first_of_life { entry.at } else { entry.at.max(known.at) };
-        member.entry = Entry { at, ..entry };
-        if let Some(condition) = entry.condition() {
+        if !self.exclusions.is_empty()
+            && let Some(condition) = entry.condition()
+        {
             self.exclusions.learn(entry.node, condition.runnable);
         }
-        let fresh = sequence.is_some() || self.others[place].silence(now) < Span::from_secs(1);
-        let revived = fresh && self.others[place].status != Status::Alive;
+        let is_fresh = sequence.is_some() || member.silence(now) < Span::from_secs(1);
+        let revived = is_fresh && member.status != Status::Alive;
         if revived {
-            self.others[place].status = Status::Alive;
+            member.status = Status::Alive;
         }
         self.note_arrival(&entry, load, config);
         revived
@@ -222,19 +271,35 @@ impl Members {
         }
     }
 
-    /// After a datagram: what has no place goes.
-    pub fn trim(&mut self, now: Time, config: &Config) {
-        if !self.is_partial || self.others.len() <= config.view_max {
+    /// After a datagram: who is worth a place comes in, and who is not goes.
+    pub fn admit(&mut self, now: Time, strangers: &Strangers, config: &Config) {
+        let strangers = strangers.listed();
+        let (held, count) = (self.others.len(), self.others.len() + strangers.len());
+        if strangers.is_empty() || count <= config.view_max {
+            for stranger in strangers {
+                self.insert(self.others.len(), *stranger, config);
+            }
             return;
         }
-        let entries = self.others.iter().map(|member| member.entry);
-        let kept = select(now, entries, self.others.len(), config.view_max, config);
-        self.floor = kept.floor;
-        let mut place = 0;
-        self.others.retain(|_| {
-            place += 1;
-            kept.has(place - 1)
-        });
+        let entries = self.others.iter().chain(strangers).map(|member| &member.entry);
+        let Chosen { places, floor } = select(now, entries, count, config.view_max, config);
+        self.floor = floor;
+        let mut newcomers = (held..count).filter(|place| places.has(*place));
+        let mut kept = 0;
+        for place in 0..held {
+            if places.has(place) {
+                self.others[kept] = self.others[place];
+            } else if let Some(newcomer) = newcomers.next() {
+                self.others[kept] = strangers[newcomer - held];
+            } else {
+                continue;
+            }
+            kept += 1;
+        }
+        self.others.truncate(kept);
+        for newcomer in newcomers {
+            self.insert(self.others.len(), strangers[newcomer - held], config);
+        }
     }
 
     /// Silence after which a node is suspect: for small clusters what the configuration says, and
@@ -347,21 +412,23 @@ impl Members {
     }
 
     /// What gossip carries on, in `to`'s view of it: the listener knows itself better.
-    pub fn window(&self, now: Time, to: NodeId, config: &Config) -> Vec<Entry> {
+    pub fn window(&self, now: Time, to: NodeId, config: &Config) -> WindowRoom {
+        let mut room = WindowRoom::new();
         let size = config.window;
         if matches!(config.window_policy, WindowPolicy::Fifo | WindowPolicy::Lvm) {
             let held = self.arrived.iter().filter(|node| **node != to);
-            return held.filter_map(|node| Some(self.get(*node)?.entry)).take(size).collect();
+            let entries = held.filter_map(|node| Some(self.get(*node)?.entry));
+            entries.take(size).for_each(|entry| room.add(&entry, now));
+            return room;
         }
         let known = || {
-            let known = self.others.iter().map(|member| member.entry);
+            let known = self.others.iter().map(|member| &member.entry);
             known.filter(|entry| entry.cores > 0 && entry.node != to)
         };
         let chosen = select(now, known(), known().count(), size, config);
-        let mut window = Vec::with_capacity(size);
-        let places = known().enumerate().filter(|(place, _)| chosen.has(*place));
-        window.extend(places.map(|(_, entry)| entry));
-        window
+        let places = known().enumerate().filter(|(place, _)| chosen.places.has(*place));
+        places.for_each(|(_, entry)| room.add(entry, now));
+        room
     }
 
     /// Passing on urgent news uses up its urgency.
@@ -377,16 +444,29 @@ impl Members {
         now: Time,
         config: &'a Config,
     ) -> impl Iterator<Item = (NodeId, Condition, Span)> + 'a {
+        self.useful_entries(now, None, config)
+            .filter_map(move |entry| Some((entry.node, entry.condition()?, now.since(entry.at))))
+    }
+
+    /// What is known of them, or of `only`, in figures.
+    pub fn useful_entries<'a>(
+        &'a self,
+        now: Time,
+        only: Option<NodeId>,
+        config: &Config,
+    ) -> impl Iterator<Item = &'a Entry> + use<'a> {
         let is_queue = matches!(config.window_policy, WindowPolicy::Fifo | WindowPolicy::Lvm);
-        let is_held = move |node: &NodeId| !is_queue || self.arrived.contains(node);
-        self.others.iter().filter_map(move |member| {
-            let age = member.silence(now);
-            if member.status != Status::Alive || age > config.useful_age_max {
-                return None;
-            }
-            let node = member.entry.node;
-            is_held(&node).then_some((node, member.entry.condition()?, age))
-        })
+        let places = match only {
+            None => 0..self.others.len(),
+            Some(node) => self.find(node).map_or(0..0, |place| place..place + 1),
+        };
+        let oldest = now - config.useful_age_max;
+        let useful = self.others[places].iter().filter(move |member| {
+            let entry = &member.entry;
+            entry.at >= oldest && entry.cores > 0 && member.status == Status::Alive
+        });
+        let held = useful.map(|member| &member.entry);
+        held.filter(move |entry| !is_queue || self.arrived.contains(&entry.node))
     }
 
     /// Runnable threads there at last knowledge.
@@ -413,7 +493,7 @@ mod tests {
     }
 
     fn learn(members: &mut Members, now: Time, entry: Entry, sequence: Option<u32>) {
-        members.learn(now, entry, sequence, 0.0, &Config::default());
+        members.learn(now, entry, sequence, &mut Strangers::none(), (0.0, &Config::default()));
     }
 
     #[test]
@@ -456,9 +536,11 @@ mod tests {
         }
         for node in 100..120 {
             let at = now - Span::from_millis(u64::from(node));
-            members.learn(now, entry(NodeId(node), at, 1.0), None, 0.0, &config);
+            let mut strangers = Strangers::none();
+            let news = entry(NodeId(node), at, 1.0);
+            members.learn(now, news, None, &mut strangers, (0.0, &config));
+            members.admit(now, &strangers, &config);
         }
-        members.trim(now, &config);
         assert_eq!(members.count(), 8);
         assert!(members.iter().all(|(node, _)| node.0 >= 100), "the newest are kept");
         assert!(members.is_partial());

@@ -24,6 +24,7 @@ const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 12;
 const TAG_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 32;
+const OFFER_BYTES: usize = 64;
 /// No datagram of a brain is longer.
 pub const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + (1 + WINDOW_MAX) * ENTRY_BYTES;
 
@@ -123,7 +124,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    fn from_wire(byte: u8) -> Option<Refusal> {
+    pub fn from_wire(byte: u8) -> Option<Refusal> {
         let all = [
             Refusal::Load,
             Refusal::Memory,
@@ -151,12 +152,53 @@ impl Refusal {
     }
 }
 
+/// Entries of other nodes in the form in which they travel, read where they lie: most of what
+/// brains do is to merge these.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Window<'a> {
+    packed: &'a [[u8; ENTRY_BYTES]],
+}
+
+impl<'a> Window<'a> {
+    /// Unused places are passed over.
+    pub fn entries(self, now: Time) -> impl Iterator<Item = Entry> + 'a {
+        self.packed
+            .iter()
+            .filter(|packed| !is_unused(packed))
+            .map(move |packed| unpack(packed, now))
+    }
+}
+
+/// Room for the window of one datagram.
+pub(crate) struct WindowRoom {
+    packed: [[u8; ENTRY_BYTES]; WINDOW_MAX],
+    count: usize,
+}
+
+impl WindowRoom {
+    pub fn new() -> WindowRoom {
+        WindowRoom { packed: [[0; ENTRY_BYTES]; WINDOW_MAX], count: 0 }
+    }
+
+    /// What there is no place for is left out.
+    pub fn add(&mut self, entry: &Entry, now: Time) {
+        if let Some(place) = self.packed.get_mut(self.count) {
+            *place = pack(entry, now);
+            self.count += 1;
+        }
+    }
+
+    pub fn window(&self) -> Window<'_> {
+        Window { packed: &self.packed[..self.count] }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Body {
+pub(crate) enum Body<'a> {
     /// The newest entries that the sender holds.
     Gossip {
         reply_wanted: bool,
-        window: Vec<Entry>,
+        window: Window<'a>,
     },
     /// The sender has room: what would you hand over?
     Seek,
@@ -171,11 +213,11 @@ pub(crate) enum Body {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Message {
+pub(crate) struct Message<'a> {
     pub sender: Entry,
     /// Counts the sender's messages, so that one that was overtaken does not pass for news.
     pub sequence: u32,
-    pub body: Body,
+    pub body: Body<'a>,
 }
 
 /// Bytes that are no message of this version.
@@ -199,7 +241,7 @@ fn from_milli(value: u32) -> f64 {
     f64::from(value) / 1000.0
 }
 
-impl Message {
+impl<'a> Message<'a> {
     /// `window` entries are written whatever the number held, so that the size says nothing.
     pub fn encode(&self, now: Time, window: usize) -> Vec<u8> {
         let (kind, flag) = match &self.body {
@@ -211,8 +253,14 @@ impl Message {
             Body::Release(_) => (7, 0),
             Body::Lag(_) => (8, 0),
         };
-        let entries = if matches!(self.body, Body::Gossip { .. }) { window } else { 2 };
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + (1 + entries) * ENTRY_BYTES);
+        let body_bytes = match &self.body {
+            Body::Gossip { .. } => window * ENTRY_BYTES,
+            Body::Offer(_) => OFFER_BYTES,
+            Body::Lag(_) => 16,
+            Body::Accept(_) | Body::Refuse(..) | Body::Release(_) => 8,
+            Body::Seek => 0,
+        };
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + ENTRY_BYTES + body_bytes);
         bytes.extend(MAGIC);
         let holder = match &self.body {
             Body::Offer(offer) => offer.holder.map_or(0, |holder| 1 + u8::from(holder.is_poorer)),
@@ -220,12 +268,11 @@ impl Message {
         };
         bytes.extend([VERSION, kind, flag, holder, 0, 0]);
         bytes.extend(self.sequence.to_le_bytes());
-        write_entry(&mut bytes, &self.sender, now);
+        bytes.extend_from_slice(&pack(&self.sender, now));
         match &self.body {
             Body::Gossip { window: entries, .. } => {
-                for entry in entries.iter().take(window) {
-                    write_entry(&mut bytes, entry, now);
-                }
+                let held = &entries.packed[..entries.packed.len().min(window)];
+                bytes.extend_from_slice(held.as_flattened());
                 bytes.resize(HEADER_BYTES + (1 + window) * ENTRY_BYTES, 0);
             }
             Body::Seek => {}
@@ -241,7 +288,7 @@ impl Message {
         bytes
     }
 
-    pub fn decode(bytes: &[u8], now: Time) -> Result<Message, MessageError> {
+    pub fn decode(bytes: &'a [u8], now: Time) -> Result<Message<'a>, MessageError> {
         if bytes.len() > DATAGRAM_BYTES_MAX {
             return Err(MessageError::Length(bytes.len()));
         }
@@ -252,10 +299,10 @@ impl Message {
             return Err(MessageError::Foreign);
         }
         let sequence = reader.u32()?;
-        let sender = reader.entry(now)?.ok_or_else(|| out_of_range("sender", 0u8))?;
+        let sender = reader.sender(now)?;
         let body = match kind {
             1 | 2 => {
-                let window = reader.window(usize::from(flag), now)?;
+                let window = reader.window(usize::from(flag))?;
                 Body::Gossip { reply_wanted: kind == 2, window }
             }
             3 => Body::Seek,
@@ -280,7 +327,7 @@ impl Message {
     }
 }
 
-fn write_entry(bytes: &mut Vec<u8>, entry: &Entry, now: Time) {
+fn pack(entry: &Entry, now: Time) -> [u8; ENTRY_BYTES] {
     let age_ms = u32::try_from(now.since(entry.at).0 / 1000).unwrap_or(u32::MAX);
     let mut packed = [0; ENTRY_BYTES];
     packed[0..4].copy_from_slice(&entry.node.0.to_le_bytes());
@@ -295,7 +342,53 @@ fn write_entry(bytes: &mut Vec<u8>, entry: &Entry, now: Time) {
         packed[24..28].copy_from_slice(&entry.memory_total_mib.to_le_bytes());
         packed[28..32].copy_from_slice(&entry.memory_free_mib.to_le_bytes());
     }
-    bytes.extend_from_slice(&packed);
+    packed
+}
+
+fn u32_at(packed: &[u8; ENTRY_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([packed[at], packed[at + 1], packed[at + 2], packed[at + 3]])
+}
+
+fn cores_of(packed: &[u8; ENTRY_BYTES]) -> u16 {
+    u16::from_le_bytes([packed[20], packed[21]])
+}
+
+fn is_unused(packed: &[u8; ENTRY_BYTES]) -> bool {
+    u32_at(packed, 0) == 0
+}
+
+/// Whether every field of an entry is in its range.
+fn check(packed: &[u8; ENTRY_BYTES]) -> Result<(), MessageError> {
+    let bounded = |field, at, max| {
+        let value = u32_at(packed, at);
+        if value > max { Err(out_of_range(field, value)) } else { Ok(value) }
+    };
+    bounded("runnable_milli", 12, RUNNABLE_MILLI_MAX)?;
+    let speed_milli = bounded("speed_milli", 16, SPEED_MILLI_MAX)?;
+    if cores_of(packed) > 0 && speed_milli == 0 && !is_unused(packed) {
+        return Err(out_of_range("speed_milli", speed_milli));
+    }
+    if packed[23] > 1 && !is_unused(packed) {
+        return Err(out_of_range("closed", packed[23]));
+    }
+    Ok(())
+}
+
+/// Of one that was checked.
+fn unpack(packed: &[u8; ENTRY_BYTES], now: Time) -> Entry {
+    let memory_total_mib = u32_at(packed, 24);
+    Entry {
+        at: now - Span::from_millis(u64::from(u32_at(packed, 8))),
+        node: NodeId(u32_at(packed, 0)),
+        incarnation: u32_at(packed, 4),
+        runnable_milli: u32_at(packed, 12),
+        speed_milli: u32_at(packed, 16),
+        memory_total_mib,
+        memory_free_mib: u32_at(packed, 28).min(memory_total_mib),
+        cores: cores_of(packed),
+        urgency: packed[22].min(URGENCY_MAX),
+        is_closed: packed[23] == 1,
+    }
 }
 
 fn write_offer(bytes: &mut Vec<u8>, offer: &Offer) {
@@ -322,7 +415,7 @@ struct Reader<'a> {
     whole: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
         let (head, rest) =
             self.bytes.split_first_chunk::<N>().ok_or(MessageError::Length(self.whole))?;
@@ -343,48 +436,21 @@ impl Reader<'_> {
         if value > max { Err(out_of_range(field, value)) } else { Ok(value) }
     }
 
-    /// None for an unused place.
-    fn entry(&mut self, now: Time) -> Result<Option<Entry>, MessageError> {
-        let node = NodeId(self.u32()?);
-        let incarnation = self.u32()?;
-        let age = Span::from_millis(u64::from(self.u32()?));
-        let runnable_milli = self.bounded("runnable_milli", RUNNABLE_MILLI_MAX)?;
-        let speed_milli = self.bounded("speed_milli", SPEED_MILLI_MAX)?;
-        let cores = u16::from_le_bytes(self.take()?);
-        let [urgency, closed] = self.take()?;
-        let (memory_total_mib, memory_free_mib) = (self.u32()?, self.u32()?);
-        if node.0 == 0 {
-            return Ok(None);
-        }
-        if cores > 0 && speed_milli == 0 {
-            return Err(out_of_range("speed_milli", speed_milli));
-        }
-        if closed > 1 {
-            return Err(out_of_range("closed", closed));
-        }
-        Ok(Some(Entry {
-            at: now - age,
-            node,
-            incarnation,
-            runnable_milli,
-            speed_milli,
-            memory_total_mib,
-            memory_free_mib: memory_free_mib.min(memory_total_mib),
-            cores,
-            urgency: urgency.min(URGENCY_MAX),
-            is_closed: closed == 1,
-        }))
+    fn sender(&mut self, now: Time) -> Result<Entry, MessageError> {
+        let packed = self.take()?;
+        check(&packed)?;
+        if is_unused(&packed) { Err(out_of_range("sender", 0u8)) } else { Ok(unpack(&packed, now)) }
     }
 
-    fn window(&mut self, count: usize, now: Time) -> Result<Vec<Entry>, MessageError> {
-        if self.bytes.len() != count * ENTRY_BYTES {
+    /// Entries that are in range, all of them.
+    fn window(&mut self, count: usize) -> Result<Window<'a>, MessageError> {
+        let (packed, rest) = self.bytes.as_chunks();
+        if packed.len() != count || !rest.is_empty() {
             return Err(MessageError::Length(self.whole));
         }
-        let mut entries = Vec::with_capacity(count);
-        for _ in 0..count {
-            entries.extend(self.entry(now)?);
-        }
-        Ok(entries)
+        packed.iter().try_for_each(check)?;
+        self.bytes = rest;
+        Ok(Window { packed })
     }
 
     fn offer_id(&mut self) -> Result<OfferId, MessageError> {
@@ -485,10 +551,15 @@ mod tests {
         })
     }
 
-    fn body() -> impl Strategy<Value = Body> {
-        let gossip = (any::<bool>(), prop::collection::vec(entry(), 0..8));
+    fn room(entries: &[Entry]) -> WindowRoom {
+        let mut room = WindowRoom::new();
+        entries.iter().for_each(|entry| room.add(entry, NOW));
+        room
+    }
+
+    /// What is not gossip.
+    fn body() -> impl Strategy<Value = Body<'static>> {
         prop_oneof![
-            gossip.prop_map(|(reply_wanted, window)| Body::Gossip { reply_wanted, window }),
             Just(Body::Seek),
             offer().prop_map(Body::Offer),
             any::<u64>().prop_map(|id| Body::Accept(OfferId(id))),
@@ -505,16 +576,54 @@ mod tests {
         fn what_is_encoded_is_decoded(sender in entry(), sequence in any::<u32>(), body in body()) {
             let message = Message { sender, sequence, body };
             let bytes = message.encode(NOW, 8);
-            prop_assert!(bytes.len() <= DATAGRAM_BYTES_MAX);
+            prop_assert!(bytes.len() <= HEADER_BYTES + ENTRY_BYTES + OFFER_BYTES);
             prop_assert_eq!(Message::decode(&bytes, NOW), Ok(message));
+        }
+
+        #[test]
+        fn gossip_that_is_encoded_is_decoded(
+            sender in entry(),
+            reply_wanted in any::<bool>(),
+            entries in prop::collection::vec(entry(), 0..=8),
+        ) {
+            let room = room(&entries);
+            let body = Body::Gossip { reply_wanted, window: room.window() };
+            let bytes = Message { sender, sequence: 1, body }.encode(NOW, 8);
+            let message = Message::decode(&bytes, NOW).expect("it is one");
+            prop_assert_eq!(message.sender, sender);
+            let Body::Gossip { reply_wanted: asked, window } = message.body else {
+                return Err(TestCaseError::fail("not gossip"));
+            };
+            prop_assert_eq!(asked, reply_wanted);
+            prop_assert_eq!(window.entries(NOW).collect::<Vec<_>>(), entries);
+        }
+
+        #[test]
+        fn gossip_with_one_entry_out_of_range_is_refused_as_a_whole(
+            entries in prop::collection::vec(entry(), 1..=8),
+            nth in any::<prop::sample::Index>(),
+        ) {
+            let room = room(&entries);
+            let body = Body::Gossip { reply_wanted: false, window: room.window() };
+            let mut bytes = Message { sender: entries[0], sequence: 1, body }.encode(NOW, 8);
+            let place = HEADER_BYTES + (1 + nth.index(entries.len())) * ENTRY_BYTES;
+            bytes[place + 23] = 2;
+            let refused = Message::decode(&bytes, NOW);
+            prop_assert_eq!(refused, Err(out_of_range("closed", 2u8)));
         }
 
         #[test]
         fn a_message_cut_or_lengthened_is_refused(
             sender in entry(),
             body in body(),
+            entries in prop::option::of(prop::collection::vec(entry(), 0..=8)),
             at in 0.0..1.0,
         ) {
+            let room = entries.map(|entries| room(&entries));
+            let body = match &room {
+                Some(room) => Body::Gossip { reply_wanted: true, window: room.window() },
+                None => body,
+            };
             let mut bytes = Message { sender, sequence: 1, body }.encode(NOW, 8);
             let cut = (bytes.len() as f64 * at) as usize;
             prop_assert!(Message::decode(&bytes[..cut], NOW).is_err());
@@ -542,8 +651,9 @@ mod tests {
     #[test]
     fn gossip_is_of_one_size_however_little_is_known() {
         let sender = Entry::new(NodeId(1), 1, NOW, None);
-        let sized = |window: Vec<Entry>| {
-            let body = Body::Gossip { reply_wanted: false, window };
+        let sized = |entries: Vec<Entry>| {
+            let room = room(&entries);
+            let body = Body::Gossip { reply_wanted: false, window: room.window() };
             Message { sender, sequence: 1, body }.encode(NOW, 8).len()
         };
         assert_eq!(sized(Vec::new()), 12 + 9 * 32);

@@ -3,21 +3,22 @@
 
 use crate::members::Status;
 use crate::time::Time;
+use crate::why::Why;
 use serde::{Deserialize, Serialize};
 use wire::ids::{GlobalPid, NodeId};
 
 /// One order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Output {
     /// Give these bytes to the brain of `to`, best effort: loss and reordering are expected.
     SendDatagram { to: NodeId, bytes: Vec<u8> },
     /// Move a process that runs here. If it is a guest, its home has to be asked to do it. To be
     /// answered by one [`crate::Input::MoveEnded`].
-    Move { process: GlobalPid, to: NodeId, reason: MoveReason, why: String },
+    Move { process: GlobalPid, to: NodeId, reason: MoveReason, why: Why },
     /// Call with [`crate::Input::TimePassed`] at that time. Replaces the earlier one.
     WakeAt(Time),
     /// Keep for `osmos why`.
-    RecordDecision { process: GlobalPid, verdict: Verdict, why: String },
+    RecordDecision { process: GlobalPid, verdict: Verdict, why: Why },
     /// What is now believed of a node.
     MemberStatus { node: NodeId, status: Status },
 }

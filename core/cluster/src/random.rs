@@ -35,14 +35,6 @@ impl Random {
     pub fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
-
-    /// One of the elements, if there are any.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
-        if from.is_empty() {
-            return None;
-        }
-        Some(from[self.below(from.len() as u64) as usize])
-    }
 }
 
 fn splitmix(state: &mut u64) -> u64 {

@@ -1,10 +1,12 @@
 //! The processes that run on this node, and what is remembered of each: how it behaved and why it
 //! should be left in peace for now.
 
+use crate::condition::Condition;
 use crate::config::Config;
 use crate::habit::Habit;
 use crate::input::{Arrival, GroupId, Placement, ProcessSample};
 use crate::own::sane;
+use crate::rule::Wish;
 use crate::sorted::Sorted;
 use crate::staying::StayCause;
 use crate::time::{Span, Time};
@@ -23,41 +25,52 @@ const CALLS_PER_CPU_S_MAX: f64 = 1e6;
 #[derive(Clone, Debug)]
 struct Memory {
     touched_at: Time,
-    arrived_at: Option<Time>,
-    /// It came from elsewhere: its first stay is over.
-    has_moved: bool,
-    came_from: Option<NodeId>,
+    /// [`NEVER`] if it does not run here.
+    arrived_at: Time,
     rest_until: Time,
-    /// Moves in a row that came to nothing, and homecomings by itself.
-    setbacks: u32,
     setback_at: Time,
-    pinned: bool,
-    /// Forwarded calls per CPU second when last away; None: never away.
-    calls_per_cpu_s: Option<f64>,
-    /// So that a decision is recorded when it changes, not each second.
-    stayed_for: Option<StayCause>,
     /// Reference seconds of work that it had done when it came, and its processor time then.
-    came_with: Option<(f64, f64)>,
+    came_with: (f64, f64),
     /// As its home says.
     group: Option<GroupId>,
+    /// Forwarded calls per CPU second when last away; None: never away.
+    calls_per_cpu_s: Option<f32>,
+    came_from: Option<NodeId>,
+    /// Moves in a row that came to nothing, and homecomings by itself.
+    setbacks: u8,
+    /// It came from elsewhere: its first stay is over.
+    has_moved: bool,
+    pinned: bool,
+    /// So that a decision is recorded when it changes, not each second.
+    stayed_for: Option<StayCause>,
 }
 
+const NEVER: Time = Time(u64::MAX);
+/// Of a process of which nothing is remembered.
+static NO_MEMORY: Memory = Memory::fresh(Time::ZERO);
+
 impl Memory {
-    fn fresh(now: Time) -> Memory {
+    const fn fresh(now: Time) -> Memory {
         Memory {
             touched_at: now,
-            arrived_at: None,
-            has_moved: false,
-            came_from: None,
+            arrived_at: NEVER,
             rest_until: Time::ZERO,
-            setbacks: 0,
             setback_at: Time::ZERO,
-            pinned: false,
-            calls_per_cpu_s: None,
-            stayed_for: None,
-            came_with: None,
+            came_with: (0.0, 0.0),
             group: None,
+            calls_per_cpu_s: None,
+            came_from: None,
+            setbacks: 0,
+            has_moved: false,
+            pinned: false,
+            stayed_for: None,
         }
+    }
+
+    /// Nothing in it is worth keeping once the process is elsewhere.
+    fn says_nothing(&self, now: Time) -> bool {
+        let is_at_peace = self.setbacks == 0 && self.rest_until <= now;
+        is_at_peace && !self.pinned && self.calls_per_cpu_s.is_none()
     }
 }
 
@@ -123,11 +136,18 @@ impl Residents {
     pub fn sampled(
         &mut self,
         now: Time,
-        mut samples: Vec<ProcessSample>,
+        samples: &[ProcessSample],
         is_moving: impl Fn(GlobalPid) -> bool,
         config: &Config,
     ) -> bool {
-        samples.sort_unstable_by_key(|sample| sample.process);
+        let mut sorted = Vec::new();
+        let samples = if samples.is_sorted_by_key(|sample| sample.process) {
+            samples
+        } else {
+            sorted.extend_from_slice(samples);
+            sorted.sort_unstable_by_key(|sample| sample.process);
+            &sorted
+        };
         let changed = !samples.iter().map(|sample| sample.process).eq(self.running.keys());
         if changed {
             let is_listed = |process: &GlobalPid| {
@@ -136,8 +156,8 @@ impl Residents {
             self.running.retain(|process, _| is_moving(*process) || is_listed(process));
         }
         for sample in samples {
-            self.remember_calls(now, &sample, config);
-            self.measured(sane_sample(sample), config);
+            self.remember_calls(now, sample, config);
+            self.measured(sample, config);
         }
         self.newcomers.retain(|_, newcomer| now.since(newcomer.since) < ARRIVAL_MEMORY);
         if changed {
@@ -149,20 +169,28 @@ impl Residents {
 
     /// One that waits now and then is runnable at some looks; what it wants is the mean over many
     /// seconds of them.
-    fn measured(&mut self, sample: ProcessSample, config: &Config) {
-        let expected = self.newcomers.remove(&sample.process).and_then(|newcomer| newcomer.demand);
-        let known = self.running.get(&sample.process).map(|known| known.demand);
-        if known.is_none() && self.running.len() >= config.processes_max {
+    fn measured(&mut self, sample: &ProcessSample, config: &Config) {
+        let newcomer = match self.newcomers.is_empty() {
+            true => None,
+            false => self.newcomers.remove(&sample.process),
+        };
+        let process = sample.process;
+        if self.running.len() >= config.processes_max && !self.running.contains(&process) {
             return;
         }
-        let demand = match known.or(expected) {
-            Some(before) if before > 0.0 => {
-                let habit = self.habits.get_or_insert_with(sample.process, Habit::default);
-                habit.corrected(before, sample.demand)
+        let mut before = newcomer.and_then(|newcomer| newcomer.demand);
+        let known = match self.running.get_mut(&process) {
+            Some(known) => {
+                before = Some(known.demand);
+                known
             }
-            _ => sample.demand,
+            None => self.running.get_or_insert_with(process, || sample.clone()),
         };
-        self.running.insert(sample.process, ProcessSample { demand, ..sample });
+        take_over(known, sample);
+        if let Some(before) = before.filter(|before| *before > 0.0) {
+            let habit = self.habits.get_or_insert_with(process, Habit::default);
+            known.demand = habit.corrected(before, known.demand);
+        }
     }
 
     /// It has just come and counts, with this demand if that is known, until it is measured: else
@@ -206,8 +234,8 @@ impl Residents {
         let measured = (forwarded / sample.used).min(CALLS_PER_CPU_S_MAX);
         let memory = self.memory(now, sample.process, config);
         memory.calls_per_cpu_s = Some(match memory.calls_per_cpu_s {
-            Some(before) => (3.0 * before + measured) / 4.0,
-            None => measured,
+            Some(before) => (3.0 * before + measured as f32) / 4.0,
+            None => measured as f32,
         });
     }
 
@@ -231,7 +259,7 @@ impl Residents {
 
     pub fn arrived(&mut self, now: Time, process: GlobalPid, how: Arrival, config: &Config) {
         let memory = self.memory(now, process, config);
-        memory.arrived_at = Some(now);
+        memory.arrived_at = now;
         memory.stayed_for = None;
         memory.has_moved = how != Arrival::Born;
         memory.came_from = None;
@@ -271,7 +299,7 @@ impl Residents {
 
     /// Another node measured how much the process talks to this one, its home.
     pub fn told_calls(&mut self, now: Time, process: GlobalPid, calls: u32, config: &Config) {
-        self.memory(now, process, config).calls_per_cpu_s = Some(f64::from(calls));
+        self.memory(now, process, config).calls_per_cpu_s = Some(calls as f32);
     }
 
     /// It comes with that much work done, at that much processor time, and is one of that group:
@@ -285,20 +313,19 @@ impl Residents {
         config: &Config,
     ) {
         let memory = self.memory(now, process, config);
-        (memory.came_with, memory.group) = (Some(work), group);
+        (memory.came_with, memory.group) = (work, group);
     }
 
     /// Those that it may change places with.
     pub fn group_of(&self, process: GlobalPid) -> Option<GroupId> {
         let seen = self.running.get(&process).and_then(|sample| sample.group);
-        seen.or_else(|| self.memories.get(&process).and_then(|memory| memory.group))
+        seen.or_else(|| self.remembered(process).group)
     }
 
     /// Reference seconds of work that it has done, as far as is known; this node has that pace.
     pub fn attained_s(&self, process: GlobalPid, pace: f64) -> f64 {
         let Some(sample) = self.running.get(&process) else { return 0.0 };
-        let came_with = self.memories.get(&process).and_then(|memory| memory.came_with);
-        let (work_s, cpu_s) = came_with.unwrap_or((0.0, 0.0));
+        let (work_s, cpu_s) = self.remembered(process).came_with;
         work_s + (sample.cpu.as_secs_f64() - cpu_s).max(0.0) * pace
     }
 
@@ -322,10 +349,12 @@ impl Residents {
     }
 
     /// It runs elsewhere now.
-    pub fn departed(&mut self, process: GlobalPid) {
-        if let Some(memory) = self.memories.get_mut(&process) {
-            memory.arrived_at = None;
-            memory.came_with = None;
+    pub fn departed(&mut self, now: Time, process: GlobalPid) {
+        if self.remembered(process).says_nothing(now) {
+            self.memories.remove(&process);
+        } else if let Some(memory) = self.memories.get_mut(&process) {
+            memory.arrived_at = NEVER;
+            memory.came_with = (0.0, 0.0);
         }
         self.newcomers.remove(&process);
         self.running.remove(&process);
@@ -359,6 +388,27 @@ impl Residents {
         self.running.len() <= max && self.newcomers.len() <= max && self.memories.len() <= max
     }
 
+    /// The least that a process here could ask for, if there is one that is worth a move.
+    pub fn wish(&self, own: &Condition, noise: f64, config: &Config) -> Option<Wish> {
+        let (mut least, mut most, mut calls) = (f64::INFINITY, 0f64, 0f32);
+        for (process, sample) in self.running.iter() {
+            let mut dense = sample.demand;
+            if process.home != self.me {
+                calls = calls.max(self.remembered(process).calls_per_cpu_s.unwrap_or(0.0));
+                dense += waits_for_home(sample, config);
+            }
+            if dense >= config.demand_min {
+                (least, most) = (least.min(sample.demand), most.max(dense));
+            }
+        }
+        let drag = 1.0 + f64::from(calls) * config.forward_cost.as_secs_f64();
+        (most > 0.0).then(|| Wish::of(own, (least, most), drag, noise, config))
+    }
+
+    fn remembered(&self, process: GlobalPid) -> &Memory {
+        self.memories.get(&process).unwrap_or(&NO_MEMORY)
+    }
+
     /// The process as a candidate, or why it stays.
     pub fn candidate(
         &self,
@@ -367,8 +417,7 @@ impl Residents {
         config: &Config,
     ) -> Result<Candidate, StayCause> {
         let sample = self.running.get(&process).ok_or(StayCause::Unable)?;
-        let fresh = Memory::fresh(now);
-        let memory = self.memories.get(&process).unwrap_or(&fresh);
+        let memory = self.remembered(process);
         let candidate = self.describe(now, process, sample, memory, config);
         let residency = match memory.has_moved {
             true => config.residency.max(sample.freeze_estimate * 4),
@@ -393,8 +442,7 @@ impl Residents {
     /// The process as one that has to leave, whatever it gains; None if it cannot.
     pub fn evictable(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
         let sample = self.running.get(&process)?;
-        let fresh = Memory::fresh(now);
-        let memory = self.memories.get(&process).unwrap_or(&fresh);
+        let memory = self.remembered(process);
         let is_tried = now < memory.rest_until && memory.setbacks > 0;
         let can_move = sample.stays.is_none() && !memory.pinned && !is_tried;
         can_move.then(|| self.describe(now, process, sample, memory, config))
@@ -416,19 +464,16 @@ impl Residents {
         memory: &Memory,
         config: &Config,
     ) -> Candidate {
-        let waits_for_home = if process.home == self.me {
-            0.0
-        } else {
-            (sample.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
-        };
+        let waits_for_home =
+            if process.home == self.me { 0.0 } else { waits_for_home(sample, config) };
         let here = match memory.arrived_at {
-            Some(at) => sample.here.min(now.since(at)),
-            None => sample.here,
+            NEVER => sample.here,
+            at => sample.here.min(now.since(at)),
         };
         Candidate {
             process,
             demand: sample.demand,
-            calls_per_cpu_s: memory.calls_per_cpu_s.unwrap_or(0.0),
+            calls_per_cpu_s: f64::from(memory.calls_per_cpu_s.unwrap_or(0.0)),
             waits_for_home,
             cpu: sample.cpu,
             rss_bytes: sample.rss_bytes,
@@ -436,7 +481,7 @@ impl Residents {
             group: sample.group.or(memory.group),
             here,
             came_from: memory.came_from.filter(|_| {
-                memory.arrived_at.is_some_and(|at| now.since(at) < config.return_after)
+                memory.arrived_at != NEVER && now.since(memory.arrived_at) < config.return_after
             }),
         }
     }
@@ -456,11 +501,23 @@ impl Residents {
     }
 }
 
-fn sane_sample(sample: ProcessSample) -> ProcessSample {
-    ProcessSample {
-        demand: sane(sample.demand, 0.0, 10_000.0),
-        used: sane(sample.used, 0.0, 10_000.0),
-        forwarded_per_s: sane(sample.forwarded_per_s, 0.0, 1e9),
-        ..sample
+/// The part of its time in which a guest waits for its home.
+fn waits_for_home(sample: &ProcessSample, config: &Config) -> f64 {
+    (sample.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
+}
+
+/// Puts a measurement in the place of the one before, brought into range.
+fn take_over(known: &mut ProcessSample, sample: &ProcessSample) {
+    known.demand = sane(sample.demand, 0.0, 10_000.0);
+    known.used = sane(sample.used, 0.0, 10_000.0);
+    known.here = sample.here;
+    known.cpu = sample.cpu;
+    known.rss_bytes = sample.rss_bytes;
+    known.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9);
+    known.freeze_estimate = sample.freeze_estimate;
+    known.group = sample.group;
+    known.user = sample.user;
+    if known.stays != sample.stays {
+        known.stays.clone_from(&sample.stays);
     }
 }

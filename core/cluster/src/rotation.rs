@@ -34,6 +34,7 @@ use crate::message::{Body, Laggard, Motive, Offer, OfferId, Refusal};
 use crate::output::Outbox;
 use crate::residents::Candidate;
 use crate::time::{Span, Time};
+use crate::why::Why;
 use wire::ids::NodeId;
 
 /// One of a group, with the work that it has done.
@@ -47,19 +48,24 @@ impl Brain {
     /// A crowded node tells some with more room how far its laggard is behind.
     pub(crate) fn rotate(&mut self, now: Time, outbox: &mut Outbox) {
         let Some(own) = self.calm(now) else { return };
+        let enough = own.share() * (1.0 + self.config.dead_band);
+        let is_rich = |condition: Condition| condition.share() > enough && condition.runnable > 0.5;
+        let rich = |brain: &Brain, nth: usize| {
+            let mut known = brain.members.useful(now, &brain.config);
+            let mut rich = known.by_ref().filter(|(_, condition, _)| is_rich(*condition));
+            rich.nth(nth).map(|(node, ..)| node)
+        };
+        let known = self.members.useful(now, &self.config);
+        let count = known.filter(|(_, condition, _)| is_rich(*condition)).count();
+        if count == 0 {
+            return;
+        }
         let Some(behind) = self.least(now, None) else { return };
         let Some(group) = behind.candidate.group else { return };
-        let enough = own.share() * (1.0 + self.config.dead_band);
-        let rich: Vec<NodeId> = self
-            .members
-            .useful(now, &self.config)
-            .filter(|(_, condition, _)| condition.share() > enough && condition.runnable > 0.5)
-            .map(|(node, ..)| node)
-            .collect();
         let laggard = Laggard { group, attained_ms: to_ms(behind.attained_s) };
-        let first = self.random.pick(&rich);
-        let second = self.random.pick(&rich).filter(|node| Some(*node) != first);
-        for node in first.into_iter().chain(second) {
+        let (one, other) = (self.random.below(count as u64), self.random.below(count as u64));
+        let (one, other) = (rich(self, one as usize), rich(self, other as usize));
+        for node in one.into_iter().chain(other.filter(|_| other != one)) {
             self.send(now, node, Body::Lag(laggard), outbox);
         }
     }
@@ -95,10 +101,7 @@ impl Brain {
         if self.members.exclusions.holds(now, to) {
             return;
         }
-        let why = format!(
-            "it has done {:.1} s of work, and another of its group on node {to} less",
-            ahead.attained_s
-        );
+        let why = Why::Ahead(to, ahead.attained_s);
         self.make_offer(now, ahead.candidate, to, Motive::Exchange, None, why, outbox);
     }
 
@@ -111,33 +114,28 @@ impl Brain {
     }
 
     /// Those of a group (or of any) that may take turns now.
-    fn standings(&self, now: Time, group: Option<GroupId>) -> Vec<Standing> {
-        let mut standings = Vec::new();
-        for place in 0..self.residents.count() {
-            let Some((process, _)) = self.residents.nth(place) else { break };
-            let own_group = self.residents.group_of(process);
-            if own_group.is_none() || group.is_some_and(|group| own_group != Some(group)) {
-                continue;
+    fn standings(&self, now: Time, group: Option<GroupId>) -> impl Iterator<Item = Standing> {
+        self.residents.processes().filter_map(move |process| {
+            let own_group = self.residents.group_of(process)?;
+            if group.is_some_and(|group| own_group != group) || self.departures.contains(process) {
+                return None;
             }
-            let Ok(candidate) = self.may_leave(now, process) else { continue };
+            let candidate = self.may_leave(now, process).ok()?;
             // However often it takes its turn, it must not stand still for more than that.
             let pause_s = candidate.freeze.as_secs_f64() / self.config.rotation_frozen_max;
             let is_rested = candidate.here >= Span::from_secs_f64(pause_s);
-            if is_rested && !self.departures.contains(process) {
-                let attained_s = self.residents.attained_s(process, self.own.pace);
-                standings.push(Standing { candidate, attained_s });
-            }
-        }
-        standings
+            let attained_s = self.residents.attained_s(process, self.own.pace);
+            is_rested.then_some(Standing { candidate, attained_s })
+        })
     }
 
     fn furthest(&self, now: Time, group: Option<GroupId>) -> Option<Standing> {
-        let standings = self.standings(now, group).into_iter();
+        let standings = self.standings(now, group);
         standings.max_by(|a, b| a.attained_s.total_cmp(&b.attained_s))
     }
 
     fn least(&self, now: Time, group: Option<GroupId>) -> Option<Standing> {
-        let standings = self.standings(now, group).into_iter();
+        let standings = self.standings(now, group);
         standings.min_by(|a, b| a.attained_s.total_cmp(&b.attained_s))
     }
 
@@ -173,7 +171,7 @@ impl Brain {
         for_offer: OfferId,
         outbox: &mut Outbox,
     ) {
-        let why = format!("it has fallen behind others of its group: its turn on node {to}");
+        let why = Why::Behind(to);
         self.make_offer(now, behind, to, Motive::Exchange, Some(for_offer), why, outbox);
     }
 }

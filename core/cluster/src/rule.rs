@@ -11,9 +11,10 @@
 //! the same hill: first throughput, then the smallest share. The opposite move never qualifies
 //! until something else has changed.
 
-use crate::condition::Condition;
+use crate::condition::{Condition, Entry};
 use crate::config::Config;
 use crate::time::Span;
+use serde::{Deserialize, Serialize};
 use wire::ids::{GlobalPid, NodeId};
 
 /// Threads more than measured that a return must bear and still gain.
@@ -29,14 +30,14 @@ pub(crate) struct Burden {
 }
 
 /// Why a move is allowed, with the process's rate (reference seconds per second) before and after.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Gain {
     pub kind: GainKind,
     pub rate_before: f64,
     pub rate_after: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GainKind {
     /// A core that stood idle gets work that waited.
     IdleCore,
@@ -44,16 +45,6 @@ pub(crate) enum GainKind {
     FasterPlace,
     /// An equal use of the cluster, a larger share for this process.
     LargerShare,
-}
-
-impl GainKind {
-    pub fn text(self) -> &'static str {
-        match self {
-            GainKind::IdleCore => "an idle core there",
-            GainKind::FasterPlace => "a faster place there",
-            GainKind::LargerShare => "a larger share there",
-        }
-    }
 }
 
 /// How many times longer a process's work takes at `node`.
@@ -115,6 +106,54 @@ pub(crate) fn judge(
         return gain(GainKind::LargerShare);
     }
     None
+}
+
+/// The least that any of a node's processes could call a gain, in thousandths as entries are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wish {
+    /// Room that would be an idle core for the smallest of them.
+    room_milli: f64,
+    /// A speed at which a place could be faster for one of them.
+    faster_milli: f64,
+    /// What the smallest of them adds to a crowd.
+    added_milli: f64,
+    /// A share larger than the smallest that any of them has.
+    share_milli: f64,
+}
+
+impl Wish {
+    /// Of processes at `source` that want between so much of a core, and whose work takes at most
+    /// `drag` times longer there because of their calls.
+    pub fn of(
+        source: &Condition,
+        (demand_min, demand_max): (f64, f64),
+        drag: f64,
+        noise: f64,
+        config: &Config,
+    ) -> Wish {
+        let least = demand_min.max(config.noise);
+        let rate = source.share_among(source.runnable.max(demand_max.max(config.noise))) / drag;
+        Wish {
+            room_milli: least * noise * 1e3,
+            faster_milli: source.speed / drag * 1e3,
+            added_milli: least * (1.0 + noise) * 1e3,
+            share_milli: rate * (1.0 + config.dead_band) * 1e3,
+        }
+    }
+}
+
+/// False if [`judge`] lets none of those who wish that go there. Without a division: most places
+/// are turned down here.
+pub(crate) fn may_gain(target: &Entry, wish: &Wish) -> bool {
+    let (cores_milli, speed_milli) = (f64::from(target.cores) * 1e3, f64::from(target.speed_milli));
+    let runnable_milli = f64::from(target.runnable_milli);
+    let room_milli = cores_milli - runnable_milli;
+    let is_faster = speed_milli > wish.faster_milli;
+    if room_milli > 0.0 && (is_faster || room_milli >= wish.room_milli) {
+        return true;
+    }
+    let crowd_milli = (runnable_milli + wish.added_milli).max(cores_milli);
+    speed_milli * cores_milli > wish.share_milli * crowd_milli
 }
 
 /// Whether a move for a larger share would be that even if another half of a thread ran at the
@@ -231,6 +270,29 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn nobody_gains_where_that_was_ruled_out(
+            cores in prop::array::uniform2(1u32..8),
+            speeds_milli in prop::array::uniform2(1u32..8_000),
+            runnable_milli in prop::array::uniform2(0u32..20_000),
+            demand in 0.0f64..2.0,
+            talk in prop::array::uniform2(0.0f64..2.0),
+        ) {
+            let config = Config::default();
+            let condition = |nth: usize| {
+                let speed = f64::from(speeds_milli[nth]) / 1000.0;
+                node(cores[nth], speed, f64::from(runnable_milli[nth]) / 1000.0)
+            };
+            let (source, target) = (condition(0), condition(1));
+            let burden =
+                Burden { demand, drag_source: 1.0 + talk[0], drag_target: 1.0 + talk[1] };
+            let drag = burden.drag_source;
+            let wish = Wish::of(&source, (demand, demand), drag, config.noise, &config);
+            let entry = Entry::new(wire::ids::NodeId(1), 1, crate::time::Time::ZERO, Some(&target));
+            let gain = judge(&source, &target, burden, config.noise, &config);
+            prop_assert!(gain.is_none() || may_gain(&entry, &wish), "{source:?} {target:?} {gain:?}");
+        }
+
         /// The rule that makes ping-pong impossible: after any allowed move of a process, moving
         /// the same process back is not allowed.
         #[test]

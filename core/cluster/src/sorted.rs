@@ -5,7 +5,7 @@
 //! faster.
 
 /// Grows by single places up to this size.
-const EXACT_MAX: usize = 4;
+const EXACT_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted<K, V> {
@@ -56,7 +56,9 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
     }
 
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        self.find(key).ok().map(|place| self.entries.remove(place).1)
+        let removed = self.find(key).ok().map(|place| self.entries.remove(place).1);
+        self.spare_nothing();
+        removed
     }
 
     pub fn contains(&self, key: &K) -> bool {
@@ -64,7 +66,17 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
     }
 
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        self.entries.retain_mut(|(key, value)| keep(key, value));
+        if !self.entries.is_empty() {
+            self.entries.retain_mut(|(key, value)| keep(key, value));
+            self.spare_nothing();
+        }
+    }
+
+    /// An empty table has no memory.
+    fn spare_nothing(&mut self) {
+        if self.entries.is_empty() {
+            self.entries = Vec::new();
+        }
     }
 
     pub fn len(&self) -> usize {

@@ -10,9 +10,10 @@ use crate::message::{Body, Motive, Offer, OfferId, Refusal};
 use crate::output::{MoveReason, Outbox, Output, Verdict};
 use crate::residents::Candidate;
 use crate::rotation::to_ms;
-use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, pays};
+use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, may_gain, pays};
 use crate::staying::StayCause;
 use crate::time::{Span, Time};
+use crate::why::{PlaceSeen, PlacesCompared, Why};
 use wire::ids::{GlobalPid, NodeId};
 
 /// Targets weighed in one go: the best few, since the very best is everybody's best.
@@ -66,18 +67,25 @@ impl Brain {
     /// The process with the cheapest move that pays, with the target that promises it the most.
     fn choose(&mut self, now: Time, only: Option<NodeId>, outbox: &mut Outbox) -> Option<Choice> {
         let own = self.condition_for_leaving(now, None)?;
-        let targets = self.targets(now, only);
+        let hopeless = self.hopeless(now, only, &own);
+        let targets = if hopeless.is_none() { self.targets(now, only) } else { Vec::new() };
         let mut best: Option<((f64, bool, f64), Choice)> = None;
-        let mut staying = Vec::new();
-        for process in self.residents.processes() {
+        let mut is_unripe = false;
+        for place in 0..self.residents.count() {
+            let Some((process, _)) = self.residents.nth(place) else { break };
             if self.departures.contains(process) {
                 continue;
             }
             let chosen = self
                 .may_leave(now, process)
+                .and_then(|candidate| hopeless.map_or(Ok(candidate), Err))
                 .and_then(|candidate| self.best_target(now, own, candidate, &targets));
             match chosen {
-                Err(cause) => staying.push((process, cause)),
+                Err(cause) if only.is_none() => {
+                    is_unripe |= cause == StayCause::Young;
+                    self.record_stay(now, process, cause, outbox);
+                }
+                Err(_) => {}
                 Ok(choice) => {
                     let price = self.price(&choice);
                     if best.as_ref().is_none_or(|(lowest, _)| price < *lowest) {
@@ -87,11 +95,25 @@ impl Brain {
             }
         }
         if only.is_none() {
-            let is_young = |(_, cause): &(GlobalPid, StayCause)| *cause == StayCause::Young;
-            self.is_unripe = staying.iter().any(is_young);
-            self.record_stays(now, staying, outbox);
+            self.is_unripe = is_unripe;
         }
         best.map(|(_, choice)| choice)
+    }
+
+    /// Why no process of this node could go anywhere (or to `only`), if that is plain without
+    /// weighing each against each place: as it mostly is.
+    fn hopeless(&self, now: Time, only: Option<NodeId>, own: &Condition) -> Option<StayCause> {
+        let Some(wish) = self.residents.wish(own, self.noise(), &self.config) else {
+            return Some(StayCause::NoGain);
+        };
+        let mut is_anybody_known = false;
+        for entry in self.members.useful_entries(now, only, &self.config) {
+            is_anybody_known = true;
+            if may_gain(entry, &wish) {
+                return None;
+            }
+        }
+        Some(if is_anybody_known { StayCause::NoGain } else { StayCause::NobodyKnown })
     }
 
     /// First whose user has least. Of a group, who is furthest behind goes where it gets more, and
@@ -113,9 +135,10 @@ impl Brain {
     /// The best few targets for a CPU-bound process, in random order among near equals.
     fn targets(&mut self, now: Time, only: Option<NodeId>) -> Vec<Target> {
         let mut ranked: [Option<(f64, Target)>; TARGETS_WEIGHED] = [None; TARGETS_WEIGHED];
-        for (node, condition, age) in self.members.useful(now, &self.config) {
-            let is_asked = only.is_none_or(|only| only == node);
-            if !is_asked || condition.is_closed || self.members.exclusions.holds(now, node) {
+        for entry in self.members.useful_entries(now, only, &self.config) {
+            let (node, age) = (entry.node, now.since(entry.at));
+            let Some(condition) = entry.condition() else { continue };
+            if condition.is_closed || self.members.exclusions.holds(now, node) {
                 continue;
             }
             let pending = self.departures.offered_to(node);
@@ -200,39 +223,36 @@ impl Brain {
         }
     }
 
-    fn record_stays(
+    fn record_stay(
         &mut self,
         now: Time,
-        staying: Vec<(GlobalPid, StayCause)>,
+        process: GlobalPid,
+        cause: StayCause,
         outbox: &mut Outbox,
     ) {
-        for (process, cause) in staying {
-            if self.residents.stays_for(process, cause, now, &self.config) {
-                let why = self.residents.explain(process, cause, &self.config);
-                outbox.push(Output::RecordDecision { process, verdict: Verdict::Stay, why });
-            }
+        if self.residents.stays_for(process, cause, now, &self.config) {
+            let why = Why::Stays(self.residents.explain(process, cause, &self.config));
+            outbox.push(Output::RecordDecision { process, verdict: Verdict::Stay, why });
         }
     }
 
-    fn reason(&self, now: Time, choice: &Choice) -> String {
+    fn reason(&self, now: Time, choice: &Choice) -> Why {
         let Choice { candidate, target, gain } = choice;
+        let seen = |condition: Condition| PlaceSeen {
+            runnable: condition.runnable,
+            cores: condition.cores,
+            speed: condition.speed,
+        };
         let own = self.condition_for_leaving(now, Some(candidate.process));
-        let (runnable, cores, speed) =
-            own.map_or((0.0, 0, 0.0), |own| (own.runnable, own.cores, own.speed));
-        format!(
-            "{}: rate {:.2} here ({runnable:.1} runnable on {cores} cores at {speed:.2}), {:.2} on \
-             node {} ({:.1} on {} at {:.2}, known {} ago); freeze {}, CPU time so far {}",
-            gain.kind.text(),
-            gain.rate_before,
-            gain.rate_after,
-            target.node,
-            target.condition.runnable,
-            target.condition.cores,
-            target.condition.speed,
-            target.age,
-            candidate.freeze,
-            candidate.cpu,
-        )
+        Why::Gain(Box::new(PlacesCompared {
+            gain: *gain,
+            here: own.map(seen).unwrap_or_default(),
+            there: seen(target.condition),
+            node: target.node,
+            age: target.age,
+            freeze: candidate.freeze,
+            cpu: candidate.cpu,
+        }))
     }
 
     /// Offers a process of this node, for itself or in return for another.
@@ -244,7 +264,7 @@ impl Brain {
         to: NodeId,
         motive: Motive,
         in_return_for: Option<OfferId>,
-        why: String,
+        why: impl Into<Why>,
         outbox: &mut Outbox,
     ) {
         let process = candidate.process;
@@ -265,7 +285,7 @@ impl Brain {
         self.reservations.take(process);
         let repeat_at = now + self.config.offer_patience;
         let stage = Stage::Offered { sends: 1 };
-        self.departures.begin(Departure { to, offer, stage, repeat_at, why });
+        self.departures.begin(Departure { to, offer, stage, repeat_at, why: why.into() });
         self.send_as(now, to, Some(own), Body::Offer(offer), outbox);
     }
 
@@ -304,7 +324,7 @@ impl Brain {
             } else if given_up {
                 self.withdraw(now, process, outbox);
                 self.members.exclusions.was_deaf(now, to, &mut self.random, &self.config);
-                let why = format!("node {to} did not answer");
+                let why = Why::Deaf(to);
                 let verdict = Verdict::NotMoved { to };
                 outbox.push(Output::RecordDecision { process, verdict, why });
             } else {
@@ -394,7 +414,7 @@ impl Brain {
             let (random, config) = (&mut self.random, &self.config);
             self.members.exclusions.refused(now, from, there, random, config);
         }
-        let why = format!("node {from} refused: {}", refusal.text());
+        let why = Why::Refused(from, refusal.into());
         let verdict = Verdict::Refused { by: from };
         outbox.push(Output::RecordDecision { process, verdict, why });
         self.hand_over(now, None, outbox);
@@ -420,19 +440,19 @@ impl Brain {
         let (verdict, why) = match outcome {
             MoveOutcome::Moved => {
                 self.members.exclusions.lift(to);
-                self.residents.departed(process);
-                (Verdict::Moved { to }, format!("moved, frozen for {freeze}"))
+                self.residents.departed(now, process);
+                (Verdict::Moved { to }, Why::Moved { freeze })
             }
             MoveOutcome::Stayed => {
                 self.residents.set_back(now, process, &self.config);
-                (Verdict::NotMoved { to }, "it could not be moved and runs on".into())
+                (Verdict::NotMoved { to }, Why::Unmoved)
             }
             MoveOutcome::Failed => {
                 self.residents.rest(now, process, &self.config);
                 if ours {
                     self.members.exclusions.failed(now, to, &mut self.random, &self.config);
                 }
-                (Verdict::NotMoved { to }, format!("node {to} or the way to it failed"))
+                (Verdict::NotMoved { to }, Why::Failed(to))
             }
         };
         outbox.push(Output::RecordDecision { process, verdict, why });

@@ -1,7 +1,8 @@
-//! Why a process stays where it is, in words.
+//! Why a process stays where it is.
 
 use crate::config::Config;
 use crate::residents::Residents;
+use crate::why::WhyStays;
 use wire::ids::GlobalPid;
 
 /// Why a process that could have been considered was not handed over. The order is that of the
@@ -20,35 +21,25 @@ pub(crate) enum StayCause {
 }
 
 impl Residents {
-    /// The line for `osmos why` that goes with a cause.
-    pub fn explain(&self, process: GlobalPid, cause: StayCause, config: &Config) -> String {
-        let Some(sample) = self.sample_of(process) else {
-            return "it does not run here".into();
-        };
+    /// A cause with the numbers that go with it.
+    pub fn explain(&self, process: GlobalPid, cause: StayCause, config: &Config) -> WhyStays {
+        let Some(sample) = self.sample_of(process) else { return WhyStays::Gone };
+        let (demand, demand_min) = (sample.demand, config.demand_min);
         match cause {
-            StayCause::Pinned => "its user placed it here".into(),
+            StayCause::Pinned => WhyStays::Pinned,
             StayCause::Unable => {
                 let reason = sample.stays.as_deref().unwrap_or("it cannot move now");
-                format!("it cannot move: {reason}")
+                WhyStays::Unable(reason.to_owned())
             }
-            StayCause::Light => format!(
-                "it wants {:.2} of a core, less than the {:.2} worth a move",
-                sample.demand, config.demand_min
-            ),
-            StayCause::Young => format!("it has been here for {} only", sample.here),
-            StayCause::Resting => "it rests after an earlier move".into(),
-            StayCause::Kept => "the owner of this node keeps its own processes here".into(),
-            StayCause::NobodyKnown => {
-                format!("no other node is known well (news of the last {})", config.useful_age_max)
+            StayCause::Light => WhyStays::Light { demand, demand_min },
+            StayCause::Young => WhyStays::Young { here: sample.here },
+            StayCause::Resting => WhyStays::Resting,
+            StayCause::Kept => WhyStays::Kept,
+            StayCause::NobodyKnown => WhyStays::NobodyKnown { age_max: config.useful_age_max },
+            StayCause::NoGain => WhyStays::NoGain { dead_band: config.dead_band },
+            StayCause::Unpaid => {
+                WhyStays::Unpaid { freeze: sample.freeze_estimate, cpu: sample.cpu }
             }
-            StayCause::NoGain => format!(
-                "no other node known promises it {:.0} % more than here",
-                config.dead_band * 100.0
-            ),
-            StayCause::Unpaid => format!(
-                "a freeze of {} would not pay after {} of CPU time",
-                sample.freeze_estimate, sample.cpu
-            ),
         }
     }
 }

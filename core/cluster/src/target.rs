@@ -12,6 +12,7 @@ use crate::reservations::Reservation;
 use crate::rotation::from_ms;
 use crate::rule::{Burden, GainKind, drag, fits, judge};
 use crate::time::Time;
+use crate::why::Why;
 use wire::ids::{GlobalPid, NodeId};
 
 impl Brain {
@@ -179,7 +180,7 @@ impl Brain {
             self.go_in_turn(now, partner, outbox);
         }
         if let Arrival::CameHome { from } = how {
-            let why = format!("it came home from node {from}: a call or a fault needed it here");
+            let why = Why::CameHome(from);
             let verdict = Verdict::CameHome { from };
             outbox.push(Output::RecordDecision { process, verdict, why });
         }

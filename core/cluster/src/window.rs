@@ -11,16 +11,70 @@ use crate::time::{Span, Time};
 
 /// Entries weighed at one time: a full view and what one datagram adds.
 const WEIGHED_MAX: usize = VIEW_MAX + WINDOW_MAX + 1;
-const WORDS: usize = WEIGHED_MAX.div_ceil(64);
-
 /// Most views are smaller: less memory to go through.
 const WEIGHED_MOSTLY: usize = 64;
 
-/// Which of the entries are chosen, by their places counted from 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// A set of places, counted from 0: as many as there are bits in so many words.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Places<const W: usize = WORDS> {
+    words: [u64; W],
+}
+
+const WORDS: usize = WEIGHED_MAX.div_ceil(64);
+
+impl<const W: usize> Places<W> {
+    const NONE: Places<W> = Places { words: [0; W] };
+
+    fn below(count: usize) -> Places<W> {
+        let mut places = Places::NONE;
+        (0..count.min(64 * W)).for_each(|place| places.note(place, true));
+        places
+    }
+
+    #[inline]
+    fn note(&mut self, place: usize, is_in: bool) {
+        self.words[place / 64 % W] |= u64::from(is_in) << (place % 64);
+    }
+
+    #[inline]
+    pub fn has(&self, place: usize) -> bool {
+        self.words[place / 64 % W] >> (place % 64) & 1 == 1
+    }
+
+    fn count(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        let words = self.words.into_iter().enumerate();
+        words.flat_map(|(nth, word)| Bits(word).map(move |bit| nth * 64 + bit))
+    }
+
+    fn widened(&self) -> Places {
+        let mut words = [0; WORDS];
+        words[..W].copy_from_slice(&self.words);
+        Places { words }
+    }
+}
+
+/// The numbers of the bits that are set.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let bit = self.0.trailing_zeros();
+        self.0 &= self.0.wrapping_sub(1);
+        (bit < 64).then_some(bit as usize)
+    }
+}
+
+/// Which of the entries are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Chosen {
-    words: [u64; WORDS],
-    count: usize,
+    pub places: Places,
     pub floor: Floor,
 }
 
@@ -43,168 +97,193 @@ impl Floor {
         if entry.at > self.at || entry.urgency > 0 || entry.cores == 0 {
             return false;
         }
-        let Worth { target, source } = worth(entry);
-        target <= self.target && source <= self.source
+        let Worth { is_target, is_source, rank } = worth(entry);
+        !(is_target && rank > self.target || is_source && rank > self.source)
     }
 }
 
-impl Chosen {
-    fn add(&mut self, place: usize) {
-        if !self.has(place) {
-            self.words[place / 64] |= 1 << (place % 64);
-            self.count += 1;
-        }
-    }
-
-    pub fn has(&self, place: usize) -> bool {
-        self.words[place / 64] >> (place % 64) & 1 == 1
-    }
-}
-
-/// What an entry is worth to whoever looks for a place, or for work; nothing if negative.
+/// What an entry is worth to whoever looks for a place, or for work.
 #[derive(Clone, Copy)]
 struct Worth {
-    target: f32,
-    source: f32,
+    is_target: bool,
+    is_source: bool,
+    /// The share that a newcomer would get; or the crowd for each core of the reference speed.
+    rank: f32,
 }
 
+#[inline]
 fn worth(entry: &Entry) -> Worth {
-    let cores = f32::from(entry.cores);
-    let runnable = entry.runnable_milli as f32 / 1000.0;
-    let speed = entry.speed_milli as f32 / 1000.0;
-    if runnable + 0.5 <= cores && !entry.is_closed {
-        let after = runnable + 1.0;
-        let share = if after <= cores { speed } else { speed * cores / after };
-        Worth { target: share, source: -1.0 }
-    } else if runnable >= cores + 0.5 {
-        Worth { target: -1.0, source: runnable / (cores * speed) }
-    } else {
-        Worth { target: -1.0, source: -1.0 }
-    }
-}
-
-/// The places of the highest ranks so far, the highest first.
-struct Top {
-    wanted: usize,
-    count: usize,
-    kept: [(f32, u16); TOP_MAX],
-}
-
-/// A quarter of the largest view.
-const TOP_MAX: usize = VIEW_MAX / 4;
-
-impl Top {
-    fn of(wanted: usize) -> Top {
-        Top { wanted: wanted.min(TOP_MAX), count: 0, kept: [(0.0, 0); TOP_MAX] }
-    }
-
-    fn offer(&mut self, rank: f32, place: usize) {
-        let is_full = self.count == self.wanted;
-        if is_full && (self.wanted == 0 || rank <= self.kept[self.count - 1].0) {
-            return;
-        }
-        let mut at = if is_full { self.count - 1 } else { self.count };
-        while at > 0 && self.kept[at - 1].0 < rank {
-            self.kept[at] = self.kept[at - 1];
-            at -= 1;
-        }
-        self.kept[at] = (rank, place as u16);
-        self.count += usize::from(!is_full);
-    }
-
-    /// Adds them to the chosen; returns the lowest of them if there were enough.
-    fn choose(&self, chosen: &mut Chosen) -> f32 {
-        let kept = &self.kept[..self.count];
-        for (_, place) in kept {
-            chosen.add(usize::from(*place));
-        }
-        match kept.last() {
-            Some((lowest, _)) if self.count == self.wanted => *lowest,
-            _ => -1.0,
-        }
-    }
+    let cores_milli = u32::from(entry.cores) * 1_000;
+    let runnable_milli = entry.runnable_milli;
+    let is_target = runnable_milli + 500 <= cores_milli;
+    let is_source = runnable_milli >= cores_milli + 500;
+    let power = cores_milli as f32 * entry.speed_milli as f32;
+    let after = (runnable_milli + 1_000).max(cores_milli) as f32;
+    let (upper, lower) =
+        if is_target { (power, after * 1e3) } else { (runnable_milli as f32 * 1e3, power) };
+    Worth { is_target: is_target & !entry.is_closed, is_source, rank: upper / lower }
 }
 
 /// At most `size` of the `count` entries, those after the first [`WEIGHED_MAX`] left out.
-pub(crate) fn select(
+///
+/// Brains spend more time here than anywhere else, on figures that nobody can predict: so there are
+/// few branches, and no sorting.
+pub(crate) fn select<'a>(
     now: Time,
-    entries: impl Iterator<Item = Entry>,
+    entries: impl Iterator<Item = &'a Entry>,
     count: usize,
     size: usize,
     config: &Config,
 ) -> Chosen {
     if count <= size {
-        let mut chosen = Chosen::default();
-        (0..count).for_each(|place| chosen.add(place));
-        chosen
+        Chosen { places: Places::below(count), floor: Floor::default() }
     } else if count <= WEIGHED_MOSTLY {
-        select_among::<WEIGHED_MOSTLY>(now, entries, size, config)
+        Scales::<WEIGHED_MOSTLY, 1>::select::<{ WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
     } else {
-        select_among::<WEIGHED_MAX>(now, entries, size, config)
+        const N: usize = WEIGHED_MAX.next_multiple_of(LANES);
+        Scales::<N, WORDS>::select::<{ VIEW_MAX / 4 }>(now, entries, size, config)
     }
 }
 
-fn select_among<const N: usize>(
-    now: Time,
-    entries: impl Iterator<Item = Entry>,
-    size: usize,
-    config: &Config,
-) -> Chosen {
-    let mut ages = [0u64; N];
-    let mut count = 0;
-    let quarter = if config.window_policy == WindowPolicy::Osmos { size / 4 } else { 0 };
-    let (mut urgent, mut targets, mut sources) =
-        (Top::of(quarter), Top::of(quarter), Top::of(quarter));
-    for (place, entry) in entries.enumerate().take(N) {
-        count = place + 1;
-        let age = now.since(entry.at);
-        ages[place] = age.0;
-        if entry.urgency > 0 {
-            urgent.offer(-(age.0 as f32), place);
-        }
-        if age <= config.useful_age_max && entry.cores > 0 {
-            let Worth { target, source } = worth(&entry);
-            if target >= 0.0 {
-                targets.offer(target, place);
-            } else if source >= 0.0 {
-                sources.offer(source, place);
-            }
-        }
-    }
-    let mut chosen = Chosen::default();
-    urgent.choose(&mut chosen);
-    let (target, source) = (targets.choose(&mut chosen), sources.choose(&mut chosen));
-    let oldest = take_newest::<N>(&mut chosen, &ages[..count], size);
-    chosen.floor = Floor { at: now - Span(oldest), target, source };
-    chosen
+/// What is known of the entries seen so far.
+struct Scales<const N: usize, const W: usize> {
+    /// Age of each and below it its place, in one number; [`OUT`] where there is none.
+    ages: [i32; N],
+    /// What makes it worth more than others.
+    worths: [f32; N],
+    count: usize,
+    urgent: Places<W>,
+    targets: Places<W>,
+    sources: Places<W>,
 }
 
-/// Fills up to `size` with the newest; returns the greatest age among them.
-fn take_newest<const N: usize>(chosen: &mut Chosen, ages: &[u64], size: usize) -> u64 {
-    let wanted = size.saturating_sub(chosen.count);
-    let mut keys = [0u64; N];
-    let mut count = 0;
-    for (place, age) in ages.iter().enumerate() {
-        if !chosen.has(place) {
-            keys[count] = age.saturating_mul(1 << PLACE_BITS) | place as u64;
-            count += 1;
-        }
-    }
-    let keys = &mut keys[..count];
-    if wanted < count {
-        keys.select_nth_unstable(wanted);
-    }
-    let mut oldest = 0;
-    for key in keys.iter().take(wanted) {
-        chosen.add((*key % (1 << PLACE_BITS)) as usize);
-        oldest = oldest.max(key >> PLACE_BITS);
-    }
-    oldest
-}
-
+/// No age.
+const OUT: i32 = i32::MAX;
+/// Numbers that are compared at one time.
+const LANES: usize = 8;
 /// For the place of an entry beside its age in one number.
 const PLACE_BITS: u32 = 9;
 const _: () = assert!(WEIGHED_MAX <= 1 << PLACE_BITS);
+/// Ages are told apart by the millisecond, as they travel, up to more than an hour.
+const AGE_UNIT_BITS: u32 = 10;
+const AGE_MAX: u64 = (1 << 22) - 2;
+
+impl<const N: usize, const W: usize> Scales<N, W> {
+    fn select<'a, const QUARTER: usize>(
+        now: Time,
+        entries: impl Iterator<Item = &'a Entry>,
+        size: usize,
+        config: &Config,
+    ) -> Chosen {
+        let mut scales = Scales {
+            ages: [OUT; N],
+            worths: [0.0; N],
+            count: 0,
+            urgent: Places::NONE,
+            targets: Places::NONE,
+            sources: Places::NONE,
+        };
+        let oldest = now - config.useful_age_max;
+        for entry in entries.take(WEIGHED_MAX.min(N)) {
+            scales.weigh(now, oldest, entry);
+        }
+        let quarter =
+            if config.window_policy == WindowPolicy::Osmos { (size / 4).min(QUARTER) } else { 0 };
+        let mut chosen = Places::NONE;
+        let urgent = scales.urgent;
+        let newest = |scales: &Self, place: usize| (OUT - scales.ages[place]) as f32;
+        scales.top::<QUARTER>(&urgent, quarter, newest, &mut chosen);
+        let (targets, sources) = (scales.targets, scales.sources);
+        let worth = |scales: &Self, place: usize| scales.worths[place];
+        let target = scales.top::<QUARTER>(&targets, quarter, worth, &mut chosen);
+        let source = scales.top::<QUARTER>(&sources, quarter, worth, &mut chosen);
+        let wanted = size.saturating_sub(chosen.count());
+        let at = now - scales.take_newest(wanted, &mut chosen);
+        Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
+    }
+
+    #[inline]
+    fn weigh(&mut self, now: Time, oldest: Time, entry: &Entry) {
+        let place = self.count;
+        self.count += 1;
+        let age = (now.since(entry.at).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
+        self.ages[place] = age << PLACE_BITS | place as i32;
+        let Worth { is_target, is_source, rank } = worth(entry);
+        self.worths[place] = rank;
+        let is_useful = (entry.at >= oldest) & (entry.cores > 0);
+        self.urgent.note(place, entry.urgency > 0);
+        self.targets.note(place, is_useful & is_target);
+        self.sources.note(place, is_useful & is_source);
+    }
+
+    /// Takes the `wanted` of the highest rank; returns the lowest of those, or -1 if there are not
+    /// as many. Of equals the first are taken.
+    fn top<const QUARTER: usize>(
+        &self,
+        places: &Places<W>,
+        wanted: usize,
+        rank: impl Fn(&Self, usize) -> f32,
+        chosen: &mut Places<W>,
+    ) -> f32 {
+        let mut kept = [(0f32, 0u16); QUARTER];
+        let mut count = 0;
+        for place in places.iter() {
+            let rank = rank(self, place);
+            let is_full = count == wanted;
+            if is_full && (wanted == 0 || rank <= kept[count - 1].0) {
+                continue;
+            }
+            let mut at = if is_full { count - 1 } else { count };
+            while at > 0 && kept[at - 1].0 < rank {
+                kept[at] = kept[at - 1];
+                at -= 1;
+            }
+            kept[at] = (rank, place as u16);
+            count += usize::from(!is_full);
+        }
+        for (_, place) in &kept[..count] {
+            chosen.note(usize::from(*place), true);
+        }
+        if count == wanted && count > 0 { kept[count - 1].0 } else { -1.0 }
+    }
+
+    /// Takes the `wanted` newest of those that are not chosen; returns the greatest age of them.
+    fn take_newest(&mut self, wanted: usize, chosen: &mut Places<W>) -> Span {
+        for place in chosen.iter() {
+            self.ages[place] = OUT;
+        }
+        let ages = &self.ages[..self.count.next_multiple_of(LANES).min(N)];
+        let until = |limit: i32| ages.iter().map(|age| i32::from(*age <= limit)).sum::<i32>();
+        let wanted = wanted as i32;
+        // All numbers differ, so some limit lets through just as many as are wanted. Ages are spread
+        // evenly, more or less: it lies where it should, or not far from there.
+        let held = |age: i32| if age == OUT { -1 } else { age };
+        let mut limit = ages.iter().fold(-1, |most, age| held(*age).max(most));
+        let mut count = until(limit);
+        let (mut low, mut high) = ((-1, 0), (limit, count));
+        let mut nth = 0;
+        while count != wanted && high.0 - low.0 > 1 {
+            let wide = i64::from(high.0 - low.0);
+            let part = wide * i64::from(wanted - low.1) / i64::from(high.1 - low.1).max(1);
+            let step = if nth % 3 == 2 { wide / 2 } else { part };
+            limit = low.0 + step.clamp(1, wide - 1) as i32;
+            count = until(limit);
+            if count > wanted {
+                high = (limit, count);
+            } else {
+                low = (limit, count);
+            }
+            nth += 1;
+        }
+        let mut oldest = 0;
+        for (place, age) in ages.iter().enumerate() {
+            let is_in = *age <= limit;
+            chosen.note(place, is_in);
+            oldest = oldest.max(if is_in { age >> PLACE_BITS } else { 0 });
+        }
+        Span((oldest as u64 + 1) << AGE_UNIT_BITS)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -220,8 +299,8 @@ mod tests {
     }
 
     fn chosen(entries: &[Entry], size: usize) -> Vec<u32> {
-        let chosen = select(NOW, entries.iter().copied(), entries.len(), size, &Config::default());
-        let nodes = entries.iter().enumerate().filter(|(place, _)| chosen.has(*place));
+        let chosen = select(NOW, entries.iter(), entries.len(), size, &Config::default());
+        let nodes = entries.iter().enumerate().filter(|(place, _)| chosen.places.has(*place));
         nodes.map(|(_, entry)| entry.node.0).collect()
     }
 

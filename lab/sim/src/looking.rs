@@ -2,9 +2,9 @@
 //! runnable at that moment, and means over the last second of them.
 
 use crate::node::Power;
-use crate::process::Whereabouts;
+use crate::process::{CPU, RUNNABLE, Whereabouts};
 use crate::world::World;
-use cluster::{Input, LoadSample, ProcessSample, Span, UserShare};
+use cluster::{Input, ProcessSample, Span, UserShare};
 
 /// What the daemon guesses before a process has ever moved (`node/src/process.rs`).
 const FREEZE_LEAST_US: u64 = 10_000;
@@ -22,30 +22,33 @@ impl World {
         }
         self.nodes[index as usize].pass(now);
         self.user_shares.renew(now, &self.processes, &self.nodes);
-        let (processes, used_bytes) = self.look_at_processes(index);
+        // One sample serves all nodes: its memory is kept.
+        let mut sample = std::mem::take(&mut self.sample);
+        let used_bytes = self.look_at_processes(index, &mut sample.processes);
         self.page(index, used_bytes);
         let node = &mut self.nodes[index as usize];
-        node.looks.look(now, f64::from(node.background));
-        let sample = LoadSample {
-            cores: u32::from(node.cores),
-            speed: node.speed,
-            pace: node.speed,
-            others: node.looks.mean(),
-            memory_total_bytes: node.memory_bytes,
-            memory_free_bytes: node.memory_bytes.saturating_sub(used_bytes as u64),
-            memory_pressure: if node.is_paging { 0.5 } else { 0.0 },
-            processes,
-        };
-        self.tell(index, Input::LoadSampled(sample));
+        node.looks.look(now, [f32::from(node.background)]);
+        sample.cores = u32::from(node.cores);
+        sample.speed = node.speed;
+        sample.pace = node.speed;
+        sample.others = node.looks.mean(0);
+        sample.memory_total_bytes = node.memory_bytes;
+        sample.memory_free_bytes = node.memory_bytes.saturating_sub(used_bytes as u64);
+        sample.memory_pressure = if node.is_paging { 0.5 } else { 0.0 };
+        let input = Input::LoadSampled(sample);
+        self.tell_at_once(index, &input);
+        if let Input::LoadSampled(sample) = input {
+            self.sample = sample;
+        }
     }
 
-    /// Samples of the processes here, and the memory in use. One
-    /// that is frozen for a move is not listed, but its memory is still here.
-    fn look_at_processes(&mut self, index: u32) -> (Vec<ProcessSample>, f64) {
+    /// Fills in samples of the processes here; returns the memory in use. A process that
+    /// is frozen for a move is not listed, but its memory is still here.
+    fn look_at_processes(&mut self, index: u32, samples: &mut Vec<ProcessSample>) -> f64 {
         let now = self.now;
         let node = &self.nodes[index as usize];
         let mut used_bytes = 0.0;
-        let mut samples = Vec::with_capacity(node.processes.len());
+        samples.clear();
         for nth in &node.processes {
             let process = &mut self.processes[*nth as usize];
             if process.runs_on() != Some(index) {
@@ -56,21 +59,21 @@ impl World {
             // One that waits for something is found asleep at some looks. While it waits for a
             // core it is found runnable more often; a daemon cannot tell these apart.
             let is_runnable = demand >= 1.0 || self.dice.fraction() < demand;
-            let seen = if is_runnable { demand.ceil() as u8 } else { 0 };
+            let seen = if is_runnable { demand.ceil() } else { 0.0 };
             let cpu_s = process.cpu_s(index, node);
-            process.looks.look(now, f64::from(seen));
-            process.cpu_looks.look(now, cpu_s);
+            process.looks.look(now, [seen as f32, cpu_s as f32]);
             let rss_bytes = process.rss_bytes(process.done_s(index, node));
             used_bytes += rss_bytes;
             let guess = Span(FREEZE_LEAST_US + rss_bytes as u64 / COPIED_BYTES_PER_US);
             let freeze_estimate =
                 if process.freeze_last == Span::ZERO { guess } else { process.freeze_last };
-            let used = process.cpu_looks.growth_per_s();
-            let calls_per_cpu_s = if process.home == index { 0.0 } else { process.calls_per_cpu_s };
+            let used = process.looks.growth_per_s(CPU);
+            let is_home = process.home == index;
+            let calls_per_cpu_s = if is_home { 0.0 } else { process.kind.calls_per_cpu_s };
             let is_leaving = matches!(process.at, Whereabouts::Leaving { .. });
-            let sample = ProcessSample {
+            samples.push(ProcessSample {
                 process: process.global(),
-                demand: process.looks.mean(),
+                demand: process.looks.mean(RUNNABLE),
                 used,
                 here: now.since(process.arrived_at),
                 cpu: Span::from_secs_f64(cpu_s),
@@ -78,15 +81,15 @@ impl World {
                 forwarded_per_s: calls_per_cpu_s * used,
                 freeze_estimate,
                 // Only the home of a process sees its group.
-                group: process.group.filter(|_| process.home == index),
+                group: process.kind.group.filter(|_| is_home),
                 user: process
+                    .kind
                     .user
                     .map(|user| UserShare { user, cores: self.user_shares.of(process.home, user) }),
                 stays: is_leaving.then(|| "it is moving".to_owned()),
-            };
-            samples.push(sample);
+            });
         }
-        (samples, used_bytes)
+        used_bytes
     }
 
     /// A node that needs more memory than it has is slow, and in the end kills.

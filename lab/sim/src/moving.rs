@@ -28,7 +28,6 @@ impl World {
         };
         let process = &mut self.processes[index as usize];
         process.at = Whereabouts::Leaving { from: by, to };
-        process.ordered_by = by;
         process.move_count += 1;
         process.is_rotating = reason == MoveReason::Rotation;
         let (home, number) = (process.home, process.move_count);
@@ -137,7 +136,7 @@ impl World {
         self.tally.failed += 1;
         let process = &mut self.processes[index as usize];
         let arrived_at = process.arrived_at;
-        let looks = (process.looks.clone(), process.cpu_looks.clone());
+        let looks = process.looks;
         let node = &mut self.nodes[from as usize];
         node.pass(self.now);
         if matches!(process.at, Whereabouts::Frozen { .. }) {
@@ -145,7 +144,7 @@ impl World {
         }
         process.at = Whereabouts::On(from);
         process.arrived_at = arrived_at;
-        (process.looks, process.cpu_looks) = looks;
+        process.looks = looks;
         let global = process.global();
         self.share_anew(from);
         let (source, target, freeze) = (NodeId(from + 1), NodeId(to + 1), Span::ZERO);
@@ -164,7 +163,11 @@ impl World {
     /// A process begins to run on a node.
     pub(crate) fn settle_on(&mut self, index: u32, node: u32) {
         self.nodes[node as usize].pass(self.now);
-        self.nodes[node as usize].processes.push(index);
+        // In the order in which a daemon lists them.
+        let (global, processes) = (self.processes[index as usize].global(), &self.processes);
+        let here = &mut self.nodes[node as usize].processes;
+        let place = here.partition_point(|other| processes[*other as usize].global() < global);
+        here.insert(place, index);
         self.processes[index as usize].enter(node, &self.nodes[node as usize], self.now);
         self.share_anew(node);
     }

@@ -14,12 +14,16 @@ const GAP_MAX: Span = Span::from_millis(600);
 /// A node that pages is this much slower.
 const PAGING_SPEED: f64 = 0.1;
 
-/// What a daemon saw at its looks of the last second: its mean as the daemon computes it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Looks {
+/// What a daemon saw at its looks of the last second, of several things: their means as the daemon
+/// computes them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looks<const THINGS: usize>
+where
+    [f32; THINGS]: Default,
+{
     /// In units of 64 microseconds.
     at: [u32; LOOKS],
-    seen: [f32; LOOKS],
+    seen: [[f32; THINGS]; LOOKS],
     count: u8,
 }
 
@@ -27,8 +31,11 @@ fn coarse(at: Time) -> u32 {
     (at.0 >> 6) as u32
 }
 
-impl Looks {
-    pub fn look(&mut self, now: Time, seen: f64) {
+impl<const THINGS: usize> Looks<THINGS>
+where
+    [f32; THINGS]: Default,
+{
+    pub fn look(&mut self, now: Time, seen: [f32; THINGS]) {
         let at = coarse(now);
         let newest = self.count.checked_sub(1).map(|last| self.at[usize::from(last)]);
         if newest.is_some_and(|newest| u64::from(at - newest) > GAP_MAX.0 >> 6) {
@@ -38,12 +45,14 @@ impl Looks {
         let second = 1_000_000 >> 6;
         let is_long = self.count > 1 && at - self.at[1] >= second;
         if is_long || usize::from(self.count) == LOOKS {
-            self.at.copy_within(1.., 0);
-            self.seen.copy_within(1.., 0);
+            for nth in 1..LOOKS {
+                self.at[nth - 1] = self.at[nth];
+                self.seen[nth - 1] = self.seen[nth];
+            }
             self.count -= 1;
         }
         self.at[usize::from(self.count)] = at;
-        self.seen[usize::from(self.count)] = seen as f32;
+        self.seen[usize::from(self.count)] = seen;
         self.count += 1;
     }
 
@@ -54,30 +63,30 @@ impl Looks {
         }
     }
 
-    pub fn mean(&self) -> f64 {
+    pub fn mean(&self, thing: usize) -> f64 {
         let count = usize::from(self.count);
         if count == 0 {
             return 0.0;
         }
         let length = f64::from(self.at[count - 1] - self.at[0]);
         if length == 0.0 {
-            return f64::from(self.seen[count - 1]);
+            return f64::from(self.seen[count - 1][thing]);
         }
         let mut area = 0.0;
         for nth in 1..count {
             let wide = f64::from(self.at[nth] - self.at[nth - 1]);
-            area += wide * f64::from(self.seen[nth] + self.seen[nth - 1]) / 2.0;
+            area += wide * f64::from(self.seen[nth][thing] + self.seen[nth - 1][thing]) / 2.0;
         }
         area / length
     }
 
-    /// How fast what was seen grew, per second.
-    pub fn growth_per_s(&self) -> f64 {
+    /// How fast it grew, per second.
+    pub fn growth_per_s(&self, thing: usize) -> f64 {
         let length_s = self.length().as_secs_f64();
         if length_s == 0.0 {
             return 0.0;
         }
-        f64::from(self.seen[usize::from(self.count) - 1] - self.seen[0]) / length_s
+        f64::from(self.seen[usize::from(self.count) - 1][thing] - self.seen[0][thing]) / length_s
     }
 }
 
@@ -111,7 +120,7 @@ pub(crate) struct SimNode {
     /// Only the latest completion that was scheduled counts.
     pub completion: u32,
     /// At the background.
-    pub looks: Looks,
+    pub looks: Looks<1>,
     pub wake_at: Time,
     /// Moves that use the link now.
     pub transfers: u16,
@@ -190,10 +199,10 @@ impl SimNode {
 mod tests {
     use super::*;
 
-    fn looks(values: &[f64]) -> Looks {
+    fn looks(values: &[f32]) -> Looks<1> {
         let mut looks = Looks::default();
         for (nth, value) in (1..).zip(values) {
-            looks.look(Time::ZERO + Span::from_millis(250) * nth, *value);
+            looks.look(Time::ZERO + Span::from_millis(250) * nth, [*value]);
         }
         looks
     }
@@ -202,14 +211,14 @@ mod tests {
     #[test]
     fn the_mean_is_that_of_the_daemon() {
         let looks = looks(&[90.0, 90.0, 4.0, 4.0, 4.0, 8.0, 8.0]);
-        assert!((looks.mean() - 5.5).abs() < 0.01, "{}", looks.mean());
+        assert!((looks.mean(0) - 5.5).abs() < 0.01, "{}", looks.mean(0));
         assert!(looks.length() >= Span::from_millis(999), "{}", looks.length());
     }
 
     #[test]
     fn one_look_is_a_count_at_one_moment_and_growth_is_per_second() {
-        assert_eq!((looks(&[8.0]).mean(), looks(&[8.0]).length()), (8.0, Span::ZERO));
-        let growth = looks(&[0.0, 100.0, 200.0, 300.0, 400.0, 600.0]).growth_per_s();
+        assert_eq!((looks(&[8.0]).mean(0), looks(&[8.0]).length()), (8.0, Span::ZERO));
+        let growth = looks(&[0.0, 100.0, 200.0, 300.0, 400.0, 600.0]).growth_per_s(0);
         assert!((growth - 500.0).abs() < 1.0, "{growth}");
     }
 }

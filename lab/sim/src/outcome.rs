@@ -105,13 +105,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(world: &World) -> Outcome {
-        let tally = &world.tally;
-        let simulated_s = world_s(world.now);
-        let node_s = simulated_s * world.nodes.len() as f64;
+    pub(crate) fn of(world: World) -> Outcome {
+        let World { now, nodes, processes, tally, checks, .. } = world;
+        let (simulated_s, node_count) = (world_s(now), nodes.len());
+        // A million nodes and what became of their processes need not be in memory together.
+        drop(nodes);
+        let node_s = simulated_s * node_count as f64;
         let started = &tally.started_s;
-        let fates: Vec<Fate> = world
-            .processes
+        let fates: Vec<Fate> = processes
             .iter()
             .zip(started)
             .map(|(process, started_s)| Fate {
@@ -131,7 +132,7 @@ impl Outcome {
         Outcome {
             makespan_s: last - first,
             simulated_s,
-            nodes: world.nodes.len(),
+            nodes: node_count,
             finished,
             unfinished: fates.len() - finished - tally.lost as usize,
             lost: tally.lost,
@@ -147,10 +148,10 @@ impl Outcome {
             false_deaths: tally.false_deaths,
             kbit_per_s: tally.bytes as f64 * 8.0 / 1e3 / node_s.max(1e-9),
             datagrams_per_s: tally.datagrams as f64 / node_s.max(1e-9),
-            findings: world.checks.findings(),
+            findings: checks.findings(),
             fates,
-            moves: tally.moves.clone(),
-            background: tally.background.clone(),
+            moves: tally.moves,
+            background: tally.background,
         }
     }
 

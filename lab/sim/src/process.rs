@@ -2,6 +2,7 @@
 
 use crate::node::{Looks, SimNode};
 use cluster::{GroupId, Span, Time, UserId};
+use std::sync::Arc;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
 /// What a forwarded call costs the process when it is away.
@@ -28,12 +29,10 @@ pub(crate) enum Whereabouts {
     Lost,
 }
 
-pub(crate) struct SimProcess {
-    pub home: u32,
-    pub pid: i32,
-    /// Of a reference core; infinite if it never ends.
-    pub work_s: f64,
-    /// What it does not wait for.
+/// What all processes of a job have in common.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// What they do not wait for.
     pub demand: f64,
     pub calls_per_cpu_s: f64,
     pub rss_bytes: f64,
@@ -41,6 +40,14 @@ pub(crate) struct SimProcess {
     pub rss_bytes_max: f64,
     pub group: Option<GroupId>,
     pub user: Option<UserId>,
+}
+
+pub(crate) struct SimProcess {
+    pub home: u32,
+    pub pid: i32,
+    pub kind: Arc<Kind>,
+    /// Of a reference core; infinite if it never ends.
+    pub work_s: f64,
     pub at: Whereabouts,
     /// Up to when it entered the node where it is: reference seconds, and processor seconds.
     done_s: f64,
@@ -48,38 +55,34 @@ pub(crate) struct SimProcess {
     /// What a thread of that node had had then.
     entered_had_s: f64,
     pub arrived_at: Time,
-    /// The node that ordered the move under way, when, and its number.
-    pub ordered_by: u32,
     pub frozen_at: Time,
+    /// The number of the move under way.
     pub move_count: u32,
     pub is_rotating: bool,
     pub freeze_last: Span,
     pub frozen: Span,
     /// For the check of processes that fly back and forth.
     pub last_left: (u32, Time),
-    pub looks: Looks,
-    pub cpu_looks: Looks,
+    /// At whether it was runnable, and at its processor time.
+    pub looks: Looks<2>,
 }
 
+/// The things that a daemon looks at.
+pub(crate) const RUNNABLE: usize = 0;
+pub(crate) const CPU: usize = 1;
+
 impl SimProcess {
-    pub fn new(home: u32, pid: i32, work_s: f64) -> SimProcess {
+    pub fn new(home: u32, pid: i32, work_s: f64, kind: Arc<Kind>) -> SimProcess {
         SimProcess {
             home,
             pid,
+            kind,
             work_s,
-            demand: 1.0,
-            calls_per_cpu_s: 0.0,
-            rss_bytes: 0.0,
-            growth_bytes_per_s: 0.0,
-            rss_bytes_max: 0.0,
-            group: None,
-            user: None,
             at: Whereabouts::Unborn,
             done_s: 0.0,
             cpu_s: 0.0,
             entered_had_s: 0.0,
             arrived_at: Time::ZERO,
-            ordered_by: 0,
             frozen_at: Time::ZERO,
             move_count: 0,
             is_rotating: false,
@@ -87,7 +90,6 @@ impl SimProcess {
             frozen: Span::ZERO,
             last_left: (u32::MAX, Time::ZERO),
             looks: Looks::default(),
-            cpu_looks: Looks::default(),
         }
     }
 
@@ -105,10 +107,11 @@ impl SimProcess {
 
     /// The part of its time in which it is runnable at `node`: away, it waits for its calls too.
     pub fn demand_on(&self, node: u32) -> f64 {
+        let Kind { demand, calls_per_cpu_s, .. } = *self.kind;
         if node == self.home {
-            self.demand
+            demand
         } else {
-            self.demand / (1.0 + self.demand * self.calls_per_cpu_s * FORWARD_S)
+            demand / (1.0 + demand * calls_per_cpu_s * FORWARD_S)
         }
     }
 
@@ -117,7 +120,6 @@ impl SimProcess {
         self.entered_had_s = node.had_s;
         self.arrived_at = now;
         self.looks = Looks::default();
-        self.cpu_looks = Looks::default();
     }
 
     /// It stops using the node; what it has had is settled. `node` must have passed the time.
@@ -147,7 +149,8 @@ impl SimProcess {
     }
 
     pub fn rss_bytes(&self, done_s: f64) -> f64 {
-        let grown = self.rss_bytes + self.growth_bytes_per_s * done_s;
-        if self.growth_bytes_per_s > 0.0 { grown.min(self.rss_bytes_max) } else { grown }
+        let Kind { rss_bytes, growth_bytes_per_s, rss_bytes_max, .. } = *self.kind;
+        let grown = rss_bytes + growth_bytes_per_s * done_s;
+        if growth_bytes_per_s > 0.0 { grown.min(rss_bytes_max) } else { grown }
     }
 }

@@ -3,10 +3,11 @@
 
 use crate::dice::Dice;
 use crate::node::Power;
-use crate::process::{SimProcess, Whereabouts};
-use crate::scenario::{Job, Place, What, Work};
+use crate::process::{Kind, SimProcess, Whereabouts};
+use crate::scenario::{Place, What, Work};
 use crate::world::{Event, World};
 use cluster::{Arrival, GroupId, Input, Ownership, Span, Time, UserId};
+use std::sync::Arc;
 
 /// Pids are of the whole world, so that one number names a process.
 pub(crate) const PID_FIRST: i32 = 100;
@@ -77,6 +78,17 @@ impl World {
         self.jobs_open -= 1;
         let nodes = self.nodes.len();
         let count = if job.place == Place::Each { job.count * nodes } else { job.count };
+        let mib = f64::from(1 << 20);
+        let kind = Arc::new(Kind {
+            demand: job.demand,
+            calls_per_cpu_s: job.calls_per_cpu_s,
+            rss_bytes: job.rss_mib * mib,
+            growth_bytes_per_s: job.growth_mib_per_s * mib,
+            rss_bytes_max: job.rss_mib_max.max(job.rss_mib) * mib,
+            group: job.is_group.then_some(GroupId(u64::from(number) + 1)),
+            user: job.user.map(UserId),
+        });
+        self.user_shares.is_told |= kind.user.is_some();
         self.processes.reserve_exact(count);
         // The same durations and places whatever the brains have done until then.
         let mut dice = Dice::seeded(u64::from(number) ^ self.seed().rotate_left(17));
@@ -91,24 +103,14 @@ impl World {
                 Work::Uniform(low, high) => dice.between(low, high),
                 Work::Endless => f64::INFINITY,
             };
-            self.start_process(node, work_s, &job, number);
+            self.start_process(node, work_s, &kind);
         }
     }
 
-    fn start_process(&mut self, home: u32, work_s: f64, job: &Job, number: u32) {
+    fn start_process(&mut self, home: u32, work_s: f64, kind: &Arc<Kind>) {
         let index = self.processes.len() as u32;
         let pid = PID_FIRST + index as i32;
-        let mib = f64::from(1 << 20);
-        let mut born = SimProcess::new(home, pid, work_s);
-        born.demand = job.demand;
-        born.calls_per_cpu_s = job.calls_per_cpu_s;
-        born.rss_bytes = job.rss_mib * mib;
-        born.growth_bytes_per_s = job.growth_mib_per_s * mib;
-        born.rss_bytes_max = job.rss_mib_max.max(job.rss_mib) * mib;
-        born.group = job.is_group.then_some(GroupId(u64::from(number) + 1));
-        born.user = job.user.map(UserId);
-        self.user_shares.is_told |= born.user.is_some();
-        self.processes.push(born);
+        self.processes.push(SimProcess::new(home, pid, work_s, Arc::clone(kind)));
         self.open += 1;
         self.tally.started_s.push(self.now.since(Time(1_000_000)).as_secs_f64());
         if !self.nodes[home as usize].is_on() {

@@ -28,7 +28,7 @@ impl UserShares {
         self.told_at = now;
         self.cores.clear();
         for process in processes {
-            if let (Some(user), Some(at)) = (process.user, process.runs_on()) {
+            if let (Some(user), Some(at)) = (process.kind.user, process.runs_on()) {
                 let rate = nodes[at as usize].rate() * process.demand_on(at);
                 *self.cores.entry((process.home, user)).or_default() += rate;
             }

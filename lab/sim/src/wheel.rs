@@ -5,8 +5,7 @@
 //! every step would miss the caches. What lies further ahead waits in an ordered map of slots.
 
 use cluster::Time;
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 const SLOT_BITS: u32 = 10;
 const SLOTS: u64 = 2_048;
@@ -20,23 +19,9 @@ struct Entry<E> {
     event: E,
 }
 
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<E> Eq for Entry<E> {}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+impl<E> Entry<E> {
+    fn key(&self) -> (u64, u64) {
+        (self.at, self.sequence)
     }
 }
 
@@ -44,8 +29,8 @@ pub(crate) struct Wheel<E> {
     /// Slots that lie less than a turn ahead, by their number modulo [`SLOTS`].
     slots: Vec<Vec<Entry<E>>>,
     far: BTreeMap<u64, Vec<Entry<E>>>,
-    /// What is left of the present slot.
-    present: BinaryHeap<Reverse<Entry<E>>>,
+    /// What is left of the present slot, the last first.
+    present: Vec<Entry<E>>,
     slot: u64,
     sequence: u64,
 }
@@ -55,7 +40,7 @@ impl<E> Wheel<E> {
         Wheel {
             slots: (0..SLOTS).map(|_| Vec::new()).collect(),
             far: BTreeMap::new(),
-            present: BinaryHeap::new(),
+            present: Vec::new(),
             slot: now.0 >> SLOT_BITS,
             sequence: 0,
         }
@@ -66,7 +51,9 @@ impl<E> Wheel<E> {
         let entry = Entry { at: at.0, sequence: self.sequence, event };
         let slot = at.0 >> SLOT_BITS;
         if slot <= self.slot {
-            self.present.push(Reverse(entry));
+            // Of those of one moment it is the last to happen.
+            let place = self.present.partition_point(|other| other.at > entry.at);
+            self.present.insert(place, entry);
         } else if slot - self.slot < SLOTS {
             self.slots[(slot % SLOTS) as usize].push(entry);
         } else {
@@ -77,14 +64,10 @@ impl<E> Wheel<E> {
     /// The next event, if it happens by `end`.
     pub fn next_until(&mut self, end: Time) -> Option<(Time, E)> {
         loop {
-            if let Some(Reverse(first)) = self.present.peek() {
-                if first.at > end.0 {
-                    return None;
-                }
-                let Reverse(entry) = self.present.pop()?;
-                return Some((Time(entry.at), entry.event));
+            if let Some(first) = self.present.pop_if(|first| first.at <= end.0) {
+                return Some((Time(first.at), first.event));
             }
-            if self.slot >= end.0 >> SLOT_BITS {
+            if !self.present.is_empty() || self.slot >= end.0 >> SLOT_BITS {
                 return None;
             }
             self.turn();
@@ -94,20 +77,20 @@ impl<E> Wheel<E> {
     /// On to the next slot.
     fn turn(&mut self) {
         self.slot += 1;
-        let mut entries = std::mem::take(&mut self.slots[(self.slot % SLOTS) as usize]);
-        let mut heap = std::mem::take(&mut self.present).into_vec();
-        heap.extend(entries.drain(..).map(Reverse));
-        // Its memory serves the slot again, unless that is so much that two seconds of it would be
-        // more than all the nodes.
-        if entries.capacity() <= SLOT_KEPT_MAX {
-            self.slots[(self.slot % SLOTS) as usize] = entries;
+        // The memory of the last serves the next, unless that is so much that two seconds of it
+        // would be more than all the nodes.
+        let mut empty = std::mem::take(&mut self.present);
+        if empty.capacity() > SLOT_KEPT_MAX {
+            empty = Vec::new();
         }
+        let slot = &mut self.slots[(self.slot % SLOTS) as usize];
+        self.present = std::mem::replace(slot, empty);
         if let Some(first) = self.far.first_entry()
             && *first.key() <= self.slot
         {
-            heap.extend(first.remove().into_iter().map(Reverse));
+            self.present.append(&mut first.remove());
         }
-        self.present = BinaryHeap::from(heap);
+        self.present.sort_unstable_by(|one, other| other.key().cmp(&one.key()));
     }
 }
 

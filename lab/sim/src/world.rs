@@ -11,7 +11,7 @@ use crate::process::{SimProcess, Whereabouts};
 use crate::scenario::{NodeGroup, Scenario};
 use crate::users::UserShares;
 use crate::wheel::Wheel;
-use cluster::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
+use cluster::{Brain, Config, Identity, Input, LoadSample, Outbox, Output, Span, Status, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::ids::NodeId;
@@ -105,6 +105,8 @@ pub struct World {
     waiting: VecDeque<(u32, Input)>,
     is_telling: bool,
     outbox: Outbox,
+    /// What daemons measure, for one after another.
+    pub(crate) sample: LoadSample,
     has_ended: bool,
 }
 
@@ -136,6 +138,7 @@ impl World {
             waiting: VecDeque::new(),
             is_telling: false,
             outbox: Outbox::new(),
+            sample: LoadSample::default(),
             has_ended: false,
             scenario,
         };
@@ -217,7 +220,7 @@ impl World {
         let limit = Time::from_micros(1_000_000) + Span::from_secs_f64(self.scenario.limit_s);
         while self.step(limit) {}
         self.settle_checks();
-        Outcome::of(&self)
+        Outcome::of(self)
     }
 
     /// Plays on for so long; for a look in between.
@@ -321,23 +324,32 @@ impl World {
     /// Facts wait for each other: a brain is never called from within itself.
     pub(crate) fn tell(&mut self, node: u32, input: Input) {
         if self.is_telling {
-            return self.waiting.push_back((node, input));
+            self.waiting.push_back((node, input));
+        } else {
+            self.tell_at_once(node, &input);
         }
+    }
+
+    /// Tells a brain when none is being told anything.
+    pub(crate) fn tell_at_once(&mut self, node: u32, input: &Input) {
         self.is_telling = true;
         let mut outbox = std::mem::take(&mut self.outbox);
-        let mut next = Some((node, input));
-        while let Some((node, input)) = next {
-            let told = &mut self.nodes[node as usize];
-            if told.is_on() {
-                told.brain.handle(self.now, input, &mut outbox);
-            }
-            for output in outbox.drain() {
-                self.carry_out(node, output);
-            }
-            next = self.waiting.pop_front();
+        self.think(node, input, &mut outbox);
+        while let Some((node, input)) = self.waiting.pop_front() {
+            self.think(node, &input, &mut outbox);
         }
         self.outbox = outbox;
         self.is_telling = false;
+    }
+
+    fn think(&mut self, node: u32, input: &Input, outbox: &mut Outbox) {
+        let told = &mut self.nodes[node as usize];
+        if told.is_on() {
+            told.brain.handle(self.now, input, outbox);
+        }
+        for output in outbox.drain() {
+            self.carry_out(node, output);
+        }
     }
 
     fn carry_out(&mut self, node: u32, output: Output) {

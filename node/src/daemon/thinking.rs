@@ -15,7 +15,7 @@ use crate::sample::window::Window;
 use crate::sample::{Capacity, Memory};
 use cluster::{
     Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
-    Status, Time, UserId, UserShare, Verdict,
+    Status, Time, UserId, UserShare, Verdict, Why,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -116,9 +116,8 @@ impl Daemon {
         let mut outbox = Outbox::new();
         while let Some(input) = self.thought.waiting.pop_front() {
             let now = self.brain_time();
-            let recorded = self.thought.recorder.as_ref().map(|_| input.clone());
-            self.thought.brain.handle(now, input, &mut outbox);
-            if let (Some(recorder), Some(input)) = (&mut self.thought.recorder, recorded) {
+            self.thought.brain.handle(now, &input, &mut outbox);
+            if let Some(recorder) = &mut self.thought.recorder {
                 recorder.write(&cluster::told(now, &input, outbox.outputs()));
             }
             let outputs: Vec<Output> = outbox.drain().collect();
@@ -138,12 +137,14 @@ impl Daemon {
                     self.mouth.send(self.members.me().node, address, bytes, &credentials);
                 }
             }
-            Output::Move { process, to, why, .. } => self.move_as_thought(process, to, why),
+            Output::Move { process, to, why, .. } => {
+                self.move_as_thought(process, to, why.to_string());
+            }
             Output::WakeAt(time) => {
                 self.thought.wake = Some(self.started + Duration::from_micros(time.0));
             }
             Output::RecordDecision { process, verdict, why } => {
-                self.record_decision(process, verdict, why);
+                self.record_decision(process, verdict, &why);
             }
             Output::MemberStatus { node, status } => {
                 let status = status.to_string();
@@ -174,13 +175,14 @@ impl Daemon {
     }
 
     /// For `osmos why`, which is asked at the process's home.
-    fn record_decision(&mut self, process: GlobalPid, verdict: Verdict, why: String) {
+    fn record_decision(&mut self, process: GlobalPid, verdict: Verdict, why: &Why) {
         // How a move ended is known to the daemon first, and with the reason.
         if let Verdict::Moved { .. } | Verdict::NotMoved { .. } | Verdict::CameHome { .. } = verdict
         {
             return;
         }
-        let (verdict, weighed) = (verdict.word(), self.weigh_up(process));
+        let (verdict, why) = (verdict.word(), why.to_string());
+        let weighed = self.weigh_up(process);
         if process.home != self.me() {
             let (rate_milli, places) = foresight::told(weighed.as_ref());
             let (pid, verdict) = (process.pid, verdict.to_owned());

@@ -384,7 +384,7 @@ impl World {
                 self.schedule(at.max(self.now), Event::Wake(node));
             }
             Output::RecordDecision { process, verdict, why } => {
-                self.decisions.push((self.now, process, verdict, why));
+                self.decisions.push((self.now, process, verdict, why.to_string()));
             }
             Output::MemberStatus { node: about, status } => {
                 self.statuses.push((self.now, node, about, status));
