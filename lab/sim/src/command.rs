@@ -25,6 +25,7 @@ Examples:
   osmos sim sixteen                  16 nodes, 24 processes
   osmos sim --show sixteen > my.json the same as a file to begin with
   osmos sim my.json --seed 7 --json
+  osmos sim thousand --cost          what gossip and brains cost
   osmos sim --replay FILE            what `osmos up --record FILE` has recorded, decided again
 
 Built in: sixteen, thousand, hundred-thousand, million"
@@ -42,6 +43,9 @@ pub struct Options {
     /// Print all of the outcome as JSON
     #[arg(long)]
     json: bool,
+    /// Measure what the brains take of a processor (the run itself is slower then)
+    #[arg(long)]
+    cost: bool,
     /// Print the scenario instead of playing it
     #[arg(long)]
     show: bool,
@@ -90,7 +94,10 @@ fn run(options: &Options) -> Result<()> {
     }
     let config = Config { rotates: !options.no_rotation, ..Config::default() };
     let began = Instant::now();
-    let world = World::new(scenario, config, options.seed).map_err(|error| anyhow!(error))?;
+    let mut world = World::new(scenario, config, options.seed).map_err(|error| anyhow!(error))?;
+    if options.cost {
+        world.measure_brains();
+    }
     let outcome = world.run();
     let took_s = began.elapsed().as_secs_f64();
     if options.json {

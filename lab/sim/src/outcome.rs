@@ -97,6 +97,8 @@ pub struct Outcome {
     /// Sent by one node on average, frames and seals included.
     pub kbit_per_s: f64,
     pub datagrams_per_s: f64,
+    /// Microseconds of processor time that a brain takes in a second, if that was measured.
+    pub brain_us_per_s: Option<f64>,
     pub findings: Findings,
     pub fates: Vec<Fate>,
     pub moves: Vec<MoveMade>,
@@ -106,7 +108,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(crate) fn of(world: World) -> Outcome {
-        let World { now, nodes, processes, tally, checks, .. } = world;
+        let World { now, nodes, processes, tally, checks, brains_took, .. } = world;
         let (simulated_s, node_count) = (world_s(now), nodes.len());
         // A million nodes and what became of their processes need not be in memory together.
         drop(nodes);
@@ -148,6 +150,7 @@ impl Outcome {
             false_deaths: tally.false_deaths,
             kbit_per_s: tally.bytes as f64 * 8.0 / 1e3 / node_s.max(1e-9),
             datagrams_per_s: tally.datagrams as f64 / node_s.max(1e-9),
+            brain_us_per_s: brains_took.map(|took| took.as_secs_f64() * 1e6 / node_s.max(1e-9)),
             findings: checks.findings(),
             fates,
             moves: tally.moves,
@@ -167,12 +170,16 @@ impl Outcome {
 pub fn text(outcome: &Outcome, took_s: f64) -> String {
     let Outcome { nodes, simulated_s, makespan_s, finished, unfinished, .. } = outcome;
     let findings = &outcome.findings;
+    let brains = outcome.brain_us_per_s.map_or_else(String::new, |us| {
+        format!("a brain took {us:.1} us of each second: {:.4} % of a core\n", us / 1e4)
+    });
     format!(
         "{nodes} nodes for {simulated_s:.1} s in {took_s:.2} s: {:.0} times real time\n\
          {finished} processes ended within {makespan_s:.1} s, {unfinished} run on, {} were lost\n\
          {} moves, {} of them turns; {} failed, {} offers refused; frozen for {:.2} s in all\n\
          each node sent {:.1} datagrams a second, {:.1} kbit/s\n\
-         longest that a core stood idle while a process waited: {:.2} s; flew back: {}\n",
+         longest that a core stood idle while a process waited: {:.2} s; flew back: {}\n\
+         {brains}",
         simulated_s / took_s.max(1e-9),
         outcome.lost,
         outcome.migrations,

@@ -151,20 +151,20 @@ impl World {
             What::Starve { nodes, s_max } => {
                 let count = self.nodes.len() as u32;
                 for node in count.saturating_sub(nodes)..count {
-                    self.starve(node, s_max);
+                    self.starve(node, (s_max * 1e3) as u32);
                 }
             }
         }
     }
 
     /// A daemon gets no processor for a while; then it runs for a second, and so on.
-    pub(crate) fn starve(&mut self, node: u32, s_max: f64) {
+    pub(crate) fn starve(&mut self, node: u32, ms_max: u32) {
         if !self.nodes[node as usize].is_on() {
             return;
         }
-        let until = self.now + Span::from_secs_f64(self.dice.between(0.0, s_max));
+        let until = self.now + Span::from_secs_f64(self.dice.between(0.0, f64::from(ms_max) / 1e3));
         self.nodes[node as usize].power = Power::Starved(until);
-        self.wheel.schedule(until + AWAKE, Event::Starves { node, s_max });
+        self.wheel.schedule(until + AWAKE, Event::Starves { node, ms_max });
     }
 
     fn crash(&mut self, node: u32) {

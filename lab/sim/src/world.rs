@@ -14,14 +14,14 @@ use crate::wheel::Wheel;
 use cluster::{Brain, Config, Identity, Input, LoadSample, Outbox, Output, Span, Status, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wire::ids::NodeId;
 
 /// Nodes and processes are counted from 0.
 pub(crate) enum Event {
+    /// The one in this place of the mail.
     Datagram {
-        from: u32,
-        to: u32,
-        bytes: Box<[u8]>,
+        place: u32,
     },
     Wake {
         node: u32,
@@ -64,8 +64,15 @@ pub(crate) enum Event {
     },
     Starves {
         node: u32,
-        s_max: f64,
+        ms_max: u32,
     },
+}
+
+/// A datagram on its way.
+pub(crate) struct Letter {
+    from: u32,
+    to: u32,
+    bytes: Vec<u8>,
 }
 
 /// Looks of one node are this far apart.
@@ -104,7 +111,11 @@ pub struct World {
     seed: u64,
     waiting: VecDeque<(u32, Input)>,
     is_telling: bool,
+    /// Datagrams on their way, and the places of those that have arrived.
+    mail: Vec<Letter>,
+    mail_places: Vec<u32>,
     outbox: Outbox,
+    pub(crate) brains_took: Option<Duration>,
     /// What daemons measure, for one after another.
     pub(crate) sample: LoadSample,
     has_ended: bool,
@@ -137,7 +148,10 @@ impl World {
             seed,
             waiting: VecDeque::new(),
             is_telling: false,
+            mail: Vec::new(),
+            mail_places: Vec::new(),
             outbox: Outbox::new(),
+            brains_took: None,
             sample: LoadSample::default(),
             has_ended: false,
             scenario,
@@ -215,6 +229,11 @@ impl World {
         self.seed
     }
 
+    /// From now on measures what the brains take of a processor, which slows the world down.
+    pub fn measure_brains(&mut self) {
+        self.brains_took = Some(Duration::ZERO);
+    }
+
     /// Plays the scenario to its end.
     pub fn run(mut self) -> Outcome {
         let limit = Time::from_micros(1_000_000) + Span::from_secs_f64(self.scenario.limit_s);
@@ -269,7 +288,7 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Datagram { from, to, bytes } => self.deliver(from, to, bytes),
+            Event::Datagram { place } => self.deliver(place),
             Event::Wake { node } => self.wake(node),
             Event::Looks { phase } => self.look_all(phase),
             Event::Completion { node, number } => self.complete(node, number),
@@ -279,22 +298,22 @@ impl World {
             Event::JobStarts { job } => self.start_job(job),
             Event::Background { nth, is_on } => self.switch_background(nth, is_on),
             Event::Happens { nth } => self.script_event(nth),
-            Event::Starves { node, s_max } => self.starve(node, s_max),
+            Event::Starves { node, ms_max } => self.starve(node, ms_max),
             Event::Introduced { node } => self.introduce_one(node),
         }
     }
 
-    fn deliver(&mut self, from: u32, to: u32, bytes: Box<[u8]>) {
-        match self.nodes[to as usize].power {
-            Power::Off => {}
-            Power::Starved(until) if until > self.now => {
-                self.wheel.schedule(until, Event::Datagram { from, to, bytes });
-            }
-            _ => {
-                let from = NodeId(from + 1);
-                self.tell(to, Input::DatagramReceived { from, bytes: bytes.into_vec() });
-            }
+    fn deliver(&mut self, place: u32) {
+        let to = self.mail[place as usize].to;
+        if let Power::Starved(until) = self.nodes[to as usize].power
+            && until > self.now
+        {
+            return self.wheel.schedule(until, Event::Datagram { place });
         }
+        let letter = &mut self.mail[place as usize];
+        let (from, bytes) = (NodeId(letter.from + 1), std::mem::take(&mut letter.bytes));
+        self.mail_places.push(place);
+        self.tell(to, Input::DatagramReceived { from, bytes });
     }
 
     fn wake(&mut self, node: u32) {
@@ -343,9 +362,13 @@ impl World {
     }
 
     fn think(&mut self, node: u32, input: &Input, outbox: &mut Outbox) {
+        let began = self.brains_took.map(|_| Instant::now());
         let told = &mut self.nodes[node as usize];
         if told.is_on() {
             told.brain.handle(self.now, input, outbox);
+        }
+        if let (Some(took), Some(began)) = (&mut self.brains_took, began) {
+            *took += began.elapsed();
         }
         for output in outbox.drain() {
             self.carry_out(node, output);
@@ -383,7 +406,18 @@ impl World {
             return;
         }
         let at = self.now + self.latency();
-        self.wheel.schedule(at, Event::Datagram { from, to, bytes: bytes.into_boxed_slice() });
+        let letter = Letter { from, to, bytes };
+        let place = match self.mail_places.pop() {
+            Some(place) => {
+                self.mail[place as usize] = letter;
+                place
+            }
+            None => {
+                self.mail.push(letter);
+                self.mail.len() as u32 - 1
+            }
+        };
+        self.wheel.schedule(at, Event::Datagram { place });
     }
 
     pub(crate) fn latency(&mut self) -> Span {
