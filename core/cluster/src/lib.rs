@@ -21,6 +21,7 @@ mod habit;
 mod input;
 mod invariants;
 mod members;
+mod memory;
 mod message;
 mod mosix;
 mod output;

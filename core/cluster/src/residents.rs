@@ -5,6 +5,7 @@ use crate::condition::Condition;
 use crate::config::Config;
 use crate::habit::Habit;
 use crate::input::{Arrival, GroupId, Placement, ProcessSample};
+use crate::memory::{Memory, NEVER, NO_MEMORY};
 use crate::own::sane;
 use crate::rule::Wish;
 use crate::sorted::Sorted;
@@ -21,58 +22,6 @@ const ARRIVAL_MEMORY: Span = Span::from_secs(3);
 /// Used CPU below which the rate of forwarded calls per CPU second means nothing.
 const USED_MIN: f64 = 0.02;
 const CALLS_PER_CPU_S_MAX: f64 = 1e6;
-/// What is remembered of a process between measurements and, at its home, while it is away.
-#[derive(Clone, Debug)]
-struct Memory {
-    touched_at: Time,
-    /// [`NEVER`] if it does not run here.
-    arrived_at: Time,
-    rest_until: Time,
-    setback_at: Time,
-    /// Reference seconds of work that it had done when it came, and its processor time then.
-    came_with: (f64, f64),
-    /// As its home says.
-    group: Option<GroupId>,
-    /// Forwarded calls per CPU second when last away; None: never away.
-    calls_per_cpu_s: Option<f32>,
-    came_from: Option<NodeId>,
-    /// Moves in a row that came to nothing, and homecomings by itself.
-    setbacks: u8,
-    /// It came from elsewhere: its first stay is over.
-    has_moved: bool,
-    pinned: bool,
-    /// So that a decision is recorded when it changes, not each second.
-    stayed_for: Option<StayCause>,
-}
-
-const NEVER: Time = Time(u64::MAX);
-/// Of a process of which nothing is remembered.
-static NO_MEMORY: Memory = Memory::fresh(Time::ZERO);
-
-impl Memory {
-    const fn fresh(now: Time) -> Memory {
-        Memory {
-            touched_at: now,
-            arrived_at: NEVER,
-            rest_until: Time::ZERO,
-            setback_at: Time::ZERO,
-            came_with: (0.0, 0.0),
-            group: None,
-            calls_per_cpu_s: None,
-            came_from: None,
-            setbacks: 0,
-            has_moved: false,
-            pinned: false,
-            stayed_for: None,
-        }
-    }
-
-    /// Nothing in it is worth keeping once the process is elsewhere.
-    fn says_nothing(&self, now: Time) -> bool {
-        let is_at_peace = self.setbacks == 0 && self.rest_until <= now;
-        is_at_peace && !self.pinned && self.calls_per_cpu_s.is_none()
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Residents {

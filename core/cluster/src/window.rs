@@ -255,8 +255,8 @@ impl<const N: usize, const W: usize> Scales<N, W> {
         let ages = &self.ages[..self.count.next_multiple_of(LANES).min(N)];
         let until = |limit: i32| ages.iter().map(|age| i32::from(*age <= limit)).sum::<i32>();
         let wanted = wanted as i32;
-        // All numbers differ, so some limit lets through just as many as are wanted. Ages are spread
-        // evenly, more or less: it lies where it should, or not far from there.
+        // All numbers differ, so some limit lets through just as many as are wanted. As ages are
+        // spread evenly, more or less, it lies about where it should.
         let held = |age: i32| if age == OUT { -1 } else { age };
         let mut limit = ages.iter().fold(-1, |most, age| held(*age).max(most));
         let mut count = until(limit);
