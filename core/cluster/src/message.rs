@@ -24,7 +24,8 @@ const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 12;
 const TAG_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 32;
-const OFFER_BYTES: usize = 64;
+/// With the process's user.
+const OFFER_BYTES_MAX: usize = 72;
 /// No datagram of a brain is longer.
 pub const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + (1 + WINDOW_MAX) * ENTRY_BYTES;
 
@@ -255,7 +256,7 @@ impl<'a> Message<'a> {
         };
         let body_bytes = match &self.body {
             Body::Gossip { .. } => window * ENTRY_BYTES,
-            Body::Offer(_) => OFFER_BYTES,
+            Body::Offer(_) => OFFER_BYTES_MAX,
             Body::Lag(_) => 16,
             Body::Accept(_) | Body::Refuse(..) | Body::Release(_) => 8,
             Body::Seek => 0,
@@ -576,7 +577,7 @@ mod tests {
         fn what_is_encoded_is_decoded(sender in entry(), sequence in any::<u32>(), body in body()) {
             let message = Message { sender, sequence, body };
             let bytes = message.encode(NOW, 8);
-            prop_assert!(bytes.len() <= HEADER_BYTES + ENTRY_BYTES + OFFER_BYTES);
+            prop_assert!(bytes.len() <= HEADER_BYTES + ENTRY_BYTES + OFFER_BYTES_MAX);
             prop_assert_eq!(Message::decode(&bytes, NOW), Ok(message));
         }
 

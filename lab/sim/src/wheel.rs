@@ -5,6 +5,7 @@
 //! every step would miss the caches. What lies further ahead waits in an ordered map of slots.
 
 use cluster::Time;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 const SLOT_BITS: u32 = 10;
@@ -90,7 +91,7 @@ impl<E> Wheel<E> {
         {
             self.present.append(&mut first.remove());
         }
-        self.present.sort_unstable_by(|one, other| other.key().cmp(&one.key()));
+        self.present.sort_unstable_by_key(|entry| Reverse(entry.key()));
     }
 }
 
