@@ -1,8 +1,9 @@
 //! How fast a process gets on, and what its moves have brought: for `osmos why`.
 //!
-//! Progress is processor time per second, times the speed of the core that it was used on. It is measured over the last
-//! seconds before a move, and over the first seconds after it. So a move's gain is what was seen,
-//! not what was expected; what else changed on the two nodes at that time is in it, too.
+//! Progress is processor time per second, times the speed of the core that it was used on. It is
+//! measured over the last seconds before a move, and over the first seconds after it. So a move's
+//! gain is what was seen, not what was expected; what else changed on the two nodes at that time is
+//! in it, too.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

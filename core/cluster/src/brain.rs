@@ -314,7 +314,10 @@ impl Brain {
         if own.is_some_and(|own| own.room() >= 0.5) {
             self.seek_from_crowded(now, outbox);
         }
-        let is_steady = !changed && !self.is_unripe && (runnable - weighed).abs() < 0.01;
+        let is_steady = !changed
+            && !self.is_unripe
+            && !self.is_owner_pressed()
+            && (runnable - weighed).abs() < 0.01;
         if !is_steady || now.since(weighed_at) > self.config.tick * 2 {
             self.weigh_all(now, outbox);
         }

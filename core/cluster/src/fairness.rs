@@ -1,14 +1,15 @@
 //! Fair shares of users: whoever runs many processes must not starve one who runs few.
 //!
-//! What a user has is what all his processes get, in reference cores. Their home knows it, tells the
-//! nodes where they run, and these tell others to whom they offer one. Three rules bring the shares together (max-min fairness), and none of them keeps a core idle:
+//! What a user has is what all his processes get, in reference cores. Their home knows it, tells
+//! the nodes where they run, and these tell others to whom they offer one. Three rules bring the
+//! shares together (max-min fairness), and none of them keeps a core idle:
 //!
 //! * of several processes that gain by leaving, one of the user who has least goes first;
-//! * as long as no core is idle there, a node does not take in a process that would take from a user
-//!   who has less than its own, nor one of a poor user that would only crowd his others;
-//! * a node on which a user with less has to share hands over a process of one who has more; and one
-//!   on which the processes of such a user crowd each other sends one to where those who have more
-//!   will do that.
+//! * as long as no core is idle there, a node does not take in a process that would take from a
+//!   user who has less than its own, nor one of a poor user that would only crowd his others;
+//! * a node on which a user with less has to share hands over a process of one who has more; and
+//!   one on which the processes of such a user crowd each other sends one to where those who have
+//!   more will do that.
 //!
 //! Each makes the smaller of two shares larger, so they cannot undo each other. Nodes that are told
 //! of no users keep nothing and do nothing of this.

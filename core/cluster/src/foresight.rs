@@ -1,5 +1,5 @@
-//! What would become of a move, or of another node: `osmos what-if`, and the places that `osmos why`
-//! shows.
+//! What would become of a move, or of another node: `osmos what-if`, and the places that `osmos
+//! why` shows.
 //!
 //! Nothing is decided here and nothing changes. The questions are put to the same rule that decides
 //! ([`crate::rule`]), with the same knowledge, and every number that it used is in the answer.

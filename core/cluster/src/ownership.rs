@@ -259,6 +259,13 @@ impl Brain {
         out
     }
 
+    /// Whether guests have to make room for the owner's own load.
+    pub(crate) fn is_owner_pressed(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| {
+            owner.wants.yields && !self.crowded_out(owner, &self.guests_ranked()).is_empty()
+        })
+    }
+
     /// Guests that are not wanted go: each to where it is best off, and if nobody takes it, home.
     pub(crate) fn clear_out(&mut self, now: Time, outbox: &mut Outbox) {
         for (process, why) in self.unwanted() {

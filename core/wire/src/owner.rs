@@ -1,5 +1,5 @@
-//! What the owner of a node tells its daemon, and what stands of it: `osmos stay`, `block`, `yield`,
-//! `drain`, `expel`, `bring`, `priority`, `limit`.
+//! What the owner of a node tells its daemon, and what stands of it: `osmos stay`, `block`,
+//! `yield`, `drain`, `expel`, `bring`, `priority`, `limit`.
 
 use crate::ids::NodeId;
 use serde::{Deserialize, Serialize};

@@ -8,8 +8,8 @@
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
-//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`], [`owner`]: the benchmarks; [`parts`]:
-//!   what a forwarded call is made of
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`], [`owner`]: the benchmarks;
+//!   [`parts`]: what a forwarded call is made of
 
 pub mod at_home;
 pub mod away;

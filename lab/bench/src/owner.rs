@@ -64,6 +64,8 @@ fn owner_returns(lab: &Lab, pid: i32) -> Result<f64> {
         let process = processes.iter().find(|process| process.pid == pid);
         Ok(process.context("the guest has ended")?.node)
     };
+    // What ran there before is no load any more.
+    std::thread::sleep(SETTLED);
     if at(lab)? != OWNED {
         lab.migrate(pid, &OWNED.to_string())?;
     }

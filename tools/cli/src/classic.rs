@@ -72,7 +72,7 @@ fn run(options: &[&str], command: &[OsString]) -> Vec<OsString> {
 
 fn mosrun(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
     const FORM: Refusal =
-        Refusal::Form { name: "mosrun", form: "mosrun [-h | -b | -NODE] COMMAND..." };
+        Refusal::Form { name: "mosrun", form: "mosrun [-h | -b | -L | -l | -NODE] COMMAND..." };
     let (first, rest) = words.split_first().ok_or(FORM)?;
     let text = first.to_string_lossy();
     let Some(option) = text.strip_prefix('-') else {
@@ -84,12 +84,13 @@ fn mosrun(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
     match option {
         "h" => Ok(run(&["--home"], rest)),
         "b" => Ok(run(&["--best"], rest)),
-        "-" => Ok(run(&[], rest)),
+        "L" => Ok(run(&["--home"], rest)),
+        "-" | "l" => Ok(run(&[], rest)),
         _ if is_node(option) => Ok(run(&["--node", option], rest)),
         _ => Err(Refusal::Option {
             name: "mosrun",
             option: text.into_owned(),
-            instead: "known are -h, -b and -NODE; `osmos run --help` lists what there is",
+            instead: "known are -h, -b, -L, -l and -NODE; `osmos run --help` lists what there is",
         }),
     }
 }
@@ -179,6 +180,8 @@ mod tests {
         assert_eq!(osmos("mosrun", "-h awk -h").unwrap(), "run --home -- awk -h");
         assert_eq!(osmos("mosrun", "-b awk").unwrap(), "run --best -- awk");
         assert_eq!(osmos("mosrun", "-3 awk").unwrap(), "run --node 3 -- awk");
+        assert_eq!(osmos("mosrun", "-L awk").unwrap(), "run --home -- awk");
+        assert_eq!(osmos("mosrun", "-l awk").unwrap(), "run -- awk");
     }
 
     #[test]

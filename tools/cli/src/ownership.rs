@@ -70,7 +70,8 @@ Examples:
 Guests beyond a new limit leave.")]
     Limit {
         /// At most so many; `none` for no limit
-        #[arg(long, value_name = "N", value_parser = guests, required_unless_present = "guest_memory")]
+        #[arg(long, value_name = "N", value_parser = guests)]
+        #[arg(required_unless_present = "guest_memory")]
         guests: Option<LimitChange>,
         /// At most so much: 512M, 2G; `none` for no limit
         #[arg(long, value_name = "SIZE", value_parser = guest_memory)]
