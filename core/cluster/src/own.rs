@@ -83,6 +83,12 @@ impl Own {
         self.second_ago = Some((now, others));
     }
 
+    /// What nobody manages, as last measured; not averaged.
+    pub fn others(&self, now: Time) -> Option<f64> {
+        let measured = self.measured.filter(|(at, _)| now.since(*at) <= FRESH);
+        measured.map(|(_, condition)| condition.runnable)
+    }
+
     pub fn cores(&self) -> Option<u32> {
         self.measured.map(|(_, condition)| condition.cores)
     }

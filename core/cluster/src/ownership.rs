@@ -178,16 +178,13 @@ impl Brain {
         if self.owner.is_none() {
             return;
         }
+        // Not averaged where each second differs from the last: the owner does not wait.
+        let Some(others) = self.own.others(now) else { return };
         let local = samples.iter().filter(|sample| sample.process.home == self.me);
         let demand: f64 = local.map(|sample| crate::own::sane(sample.demand, 0.0, 1e4)).sum();
-        let Some(present) = self.own.condition(now, demand) else { return };
         if let Some(owner) = &mut self.owner {
-            owner.look(now, present.runnable, self.config.owner_hold);
+            owner.look(now, others + demand, self.config.owner_hold);
         }
-    }
-
-    fn own_residents(&self) -> impl Iterator<Item = GlobalPid> {
-        self.residents.processes().filter(|process| process.home == self.me)
     }
 
     /// Guests that are not leaving already: those of better priority first, and of one home who has

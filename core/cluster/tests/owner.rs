@@ -85,8 +85,8 @@ impl Node {
         self.tell(Input::LoadSampled(LoadSample {
             cores: 2,
             speed: 1.0,
-            runnable,
-            measured_over: Span::from_secs(1),
+            pace: 1.0,
+            others: (runnable - guests.len() as f64).max(0.0),
             memory_total_bytes: 1 << 30,
             memory_free_bytes: 1 << 29,
             memory_pressure: 0.0,

@@ -442,7 +442,8 @@ mod tests {
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
                     --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
-                    --guest-cgroup /a --guest-cgroup /b --without a,b --runtime-dir r --state-dir s";
+                    --guest-cgroup /a --guest-cgroup /b --without a,b --runtime-dir r \
+                    --state-dir s";
         let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {
             Ok(Arguments { command: Command::Daemon(options), .. }) => options,
             other => panic!("parsed as {other:?}"),
