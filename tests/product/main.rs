@@ -12,6 +12,7 @@
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods
 //! * [`memory`]: what Osmos itself takes
+//! * [`waits`]: waits that a move happens in
 //! * [`processor_time`]: clocks and limits of processor time
 //!
 //! One program of tests, because each of these needs the same stage.
@@ -30,3 +31,4 @@ mod refusals;
 mod sandbox;
 mod stage;
 mod terminal;
+mod waits;

@@ -13,7 +13,7 @@ use crate::state::{Order, Parts, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::processor_time::process_ns;
-use kernel::regs::ERESTARTNOINTR;
+use kernel::regs::{ERESTARTNOINTR, Registers};
 use kernel::sandbox::Sandbox;
 use kernel::signal::Action;
 use kernel::tracee::{self, Stop};
@@ -161,6 +161,8 @@ fn spawn(name: &str, shared: &Arc<Shared>, serve: impl FnOnce(Arc<Shared>) + Sen
 }
 
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
+/// A notification is received at once, unless the body is being killed.
+const NOTIFICATION_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Tracing<'_> {
     fn begin(&mut self) -> Result<()> {
@@ -175,11 +177,45 @@ impl Tracing<'_> {
         self.shared.send(ToHome::Running);
         crate::priority::adopt(&self.shared.lock());
         for tid in tids {
+            self.renew_wait(tid)?;
             tracee::resume(tid, 0)?;
         }
         let command = self.prospect.command.clone();
         self.daemon.send(&FromBody::Running { local_pid: self.shared.pid, command });
         Ok(())
+    }
+
+    /// A wait on a futex is native, and so is its limit: one that began elsewhere begins here for
+    /// the rest of its time. All others are forwarded, with what is left of theirs.
+    fn renew_wait(&self, tid: i32) -> Result<()> {
+        let registers = tracee::registers(tid)?;
+        let (slot, end_ns) = {
+            let state = self.shared.lock();
+            let Some(thread) = state.threads.get(&tid) else { return Ok(()) };
+            let is_waiting = registers.rax == libc::SYS_futex as u64
+                && thread.interrupted.is_some()
+                && thread.signals.is_empty();
+            match thread.continued_wait_ns.filter(|_| is_waiting) {
+                Some(end_ns) => (thread.slot, end_ns),
+                None => return Ok(()),
+            }
+        };
+        let left = Duration::from_nanos(end_ns.saturating_sub(self.shared.guest_clock_ns()));
+        let mut time = left.as_secs().to_le_bytes().to_vec();
+        time.extend(u64::from(left.subsec_nanos()).to_le_bytes());
+        self.agent.write_staging(slot, 0, &time);
+        let shorter = Registers { r10: self.agent.staging_address(slot), ..registers };
+        // A notification that is not received yet would end with the interrupt.
+        let deadline = Instant::now() + NOTIFICATION_PATIENCE;
+        migrate::threads::renew_sleep(tid, &shorter, &registers, || {
+            let is_received = || {
+                let state = self.shared.lock();
+                state.threads.get(&tid).is_none_or(|thread| thread.interrupted.is_none())
+            };
+            while !is_received() && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+        })
     }
 
     fn serve(&mut self) -> Reason {

@@ -1,8 +1,10 @@
 //! The threads of a process that leaves: where each goes on, and what it leaves behind.
 
+use crate::limited_sleep;
 use crate::processor_time::{self, TOLD_BYTES, Whose};
 use kernel::haste::Haste;
 use kernel::memory::Memory;
+use kernel::proc::sleep::Sleep;
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee;
 use migrate::Result;
@@ -54,6 +56,8 @@ pub struct Waiting {
     pub calls: HashMap<i32, u32>,
     /// Waits that threads were put back into when the process came home last.
     pub waits: Vec<Wait>,
+    /// Since when those sleep that made theirs themselves.
+    pub sleeps: HashMap<i32, Sleep>,
 }
 
 /// Where a thread stands that was stopped.
@@ -120,10 +124,35 @@ impl Waiting {
     }
 }
 
+impl Waiting {
+    /// When a wait ends that the thread made itself and will make again.
+    fn end_of_first(
+        &self,
+        pid: i32,
+        stopped: &Stopped,
+        settled: &Registers,
+        memory: &Memory,
+    ) -> Option<u64> {
+        let sleep = self.sleeps.get(&stopped.tid)?;
+        let number = stopped.registers.interrupted_call()?;
+        let is_again = settled.rip != stopped.registers.rip
+            && u64::from(number) == settled.rax
+            && sleep.lasted_until_the_stop(pid, stopped.tid);
+        let limit = limited_sleep::limit(number, &settled.arguments(), memory)?;
+        let end_ns = sleep.since_ns.checked_add(u64::try_from(limit.as_nanos()).ok()?);
+        end_ns.filter(|_| is_again)
+    }
+}
+
 impl DepartedThread {
     /// Finds out where the thread goes on, and whether its call has to go on sleeping here.
     /// False if it cannot be known what it waits in.
-    pub fn new(mut stopped: Stopped, memory: &Memory, waiting: &Waiting) -> (DepartedThread, bool) {
+    pub fn new(
+        pid: i32,
+        mut stopped: Stopped,
+        memory: &Memory,
+        waiting: &Waiting,
+    ) -> (DepartedThread, bool) {
         threads::abort_rseq(&mut stopped, memory);
         let restarted = waiting.call_behind(&Standing::of(&stopped));
         let mut settled = stopped.registers;
@@ -131,7 +160,9 @@ impl DepartedThread {
         let interruption = threads::settle(&mut settled, restarted, has_signal);
         let Interruption::Keeps(number) = interruption else {
             let interrupted = threads::interruption_of(&stopped.registers, &settled);
-            let wait_until_ns = waiting.end_of(&stopped, &settled);
+            let wait_until_ns = waiting
+                .end_of(&stopped, &settled)
+                .or_else(|| waiting.end_of_first(pid, &stopped, &settled, memory));
             let departed = DepartedThread {
                 stopped,
                 settled,
@@ -240,7 +271,7 @@ mod test {
     fn a_departure_that_failed_leaves_known_what_its_threads_wait_in() {
         let calls = HashMap::from([(3, NANOSLEEP)]);
         let known = [wait(2, FUTEX, Some(9)), wait(5, FUTEX, Some(8))];
-        let waiting = Waiting { calls, waits: known.to_vec() };
+        let waiting = Waiting { calls, waits: known.to_vec(), sleeps: HashMap::new() };
         let standings = [
             standing(1, FUTEX, ERESTART_RESTARTBLOCK),
             standing(2, threads::RESTART_SYSCALL, ERESTART_RESTARTBLOCK),

@@ -1,6 +1,7 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
 use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
+use crate::limited_sleep;
 use crate::processor_time::{self, TOLD_BYTES, Whose};
 use crate::settling::{shown_memory, stop};
 use kernel::agent::{Agent, BatchCall};
@@ -93,6 +94,7 @@ pub fn leave(
             .filter_map(|tid| Some((tid, threads::waiting_call(pid, tid)?)))
             .collect(),
         waits: remembered.waits.clone(),
+        sleeps: limited_sleep::sample(pid)?,
     };
     // Until it has left, or is as before: both ends of this function.
     let haste = Haste::of(pid, process::threads(pid)?);
@@ -241,7 +243,7 @@ impl Frozen {
             threads::leave_vdso(tid, &vdso)?;
             let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
             let is_64bit = stopped.registers.is_64bit();
-            let (departed, is_known) = DepartedThread::new(stopped, memory, waiting);
+            let (departed, is_known) = DepartedThread::new(self.pid, stopped, memory, waiting);
             self.threads.push(departed);
             if !is_64bit {
                 return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));

@@ -13,8 +13,8 @@ use crate::settling::{Settled, stop};
 use crate::withdrawal;
 use kernel::agent::{BatchCall, STAGING_BYTES};
 use kernel::proc::maps;
-use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
-use kernel::tracee::{self, SIGINFO_BYTES, Stop};
+use kernel::regs::Registers;
+use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
 use migrate::homeward;
 use migrate::pages::Intake;
@@ -321,11 +321,7 @@ impl Homecoming {
     }
 }
 
-/// Puts a thread back to sleep for the rest of its time, under its own arguments.
-///
-/// It makes the call with what is left, is interrupted at once, and so gets a restart block of this
-/// kernel with the right deadline; then its registers are made those of the original call, as if it
-/// had just been interrupted in it. The kernel restarts it from the block.
+/// Puts a thread back to sleep for the rest of its time.
 fn sleep_on(
     service: &Service<'_>,
     slot: usize,
@@ -344,39 +340,7 @@ fn sleep_on(
         libc::SYS_futex => shorter.r10 = agent.staging_address(slot),
         _ => shorter.rdx = agent.staging_address(slot),
     }
-    tracee::set_registers(tid, &shorter)?;
-    to_syscall_stop(tid)?;
-    tracee::interrupt(tid)?;
-    to_syscall_stop(tid)?;
-    let after = tracee::registers(tid)?.result();
-    // Every stop cancels the interrupt that was due (ptrace_stop in the kernel): without another
-    // the thread would be restarted here and now, and run away.
-    tracee::resume_interrupted(tid, 0)?;
-    if !matches!(tracee::wait(tid)?, Stop::Interrupted | Stop::Group(_)) {
-        ::tracing::debug!("thread {tid} did not stop after its sleep was renewed");
-    }
-    let mut registers = *registers;
-    if after == ERESTART_RESTARTBLOCK {
-        registers.interrupt(after);
-    } else {
-        registers.complete(after);
-    }
-    tracee::set_registers(tid, &registers)?;
-    Ok(())
-}
-
-fn to_syscall_stop(tid: i32) -> Result<()> {
-    let mut passed_on = 0;
-    loop {
-        tracee::resume_to_syscall(tid, passed_on)?;
-        passed_on = 0;
-        match tracee::wait(tid)? {
-            Stop::Syscall => return Ok(()),
-            Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-            Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
-            _ => {}
-        }
-    }
+    threads::renew_sleep(tid, &shorter, registers, || {})
 }
 
 fn remove_agent(service: &Service<'_>) -> Result<()> {

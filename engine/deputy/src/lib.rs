@@ -28,6 +28,7 @@ mod departure;
 mod homecoming;
 mod in_flight;
 mod lanes;
+mod limited_sleep;
 mod moves;
 mod priorities;
 mod processor_time;

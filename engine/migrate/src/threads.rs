@@ -5,7 +5,7 @@ use kernel::agent::BatchCall;
 use kernel::memory::Memory;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers};
 use kernel::remote_call::RemoteCalls;
-use kernel::tracee::{self, RseqRegistration};
+use kernel::tracee::{self, RseqRegistration, Stop};
 use std::ops::Range;
 use wire::ids::GuestTid;
 use wire::image;
@@ -174,6 +174,56 @@ pub fn abort_rseq(stopped: &mut Stopped, memory: &Memory) {
     }
 }
 
+/// Puts a stopped thread, which is to make a wait again, back to sleep with a deadline of this
+/// kernel: `shorter` are its `registers`, but for less time.
+///
+/// It makes the call with what is left, is interrupted at once, and so gets a restart block of this
+/// kernel with the right deadline; then its registers are made those of the original call, as if it
+/// had just been interrupted in it. The kernel restarts it from the block.
+///
+/// `await_entry` returns when the call may be interrupted.
+pub fn renew_sleep(
+    tid: i32,
+    shorter: &Registers,
+    registers: &Registers,
+    await_entry: impl FnOnce(),
+) -> Result<()> {
+    tracee::set_registers(tid, shorter)?;
+    tracee::resume_to_syscall(tid, 0)?;
+    await_syscall_stop(tid)?;
+    tracee::resume_to_syscall(tid, 0)?;
+    await_entry();
+    tracee::interrupt(tid)?;
+    await_syscall_stop(tid)?;
+    let after = tracee::registers(tid)?.result();
+    // Every stop cancels the interrupt that was due (ptrace_stop in the kernel): without another
+    // the thread would be restarted here and now, and run away.
+    tracee::resume_interrupted(tid, 0)?;
+    if !matches!(tracee::wait(tid)?, Stop::Interrupted | Stop::Group(_)) {
+        ::tracing::debug!("thread {tid} did not stop after its sleep was renewed");
+    }
+    let mut registers = *registers;
+    match after {
+        ERESTART_RESTARTBLOCK => registers.interrupt(after),
+        // It was not made.
+        ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => {}
+        _ => registers.complete(after),
+    }
+    tracee::set_registers(tid, &registers)?;
+    Ok(())
+}
+
+fn await_syscall_stop(tid: i32) -> Result<()> {
+    loop {
+        match tracee::wait(tid)? {
+            Stop::Syscall => return Ok(()),
+            Stop::Ended(status) => return Err(crate::MigrateError::Ended(status)),
+            Stop::Signal(libc::SIGSTOP) => tracee::resume_to_syscall(tid, libc::SIGSTOP)?,
+            _ => tracee::resume_to_syscall(tid, 0)?,
+        }
+    }
+}
+
 /// Steps needed to leave the longest function of the vDSO, with room to spare.
 const VDSO_STEPS_MAX: usize = 4_096;
 
@@ -192,10 +242,10 @@ pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
         tracee::step(tid, passed_on)?;
         passed_on = 0;
         match tracee::wait(tid)? {
-            tracee::Stop::Ended(status) => return Err(crate::MigrateError::Ended(status)),
+            Stop::Ended(status) => return Err(crate::MigrateError::Ended(status)),
             // It cannot be blocked; the kernel has the process count as stopped, and this thread
             // goes on for us.
-            tracee::Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
+            Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
             _ if !vdso.contains(&tracee::registers(tid)?.rip) => break,
             _ => {}
         }

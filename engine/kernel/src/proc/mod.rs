@@ -3,6 +3,7 @@
 pub mod maps;
 pub mod pagemap;
 pub mod process;
+pub mod sleep;
 
 use crate::KernelError;
 use std::io;

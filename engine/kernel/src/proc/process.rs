@@ -19,6 +19,8 @@ pub struct Stat {
     /// Clock ticks after boot: together with the pid it names a process for good.
     pub start_ticks: u64,
     pub rss_pages: u64,
+    /// That it runs on, or ran on last.
+    pub processor: usize,
     /// start_code, end_code, start_data, end_data, start_brk, brk (not in the file: 0),
     /// start_stack, arg_start, arg_end, env_start, env_end: the order of `struct prctl_mm_map`.
     pub layout: [u64; 11],
@@ -57,6 +59,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         system_ns: field(15)?.saturating_mul(TICK_NS),
         start_ticks: field(22)?,
         rss_pages: field(24)?,
+        processor: usize::try_from(field(39)?).ok()?,
         layout: values,
     })
 }
