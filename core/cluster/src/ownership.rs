@@ -187,6 +187,10 @@ impl Brain {
         }
     }
 
+    fn own_residents(&self) -> impl Iterator<Item = GlobalPid> {
+        self.residents.processes().filter(|process| process.home == self.me)
+    }
+
     /// Guests that are not leaving already: those of better priority first, and of one home who has
     /// been here longer.
     fn guests_ranked(&self) -> Vec<GlobalPid> {
