@@ -15,7 +15,7 @@ pub fn hidden(words: &[OsString]) -> Option<ExitCode> {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("deputy") => Some(supervise(deputy::main, rest())),
         Some("body") => Some(supervise(body::main, rest())),
-        _ => lab::hidden_main(words),
+        _ => lab::hidden_main(words).or_else(|| balance::hidden_main(words)),
     }
 }
 
@@ -44,10 +44,8 @@ impl Platform for Machine {
     }
 
     fn daemon(&self, options: &DaemonOptions) -> ExitCode {
-        let without: Result<Vec<Feature>, _> =
-            options.without.iter().map(|word| word.parse()).collect();
-        match without {
-            Ok(without) => node::run(node::Config { without, ..config(options) }),
+        match tried(options, config(options)) {
+            Ok(config) => node::run(config),
             Err(error) => {
                 eprintln!("osmos: {error}");
                 ExitCode::from(2)
@@ -76,6 +74,18 @@ impl Platform for Machine {
             }
         }
     }
+}
+
+/// What a daemon is told only to see how it does with it.
+fn tried(
+    options: &DaemonOptions,
+    config: node::Config,
+) -> Result<node::Config, Box<dyn std::error::Error>> {
+    let without: Vec<Feature> =
+        options.without.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let policy = options.policy.as_deref().map(str::parse::<balance::policy::Policy>);
+    let brain = policy.transpose()?.map_or(config.brain, |policy| policy.config());
+    Ok(node::Config { without, brain, ..config })
 }
 
 /// The words of a command line, its name first.

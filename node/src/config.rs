@@ -38,6 +38,8 @@ pub struct Config {
     pub guest_memory_max_bytes: Option<u64>,
     /// Kernel features to do without, although they may be there.
     pub without: Vec<Feature>,
+    /// How its brain behaves; all nodes of a cluster should have the same.
+    pub brain: cluster::Config,
     /// A file to which all that the brain is told is appended.
     pub record: Option<PathBuf>,
     /// The program started as `deputy` and `body`; this program itself if not given.
@@ -78,6 +80,7 @@ impl Config {
             guests_max: None,
             guest_memory_max_bytes: None,
             without: Vec::new(),
+            brain: cluster::Config::default(),
             record: None,
             supervisor: None,
             handshake_timeout: Duration::from_secs(10),

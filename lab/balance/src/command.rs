@@ -1,10 +1,12 @@
 //! `osmos bench balance`.
 
+use crate::kept::{self, Kept};
 use crate::policy::{POLICIES, Policy};
-use crate::results;
-use crate::{report, scenarios};
+use crate::results::{self, Results};
+use crate::{in_lab, report, scenarios, side_by_side};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,14 +14,26 @@ use std::process::ExitCode;
 /// Seeds of the published report: none of those that the policy was tuned with.
 const SEEDS_REPORTED: [u64; 5] = [1_001, 1_002, 1_003, 1_004, 1_005];
 const SEEDS_MAX: u64 = 1_000;
+/// What 300 s take in a lab, s: short enough to be waited for, long enough for a brain whose own
+/// times are not shortened.
+const JOB_S: f64 = 30.0;
+const JOB_S_QUICK: f64 = 8.0;
+const STEADY_S_QUICK: f64 = 20.0;
+const ROWS_QUICK: [usize; 1] = [17];
 
 /// Measure the balancing against exact optima and the policies of the past
 #[derive(Debug, Parser)]
 #[command(name = "osmos bench balance")]
+#[command(after_help = "\
+Without --sim or --lab both are run: an hour and a half, with what is kept by --resume not again.
+A lab needs root; its 16 nodes share half of this machine, which should have nothing else to do.")]
 pub struct Options {
-    /// In the simulator (the default)
-    #[arg(long)]
+    /// Only in the simulator
+    #[arg(long, conflicts_with = "lab")]
     sim: bool,
+    /// Only for real, in a lab of 16 nodes, with what takes 300 s made shorter
+    #[arg(long)]
+    lab: bool,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -34,10 +48,32 @@ pub struct Options {
     seed: Option<u64>,
     /// Only these policies
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    policies: Vec<String>,
+    policies: Vec<Policy>,
+    /// In the lab: only runs with these numbers of processes
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    rows: Vec<usize>,
+    /// In the lab: keep each run in this directory, and do not repeat those that are there
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// In the lab: what 300 s are made to take [default: 30]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    job_s: Option<f64>,
+    /// In the lab: how long what never ends goes on [default: 600]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    steady_s: Option<f64>,
+    /// In the lab: one row and short work, to see that it works
+    #[arg(long)]
+    quick: bool,
     /// Only these scenarios
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
+}
+
+fn seconds(word: &str) -> Result<f64, String> {
+    match word.parse::<f64>() {
+        Ok(seconds) if (1.0..=3_600.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("`{word}` is no number of seconds from 1 to 3600")),
+    }
 }
 
 pub fn main(words: Vec<OsString>) -> ExitCode {
@@ -45,33 +81,107 @@ pub fn main(words: Vec<OsString>) -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
-    let names = match options.scenarios.as_slice() {
-        [] => scenarios::NAMES.map(str::to_owned).to_vec(),
-        named => named.to_vec(),
-    };
-    let seeds = seeds(options)?;
-    let policies = policies(&options.policies)?;
-    let told = |name: &str| eprintln!("{name} ...");
-    let results = results::run(&names, &policies, &seeds, told).map_err(anyhow::Error::msg)?;
-    if let Some(directory) = &options.report {
-        report::write(directory, &results, &seeds)
-            .with_context(|| format!("cannot write the report to {}", directory.display()))?;
+    let mut printed = serde_json::Map::new();
+    let mut violations = Vec::new();
+    let is_both = !options.sim && !options.lab;
+    if options.sim || is_both {
+        let results = simulate(options)?;
+        violations.extend(results::violations(&results));
+        merge(&mut printed, &results, is_both.then_some("sim"))?;
+    }
+    if options.lab || is_both {
+        let results = play(options)?;
+        violations.extend(results::violations(&results));
+        merge(&mut printed, &results, is_both.then_some("lab"))?;
     }
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&results)?);
-    } else {
-        print!("{}", report::summary(&results));
+        println!("{}", serde_json::to_string_pretty(&printed)?);
     }
-    let violations = results::violations(&results);
     if !violations.is_empty() {
         bail!("what must hold did not:\n{}", violations.join("\n"));
     }
     Ok(())
 }
 
-fn seeds(options: &Options) -> Result<Vec<u64>> {
+/// Into `{scenario: {policy: ...}}`. Where both halves were run, what the simulator says stands
+/// there, and what the lab says beside it.
+fn merge(
+    printed: &mut serde_json::Map<String, Value>,
+    results: &Results,
+    half: Option<&str>,
+) -> Result<()> {
+    for (scenario, policies) in results {
+        let into = printed.entry(scenario.clone()).or_insert_with(|| Value::Object(<_>::default()));
+        for (policy, standing) in policies {
+            let value = serde_json::to_value(standing)?;
+            match (half, into.get_mut(*policy)) {
+                (Some("lab"), Some(simulated)) => simulated["lab"] = value,
+                _ => into[*policy] = value,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn simulate(options: &Options) -> Result<Results> {
+    let names = named(options, &scenarios::NAMES);
+    let seeds = seeds(options, &SEEDS_REPORTED)?;
+    let told = |name: &str| eprintln!("{name} ...");
+    let results =
+        results::run(&names, &policies(options), &seeds, told).map_err(anyhow::Error::msg)?;
+    if let Some(directory) = &options.report {
+        report::write(directory, &results, &seeds)
+            .with_context(|| format!("cannot write the report to {}", directory.display()))?;
+    }
+    if !options.json {
+        print!("{}", report::summary(&results));
+    }
+    Ok(results)
+}
+
+fn play(options: &Options) -> Result<Results> {
+    let choice = in_lab::Choice {
+        names: named(options, &in_lab::NAMES),
+        policies: policies(options),
+        seeds: seeds(options, &SEEDS_REPORTED[..1])?,
+        rows: match (options.quick, options.rows.as_slice()) {
+            (true, []) => ROWS_QUICK.to_vec(),
+            (_, rows) => rows.to_vec(),
+        },
+        job_s: options.job_s.unwrap_or(if options.quick { JOB_S_QUICK } else { JOB_S }),
+        steady_s: options.steady_s.or(options.quick.then_some(STEADY_S_QUICK)),
+    };
+    let temporary = std::env::temp_dir().join(format!("osmos-balance-{}", std::process::id()));
+    let directory = options.resume.as_ref().unwrap_or(&temporary);
+    let kept = Kept::in_directory(directory)?;
+    let ran = in_lab::run(&choice, &kept, |what| eprintln!("{what} ..."));
+    let pairs = ran.and_then(|()| kept.read()).map(in_lab::with_preemptive);
+    if options.resume.is_none() {
+        std::fs::remove_dir_all(&temporary)
+            .with_context(|| format!("cannot remove {}", temporary.display()))?;
+    }
+    let pairs = pairs?;
+    if let Some(directory) = &options.report {
+        side_by_side::write(directory, &pairs)
+            .with_context(|| format!("cannot write the report to {}", directory.display()))?;
+    }
+    let results = kept::results(&pairs, |pair| &pair.lab);
+    if !options.json {
+        print!("{}", report::summary(&results));
+    }
+    Ok(results)
+}
+
+fn named(options: &Options, all: &[&str]) -> Vec<String> {
+    match options.scenarios.as_slice() {
+        [] => all.iter().map(|name| (*name).to_owned()).collect(),
+        named => named.to_vec(),
+    }
+}
+
+fn seeds(options: &Options, reported: &[u64]) -> Result<Vec<u64>> {
     if options.seeds.is_none() && options.seed.is_none() {
-        return Ok(SEEDS_REPORTED.to_vec());
+        return Ok(reported.to_vec());
     }
     let (first, count) = (options.seed.unwrap_or(1), options.seeds.unwrap_or(1));
     if !(1..=SEEDS_MAX).contains(&count) {
@@ -80,13 +190,9 @@ fn seeds(options: &Options) -> Result<Vec<u64>> {
     Ok((0..count).map(|nth| first.wrapping_add(nth)).collect())
 }
 
-fn policies(named: &[String]) -> Result<Vec<Policy>> {
-    if named.is_empty() {
-        return Ok(POLICIES.to_vec());
+fn policies(options: &Options) -> Vec<Policy> {
+    match options.policies.as_slice() {
+        [] => POLICIES.to_vec(),
+        named => named.to_vec(),
     }
-    let find = |name: &String| {
-        let found = POLICIES.into_iter().find(|policy| policy.name() == name);
-        found.with_context(|| format!("there is no policy {name}"))
-    };
-    named.iter().map(find).collect()
 }

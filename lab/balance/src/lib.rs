@@ -1,18 +1,42 @@
 //! `osmos bench balance`: how good the balancing is, against exact optima and against the policies
-//! of the past.
+//! of the past, in the simulator and for real in a lab.
 //!
-//! * [`scenarios`]: the experiments; [`policy`]: what is compared; [`trial`]: one run
+//! * [`scenarios`]: the experiments; [`policy`]: what is compared; [`trial`]: one run, simulated
+//! * [`scale`], [`real`]: the same run in a lab, in less time; [`stage`]: the lab; [`crew`],
+//!   [`guest`]: what runs in it; [`in_lab`]: one after another; [`kept`]: what came of them
 //! * [`optimum`], [`churn`]: what nobody can beat; [`paper`]: what was published in 1996
-//! * [`results`]: all of it in one shape; [`report`], [`plot`]: for people
+//! * [`results`]: all of it in one shape; [`report`], [`side_by_side`], [`plot`]: for people
 //! * [`command`]: the command line
 
 pub mod churn;
 pub mod command;
+pub mod crew;
+pub mod guest;
+pub mod in_lab;
+pub mod kept;
 pub mod optimum;
 pub mod paper;
 pub mod plot;
 pub mod policy;
+pub mod real;
 pub mod report;
 pub mod results;
+pub mod scale;
 pub mod scenarios;
+pub mod side_by_side;
+pub mod stage;
 pub mod trial;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the hidden command that these process arguments (program name first) are, if they are one:
+/// what a lab's nodes are made to run.
+pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
+    let (step, rest) = arguments.get(1..)?.split_first()?;
+    match step.to_str()? {
+        "bench-guest" => Some(guest::main(rest)),
+        "bench-crew" => Some(crew::main(rest)),
+        _ => None,
+    }
+}

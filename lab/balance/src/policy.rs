@@ -2,6 +2,12 @@
 
 use cluster::{Config, Decision, WindowPolicy};
 use serde::Serialize;
+use std::str::FromStr;
+
+/// No policy has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy `{0}`; there are {names}", names = POLICIES.map(Policy::name).join(", "))]
+pub struct UnknownPolicy(String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -19,6 +25,15 @@ pub enum Policy {
 
 pub const POLICIES: [Policy; 5] =
     [Policy::Static, Policy::Fifo, Policy::Lvm, Policy::Osmos, Policy::OsmosNorotate];
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(word: &str) -> Result<Policy, UnknownPolicy> {
+        let found = POLICIES.into_iter().find(|policy| policy.name() == word);
+        found.ok_or_else(|| UnknownPolicy(word.to_owned()))
+    }
+}
 
 impl Policy {
     pub fn name(self) -> &'static str {
@@ -46,5 +61,19 @@ impl Policy {
             Policy::Osmos => usual,
             Policy::OsmosNorotate => Config { rotates: false, ..usual },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_known_by_their_names_and_others_are_named() {
+        for policy in POLICIES {
+            assert_eq!(policy.name().parse(), Ok(policy));
+        }
+        let error = "mosix".parse::<Policy>().expect_err("no such policy").to_string();
+        assert!(error.contains("`mosix`") && error.contains("osmos_norotate"), "{error}");
     }
 }

@@ -74,7 +74,7 @@ pub fn summary(results: &Results) -> String {
     text
 }
 
-fn about(name: &str) -> &'static str {
+pub fn about(name: &str) -> &'static str {
     match name {
         "table1" => {
             "Table 1 of 1996: N equal processes of 300 s on 16 nodes, against the best \
@@ -158,10 +158,10 @@ fn costs(shown: &[(&str, &Standing)]) -> String {
             text,
             "| {policy} | {:.1} | {:.1} | {:.2} | {worst:.2} % | {:.1} | {:.1} |",
             mean(&rows, |row| row.migrations as f64),
-            mean(&rows, |row| row.rotations as f64),
+            mean(&rows, |row| row.rotations.unwrap_or(0) as f64),
             mean(&rows, |row| row.frozen_s),
             mean(&rows, |row| row.completion_mean_s),
-            mean(&rows, |row| row.kbit_per_s),
+            mean(&rows, |row| row.kbit_per_s.unwrap_or(0.0)),
         );
     }
     text
@@ -169,21 +169,22 @@ fn costs(shown: &[(&str, &Standing)]) -> String {
 
 /// The largest of each further figure.
 fn notes(shown: &[(&str, &Standing)]) -> String {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: Vec<&String> = Vec::new();
     for (_, standing) in shown {
         for name in standing.rows.iter().flat_map(|row| row.notes.keys()) {
-            if !names.contains(name) {
+            if !names.contains(&name) {
                 names.push(name);
             }
         }
     }
-    let mut text = format!("\n| worst of all runs | {} |\n|---|", names.join(" | "));
+    let shown_names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+    let mut text = format!("\n| worst of all runs | {} |\n|---|", shown_names.join(" | "));
     text.push_str(&"---:|".repeat(names.len()));
     text.push('\n');
     for (policy, standing) in shown {
         let _ = write!(text, "| {policy} |");
         for name in &names {
-            let values = standing.rows.iter().filter_map(|row| row.notes.get(name));
+            let values = standing.rows.iter().filter_map(|row| row.notes.get(*name));
             let _ = write!(text, " {:.2} |", values.copied().fold(0.0, f64::max));
         }
         text.push('\n');

@@ -102,7 +102,7 @@ fn run_all(trials: &[Trial], policy: Policy) -> Result<Vec<Row>, String> {
 }
 
 impl Standing {
-    fn of(rows: Vec<Row>) -> Standing {
+    pub fn of(rows: Vec<Row>) -> Standing {
         let counted = || rows.iter().filter(|row| row.is_counted).map(|row| row.over_optimum_pct);
         let count = counted().count().max(1) as f64;
         Standing {

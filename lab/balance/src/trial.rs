@@ -2,7 +2,7 @@
 
 use crate::optimum;
 use crate::policy::Policy;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::scenario::{Place, Scenario};
 use sim::{Outcome, World};
 use std::collections::BTreeMap;
@@ -34,8 +34,8 @@ pub struct Trial {
     pub is_counted: bool,
 }
 
-/// What came of a trial.
-#[derive(Clone, Debug, Serialize)]
+/// What came of a trial, in the simulator or in a lab.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub label: String,
     pub seed: u64,
@@ -46,18 +46,26 @@ pub struct Row {
     pub is_counted: bool,
     pub completion_mean_s: f64,
     pub migrations: u64,
-    pub rotations: u64,
+    /// Those of them that were turns, where that can be told.
+    pub rotations: Option<u64>,
     pub frozen_s: f64,
     /// The largest part of its time for which a process stood still.
     pub frozen_pct_max: f64,
-    pub kbit_per_s: f64,
+    /// Sent by a node's brain, where that was measured.
+    pub kbit_per_s: Option<f64>,
     /// What else is worth knowing here.
-    pub notes: BTreeMap<&'static str, f64>,
+    pub notes: BTreeMap<String, f64>,
     pub violations: Vec<String>,
 }
 
 impl Trial {
     pub fn run(&self, policy: Policy) -> Result<Row, String> {
+        let outcome = World::new(self.placed(policy), policy.config(), self.seed)?.run();
+        Ok(self.row(&outcome))
+    }
+
+    /// The scenario with its processes where this policy starts them.
+    pub fn placed(&self, policy: Policy) -> Scenario {
         let mut scenario = self.scenario.clone();
         if policy == Policy::Static {
             for job in &mut scenario.jobs {
@@ -67,8 +75,7 @@ impl Trial {
                 }
             }
         }
-        let outcome = World::new(scenario, policy.config(), self.seed)?.run();
-        Ok(self.row(&outcome))
+        scenario
     }
 
     fn row(&self, outcome: &Outcome) -> Row {
@@ -87,11 +94,11 @@ impl Trial {
             is_counted: self.is_counted,
             completion_mean_s: outcome.completion_mean_s(),
             migrations: outcome.migrations,
-            rotations: outcome.rotations,
+            rotations: Some(outcome.rotations),
             frozen_s: outcome.frozen_s,
             frozen_pct_max: frozen_pct.fold(0.0, f64::max),
-            kbit_per_s: outcome.kbit_per_s,
-            notes: self.notes(outcome),
+            kbit_per_s: Some(outcome.kbit_per_s),
+            notes: self.notes(outcome).into_iter().map(|(n, v)| (n.to_owned(), v)).collect(),
             violations: self.violations(outcome),
         }
     }
@@ -99,22 +106,9 @@ impl Trial {
     fn compare(&self, outcome: &Outcome) -> (f64, f64) {
         let works: Vec<f64> =
             outcome.fates.iter().map(|fate| fate.work_s).filter(|work| *work >= 0.0).collect();
-        let work = works.first().copied().unwrap_or(0.0);
-        let speeds = self.speeds();
-        let start_s = self.scenario.jobs.first().map_or(0.0, |job| job.start_s);
         match self.measure {
-            Measure::WholeProcess => {
-                let best = optimum::whole_process(works.len(), work, speeds.len());
-                (outcome.makespan_s, best)
-            }
-            Measure::Preemptive => (outcome.makespan_s, optimum::preemptive_mixed(&works, &speeds)),
-            Measure::Background => {
-                let changes = &outcome.background;
-                let best = optimum::beside_background(works.len(), work, &speeds, changes, start_s);
-                (outcome.makespan_s, best)
-            }
-            Measure::Churn => {
-                let best = crate::churn::bound_s(&self.scenario, &works, start_s);
+            Measure::WholeProcess | Measure::Preemptive | Measure::Background | Measure::Churn => {
+                let best = self.least_makespan_s(&works, &outcome.background);
                 (outcome.makespan_s, best)
             }
             Measure::NewcomerPeak => {
@@ -123,15 +117,30 @@ impl Trial {
                 (f64::from(newcomer_peak(outcome)), fair)
             }
             Measure::Lost => {
-                let all_s = outcome.simulated_s * speeds.len() as f64;
+                let all_s = outcome.simulated_s * self.speeds().len() as f64;
                 let lost_s = outcome.frozen_s + outcome.findings.wasted_core_s;
                 (all_s, all_s - lost_s)
             }
         }
     }
 
+    /// What nobody can beat with these works beside background load that was as `changes` says.
+    pub fn least_makespan_s(&self, works: &[f64], changes: &[(f64, u32, u16)]) -> f64 {
+        let work = works.first().copied().unwrap_or(0.0);
+        let speeds = self.speeds();
+        let start_s = self.scenario.jobs.first().map_or(0.0, |job| job.start_s);
+        match self.measure {
+            Measure::WholeProcess => optimum::whole_process(works.len(), work, speeds.len()),
+            Measure::Background => {
+                optimum::beside_background(works.len(), work, &speeds, changes, start_s)
+            }
+            Measure::Churn => crate::churn::bound_s(&self.scenario, works, start_s),
+            _ => optimum::preemptive_mixed(works, &speeds),
+        }
+    }
+
     /// One for each core.
-    fn speeds(&self) -> Vec<f64> {
+    pub fn speeds(&self) -> Vec<f64> {
         let groups = self.scenario.nodes.iter();
         groups.flat_map(|group| vec![group.speed; group.count * group.cores as usize]).collect()
     }

@@ -49,7 +49,10 @@ pub fn start(node: &Node<'_>) -> Result<()> {
     command.args(["--listen", &format!("{}:{PORT}", node.address())]);
     command.args(["--map", NODE_MAP, "--cluster-key", NODE_KEY]);
     // All nodes have the same cores; how much of them it has, a daemon sees in its guests' cgroup.
-    command.args(["--speed", "1"]);
+    command.args(["--speed", &node.record().spec.core_speed.to_string()]);
+    if let Some(policy) = &node.record().spec.policy {
+        command.args(["--policy", policy]);
+    }
     for place in cgroup::places_inside(&node.record().hierarchies) {
         command.arg("--guest-cgroup").arg(place.join(Place::Work.dir_name()));
     }

@@ -295,6 +295,11 @@ impl<'a> Node<'a> {
         self.command_in(Place::Work, Start::Now, program.as_ref())
     }
 
+    /// The same, but not limited to the node's speed: for what watches over work and is none.
+    pub fn command_beside(&self, program: impl AsRef<OsStr>) -> Command {
+        self.command_in(Place::System, Start::Now, program.as_ref())
+    }
+
     pub(crate) fn command_in(&self, place: Place, start: Start, program: &OsStr) -> Command {
         let mut command = Command::new(&self.record.spec.osmos);
         command.arg("lab-front").arg(self.record.spec.name.as_str()).arg(self.id.to_string());

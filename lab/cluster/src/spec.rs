@@ -13,8 +13,6 @@ pub const NODES_MAX: u32 = 64;
 const NAME_CHARS_MAX: usize = 20;
 /// Relative speeds further apart than this cannot be kept by quotas.
 const SPEED_RATIO_MAX: f64 = 100.0;
-/// Part of the machine that nodes may use together; the rest is for daemons and the machine itself.
-const MACHINE_SHARE: f64 = 0.9;
 
 /// Names one lab of this user: a path component and a cgroup name, so only plain characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -161,6 +159,24 @@ pub struct Spec {
     /// Kernel features that its daemons have to do without.
     #[serde(default)]
     pub without: Vec<String>,
+    /// Part of the machine that nodes may use together.
+    #[serde(default = "machine_share")]
+    pub machine_share: f64,
+    /// Speed of one core as daemons are told; what a node has of it they see in their cgroup.
+    #[serde(default = "core_speed")]
+    pub core_speed: f64,
+    /// The policy by which its daemons balance, if not their own.
+    #[serde(default)]
+    pub policy: Option<String>,
+}
+
+/// What is left is for daemons and the machine itself.
+fn machine_share() -> f64 {
+    0.9
+}
+
+fn core_speed() -> f64 {
+    1.0
 }
 
 impl Spec {
@@ -177,6 +193,9 @@ impl Spec {
             shared: Vec::new(),
             osmos,
             without: Vec::new(),
+            machine_share: machine_share(),
+            core_speed: core_speed(),
+            policy: None,
         })
     }
 
@@ -194,6 +213,11 @@ impl Spec {
         ensure!(
             fastest / slowest <= SPEED_RATIO_MAX,
             "speeds {slowest} and {fastest} are more than {SPEED_RATIO_MAX} times apart"
+        );
+        let share = self.machine_share;
+        ensure!(
+            share > 0.0 && share <= 1.0,
+            "{share} is no part of a machine: more than 0, up to 1"
         );
         for feature in &self.without {
             feature.parse::<Feature>()?;
@@ -224,7 +248,7 @@ impl Spec {
     /// gets more than one core, because then one process would not feel its node's speed.
     pub fn cpu_scale(&self, cores: f64) -> f64 {
         let sum: f64 = self.speeds.iter().sum();
-        f64::min(MACHINE_SHARE * cores / sum, 1.0 / self.fastest())
+        f64::min(self.machine_share * cores / sum, 1.0 / self.fastest())
     }
 
     /// The node's own name for itself; labs beside the default one show theirs.

@@ -1,6 +1,7 @@
 //! What is simulated: nodes, network, work and what goes wrong. A scenario is a JSON file or one of
 //! those built in; all of it but the names has a default.
 
+use crate::dice::Dice;
 use cluster::Ownership;
 use serde::{Deserialize, Serialize};
 
@@ -162,6 +163,30 @@ impl Default for Job {
             is_group: true,
             user: None,
         }
+    }
+}
+
+/// Whoever compares policies lets all of them have the same durations and places.
+impl Job {
+    /// Where each of its processes starts, nodes counted from 0, and how much it computes
+    /// (infinity for endless). `number` is the job's place in its scenario.
+    pub fn draw(&self, number: u32, nodes: usize, seed: u64) -> Vec<(u32, f64)> {
+        let mut dice = Dice::seeded(u64::from(number) ^ seed.rotate_left(17));
+        let count = if self.place == Place::Each { self.count * nodes } else { self.count };
+        let draw = |nth: usize| {
+            let node = match self.place {
+                Place::Node(node) => node - 1,
+                Place::RoundRobin | Place::Each => (nth % nodes) as u32,
+                Place::Random => dice.below(nodes as u64) as u32,
+            };
+            let work_s = match self.work {
+                Work::Fixed(s) => s,
+                Work::Uniform(low, high) => dice.between(low, high),
+                Work::Endless => f64::INFINITY,
+            };
+            (node, work_s)
+        };
+        (0..count).map(draw).collect()
     }
 }
 

@@ -1,10 +1,9 @@
 //! What the scenario makes happen: work that starts, background that comes and goes, nodes that
 //! join, leave, crash and starve, links that break.
 
-use crate::dice::Dice;
 use crate::node::Power;
 use crate::process::{Kind, SimProcess, Whereabouts};
-use crate::scenario::{Place, What, Work};
+use crate::scenario::What;
 use crate::world::{Event, World};
 use cluster::{Arrival, GroupId, Input, Ownership, Span, Time, UserId};
 use std::sync::Arc;
@@ -77,7 +76,6 @@ impl World {
         let job = self.scenario.jobs[number as usize].clone();
         self.jobs_open -= 1;
         let nodes = self.nodes.len();
-        let count = if job.place == Place::Each { job.count * nodes } else { job.count };
         let mib = f64::from(1 << 20);
         let kind = Arc::new(Kind {
             demand: job.demand,
@@ -89,20 +87,9 @@ impl World {
             user: job.user.map(UserId),
         });
         self.user_shares.is_told |= kind.user.is_some();
-        self.processes.reserve_exact(count);
-        // The same durations and places whatever the brains have done until then.
-        let mut dice = Dice::seeded(u64::from(number) ^ self.seed().rotate_left(17));
-        for nth in 0..count {
-            let node = match job.place {
-                Place::Node(node) => node - 1,
-                Place::RoundRobin | Place::Each => (nth % nodes) as u32,
-                Place::Random => dice.below(nodes as u64) as u32,
-            };
-            let work_s = match job.work {
-                Work::Fixed(s) => s,
-                Work::Uniform(low, high) => dice.between(low, high),
-                Work::Endless => f64::INFINITY,
-            };
+        let drawn = job.draw(number, nodes, self.seed());
+        self.processes.reserve_exact(drawn.len());
+        for (node, work_s) in drawn {
             self.start_process(node, work_s, &kind);
         }
     }

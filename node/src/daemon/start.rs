@@ -226,7 +226,7 @@ impl Parts {
             newborn_at: None,
             newborn_scan: None,
             load,
-            thought: Thought::new(me.node, config.record.as_deref()),
+            thought: Thought::new(me.node, &config),
             journal,
             drain: None,
             wishes: Wishes::of(owner),

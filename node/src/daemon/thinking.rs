@@ -5,6 +5,7 @@
 //! itself.
 
 use super::{Daemon, foresight};
+use crate::config::Config;
 use crate::guest::Arrival;
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
@@ -18,7 +19,6 @@ use cluster::{
     Status, Time, UserId, UserShare, Verdict, Why,
 };
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::control::Happening;
 use wire::forecast::Weighed;
@@ -65,15 +65,15 @@ fn identity(node: NodeId) -> Identity {
 }
 
 impl Thought {
-    /// With `record`, all that the brain is told from now on is appended to that file.
-    pub fn new(node: NodeId, record: Option<&Path>) -> Thought {
-        let (identity, config) = (identity(node), cluster::Config::default());
-        let mut recorder = record.and_then(Recorder::append_to);
+    /// Where a recording is wanted, all that the brain is told from now on is appended to it.
+    pub fn new(node: NodeId, config: &Config) -> Thought {
+        let identity = identity(node);
+        let mut recorder = config.record.as_deref().and_then(Recorder::append_to);
         if let Some(recorder) = &mut recorder {
-            recorder.write(&cluster::began(identity, &config));
+            recorder.write(&cluster::began(identity, &config.brain));
         }
         Thought {
-            brain: Brain::new(identity, config),
+            brain: Brain::new(identity, config.brain.clone()),
             waiting: VecDeque::new(),
             is_thinking: false,
             wake: None,
@@ -97,7 +97,7 @@ impl Daemon {
 
     /// This node has another number now: whatever was thought before was somebody else's.
     pub(super) fn new_brain(&mut self) {
-        self.thought = Thought::new(self.me(), self.config.record.as_deref());
+        self.thought = Thought::new(self.me(), &self.config);
         self.tell_brain(Input::Started);
         self.owner_has_decided();
     }

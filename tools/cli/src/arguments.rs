@@ -302,6 +302,9 @@ pub struct DaemonOptions {
     /// Do without these kernel features, to see what happens on an older kernel
     #[arg(long, value_name = "FEATURE", value_delimiter = ',', hide = true)]
     pub without: Vec<String>,
+    /// Balance by another policy, to compare: static, fifo, lvm, osmos, osmos_norotate
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub policy: Option<String>,
     /// Append all that the balancing is told to this file, for `osmos sim --replay`
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub record: Option<PathBuf>,
@@ -337,6 +340,7 @@ impl DaemonOptions {
         for feature in &self.without {
             push("--without", Some(feature.into()));
         }
+        push("--policy", self.policy.as_ref().map(OsString::from));
         push("--record", path(&self.record));
         push("--runtime-dir", path(&self.runtime_dir));
         push("--state-dir", path(&self.state_dir));
@@ -442,8 +446,8 @@ mod tests {
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
                     --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
-                    --guest-cgroup /a --guest-cgroup /b --without a,b --runtime-dir r \
-                    --state-dir s";
+                    --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
+                    --runtime-dir r --state-dir s";
         let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {
             Ok(Arguments { command: Command::Daemon(options), .. }) => options,
             other => panic!("parsed as {other:?}"),

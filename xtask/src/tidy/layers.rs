@@ -29,7 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("demo", &["wire", "client", "lab"]),
     ("bench", &["wire", "client", "lab"]),
     ("sim", &["wire", "cluster"]),
-    ("balance", &["sim", "cluster", "wire"]),
+    ("balance", &["sim", "cluster", "wire", "client", "lab"]),
     ("conformance", &["wire", "client"]),
     ("soak", &["wire", "client", "lab", "conformance"]),
     ("xtask", &["conformance", "bench", "soak"]),

@@ -1,0 +1,97 @@
+//! The real half of the experiments: which of them a lab plays, one run after another.
+
+use crate::kept::{Kept, Pair};
+use crate::policy::Policy;
+use crate::trial::{Measure, Trial, over_pct};
+use crate::{optimum, real, scenarios};
+use anyhow::{Context, Result};
+use sim::scenario::Place;
+
+/// What a lab plays, unless somebody names something else.
+pub const NAMES: [&str; 6] =
+    ["table1", "table1_preemptive", "background", "mixed", "steady", "memory"];
+/// What the paper's processes of 300 s are shortened from.
+const USUAL_S: f64 = 300.0;
+/// How long nothing may move where nothing changes.
+const STEADY_S: f64 = 600.0;
+
+/// What is to be run.
+pub struct Choice {
+    pub names: Vec<String>,
+    pub policies: Vec<Policy>,
+    pub seeds: Vec<u64>,
+    /// Only these numbers of processes; all if empty.
+    pub rows: Vec<usize>,
+    /// What 300 s of a scenario take, s.
+    pub job_s: f64,
+    /// How long an endless run goes on, s, if not for ten minutes.
+    pub steady_s: Option<f64>,
+}
+
+/// Runs all that is chosen and not kept yet. `told` hears of each run when it begins.
+pub fn run(choice: &Choice, kept: &Kept, mut told: impl FnMut(&str)) -> Result<()> {
+    for name in choice.names.iter().filter(|name| *name != "table1_preemptive") {
+        for trial in trials(choice, name)? {
+            for policy in &choice.policies {
+                if kept.has(name, *policy, &trial.label, trial.seed) {
+                    continue;
+                }
+                let what = format!("{name}, {}, {}", trial.label, policy.name());
+                told(&what);
+                let real = real::run(&trial, *policy).with_context(|| what.clone())?;
+                let sim = real::simulated(&trial, *policy, &real.moves)?;
+                kept.keep(&Pair {
+                    scenario: name.clone(),
+                    policy: policy.name().to_owned(),
+                    job_s: choice.job_s,
+                    setup_ms: real.moves.setup_ms,
+                    freeze_ms: real.moves.freeze_ms,
+                    lab: real.row,
+                    sim,
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn trials(choice: &Choice, name: &str) -> Result<Vec<Trial>> {
+    let trials = scenarios::trials(name, &choice.seeds).with_context(|| {
+        format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
+    })?;
+    let shortened = trials.into_iter().map(|trial| {
+        let mut trial = trial.shortened(USUAL_S / choice.job_s);
+        if matches!(trial.measure, Measure::Lost) {
+            trial.scenario.limit_s = choice.steady_s.unwrap_or(STEADY_S);
+            trial.label = trial.label.replace("for an hour", "that go on");
+        }
+        trial
+    });
+    let is_asked = |trial: &Trial| {
+        // Guests of a lab do not wait for anything while they compute.
+        let computes = trial.scenario.jobs.iter().all(|job| job.demand >= 1.0);
+        computes && (choice.rows.is_empty() || choice.rows.contains(&count(trial)))
+    };
+    Ok(shortened.filter(is_asked).collect())
+}
+
+fn count(trial: &Trial) -> usize {
+    let nodes = trial.scenario.nodes_count();
+    let of = |place: Place| if place == Place::Each { nodes } else { 1 };
+    trial.scenario.jobs.iter().map(|job| job.count * of(job.place)).sum()
+}
+
+/// The runs of Table 1 against the best preemptive schedule.
+pub fn with_preemptive(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    let of_table = |pair: &&Pair| pair.scenario == "table1";
+    let mut again: Vec<Pair> = pairs.iter().filter(of_table).cloned().collect();
+    for pair in &mut again {
+        pair.scenario = "table1_preemptive".into();
+        for row in [&mut pair.lab, &mut pair.sim] {
+            row.optimum = optimum::preemptive(&vec![pair.job_s; row.processes], 16);
+            row.over_optimum_pct = over_pct(row.measured, row.optimum);
+        }
+    }
+    pairs.extend(again);
+    pairs
+}

@@ -1,0 +1,280 @@
+//! One trial in a lab, for real: the same scenario, the same works, the same optimum as in the
+//! simulator, and real processes that are really moved.
+
+use crate::crew::{self, Ended};
+use crate::guest::{self, Memory};
+use crate::policy::Policy;
+use crate::scale::{self, Turns};
+use crate::stage::{Crew, Stage};
+use crate::trial::{Measure, Row, Trial, over_pct};
+use anyhow::{Context, Result, ensure};
+use sim::scenario::{Job, MoveCost, Scenario};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::control::{Event, Happening, Migration};
+use wire::ids::GlobalPid;
+
+/// Guests that take so much longer than the least possible have gone wrong.
+const PATIENCE: f64 = 12.0;
+/// A move back within this is flying to and fro, s.
+const FLIGHT_S: f64 = 60.0;
+/// The part of an endless run after which nothing has to move any more.
+const SETTLED_PART: f64 = 0.2;
+const SIGKILL: i32 = 9;
+const INSTANT_MBIT_PER_S: f64 = 1e9;
+
+/// What came of a run, and what a move took in it.
+pub struct Real {
+    pub row: Row,
+    pub moves: MoveCost,
+}
+
+/// What a lab can play.
+pub fn check(scenario: &Scenario) -> Result<()> {
+    ensure!(scenario.nodes_count() <= 32, "a lab of {} nodes is too large", scenario.nodes_count());
+    ensure!(scenario.nodes.iter().all(|group| group.cores == 1), "nodes of a lab have one core");
+    ensure!(scenario.events.is_empty(), "nodes of a lab neither come nor go");
+    ensure!(scenario.network.loss_permille == 0, "links of a lab lose nothing");
+    Ok(())
+}
+
+/// `trial` is as long as it is to be.
+pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
+    let scenario = trial.placed(policy);
+    check(&scenario)?;
+    let nodes = scenario.nodes_count();
+    let stage = Stage::up(&scenario, policy)?;
+    let start_s = scenario.jobs.first().map_or(0.0, |job| job.start_s);
+    let drawn: Vec<Vec<(u32, f64)>> =
+        (0..).zip(&scenario.jobs).map(|(nth, job)| job.draw(nth, nodes, trial.seed)).collect();
+    let works: Vec<f64> = drawn.iter().flatten().map(|(_, work_s)| *work_s).collect();
+    let patience_s = match works.iter().all(|work_s| work_s.is_finite()) {
+        true => PATIENCE * trial.least_makespan_s(&works, &[]),
+        false => scenario.limit_s * 1.2 + PATIENCE,
+    };
+    let others = scale::turns(&scenario.background, nodes, trial.seed, start_s + patience_s);
+    let crews = crews(&scenario, &drawn, stage.rounds_per_s);
+    // It ends with the run.
+    let _others = stage.accompany(&company(&others))?;
+    if !others.is_empty() {
+        std::thread::sleep(Duration::from_secs_f64(start_s));
+    }
+    let since_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+    let used_before_s = stage.used_s();
+    let ended = stage.run(&crews, Duration::from_secs_f64(patience_s))?;
+    let used_s = stage.used_s() - used_before_s;
+    let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
+    events.retain(|event| event.time >= since_s);
+    stage.down()?;
+    let seen = Seen { crews, ended, events, since_s, used_s, works, others };
+    Ok(Real { row: seen.row(trial, policy), moves: seen.move_cost() })
+}
+
+/// One for each job and node.
+fn crews(scenario: &Scenario, drawn: &[Vec<(u32, f64)>], rounds_per_s: f64) -> Vec<Crew> {
+    let mut crews = Vec::new();
+    for (job, drawn) in scenario.jobs.iter().zip(drawn) {
+        let mut by_node: BTreeMap<u32, Vec<guest::Plan>> = BTreeMap::new();
+        for (node, work_s) in drawn {
+            let guest = guest_of(job, *work_s, scenario.limit_s, rounds_per_s);
+            by_node.entry(*node).or_default().push(guest);
+        }
+        crews.extend(by_node.into_iter().map(|(node, guests)| Crew {
+            node: node + 1,
+            plan: crew::Plan { guests, is_managed: true, is_group: job.is_group },
+        }));
+    }
+    crews
+}
+
+fn guest_of(job: &Job, work_s: f64, limit_s: f64, rounds_per_s: f64) -> guest::Plan {
+    if work_s.is_infinite() {
+        return guest::Plan::Endless { seconds: limit_s };
+    }
+    let kib = |mib: f64| (mib * 1024.0) as u64;
+    let memory = (job.growth_mib_per_s > 0.0).then(|| Memory {
+        kib_first: kib(job.rss_mib),
+        kib_last: kib(job.rss_mib_max),
+        rounds_per_kib: (rounds_per_s / (job.growth_mib_per_s * 1024.0)) as u64,
+    });
+    guest::Plan::Compute { rounds: (work_s * rounds_per_s) as u64, memory }
+}
+
+fn company(others: &[Turns]) -> Vec<Crew> {
+    let crew = |turns: &Turns| Crew {
+        node: turns.node + 1,
+        plan: crew::Plan {
+            guests: vec![guest::Plan::ComeAndGo { turns_ms: turns.turns_ms.clone() }],
+            is_managed: false,
+            is_group: false,
+        },
+    };
+    others.iter().map(crew).collect()
+}
+
+/// A run as it was seen.
+struct Seen {
+    crews: Vec<Crew>,
+    ended: Vec<Vec<Ended>>,
+    events: Vec<Event>,
+    /// When it began, in seconds since the epoch.
+    since_s: f64,
+    /// Processor time that was used, in seconds of a node of speed 1.
+    used_s: f64,
+    works: Vec<f64>,
+    others: Vec<Turns>,
+}
+
+impl Seen {
+    fn row(&self, trial: &Trial, policy: Policy) -> Row {
+        let ended = || self.ended.iter().flatten();
+        let makespan_s = ended().map(|guest| guest.ended_s).fold(0.0, f64::max);
+        let taken_s: f64 = ended().map(|guest| guest.ended_s - guest.started_s).sum();
+        let (measured, optimum) = match trial.measure {
+            Measure::Lost => (makespan_s * trial.speeds().iter().sum::<f64>(), self.used_s),
+            // Load of others began as long before the guests as it does in the simulator.
+            _ => (makespan_s, trial.least_makespan_s(&self.works, &scale::changes(&self.others))),
+        };
+        let notes = self.notes(trial, policy);
+        Row {
+            label: trial.label.clone(),
+            seed: trial.seed,
+            processes: self.works.len(),
+            measured,
+            optimum,
+            over_optimum_pct: over_pct(measured, optimum),
+            is_counted: trial.is_counted,
+            completion_mean_s: taken_s / self.works.len().max(1) as f64,
+            migrations: self.migrations().count() as u64,
+            rotations: (!may_rotate(trial, policy)).then_some(0),
+            frozen_s: self.migrations().map(|(_, _, made)| made.freeze_ms).sum::<f64>() / 1e3,
+            frozen_pct_max: self.frozen_pct_max(),
+            kbit_per_s: None,
+            violations: self.violations(notes.contains_key("killed_for_memory")),
+            notes,
+        }
+    }
+
+    fn migrations(&self) -> impl Iterator<Item = (f64, GlobalPid, &Migration)> {
+        self.events.iter().filter_map(|event| match &event.what {
+            Happening::Migrated(made) => Some((event.time, event.pid?, made)),
+            _ => None,
+        })
+    }
+
+    /// The largest part of its time for which a guest stood still.
+    fn frozen_pct_max(&self) -> f64 {
+        let mut frozen_ms: BTreeMap<GlobalPid, f64> = BTreeMap::new();
+        for (_, process, made) in self.migrations() {
+            *frozen_ms.entry(process).or_default() += made.freeze_ms;
+        }
+        let guests = self
+            .crews
+            .iter()
+            .zip(&self.ended)
+            .flat_map(|(crew, ended)| ended.iter().map(move |guest| (crew.node, guest)));
+        let part = |(node, guest): (u32, &Ended)| {
+            let of = |process: &&GlobalPid| process.home.0 == node && process.pid.0 == guest.pid;
+            let stood_ms = frozen_ms.iter().find(|(process, _)| of(process)).map_or(0.0, |f| *f.1);
+            stood_ms / 10.0 / (guest.ended_s - guest.started_s).max(1e-9)
+        };
+        guests.map(part).fold(0.0, f64::max)
+    }
+
+    fn notes(&self, trial: &Trial, policy: Policy) -> BTreeMap<String, f64> {
+        let mut notes = BTreeMap::new();
+        let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
+        let freezes = || self.migrations().map(|(_, _, made)| made.freeze_ms);
+        let count = self.migrations().count();
+        if count > 0 {
+            note("freeze_ms_mean", freezes().sum::<f64>() / count as f64);
+            note("freeze_ms_max", freezes().fold(0.0, f64::max));
+        }
+        let homeward = |event: &&Event| matches!(event.what, Happening::CameHome { .. });
+        note("came_home", self.events.iter().filter(homeward).count() as f64);
+        if !may_rotate(trial, policy) {
+            note("flew_back", self.flew_back() as f64);
+        }
+        if matches!(trial.measure, Measure::Lost) {
+            let settled_s = self.since_s + trial.scenario.limit_s * SETTLED_PART;
+            let late = self.migrations().filter(|(time, ..)| *time > settled_s).count();
+            note("migrations_after_settling", late as f64);
+        }
+        if trial.scenario.jobs.iter().any(|job| job.growth_mib_per_s > 0.0) {
+            let killed = |guest: &&Ended| guest.wait_status & 0x7f == SIGKILL;
+            let killed = self.ended.iter().flatten().filter(killed).count();
+            note("killed_for_memory", killed as f64);
+        }
+        notes
+    }
+
+    fn flew_back(&self) -> usize {
+        let mut last: BTreeMap<GlobalPid, (f64, &Migration)> = BTreeMap::new();
+        let mut count = 0;
+        for (time, process, made) in self.migrations() {
+            let before = last.insert(process, (time, made));
+            let is_back = |(left_at, left): (f64, &Migration)| {
+                left.from == made.to && time - left_at < FLIGHT_S
+            };
+            count += usize::from(before.is_some_and(is_back));
+        }
+        count
+    }
+
+    /// Guests that did not end well, or did not do what they should.
+    fn violations(&self, may_be_killed: bool) -> Vec<String> {
+        let mut violations = Vec::new();
+        for (crew, ended) in self.crews.iter().zip(&self.ended) {
+            for (plan, guest) in crew.plan.guests.iter().zip(ended) {
+                let Ended { pid, wait_status, output, .. } = guest;
+                let node = crew.node;
+                if may_be_killed && wait_status & 0x7f == SIGKILL {
+                    continue;
+                }
+                if *wait_status != 0 {
+                    violations.push(format!("guest {pid} of node {node} ended with {wait_status}"));
+                } else if let guest::Plan::Compute { rounds, .. } = plan
+                    && *output != guest::expected(*rounds).to_string()
+                {
+                    violations.push(format!("guest {pid} of node {node} says {output}"));
+                }
+            }
+        }
+        for event in &self.events {
+            if let Happening::Lost { node, reason } = &event.what {
+                violations.push(format!("a process was lost on node {node}: {}", reason.text));
+            }
+        }
+        violations
+    }
+
+    /// What a move took here, for the simulator.
+    fn move_cost(&self) -> MoveCost {
+        let count = self.migrations().count().max(1) as f64;
+        let mean = |of: fn(&Migration) -> f64| {
+            self.migrations().map(|(_, _, made)| of(made)).sum::<f64>() / count
+        };
+        if self.migrations().next().is_none() {
+            return MoveCost::default();
+        }
+        MoveCost {
+            setup_ms: mean(|made| (made.total_ms - made.freeze_ms).max(0.0)),
+            freeze_ms: mean(|made| made.freeze_ms),
+            ..MoveCost::default()
+        }
+    }
+}
+
+/// Whether moves can be turns: events do not tell which are.
+fn may_rotate(trial: &Trial, policy: Policy) -> bool {
+    policy.config().rotates && trial.scenario.jobs.iter().any(|job| job.is_group)
+}
+
+/// The same trial in the simulator, with moves that take what they took in the lab.
+pub fn simulated(trial: &Trial, policy: Policy, moves: &MoveCost) -> Result<Row> {
+    let mut twin = trial.clone();
+    twin.scenario.moves = moves.clone();
+    // The transfer is part of the freeze that was measured.
+    twin.scenario.network.mbit_per_s = INSTANT_MBIT_PER_S;
+    twin.run(policy).map_err(anyhow::Error::msg).context("the simulated twin")
+}

@@ -1,0 +1,151 @@
+//! The report of the lab: each run beside the same run in the simulator.
+
+use crate::kept::{Pair, results};
+use crate::paper::TABLE_1;
+use crate::plot::{self, Series};
+use crate::policy::POLICIES;
+use crate::{in_lab, optimum, report};
+use anyhow::Result;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// Writes `balance-lab.md`, `balance-lab.json` and the plot.
+pub fn write(directory: &Path, pairs: &[Pair]) -> Result<()> {
+    fs::create_dir_all(directory)?;
+    fs::write(directory.join("balance-lab.json"), serde_json::to_string(pairs)? + "\n")?;
+    let mut text = head(pairs);
+    text.push_str(&report::summary(&results(pairs, |pair| &pair.lab)));
+    text.push_str("\nThe simulator, the same runs:\n\n");
+    text.push_str(&report::summary(&results(pairs, |pair| &pair.sim)));
+    let _ = writeln!(text, "\n{}", agreement(pairs));
+    if let Some(plot) = table_plot(pairs) {
+        fs::write(directory.join("balance-lab-table1.svg"), plot)?;
+        text.push_str("\n![Table 1 in a lab](balance-lab-table1.svg)\n");
+    }
+    for name in in_lab::NAMES {
+        let own: Vec<&Pair> = pairs.iter().filter(|pair| pair.scenario == name).collect();
+        if !own.is_empty() {
+            text.push_str(&section(name, &own));
+        }
+    }
+    fs::write(directory.join("balance-lab.md"), text)?;
+    Ok(())
+}
+
+fn head(pairs: &[Pair]) -> String {
+    let mut scales: Vec<f64> = pairs.iter().map(|pair| pair.job_s).collect();
+    scales.sort_by(f64::total_cmp);
+    scales.dedup();
+    let scales: Vec<String> =
+        scales.iter().map(|s| format!("{s} s (1/{:.0})", 300.0 / s)).collect();
+    format!(
+        "# How well Osmos balances: the real half\n\n\
+         Written by `osmos bench balance --lab --report DIR`. Sixteen nodes of a lab on one \
+         machine, each\nwith a CPU quota, real daemons, real processes that are really moved. What \
+         is 300 s long in the\nscenario takes {} here; the brain's own times (looks, rounds, \
+         rests) are not shortened. Beside\neach run stands the same run in the simulator: the same \
+         shortened work, the same brain, and moves\nthat take as long as they took in the lab. \
+         What one job takes alone is measured anew before each\nrun, with one job on each node at \
+         the same time. How: `docs/decisions/0009-lab-experiments.md`.\n\n",
+        scales.join(", ")
+    )
+}
+
+/// How far lab and simulator are apart.
+fn agreement(pairs: &[Pair]) -> String {
+    let own = pairs.iter().filter(|pair| pair.scenario == "table1");
+    let all: Vec<f64> = own.map(Pair::difference_pct).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let worst = all
+        .iter()
+        .copied()
+        .fold(0.0, |worst: f64, d| if d.abs() > worst.abs() { d } else { worst });
+    let within = all.iter().filter(|difference| difference.abs() <= 2.0).count();
+    format!(
+        "Lab against simulator, the runs of Table 1: {mean:+.2} % on average, {worst:+.2} % at \
+         worst, within 2 % in {within} of {} runs.",
+        all.len()
+    )
+}
+
+fn section(name: &str, pairs: &[&Pair]) -> String {
+    let mut text = format!("\n## {name}\n\n{}\n\n", report::about(name));
+    text.push_str(
+        "| | policy | lab s | over | simulator s | over | difference | moves, lab | simulator | \
+         freeze ms | frozen s | worst part | mean completion s |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for pair in pairs {
+        let (lab, sim) = (&pair.lab, &pair.sim);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.2} | {:+.2} % | {:.2} | {:+.2} % | {:+.2} % | {} | {} | {:.0} | {:.2} \
+             | {:.2} % | {:.1} |",
+            lab.label,
+            pair.policy,
+            lab.measured,
+            lab.over_optimum_pct,
+            sim.measured,
+            sim.over_optimum_pct,
+            pair.difference_pct(),
+            lab.migrations,
+            sim.migrations,
+            if lab.migrations > 0 { pair.freeze_ms } else { 0.0 },
+            lab.frozen_s,
+            lab.frozen_pct_max,
+            lab.completion_mean_s,
+        );
+    }
+    text.push_str(&notes(pairs));
+    text
+}
+
+/// The largest of each further figure of the lab.
+fn notes(pairs: &[&Pair]) -> String {
+    let mut names: Vec<&String> = pairs.iter().flat_map(|pair| pair.lab.notes.keys()).collect();
+    names.sort();
+    names.dedup();
+    let shown: Vec<String> = names.iter().map(|name| (*name).clone()).collect();
+    let mut text = format!("\n| worst of all runs in the lab | {} |\n|---|", shown.join(" | "));
+    text.push_str(&"---:|".repeat(names.len()));
+    text.push('\n');
+    for policy in POLICIES {
+        let own: Vec<&&Pair> = pairs.iter().filter(|pair| pair.policy == policy.name()).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "| {} |", policy.name());
+        for name in &names {
+            let values = own.iter().filter_map(|pair| pair.lab.notes.get(*name));
+            let _ = write!(text, " {:.2} |", values.copied().fold(0.0, f64::max));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn table_plot(pairs: &[Pair]) -> Option<String> {
+    let own: Vec<&Pair> = pairs.iter().filter(|pair| pair.scenario == "table1").collect();
+    let job_s = own.first()?.job_s;
+    let mut series: Vec<Series> = POLICIES
+        .iter()
+        .map(|policy| {
+            let of = own.iter().filter(|pair| pair.policy == policy.name());
+            let point = |pair: &&Pair| (pair.lab.processes as f64, pair.lab.measured);
+            Series { name: policy.name().into(), points: of.map(point).collect() }
+        })
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    let scaled = TABLE_1.iter().map(|row| (row.processes as f64, row.mosix_s * job_s / 300.0));
+    series.push(Series { name: "MOSIX 1996".into(), points: scaled.collect() });
+    let best = TABLE_1
+        .iter()
+        .map(|row| (row.processes as f64, optimum::preemptive(&vec![job_s; row.processes], 16)));
+    series.push(Series { name: "optimum".into(), points: best.collect() });
+    let title = format!("N processes of {job_s} s on 16 nodes of a lab");
+    Some(plot::lines(&title, "processes", "seconds", &series))
+}

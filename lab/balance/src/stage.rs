@@ -1,0 +1,275 @@
+//! A lab for one real run: its nodes as the scenario wants them, daemons with the policy that is
+//! measured, and what one second of a node is worth.
+
+use crate::crew::{self, Ended, GO, READY};
+use crate::guest;
+use crate::policy::Policy;
+use anyhow::{Context, Result, bail, ensure};
+use client::Client;
+use lab::{Lab, MemorySize, Spec};
+use sim::scenario::Scenario;
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use wire::control::{Event, Node, Reply, Request};
+use wire::ids::NodeId;
+
+const LAB_NAME: &str = "balance";
+/// Nodes together have half of the machine. Each of them is slower for that, and that is all: what
+/// takes seconds there takes as many of them. But the other half is there at once for whatever a
+/// real cluster has processors of its own for: sixteen daemons, moves, and each other's nodes.
+const MACHINE_SHARE: f64 = 0.5;
+/// Rounds a second of a core, for a first guess.
+const ROUNDS_PER_S: f64 = 9e8;
+/// How long the nodes are measured, s.
+const CALIBRATION_S: f64 = 4.0;
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Runnable processes, on average over a second, of which a node that has nothing to do has less.
+const IDLE: f64 = 0.1;
+const KNOWN_POLL: Duration = Duration::from_millis(50);
+
+/// This machine cannot have a lab with CPU quotas: then nothing can be measured on it.
+#[derive(Debug)]
+pub struct NoLab(String);
+
+impl fmt::Display for NoLab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no lab with slow nodes on this machine: {}", self.0)
+    }
+}
+
+impl std::error::Error for NoLab {}
+
+pub struct Stage {
+    lab: Lab,
+    /// Rounds that a node of speed 1 does in a second, when all nodes compute.
+    pub rounds_per_s: f64,
+}
+
+/// Guests for one node.
+pub struct Crew {
+    pub node: u32,
+    pub plan: crew::Plan,
+}
+
+impl Stage {
+    pub fn up(scenario: &Scenario, policy: Policy) -> Result<Stage> {
+        let speeds: Vec<f64> =
+            scenario.nodes.iter().flat_map(|group| vec![group.speed; group.count]).collect();
+        let mut spec = Spec::new(LAB_NAME.parse()?, speeds.len() as u32)?;
+        spec.speeds = speeds;
+        spec.machine_share = MACHINE_SHARE;
+        spec.policy = Some(policy.name().to_owned());
+        spec.memory = memory(scenario)?;
+        let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+        // A node of speed 1 is the reference: brains think in the seconds of this lab.
+        spec.core_speed = 1.0 / spec.cpu_scale(cores);
+        let lab = Lab::up(&spec).context("cannot build the lab")?;
+        if let [first, ..] = lab.missing() {
+            return Err(NoLab(first.clone()).into());
+        }
+        let mut stage = Stage { lab, rounds_per_s: 0.0 };
+        stage.rounds_per_s = stage.calibrate(&spec.speeds)?;
+        stage.wait_until_known(spec.speeds.len())?;
+        Ok(stage)
+    }
+
+    pub fn down(self) -> Result<()> {
+        self.lab.down().context("cannot take the lab down")
+    }
+
+    /// Each node computes alone, and all at the same time, natively: what sixteen machines would do
+    /// that do not know of each other.
+    fn calibrate(&self, speeds: &[f64]) -> Result<f64> {
+        let share = self.lab.node(1).cpu_share().context("nodes have no speed")? / speeds[0];
+        let rounds = |speed: f64| (ROUNDS_PER_S * share * speed * CALIBRATION_S) as u64;
+        let crews = (1..).zip(speeds).map(|(node, speed)| Crew {
+            node,
+            plan: crew::Plan {
+                guests: vec![guest::Plan::Compute { rounds: rounds(*speed), memory: None }],
+                is_managed: false,
+                is_group: false,
+            },
+        });
+        let patience = Duration::from_secs_f64(CALIBRATION_S * 20.0);
+        let ended = self.run(&crews.collect::<Vec<_>>(), patience)?;
+        let rate = |(ended, speed): (&Vec<Ended>, &f64)| {
+            let took_s = ended[0].ended_s - ended[0].started_s;
+            rounds(*speed) as f64 / (took_s * speed)
+        };
+        Ok(ended.iter().zip(speeds).map(rate).sum::<f64>() / speeds.len() as f64)
+    }
+
+    /// A node that has not heard of another yet can send nothing there: what is measured begins
+    /// when every node knows every node, and that it is idle.
+    fn wait_until_known(&self, count: usize) -> Result<()> {
+        let deadline = Instant::now() + KNOWN_TIMEOUT;
+        for node in self.lab.nodes().map(|node| node.id()) {
+            loop {
+                let known = self.nodes_known_to(node)?;
+                let is_known =
+                    |node: &&Node| node.status == "alive" && node.speed > 0.0 && node.load < IDLE;
+                if known.iter().filter(is_known).count() == count {
+                    break;
+                }
+                ensure!(Instant::now() < deadline, "node {node} does not hear of all others");
+                // A daemon tells of what it hears only when asked.
+                std::thread::sleep(KNOWN_POLL);
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&self, node: NodeId) -> Result<Client> {
+        let socket = wire::control::runtime_dir_default(0, None).join(wire::control::SOCKET_NAME);
+        let inside = socket.to_str().context("the control socket's path is not plain text")?;
+        Ok(Client::connect(&self.lab.node(node.0).path(inside)?)?)
+    }
+
+    fn nodes_known_to(&self, node: NodeId) -> Result<Vec<Node>> {
+        match self.connect(node)?.request(&Request::Nodes)? {
+            Reply::Nodes { nodes } => Ok(nodes),
+            other => bail!("the daemon answered {other:?} instead of its nodes"),
+        }
+    }
+
+    /// All that these nodes recorded, in the order of time.
+    pub fn events(&self, nodes: impl IntoIterator<Item = u32>) -> Result<Vec<Event>> {
+        let mut all = Vec::new();
+        for node in nodes {
+            let events: client::Result<Vec<Event>> =
+                self.connect(NodeId(node))?.events(false)?.collect();
+            all.extend(events?);
+        }
+        all.sort_by(|a, b| a.time.total_cmp(&b.time));
+        Ok(all)
+    }
+
+    /// Processor seconds that the nodes' work has used so far, in seconds of a node of speed 1.
+    pub fn used_s(&self) -> f64 {
+        let used = self.lab.nodes().filter_map(|node| {
+            let scale = node.cpu_share()? / self.lab.record().spec.speed(node.id());
+            Some(node.usage().work_cpu_ns? as f64 / 1e9 / scale)
+        });
+        used.sum()
+    }
+
+    /// Runs the crews from one moment on until the last guest has ended.
+    pub fn run(&self, crews: &[Crew], patience: Duration) -> Result<Vec<Vec<Ended>>> {
+        let mut running = Running::default();
+        for crew in crews {
+            running.begin(self.lab.node(crew.node), &crew.plan)?;
+        }
+        running.go()?;
+        running.ends(patience)
+    }
+
+    /// Starts what goes on until it is dropped.
+    pub fn accompany(&self, crews: &[Crew]) -> Result<Running> {
+        let mut running = Running::default();
+        for crew in crews {
+            running.begin(self.lab.node(crew.node), &crew.plan)?;
+        }
+        running.go()?;
+        Ok(running)
+    }
+}
+
+/// The memory of each node, if it matters in this scenario.
+fn memory(scenario: &Scenario) -> Result<Option<MemorySize>> {
+    if scenario.jobs.iter().all(|job| job.growth_mib_per_s == 0.0) {
+        return Ok(None);
+    }
+    let mut sizes = scenario.nodes.iter().map(|group| group.memory_mib);
+    let first = sizes.next().context("a scenario has nodes")?;
+    ensure!(sizes.all(|size| size == first), "nodes of a lab have equal memories");
+    Ok(Some(MemorySize { bytes: first << 20 }))
+}
+
+/// Crews that were started; those that still run end with this.
+#[derive(Default)]
+pub struct Running(Vec<(Child, BufReader<ChildStdout>)>);
+
+impl Running {
+    fn begin(&mut self, node: lab::Node<'_>, plan: &crew::Plan) -> Result<()> {
+        let mut command = node.command_beside("osmos");
+        command.arg("bench-crew").arg(serde_json::to_string(plan)?).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a crew")?;
+        let output = BufReader::new(child.stdout.take().context("a crew has no output")?);
+        self.0.push((child, output));
+        Ok(())
+    }
+
+    /// To all, once all are ready.
+    fn go(&mut self) -> Result<()> {
+        for (_, output) in &mut self.0 {
+            let mut line = String::new();
+            output.read_line(&mut line).context("lost a crew")?;
+            ensure!(line.trim() == READY, "a crew says `{}`", line.trim());
+        }
+        for (child, _) in &mut self.0 {
+            let input = child.stdin.as_mut().context("a crew has no input")?;
+            writeln!(input, "{GO}").context("lost a crew")?;
+        }
+        Ok(())
+    }
+
+    /// What became of their guests, crew by crew.
+    fn ends(mut self, patience: Duration) -> Result<Vec<Vec<Ended>>> {
+        let (told, heard) = mpsc::channel();
+        let mut children = Vec::new();
+        for (nth, (child, mut output)) in std::mem::take(&mut self.0).into_iter().enumerate() {
+            children.push(child);
+            let told = told.clone();
+            std::thread::spawn(move || {
+                let mut text = String::new();
+                let read = output.read_to_string(&mut text).map(|_| text);
+                // Nobody listens any more if time is up.
+                let _ = told.send((nth, read));
+            });
+        }
+        let ended = hear(&heard, children.len(), patience);
+        for mut child in children {
+            // After that they have ended; and if not, the lab ends what is inside.
+            let _ = child.kill();
+            child.wait().context("lost a crew")?;
+        }
+        ended
+    }
+}
+
+fn hear(
+    heard: &mpsc::Receiver<(usize, std::io::Result<String>)>,
+    count: usize,
+    patience: Duration,
+) -> Result<Vec<Vec<Ended>>> {
+    let deadline = Instant::now() + patience;
+    let mut ended = vec![Vec::new(); count];
+    for _ in 0..count {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let (nth, text) = match heard.recv_timeout(left) {
+            Ok(said) => said,
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the guests have not ended within {:.0} s", patience.as_secs_f64())
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("lost the crews"),
+        };
+        let text = text.context("lost a crew")?;
+        ended[nth] = serde_json::from_str(text.trim())
+            .with_context(|| format!("a crew says `{}`", text.trim()))?;
+    }
+    Ok(ended)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            // What is inside the lab ends with the lab.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
