@@ -95,6 +95,16 @@ pub fn count_runnable_threads(pid: i32) -> u32 {
     stats.filter(Stat::is_runnable).count() as u32
 }
 
+/// Processor time of a process, by its own clock; None if it has ended.
+pub fn read_cpu_us(pid: i32) -> Option<u64> {
+    let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid)).ok()?;
+    let time = clock.now().ok()?;
+    Some(
+        u64::try_from(time.tv_sec()).ok()? * 1_000_000
+            + u64::try_from(time.tv_nsec()).ok()? / 1_000,
+    )
+}
+
 /// Whose a process is, by all four of its user and group ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
@@ -155,6 +165,19 @@ pub fn descendants(stats: &[Stat], roots: &BTreeSet<i32>) -> Vec<(i32, i32)> {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn processor_time_is_read_to_the_microsecond() {
+        let me = std::process::id() as i32;
+        let before_us = read_cpu_us(me).expect("this process runs");
+        let mut value = before_us;
+        while read_cpu_us(me) == Some(before_us) {
+            value = std::hint::black_box(value.wrapping_mul(3));
+        }
+        let gained_us = read_cpu_us(me).expect("it still runs") - before_us;
+        assert!(gained_us < 5_000, "{gained_us}: ticks are longer");
+        assert_eq!(read_cpu_us(i32::MAX), None, "there is no such process");
+    }
 
     #[test]
     fn a_command_with_parentheses_and_spaces_does_not_confuse_the_parser() {

@@ -299,9 +299,11 @@ impl Brain {
         self.own.sampled(now, sample);
         self.note_users(now, &sample.processes);
         self.note_own_load(now, &sample.processes);
+        let share = self.condition(now).map_or(0.0, |own| own.share());
         let departures = &self.departures;
         let is_moving = |process| departures.is_moving(process);
-        let changed = self.residents.sampled(now, &sample.processes, is_moving, &self.config);
+        let processes = &sample.processes;
+        let changed = self.residents.sampled(now, processes, share, is_moving, &self.config);
         self.withdraw_vanished(now, outbox);
         if self.config.decision != Decision::Osmos {
             return;

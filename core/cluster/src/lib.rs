@@ -10,6 +10,7 @@
 //!        └────────────── the daemon carries them out ◄───────────────┘
 //! ```
 
+mod attained;
 mod brain;
 mod condition;
 mod config;

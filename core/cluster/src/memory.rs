@@ -1,5 +1,6 @@
 //! What is remembered of one process. A million brains remember some each: so it is small.
 
+use crate::attained::Attained;
 use crate::input::GroupId;
 use crate::staying::StayCause;
 use crate::time::Time;
@@ -13,8 +14,8 @@ pub(crate) struct Memory {
     pub arrived_at: Time,
     pub rest_until: Time,
     pub setback_at: Time,
-    /// Reference seconds of work that it had done when it came, and its processor time then.
-    pub came_with: (f64, f64),
+    /// None for a process that was born here and never left.
+    pub came_with: Option<Attained>,
     /// As its home says.
     pub group: Option<GroupId>,
     /// Forwarded calls per CPU second when last away; None: never away.
@@ -40,7 +41,7 @@ impl Memory {
             arrived_at: NEVER,
             rest_until: Time::ZERO,
             setback_at: Time::ZERO,
-            came_with: (0.0, 0.0),
+            came_with: None,
             group: None,
             calls_per_cpu_s: None,
             came_from: None,

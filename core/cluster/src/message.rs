@@ -49,9 +49,8 @@ pub(crate) struct Offer {
     pub motive: Motive,
     /// Those that may change places with it.
     pub group: Option<GroupId>,
-    /// Reference milliseconds of work that it has done, at that much processor time.
+    /// Reference milliseconds of work that it has done.
     pub attained_ms: u64,
-    pub cpu_ms: u64,
     /// The process comes in exchange for the one of that offer.
     pub in_return_for: Option<OfferId>,
     /// Whose it is, and what all processes of that user get.
@@ -403,7 +402,6 @@ fn write_offer(bytes: &mut Vec<u8>, offer: &Offer) {
     // 0 is no group and no offer: nobody is given these numbers.
     bytes.extend(offer.group.map_or(0, |group| group.0).to_le_bytes());
     bytes.extend(offer.attained_ms.to_le_bytes());
-    bytes.extend(offer.cpu_ms.to_le_bytes());
     bytes.extend(offer.in_return_for.map_or(0, |id| id.0).to_le_bytes());
     if let Some(holder) = offer.holder {
         bytes.extend(holder.user.0.to_le_bytes());
@@ -469,7 +467,7 @@ impl<'a> Reader<'a> {
         let calls_per_cpu_s = self.u32()?;
         let rss_bytes = self.u64()?;
         let group = Some(self.u64()?).filter(|group| *group != 0).map(GroupId);
-        let (attained_ms, cpu_ms) = (self.u64()?, self.u64()?);
+        let attained_ms = self.u64()?;
         let in_return_for = Some(self.u64()?).filter(|id| *id != 0).map(OfferId);
         let holder = match holder {
             0 => None,
@@ -487,7 +485,6 @@ impl<'a> Reader<'a> {
             motive,
             group,
             attained_ms,
-            cpu_ms,
             in_return_for,
             holder,
         })
@@ -524,7 +521,7 @@ mod tests {
     fn offer() -> impl Strategy<Value = Offer> {
         let fields = (any::<u64>(), 1u32.., 1i32.., 0u32..100_000, any::<u32>(), any::<u64>());
         let group = prop::option::of((1u64..).prop_map(GroupId));
-        let exchange = (0u8..5, group, any::<u64>(), any::<u64>(), prop::option::of(1u64..));
+        let exchange = (0u8..5, group, any::<u64>(), prop::option::of(1u64..));
         let holder = prop::option::of((any::<u32>(), any::<u32>(), any::<bool>()));
         let holder = holder.prop_map(|holder| {
             holder.map(|(user, share_milli, is_poorer)| Holder {
@@ -535,7 +532,7 @@ mod tests {
         });
         (fields, exchange, holder).prop_map(|(fields, exchange, holder)| {
             let (id, home, pid, demand, calls_per_cpu_s, rss_bytes) = fields;
-            let (motive, group, attained_ms, cpu_ms, in_return_for) = exchange;
+            let (motive, group, attained_ms, in_return_for) = exchange;
             Offer {
                 id: OfferId(id),
                 process: GlobalPid { home: NodeId(home), pid: HomePid(pid) },
@@ -545,7 +542,6 @@ mod tests {
                 motive: Motive::from_wire(motive).expect("five motives"),
                 group,
                 attained_ms,
-                cpu_ms,
                 in_return_for: in_return_for.map(OfferId),
                 holder,
             }

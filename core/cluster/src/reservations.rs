@@ -18,8 +18,8 @@ pub(crate) struct Reservation {
     pub rss_bytes: u64,
     /// How much the process was seen to talk to its home.
     pub calls_per_cpu_s: u32,
-    /// Reference seconds of work that it had done when it was offered, and its processor time.
-    pub progress: (f64, f64),
+    /// Reference seconds of work that it had done when it was offered.
+    pub attained_s: f64,
     /// Those that may change places with it.
     pub group: Option<GroupId>,
     pub expires_at: Time,

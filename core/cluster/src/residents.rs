@@ -1,6 +1,7 @@
 //! The processes that run on this node, and what is remembered of each: how it behaved and why it
 //! should be left in peace for now.
 
+use crate::attained::Attained;
 use crate::condition::Condition;
 use crate::config::Config;
 use crate::habit::Habit;
@@ -86,9 +87,16 @@ impl Residents {
         &mut self,
         now: Time,
         samples: &[ProcessSample],
+        share: f64,
         is_moving: impl Fn(GlobalPid) -> bool,
         config: &Config,
     ) -> bool {
+        for sample in samples {
+            let memory = self.memories.get_mut(&sample.process);
+            if let Some(came_with) = memory.and_then(|memory| memory.came_with.as_mut()) {
+                came_with.looked_at(sample.here, share, sample.cpu);
+            }
+        }
         let mut sorted = Vec::new();
         let samples = if samples.is_sorted_by_key(|sample| sample.process) {
             samples
@@ -251,18 +259,18 @@ impl Residents {
         self.memory(now, process, config).calls_per_cpu_s = Some(calls as f32);
     }
 
-    /// It comes with that much work done, at that much processor time, and is one of that group:
-    /// its home knows that, and the node where it runs cannot see it.
+    /// It comes with that much work done, and is one of that group: its home knows that, and the
+    /// node where it runs cannot see it.
     pub fn told_progress(
         &mut self,
         now: Time,
         process: GlobalPid,
-        work: (f64, f64),
+        work_s: f64,
         group: Option<GroupId>,
         config: &Config,
     ) {
         let memory = self.memory(now, process, config);
-        (memory.came_with, memory.group) = (work, group);
+        (memory.came_with, memory.group) = (Some(Attained::elsewhere(work_s)), group);
     }
 
     /// Those that it may change places with.
@@ -274,8 +282,10 @@ impl Residents {
     /// Reference seconds of work that it has done, as far as is known; this node has that pace.
     pub fn attained_s(&self, process: GlobalPid, pace: f64) -> f64 {
         let Some(sample) = self.running.get(&process) else { return 0.0 };
-        let (work_s, cpu_s) = self.remembered(process).came_with;
-        work_s + (sample.cpu.as_secs_f64() - cpu_s).max(0.0) * pace
+        match self.remembered(process).came_with {
+            None => sample.cpu.as_secs_f64() * pace,
+            Some(attained) => attained.work_s(sample.cpu, pace),
+        }
     }
 
     /// Processes of other nodes that run here.
@@ -303,7 +313,7 @@ impl Residents {
             self.memories.remove(&process);
         } else if let Some(memory) = self.memories.get_mut(&process) {
             memory.arrived_at = NEVER;
-            memory.came_with = (0.0, 0.0);
+            memory.came_with = None;
         }
         self.newcomers.remove(&process);
         self.running.remove(&process);

@@ -278,7 +278,6 @@ impl Brain {
             motive,
             group: candidate.group,
             attained_ms: to_ms(self.residents.attained_s(process, self.own.pace)),
-            cpu_ms: to_ms(candidate.cpu.as_secs_f64()),
             in_return_for,
             holder: self.holder_of(process),
         };

@@ -81,7 +81,7 @@ fn offer_message(sequence: u32, from: NodeId, process: GlobalPid) -> Vec<u8> {
     bytes.extend(process.home.0.to_le_bytes());
     bytes.extend(process.pid.0.to_le_bytes());
     bytes.extend([1_000u32.to_le_bytes(), [0; 4], [0; 4], [0; 4]].concat());
-    bytes.extend([0; 32]);
+    bytes.extend([0; 24]);
     bytes
 }
 
@@ -202,8 +202,7 @@ fn datagram() -> impl Strategy<Value = Vec<u8>> {
                 bytes.extend(u64::from(body[3]).to_le_bytes());
                 bytes.extend(u64::from(body[5] % 3).to_le_bytes());
                 bytes.extend([body[6]; 8]);
-                bytes.extend([body[7]; 8]);
-                let answered = if body[8] % 2 == 0 { 0u64.to_le_bytes() } else { id };
+                let answered = if body[7] % 2 == 0 { 0u64.to_le_bytes() } else { id };
                 bytes.extend(answered);
             }
             8 => {

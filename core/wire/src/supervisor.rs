@@ -170,6 +170,9 @@ pub enum ToBody {
     },
 }
 
+/// Code of the reason of a body that is gone because its process runs elsewhere now.
+pub const ELSEWHERE: &str = "elsewhere";
+
 /// Away supervisor to daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromBody {

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::supervisor::{Berth, Reason, Role};
+use wire::supervisor::{Berth, ELSEWHERE, Reason, Role};
 
 /// Between a homecoming that failed and the next that nobody at home has asked for: first and at
 /// most. Each costs the transfer of the whole body.
@@ -245,7 +245,7 @@ impl Tracing<'_> {
             while let Some(order) = self.shared.next_order() {
                 match order {
                     Order::Home(ToAway::Release) => {
-                        return Ok(End::Goes(reason("released", "it lives elsewhere now")));
+                        return Ok(End::Goes(reason(ELSEWHERE, "it lives elsewhere now")));
                     }
                     Order::Home(ToAway::Resume) => {
                         self.go_on()?;

@@ -12,7 +12,8 @@ use crate::service::Service;
 use crate::settling::{Settled, stop};
 use crate::withdrawal;
 use kernel::agent::{BatchCall, STAGING_BYTES};
-use kernel::proc::maps;
+use kernel::haste::Haste;
+use kernel::proc::{maps, process};
 use kernel::regs::Registers;
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
@@ -81,6 +82,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// # Errors
 /// What cannot be taken back: the process has ended, or its body is lost.
 pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<Ending> {
+    // Until all is done, or taken back.
+    let _haste = Haste::of(service.pid, process::threads(service.pid)?);
     let held = std::mem::take(&mut service.deadly);
     let mut homecoming = Homecoming { held, ..Homecoming::default() };
     reader.set_timeout(Some(SILENCE_MAX))?;

@@ -20,6 +20,8 @@ const JOB_S: f64 = 30.0;
 const JOB_S_QUICK: f64 = 8.0;
 const STEADY_S_QUICK: f64 = 20.0;
 const ROWS_QUICK: [usize; 1] = [17];
+const NAMES_QUICK: [&str; 1] = ["table1"];
+const POLICIES_QUICK: [Policy; 2] = [Policy::Static, Policy::Osmos];
 
 /// Measure the balancing against exact optima and the policies of the past
 #[derive(Debug, Parser)]
@@ -61,7 +63,7 @@ pub struct Options {
     /// In the lab: how long what never ends goes on [default: 600]
     #[arg(long, value_name = "S", value_parser = seconds)]
     steady_s: Option<f64>,
-    /// In the lab: one row and short work, to see that it works
+    /// In the lab: one row of Table 1 and short work, to see that it works
     #[arg(long)]
     quick: bool,
     /// Only these scenarios
@@ -127,8 +129,8 @@ fn simulate(options: &Options) -> Result<Results> {
     let names = named(options, &scenarios::NAMES);
     let seeds = seeds(options, &SEEDS_REPORTED)?;
     let told = |name: &str| eprintln!("{name} ...");
-    let results =
-        results::run(&names, &policies(options), &seeds, told).map_err(anyhow::Error::msg)?;
+    let results = results::run(&names, &policies(options, &POLICIES), &seeds, told)
+        .map_err(anyhow::Error::msg)?;
     if let Some(directory) = &options.report {
         report::write(directory, &results, &seeds)
             .with_context(|| format!("cannot write the report to {}", directory.display()))?;
@@ -140,9 +142,13 @@ fn simulate(options: &Options) -> Result<Results> {
 }
 
 fn play(options: &Options) -> Result<Results> {
+    let (names, usual): (&[&str], &[Policy]) = match options.quick {
+        true => (&NAMES_QUICK, &POLICIES_QUICK),
+        false => (&in_lab::NAMES, &POLICIES),
+    };
     let choice = in_lab::Choice {
-        names: named(options, &in_lab::NAMES),
-        policies: policies(options),
+        names: named(options, names),
+        policies: policies(options, usual),
         seeds: seeds(options, &SEEDS_REPORTED[..1])?,
         rows: match (options.quick, options.rows.as_slice()) {
             (true, []) => ROWS_QUICK.to_vec(),
@@ -190,9 +196,9 @@ fn seeds(options: &Options, reported: &[u64]) -> Result<Vec<u64>> {
     Ok((0..count).map(|nth| first.wrapping_add(nth)).collect())
 }
 
-fn policies(options: &Options) -> Vec<Policy> {
+fn policies(options: &Options, usual: &[Policy]) -> Vec<Policy> {
     match options.policies.as_slice() {
-        [] => POLICIES.to_vec(),
+        [] => usual.to_vec(),
         named => named.to_vec(),
     }
 }

@@ -8,6 +8,7 @@ use crate::guest;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::io::{BufRead, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -51,6 +52,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
 fn run(words: &[OsString]) -> Result<()> {
     let text = words.first().and_then(|word| word.to_str()).context("bench-crew PLAN")?;
     let plan: Plan = serde_json::from_str(text).context("that is no plan")?;
+    name_guests()?;
     let mut output = std::io::stdout();
     writeln!(output, "{READY}")?;
     let mut line = String::new();
@@ -59,6 +61,22 @@ fn run(words: &[OsString]) -> Result<()> {
     let ended = work(&plan)?;
     writeln!(output, "{}", serde_json::to_string(&ended)?)?;
     Ok(())
+}
+
+/// The guests' program. It is this one under another name: the daemon knows by the name that
+/// `osmos run` has become its command.
+const GUEST: &str = "bench-guest";
+
+/// Gives this program the guests' name as well, beside its own: in a directory that all nodes of
+/// the lab have in common.
+fn name_guests() -> Result<()> {
+    let own = std::env::current_exe().context("cannot find this program")?;
+    match std::fs::hard_link(&own, own.with_file_name(GUEST)) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot link {} to {GUEST}", own.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn work(plan: &Plan) -> Result<Vec<Ended>> {
@@ -83,9 +101,12 @@ fn work(plan: &Plan) -> Result<Vec<Ended>> {
 }
 
 fn command(plan: &Plan, guest: &guest::Plan) -> Result<Command> {
-    let mut command = Command::new("osmos");
+    let mut command = match plan.is_managed {
+        true => Command::new("osmos"),
+        false => Command::new(GUEST),
+    };
     if plan.is_managed {
-        command.args(["run", "--", "osmos"]);
+        command.args(["run", "--", GUEST]);
     }
     command.arg("bench-guest").arg(serde_json::to_string(guest)?);
     command.stdin(Stdio::null()).stdout(Stdio::piped());

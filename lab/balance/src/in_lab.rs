@@ -4,7 +4,7 @@ use crate::kept::{Kept, Pair};
 use crate::policy::Policy;
 use crate::trial::{Measure, Trial, over_pct};
 use crate::{optimum, real, scenarios};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use sim::scenario::Place;
 
 /// What a lab plays, unless somebody names something else.
@@ -56,6 +56,11 @@ pub fn run(choice: &Choice, kept: &Kept, mut told: impl FnMut(&str)) -> Result<(
 }
 
 fn trials(choice: &Choice, name: &str) -> Result<Vec<Trial>> {
+    let is_played = NAMES.contains(&name) || name == "random";
+    ensure!(
+        is_played || !scenarios::NAMES.contains(&name),
+        "{name} is for the simulator; a lab plays {NAMES:?} and random"
+    );
     let trials = scenarios::trials(name, &choice.seeds).with_context(|| {
         format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
     })?;
@@ -67,12 +72,10 @@ fn trials(choice: &Choice, name: &str) -> Result<Vec<Trial>> {
         }
         trial
     });
-    let is_asked = |trial: &Trial| {
-        // Guests of a lab do not wait for anything while they compute.
-        let computes = trial.scenario.jobs.iter().all(|job| job.demand >= 1.0);
-        computes && (choice.rows.is_empty() || choice.rows.contains(&count(trial)))
-    };
-    Ok(shortened.filter(is_asked).collect())
+    let is_asked = |trial: &Trial| choice.rows.is_empty() || choice.rows.contains(&count(trial));
+    // Of a scenario that is played in part the rest is left to the simulator.
+    let playable = |trial: &Trial| real::check(&trial.scenario).is_ok();
+    Ok(shortened.filter(is_asked).filter(playable).collect())
 }
 
 fn count(trial: &Trial) -> usize {
@@ -94,4 +97,39 @@ pub fn with_preemptive(mut pairs: Vec<Pair>) -> Vec<Pair> {
     }
     pairs.extend(again);
     pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(rows: &[usize]) -> Choice {
+        Choice {
+            names: Vec::new(),
+            policies: Vec::new(),
+            seeds: vec![1],
+            rows: rows.to_vec(),
+            job_s: 30.0,
+            steady_s: None,
+        }
+    }
+
+    #[test]
+    fn what_a_lab_cannot_play_is_left_out_or_refused_by_name() {
+        let played = |name| trials(&choice(&[]), name).map(|trials| trials.len());
+        assert_eq!(played("table1").expect("a scenario"), 19);
+        assert_eq!(played("memory").expect("one of two"), 1);
+        assert_eq!(played("steady").expect("two of three"), 2);
+        for name in ["churn", "large", "loss", "no-such-scenario"] {
+            let error = format!("{:#}", played(name).expect_err(name));
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn rows_are_chosen_by_their_number_of_processes() {
+        let chosen = trials(&choice(&[17, 31]), "table1").expect("a scenario");
+        let labels: Vec<&str> = chosen.iter().map(|trial| trial.label.as_str()).collect();
+        assert_eq!(labels, ["N=17", "N=31"]);
+    }
 }

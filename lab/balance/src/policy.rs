@@ -6,8 +6,12 @@ use std::str::FromStr;
 
 /// No policy has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no policy `{0}`; there are {names}", names = POLICIES.map(Policy::name).join(", "))]
+#[error("there is no policy `{0}`; there are {known}", known = names())]
 pub struct UnknownPolicy(String);
+
+fn names() -> String {
+    POLICIES.map(Policy::name).join(", ")
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]

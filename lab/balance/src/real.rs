@@ -33,6 +33,11 @@ pub struct Real {
 pub fn check(scenario: &Scenario) -> Result<()> {
     ensure!(scenario.nodes_count() <= 32, "a lab of {} nodes is too large", scenario.nodes_count());
     ensure!(scenario.nodes.iter().all(|group| group.cores == 1), "nodes of a lab have one core");
+    let mut sizes = scenario.nodes.iter().map(|group| group.memory_mib);
+    let first = sizes.next().unwrap_or_default();
+    ensure!(sizes.all(|size| size == first), "nodes of a lab have equal memories");
+    let computes = scenario.jobs.iter().all(|job| job.demand >= 1.0);
+    ensure!(computes, "guests of a lab wait for nothing while they compute");
     ensure!(scenario.events.is_empty(), "nodes of a lab neither come nor go");
     ensure!(scenario.network.loss_permille == 0, "links of a lab lose nothing");
     Ok(())
@@ -65,8 +70,9 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let used_s = stage.used_s() - used_before_s;
     let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
     events.retain(|event| event.time >= since_s);
+    let had = stage.had;
     stage.down()?;
-    let seen = Seen { crews, ended, events, since_s, used_s, works, others };
+    let seen = Seen { crews, ended, events, since_s, used_s, works, others, had };
     Ok(Real { row: seen.row(trial, policy), moves: seen.move_cost() })
 }
 
@@ -123,6 +129,8 @@ struct Seen {
     used_s: f64,
     works: Vec<f64>,
     others: Vec<Turns>,
+    /// The part of their quotas that the nodes had before.
+    had: f64,
 }
 
 impl Seen {
@@ -184,6 +192,11 @@ impl Seen {
     fn notes(&self, trial: &Trial, policy: Policy) -> BTreeMap<String, f64> {
         let mut notes = BTreeMap::new();
         let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
+        note("quota_had_pct", 100.0 * self.had);
+        let work_s: f64 = self.works.iter().sum();
+        if work_s.is_finite() {
+            note("used_for_work_pct", 100.0 * self.used_s / work_s);
+        }
         let freezes = || self.migrations().map(|(_, _, made)| made.freeze_ms);
         let count = self.migrations().count();
         if count > 0 {

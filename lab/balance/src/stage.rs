@@ -46,6 +46,9 @@ pub struct Stage {
     lab: Lab,
     /// Rounds that a node of speed 1 does in a second, when all nodes compute.
     pub rounds_per_s: f64,
+    /// The part of their quotas that the nodes had then: less than nearly all of it means that the
+    /// machine was busy with something else.
+    pub had: f64,
 }
 
 /// Guests for one node.
@@ -62,7 +65,7 @@ impl Stage {
         spec.speeds = speeds;
         spec.machine_share = MACHINE_SHARE;
         spec.policy = Some(policy.name().to_owned());
-        spec.memory = memory(scenario)?;
+        spec.memory = memory(scenario);
         let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         // A node of speed 1 is the reference: brains think in the seconds of this lab.
         spec.core_speed = 1.0 / spec.cpu_scale(cores);
@@ -70,8 +73,8 @@ impl Stage {
         if let [first, ..] = lab.missing() {
             return Err(NoLab(first.clone()).into());
         }
-        let mut stage = Stage { lab, rounds_per_s: 0.0 };
-        stage.rounds_per_s = stage.calibrate(&spec.speeds)?;
+        let mut stage = Stage { lab, rounds_per_s: 0.0, had: 0.0 };
+        stage.calibrate(&spec.speeds)?;
         stage.wait_until_known(spec.speeds.len())?;
         Ok(stage)
     }
@@ -82,7 +85,7 @@ impl Stage {
 
     /// Each node computes alone, and all at the same time, natively: what sixteen machines would do
     /// that do not know of each other.
-    fn calibrate(&self, speeds: &[f64]) -> Result<f64> {
+    fn calibrate(&mut self, speeds: &[f64]) -> Result<()> {
         let share = self.lab.node(1).cpu_share().context("nodes have no speed")? / speeds[0];
         let rounds = |speed: f64| (ROUNDS_PER_S * share * speed * CALIBRATION_S) as u64;
         let crews = (1..).zip(speeds).map(|(node, speed)| Crew {
@@ -94,12 +97,18 @@ impl Stage {
             },
         });
         let patience = Duration::from_secs_f64(CALIBRATION_S * 20.0);
+        let used_before_s = self.used_s();
         let ended = self.run(&crews.collect::<Vec<_>>(), patience)?;
+        let took_s =
+            |(ended, speed): (&Vec<Ended>, &f64)| (ended[0].ended_s - ended[0].started_s) * speed;
+        let could_s: f64 = ended.iter().zip(speeds).map(took_s).sum();
+        self.had = (self.used_s() - used_before_s) / could_s;
         let rate = |(ended, speed): (&Vec<Ended>, &f64)| {
             let took_s = ended[0].ended_s - ended[0].started_s;
             rounds(*speed) as f64 / (took_s * speed)
         };
-        Ok(ended.iter().zip(speeds).map(rate).sum::<f64>() / speeds.len() as f64)
+        self.rounds_per_s = ended.iter().zip(speeds).map(rate).sum::<f64>() / speeds.len() as f64;
+        Ok(())
     }
 
     /// A node that has not heard of another yet can send nothing there: what is measured begins
@@ -177,15 +186,11 @@ impl Stage {
     }
 }
 
-/// The memory of each node, if it matters in this scenario.
-fn memory(scenario: &Scenario) -> Result<Option<MemorySize>> {
-    if scenario.jobs.iter().all(|job| job.growth_mib_per_s == 0.0) {
-        return Ok(None);
-    }
-    let mut sizes = scenario.nodes.iter().map(|group| group.memory_mib);
-    let first = sizes.next().context("a scenario has nodes")?;
-    ensure!(sizes.all(|size| size == first), "nodes of a lab have equal memories");
-    Ok(Some(MemorySize { bytes: first << 20 }))
+/// The memory of each node, which is that of all, if it matters in this scenario.
+fn memory(scenario: &Scenario) -> Option<MemorySize> {
+    let matters = scenario.jobs.iter().any(|job| job.growth_mib_per_s > 0.0);
+    let first = scenario.nodes.first().filter(|_| matters)?;
+    Some(MemorySize { bytes: first.memory_mib << 20 })
 }
 
 /// Crews that were started; those that still run end with this.

@@ -12,7 +12,7 @@ use kernel::features::{self, Feature, Need};
 use std::time::Instant;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, Owner, PeerMessage, Refusal};
-use wire::supervisor::{FromBody, Role, ToBody};
+use wire::supervisor::{ELSEWHERE, FromBody, Role, ToBody};
 
 impl Daemon {
     pub(super) fn berth_asked(&mut self, home: NodeId, request: u64, asked: BerthRequest) {
@@ -123,6 +123,8 @@ impl Daemon {
             }
             Ok(FromBody::Gone { reason }) => {
                 tracing::debug!("guest {process} is gone: {}", reason.text);
+                // Its home tells where it is, perhaps later than this: it has not ended.
+                guest.has_moved_on |= reason.code == ELSEWHERE;
                 self.guest_gone(id);
             }
             Err(_) => {

@@ -52,15 +52,21 @@ struct Units {
 
 pub fn scan(watched: &Watched) -> std::io::Result<Scan> {
     let stats = procfs::collect_stats()?;
-    Ok(evaluate(&stats, watched, std::process::id() as i32, procfs::count_runnable_threads))
+    let look =
+        Look { count_threads: procfs::count_runnable_threads, read_cpu_us: procfs::read_cpu_us };
+    Ok(evaluate(&stats, watched, std::process::id() as i32, look))
 }
 
-fn evaluate(
-    stats: &[Stat],
-    watched: &Watched,
-    daemon: i32,
-    count_threads: impl Fn(i32) -> u32,
-) -> Scan {
+/// What is looked at only for watched processes.
+#[derive(Clone, Copy)]
+struct Look {
+    count_threads: fn(i32) -> u32,
+    /// To the microsecond. Ticks of ten milliseconds are a long time for who gets the twentieth
+    /// part of a slow node.
+    read_cpu_us: fn(i32) -> Option<u64>,
+}
+
+fn evaluate(stats: &[Stat], watched: &Watched, daemon: i32, look: Look) -> Scan {
     let units = units();
     let mut scan =
         Scan { at: Instant::now(), runnable: 0, others: 0, usage: BTreeMap::new(), born: vec![] };
@@ -72,17 +78,18 @@ fn evaluate(
         }
         // The threads of others are not worth a look each: their first stands for all.
         let runnable = match is_watched && stat.threads > 1 {
-            true => count_threads(stat.pid),
+            true => (look.count_threads)(stat.pid),
             false => u32::from(stat.is_runnable()),
         };
         if !watched.away.contains(&stat.pid) {
             scan.runnable += runnable;
         }
         if is_watched {
+            let ticks_us = stat.cpu_ticks * units.tick_us;
             let usage = Usage {
                 started_ticks: stat.started_ticks,
                 command: stat.command.clone(),
-                cpu_us: stat.cpu_ticks * units.tick_us,
+                cpu_us: (look.read_cpu_us)(stat.pid).unwrap_or(ticks_us),
                 rss_bytes: stat.rss_pages * units.page_bytes,
                 runnable,
                 group: stat.group,
@@ -126,6 +133,10 @@ mod test {
         }
     }
 
+    fn looking(count_threads: fn(i32) -> u32) -> Look {
+        Look { count_threads, read_cpu_us: |_| None }
+    }
+
     #[test]
     fn osmos_itself_is_no_load_but_bodies_and_other_programs_are() {
         let stats = [
@@ -136,7 +147,7 @@ mod test {
             stat(201, 1, 'S', 1),
         ];
         let watched = Watched { bodies: BTreeSet::from([102]), ..Watched::default() };
-        let scan = evaluate(&stats, &watched, 100, |_| 0);
+        let scan = evaluate(&stats, &watched, 100, looking(|_| 0));
         assert_eq!(scan.runnable, 2, "the body 102 and the stranger 200");
         assert_eq!(scan.others, 1, "the stranger 200");
         assert_eq!(scan.usage.keys().copied().collect::<Vec<i32>>(), [102]);
@@ -146,7 +157,7 @@ mod test {
     fn all_runnable_threads_of_a_watched_process_count() {
         let stats = [stat(50, 1, 'S', 4), stat(51, 1, 'S', 4)];
         let watched = Watched { managed: BTreeSet::from([50]), ..Watched::default() };
-        let scan = evaluate(&stats, &watched, 100, |pid| if pid == 50 { 3 } else { 9 });
+        let scan = evaluate(&stats, &watched, 100, looking(|pid| if pid == 50 { 3 } else { 9 }));
         assert_eq!(scan.runnable, 3);
         assert_eq!(scan.usage[&50].runnable, 3);
         assert!(scan.usage[&50].rss_bytes >= 2 * 4096);
@@ -157,7 +168,7 @@ mod test {
         let stats = [stat(50, 1, 'R', 1), stat(51, 1, 'R', 1)];
         let (managed, away) = (BTreeSet::from([50, 51]), BTreeSet::from([50]));
         let watched = Watched { managed, away, ..Watched::default() };
-        let scan = evaluate(&stats, &watched, 100, |_| 0);
+        let scan = evaluate(&stats, &watched, 100, looking(|_| 0));
         assert_eq!(scan.runnable, 1);
         assert_eq!(scan.usage[&50].runnable, 1, "what it uses is known nevertheless");
     }
@@ -166,7 +177,7 @@ mod test {
     fn children_of_managed_processes_are_found_with_their_root() {
         let stats = [stat(50, 1, 'S', 1), stat(60, 50, 'R', 1), stat(61, 1, 'R', 1)];
         let watched = Watched { managed: BTreeSet::from([50]), ..Watched::default() };
-        let born = evaluate(&stats, &watched, 100, |_| 0).born;
+        let born = evaluate(&stats, &watched, 100, looking(|_| 0)).born;
         assert_eq!(born, [(stats[1].clone(), 50)]);
     }
 }
