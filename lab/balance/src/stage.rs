@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use wire::control::{Event, Node, Reply, Request};
 use wire::ids::NodeId;
 
-const LAB_NAME: &str = "balance";
 /// Nodes together have half of the machine. Each of them is slower for that, and that is all: what
 /// takes seconds there takes as many of them. But the other half is there at once for whatever a
 /// real cluster has processors of its own for: sixteen daemons, moves, and each other's nodes.
@@ -61,7 +60,9 @@ impl Stage {
     pub fn up(scenario: &Scenario, policy: Policy) -> Result<Stage> {
         let speeds: Vec<f64> =
             scenario.nodes.iter().flat_map(|group| vec![group.speed; group.count]).collect();
-        let mut spec = Spec::new(LAB_NAME.parse()?, speeds.len() as u32)?;
+        // Two may be at it on one machine, though not with figures that mean much.
+        let name = format!("balance-{}", std::process::id());
+        let mut spec = Spec::new(name.parse()?, speeds.len() as u32)?;
         spec.speeds = speeds;
         spec.machine_share = MACHINE_SHARE;
         spec.policy = Some(policy.name().to_owned());
