@@ -24,7 +24,9 @@ const MACHINE_SHARE: f64 = 0.5;
 const ROUNDS_PER_S: f64 = 9e8;
 /// How long the nodes are measured, s.
 const CALIBRATION_S: f64 = 4.0;
-const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
+/// The load that MOSIX tells others decays by an eighth a second: after a calibration it takes
+/// twenty until all nodes pass for idle.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runnable processes, on average over a second, of which a node that has nothing to do has less.
 const IDLE: f64 = 0.1;
 const KNOWN_POLL: Duration = Duration::from_millis(50);
