@@ -25,7 +25,7 @@ const HEADER_BYTES: usize = 12;
 const TAG_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 32;
 /// With the process's user.
-const OFFER_BYTES_MAX: usize = 72;
+const OFFER_BYTES_MAX: usize = 64;
 /// No datagram of a brain is longer.
 pub const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + (1 + WINDOW_MAX) * ENTRY_BYTES;
 
