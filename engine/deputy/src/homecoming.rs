@@ -13,6 +13,7 @@ use crate::settling::{Settled, stop};
 use crate::withdrawal;
 use kernel::agent::{BatchCall, STAGING_BYTES};
 use kernel::haste::Haste;
+use kernel::memory::Memory;
 use kernel::proc::{maps, process};
 use kernel::regs::Registers;
 use kernel::tracee::{self, SIGINFO_BYTES};
@@ -240,10 +241,46 @@ pub fn live_slot_of(service: &Service<'_>, thread: &image::Thread) -> Option<usi
 }
 
 /// A thread that ended here before its body could: whoever waits for its end finds the word that
-/// the kernel clears (set_tid_address(2)) cleared.
+/// the kernel clears (set_tid_address(2)) cleared, and the robust mutexes that it held without an
+/// owner. Nobody has to be woken: all threads look again when they go on.
 fn finish_ended(service: &Service<'_>, thread: &image::Thread) -> Result<()> {
+    let memory = &service.shared.lanes.memory;
+    // As in the kernel, a list that is broken is followed no further.
+    let _ = release_robust_mutexes(memory, thread.robust_list.0, thread.tid.0 as u32);
     if thread.tid_address != 0 {
-        service.shared.lanes.memory.write(thread.tid_address, &0u32.to_le_bytes())?;
+        memory.write(thread.tid_address, &0u32.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// The kernel's bound (ROBUST_LIST_LIMIT), against lists that bite their tail.
+const ROBUST_MUTEXES_MAX: usize = 2048;
+const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+
+/// Does what the kernel does with the list of a thread that ends (get_robust_list(2),
+/// `exit_robust_list`): the futexes that it owns are marked.
+fn release_robust_mutexes(memory: &Memory, head: u64, tid: u32) -> kernel::Result<()> {
+    if head == 0 {
+        return Ok(());
+    }
+    let offset = memory.read_u64(head + 8)?;
+    let pending = memory.read_u64(head + 16)?;
+    let mut entries = vec![pending];
+    let mut next = memory.read_u64(head)?;
+    while next & !1 != head && entries.len() <= ROBUST_MUTEXES_MAX {
+        entries.push(next);
+        next = memory.read_u64(next & !1)?;
+    }
+    // The lowest bit tells one that inherits priorities.
+    for entry in entries.into_iter().map(|entry| entry & !1).filter(|entry| *entry != 0) {
+        let place = entry.wrapping_add(offset);
+        let mut word = [0; 4];
+        memory.read(place, &mut word)?;
+        let word = u32::from_le_bytes(word);
+        if word & FUTEX_TID_MASK == tid {
+            let died = word & libc::FUTEX_WAITERS | libc::FUTEX_OWNER_DIED;
+            memory.write(place, &died.to_le_bytes())?;
+        }
     }
     Ok(())
 }
