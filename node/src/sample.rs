@@ -20,13 +20,6 @@ pub struct Capacity {
     pub core_speed: f64,
 }
 
-impl Capacity {
-    /// Of one core while a process has it, whatever the quota.
-    pub fn core_speed(&self) -> f64 {
-        self.speed * f64::from(self.cores) / self.cpus
-    }
-}
-
 /// Memory of this node, or of the cgroup in which guests run if that is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {

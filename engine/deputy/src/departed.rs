@@ -122,9 +122,7 @@ impl Waiting {
         };
         self.restored(&Standing::of(stopped)).or_else(|| self.waits.iter().find(is_again))?.until_ns
     }
-}
 
-impl Waiting {
     /// When a wait ends that the thread made itself and will make again.
     fn end_of_first(
         &self,

@@ -206,14 +206,23 @@ fn take_put_by(is_wanted: impl Fn(i32) -> bool) -> Option<(i32, Stop)> {
 /// kernel). So everybody is waited for here, and what happened to others is put by for
 /// [`poll_any`], [`wait_any`] and [`poll`].
 pub fn wait(tid: i32) -> Result<Stop> {
+    next_of(tid, 0).map(|stop| stop.unwrap_or(Stop::Ended(0)))
+}
+
+/// The next stop or end of this thread; with `WNOHANG` in `flags` None if there is none yet.
+fn next_of(tid: i32, flags: c_int) -> Result<Option<Stop>> {
+    if let Some((_, stop)) = take_put_by(|other| other == tid) {
+        return Ok(Some(stop));
+    }
     loop {
-        if let Some(stop) = poll(tid)? {
-            return Ok(stop);
+        // Fails if it is nobody to wait for, which waiting for anybody would not tell.
+        if let Some((_, stop)) = wait_raw(tid, libc::__WALL | libc::WNOHANG)? {
+            return Ok(Some(stop));
         }
-        match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD)? {
-            Some((waited, stop)) if waited == tid => return Ok(stop),
+        match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | flags)? {
+            Some((waited, stop)) if waited == tid => return Ok(Some(stop)),
             Some(other) => PUT_BY.with_borrow_mut(|put_by| put_by.push_back(other)),
-            None => return Ok(Stop::Ended(0)),
+            None => return Ok(None),
         }
     }
 }
@@ -241,19 +250,7 @@ pub fn wait_any() -> Result<(i32, Stop)> {
 /// The next stop or end of this thread, without waiting; as in [`wait`], what happened to others
 /// meanwhile is put by.
 pub fn poll(tid: i32) -> Result<Option<Stop>> {
-    if let Some((_, stop)) = take_put_by(|other| other == tid) {
-        return Ok(Some(stop));
-    }
-    loop {
-        if let Some((_, stop)) = wait_raw(tid, libc::__WALL | libc::WNOHANG)? {
-            return Ok(Some(stop));
-        }
-        match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG)? {
-            Some((waited, stop)) if waited == tid => return Ok(Some(stop)),
-            Some(other) => PUT_BY.with_borrow_mut(|put_by| put_by.push_back(other)),
-            None => return Ok(None),
-        }
-    }
+    next_of(tid, libc::WNOHANG)
 }
 
 fn wait_raw(tid: i32, flags: c_int) -> Result<Option<(i32, Stop)>> {

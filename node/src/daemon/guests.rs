@@ -59,7 +59,7 @@ impl Daemon {
             user_cores: f64::from(asked.user_milli) / 1e3,
         };
         self.guests.insert(supervisor.id, guest);
-        let core_speed_milli = (self.load.capacity.core_speed() * 1e3) as u32;
+        let core_speed_milli = (self.load.capacity.core_speed * 1e3) as u32;
         Ok(BerthGrant { ticket, key, core_speed_milli })
     }
 

@@ -54,7 +54,7 @@ impl Daemon {
         let mut order = order;
         order.tries += 1;
         let to = order.to;
-        let core_speed = self.load.capacity.core_speed();
+        let core_speed = self.load.capacity.core_speed;
         process.moving = Some(Move { order, from, stage: Stage::Moving, core_speed });
         let begun = if to == from {
             Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
@@ -268,7 +268,7 @@ impl Daemon {
     /// The process is home, because that was asked or because it had to.
     fn came_home(&mut self, pid: HomePid, reason: Reason, report: &MoveReport) {
         self.drop_deputy(pid);
-        let (me, core_speed) = (self.me(), self.load.capacity.core_speed());
+        let (me, core_speed) = (self.me(), self.load.capacity.core_speed);
         let global = self.global(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;

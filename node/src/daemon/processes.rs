@@ -86,7 +86,7 @@ impl Daemon {
             freeze_us: 0,
             reason: "started here".to_owned(),
             decisions: VecDeque::new(),
-            progress: Progress::starting(self.load.capacity.core_speed()),
+            progress: Progress::starting(self.load.capacity.core_speed),
             has_ended: false,
             watch,
         };

@@ -46,10 +46,6 @@ pub struct Load {
     pub memory: Memory,
 }
 
-/// The kernel counts whole ticks of a hundredth of a second: this much more, in the mean. What has
-/// just begun would pass for something that has never computed.
-const CPU_UNSEEN_US: u64 = 5_000;
-
 impl Load {
     pub fn new(capacity: Capacity, memory: Memory) -> Load {
         Load { runnable: Window::default(), others: Window::default(), capacity, memory }
@@ -295,7 +291,7 @@ impl Daemon {
             demand: process.activity.demand(),
             used: process.activity.used(),
             here: span(now.saturating_duration_since(process.here_since)),
-            cpu: Span::from_micros(process.consumption.cpu_us() + CPU_UNSEEN_US),
+            cpu: Span::from_micros(process.consumption.cpu_us()),
             rss_bytes: process.consumption.rss_bytes,
             forwarded_per_s: 0.0,
             freeze_estimate: Span::from_micros(process.freeze_estimate_us()),
