@@ -406,3 +406,32 @@ fn commit(service: &Service<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    const OWN: u32 = 7;
+    const OTHER: u32 = 8;
+
+    #[test]
+    fn robust_mutexes_of_a_thread_that_ended_have_no_owner_and_those_of_others_keep_theirs() {
+        // The head (next, offset, pending), and two entries, each with its word behind it.
+        let mut words = [0u64; 8];
+        let at = |index: usize, words: &[u64; 8]| (&raw const words[index]) as u64;
+        let (first, second) = (at(4, &words), at(6, &words));
+        words[0] = first;
+        words[1] = 8;
+        words[4] = second;
+        words[5] = u64::from(OWN | libc::FUTEX_WAITERS);
+        words[6] = at(0, &words);
+        words[7] = u64::from(OTHER);
+        let memory = Memory::open(std::process::id() as i32).unwrap();
+        release_robust_mutexes(&memory, at(0, &words), OWN).unwrap();
+        let seen = std::hint::black_box(&words);
+        assert_eq!(seen[5], u64::from(libc::FUTEX_WAITERS | libc::FUTEX_OWNER_DIED));
+        assert_eq!(seen[7], u64::from(OTHER));
+        assert!(release_robust_mutexes(&memory, 1, OWN).is_err(), "no such list");
+        release_robust_mutexes(&memory, 0, OWN).unwrap();
+    }
+}
