@@ -5,7 +5,6 @@ use crate::crew::{self, Ended, GO, READY};
 use crate::guest;
 use crate::policy::Policy;
 use anyhow::{Context, Result, bail, ensure};
-use client::Client;
 use lab::{Lab, MemorySize, Spec};
 use sim::scenario::Scenario;
 use std::fmt;
@@ -13,8 +12,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use wire::control::{Event, Node, Reply, Request};
-use wire::ids::NodeId;
+use wire::control::{Event, Node};
 
 /// Nodes together have half of the machine. Each of them is slower for that, and that is all: what
 /// takes seconds there takes as many of them. But the other half is there at once for whatever a
@@ -120,7 +118,7 @@ impl Stage {
         let deadline = Instant::now() + KNOWN_TIMEOUT;
         for node in self.lab.nodes().map(|node| node.id()) {
             loop {
-                let known = self.nodes_known_to(node)?;
+                let known = self.lab.node(node.0).known_nodes()?;
                 let is_known =
                     |node: &&Node| node.status == "alive" && node.speed > 0.0 && node.load < IDLE;
                 if known.iter().filter(is_known).count() == count {
@@ -134,25 +132,12 @@ impl Stage {
         Ok(())
     }
 
-    fn connect(&self, node: NodeId) -> Result<Client> {
-        let socket = wire::control::runtime_dir_default(0, None).join(wire::control::SOCKET_NAME);
-        let inside = socket.to_str().context("the control socket's path is not plain text")?;
-        Ok(Client::connect(&self.lab.node(node.0).path(inside)?)?)
-    }
-
-    fn nodes_known_to(&self, node: NodeId) -> Result<Vec<Node>> {
-        match self.connect(node)?.request(&Request::Nodes)? {
-            Reply::Nodes { nodes } => Ok(nodes),
-            other => bail!("the daemon answered {other:?} instead of its nodes"),
-        }
-    }
-
     /// All that these nodes recorded, in the order of time.
     pub fn events(&self, nodes: impl IntoIterator<Item = u32>) -> Result<Vec<Event>> {
         let mut all = Vec::new();
         for node in nodes {
             let events: client::Result<Vec<Event>> =
-                self.connect(NodeId(node))?.events(false)?.collect();
+                self.lab.node(node).client()?.events(false)?.collect();
             all.extend(events?);
         }
         all.sort_by(|a, b| a.time.total_cmp(&b.time));

@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use client::Client;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use wire::control::{Reply, Request, SOCKET_NAME};
+use wire::control::{self, Reply, Request, SOCKET_NAME};
 
 const PORT: u16 = 7780;
 /// How long daemons may take to know each other: many times what gossip needs.
@@ -84,7 +84,7 @@ pub fn wait_until_it_answers(node: &Node<'_>) -> Result<()> {
 /// Waits until the daemon of `node` counts `wanted` nodes alive, itself among them.
 fn wait_until_it_sees(node: &Node<'_>, wanted: usize) -> Result<()> {
     let deadline = Instant::now() + MEETING_TIMEOUT;
-    let socket = node.path("/run/osmos")?.join(SOCKET_NAME);
+    let socket = socket(node)?;
     loop {
         let outcome = alive_count(&socket);
         if outcome.as_ref().is_ok_and(|count| *count >= wanted) {
@@ -102,6 +102,23 @@ fn wait_until_it_sees(node: &Node<'_>, wanted: usize) -> Result<()> {
             bail!("the daemon of node {} is not ready: {seen}\n{}", node.id(), tail(&log));
         }
         std::thread::sleep(ASK_STEP);
+    }
+}
+
+fn socket(node: &Node<'_>) -> Result<PathBuf> {
+    Ok(node.path("/run/osmos")?.join(SOCKET_NAME))
+}
+
+/// A connection to the daemon of a node, from outside the node.
+pub fn connect(node: &Node<'_>) -> Result<Client> {
+    Ok(Client::connect(&socket(node)?)?)
+}
+
+/// The nodes that a node knows, as it sees them.
+pub fn known_nodes(node: &Node<'_>) -> Result<Vec<control::Node>> {
+    match connect(node)?.request(&Request::Nodes)? {
+        Reply::Nodes { nodes } => Ok(nodes),
+        other => bail!("the daemon answered {other:?} instead of its nodes"),
     }
 }
 

@@ -324,6 +324,16 @@ impl<'a> Node<'a> {
         Ok(root.join(inside.trim_start_matches('/')))
     }
 
+    /// A connection to the node's daemon, from outside the node.
+    pub fn client(&self) -> Result<client::Client> {
+        daemon::connect(self)
+    }
+
+    /// The nodes that the node's daemon knows, as it sees them.
+    pub fn known_nodes(&self) -> Result<Vec<wire::control::Node>> {
+        daemon::known_nodes(self)
+    }
+
     /// The pid here of the node's daemon, if one was started and still runs.
     pub fn daemon_pid(&self) -> Option<i32> {
         daemon::pid(self)

@@ -2,7 +2,6 @@
 
 use crate::audio;
 use anyhow::{Context, Result, bail, ensure};
-use client::Client;
 use lab::{Lab, Spec};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -52,7 +51,7 @@ impl Stage {
         let count = SPEEDS.len();
         for id in self.lab.nodes().map(|node| node.id()) {
             loop {
-                let nodes = self.nodes_known_to(id)?;
+                let nodes = self.lab.node(id.0).known_nodes()?;
                 let knows = |node: &&Node| node.status == "alive" && node.speed > 0.0;
                 let known = nodes.iter().filter(knows).count();
                 if known == count {
@@ -145,22 +144,9 @@ impl Stage {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn connect(&self, node: NodeId) -> Result<Client> {
-        let socket = wire::control::runtime_dir_default(0, None).join(wire::control::SOCKET_NAME);
-        let inside = socket.to_str().context("the control socket's path is not plain text")?;
-        Ok(Client::connect(&self.lab.node(node.0).path(inside)?)?)
-    }
-
-    fn nodes_known_to(&self, node: NodeId) -> Result<Vec<Node>> {
-        match self.connect(node)?.request(&Request::Nodes)? {
-            Reply::Nodes { nodes } => Ok(nodes),
-            other => bail!("the daemon answered {other:?} instead of its nodes"),
-        }
-    }
-
     /// The processes that the home node knows.
     pub fn processes(&self) -> Result<Vec<Process>> {
-        match self.connect(HOME)?.request(&Request::Processes)? {
+        match self.lab.node(HOME.0).client()?.request(&Request::Processes)? {
             Reply::Processes { processes } => Ok(processes),
             other => bail!("the daemon answered {other:?} instead of its processes"),
         }
@@ -168,7 +154,8 @@ impl Stage {
 
     /// All that the home node recorded so far.
     pub fn events(&self) -> Result<Vec<Event>> {
-        let events: client::Result<Vec<Event>> = self.connect(HOME)?.events(false)?.collect();
+        let events: client::Result<Vec<Event>> =
+            self.lab.node(HOME.0).client()?.events(false)?.collect();
         Ok(events?)
     }
 

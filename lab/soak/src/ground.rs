@@ -8,7 +8,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use wire::control::SOCKET_NAME;
 
 /// On each node; every node has a /tmp of its own.
 pub const DIRECTORY: &str = "/tmp/soak";
@@ -68,8 +67,7 @@ impl Ground {
 
     /// A connection to the daemon of a node, from outside the node.
     pub fn client(&self, node: u32) -> Result<Client> {
-        let socket = self.node(node).path("/run/osmos")?.join(SOCKET_NAME);
-        Ok(Client::connect(&socket)?)
+        self.node(node).client()
     }
 
     /// A file of the ground as this process can open it.
