@@ -15,7 +15,7 @@ for line in sys.stdin:
     except Exception as error: print(type(error).__name__, error, flush=True)";
 
 /// Number of poll(2).
-const POLL: u32 = 7;
+const POLL: i64 = 7;
 /// Takes 64 MiB more of memory, which is not there at home, and writes some of it.
 const GROW: &str = "[globals().update(m=mmap.mmap(-1, 64 << 20, \
                     flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)), m.write(b'kept')][1]";
@@ -122,15 +122,8 @@ fn a_sleeper_keeps_its_deadline_through_homecomings_that_fail() {
         "[slept := [], threading.Thread(target=lambda: [t := time.monotonic(), \
          select.poll().poll(6000), slept.append(time.monotonic() - t)]).start()][1]",
     );
-    let seen = stage.process(1, pid).expect("it lives").pid;
-    until_true("it sleeps", || {
-        let threads = std::fs::read_dir(format!("/proc/{seen}/task")).expect("it lives");
-        // The first word there is the number of the call that a thread is in.
-        threads.filter_map(Result::ok).any(|thread| {
-            let call = std::fs::read_to_string(thread.path().join("syscall"));
-            call.is_ok_and(|call| call.starts_with(&format!("{} ", POLL)))
-        })
-    });
+    let seen = stage.process(1, pid).expect("it lives");
+    until_true("it sleeps", || seen.waits_in(POLL));
     stage.migrate(pid, "2");
     assert_eq!(program.ask(GROW), "4");
     fill_home(&stage, pid);

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// Tells what it learns of its child.
 const PARENT: &str = include_str!("parent.py");
+/// The number of the system call.
+const READ: i64 = 0;
 /// Computes for ever.
 const BUSY: &str = "while True: pass";
 /// Waits in a read, which is forwarded, and then does what it read.
@@ -148,6 +150,10 @@ fn a_shell_on_a_terminal_stops_foregrounds_and_interrupts_a_job_that_is_away() {
     terminal.type_text("fg\n");
     terminal.type_text("third\n");
     terminal.expect("<third>");
+    // Python notes a signal and looks at the note before it reads, not once it reads: natively too
+    // it sleeps over what comes in between.
+    let seen = stage.process(1, pid).expect("it lives");
+    until_true("it reads", || seen.waits_in(READ));
     terminal.type_text("\x03");
     terminal.expect("KeyboardInterrupt");
     terminal.type_text("echo \"<status $?>\"\n");

@@ -369,6 +369,16 @@ impl Seen {
         fields.nth(38).and_then(|word| word.parse().ok()).expect("a process has one")
     }
 
+    /// Whether one of its threads waits in the system call of this number.
+    pub fn waits_in(&self, call: i64) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).expect("it lives");
+        // The first word there is the number of the call that a thread is in.
+        threads.filter_map(Result::ok).any(|thread| {
+            let line = std::fs::read_to_string(thread.path().join("syscall"));
+            line.is_ok_and(|line| line.starts_with(&format!("{call} ")))
+        })
+    }
+
     /// Names of what `/proc/PID/fd` links to.
     pub fn descriptors(&self) -> Vec<String> {
         let entries = std::fs::read_dir(format!("/proc/{}/fd", self.pid));
