@@ -35,10 +35,6 @@ pub struct Identity {
 const OFFERS_PER_ROUND: u32 = 8;
 /// New members asked for their condition in one round.
 const GREETINGS_PER_ROUND: u32 = 8;
-/// Sources asked for work by an idle node in one round, besides one at random.
-const SOURCES_ASKED: usize = 3;
-/// Between two questions for work outside the round, so that a burst of short processes is cheap.
-const SEEK_PAUSE: Span = Span::from_millis(100);
 /// A mean over a second of looks at threads that wait now and then differs from what they want by
 /// less than half of what one look does.
 const WAITS_WEIGHT: f64 = 0.4;
@@ -61,7 +57,7 @@ pub struct Brain {
     greetings_left: u32,
     messages_sent: u32,
     round_at: Time,
-    sought_at: Option<Time>,
+    pub(crate) sought_at: Option<Time>,
     /// This node was too slow to judge the silence of others, until then.
     self_doubt_until: Time,
     announced_wake: Option<Time>,
@@ -250,49 +246,6 @@ impl Brain {
     fn send_gossip(&mut self, now: Time, to: NodeId, reply_wanted: bool, outbox: &mut Outbox) {
         let room = self.members.window(now, to, &self.config);
         self.send(now, to, Body::Gossip { reply_wanted, window: room.window() }, outbox);
-    }
-
-    /// An idle node asks the most crowded ones it knows, and one at random, for work.
-    fn seek(&mut self, now: Time, outbox: &mut Outbox) {
-        let Some(own) = self.condition_for_guests(now) else { return };
-        if own.room() < 0.5 || self.reservations.count() >= self.places_max(&own) {
-            return;
-        }
-        if self.config.decision != Decision::Osmos || own.is_closed {
-            return;
-        }
-        self.sought_at = Some(now);
-        let mut crowded: Vec<(NodeId, f64)> = self
-            .members
-            .useful(now, &self.config)
-            .filter(|(_, condition, _)| condition.waiting() >= 0.5)
-            .map(|(node, condition, _)| (node, condition.share()))
-            .collect();
-        crowded.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-        crowded.truncate(SOURCES_ASKED);
-        let mut asked: Vec<NodeId> = crowded.into_iter().map(|(node, _)| node).collect();
-        let random = self.members.pick(&mut self.random, |member| member.status == Status::Alive);
-        asked.extend(random.filter(|node| !asked.contains(node)));
-        for node in asked {
-            self.send(now, node, Body::Seek, outbox);
-        }
-    }
-
-    /// Whoever has room and knows of waiting work asks again at each look; without such knowledge
-    /// once in a round is enough.
-    fn seek_from_crowded(&mut self, now: Time, outbox: &mut Outbox) {
-        let mut known = self.members.useful(now, &self.config);
-        if known.any(|(_, condition, _)| condition.waiting() >= 0.5) {
-            drop(known);
-            self.seek_at_once(now, outbox);
-        }
-    }
-
-    /// Room may just have appeared: ask now, not at the next round.
-    pub(crate) fn seek_at_once(&mut self, now: Time, outbox: &mut Outbox) {
-        if self.sought_at.is_none_or(|at| now.since(at) >= SEEK_PAUSE) {
-            self.seek(now, outbox);
-        }
     }
 
     fn load_sampled(&mut self, now: Time, sample: &LoadSample, outbox: &mut Outbox) {

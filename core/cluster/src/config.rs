@@ -60,6 +60,9 @@ pub struct Config {
     pub gone_after: Span,
     /// No move of a process that came here less than this ago, or less than four times its freeze.
     pub residency: Span,
+    /// The same for a move that puts an idle core to work: it is worth more than what the news of
+    /// others may err.
+    pub residency_for_room: Span,
     /// The same for a process that was born here. It cannot fly back and forth yet; but most
     /// processes end before they are worth a look.
     pub infancy: Span,
@@ -118,6 +121,7 @@ impl Default for Config {
             suspect_after: Span::from_secs(4),
             gone_after: Span::from_secs(10),
             residency: Span::from_secs(1),
+            residency_for_room: Span::from_millis(250),
             infancy: Span::from_millis(100),
             return_after: Span::from_secs(30),
             ordered_hold: Span::from_secs(30),
@@ -128,7 +132,7 @@ impl Default for Config {
             reservation_ttl: Span::from_secs(3),
             offer_patience: Span::from_millis(125),
             offer_sends_max: 10,
-            outbound_max: 2,
+            outbound_max: 4,
             exclusion: Span::from_secs(2),
             exclusion_max: Span::from_secs(16),
             setback: Span::from_secs(2),

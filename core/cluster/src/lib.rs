@@ -34,6 +34,7 @@ mod reservations;
 mod residents;
 mod rotation;
 mod rule;
+mod seeking;
 mod sorted;
 mod source;
 mod staying;

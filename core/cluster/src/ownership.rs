@@ -168,6 +168,16 @@ impl Brain {
 
     /// The process as a candidate for leaving by balancing, or why it stays.
     pub(crate) fn may_leave(&self, now: Time, process: GlobalPid) -> Result<Candidate, StayCause> {
+        let candidate = self.may_leave_for_room(now, process)?;
+        if candidate.is_new { Err(StayCause::Young) } else { Ok(candidate) }
+    }
+
+    /// The same for a move that puts an idle core to work.
+    pub(crate) fn may_leave_for_room(
+        &self,
+        now: Time,
+        process: GlobalPid,
+    ) -> Result<Candidate, StayCause> {
         let candidate = self.residents.candidate(now, process, &self.config)?;
         let keeps_own = self.wants().is_some_and(|wants| wants.stays);
         if keeps_own && process.home == self.me { Err(StayCause::Kept) } else { Ok(candidate) }

@@ -55,6 +55,8 @@ pub(crate) struct Candidate {
     pub came_from: Option<NodeId>,
     pub group: Option<GroupId>,
     pub here: Span,
+    /// It came too lately for any move but one that puts an idle core to work.
+    pub is_new: bool,
 }
 
 impl Candidate {
@@ -378,18 +380,13 @@ impl Residents {
         let sample = self.running.get(&process).ok_or(StayCause::Unable)?;
         let memory = self.remembered(process);
         let candidate = self.describe(now, process, sample, memory, config);
-        let residency = match memory.has_moved {
-            true => config.residency.max(sample.freeze_estimate * 4),
-            // What its freeze may cost is weighed against its past alone: it has one.
-            false => config.infancy,
-        };
         if memory.pinned {
             Err(StayCause::Pinned)
         } else if sample.stays.is_some() {
             Err(StayCause::Unable)
         } else if candidate.demand_at(process.home).max(candidate.demand) < config.demand_min {
             Err(StayCause::Light)
-        } else if candidate.here < residency {
+        } else if candidate.here < residency(config.residency_for_room, sample, memory, config) {
             Err(StayCause::Young)
         } else if now < memory.rest_until {
             Err(StayCause::Resting)
@@ -439,6 +436,7 @@ impl Residents {
             freeze: sample.freeze_estimate,
             group: sample.group.or(memory.group),
             here,
+            is_new: here < residency(config.residency, sample, memory, config),
             came_from: memory.came_from.filter(|_| {
                 memory.arrived_at != NEVER && now.since(memory.arrived_at) < config.return_after
             }),
@@ -457,6 +455,15 @@ impl Residents {
         let is_news = memory.stayed_for != Some(cause);
         memory.stayed_for = Some(cause);
         is_news
+    }
+}
+
+/// How long a process stays before a move for which that is the usual.
+fn residency(usual: Span, sample: &ProcessSample, memory: &Memory, config: &Config) -> Span {
+    match memory.has_moved {
+        true => usual.max(sample.freeze_estimate * 4),
+        // What its freeze may cost is weighed against its past alone: it has one.
+        false => config.infancy,
     }
 }
 

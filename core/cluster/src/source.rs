@@ -77,7 +77,7 @@ impl Brain {
                 continue;
             }
             let chosen = self
-                .may_leave(now, process)
+                .may_leave_for_room(now, process)
                 .and_then(|candidate| hopeless.map_or(Ok(candidate), Err))
                 .and_then(|candidate| self.best_target(now, own, candidate, &targets));
             match chosen {
@@ -172,7 +172,7 @@ impl Brain {
             return Err(StayCause::NobodyKnown);
         }
         let mut best: Option<Choice> = None;
-        let mut gains = false;
+        let (mut gains, mut is_new) = (false, false);
         let home = self.home_as_target(now, &candidate, targets);
         for target in targets.iter().copied().chain(home) {
             let burden = self.burden(&candidate, target.node);
@@ -186,6 +186,10 @@ impl Brain {
             {
                 continue;
             }
+            if candidate.is_new && gain.kind == GainKind::LargerShare {
+                is_new = true;
+                continue;
+            }
             gains = true;
             if !pays(&gain, candidate.cpu, self.own.pace, candidate.freeze) {
                 continue;
@@ -194,7 +198,11 @@ impl Brain {
                 best = Some(Choice { candidate, target, gain });
             }
         }
-        best.ok_or(if gains { StayCause::Unpaid } else { StayCause::NoGain })
+        best.ok_or(match (gains, is_new) {
+            (true, _) => StayCause::Unpaid,
+            (false, true) => StayCause::Young,
+            (false, false) => StayCause::NoGain,
+        })
     }
 
     pub(crate) fn home_as_target(
@@ -362,8 +370,10 @@ impl Brain {
     /// Whether what let the process be offered still holds.
     pub(crate) fn may_go(&self, now: Time, process: GlobalPid, motive: Motive) -> bool {
         match motive {
-            Motive::Balance | Motive::Exchange | Motive::Share => {
-                self.residents.candidate(now, process, &self.config).is_ok()
+            Motive::Balance => self.residents.candidate(now, process, &self.config).is_ok(),
+            Motive::Exchange | Motive::Share => {
+                let candidate = self.residents.candidate(now, process, &self.config);
+                candidate.is_ok_and(|candidate| !candidate.is_new)
             }
             Motive::Memory | Motive::Owner => {
                 self.residents.evictable(now, process, &self.config).is_some()

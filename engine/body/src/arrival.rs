@@ -5,7 +5,7 @@ use crate::daemon::Daemon;
 use crate::{filter, tracing_loop};
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
-use kernel::sandbox::{self, Sandbox};
+use kernel::sandbox::{Blank, Sandbox};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::outward::Body;
@@ -24,10 +24,11 @@ use wire::supervisor::{FromBody, Role, ToBody};
 /// Silence for so long while an image is expected means that it will not come.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the daemon said to expect.
+/// What the daemon said to expect, and the place for it.
 struct Expected {
     key: [u8; 32],
-    cgroups: Vec<PathBuf>,
+    /// Made while its process is on the way, which has to be told if that fails.
+    blank: kernel::Result<Blank>,
 }
 
 /// A link as its two halves.
@@ -50,7 +51,7 @@ pub fn run(control: OwnedFd) -> Result<()> {
     let expected = expect(&daemon)?;
     let mut home = accept(&daemon, &expected, Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
-    let outcome = arrive(&daemon, &expected, &mut home);
+    let outcome = arrive(&daemon, expected, &mut home);
     let arrived = match outcome {
         Ok(arrived) => arrived,
         Err(error) => {
@@ -67,18 +68,20 @@ pub fn run(control: OwnedFd) -> Result<()> {
     Ok(())
 }
 
+/// Begins a sandbox for the process that the daemon says to expect.
 fn expect(daemon: &Daemon) -> Result<Expected> {
-    match daemon.receive()? {
-        (ToBody::Expect { key, guest_cgroup, .. }, _) => {
-            let mut cgroups: Vec<PathBuf> = guest_cgroup.into_iter().map(PathBuf::from).collect();
-            // A body that is being built works for us, and a process stands still meanwhile. Where
-            // processor time has a hierarchy of its own, the daemon puts the body there later.
-            cgroups.retain(|directory| !directory.join("cpu.cfs_quota_us").exists());
-            cgroups.iter_mut().for_each(|directory| directory.push("cgroup.procs"));
-            Ok(Expected { key, cgroups })
-        }
-        _ => Err(MigrateError::Protocol("the daemon did not say what to expect".into())),
-    }
+    let (ToBody::Expect { key, guest_cgroup, .. }, _) = daemon.receive()? else {
+        return Err(MigrateError::Protocol("the daemon did not say what to expect".into()));
+    };
+    let mut cgroups: Vec<PathBuf> = guest_cgroup.into_iter().map(PathBuf::from).collect();
+    // A body that is being built works for us, and a process stands still meanwhile. Where
+    // processor time has a hierarchy of its own, the daemon puts the body there later.
+    cgroups.retain(|directory| !directory.join("cpu.cfs_quota_us").exists());
+    cgroups.iter_mut().for_each(|directory| directory.push("cgroup.procs"));
+    // Only the sandbox's init has entries there, and they vanish with it: always empty enough, and
+    // nothing to clean up.
+    let root = c"/proc/self/fdinfo".to_owned();
+    Ok(Expected { key, blank: Blank::create(root, &cgroups) })
 }
 
 /// Waits for the connection of this role that the daemon passes on.
@@ -92,17 +95,17 @@ fn accept(daemon: &Daemon, expected: &Expected, wanted: Role) -> Result<Link> {
     }
 }
 
-fn arrive(daemon: &Daemon, expected: &Expected, home: &mut Link) -> Result<Arrived> {
+fn arrive(daemon: &Daemon, expected: Expected, home: &mut Link) -> Result<Arrived> {
     let first = home.0.receive()?;
     if !matches!(first, ToAway::AwaitImage) {
-        let arrived = receive(expected, home, first)?;
+        let arrived = receive(expected.blank, home, first)?;
         return await_run(home, arrived);
     }
     await_source(daemon, home)?;
-    let mut source = accept(daemon, expected, Role::Image)?;
+    let mut source = accept(daemon, &expected, Role::Image)?;
     source.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let first = source.0.receive()?;
-    let outcome = receive(expected, &mut source, first);
+    let outcome = receive(expected.blank, &mut source, first);
     match outcome {
         Ok(arrived) => {
             home.1.send(&ToHome::Restored)?;
@@ -139,13 +142,13 @@ fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
 }
 
 /// The dialogue with whoever sends the image: home, or the node that the body moves on from.
-fn receive(expected: &Expected, link: &mut Link, first: ToAway) -> Result<Arrived> {
+fn receive(blank: kernel::Result<Blank>, link: &mut Link, first: ToAway) -> Result<Arrived> {
     let Prepared { prospect, mut library, clock_offsets_ns } = prepare(link, first)?;
     let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
         kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
     })?;
     let clock_offset_ns = clock_offsets_ns.map_or(0, |(monotonic, _)| monotonic);
-    let sandbox = make_sandbox(expected, &prospect, clock_offsets_ns)?;
+    let sandbox = fill_sandbox(blank?, &prospect, clock_offsets_ns)?;
     let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
     let image = receive_image(&mut link.0, &prospect)?;
@@ -241,8 +244,8 @@ fn collect_files(link: &mut Link, backings: Vec<Backing>) -> Result<Library> {
     Ok(library)
 }
 
-fn make_sandbox(
-    expected: &Expected,
+fn fill_sandbox(
+    blank: Blank,
     prospect: &Prospect,
     clock_offset_ns: Option<(i64, i64)>,
 ) -> Result<Sandbox> {
@@ -255,15 +258,7 @@ fn make_sandbox(
         );
         return Err(MigrateError::refused("no-time-namespaces", text));
     }
-    let spec = sandbox::Spec {
-        pid: prospect.pid.0,
-        // Only the sandbox's init has entries there, and they vanish with it: always empty enough,
-        // and nothing to clean up.
-        root: c"/proc/self/fdinfo".to_owned(),
-        clock_offset_ns,
-        cgroups: expected.cgroups.clone(),
-    };
-    Ok(sandbox::create(&spec)?)
+    Ok(blank.start(prospect.pid.0, clock_offset_ns)?)
 }
 
 fn receive_image(reader: &mut LinkReader, prospect: &Prospect) -> Result<Image> {

@@ -409,6 +409,6 @@ impl Drop for Tracing<'_> {
     fn drop(&mut self) {
         // The reading thread of the link ends with it; the sandbox ends when it is dropped.
         self.shared.close();
-        ::tracing::debug!("body {} leaves sandbox {}", self.shared.pid, self.sandbox.init_pid);
+        ::tracing::debug!("body {} leaves sandbox {}", self.shared.pid, self.sandbox.init.0);
     }
 }

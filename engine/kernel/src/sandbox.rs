@@ -1,34 +1,55 @@
 //! The empty place in which a body is built: new user, PID, mount, network, IPC, UTS and cgroup
 //! namespaces (and a time namespace if clocks must be continued), with an init that does nothing.
 //!
+//! It comes in two steps, because all but the body can be made before anything is known of it. To
+//! enter a cgroup takes ten milliseconds and more (the kernel waits until each processor has passed
+//! through a quiet state), so the init enters by itself while its supervisor does other things.
+//!
 //! The init stub and the body start as copies of the supervisor and execute only system calls until
 //! the body's memory is replaced: nothing of the supervisor's runtime may be used in them.
 
 use crate::tracee::{self, SeizeOptions, Stop};
-use crate::{KernelError, Result};
+use crate::{KernelError, Result, pidfd};
 use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
-/// What the sandbox has to look like.
-#[derive(Clone, Debug)]
-pub struct Spec {
-    /// The pid that the body's first thread must have inside.
-    pub pid: i32,
-    /// Becomes the root directory: an empty one.
-    pub root: CString,
-    /// Added to this machine's monotonic and boot-time clocks, nanoseconds; None leaves them alone.
-    pub clock_offset_ns: Option<(i64, i64)>,
-    /// `cgroup.procs` files into which everything inside goes.
-    pub cgroups: Vec<std::path::PathBuf>,
+/// A sandbox whose init waits to be told which body to make.
+#[derive(Debug)]
+pub struct Blank {
+    init: Init,
+    orders: OwnedFd,
+    /// What the init uses until then: its descriptors are ours.
+    _shared: Vec<OwnedFd>,
 }
 
 /// A sandbox whose body is stopped before its first instruction, traced by the calling thread.
 #[derive(Debug)]
 pub struct Sandbox {
-    pub init_pid: i32,
+    pub init: Init,
     /// The body's first thread as the calling process sees it.
     pub body_pid: i32,
 }
+
+/// PID 1 of a sandbox, by the pid that it has here. Dropping it ends it, and with it everything in
+/// its PID namespace.
+#[derive(Debug)]
+pub struct Init(pub i32);
+
+/// What the init is told: which body to make.
+#[repr(C)]
+struct Orders {
+    /// The pid that the body's first thread must have inside.
+    pid: i32,
+    /// How much of `offsets` counts; nothing if the clocks are left alone.
+    offsets_length: u32,
+    /// For `/proc/PID/timens_offsets`.
+    offsets: [u8; OFFSETS_BYTES_MAX],
+}
+
+/// Two lines of a name and two numbers of 64 bits.
+const OFFSETS_BYTES_MAX: usize = 128;
 
 #[repr(C)]
 #[derive(Default)]
@@ -56,84 +77,116 @@ pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP;
 pub(crate) const CLONE_NEWTIME: i32 = 0x80;
 
-/// Builds the sandbox. The calling process must have a single thread, because the copies of it
-/// inherit only that one.
-pub fn create(spec: &Spec) -> Result<Sandbox> {
-    let (go_read, go_write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
-        .map_err(|e| KernelError::errno("make pipe", e as i32))?;
-    let offsets = spec.clock_offset_ns.map(|(monotonic, boot)| clock_offsets(monotonic, boot));
-    let plan = InitPlan {
-        pid: spec.pid,
-        root: spec.root.as_ptr(),
-        offsets: offsets.as_deref(),
-        go: go_read.as_raw_fd(),
-        go_write: go_write.as_raw_fd(),
-    };
-    let arguments = CloneArguments {
-        flags: NAMESPACES as u64,
-        exit_signal: libc::SIGCHLD as u64,
-        ..Default::default()
-    };
-    // SAFETY: without CLONE_VM the child gets a copy of everything, like fork; it runs only
-    // `init`, which makes system calls and never returns.
-    let init_pid = match unsafe { clone3("clone into new namespaces", &arguments) }? {
-        0 => init(&plan),
-        pid => pid,
-    };
-    let sandbox = start(spec, init_pid, &go_write);
-    if sandbox.is_err() {
-        kill(init_pid);
-    }
-    sandbox
-}
-
-/// Lets the prepared init make the body, and catches the body at birth.
-fn start(spec: &Spec, init_pid: i32, go: &OwnedFd) -> Result<Sandbox> {
-    for procs in &spec.cgroups {
-        std::fs::write(procs, init_pid.to_string()).map_err(|source| KernelError {
-            what: format!("put sandbox into {}", procs.display()),
-            source,
-        })?;
-    }
-    tracee::seize(init_pid, SeizeOptions { follow: true, exit_kill: true })?;
-    nix::unistd::write(go, b"g").map_err(|e| KernelError::errno("start sandbox", e as i32))?;
-    loop {
-        match tracee::wait(init_pid)? {
-            Stop::Event(_) => break,
-            Stop::Signal(signal) => tracee::resume(init_pid, signal)?,
-            Stop::Ended(status) => return Err(init_failure(status)),
-            _ => tracee::resume(init_pid, 0)?,
+impl Blank {
+    /// Starts an init that will have `root`, an empty directory, as its root directory, and enters
+    /// the cgroups of these `cgroup.procs` files. The calling process must have a single thread,
+    /// because the copies of it inherit only that one. The body will have all descriptors that the
+    /// calling process has when it is started, under the same numbers.
+    pub fn create(root: CString, cgroups: &[PathBuf]) -> Result<Blank> {
+        let (orders_read, orders) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+            .map_err(|e| KernelError::errno("make pipe", e as i32))?;
+        let open = |procs: &PathBuf| match File::options().write(true).open(procs) {
+            Ok(file) => Ok(OwnedFd::from(file)),
+            Err(source) => {
+                let what = format!("put sandbox into {}", procs.display());
+                Err(KernelError { what, source })
+            }
+        };
+        let mut shared: Vec<OwnedFd> = cgroups.iter().map(open).collect::<Result<_>>()?;
+        let cgroups: Vec<i32> = shared.iter().map(AsRawFd::as_raw_fd).collect();
+        let supervisor = pidfd::open(nix::unistd::getpid().as_raw())?;
+        let plan = InitPlan {
+            root: root.as_ptr(),
+            cgroups: &cgroups,
+            orders: orders_read.as_raw_fd(),
+            supervisor: supervisor.as_raw_fd(),
+        };
+        shared.extend([supervisor, orders_read]);
+        let arguments = CloneArguments {
+            flags: (NAMESPACES | libc::CLONE_FILES) as u64,
+            exit_signal: libc::SIGCHLD as u64,
+            ..Default::default()
+        };
+        // SAFETY: without CLONE_VM the child gets a copy of everything, like fork; it runs only
+        // `init`, which makes system calls and never returns.
+        match unsafe { clone3("clone into new namespaces", &arguments) }? {
+            0 => init(&plan),
+            pid => Ok(Blank { init: Init(pid), orders, _shared: shared }),
         }
     }
-    let body_pid = tracee::event_message(init_pid)? as i32;
-    match tracee::wait(body_pid)? {
-        Stop::Interrupted => {}
-        other => {
-            let what = format!("catch the body at birth: it was {other:?}");
-            return Err(KernelError::errno(what, libc::ESRCH));
+
+    /// Lets the init make the body with this pid inside, and catches the body at birth.
+    ///
+    /// `clock_offset_ns` is added to this machine's monotonic and boot-time clocks, nanoseconds;
+    /// None leaves them alone.
+    pub fn start(self, pid: i32, clock_offset_ns: Option<(i64, i64)>) -> Result<Sandbox> {
+        let orders = orders(pid, clock_offset_ns);
+        let Blank { init, orders: pipe, _shared: until_it_has_read } = self;
+        tracee::seize(init.0, SeizeOptions { follow: true, exit_kill: true })
+            .and_then(|()| send(&pipe, &orders))
+            .map_err(|error| init.failure().unwrap_or(error))?;
+        loop {
+            match tracee::wait(init.0)? {
+                Stop::Event(_) => break,
+                Stop::Signal(signal) => tracee::resume(init.0, signal)?,
+                Stop::Ended(status) => return Err(init_failure(status)),
+                _ => tracee::resume(init.0, 0)?,
+            }
         }
+        drop(until_it_has_read);
+        let body_pid = tracee::event_message(init.0)? as i32;
+        match tracee::wait(body_pid)? {
+            Stop::Interrupted => {}
+            other => {
+                let what = format!("catch the body at birth: it was {other:?}");
+                return Err(KernelError::errno(what, libc::ESRCH));
+            }
+        }
+        tracee::detach(init.0, 0)?;
+        Ok(Sandbox { init, body_pid })
     }
-    tracee::detach(init_pid, 0)?;
-    Ok(Sandbox { init_pid, body_pid })
 }
 
-impl Drop for Sandbox {
-    /// Kills the init, and with it everything in its PID namespace.
+impl Init {
+    /// Why it has ended, if it has.
+    fn failure(&self) -> Option<KernelError> {
+        match tracee::poll(self.0) {
+            Ok(Some(Stop::Ended(status))) => Some(init_failure(status)),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Init {
+    /// The kernel keeps it until everything inside is gone, and what is inside waits for its
+    /// tracer, which is the calling thread: so everybody is waited for, until the init has ended.
     fn drop(&mut self) {
-        kill(self.init_pid);
+        let pid = nix::unistd::Pid::from_raw(self.0);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        while let Ok((waited, stop)) = tracee::wait_any() {
+            if waited == self.0 && matches!(stop, Stop::Ended(_)) {
+                return;
+            }
+        }
     }
 }
 
-/// Ends the init. The kernel keeps it until everything inside is gone, and what is inside waits for
-/// its tracer, which is the calling thread: so everybody is waited for, until the init has ended.
-fn kill(init: i32) {
-    let pid = nix::unistd::Pid::from_raw(init);
-    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-    while let Ok((waited, stop)) = tracee::wait_any() {
-        if waited == init && matches!(stop, Stop::Ended(_)) {
-            return;
-        }
-    }
+fn orders(pid: i32, clock_offset_ns: Option<(i64, i64)>) -> Orders {
+    let text = clock_offset_ns.map(|(monotonic, boot)| clock_offsets(monotonic, boot));
+    let text = text.unwrap_or_default();
+    let mut offsets = [0; OFFSETS_BYTES_MAX];
+    offsets[..text.len()].copy_from_slice(text.as_bytes());
+    Orders { pid, offsets_length: text.len() as u32, offsets }
+}
+
+fn send(pipe: &OwnedFd, orders: &Orders) -> Result<()> {
+    let size = size_of::<Orders>();
+    // SAFETY: the orders are live, of this size, and have no padding.
+    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(orders).cast(), size) };
+    // What is that short goes into a pipe as a whole.
+    nix::unistd::write(pipe, bytes)
+        .map(drop)
+        .map_err(|e| KernelError::errno("start sandbox", e as i32))
 }
 
 /// The text of `/proc/PID/timens_offsets` (time_namespaces(7)).
@@ -145,22 +198,24 @@ fn clock_offsets(monotonic_ns: i64, boot_ns: i64) -> String {
 }
 
 struct InitPlan<'a> {
-    pid: i32,
     root: *const libc::c_char,
-    offsets: Option<&'a str>,
-    go: i32,
-    go_write: i32,
+    cgroups: &'a [i32],
+    orders: i32,
+    /// The process that it belongs to, and ends with.
+    supervisor: i32,
 }
 
 // Exit codes of the init stub: which step failed.
 const FAILED_CLOCK: i32 = 81;
 const FAILED_ROOT: i32 = 82;
 const FAILED_BODY: i32 = 83;
+const FAILED_CGROUP: i32 = 84;
 
 fn init_failure(status: i32) -> KernelError {
     let step = match libc::WEXITSTATUS(status) {
         FAILED_CLOCK => "continue the clocks in a time namespace",
         FAILED_ROOT => "change to an empty root directory",
+        FAILED_CGROUP => "put the sandbox into the cgroups of guests",
         FAILED_BODY => "create the body with its pid of home (clone3 set_tid)",
         _ => "start the sandbox's init",
     };
@@ -169,24 +224,35 @@ fn init_failure(status: i32) -> KernelError {
 
 /// PID 1 of the sandbox.
 fn init(plan: &InitPlan<'_>) -> ! {
-    let mut byte = 0u8;
     // SAFETY: (whole function) only system calls on live locals and on memory copied from the
-    // parent; nothing allocates, locks or returns, so the copied runtime is never entered.
+    // parent; nothing allocates, locks or returns, so the copied runtime is never entered. All zero
+    // bytes are orders, if senseless ones.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::close(plan.go_write);
-        if libc::read(plan.go, (&raw mut byte).cast(), 1) != 1 {
+        // It may have ended before that.
+        let mut supervisor = libc::pollfd { fd: plan.supervisor, events: libc::POLLIN, revents: 0 };
+        if libc::poll(&raw mut supervisor, 1, 0) != 0 {
             libc::_exit(0);
         }
-        if let Some(offsets) = plan.offsets
-            && !continue_clocks(offsets)
-        {
+        for cgroup in plan.cgroups {
+            // Zero is who writes it.
+            if libc::write(*cgroup, c"0".as_ptr().cast(), 1) != 1 {
+                libc::_exit(FAILED_CGROUP);
+            }
+        }
+        let mut orders: Orders = std::mem::zeroed();
+        let size = size_of::<Orders>();
+        if libc::read(plan.orders, (&raw mut orders).cast(), size) != size as isize {
+            libc::_exit(0);
+        }
+        let length = (orders.offsets_length as usize).min(OFFSETS_BYTES_MAX);
+        if length > 0 && !continue_clocks(&raw const orders.offsets, length) {
             libc::_exit(FAILED_CLOCK);
         }
         if libc::chroot(plan.root) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
             libc::_exit(FAILED_ROOT);
         }
-        let tid = plan.pid;
+        let tid = orders.pid;
         let arguments = CloneArguments {
             exit_signal: libc::SIGCHLD as u64,
             set_tid: (&raw const tid) as u64,
@@ -201,7 +267,7 @@ fn init(plan: &InitPlan<'_>) -> ! {
             },
             _ => {}
         }
-        libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32);
+        libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
         loop {
             let mut status = 0;
             if libc::waitpid(-1, &raw mut status, libc::__WALL) == -1
@@ -217,16 +283,17 @@ fn init(plan: &InitPlan<'_>) -> ! {
 ///
 /// # Safety
 ///
-/// As for [`init`]: called in a copied process, makes system calls only.
-unsafe fn continue_clocks(offsets: &str) -> bool {
-    // SAFETY: the path is a literal, the text a live slice.
+/// As for [`init`]: called in a copied process, makes system calls only. `length` bytes at
+/// `offsets` must be readable.
+unsafe fn continue_clocks(offsets: *const [u8; OFFSETS_BYTES_MAX], length: usize) -> bool {
+    // SAFETY: the path is a literal, and the caller vouches for the text.
     unsafe {
         if libc::unshare(CLONE_NEWTIME) != 0 {
             return false;
         }
         let file = libc::open(c"/proc/self/timens_offsets".as_ptr(), libc::O_WRONLY);
-        let written = libc::write(file, offsets.as_ptr().cast(), offsets.len());
-        file >= 0 && libc::close(file) == 0 && written == offsets.len() as isize
+        let written = libc::write(file, offsets.cast(), length);
+        file >= 0 && libc::close(file) == 0 && written == length as isize
     }
 }
 

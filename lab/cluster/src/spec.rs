@@ -170,9 +170,11 @@ pub struct Spec {
     pub policy: Option<String>,
 }
 
-/// What is left is for daemons and the machine itself.
+/// What is left is for daemons, for the halves of processes that are away, and for the machine
+/// itself. With a tenth, thirteen programs that read and wrote files at home used up both of two
+/// processors, and no node had the speed that was asked for.
 fn machine_share() -> f64 {
-    0.9
+    0.85
 }
 
 fn core_speed() -> f64 {
@@ -271,8 +273,8 @@ mod test {
     }
 
     #[test]
-    fn four_equal_nodes_share_nine_tenths_of_two_cores() {
-        assert!((spec_of(&[1.0; 4]).cpu_scale(2.0) - 0.45).abs() < 1e-9);
+    fn four_equal_nodes_share_85_percent_of_two_cores() {
+        assert!((spec_of(&[1.0; 4]).cpu_scale(2.0) - 0.425).abs() < 1e-9);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use wire::ids::NodeId;
 use work::{Encoder, TRACKS};
 
 /// All five runs of the encoding job take a little over four times `tracks_s`.
-const FULL: Length = Length { awk_s: 3.5, tracks_s: 18.5 };
+const FULL: Length = Length { awk_s: 3.5, tracks_s: 17.5 };
 const QUICK: Length = Length { awk_s: 1.0, tracks_s: 3.5 };
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,6 +9,7 @@ use crate::procfs;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Input, Placement, Span};
 use kernel::features::{self, Feature, Need};
+use std::path::PathBuf;
 use std::time::Instant;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, Owner, PeerMessage, Refusal};
@@ -113,7 +114,9 @@ impl Daemon {
                 guest.arrival = Arrival::Running { local_pid, since: Instant::now() };
                 guest.command = command;
                 let owner = guest.owner;
-                self.confine(local_pid, owner);
+                let limits = self.config.guest_cgroup.clone();
+                // The kernel lets one wait for ten milliseconds and more.
+                tokio::task::spawn_blocking(move || confine(local_pid, owner, &limits));
                 self.let_stand_back(id);
                 self.guest_arrived(id);
             }
@@ -130,21 +133,6 @@ impl Daemon {
             Err(_) => {
                 tracing::error!("supervisor of guest {process} says nonsense: dropped");
                 self.guest_gone(id);
-            }
-        }
-    }
-
-    /// Puts a body under this node's limits for guests. Its supervisor tries that as well, but runs
-    /// as its owner, who need not be allowed to.
-    fn confine(&self, local_pid: i32, owner: Owner) {
-        // The number is what a supervisor says; it must not reach for other people's processes.
-        if procfs::read_ids(local_pid).is_none_or(|ids| ids.uids[0] != owner.uid) {
-            tracing::warn!("guest {local_pid} is not a process of user {}", owner.uid);
-            return;
-        }
-        for dir in &self.config.guest_cgroup {
-            if let Err(error) = std::fs::write(dir.join("cgroup.procs"), local_pid.to_string()) {
-                tracing::warn!("guest {local_pid} does not enter {}: {error}", dir.display());
             }
         }
     }
@@ -233,6 +221,26 @@ impl Daemon {
         self.guests.retain(|_, guest| !matches!(guest.arrival, Arrival::Expected { .. }));
         for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home) {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
+        }
+    }
+}
+
+/// Puts a body under this node's limits for guests. Its supervisor tries that as well, but runs as
+/// its owner, who need not be allowed to.
+fn confine(local_pid: i32, owner: Owner, limits: &[PathBuf]) {
+    // The number is what a supervisor says; it must not reach for other people's processes.
+    if procfs::read_ids(local_pid).is_none_or(|ids| ids.uids[0] != owner.uid) {
+        tracing::warn!("guest {local_pid} is not a process of user {}", owner.uid);
+        return;
+    }
+    let pid = local_pid.to_string();
+    for procs in limits.iter().map(|dir| dir.join("cgroup.procs")) {
+        let is_inside = |inside: String| inside.lines().any(|line| line == pid);
+        if std::fs::read_to_string(&procs).is_ok_and(is_inside) {
+            continue;
+        }
+        if let Err(error) = std::fs::write(&procs, &pid) {
+            tracing::warn!("guest {local_pid} does not enter {}: {error}", procs.display());
         }
     }
 }

@@ -130,6 +130,37 @@ fn a_lone_process_moves_to_a_faster_idle_node_and_stays_there() {
 }
 
 #[test]
+fn an_idle_node_fetches_what_runs_alone_on_a_slower_one() {
+    for seed in 0..20 {
+        let mut world = World::of_speeds(seed, &[1.0, 1.0, 0.5]);
+        world.start_processes(FIRST, 1, 4.0);
+        world.start_processes(NodeId(2), 1, ENDLESS_S);
+        world.start_processes(NodeId(3), 1, ENDLESS_S);
+        // The first ends after four seconds.
+        world.run_for(Span::from_millis(4_400));
+        assert_eq!(world.counts(), [1, 1, 0], "seed {seed}: {:?}", world.moves);
+    }
+}
+
+#[test]
+fn who_has_just_come_moves_on_to_an_idle_core_before_it_would_for_a_larger_share() {
+    for seed in 0..20 {
+        let mut world = World::of_speeds(seed, &[1.0, 1.0]);
+        world.freeze_estimate = Span::from_millis(10);
+        let stays = world.start_process(FIRST, ENDLESS_S);
+        let (process, placement) = (stays, Placement::Pinned);
+        world.tell(FIRST, Input::ProcessPlaced { process, placement });
+        let comes = world.start_process(NodeId(2), ENDLESS_S);
+        world.run_for(Span::from_secs(5));
+        world.put(comes, FIRST, Arrival::Balanced { from: NodeId(2) });
+        world.run_for(Span::from_millis(240));
+        assert_eq!(world.counts(), [2, 0], "seed {seed}: it has just come");
+        world.run_for(Span::from_millis(460));
+        assert_eq!(world.counts(), [1, 1], "seed {seed}: {:?}", world.moves);
+    }
+}
+
+#[test]
 fn a_balanced_cluster_stays_still_for_an_hour() {
     let mut world = World::of_speeds(11, &[1.0, 1.0, 0.5, 0.5]);
     world.noise = 0.2;
@@ -234,16 +265,16 @@ fn one_process_too_many_goes_back_before_that() {
 
 #[test]
 fn very_long_moves_do_not_hold_up_the_others_for_ever() {
-    let mut world = World::of_speeds(23, &[1.0; 4]);
+    let mut world = World::of_speeds(23, &[1.0; 7]);
     world.move_time = Span::from_secs(100_000);
-    let processes = world.start_processes(FIRST, 4, ENDLESS_S);
+    let processes = world.start_processes(FIRST, 7, ENDLESS_S);
     world.run_for(Span::from_secs(300));
     let moving = |world: &World| {
         processes.iter().filter(|process| world.processes[process].moving_to.is_some()).count()
     };
-    assert_eq!(moving(&world), 2, "as many as may be under way");
+    assert_eq!(moving(&world), 4, "as many as may be under way");
     world.run_for(Span::from_secs(400));
-    assert_eq!(moving(&world), 3, "one remains, alone");
+    assert_eq!(moving(&world), 6, "one remains, alone");
 }
 
 #[test]
