@@ -32,7 +32,7 @@ pub struct Memory {
 pub struct Gauge {
     core_speed: f64,
     /// Cgroup directories whose limits hold here, with the root of each hierarchy.
-    limits: Vec<cgroup::Place>,
+    limits: Vec<kernel::proc::cgroup::Place>,
 }
 
 impl Gauge {

@@ -122,8 +122,7 @@ pub fn leave(
             };
             link.0.set_timeout(None)?;
             let berth = berth.clone();
-            let away = frozen.into_away(berth, link, memory, library, actions, prospect, report);
-            away.map(|away| Away { is_held, ..away })
+            frozen.into_away(berth, link, memory, library, actions, prospect, report, is_held)
         }
         Err(error) => {
             remembered.waits = frozen.put_back(waiting);
@@ -399,6 +398,7 @@ impl Frozen {
         actions: Vec<Action>,
         prospect: Prospect,
         report: MoveReport,
+        is_held: bool,
     ) -> Result<Away> {
         let (Some(agent), Some(borrowed)) = (self.agent, self.borrowed) else {
             return Err(MigrateError::Protocol("no agent".into()));
@@ -421,7 +421,7 @@ impl Frozen {
             report,
             away_ns,
             relief,
-            is_held: false,
+            is_held,
         })
     }
 

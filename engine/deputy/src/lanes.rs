@@ -84,10 +84,15 @@ impl Lane {
             since: Instant::now(),
             place: Place::Guest,
         });
+        Lane { work, ..Lane::idle(pid, guest, tid) }
+    }
+
+    /// The lane of a thread that was asked for nothing yet.
+    fn idle(pid: i32, guest: GuestTid, tid: i32) -> Lane {
         Lane {
             guest,
             tid,
-            work,
+            work: Work::Idle,
             answered: None,
             mask_due: None,
             waiting: None,
@@ -371,20 +376,7 @@ mod test {
     fn lanes() -> Lanes {
         let agent = Agent::new(SharedMemory::create(size_for(1)).unwrap(), 0x10_0000, 1);
         let own = std::process::id() as i32;
-        let lane = Lane {
-            guest: GuestTid(7),
-            tid: own,
-            work: Work::Idle,
-            answered: None,
-            mask_due: None,
-            waiting: None,
-            staged: 0,
-            signals_sent: 0,
-            signals_unseen: VecDeque::new(),
-            priority: None,
-            clock: ThreadClock::of(own, own),
-            started_ticks: None,
-        };
+        let lane = Lane::idle(own, GuestTid(7), own);
         Lanes::new(agent, Memory::open(own).unwrap(), vec![lane], vec![])
     }
 

@@ -47,7 +47,8 @@ const HURRIED: Schedule = Schedule { flags: RESET_ON_FORK, nice: NICE_FIRST, ..U
 /// Threads are hurried for as long as this lives.
 #[derive(Debug, Default)]
 pub struct Haste {
-    hurried: Vec<i32>,
+    /// With what each had before.
+    hurried: Vec<(i32, Schedule)>,
     relief: Option<Relief>,
 }
 
@@ -65,7 +66,7 @@ impl Haste {
             if write(tid, &HURRIED).is_err() {
                 break;
             }
-            haste.hurried.push(tid);
+            haste.hurried.push((tid, schedule));
         }
         haste
     }
@@ -77,13 +78,14 @@ impl Haste {
 
     /// Whether a thread has the priority that we gave it: without us it has the usual one.
     pub fn is_on(&self, tid: i32) -> bool {
-        self.hurried.contains(&tid) && read(tid).is_ok_and(|schedule| is_hurried(&schedule))
+        let is_ours = self.hurried.iter().any(|(hurried, _)| *hurried == tid);
+        is_ours && read(tid).is_ok_and(|schedule| is_hurried(&schedule))
     }
 }
 
 impl Drop for Haste {
     fn drop(&mut self) {
-        self.hurried.iter().for_each(|tid| end(*tid));
+        self.hurried.iter().for_each(|(tid, before)| put_back(*tid, before));
     }
 }
 
@@ -136,9 +138,13 @@ fn set_turn(tid: i32, turn_ns: u64) {
 
 /// Ends the haste of a thread, if it is hurried: also for one whose supervisor was killed.
 pub fn end(tid: i32) {
+    put_back(tid, &USUAL);
+}
+
+fn put_back(tid: i32, before: &Schedule) {
     if read(tid).is_ok_and(|schedule| is_hurried(&schedule)) {
         // It may have ended just now.
-        let _ = write(tid, &USUAL);
+        let _ = write(tid, before);
     }
 }
 
@@ -223,6 +229,9 @@ mod test {
         // Older kernels than 6.12 know no turns of a fair thread, and say 0.
         assert!(usual.runtime == 0 || ready.runtime == TURN_NS, "{ready:?}");
         assert_eq!(Schedule { runtime: usual.runtime, ..ready }, usual, "nothing else is changed");
+        let haste = Haste::of(tid, [tid]);
+        drop(haste);
+        assert_eq!(read(tid).unwrap(), ready, "haste in between ends none of it");
         drop(readiness);
         assert_eq!(read(tid).unwrap(), usual);
         end_of(child);

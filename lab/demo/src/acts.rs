@@ -36,7 +36,7 @@ impl Acts<'_> {
     }
 
     /// One program alone and natively, then eight under Osmos, then one alone again: machines
-    /// change their pace within a minute, so what a run is compared with stands on both sides of it.
+    /// change their pace within a minute, so what a run is compared with is on both sides of it.
     pub fn awk(&mut self, rounds: u64) -> Result<Row> {
         let program = format!("awk {}", work::quoted(&work::awk_program(rounds)));
         let alone = Run {

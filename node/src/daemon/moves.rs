@@ -78,7 +78,7 @@ impl Daemon {
         let Some(uid) = self.processes.get(&pid).map(|process| process.owner.uid) else {
             return Ok(());
         };
-        let user_milli = (self.user_cores(uid) * 1e3) as u32;
+        let user_milli = self.user_milli(uid);
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let is_pinned = process.is_pinned();
         let Some(moving) = &mut process.moving else { return Ok(()) };

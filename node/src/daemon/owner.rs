@@ -265,6 +265,11 @@ impl Daemon {
         let his = self.processes.values().filter(|process| process.owner.uid == uid);
         his.filter_map(|process| process.progress.rate()).map(|(rate, _)| rate).sum()
     }
+
+    /// The same in thousandths, as nodes tell each other.
+    pub(super) fn user_milli(&self, uid: u32) -> u32 {
+        (self.user_cores(uid) * 1e3) as u32
+    }
 }
 
 /// Where the kernel shares a machine out by sessions, nice values do not count between them: this

@@ -35,7 +35,7 @@ impl Daemon {
         process.consumption.rss_bytes = rss;
         let (at, used_us) = (process.at, process.consumption.away_cpu_us);
         let uid = process.owner.uid;
-        let user_milli = (self.user_cores(uid) * 1e3) as u32;
+        let user_milli = self.user_milli(uid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if at != me {
             process.progress.look(Instant::now(), used_us);

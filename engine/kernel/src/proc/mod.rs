@@ -1,5 +1,6 @@
 //! What `/proc` says about a process. The parsers are pure functions of bytes.
 
+pub mod cgroup;
 pub mod maps;
 pub mod pagemap;
 pub mod process;
