@@ -53,7 +53,10 @@ static void become(const char *directory, char **program)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
+    /* Whoever started the harness may ignore some, as nohup(1) does. */
+    for (int number = 1; number < NSIG; number++) {
+        signal(number, SIG_DFL);
+    }
     setpgid(0, 0);
     if (chdir(directory) == -1) {
         _exit(125);
