@@ -10,6 +10,7 @@
 //! * [`moves`]: one move from order to end
 //! * [`foresight`]: what would become of a move
 //! * [`guests`]: processes of other nodes that run here
+//! * [`linking`]: moves that wait for a link to their target
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
 //! * [`listing`]: what `ps`, `nodes`, `why` show
@@ -17,6 +18,7 @@
 mod cluster;
 mod foresight;
 mod guests;
+mod linking;
 mod listing;
 mod moves;
 mod owner;

@@ -89,6 +89,8 @@ impl Order {
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// The target is alive and not linked to this node yet, or not any more.
+    Linking { until: Instant },
     /// The target was asked for a berth.
     Asking { request: u64, until: Instant },
     /// The supervisors are at work.

@@ -149,6 +149,7 @@ impl Daemon {
         // It may have left before.
         self.tell_brain(Input::MemberJoined { node });
         tracing::info!("linked to node {node}");
+        self.ask_after_linking(node);
     }
 
     fn welcome(&self, node: NodeId, link: &Link) {

@@ -23,12 +23,12 @@ const TRIES_MAX: u32 = 3;
 const SHORT_STAY: Duration = Duration::from_secs(2);
 
 /// How a move did not happen.
-struct NotMoved {
+pub(super) struct NotMoved {
     end: MoveEnd,
     reason: Reason,
 }
 
-fn not_moved(end: MoveEnd, code: &str, text: impl Into<String>) -> NotMoved {
+pub(super) fn not_moved(end: MoveEnd, code: &str, text: impl Into<String>) -> NotMoved {
     NotMoved { end, reason: Reason { code: code.to_owned(), text: text.into() } }
 }
 
@@ -60,6 +60,8 @@ impl Daemon {
             Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
         } else if to == me {
             self.tell_deputy(pid, &ToDeputy::ComeHome)
+        } else if self.waits_for_link(pid, to) {
+            Ok(())
         } else {
             self.ask_for_berth(pid, to)
         };
@@ -68,7 +70,7 @@ impl Daemon {
         }
     }
 
-    fn ask_for_berth(&mut self, pid: HomePid, to: NodeId) -> Result<(), NotMoved> {
+    pub(super) fn ask_for_berth(&mut self, pid: HomePid, to: NodeId) -> Result<(), NotMoved> {
         let failed = |code, text| Err(not_moved(MoveEnd::Failed, code, text));
         if self.drain.is_some() {
             return failed("draining", "this node is going down".to_owned());
@@ -321,7 +323,7 @@ impl Daemon {
         self.refuse_order(order, Failure { code: reason.code, text });
     }
 
-    fn move_failed(&mut self, pid: HomePid, not_moved: NotMoved) {
+    pub(super) fn move_failed(&mut self, pid: HomePid, not_moved: NotMoved) {
         let NotMoved { end, reason } = not_moved;
         let me = self.me();
         let global = self.global(pid);
@@ -443,24 +445,7 @@ impl Daemon {
             let text = "the node that was asked for a place does not answer";
             self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text));
         }
-    }
-
-    /// The link to a node broke: what was asked there gets no answer.
-    pub(super) fn berths_lost(&mut self, node: NodeId) {
-        let lost: Vec<(u64, HomePid)> = self
-            .berths_asked
-            .iter()
-            .filter(|(_, pid)| {
-                let moving = self.processes.get(pid).and_then(|process| process.moving.as_ref());
-                moving.is_some_and(|moving| moving.order.to == node)
-            })
-            .map(|(request, pid)| (*request, *pid))
-            .collect();
-        for (request, pid) in lost {
-            self.berths_asked.remove(&request);
-            let text = format!("the link to node {node} broke");
-            self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text));
-        }
+        self.give_up_linking(now);
     }
 
     /// The brain of the node where the process is a guest wants it elsewhere.

@@ -2,6 +2,7 @@
 
 use super::harness::{NODE_1, NODE_2, Played, Program, TestNode, config, eventually};
 use crate::daemon::Event;
+use crate::net::link::LinkId;
 use crate::supervisor::Half;
 use client::Error;
 use std::io::{Read, Write};
@@ -290,6 +291,20 @@ async fn a_storm_moves_a_process_again_and_again() {
         deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(100) });
     }
     eventually("six moves are counted", || (one.process(pid).migrations >= 6).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_to_a_node_that_is_not_linked_yet_waits_for_the_link() {
+    let (one, two) = TestNode::start_pair().await;
+    for link in (1..=2).map(LinkId) {
+        let error = std::io::ErrorKind::ConnectionReset.into();
+        one.tell(Event::LinkLost { node: NODE_2, link, error }).await;
+    }
+    let program = Program::start("exec sleep 1000");
+    let _asked = migrate(&one, program.pid(), Destination::Node(NODE_2));
+    let body = two.supervisor();
+    assert!(matches!(body.hear(), Some((ToBody::Expect { .. }, None))));
+    leave(&one.supervisor());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
