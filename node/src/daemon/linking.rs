@@ -1,6 +1,7 @@
-//! Moves that wait for a link to their target, or lose it. Nodes that start together know of each other before
-//! they have called each other, and a link that broke is made again in less than a second: whoever
-//! asks for a move in between is not to be told that a node which is up cannot be reached.
+//! Moves that wait for a link to their target, or lose it. Nodes that start together know of each
+//! other before they have called each other, and a link that broke is made again in less than a
+//! second: whoever asks for a move in between is not to be told that a node which is up cannot be
+//! reached.
 
 use super::Daemon;
 use super::moves::not_moved;
