@@ -5,11 +5,14 @@ use crate::crew::{self, Ended, GO, READY};
 use crate::guest;
 use crate::policy::Policy;
 use anyhow::{Context, Result, bail, ensure};
-use lab::{Lab, MemorySize, Spec};
+use lab::{Lab, LabName, MemorySize, Spec};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use sim::scenario::Scenario;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wire::control::{Event, Node};
@@ -62,7 +65,9 @@ impl Stage {
             scenario.nodes.iter().flat_map(|group| vec![group.speed; group.count]).collect();
         // Two may be at it on one machine, though not with figures that mean much.
         let name = format!("balance-{}", std::process::id());
-        let mut spec = Spec::new(name.parse()?, speeds.len() as u32)?;
+        let name: LabName = name.parse()?;
+        take_down_when_interrupted(&name)?;
+        let mut spec = Spec::new(name, speeds.len() as u32)?;
         spec.speeds = speeds;
         spec.machine_share = MACHINE_SHARE;
         spec.policy = Some(policy.name().to_owned());
@@ -172,6 +177,24 @@ impl Stage {
         running.go()?;
         Ok(running)
     }
+}
+
+/// Whoever interrupts an experiment of an hour does not have to clear up after it.
+fn take_down_when_interrupted(name: &LabName) -> Result<()> {
+    static WATCH: OnceLock<()> = OnceLock::new();
+    if WATCH.set(()).is_err() {
+        return Ok(());
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for interruption")?;
+    let name = name.clone();
+    std::thread::spawn(move || {
+        let Some(signal) = signals.forever().next() else { return };
+        if let Err(error) = lab::down(&name) {
+            eprintln!("osmos bench balance: {error:#}; `osmos lab down --name {name}`");
+        }
+        std::process::exit(128 + signal);
+    });
+    Ok(())
 }
 
 /// The memory of each node, which is that of all, if it matters in this scenario.
