@@ -267,7 +267,7 @@ impl Brain {
         let own = self.condition(now);
         let runnable = own.map_or(0.0, |own| own.runnable);
         if own.is_some_and(|own| own.room() >= 0.5) {
-            self.seek_from_crowded(now, outbox);
+            self.seek_known_work(now, outbox);
         }
         let is_steady = !changed
             && !self.is_unripe

@@ -16,7 +16,8 @@ const SOURCES_ASKED: usize = 3;
 const SEEK_PAUSE: Span = Span::from_millis(100);
 
 impl Brain {
-    /// An idle node asks the most crowded ones it knows, and one at random, for work.
+    /// An idle node asks those it knows to have work for it, those first where processes get least,
+    /// and one at random.
     pub(crate) fn seek(&mut self, now: Time, outbox: &mut Outbox) {
         let Some(own) = self.condition_for_guests(now) else { return };
         if own.room() < 0.5 || self.reservations.count() >= self.places_max(&own) {
@@ -26,15 +27,15 @@ impl Brain {
             return;
         }
         self.sought_at = Some(now);
-        let mut crowded: Vec<(NodeId, f64)> = self
+        let mut sources: Vec<(NodeId, f64)> = self
             .members
             .useful(now, &self.config)
             .filter(|(_, condition, _)| has_work_for(condition, &own, &self.config))
             .map(|(node, condition, _)| (node, condition.share()))
             .collect();
-        crowded.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-        crowded.truncate(SOURCES_ASKED);
-        let mut asked: Vec<NodeId> = crowded.into_iter().map(|(node, _)| node).collect();
+        sources.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        sources.truncate(SOURCES_ASKED);
+        let mut asked: Vec<NodeId> = sources.into_iter().map(|(node, _)| node).collect();
         let random = self.members.pick(&mut self.random, |member| member.status == Status::Alive);
         asked.extend(random.filter(|node| !asked.contains(node)));
         for node in asked {
@@ -42,22 +43,29 @@ impl Brain {
         }
     }
 
-    /// Whoever has room and knows of waiting work asks again at each look; without such knowledge
-    /// once in a round is enough.
-    pub(crate) fn seek_from_crowded(&mut self, now: Time, outbox: &mut Outbox) {
+    /// Whoever has room and knows of work asks again at each look; without such knowledge once in a
+    /// round is enough.
+    pub(crate) fn seek_known_work(&mut self, now: Time, outbox: &mut Outbox) {
+        if !self.may_seek(now) {
+            return;
+        }
         let Some(own) = self.condition_for_guests(now) else { return };
         let mut known = self.members.useful(now, &self.config);
         if known.any(|(_, condition, _)| has_work_for(&condition, &own, &self.config)) {
             drop(known);
-            self.seek_at_once(now, outbox);
+            self.seek(now, outbox);
         }
     }
 
     /// Room may just have appeared: ask now, not at the next round.
     pub(crate) fn seek_at_once(&mut self, now: Time, outbox: &mut Outbox) {
-        if self.sought_at.is_none_or(|at| now.since(at) >= SEEK_PAUSE) {
+        if self.may_seek(now) {
             self.seek(now, outbox);
         }
+    }
+
+    fn may_seek(&self, now: Time) -> bool {
+        self.sought_at.is_none_or(|at| now.since(at) >= SEEK_PAUSE)
     }
 }
 

@@ -7,7 +7,7 @@
 //! cgroup of the `cpu` controller for as long as it is frozen, if that one has no quota; that needs
 //! the right to write there, and without it all is as it was.
 
-use crate::proc::cgroup::{self, Place};
+use crate::proc::cgroup::{Mounts, Place};
 use std::fs;
 use std::path::PathBuf;
 
@@ -24,8 +24,9 @@ pub struct Relief {
 impl Relief {
     /// None if it is not needed, or not to be had.
     pub fn of(pid: i32) -> Option<Relief> {
-        let theirs = cpu_place(&pid.to_string())?;
-        let ours = cpu_place("self")?;
+        let mounts = Mounts::read();
+        let theirs = cpu_place(&mounts, &pid.to_string())?;
+        let ours = cpu_place(&mounts, "self")?;
         let is_held_up = theirs.cpu_quota().is_some() && ours.cpu_quota().is_none();
         if theirs.dir == ours.dir || !is_held_up {
             return None;
@@ -37,7 +38,7 @@ impl Relief {
 
 impl Drop for Relief {
     fn drop(&mut self) {
-        let place = cpu_place(&self.pid.to_string());
+        let place = cpu_place(&Mounts::read(), &self.pid.to_string());
         // One that is gone needs no cgroup, and one that somebody else has moved stays there.
         if place.is_some_and(|place| place.dir == self.ours) {
             let _ = fs::write(&self.origin, self.pid.to_string());
@@ -46,8 +47,8 @@ impl Drop for Relief {
 }
 
 /// A process's cgroup in the hierarchy that shares out processor time.
-fn cpu_place(process: &str) -> Option<Place> {
-    let places = cgroup::places_of(process);
+fn cpu_place(mounts: &Mounts, process: &str) -> Option<Place> {
+    let places = mounts.places_of(process);
     let is_version_1 = |place: &&Place| !place.controllers.is_empty() && place.has("cpu");
     let version_1 = places.iter().find(is_version_1);
     let place = version_1.or_else(|| places.iter().find(|place| place.has("cpu")));

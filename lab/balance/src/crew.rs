@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::io::{BufRead, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -39,17 +39,7 @@ pub struct Ended {
     pub output: String,
 }
 
-pub fn main(words: &[OsString]) -> ExitCode {
-    match run(words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("osmos bench-crew: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(words: &[OsString]) -> Result<()> {
+pub fn run(words: &[OsString]) -> Result<()> {
     let text = words.first().and_then(|word| word.to_str()).context("bench-crew PLAN")?;
     let plan: Plan = serde_json::from_str(text).context("that is no plan")?;
     name_guests()?;

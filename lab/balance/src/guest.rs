@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::hint::black_box;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The rounds: a linear congruential generator, whose steps cannot be done side by side.
@@ -65,17 +64,7 @@ fn steps(mut value: u64, rounds: u64) -> u64 {
     value
 }
 
-pub fn main(words: &[OsString]) -> ExitCode {
-    match run(words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("osmos bench-guest: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(words: &[OsString]) -> Result<()> {
+pub fn run(words: &[OsString]) -> Result<()> {
     let text = words.first().and_then(|word| word.to_str()).context("bench-guest PLAN")?;
     let plan: Plan = serde_json::from_str(text).context("that is no plan")?;
     enter_work()?;

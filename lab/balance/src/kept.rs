@@ -6,6 +6,7 @@ use crate::results::{Results, Standing};
 use crate::trial::Row;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -89,10 +90,7 @@ pub fn results(pairs: &[Pair], row: fn(&Pair) -> &Row) -> Results {
     let mut results = Results::new();
     for policy in POLICIES {
         let own = || pairs.iter().filter(|pair| pair.policy == policy.name());
-        let mut scenarios: Vec<&str> = own().map(|pair| pair.scenario.as_str()).collect();
-        scenarios.dedup();
-        scenarios.sort_unstable();
-        scenarios.dedup();
+        let scenarios: BTreeSet<&str> = own().map(|pair| pair.scenario.as_str()).collect();
         for scenario in scenarios {
             let of = own().filter(|pair| pair.scenario == scenario);
             let rows = of.map(|pair| row(pair).clone()).collect();

@@ -34,9 +34,17 @@ use std::process::ExitCode;
 /// what a lab's nodes are made to run.
 pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
     let (step, rest) = arguments.get(1..)?.split_first()?;
-    match step.to_str()? {
-        "bench-guest" => Some(guest::main(rest)),
-        "bench-crew" => Some(crew::main(rest)),
-        _ => None,
-    }
+    let step = step.to_str()?;
+    let outcome = match step {
+        "bench-guest" => guest::run(rest),
+        "bench-crew" => crew::run(rest),
+        _ => return None,
+    };
+    Some(match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("osmos {step}: {error:#}");
+            ExitCode::FAILURE
+        }
+    })
 }

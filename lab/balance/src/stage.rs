@@ -9,7 +9,6 @@ use lab::{Lab, LabName, MemorySize, Spec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sim::scenario::Scenario;
-use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::OnceLock;
@@ -31,18 +30,6 @@ const KNOWN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runnable processes, on average over a second, of which a node that has nothing to do has less.
 const IDLE: f64 = 0.1;
 const KNOWN_POLL: Duration = Duration::from_millis(50);
-
-/// This machine cannot have a lab with CPU quotas: then nothing can be measured on it.
-#[derive(Debug)]
-pub struct NoLab(String);
-
-impl fmt::Display for NoLab {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no lab with slow nodes on this machine: {}", self.0)
-    }
-}
-
-impl std::error::Error for NoLab {}
 
 pub struct Stage {
     lab: Lab,
@@ -77,7 +64,7 @@ impl Stage {
         spec.core_speed = 1.0 / spec.cpu_scale(cores);
         let lab = Lab::up(&spec).context("cannot build the lab")?;
         if let [first, ..] = lab.missing() {
-            return Err(NoLab(first.clone()).into());
+            bail!("no lab with slow nodes on this machine: {first}");
         }
         let mut stage = Stage { lab, rounds_per_s: 0.0, had: 0.0 };
         stage.calibrate(&spec.speeds)?;

@@ -22,8 +22,7 @@ impl Daemon {
         let Some(moving) = process.and_then(|process| process.moving.as_mut()) else {
             return false;
         };
-        let asked_for = [Cause::User, Cause::Placed, Cause::Drain, Cause::Owner];
-        let waits = may_come && asked_for.contains(&moving.order.cause);
+        let waits = may_come && matches!(moving.order.cause, Cause::User | Cause::Placed);
         if waits {
             moving.stage = Stage::Linking { until: Instant::now() + LINK_PATIENCE };
         }

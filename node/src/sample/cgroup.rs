@@ -2,13 +2,17 @@
 //! root holds.
 
 use super::Memory;
-use kernel::proc::cgroup::{Place, given_places, places_of};
+use kernel::proc::cgroup::{Mounts, Place};
 use std::fs;
 use std::path::PathBuf;
 
 /// The directories given, or else those that this process is in.
 pub fn places(given: &[PathBuf]) -> Vec<Place> {
-    if given.is_empty() { places_of("self") } else { given_places(given) }
+    let mounts = Mounts::read();
+    match given {
+        [] => mounts.places_of("self"),
+        given => given.iter().map(|dir| mounts.place_at(dir)).collect(),
+    }
 }
 
 /// The tightest CPU quota in whole or part CPUs; None if there is none.

@@ -39,25 +39,32 @@ impl Place {
     }
 }
 
-/// The cgroups of a process (`self`, or a pid), one for each hierarchy.
-pub fn places_of(process: &str) -> Vec<Place> {
-    let own = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
-    places(&own, &mounts())
-}
+/// All hierarchies, as they are mounted here.
+#[derive(Clone, Debug)]
+pub struct Mounts(Vec<Mount>);
 
-/// These directories, whatever is in them.
-pub fn given_places(directories: &[PathBuf]) -> Vec<Place> {
-    let mounts = mounts();
-    let place = |dir: &PathBuf| {
-        let mount = mounts.iter().rev().find(|mount| dir.starts_with(&mount.point));
+impl Mounts {
+    pub fn read() -> Mounts {
+        let text = fs::read_to_string("/proc/self/mountinfo");
+        Mounts(parse_mounts(&text.unwrap_or_default()))
+    }
+
+    /// The cgroups of a process (`self`, or a pid), one for each hierarchy.
+    pub fn places_of(&self, process: &str) -> Vec<Place> {
+        let own = fs::read_to_string(format!("/proc/{process}/cgroup"));
+        places(&own.unwrap_or_default(), &self.0)
+    }
+
+    /// The cgroup that this directory is, whatever is in it.
+    pub fn place_at(&self, dir: &Path) -> Place {
+        let mount = self.0.iter().rev().find(|mount| dir.starts_with(&mount.point));
         Place {
-            dir: dir.clone(),
-            root: mount.map_or_else(|| dir.clone(), |mount| mount.point.clone()),
+            dir: dir.to_owned(),
+            root: mount.map_or_else(|| dir.to_owned(), |mount| mount.point.clone()),
             controllers: mount.map_or_else(String::new, |mount| mount.controllers()),
             is_shown: true,
         }
-    };
-    directories.iter().map(place).collect()
+    }
 }
 
 /// One mounted cgroup hierarchy.
@@ -86,10 +93,6 @@ impl Mount {
             names => names.split(',').all(|name| self.options.split(',').any(|o| o == name)),
         }
     }
-}
-
-fn mounts() -> Vec<Mount> {
-    parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
 
 /// From mountinfo (proc_pid_mountinfo(5)).
