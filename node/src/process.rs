@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
 use wire::forecast::{PastMove, Weighed};
 use wire::ids::{HomePid, NodeId};
+use wire::motive::Motive;
 use wire::peer::Owner;
 use wire::processor_time::PastClock;
 use wire::supervisor::Wait;
@@ -44,10 +45,11 @@ pub enum Cause {
     Placed,
     Storm,
     /// This node's brain.
-    Brain,
+    Brain(Motive),
     /// The brain of the node where it is a guest.
     Wanted {
         by: NodeId,
+        motive: Motive,
     },
     /// This node goes down.
     Drain,
@@ -62,7 +64,7 @@ impl Cause {
             Cause::User => "user",
             Cause::Placed => "placed",
             Cause::Storm => "storm",
-            Cause::Brain | Cause::Wanted { .. } => "brain",
+            Cause::Brain(motive) | Cause::Wanted { motive, .. } => motive.word(),
             Cause::Drain => "down",
             Cause::Owner => "owner",
         }
@@ -368,7 +370,7 @@ mod test {
         let mut process = starting(Launch::Running);
         process.consumption.rss_bytes = 2_000_000;
         assert_eq!(process.freeze_estimate_us(), 20_000 + 10_000);
-        process.arrived(NodeId(2), 7_000, "brain", "moved", 1.0);
+        process.arrived(NodeId(2), 7_000, "balance", "moved", 1.0);
         assert_eq!(process.freeze_estimate_us(), 7_000);
     }
 

@@ -124,7 +124,7 @@ mod test {
         let start = Instant::now();
         let mut progress = Progress::starting(1.0);
         watch(&mut progress, start, 20, 0.5);
-        progress.moved(made(1.0, NodeId(1), NodeId(2), "brain", 5_000), 1.5);
+        progress.moved(made(1.0, NodeId(1), NodeId(2), "balance", 5_000), 1.5);
         let before = progress.moves()[0].clone();
         assert_eq!((before.rate_before, before.rate_after), (Some(0.5), None));
         watch(&mut progress, start + Duration::from_secs(21), 5, 1.0);

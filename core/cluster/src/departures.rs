@@ -8,11 +8,12 @@
 //! ```
 //! A process is in this table at most once: it can never have two moves outstanding.
 
-use crate::message::{Motive, Offer, OfferId};
+use crate::message::{Offer, OfferId};
 use crate::sorted::Sorted;
 use crate::time::Time;
 use crate::why::Why;
 use wire::ids::{GlobalPid, NodeId};
+use wire::motive::Motive;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {

@@ -16,11 +16,12 @@
 
 use crate::brain::Brain;
 use crate::input::{ProcessSample, UserId, UserShare};
-use crate::message::{Holder, Motive, Offer};
+use crate::message::{Holder, Offer};
 use crate::output::Outbox;
 use crate::sorted::Sorted;
 use crate::time::{Span, Time};
 use wire::ids::GlobalPid;
+use wire::motive::Motive;
 
 /// Shares are told and believed up to that.
 const CORES_MAX: f64 = 1e6;

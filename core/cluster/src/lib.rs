@@ -55,7 +55,7 @@ pub use input::{
 pub use invariants::Violation;
 pub use members::Status;
 pub use message::DATAGRAM_BYTES_MAX;
-pub use output::{MoveReason, Outbox, Output, Verdict};
+pub use output::{Outbox, Output, Verdict};
 pub use recording::{Replay, ReplayError, asked, began, told};
 pub use time::{Span, Time};
 pub use view::NodeView;

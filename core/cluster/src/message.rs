@@ -18,6 +18,7 @@ use crate::config::WINDOW_MAX;
 use crate::input::{GroupId, UserId, UserShare};
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, HomePid, NodeId};
+use wire::motive::Motive;
 
 const MAGIC: [u8; 2] = *b"OB";
 const VERSION: u8 = 2;
@@ -69,29 +70,6 @@ pub(crate) struct Holder {
 impl Holder {
     pub fn share(self) -> UserShare {
         UserShare { user: self.user, cores: from_milli(self.share_milli) }
-    }
-}
-
-/// Why a process is offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Motive {
-    /// It would be better off, or a core would be put to work.
-    Balance = 0,
-    /// In exchange for one of its group that has got on less far.
-    Exchange = 1,
-    /// Its node is short of memory.
-    Memory = 2,
-    /// The owner of its node wants it gone.
-    Owner = 3,
-    /// Its user has much, and it takes from one who has little.
-    Share = 4,
-}
-
-impl Motive {
-    fn from_wire(byte: u8) -> Option<Motive> {
-        [Motive::Balance, Motive::Exchange, Motive::Memory, Motive::Owner, Motive::Share]
-            .into_iter()
-            .find(|motive| *motive as u8 == byte)
     }
 }
 
@@ -307,7 +285,7 @@ impl<'a> Message<'a> {
             }
             3 => Body::Seek,
             4 => {
-                let motive = Motive::from_wire(flag).ok_or_else(|| out_of_range("motive", flag))?;
+                let motive = Motive::from_byte(flag).ok_or_else(|| out_of_range("motive", flag))?;
                 Body::Offer(reader.offer(motive, holder)?)
             }
             5 => Body::Accept(reader.offer_id()?),
@@ -539,7 +517,7 @@ mod tests {
                 demand: from_milli(demand),
                 calls_per_cpu_s,
                 rss_bytes,
-                motive: Motive::from_wire(motive).expect("five motives"),
+                motive: Motive::from_byte(motive).expect("five motives"),
                 group,
                 attained_ms,
                 in_return_for: in_return_for.map(OfferId),

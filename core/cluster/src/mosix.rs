@@ -8,11 +8,11 @@
 use crate::brain::Brain;
 use crate::condition::Condition;
 use crate::members::load_of;
-use crate::message::Motive;
 use crate::output::Outbox;
 use crate::source::Target;
 use crate::time::Time;
 use wire::ids::GlobalPid;
+use wire::motive::Motive;
 
 /// What the load of a candidate must stay below by: 130 % of what one process adds.
 const MARGIN: f64 = 1.3;

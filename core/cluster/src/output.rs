@@ -6,6 +6,7 @@ use crate::time::Time;
 use crate::why::Why;
 use serde::{Deserialize, Serialize};
 use wire::ids::{GlobalPid, NodeId};
+use wire::motive::Motive;
 
 /// One order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,28 +15,13 @@ pub enum Output {
     SendDatagram { to: NodeId, bytes: Vec<u8> },
     /// Move a process that runs here. If it is a guest, its home has to be asked to do it. To be
     /// answered by one [`crate::Input::MoveEnded`].
-    Move { process: GlobalPid, to: NodeId, reason: MoveReason, why: Why },
+    Move { process: GlobalPid, to: NodeId, motive: Motive, why: Why },
     /// Call with [`crate::Input::TimePassed`] at that time. Replaces the earlier one.
     WakeAt(Time),
     /// Keep for `osmos why`.
     RecordDecision { process: GlobalPid, verdict: Verdict, why: Why },
     /// What is now believed of a node.
     MemberStatus { node: NodeId, status: Status },
-}
-
-/// What a move is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MoveReason {
-    /// It is better off there, or a core is put to work.
-    Balance,
-    /// It changes places with another of its group, so that both get on equally.
-    Rotation,
-    /// Its node is short of memory.
-    Memory,
-    /// The owner of its node wants it for himself.
-    Owner,
-    /// Its user has much, and it takes from one who has little.
-    Share,
 }
 
 /// What was decided about a process.

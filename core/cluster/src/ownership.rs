@@ -10,7 +10,6 @@
 use crate::brain::Brain;
 use crate::condition::Condition;
 use crate::input::{Ownership, ProcessSample};
-use crate::message::Motive;
 use crate::output::Outbox;
 use crate::residents::Candidate;
 use crate::source::Target;
@@ -18,6 +17,7 @@ use crate::staying::StayCause;
 use crate::time::Time;
 use std::cmp::Reverse;
 use wire::ids::{GlobalPid, NodeId};
+use wire::motive::Motive;
 
 /// Of a core: whoever is left with less has no place here.
 const CORE_LEFT_MIN: f64 = 0.5;

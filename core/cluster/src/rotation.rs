@@ -30,12 +30,13 @@
 use crate::brain::Brain;
 use crate::condition::{Condition, Entry};
 use crate::input::GroupId;
-use crate::message::{Body, Laggard, Motive, Offer, OfferId, Refusal};
+use crate::message::{Body, Laggard, Offer, OfferId, Refusal};
 use crate::output::Outbox;
 use crate::residents::Candidate;
 use crate::time::{Span, Time};
 use crate::why::Why;
 use wire::ids::NodeId;
+use wire::motive::Motive;
 
 /// One of a group, with the work that it has done.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use crate::config::Decision;
 use crate::departures::{Departure, Stage};
 use crate::input::MoveOutcome;
 use crate::members::Status;
-use crate::message::{Body, Motive, Offer, OfferId, Refusal};
-use crate::output::{MoveReason, Outbox, Output, Verdict};
+use crate::message::{Body, Offer, OfferId, Refusal};
+use crate::output::{Outbox, Output, Verdict};
 use crate::residents::Candidate;
 use crate::rotation::to_ms;
 use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, may_gain, pays};
@@ -15,6 +15,7 @@ use crate::staying::StayCause;
 use crate::time::{Span, Time};
 use crate::why::{PlaceSeen, PlacesCompared, Why};
 use wire::ids::{GlobalPid, NodeId};
+use wire::motive::Motive;
 
 /// Targets weighed in one go: the best few, since the very best is everybody's best.
 const TARGETS_WEIGHED: usize = 3;
@@ -389,16 +390,10 @@ impl Brain {
         departure.stage = Stage::Moving { since: now };
         departure.repeat_at = now + self.config.tick;
         let (to, why) = (departure.to, departure.why.clone());
-        let reason = match departure.offer.motive {
-            Motive::Balance => MoveReason::Balance,
-            Motive::Exchange => MoveReason::Rotation,
-            Motive::Memory => MoveReason::Memory,
-            Motive::Owner => MoveReason::Owner,
-            Motive::Share => MoveReason::Share,
-        };
+        let motive = departure.offer.motive;
         let verdict = Verdict::Move { to };
         outbox.push(Output::RecordDecision { process, verdict, why: why.clone() });
-        outbox.push(Output::Move { process, to, reason, why });
+        outbox.push(Output::Move { process, to, motive, why });
     }
 
     pub(crate) fn offer_refused(

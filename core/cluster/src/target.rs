@@ -6,7 +6,7 @@ use crate::condition::Entry;
 use crate::config::Decision;
 use crate::departures::Stage;
 use crate::input::Arrival;
-use crate::message::{Body, Motive, Offer, OfferId, Refusal};
+use crate::message::{Body, Offer, OfferId, Refusal};
 use crate::output::{Outbox, Output, Verdict};
 use crate::reservations::Reservation;
 use crate::rotation::from_ms;
@@ -14,6 +14,7 @@ use crate::rule::{Burden, GainKind, drag, fits, judge};
 use crate::time::Time;
 use crate::why::Why;
 use wire::ids::{GlobalPid, NodeId};
+use wire::motive::Motive;
 
 impl Brain {
     pub(crate) fn offer_received(

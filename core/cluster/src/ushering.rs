@@ -8,10 +8,10 @@
 //! that gives it the most among those where it fits.
 
 use crate::brain::Brain;
-use crate::message::Motive;
 use crate::output::Outbox;
 use crate::residents::Candidate;
 use crate::time::Time;
+use wire::motive::Motive;
 
 /// Something waits for memory for a tenth of the time.
 const PRESSURE_MAX: f64 = 0.1;

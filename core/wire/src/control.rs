@@ -198,6 +198,9 @@ pub struct Migration {
     pub pid: i32,
     pub from: NodeId,
     pub to: NodeId,
+    /// Who wanted it: `user`, `placed`, `storm`, `owner`, `down`; or what the brain moved it for:
+    /// `balance`, `turn`, `memory`, `owner`, `share`.
+    pub cause: String,
     pub phases_ms: Vec<(String, f64)>,
     pub freeze_ms: f64,
     pub total_ms: f64,
@@ -205,12 +208,19 @@ pub struct Migration {
 }
 
 impl Migration {
-    pub fn from_report(pid: i32, from: NodeId, to: NodeId, report: &MoveReport) -> Migration {
+    pub fn from_report(
+        pid: i32,
+        from: NodeId,
+        to: NodeId,
+        cause: &str,
+        report: &MoveReport,
+    ) -> Migration {
         let ms = |us: u64| us as f64 / 1000.0;
         Migration {
             pid,
             from,
             to,
+            cause: cause.to_owned(),
             phases_ms: report.phases_us.iter().map(|(name, us)| (name.clone(), ms(*us))).collect(),
             freeze_ms: ms(report.freeze_us),
             total_ms: ms(report.total_us),
@@ -318,7 +328,7 @@ mod test {
     #[test]
     fn an_event_about_a_migration_survives_its_line() {
         let report = MoveReport { phases_us: vec![("connect".into(), 310)], ..Default::default() };
-        let migration = Migration::from_report(4711, NodeId(1), NodeId(2), &report);
+        let migration = Migration::from_report(4711, NodeId(1), NodeId(2), "turn", &report);
         let pid = Some(GlobalPid { home: NodeId(1), pid: HomePid(4711) });
         let reply = Reply::Event(Event { time: 1.5, pid, what: Happening::Migrated(migration) });
         let line = serde_json::to_string(&reply).unwrap();

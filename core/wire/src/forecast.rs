@@ -65,7 +65,7 @@ pub struct PastMove {
     pub time: f64,
     pub from: NodeId,
     pub to: NodeId,
-    /// `brain`, `user`, `placed`, `storm`, `owner`, `itself`.
+    /// As in [`crate::control::Migration`], or `itself`: it came home by itself.
     pub cause: String,
     pub freeze_ms: f64,
     /// As the brain that ordered it expected.

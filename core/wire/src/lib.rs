@@ -9,7 +9,7 @@
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`forecast`]: parts of it
-//! * [`peer`]: one node daemon and another
+//! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
 pub mod calls;
 pub mod control;
@@ -18,6 +18,7 @@ pub mod forward;
 pub mod ids;
 pub mod image;
 pub mod limits;
+pub mod motive;
 pub mod owner;
 pub mod peer;
 pub mod processor_time;

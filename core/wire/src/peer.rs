@@ -6,6 +6,7 @@
 
 use crate::ids::{HomePid, NodeId, Ticket};
 use crate::limits::FRAME_PLAIN_BYTES_MAX;
+use crate::motive::Motive;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::SocketAddr;
 
@@ -192,6 +193,7 @@ pub enum PeerMessage {
     MoveWanted {
         pid: HomePid,
         to: NodeId,
+        motive: Motive,
         reason: String,
     },
     /// To the node where the process was: how the attempt to move it away from there ended.

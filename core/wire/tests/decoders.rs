@@ -20,6 +20,7 @@ use wire::image::{
     Backing, IMAGE_VERSION, Image, InFlight, Machine, Mapping, MappingKind, Pages, Priority,
     Prospect, Thread,
 };
+use wire::motive::Motive;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{
     self, BerthGrant, BerthRequest, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
@@ -392,7 +393,7 @@ fn check_peers() {
         answered(Err(Refusal::MemoryShort { needed_bytes: 2, free_bytes: 1 })),
         answered(Err(Refusal::NoSandbox { feature: "user-namespaces".into() })),
         answered(Err(Refusal::EnoughGuests { max: 3 })),
-        PeerMessage::MoveWanted { pid, to, reason: text.clone() },
+        PeerMessage::MoveWanted { pid, to, motive: Motive::Exchange, reason: text.clone() },
         PeerMessage::MoveEnded { pid, to, end: MoveEnd::Failed, freeze_us: 1 },
         PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
         PeerMessage::Leaving,
@@ -423,7 +424,7 @@ fn check_control() {
     ];
     line_format("request of a tool", requests).check();
     let (home, to) = (NodeId(1), NodeId(2));
-    let migration = control::Migration::from_report(12, home, to, &report());
+    let migration = control::Migration::from_report(12, home, to, "user", &report());
     let event = control::Event {
         time: 1.5,
         pid: Some(GlobalPid { home, pid: HomePid(12) }),

@@ -117,7 +117,7 @@ mod tests {
             is_counted: true,
             completion_mean_s: 1.0,
             migrations: 3,
-            rotations: None,
+            rotations: 1,
             frozen_s: 0.1,
             frozen_pct_max: 0.2,
             kbit_per_s: None,

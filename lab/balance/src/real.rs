@@ -72,8 +72,11 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     events.retain(|event| event.time >= since_s);
     let had = stage.had;
     stage.down()?;
-    let seen = Seen { crews, ended, events, since_s, used_s, works, others, had };
-    Ok(Real { row: seen.row(trial, policy), moves: seen.move_cost() })
+    let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
+    let is_endless = works.iter().any(|work_s| work_s.is_infinite());
+    let steady_until_s = firsts.filter(|_| is_endless).fold(f64::INFINITY, f64::min);
+    let seen = Seen { steady_until_s, crews, ended, events, since_s, used_s, works, others, had };
+    Ok(Real { row: seen.row(trial), moves: seen.move_cost() })
 }
 
 /// One for each job and node.
@@ -125,6 +128,8 @@ struct Seen {
     events: Vec<Event>,
     /// When it began, in seconds since the epoch.
     since_s: f64,
+    /// When the first of those ended that would go on for ever: what moves then is no steady load.
+    steady_until_s: f64,
     /// Processor time that was used, in seconds of a node of speed 1.
     used_s: f64,
     works: Vec<f64>,
@@ -134,7 +139,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn row(&self, trial: &Trial, policy: Policy) -> Row {
+    fn row(&self, trial: &Trial) -> Row {
         let ended = || self.ended.iter().flatten();
         let makespan_s = ended().map(|guest| guest.ended_s).fold(0.0, f64::max);
         let taken_s: f64 = ended().map(|guest| guest.ended_s - guest.started_s).sum();
@@ -143,7 +148,7 @@ impl Seen {
             // Load of others began as long before the guests as it does in the simulator.
             _ => (makespan_s, trial.least_makespan_s(&self.works, &scale::changes(&self.others))),
         };
-        let notes = self.notes(trial, policy);
+        let notes = self.notes(trial);
         Row {
             label: trial.label.clone(),
             seed: trial.seed,
@@ -154,7 +159,7 @@ impl Seen {
             is_counted: trial.is_counted,
             completion_mean_s: taken_s / self.works.len().max(1) as f64,
             migrations: self.migrations().count() as u64,
-            rotations: (!may_rotate(trial, policy)).then_some(0),
+            rotations: self.turns().count() as u64,
             frozen_s: self.migrations().map(|(_, _, made)| made.freeze_ms).sum::<f64>() / 1e3,
             frozen_pct_max: self.frozen_pct_max(),
             kbit_per_s: None,
@@ -165,9 +170,20 @@ impl Seen {
 
     fn migrations(&self) -> impl Iterator<Item = (f64, GlobalPid, &Migration)> {
         self.events.iter().filter_map(|event| match &event.what {
-            Happening::Migrated(made) => Some((event.time, event.pid?, made)),
+            Happening::Migrated(made) if event.time < self.steady_until_s => {
+                Some((event.time, event.pid?, made))
+            }
             _ => None,
         })
+    }
+
+    fn turns(&self) -> impl Iterator<Item = (f64, GlobalPid, &Migration)> {
+        self.migrations().filter(|(_, _, made)| is_turn(made))
+    }
+
+    /// Moves that are meant to last.
+    fn moves(&self) -> impl Iterator<Item = (f64, GlobalPid, &Migration)> {
+        self.migrations().filter(|(_, _, made)| !is_turn(made))
     }
 
     /// The largest part of its time for which a guest stood still.
@@ -189,7 +205,7 @@ impl Seen {
         guests.map(part).fold(0.0, f64::max)
     }
 
-    fn notes(&self, trial: &Trial, policy: Policy) -> BTreeMap<String, f64> {
+    fn notes(&self, trial: &Trial) -> BTreeMap<String, f64> {
         let mut notes = BTreeMap::new();
         let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
         note("quota_had_pct", 100.0 * self.had);
@@ -205,12 +221,10 @@ impl Seen {
         }
         let homeward = |event: &&Event| matches!(event.what, Happening::CameHome { .. });
         note("came_home", self.events.iter().filter(homeward).count() as f64);
-        if !may_rotate(trial, policy) {
-            note("flew_back", self.flew_back() as f64);
-        }
+        note("flew_back", self.flew_back() as f64);
         if matches!(trial.measure, Measure::Lost) {
             let settled_s = self.since_s + trial.scenario.limit_s * SETTLED_PART;
-            let late = self.migrations().filter(|(time, ..)| *time > settled_s).count();
+            let late = self.moves().filter(|(time, ..)| *time > settled_s).count();
             note("migrations_after_settling", late as f64);
         }
         if trial.scenario.jobs.iter().any(|job| job.growth_mib_per_s > 0.0) {
@@ -224,7 +238,7 @@ impl Seen {
     fn flew_back(&self) -> usize {
         let mut last: BTreeMap<GlobalPid, (f64, &Migration)> = BTreeMap::new();
         let mut count = 0;
-        for (time, process, made) in self.migrations() {
+        for (time, process, made) in self.moves() {
             let before = last.insert(process, (time, made));
             let is_back = |(left_at, left): (f64, &Migration)| {
                 left.from == made.to && time - left_at < FLIGHT_S
@@ -278,9 +292,9 @@ impl Seen {
     }
 }
 
-/// Whether moves can be turns: events do not tell which are.
-fn may_rotate(trial: &Trial, policy: Policy) -> bool {
-    policy.config().rotates && trial.scenario.jobs.iter().any(|job| job.is_group)
+/// It changed places with another of its group, and will again.
+fn is_turn(made: &Migration) -> bool {
+    made.cause == "turn"
 }
 
 /// The same trial in the simulator, with moves that take what they took in the lab.

@@ -158,7 +158,7 @@ fn costs(shown: &[(&str, &Standing)]) -> String {
             text,
             "| {policy} | {:.1} | {:.1} | {:.2} | {worst:.2} % | {:.1} | {:.1} |",
             mean(&rows, |row| row.migrations as f64),
-            mean(&rows, |row| row.rotations.unwrap_or(0) as f64),
+            mean(&rows, |row| row.rotations as f64),
             mean(&rows, |row| row.frozen_s),
             mean(&rows, |row| row.completion_mean_s),
             mean(&rows, |row| row.kbit_per_s.unwrap_or(0.0)),

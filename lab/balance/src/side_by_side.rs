@@ -75,16 +75,16 @@ fn agreement(pairs: &[Pair]) -> String {
 fn section(name: &str, pairs: &[&Pair]) -> String {
     let mut text = format!("\n## {name}\n\n{}\n\n", report::about(name));
     text.push_str(
-        "| | policy | lab s | over | simulator s | over | difference | moves, lab | simulator | \
-         freeze ms | frozen s | worst part | mean completion s |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| | policy | lab s | over | simulator s | over | difference | moves, lab | turns | \
+         moves, simulator | turns | freeze ms | frozen s | worst part | mean completion s |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for pair in pairs {
         let (lab, sim) = (&pair.lab, &pair.sim);
         let _ = writeln!(
             text,
-            "| {} | {} | {:.2} | {:+.2} % | {:.2} | {:+.2} % | {:+.2} % | {} | {} | {:.0} | {:.2} \
-             | {:.2} % | {:.1} |",
+            "| {} | {} | {:.2} | {:+.2} % | {:.2} | {:+.2} % | {:+.2} % | {} | {} | {} | {} | {:.0} \
+             | {:.2} | {:.2} % | {:.1} |",
             lab.label,
             pair.policy,
             lab.measured,
@@ -92,8 +92,10 @@ fn section(name: &str, pairs: &[&Pair]) -> String {
             sim.measured,
             sim.over_optimum_pct,
             pair.difference_pct(),
-            lab.migrations,
-            sim.migrations,
+            lab.migrations - lab.rotations,
+            lab.rotations,
+            sim.migrations - sim.rotations,
+            sim.rotations,
             if lab.migrations > 0 { pair.freeze_ms } else { 0.0 },
             lab.frozen_s,
             lab.frozen_pct_max,

@@ -46,8 +46,8 @@ pub struct Row {
     pub is_counted: bool,
     pub completion_mean_s: f64,
     pub migrations: u64,
-    /// Those of them that were turns, where that can be told.
-    pub rotations: Option<u64>,
+    /// Those of them that were turns.
+    pub rotations: u64,
     pub frozen_s: f64,
     /// The largest part of its time for which a process stood still.
     pub frozen_pct_max: f64,
@@ -94,7 +94,7 @@ impl Trial {
             is_counted: self.is_counted,
             completion_mean_s: outcome.completion_mean_s(),
             migrations: outcome.migrations,
-            rotations: Some(outcome.rotations),
+            rotations: outcome.rotations,
             frozen_s: outcome.frozen_s,
             frozen_pct_max: frozen_pct.fold(0.0, f64::max),
             kbit_per_s: Some(outcome.kbit_per_s),

@@ -122,6 +122,7 @@ mod test {
             pid: 7,
             from: NodeId(1),
             to: NodeId(2),
+            cause: "user".into(),
             phases_ms: vec![("send".into(), send_ms), ("run".into(), 1.0)],
             freeze_ms,
             total_ms: freeze_ms + 1.0,

@@ -173,6 +173,7 @@ mod test {
             pid,
             from: HOME,
             to: NodeId(to),
+            cause: "balance".into(),
             phases_ms: Vec::new(),
             freeze_ms: 1.0,
             total_ms: 1.0,

@@ -125,7 +125,7 @@ mod test {
 
     fn moved(pid: i32, from: u32, to: u32) -> Event {
         let report = MoveReport::default();
-        let migration = Migration::from_report(pid, NodeId(from), NodeId(to), &report);
+        let migration = Migration::from_report(pid, NodeId(from), NodeId(to), "storm", &report);
         event(pid, Happening::Migrated(migration))
     }
 

@@ -7,14 +7,15 @@
 use crate::process::Whereabouts;
 use crate::script::PID_FIRST;
 use crate::world::{Event, World};
-use cluster::{Arrival, Input, MoveOutcome, MoveReason, Span};
+use cluster::{Arrival, Input, MoveOutcome, Span};
 use wire::ids::{GlobalPid, NodeId};
+use wire::motive::Motive;
 
 /// A link that is silent for this long is lost.
 const LINK_PATIENCE: Span = Span::from_secs(5);
 
 impl World {
-    pub(crate) fn order_move(&mut self, by: u32, global: GlobalPid, to: u32, reason: MoveReason) {
+    pub(crate) fn order_move(&mut self, by: u32, global: GlobalPid, to: u32, motive: Motive) {
         let index = u32::try_from(global.pid.0 - PID_FIRST).ok();
         let here = index.filter(|index| {
             let process = self.processes.get(*index as usize);
@@ -29,7 +30,7 @@ impl World {
         let process = &mut self.processes[index as usize];
         process.at = Whereabouts::Leaving { from: by, to };
         process.move_count += 1;
-        process.is_rotating = reason == MoveReason::Rotation;
+        process.is_rotating = motive == Motive::Exchange;
         let (home, number) = (process.home, process.move_count);
         self.tally.orders += 1;
         // A guest's home is asked to do it, and the target for a berth.

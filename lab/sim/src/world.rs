@@ -378,8 +378,8 @@ impl World {
     fn carry_out(&mut self, node: u32, output: Output) {
         match output {
             Output::SendDatagram { to, bytes } => self.send(node, to, bytes),
-            Output::Move { process, to, reason, .. } => {
-                self.order_move(node, process, to.0 - 1, reason);
+            Output::Move { process, to, motive, .. } => {
+                self.order_move(node, process, to.0 - 1, motive);
             }
             Output::WakeAt(at) => {
                 let at = at.max(self.now);

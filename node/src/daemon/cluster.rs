@@ -194,7 +194,9 @@ impl Daemon {
             PeerMessage::BerthAnswered { request, answer } => {
                 self.berth_answered(node, request, answer);
             }
-            PeerMessage::MoveWanted { pid, to, reason } => self.move_wanted(node, pid, to, reason),
+            PeerMessage::MoveWanted { pid, to, motive, reason } => {
+                self.move_wanted(node, pid, to, (motive, reason));
+            }
             PeerMessage::MoveEnded { pid, to, end, freeze_us } => {
                 self.guest_move_ended(node, pid, to, end, freeze_us);
             }

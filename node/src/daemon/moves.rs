@@ -12,6 +12,7 @@ use cluster::{Arrival, Input, MoveOutcome, Span};
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
 use wire::ids::{HomePid, NodeId};
+use wire::motive::Motive;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
 use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, ToDeputy};
 
@@ -92,7 +93,7 @@ impl Daemon {
             rss_bytes: process.consumption.rss_bytes,
             cpu_us: process.consumption.cpu_us(),
             freeze_us: process.freeze_us,
-            is_ordered: !matches!(moving.order.cause, Cause::Brain | Cause::Wanted { .. }),
+            is_ordered: !matches!(moving.order.cause, Cause::Brain(_) | Cause::Wanted { .. }),
             is_pinned,
             user_milli,
         };
@@ -257,7 +258,7 @@ impl Daemon {
         {
             process.moved_by_user(order.to, me);
         }
-        let migration = Migration::from_report(pid.0, from, order.to, report);
+        let migration = Migration::from_report(pid.0, from, order.to, order.cause.word(), report);
         let global = self.global(pid);
         self.journal.record(Some(global), Happening::Migrated(migration.clone()));
         self.report_end(pid, &order, from, MoveEnd::Moved, report.freeze_us);
@@ -281,7 +282,7 @@ impl Daemon {
                 let word = order.cause.word();
                 process.arrived(me, report.freeze_us, word, &order.why, core_speed);
                 let how = match order.cause {
-                    Cause::Brain | Cause::Wanted { .. } => Arrival::Balanced { from },
+                    Cause::Brain(_) | Cause::Wanted { .. } => Arrival::Balanced { from },
                     _ => Arrival::Ordered { from },
                 };
                 self.tell_of_move(pid, order, from, report);
@@ -296,7 +297,7 @@ impl Daemon {
                 process.arrived(me, report.freeze_us, "itself", &reason.text, core_speed);
                 process.decide(wall_clock_s(), "came-home", &reason.text);
                 self.journal.record(Some(global), Happening::CameHome { reason: reason.clone() });
-                let unordered = Order::new(me, Cause::Brain, reason.text.clone());
+                let unordered = Order::new(me, Cause::Brain(Motive::Balance), reason.text.clone());
                 self.report_end(pid, &unordered, from, MoveEnd::Moved, report.freeze_us);
                 let how = Arrival::CameHome { from };
                 self.tell_brain(Input::ProcessArrived { process: global, how });
@@ -346,7 +347,7 @@ impl Daemon {
     fn report_end(&mut self, pid: HomePid, order: &Order, from: NodeId, end: MoveEnd, us: u64) {
         let (me, to) = (self.me(), order.to);
         let asked_by = match order.cause {
-            Cause::Wanted { by } => Some(by),
+            Cause::Wanted { by, .. } => Some(by),
             _ => None,
         };
         for node in [Some(from), asked_by.filter(|by| *by != from)].into_iter().flatten() {
@@ -449,11 +450,17 @@ impl Daemon {
     }
 
     /// The brain of the node where the process is a guest wants it elsewhere.
-    pub(super) fn move_wanted(&mut self, by: NodeId, pid: HomePid, to: NodeId, reason: String) {
+    pub(super) fn move_wanted(
+        &mut self,
+        by: NodeId,
+        pid: HomePid,
+        to: NodeId,
+        (motive, reason): (Motive, String),
+    ) {
         let is_there = self.processes.get(&pid).is_some_and(|process| {
             process.at == by && process.moving.is_none() && !process.is_pinned()
         });
-        let order = Order::new(to, Cause::Wanted { by }, reason);
+        let order = Order::new(to, Cause::Wanted { by, motive }, reason);
         if is_there && self.members.get(to).is_some() {
             self.order_move(pid, order);
         } else {

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::control::Happening;
 use wire::forecast::Weighed;
 use wire::ids::{GlobalPid, HomePid, NodeId};
+use wire::motive::Motive;
 use wire::owner::OwnerState;
 use wire::peer::PeerMessage;
 
@@ -133,8 +134,8 @@ impl Daemon {
                     self.mouth.send(self.members.me().node, address, bytes, &credentials);
                 }
             }
-            Output::Move { process, to, why, .. } => {
-                self.move_as_thought(process, to, why.to_string());
+            Output::Move { process, to, motive, why } => {
+                self.move_as_thought(process, to, motive, why.to_string());
             }
             Output::WakeAt(time) => {
                 self.thought.wake = Some(self.started + Duration::from_micros(time.0));
@@ -150,17 +151,17 @@ impl Daemon {
     }
 
     /// A process that runs here shall run elsewhere. Only its home can do that.
-    fn move_as_thought(&mut self, process: GlobalPid, to: NodeId, why: String) {
+    fn move_as_thought(&mut self, process: GlobalPid, to: NodeId, motive: Motive, why: String) {
         let me = self.me();
         if process.home == me {
             let is_here = self.processes.get(&process.pid).is_some_and(|process| {
                 process.at == me && !process.is_pinned() && process.launch == Launch::Running
             });
             if is_here {
-                return self.order_move(process.pid, Order::new(to, Cause::Brain, why));
+                return self.order_move(process.pid, Order::new(to, Cause::Brain(motive), why));
             }
         } else {
-            let wanted = PeerMessage::MoveWanted { pid: process.pid, to, reason: why };
+            let wanted = PeerMessage::MoveWanted { pid: process.pid, to, motive, reason: why };
             if self.say(process.home, wanted) {
                 return;
             }

@@ -245,7 +245,7 @@ mod tests {
             time: 50_607.12,
             from: NodeId(1),
             to: NodeId(2),
-            cause: "brain".into(),
+            cause: "balance".into(),
             freeze_ms: 4.2,
             rate_expected: Some(1.0),
             rate_before: Some(0.5),
@@ -258,7 +258,7 @@ mod tests {
         let words = |nth| -> Vec<&str> {
             text.lines().nth(nth).expect("a row").split_whitespace().collect()
         };
-        assert_eq!(words(1)[3..], ["brain", "4.2ms", "1.00", "0.50", "-", "-"]);
-        assert_eq!(words(2)[3..], ["brain", "4.2ms", "1.00", "0.50", "0.98", "1.96x"]);
+        assert_eq!(words(1)[3..], ["balance", "4.2ms", "1.00", "0.50", "-", "-"]);
+        assert_eq!(words(2)[3..], ["balance", "4.2ms", "1.00", "0.50", "0.98", "1.96x"]);
     }
 }

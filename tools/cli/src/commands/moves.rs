@@ -27,10 +27,14 @@ pub fn adopt(client: &mut Client, pid: i32) -> Result<()> {
     }
 }
 
-/// `4711 moved from node 1 to node 3 in 12.3 ms, frozen for 4.0 ms, 1.5M sent`
+/// `4711 moved from node 1 to node 3 (turn) in 12.3 ms, frozen for 4.0 ms, 1.5M sent`
 pub fn sentence(migration: &Migration) -> String {
+    let cause = match migration.cause.as_str() {
+        "user" => String::new(),
+        cause => format!(" ({})", output::printable(cause)),
+    };
     format!(
-        "{} moved from node {} to node {} in {:.1} ms, frozen for {:.1} ms, {} bytes sent",
+        "{} moved from node {} to node {}{cause} in {:.1} ms, frozen for {:.1} ms, {} bytes sent",
         migration.pid,
         migration.from,
         migration.to,
@@ -51,6 +55,7 @@ mod tests {
             pid: 4711,
             from: NodeId(1),
             to: NodeId(3),
+            cause: "user".into(),
             phases_ms: vec![],
             freeze_ms: 4.04,
             total_ms: 12.25,
@@ -60,5 +65,7 @@ mod tests {
             sentence(&migration),
             "4711 moved from node 1 to node 3 in 12.2 ms, frozen for 4.0 ms, 1.5K bytes sent"
         );
+        let turn = sentence(&Migration { cause: "turn".into(), ..migration });
+        assert!(turn.starts_with("4711 moved from node 1 to node 3 (turn) in "), "{turn}");
     }
 }
