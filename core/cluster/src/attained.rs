@@ -23,6 +23,10 @@ impl Attained {
         Attained { work_s, counted_from: None }
     }
 
+    pub fn is_counted(&self) -> bool {
+        self.counted_from.is_some()
+    }
+
     /// At a look: it has been here for so long with such a share, and has used so much in all.
     pub fn looked_at(&mut self, here: Span, share: f64, cpu: Span) {
         if self.counted_from.is_none() {

@@ -6,7 +6,7 @@ use crate::config::{Config, Decision, VIEW_MAX, WINDOW_MAX};
 use crate::departures::Departures;
 use crate::fairness::Shares;
 use crate::input::{Input, LoadSample};
-use crate::members::{Members, Status, Strangers};
+use crate::members::{Members, Status};
 use crate::message::{Body, Message, OfferId, WindowRoom};
 use crate::mosix::Estimate;
 use crate::output::{Outbox, Output};
@@ -15,6 +15,7 @@ use crate::ownership::Owner;
 use crate::random::Random;
 use crate::reservations::Reservations;
 use crate::residents::Residents;
+use crate::strangers::Strangers;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
@@ -244,7 +245,8 @@ impl Brain {
     }
 
     fn send_gossip(&mut self, now: Time, to: NodeId, reply_wanted: bool, outbox: &mut Outbox) {
-        let room = self.members.window(now, to, &self.config);
+        let mut room = WindowRoom::new();
+        self.members.window(now, to, &mut room, &self.config);
         self.send(now, to, Body::Gossip { reply_wanted, window: room.window() }, outbox);
     }
 
@@ -252,11 +254,14 @@ impl Brain {
         self.own.sampled(now, sample);
         self.note_users(now, &sample.processes);
         self.note_own_load(now, &sample.processes);
-        let share = self.condition(now).map_or(0.0, |own| own.share());
+        let processes = &sample.processes;
+        if self.residents.awaits_first_look() {
+            let share = self.condition(now).map_or(0.0, |own| own.share());
+            self.residents.count_work(processes, share);
+        }
         let departures = &self.departures;
         let is_moving = |process| departures.is_moving(process);
-        let processes = &sample.processes;
-        let changed = self.residents.sampled(now, processes, share, is_moving, &self.config);
+        let changed = self.residents.sampled(now, processes, is_moving, &self.config);
         self.withdraw_vanished(now, outbox);
         if self.config.decision != Decision::Osmos {
             return;
@@ -347,14 +352,14 @@ impl Brain {
 
     /// Takes in the news of a datagram.
     fn learn_all(&mut self, now: Time, message: &Message, outbox: &mut Outbox) {
-        let mut strangers = Strangers::none();
+        let mut strangers = Strangers::default();
         self.learn(now, message.sender, Some(message.sequence), &mut strangers, outbox);
         if let Body::Gossip { window, .. } = message.body {
             for entry in window.entries(now) {
                 self.learn(now, entry, None, &mut strangers, outbox);
             }
         }
-        self.members.admit(now, &strangers, &self.config);
+        self.members.admit(now, strangers, &self.config);
     }
 
     fn learn(

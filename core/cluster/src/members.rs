@@ -13,13 +13,15 @@
 //! czyk and van Steen 2003), and what it costs does not depend on the number of nodes.
 
 use crate::condition::{Condition, Entry};
-use crate::config::{Config, WINDOW_MAX, WindowPolicy};
+use crate::config::{Config, WindowPolicy};
 use crate::exclusions::Exclusions;
 use crate::message::WindowRoom;
 use crate::random::Random;
+use crate::strangers::Strangers;
 use crate::time::{Span, Time};
-use crate::window::{Chosen, Floor, select};
+use crate::window::{Floor, select, select_newest_first};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::fmt;
 use wire::ids::NodeId;
 
@@ -46,7 +48,7 @@ impl fmt::Display for Status {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     /// Before anything is known of it: without a condition, as of when it joined.
-    entry: Entry,
+    pub entry: Entry,
     /// Of its newest datagram in the life that the entry is of.
     last_sequence: u32,
     pub status: Status,
@@ -66,12 +68,12 @@ impl Member {
         now.since(self.entry.at)
     }
 
-    fn heard_of(entry: Entry, sequence: Option<u32>) -> Member {
+    pub fn heard_of(entry: Entry, sequence: Option<u32>) -> Member {
         Member { entry, last_sequence: sequence.unwrap_or(0), status: Status::Alive }
     }
 
     /// Takes in an entry about it, if that is news.
-    fn learn(&mut self, entry: &Entry, sequence: Option<u32>) -> bool {
+    pub fn learn(&mut self, entry: &Entry, sequence: Option<u32>) -> bool {
         let known = &self.entry;
         let is_first_of_life = entry.incarnation > known.incarnation;
         let is_news = match sequence {
@@ -103,48 +105,17 @@ impl Member {
     }
 }
 
-/// Those that a datagram can bring: its sender, and its window.
-const STRANGERS_MAX: usize = WINDOW_MAX + 1;
-
-/// Nodes that a datagram told of and that are not in view. They wait here until it is clear who has
-/// a place, so that no view is ever larger than a view.
-pub(crate) struct Strangers {
-    members: [Member; STRANGERS_MAX],
-    count: usize,
-}
-
-impl Strangers {
-    pub fn none() -> Strangers {
-        let nobody = Member::heard_of(Entry::new(NodeId(0), 0, Time::ZERO, None), None);
-        Strangers { members: [nobody; STRANGERS_MAX], count: 0 }
-    }
-
-    fn listed(&self) -> &[Member] {
-        &self.members[..self.count]
-    }
-
-    fn learn(&mut self, entry: Entry, sequence: Option<u32>) {
-        let listed = &mut self.members[..self.count];
-        if let Some(known) = listed.iter_mut().find(|member| member.entry.node == entry.node) {
-            known.learn(&entry, sequence);
-        } else if self.count < STRANGERS_MAX {
-            self.members[self.count] = Member::heard_of(entry, sequence);
-            self.count += 1;
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    /// By number of the node, while all are known.
-    others: Vec<Member>,
+    /// By number of the node, while all are known; else the newest first.
+    pub others: Vec<Member>,
     /// The cluster has more nodes than the view has places.
     is_partial: bool,
     /// When the silent were last asked directly.
     probes: Vec<(NodeId, Time)>,
     pub exclusions: Exclusions,
     /// What a stranger's entry must exceed to come into a view that is full.
-    floor: Floor,
+    pub floor: Floor,
     /// For the window policies of old: whose entries arrived last, the latest first.
     arrived: Vec<NodeId>,
 }
@@ -160,8 +131,16 @@ impl Members {
     /// Its place, or where it would be.
     fn find(&self, node: NodeId) -> Result<usize, usize> {
         if self.is_partial {
-            let place = self.others.iter().position(|member| member.entry.node == node);
-            return place.ok_or(self.others.len());
+            // No branch on what nobody can predict: this is asked for every entry of every window.
+            let all = self.others.iter().enumerate();
+            let missing = self.others.len();
+            let place = all.fold(
+                missing,
+                |found, (place, member)| {
+                    if member.entry.node == node { place } else { found }
+                },
+            );
+            return if place < missing { Ok(place) } else { Err(missing) };
         }
         self.others.binary_search_by(|member| member.entry.node.cmp(&node))
     }
@@ -171,20 +150,25 @@ impl Members {
         let Err(place) = self.find(node) else { return false };
         if self.others.len() >= config.view_max {
             self.is_partial = true;
+            self.others.sort_by_key(|member| Reverse(member.entry.at));
             return false;
         }
         self.insert(place, Member::heard_of(Entry::new(node, 0, now, None), None), config);
         true
     }
 
-    /// Never takes more memory than a full view needs: a million brains have to fit.
     fn insert(&mut self, place: usize, member: Member, config: &Config) {
-        let held = self.others.len();
-        if held == self.others.capacity() {
-            let more = held.max(4).min(config.view_max.saturating_sub(held)).max(1);
-            self.others.reserve_exact(more);
-        }
+        self.reserve(self.others.len() + 1, config);
         self.others.insert(place, member);
+    }
+
+    /// Never takes more memory than a full view needs: a million brains have to fit.
+    pub fn reserve(&mut self, wanted: usize, config: &Config) {
+        let held = self.others.len();
+        if wanted > self.others.capacity() {
+            let roomy = (2 * held).max(4).min(config.view_max).max(wanted);
+            self.others.reserve_exact(roomy - held);
+        }
     }
 
     pub fn leave(&mut self, node: NodeId) -> bool {
@@ -229,10 +213,10 @@ impl Members {
         strangers: &mut Strangers,
         (load, config): (f64, &Config),
     ) -> bool {
-        let member = match self.find(entry.node) {
-            Ok(place) => &mut self.others[place],
+        let place = match self.find(entry.node) {
+            Ok(place) => place,
             Err(_) if self.is_partial => {
-                let is_full = self.others.len() + strangers.count >= config.view_max;
+                let is_full = self.others.len() + strangers.count() >= config.view_max;
                 if !(is_full && self.floor.is_above(&entry)) {
                     strangers.learn(entry, sequence);
                 }
@@ -240,6 +224,7 @@ impl Members {
             }
             Err(_) => return false,
         };
+        let member = &mut self.others[place];
         if !member.learn(&entry, sequence) {
             return false;
         }
@@ -252,6 +237,9 @@ impl Members {
         let revived = is_fresh && member.status != Status::Alive;
         if revived {
             member.status = Status::Alive;
+        }
+        if self.is_partial {
+            self.settle(place);
         }
         self.note_arrival(&entry, load, config);
         revived
@@ -268,37 +256,6 @@ impl Members {
         if is_wanted {
             self.arrived.truncate(config.window.saturating_sub(1));
             self.arrived.insert(0, entry.node);
-        }
-    }
-
-    /// After a datagram: who is worth a place comes in, and who is not goes.
-    pub fn admit(&mut self, now: Time, strangers: &Strangers, config: &Config) {
-        let strangers = strangers.listed();
-        let (held, count) = (self.others.len(), self.others.len() + strangers.len());
-        if strangers.is_empty() || count <= config.view_max {
-            for stranger in strangers {
-                self.insert(self.others.len(), *stranger, config);
-            }
-            return;
-        }
-        let entries = self.others.iter().chain(strangers).map(|member| &member.entry);
-        let Chosen { places, floor } = select(now, entries, count, config.view_max, config);
-        self.floor = floor;
-        let mut newcomers = (held..count).filter(|place| places.has(*place));
-        let mut kept = 0;
-        for place in 0..held {
-            if places.has(place) {
-                self.others[kept] = self.others[place];
-            } else if let Some(newcomer) = newcomers.next() {
-                self.others[kept] = strangers[newcomer - held];
-            } else {
-                continue;
-            }
-            kept += 1;
-        }
-        self.others.truncate(kept);
-        for newcomer in newcomers {
-            self.insert(self.others.len(), strangers[newcomer - held], config);
         }
     }
 
@@ -412,23 +369,23 @@ impl Members {
     }
 
     /// What gossip carries on, in `to`'s view of it: the listener knows itself better.
-    pub fn window(&self, now: Time, to: NodeId, config: &Config) -> WindowRoom {
-        let mut room = WindowRoom::new();
+    pub fn window(&self, now: Time, to: NodeId, room: &mut WindowRoom, config: &Config) {
         let size = config.window;
         if matches!(config.window_policy, WindowPolicy::Fifo | WindowPolicy::Lvm) {
             let held = self.arrived.iter().filter(|node| **node != to);
             let entries = held.filter_map(|node| Some(self.get(*node)?.entry));
-            entries.take(size).for_each(|entry| room.add(&entry, now));
-            return room;
+            return entries.take(size).for_each(|entry| room.add(&entry, now));
         }
         let known = || {
             let known = self.others.iter().map(|member| &member.entry);
             known.filter(|entry| entry.cores > 0 && entry.node != to)
         };
-        let chosen = select(now, known(), known().count(), size, config);
+        let chosen = match self.is_partial {
+            true => select_newest_first(now, known, size, config),
+            false => select(now, known(), known().count(), size, config),
+        };
         let places = known().enumerate().filter(|(place, _)| chosen.places.has(*place));
         places.for_each(|(_, entry)| room.add(entry, now));
-        room
     }
 
     /// Passing on urgent news uses up its urgency.
@@ -493,7 +450,7 @@ mod tests {
     }
 
     fn learn(members: &mut Members, now: Time, entry: Entry, sequence: Option<u32>) {
-        members.learn(now, entry, sequence, &mut Strangers::none(), (0.0, &Config::default()));
+        members.learn(now, entry, sequence, &mut Strangers::default(), (0.0, &Config::default()));
     }
 
     #[test]
@@ -536,10 +493,10 @@ mod tests {
         }
         for node in 100..120 {
             let at = now - Span::from_millis(u64::from(node));
-            let mut strangers = Strangers::none();
+            let mut strangers = Strangers::default();
             let news = entry(NodeId(node), at, 1.0);
             members.learn(now, news, None, &mut strangers, (0.0, &config));
-            members.admit(now, &strangers, &config);
+            members.admit(now, strangers, &config);
         }
         assert_eq!(members.count(), 8);
         assert!(members.iter().all(|(node, _)| node.0 >= 100), "the newest are kept");

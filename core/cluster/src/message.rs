@@ -17,6 +17,7 @@ use crate::condition::{Entry, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
 use crate::config::WINDOW_MAX;
 use crate::input::{GroupId, UserId, UserShare};
 use crate::time::{Span, Time};
+use arrayvec::ArrayVec;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::motive::Motive;
 
@@ -149,25 +150,23 @@ impl<'a> Window<'a> {
 
 /// Room for the window of one datagram.
 pub(crate) struct WindowRoom {
-    packed: [[u8; ENTRY_BYTES]; WINDOW_MAX],
-    count: usize,
+    packed: ArrayVec<[u8; ENTRY_BYTES], WINDOW_MAX>,
 }
 
 impl WindowRoom {
     pub fn new() -> WindowRoom {
-        WindowRoom { packed: [[0; ENTRY_BYTES]; WINDOW_MAX], count: 0 }
+        WindowRoom { packed: ArrayVec::new() }
     }
 
     /// What there is no place for is left out.
     pub fn add(&mut self, entry: &Entry, now: Time) {
-        if let Some(place) = self.packed.get_mut(self.count) {
-            *place = pack(entry, now);
-            self.count += 1;
+        if !self.packed.is_full() {
+            self.packed.push(pack(entry, now));
         }
     }
 
     pub fn window(&self) -> Window<'_> {
-        Window { packed: &self.packed[..self.count] }
+        Window { packed: &self.packed }
     }
 }
 

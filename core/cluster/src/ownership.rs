@@ -163,7 +163,7 @@ impl Brain {
     }
 
     fn rss_bytes_of(&self, process: GlobalPid) -> u64 {
-        self.residents.sample_of(process).map_or(0, |sample| sample.rss_bytes)
+        self.residents.known(process).map_or(0, |resident| resident.rss_bytes)
     }
 
     /// The process as a candidate for leaving by balancing, or why it stays.
@@ -208,7 +208,7 @@ impl Brain {
         let guests = self.residents.guests().filter(|guest| !self.departures.is_moving(*guest));
         let mut ranked: Vec<GlobalPid> = guests.collect();
         ranked.sort_by_key(|guest| {
-            let here = self.residents.sample_of(*guest).map(|sample| sample.here);
+            let here = self.residents.known(*guest).map(|resident| resident.here);
             (wants.priority_of(guest.home), Reverse(here), *guest)
         });
         ranked

@@ -4,10 +4,10 @@
 use crate::attained::Attained;
 use crate::condition::Condition;
 use crate::config::Config;
-use crate::habit::Habit;
 use crate::input::{Arrival, GroupId, Placement, ProcessSample};
 use crate::memory::{Memory, NEVER, NO_MEMORY};
 use crate::own::sane;
+use crate::resident::Resident;
 use crate::rule::Wish;
 use crate::sorted::Sorted;
 use crate::staying::StayCause;
@@ -27,8 +27,7 @@ const CALLS_PER_CPU_S_MAX: f64 = 1e6;
 #[derive(Debug)]
 pub(crate) struct Residents {
     me: NodeId,
-    running: Sorted<GlobalPid, ProcessSample>,
-    habits: Sorted<GlobalPid, Habit>,
+    running: Sorted<GlobalPid, Resident>,
     /// Those that are in no measurement yet.
     newcomers: Sorted<GlobalPid, Newcomer>,
     memories: Sorted<GlobalPid, Memory>,
@@ -77,7 +76,6 @@ impl Residents {
         Residents {
             me,
             running: Sorted::default(),
-            habits: Sorted::default(),
             newcomers: Sorted::default(),
             memories: Sorted::default(),
         }
@@ -89,16 +87,9 @@ impl Residents {
         &mut self,
         now: Time,
         samples: &[ProcessSample],
-        share: f64,
         is_moving: impl Fn(GlobalPid) -> bool,
         config: &Config,
     ) -> bool {
-        for sample in samples {
-            let memory = self.memories.get_mut(&sample.process);
-            if let Some(came_with) = memory.and_then(|memory| memory.came_with.as_mut()) {
-                came_with.looked_at(sample.here, share, sample.cpu);
-            }
-        }
         let mut sorted = Vec::new();
         let samples = if samples.is_sorted_by_key(|sample| sample.process) {
             samples
@@ -114,25 +105,41 @@ impl Residents {
             };
             self.running.retain(|process, _| is_moving(*process) || is_listed(process));
         }
-        for sample in samples {
+        let me = self.me;
+        for sample in samples.iter().filter(|sample| sample.process.home != me) {
             self.remember_calls(now, sample, config);
-            self.measured(sample, config);
+        }
+        if changed || !self.newcomers.is_empty() {
+            samples.iter().for_each(|sample| self.measured(sample, config));
+        } else {
+            // As mostly: each in the place where it was.
+            for (known, sample) in self.running.values_mut().zip(samples) {
+                known.measured(sample, Some(known.demand));
+            }
         }
         self.newcomers.retain(|_, newcomer| now.since(newcomer.since) < ARRIVAL_MEMORY);
-        if changed {
-            let running = &self.running;
-            self.habits.retain(|process, _| running.contains(process));
-        }
         changed
     }
 
-    /// One that waits now and then is runnable at some looks; what it wants is the mean over many
-    /// seconds of them.
+    /// A process that came with work done has not been looked at here yet.
+    pub fn awaits_first_look(&self) -> bool {
+        let is_uncounted = |memory: &Memory| memory.came_with.is_some_and(|c| !c.is_counted());
+        self.memories.values().any(is_uncounted)
+    }
+
+    /// Work that came with a process is counted from its first look on; a thread had that share
+    /// here until now.
+    pub fn count_work(&mut self, samples: &[ProcessSample], share: f64) {
+        for sample in samples {
+            let memory = self.memories.get_mut(&sample.process);
+            if let Some(came_with) = memory.and_then(|memory| memory.came_with.as_mut()) {
+                came_with.looked_at(sample.here, share, sample.cpu);
+            }
+        }
+    }
+
     fn measured(&mut self, sample: &ProcessSample, config: &Config) {
-        let newcomer = match self.newcomers.is_empty() {
-            true => None,
-            false => self.newcomers.remove(&sample.process),
-        };
+        let newcomer = self.newcomers.remove(&sample.process);
         let process = sample.process;
         if self.running.len() >= config.processes_max && !self.running.contains(&process) {
             return;
@@ -143,13 +150,9 @@ impl Residents {
                 before = Some(known.demand);
                 known
             }
-            None => self.running.get_or_insert_with(process, || sample.clone()),
+            None => self.running.get_or_insert_with(process, Resident::default),
         };
-        take_over(known, sample);
-        if let Some(before) = before.filter(|before| *before > 0.0) {
-            let habit = self.habits.get_or_insert_with(process, Habit::default);
-            known.demand = habit.corrected(before, known.demand);
-        }
+        known.measured(sample, before);
     }
 
     /// It has just come and counts, with this demand if that is known, until it is measured: else
@@ -186,7 +189,7 @@ impl Residents {
     }
 
     fn remember_calls(&mut self, now: Time, sample: &ProcessSample, config: &Config) {
-        if sample.process.home == self.me || sane(sample.used, 0.0, 1e6) < USED_MIN {
+        if sane(sample.used, 0.0, 1e6) < USED_MIN {
             return;
         }
         let forwarded = sane(sample.forwarded_per_s, 0.0, 1e9);
@@ -296,12 +299,12 @@ impl Residents {
     }
 
     /// What it was last measured to be, if it runs here.
-    pub fn sample_of(&self, process: GlobalPid) -> Option<&ProcessSample> {
+    pub fn known(&self, process: GlobalPid) -> Option<&Resident> {
         self.running.get(&process)
     }
 
     /// The running process at a place, counted from 0 in the order of their numbers.
-    pub fn nth(&self, place: usize) -> Option<(GlobalPid, &ProcessSample)> {
+    pub fn nth(&self, place: usize) -> Option<(GlobalPid, &Resident)> {
         self.running.at(place)
     }
 
@@ -352,14 +355,14 @@ impl Residents {
     /// The least that a process here could ask for, if there is one that is worth a move.
     pub fn wish(&self, own: &Condition, noise: f64, config: &Config) -> Option<Wish> {
         let (mut least, mut most, mut calls) = (f64::INFINITY, 0f64, 0f32);
-        for (process, sample) in self.running.iter() {
-            let mut dense = sample.demand;
+        for (process, resident) in self.running.iter() {
+            let mut dense = resident.demand;
             if process.home != self.me {
                 calls = calls.max(self.remembered(process).calls_per_cpu_s.unwrap_or(0.0));
-                dense += waits_for_home(sample, config);
+                dense += resident.waits_for_home(config);
             }
             if dense >= config.demand_min {
-                (least, most) = (least.min(sample.demand), most.max(dense));
+                (least, most) = (least.min(resident.demand), most.max(dense));
             }
         }
         let drag = 1.0 + f64::from(calls) * config.forward_cost.as_secs_f64();
@@ -377,16 +380,16 @@ impl Residents {
         process: GlobalPid,
         config: &Config,
     ) -> Result<Candidate, StayCause> {
-        let sample = self.running.get(&process).ok_or(StayCause::Unable)?;
+        let resident = self.running.get(&process).ok_or(StayCause::Unable)?;
         let memory = self.remembered(process);
-        let candidate = self.describe(now, process, sample, memory, config);
+        let candidate = self.describe(now, process, resident, memory, config);
         if memory.pinned {
             Err(StayCause::Pinned)
-        } else if sample.stays.is_some() {
+        } else if resident.stays.is_some() {
             Err(StayCause::Unable)
         } else if candidate.demand_at(process.home).max(candidate.demand) < config.demand_min {
             Err(StayCause::Light)
-        } else if candidate.here < residency(config.residency_for_room, sample, memory, config) {
+        } else if candidate.here < residency(config.residency_for_room, resident, memory, config) {
             Err(StayCause::Young)
         } else if now < memory.rest_until {
             Err(StayCause::Resting)
@@ -397,46 +400,46 @@ impl Residents {
 
     /// The process as one that has to leave, whatever it gains; None if it cannot.
     pub fn evictable(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
-        let sample = self.running.get(&process)?;
+        let resident = self.running.get(&process)?;
         let memory = self.remembered(process);
         let is_tried = now < memory.rest_until && memory.setbacks > 0;
-        let can_move = sample.stays.is_none() && !memory.pinned && !is_tried;
-        can_move.then(|| self.describe(now, process, sample, memory, config))
+        let can_move = resident.stays.is_none() && !memory.pinned && !is_tried;
+        can_move.then(|| self.describe(now, process, resident, memory, config))
     }
 
     /// The process, whether it can move or not.
     pub fn described(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
-        let sample = self.running.get(&process)?;
+        let resident = self.running.get(&process)?;
         let fresh = Memory::fresh(now);
         let memory = self.memories.get(&process).unwrap_or(&fresh);
-        Some(self.describe(now, process, sample, memory, config))
+        Some(self.describe(now, process, resident, memory, config))
     }
 
     fn describe(
         &self,
         now: Time,
         process: GlobalPid,
-        sample: &ProcessSample,
+        resident: &Resident,
         memory: &Memory,
         config: &Config,
     ) -> Candidate {
         let waits_for_home =
-            if process.home == self.me { 0.0 } else { waits_for_home(sample, config) };
+            if process.home == self.me { 0.0 } else { resident.waits_for_home(config) };
         let here = match memory.arrived_at {
-            NEVER => sample.here,
-            at => sample.here.min(now.since(at)),
+            NEVER => resident.here,
+            at => resident.here.min(now.since(at)),
         };
         Candidate {
             process,
-            demand: sample.demand,
+            demand: resident.demand,
             calls_per_cpu_s: f64::from(memory.calls_per_cpu_s.unwrap_or(0.0)),
             waits_for_home,
-            cpu: sample.cpu,
-            rss_bytes: sample.rss_bytes,
-            freeze: sample.freeze_estimate,
-            group: sample.group.or(memory.group),
+            cpu: resident.cpu,
+            rss_bytes: resident.rss_bytes,
+            freeze: resident.freeze,
+            group: resident.group.or(memory.group),
             here,
-            is_new: here < residency(config.residency, sample, memory, config),
+            is_new: here < residency(config.residency, resident, memory, config),
             came_from: memory.came_from.filter(|_| {
                 memory.arrived_at != NEVER && now.since(memory.arrived_at) < config.return_after
             }),
@@ -459,31 +462,10 @@ impl Residents {
 }
 
 /// How long a process stays before a move for which that is the usual.
-fn residency(usual: Span, sample: &ProcessSample, memory: &Memory, config: &Config) -> Span {
+fn residency(usual: Span, resident: &Resident, memory: &Memory, config: &Config) -> Span {
     match memory.has_moved {
-        true => usual.max(sample.freeze_estimate * 4),
+        true => usual.max(resident.freeze * 4),
         // What its freeze may cost is weighed against its past alone: it has one.
         false => config.infancy,
-    }
-}
-
-/// The part of its time in which a guest waits for its home.
-fn waits_for_home(sample: &ProcessSample, config: &Config) -> f64 {
-    (sample.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
-}
-
-/// Puts a measurement in the place of the one before, brought into range.
-fn take_over(known: &mut ProcessSample, sample: &ProcessSample) {
-    known.demand = sane(sample.demand, 0.0, 10_000.0);
-    known.used = sane(sample.used, 0.0, 10_000.0);
-    known.here = sample.here;
-    known.cpu = sample.cpu;
-    known.rss_bytes = sample.rss_bytes;
-    known.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9);
-    known.freeze_estimate = sample.freeze_estimate;
-    known.group = sample.group;
-    known.user = sample.user;
-    if known.stays != sample.stays {
-        known.stays.clone_from(&sample.stays);
     }
 }

@@ -95,6 +95,10 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.entries.iter_mut().map(|(_, value)| value)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.entries.iter().map(|(key, value)| (*key, value))
     }

@@ -23,23 +23,21 @@ pub(crate) enum StayCause {
 impl Residents {
     /// A cause with the numbers that go with it.
     pub fn explain(&self, process: GlobalPid, cause: StayCause, config: &Config) -> WhyStays {
-        let Some(sample) = self.sample_of(process) else { return WhyStays::Gone };
-        let (demand, demand_min) = (sample.demand, config.demand_min);
+        let Some(resident) = self.known(process) else { return WhyStays::Gone };
+        let (demand, demand_min) = (resident.demand, config.demand_min);
         match cause {
             StayCause::Pinned => WhyStays::Pinned,
             StayCause::Unable => {
-                let reason = sample.stays.as_deref().unwrap_or("it cannot move now");
+                let reason = resident.stays.as_deref().unwrap_or("it cannot move now");
                 WhyStays::Unable(reason.to_owned())
             }
             StayCause::Light => WhyStays::Light { demand, demand_min },
-            StayCause::Young => WhyStays::Young { here: sample.here },
+            StayCause::Young => WhyStays::Young { here: resident.here },
             StayCause::Resting => WhyStays::Resting,
             StayCause::Kept => WhyStays::Kept,
             StayCause::NobodyKnown => WhyStays::NobodyKnown { age_max: config.useful_age_max },
             StayCause::NoGain => WhyStays::NoGain { dead_band: config.dead_band },
-            StayCause::Unpaid => {
-                WhyStays::Unpaid { freeze: sample.freeze_estimate, cpu: sample.cpu }
-            }
+            StayCause::Unpaid => WhyStays::Unpaid { freeze: resident.freeze, cpu: resident.cpu },
         }
     }
 }

@@ -86,6 +86,13 @@ pub(crate) struct Floor {
     source: f32,
 }
 
+impl Chosen {
+    /// Where there is room for all.
+    fn all(count: usize) -> Chosen {
+        Chosen { places: Places::below(count), floor: Floor::default() }
+    }
+}
+
 impl Default for Floor {
     fn default() -> Floor {
         Floor { at: Time::ZERO, target: -1.0, source: -1.0 }
@@ -136,19 +143,68 @@ pub(crate) fn select<'a>(
     config: &Config,
 ) -> Chosen {
     if count <= size {
-        Chosen { places: Places::below(count), floor: Floor::default() }
+        Chosen::all(count)
     } else if count <= WEIGHED_MOSTLY {
-        Scales::<WEIGHED_MOSTLY, 1>::select::<{ WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
+        Ages::<WEIGHED_MOSTLY, 1>::select::<{ WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
     } else {
-        const N: usize = WEIGHED_MAX.next_multiple_of(LANES);
-        Scales::<N, WORDS>::select::<{ VIEW_MAX / 4 }>(now, entries, size, config)
+        Ages::<WEIGHED_WIDE, WORDS>::select::<{ VIEW_MAX / 4 }>(now, entries, size, config)
     }
 }
 
-/// What is known of the entries seen so far.
-struct Scales<const N: usize, const W: usize> {
-    /// Age of each and below it its place, in one number; [`OUT`] where there is none.
-    ages: [i32; N],
+/// The same for entries that come the newest first, which makes it much easier.
+pub(crate) fn select_newest_first<'a, I: Iterator<Item = &'a Entry>>(
+    now: Time,
+    entries: impl Fn() -> I,
+    size: usize,
+    config: &Config,
+) -> Chosen {
+    let count = entries().count();
+    if count <= size {
+        Chosen::all(count)
+    } else if count <= WEIGHED_MOSTLY {
+        newest_first::<_, WEIGHED_MOSTLY, 1, { WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
+    } else {
+        newest_first::<_, WEIGHED_WIDE, WORDS, { VIEW_MAX / 4 }>(now, entries, size, config)
+    }
+}
+
+fn newest_first<'a, I, const N: usize, const W: usize, const QUARTER: usize>(
+    now: Time,
+    entries: impl Fn() -> I,
+    size: usize,
+    config: &Config,
+) -> Chosen
+where
+    I: Iterator<Item = &'a Entry>,
+{
+    let mut merits = Merits::<N, W>::new(now, config);
+    entries().take(WEIGHED_MAX.min(N)).for_each(|entry| merits.note(entry));
+    let quarter = quarter(size, QUARTER, config);
+    let mut chosen = Places::NONE;
+    merits.urgent.iter().take(quarter).for_each(|place| chosen.note(place, true));
+    let (target, source) = merits.take_useful::<QUARTER>(quarter, &mut chosen);
+    let mut wanted = size.saturating_sub(chosen.count());
+    let mut at = now;
+    for (place, entry) in entries().enumerate().take(merits.count) {
+        if wanted == 0 {
+            break;
+        }
+        if !chosen.has(place) {
+            chosen.note(place, true);
+            (wanted, at) = (wanted - 1, entry.at);
+        }
+    }
+    Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
+}
+
+/// Places for each kind of merit.
+fn quarter(size: usize, max: usize, config: &Config) -> usize {
+    if config.window_policy == WindowPolicy::Osmos { (size / 4).min(max) } else { 0 }
+}
+
+/// What entries are good for, of those seen so far.
+struct Merits<const N: usize, const W: usize> {
+    oldest_useful: Time,
     /// What makes it worth more than others.
     worths: [f32; N],
     count: usize,
@@ -157,10 +213,85 @@ struct Scales<const N: usize, const W: usize> {
     sources: Places<W>,
 }
 
+impl<const N: usize, const W: usize> Merits<N, W> {
+    fn new(now: Time, config: &Config) -> Merits<N, W> {
+        Merits {
+            oldest_useful: now - config.useful_age_max,
+            worths: [0.0; N],
+            count: 0,
+            urgent: Places::NONE,
+            targets: Places::NONE,
+            sources: Places::NONE,
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, entry: &Entry) {
+        let place = self.count;
+        self.count += 1;
+        let Worth { is_target, is_source, rank } = worth(entry);
+        self.worths[place] = rank;
+        let is_useful = (entry.at >= self.oldest_useful) & (entry.cores > 0);
+        self.urgent.note(place, entry.urgency > 0);
+        self.targets.note(place, is_useful & is_target);
+        self.sources.note(place, is_useful & is_source);
+    }
+
+    /// Takes the best targets and sources, a quarter each; returns what it takes to be one.
+    fn take_useful<const QUARTER: usize>(
+        &self,
+        quarter: usize,
+        chosen: &mut Places<W>,
+    ) -> (f32, f32) {
+        let worth = |place: usize| self.worths[place];
+        let target = top::<QUARTER, W>(&self.targets, quarter, worth, chosen);
+        let source = top::<QUARTER, W>(&self.sources, quarter, worth, chosen);
+        (target, source)
+    }
+}
+
+/// Takes the `wanted` of the highest rank; returns the lowest of those, or -1 if there are not as
+/// many. Of equals the first are taken.
+fn top<const QUARTER: usize, const W: usize>(
+    places: &Places<W>,
+    wanted: usize,
+    rank: impl Fn(usize) -> f32,
+    chosen: &mut Places<W>,
+) -> f32 {
+    let mut kept = [(0f32, 0u16); QUARTER];
+    let mut count = 0;
+    for place in places.iter() {
+        let rank = rank(place);
+        let is_full = count == wanted;
+        if is_full && (wanted == 0 || rank <= kept[count - 1].0) {
+            continue;
+        }
+        let mut at = if is_full { count - 1 } else { count };
+        while at > 0 && kept[at - 1].0 < rank {
+            kept[at] = kept[at - 1];
+            at -= 1;
+        }
+        kept[at] = (rank, place as u16);
+        count += usize::from(!is_full);
+    }
+    for (_, place) in &kept[..count] {
+        chosen.note(usize::from(*place), true);
+    }
+    if count == wanted && count > 0 { kept[count - 1].0 } else { -1.0 }
+}
+
+/// Entries of a view that is in no order of age.
+struct Ages<const N: usize, const W: usize> {
+    /// Age of each and below it its place, in one number; [`OUT`] where there is none.
+    ages: [i32; N],
+    merits: Merits<N, W>,
+}
+
 /// No age.
 const OUT: i32 = i32::MAX;
 /// Numbers that are compared at one time.
 const LANES: usize = 8;
+const WEIGHED_WIDE: usize = WEIGHED_MAX.next_multiple_of(LANES);
 /// For the place of an entry beside its age in one number.
 const PLACE_BITS: u32 = 9;
 const _: () = assert!(WEIGHED_MAX <= 1 << PLACE_BITS);
@@ -168,83 +299,31 @@ const _: () = assert!(WEIGHED_MAX <= 1 << PLACE_BITS);
 const AGE_UNIT_BITS: u32 = 10;
 const AGE_MAX: u64 = (1 << 22) - 2;
 
-impl<const N: usize, const W: usize> Scales<N, W> {
+impl<const N: usize, const W: usize> Ages<N, W> {
     fn select<'a, const QUARTER: usize>(
         now: Time,
         entries: impl Iterator<Item = &'a Entry>,
         size: usize,
         config: &Config,
     ) -> Chosen {
-        let mut scales = Scales {
-            ages: [OUT; N],
-            worths: [0.0; N],
-            count: 0,
-            urgent: Places::NONE,
-            targets: Places::NONE,
-            sources: Places::NONE,
-        };
-        let oldest = now - config.useful_age_max;
-        for entry in entries.take(WEIGHED_MAX.min(N)) {
-            scales.weigh(now, oldest, entry);
-        }
-        let quarter =
-            if config.window_policy == WindowPolicy::Osmos { (size / 4).min(QUARTER) } else { 0 };
+        let mut all = Ages { ages: [OUT; N], merits: Merits::<N, W>::new(now, config) };
+        entries.take(WEIGHED_MAX.min(N)).for_each(|entry| all.note(now, entry));
+        let quarter = quarter(size, QUARTER, config);
         let mut chosen = Places::NONE;
-        let urgent = scales.urgent;
-        let newest = |scales: &Self, place: usize| (OUT - scales.ages[place]) as f32;
-        scales.top::<QUARTER>(&urgent, quarter, newest, &mut chosen);
-        let (targets, sources) = (scales.targets, scales.sources);
-        let worth = |scales: &Self, place: usize| scales.worths[place];
-        let target = scales.top::<QUARTER>(&targets, quarter, worth, &mut chosen);
-        let source = scales.top::<QUARTER>(&sources, quarter, worth, &mut chosen);
+        let newest = |place: usize| (OUT - all.ages[place]) as f32;
+        top::<QUARTER, W>(&all.merits.urgent, quarter, newest, &mut chosen);
+        let (target, source) = all.merits.take_useful::<QUARTER>(quarter, &mut chosen);
         let wanted = size.saturating_sub(chosen.count());
-        let at = now - scales.take_newest(wanted, &mut chosen);
+        let at = now - all.take_newest(wanted, &mut chosen);
         Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
     }
 
     #[inline]
-    fn weigh(&mut self, now: Time, oldest: Time, entry: &Entry) {
-        let place = self.count;
-        self.count += 1;
+    fn note(&mut self, now: Time, entry: &Entry) {
+        let place = self.merits.count;
         let age = (now.since(entry.at).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
         self.ages[place] = age << PLACE_BITS | place as i32;
-        let Worth { is_target, is_source, rank } = worth(entry);
-        self.worths[place] = rank;
-        let is_useful = (entry.at >= oldest) & (entry.cores > 0);
-        self.urgent.note(place, entry.urgency > 0);
-        self.targets.note(place, is_useful & is_target);
-        self.sources.note(place, is_useful & is_source);
-    }
-
-    /// Takes the `wanted` of the highest rank; returns the lowest of those, or -1 if there are not
-    /// as many. Of equals the first are taken.
-    fn top<const QUARTER: usize>(
-        &self,
-        places: &Places<W>,
-        wanted: usize,
-        rank: impl Fn(&Self, usize) -> f32,
-        chosen: &mut Places<W>,
-    ) -> f32 {
-        let mut kept = [(0f32, 0u16); QUARTER];
-        let mut count = 0;
-        for place in places.iter() {
-            let rank = rank(self, place);
-            let is_full = count == wanted;
-            if is_full && (wanted == 0 || rank <= kept[count - 1].0) {
-                continue;
-            }
-            let mut at = if is_full { count - 1 } else { count };
-            while at > 0 && kept[at - 1].0 < rank {
-                kept[at] = kept[at - 1];
-                at -= 1;
-            }
-            kept[at] = (rank, place as u16);
-            count += usize::from(!is_full);
-        }
-        for (_, place) in &kept[..count] {
-            chosen.note(usize::from(*place), true);
-        }
-        if count == wanted && count > 0 { kept[count - 1].0 } else { -1.0 }
+        self.merits.note(entry);
     }
 
     /// Takes the `wanted` newest of those that are not chosen; returns the greatest age of them.
@@ -252,7 +331,7 @@ impl<const N: usize, const W: usize> Scales<N, W> {
         for place in chosen.iter() {
             self.ages[place] = OUT;
         }
-        let ages = &self.ages[..self.count.next_multiple_of(LANES).min(N)];
+        let ages = &self.ages[..self.merits.count.next_multiple_of(LANES).min(N)];
         let until = |limit: i32| ages.iter().map(|age| i32::from(*age <= limit)).sum::<i32>();
         let wanted = wanted as i32;
         // All numbers differ, so some limit lets through just as many as are wanted. As ages are
@@ -289,6 +368,7 @@ impl<const N: usize, const W: usize> Scales<N, W> {
 mod tests {
     use super::*;
     use crate::condition::Condition;
+    use proptest::prelude::*;
     use wire::ids::NodeId;
 
     const NOW: Time = Time::from_micros(100_000_000);
@@ -322,6 +402,32 @@ mod tests {
         // But not for ever.
         entries[40] = entry(77, 7_000, 0.0);
         assert!(!chosen(&entries, 8).contains(&77));
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_the_entries_makes_no_difference(
+            drawn in prop::collection::vec((0u64..9_000, 0u32..40, 0u8..3), 1..60),
+            size in 1usize..24,
+        ) {
+            // All differ in age and in worth, so that there is one answer.
+            let entries = drawn.iter().enumerate().map(|(nth, (age_ms, tenths, urgency))| {
+                let age_ms = age_ms / 120 * 120 + 2 * nth as u64;
+                let runnable = f64::from(*tenths) / 10.0 + nth as f64 / 1e3;
+                let urgency = urgency / 2;
+                Entry { urgency, ..entry(nth as u32, age_ms, runnable) }
+            });
+            let mut entries: Vec<Entry> = entries.collect();
+            let mut usual = chosen(&entries, size);
+            entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+            let config = Config::default();
+            let sorted = select_newest_first(NOW, || entries.iter(), size, &config);
+            let places = entries.iter().enumerate().filter(|(place, _)| sorted.places.has(*place));
+            let mut nodes: Vec<u32> = places.map(|(_, entry)| entry.node.0).collect();
+            usual.sort_unstable();
+            nodes.sort_unstable();
+            prop_assert_eq!(nodes, usual);
+        }
     }
 
     #[test]

@@ -83,8 +83,8 @@ fn section(name: &str, pairs: &[&Pair]) -> String {
         let (lab, sim) = (&pair.lab, &pair.sim);
         let _ = writeln!(
             text,
-            "| {} | {} | {:.2} | {:+.2} % | {:.2} | {:+.2} % | {:+.2} % | {} | {} | {} | {} | {:.0} \
-             | {:.2} | {:.2} % | {:.1} |",
+            "| {} | {} | {:.2} | {:+.2} % | {:.2} | {:+.2} % | {:+.2} % | {} | {} | {} | {} \
+             | {:.0} | {:.2} | {:.2} % | {:.1} |",
             lab.label,
             pair.policy,
             lab.measured,

@@ -1,0 +1,51 @@
+//! What is known of one process that runs here, as last measured. A million brains know some each:
+//! so it is small.
+
+use crate::config::Config;
+use crate::habit::Habit;
+use crate::input::{GroupId, ProcessSample};
+use crate::own::sane;
+use crate::time::Span;
+
+#[derive(Debug, Default)]
+pub(crate) struct Resident {
+    /// Cores that it wants: not the last measurement, but what that and those before say.
+    pub demand: f64,
+    habit: Habit,
+    pub used: f64,
+    pub here: Span,
+    pub cpu: Span,
+    pub rss_bytes: u64,
+    forwarded_per_s: f64,
+    pub freeze: Span,
+    pub group: Option<GroupId>,
+    /// Why it cannot move now.
+    pub stays: Option<Box<str>>,
+}
+
+impl Resident {
+    /// Takes in a measurement, brought into range. `before` is what it was known to want, if it
+    /// was: what one wants that waits now and then is the mean over many seconds.
+    pub fn measured(&mut self, sample: &ProcessSample, before: Option<f64>) {
+        let demand = sane(sample.demand, 0.0, 10_000.0);
+        self.demand = match before.filter(|before| *before > 0.0) {
+            Some(before) => self.habit.corrected(before, demand),
+            None => demand,
+        };
+        self.used = sane(sample.used, 0.0, 10_000.0);
+        self.here = sample.here;
+        self.cpu = sample.cpu;
+        self.rss_bytes = sample.rss_bytes;
+        self.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9);
+        self.freeze = sample.freeze_estimate;
+        self.group = sample.group;
+        if self.stays.as_deref() != sample.stays.as_deref() {
+            self.stays = sample.stays.as_deref().map(Box::from);
+        }
+    }
+
+    /// The part of its time in which a guest waits for its home.
+    pub fn waits_for_home(&self, config: &Config) -> f64 {
+        (self.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
+    }
+}

@@ -1,0 +1,82 @@
+//! A view of a cluster that does not fit: who comes in, and who goes.
+//!
+//! Its members stand in the order of their age, the newest first, so that choosing among them is
+//! mostly taking the first.
+
+use crate::condition::Entry;
+use crate::config::{Config, VIEW_MAX, WINDOW_MAX};
+use crate::members::{Member, Members};
+use crate::time::Time;
+use crate::window::{Chosen, select_newest_first};
+use arrayvec::ArrayVec;
+use std::cmp::Reverse;
+
+/// Those that a datagram can bring: its sender, and its window.
+const STRANGERS_MAX: usize = WINDOW_MAX + 1;
+/// Those that have to share the places of a view.
+const CLAIMANTS_MAX: usize = VIEW_MAX + STRANGERS_MAX;
+
+/// Nodes that a datagram told of and that are not in view. They wait here until it is clear who has
+/// a place, so that no view is ever larger than a view.
+#[derive(Default)]
+pub(crate) struct Strangers {
+    members: ArrayVec<Member, STRANGERS_MAX>,
+}
+
+impl Strangers {
+    pub fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    pub fn learn(&mut self, entry: Entry, sequence: Option<u32>) {
+        let mut listed = self.members.iter_mut();
+        if let Some(known) = listed.find(|member| member.entry.node == entry.node) {
+            known.learn(&entry, sequence);
+        } else {
+            // No datagram brings more of them.
+            let _ = self.members.try_push(Member::heard_of(entry, sequence));
+        }
+    }
+}
+
+impl Members {
+    /// After a datagram: who is worth a place comes in, and who is not goes.
+    pub fn admit(&mut self, now: Time, mut strangers: Strangers, config: &Config) {
+        let strangers = &mut strangers.members;
+        if strangers.is_empty() {
+            return;
+        }
+        strangers.sort_by_key(|stranger| Reverse(stranger.entry.at));
+        let mut claimants: ArrayVec<Member, CLAIMANTS_MAX> = ArrayVec::new();
+        let mut held = self.others.iter().peekable();
+        for stranger in strangers {
+            while let Some(newer) = held.next_if(|held| held.entry.at >= stranger.entry.at) {
+                claimants.push(*newer);
+            }
+            claimants.push(*stranger);
+        }
+        claimants.extend(held.copied());
+        if claimants.len() > config.view_max {
+            let entries = || claimants.iter().map(|claimant| &claimant.entry);
+            let Chosen { places, floor } =
+                select_newest_first(now, entries, config.view_max, config);
+            self.floor = floor;
+            let mut place = 0..;
+            claimants.retain(|_| places.has(place.next().unwrap_or_default()));
+        }
+        self.reserve(claimants.len(), config);
+        self.others.clear();
+        self.others.extend_from_slice(&claimants);
+    }
+
+    /// Brings the member at this place to where it belongs among the newer and the older.
+    pub fn settle(&mut self, place: usize) {
+        let at = self.others[place].entry.at;
+        let newer = self.others[..place].iter().rev().take_while(|other| other.entry.at < at);
+        let rises = newer.count();
+        let older = self.others[place + 1..].iter().take_while(|other| other.entry.at > at);
+        let sinks = older.count();
+        self.others[place - rises..=place].rotate_right(rises.min(1));
+        self.others[place..=place + sinks].rotate_left(sinks.min(1));
+    }
+}
