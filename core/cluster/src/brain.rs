@@ -7,6 +7,7 @@ use crate::departures::Departures;
 use crate::fairness::Shares;
 use crate::input::{Input, LoadSample};
 use crate::members::{Members, Status};
+use crate::memory::NEVER;
 use crate::message::{Body, Message, OfferId, WindowRoom};
 use crate::mosix::Estimate;
 use crate::output::{Outbox, Output};
@@ -20,6 +21,7 @@ use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::sync::Arc;
+use thin_vec::ThinVec;
 use wire::ids::{GlobalPid, NodeId};
 
 /// Who a brain is.
@@ -52,21 +54,23 @@ pub struct Brain {
     pub(crate) reservations: Reservations,
     pub(crate) departures: Departures,
     /// Nodes that `best_node` has promised to a newcomer, until when.
-    pub(crate) promises: Vec<(NodeId, Time)>,
+    pub(crate) promises: ThinVec<(NodeId, Time)>,
     pub(crate) offers_left: u32,
     offers_made: u32,
     greetings_left: u32,
     messages_sent: u32,
     round_at: Time,
-    pub(crate) sought_at: Option<Time>,
+    /// When work was last asked for; long ago at the start.
+    pub(crate) sought_at: Time,
     /// This node was too slow to judge the silence of others, until then.
     self_doubt_until: Time,
-    announced_wake: Option<Time>,
+    announced_wake: Time,
     rejected_datagrams: u64,
     /// None while the owner has decided nothing, and while nothing is known of users.
     pub(crate) owner: Option<Box<Owner>>,
     pub(crate) shares: Option<Box<Shares>>,
-    pub(crate) estimate: Estimate,
+    /// Only where MOSIX decides.
+    pub(crate) estimate: Option<Box<Estimate>>,
     /// Whether this node had room, and until when the change of that is urgent news.
     had_room: bool,
     urgent_until: Time,
@@ -95,19 +99,19 @@ impl Brain {
             residents: Residents::new(identity.node),
             reservations: Reservations::default(),
             departures: Departures::default(),
-            promises: Vec::new(),
+            promises: ThinVec::new(),
             offers_left: OFFERS_PER_ROUND,
             offers_made: 0,
             greetings_left: GREETINGS_PER_ROUND,
             messages_sent: 0,
             round_at: Time::ZERO,
-            sought_at: None,
+            sought_at: Time::ZERO,
             self_doubt_until: Time::ZERO,
-            announced_wake: None,
+            announced_wake: NEVER,
             rejected_datagrams: 0,
             owner: None,
             shares: None,
-            estimate: Estimate::default(),
+            estimate: None,
             had_room: true,
             urgent_until: Time::ZERO,
             weighed: (Time::ZERO, 0.0),
@@ -167,8 +171,8 @@ impl Brain {
             Some(due) => due.min(self.round_at),
             None => self.round_at,
         };
-        if self.announced_wake != Some(wake) {
-            self.announced_wake = Some(wake);
+        if self.announced_wake != wake {
+            self.announced_wake = wake;
             outbox.push(Output::WakeAt(wake));
         }
     }
@@ -196,6 +200,7 @@ impl Brain {
             }
         }
         self.residents.forget(now);
+        self.members.exclusions.forget(now);
         self.forget_holders(now);
     }
 
@@ -378,7 +383,7 @@ impl Brain {
             return;
         }
         let entry = Entry { urgency: entry.urgency.saturating_sub(1), ..entry };
-        let own = (self.estimate.load(), &*self.config);
+        let own = (self.estimate.as_ref().map_or(0.0, |estimate| estimate.load()), &*self.config);
         if self.members.learn(now, entry, sequence, strangers, own) {
             outbox.push(Output::MemberStatus { node: entry.node, status: Status::Alive });
         }
@@ -427,7 +432,10 @@ impl Brain {
         outbox: &mut Outbox,
     ) {
         let condition = match self.config.decision {
-            Decision::Mosix => condition.map(|own| own.with_runnable(self.estimate.exported)),
+            Decision::Mosix => {
+                let exported = self.estimate.as_ref().map_or(0.0, |estimate| estimate.exported);
+                condition.map(|own| own.with_runnable(exported))
+            }
             _ => condition,
         };
         let mut sender = Entry::new(self.me, self.incarnation, now, condition.as_ref());

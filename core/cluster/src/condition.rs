@@ -73,12 +73,25 @@ impl Condition {
     }
 }
 
+/// A time in two halves, so that an entry and what stands beside it need no places left empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Halves {
+    high: u32,
+    low: u32,
+}
+
+impl Halves {
+    pub fn of(time: Time) -> Halves {
+        // The lower half is what is left.
+        Halves { high: (time.0 >> 32) as u32, low: time.0 as u32 }
+    }
+}
+
 /// One entry of the window: a node at a moment, packed as it travels. A brain holds few to hundreds
 /// of them, and a simulation a million times as many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// When it was true, on the clock of whoever holds the entry.
-    pub at: Time,
+    pub at: Halves,
     pub node: NodeId,
     pub incarnation: u32,
     pub runnable_milli: u32,
@@ -104,7 +117,7 @@ fn mib(bytes: u64) -> u32 {
 impl Entry {
     pub fn new(node: NodeId, incarnation: u32, at: Time, condition: Option<&Condition>) -> Entry {
         let mut entry = Entry {
-            at,
+            at: Halves::of(at),
             node,
             incarnation,
             runnable_milli: 0,
@@ -126,6 +139,16 @@ impl Entry {
         entry
     }
 
+    /// When it was true, on the clock of whoever holds the entry.
+    pub fn at(&self) -> Time {
+        Time(u64::from(self.at.high) << 32 | u64::from(self.at.low))
+    }
+
+    /// The same with another time.
+    pub fn as_of(&self, at: Time) -> Entry {
+        Entry { at: Halves::of(at), ..*self }
+    }
+
     pub fn condition(&self) -> Option<Condition> {
         (self.cores > 0).then(|| Condition {
             cores: u32::from(self.cores),
@@ -139,6 +162,6 @@ impl Entry {
 
     /// A later life beats any earlier one; within a life, the later moment.
     pub fn is_newer_than(&self, other: &Entry) -> bool {
-        (self.incarnation, self.at) > (other.incarnation, other.at)
+        (self.incarnation, self.at()) > (other.incarnation, other.at())
     }
 }

@@ -6,13 +6,29 @@ use crate::sorted::Sorted;
 use crate::time::{Span, Time};
 use wire::ids::NodeId;
 
+/// A million brains hold some each: so it is small.
 #[derive(Clone, Copy, Debug)]
 struct Exclusion {
-    until: Time,
-    length_ms: u32,
+    until: Moment,
+    length_ms: u16,
     /// Its load when it refused: well below that, the reason has gone. Negative infinity if load
     /// was not the reason.
     runnable_then: f32,
+}
+
+/// A time to the millisecond, for comparison with those at most three weeks away from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moment(u32);
+
+impl Moment {
+    fn of(time: Time) -> Moment {
+        // All that counts is the difference: `as` wraps.
+        Moment((time.0 / 1_000) as u32)
+    }
+
+    fn is_after(self, other: Moment) -> bool {
+        self.0.wrapping_sub(other.0).cast_signed() > 0
+    }
 }
 
 /// An exclusion that ended this long ago no longer makes the next one longer.
@@ -28,6 +44,12 @@ pub(crate) struct Exclusions {
 impl Exclusions {
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
+    }
+
+    /// To be called in every round: what ended long ago is no reason any more.
+    pub fn forget(&mut self, now: Time) {
+        let long_ago = Moment::of(now - MEMORY);
+        self.nodes.retain(|_, exclusion| exclusion.until.is_after(long_ago));
     }
 
     /// The node says that so many threads are runnable there.
@@ -76,16 +98,16 @@ impl Exclusions {
         random: &mut Random,
     ) {
         if self.nodes.len() >= EXCLUSIONS_MAX {
-            self.nodes.retain(|_, exclusion| exclusion.until > now);
+            self.nodes.retain(|_, exclusion| exclusion.until.is_after(Moment::of(now)));
         }
         if self.nodes.len() >= EXCLUSIONS_MAX {
             return;
         }
-        self.nodes.retain(|_, exclusion| exclusion.until + MEMORY > now);
+        self.forget(now);
         // Up to half as long again, so that those refused together do not come back together.
         let until = now + length + Span(random.below(length.0 / 2));
-        let length_ms = u32::try_from(length.0 / 1_000).unwrap_or(u32::MAX);
-        let runnable_then = runnable_then as f32;
+        let length_ms = u16::try_from(length.0 / 1_000).unwrap_or(u16::MAX);
+        let (until, runnable_then) = (Moment::of(until), runnable_then as f32);
         self.nodes.insert(node, Exclusion { until, length_ms, runnable_then });
     }
 
@@ -95,7 +117,7 @@ impl Exclusions {
     }
 
     pub fn holds(&self, now: Time, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|exclusion| exclusion.until > now)
+        self.nodes.get(&node).is_some_and(|exclusion| exclusion.until.is_after(Moment::of(now)))
     }
 }
 
@@ -123,5 +145,28 @@ mod tests {
         assert!(exclusions.holds(now, NODE), "nothing has changed there");
         exclusions.learn(NODE, 2.0);
         assert!(!exclusions.holds(now, NODE));
+    }
+
+    #[test]
+    fn one_that_ended_long_ago_does_not_make_the_next_longer() {
+        let config = Config::default();
+        let mut random = Random::seeded(1);
+        let mut now = Time::from_micros(10_000_000);
+        let mut exclusions = Exclusions::default();
+        for _ in 0..4 {
+            exclusions.refused(now, NODE, 3.0, &mut random, &config);
+        }
+        // Up to half as long again, and a minute.
+        now = now + config.exclusion * 12 + MEMORY;
+        exclusions.forget(now);
+        exclusions.refused(now, NODE, 3.0, &mut random, &config);
+        assert!(!exclusions.holds(now + config.exclusion * 2, NODE));
+    }
+
+    #[test]
+    fn moments_are_compared_across_the_turn_of_their_counter() {
+        let turn = Time(u64::from(u32::MAX) * 1_000);
+        let (before, after) = (Moment::of(turn), Moment::of(turn + Span::from_secs(2)));
+        assert!(after.is_after(before) && !before.is_after(after) && !after.is_after(after));
     }
 }

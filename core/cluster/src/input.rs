@@ -4,6 +4,7 @@
 
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU64;
 use wire::ids::{GlobalPid, NodeId};
 
 /// One fact.
@@ -126,9 +127,20 @@ pub struct UserShare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UserId(pub u32);
 
-/// Names processes that may take turns; the same number on every node.
+/// Names processes that may take turns; the same number on every node, and never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct GroupId(pub u64);
+pub struct GroupId(NonZeroU64);
+
+impl GroupId {
+    /// None for 0, which travels for no group.
+    pub fn new(number: u64) -> Option<GroupId> {
+        NonZeroU64::new(number).map(GroupId)
+    }
+
+    pub fn number(self) -> u64 {
+        self.0.get()
+    }
+}
 
 /// What the owner of a node lets others have of it, and wants for himself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

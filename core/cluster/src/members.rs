@@ -23,6 +23,7 @@ use crate::window::{Floor, select, select_newest_first};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::fmt;
+use thin_vec::ThinVec;
 use wire::ids::NodeId;
 
 /// What is believed of a node.
@@ -61,11 +62,11 @@ impl Member {
 
     /// What is known of it, with the age of that knowledge.
     pub fn known(&self, now: Time) -> Option<(Condition, Span)> {
-        Some((self.entry.condition()?, now.since(self.entry.at)))
+        Some((self.entry.condition()?, now.since(self.entry.at())))
     }
 
     fn silence(&self, now: Time) -> Span {
-        now.since(self.entry.at)
+        now.since(self.entry.at())
     }
 
     pub fn heard_of(entry: Entry, sequence: Option<u32>) -> Member {
@@ -87,7 +88,7 @@ impl Member {
             }
             // Time on the way makes relayed news look younger than it is.
             None => {
-                let earlier = Entry { at: entry.at - RELAY_SKEW, ..*entry };
+                let earlier = entry.as_of(entry.at() - RELAY_SKEW);
                 let is_first = known.cores == 0 && known.incarnation == 0;
                 let is_news = is_first || earlier.is_newer_than(known);
                 if is_news && is_first_of_life {
@@ -98,8 +99,8 @@ impl Member {
         };
         if is_news {
             // The later evidence of life counts, whichever entry it came with.
-            let at = if is_first_of_life { entry.at } else { entry.at.max(known.at) };
-            self.entry = Entry { at, ..*entry };
+            let at = if is_first_of_life { entry.at() } else { entry.at().max(known.at()) };
+            self.entry = entry.as_of(at);
         }
         is_news
     }
@@ -112,12 +113,12 @@ pub(crate) struct Members {
     /// The cluster has more nodes than the view has places.
     is_partial: bool,
     /// When the silent were last asked directly.
-    probes: Vec<(NodeId, Time)>,
+    probes: ThinVec<(NodeId, Time)>,
     pub exclusions: Exclusions,
     /// What a stranger's entry must exceed to come into a view that is full.
     pub floor: Floor,
     /// For the window policies of old: whose entries arrived last, the latest first.
-    arrived: Vec<NodeId>,
+    arrived: ThinVec<NodeId>,
 }
 
 /// How much younger relayed news may look than it is.
@@ -150,7 +151,7 @@ impl Members {
         let Err(place) = self.find(node) else { return false };
         if self.others.len() >= config.view_max {
             self.is_partial = true;
-            self.others.sort_by_key(|member| Reverse(member.entry.at));
+            self.others.sort_by_key(|member| Reverse(member.entry.at()));
             return false;
         }
         self.insert(place, Member::heard_of(Entry::new(node, 0, now, None), None), config);
@@ -402,7 +403,7 @@ impl Members {
         config: &'a Config,
     ) -> impl Iterator<Item = (NodeId, Condition, Span)> + 'a {
         self.useful_entries(now, None, config)
-            .filter_map(move |entry| Some((entry.node, entry.condition()?, now.since(entry.at))))
+            .filter_map(move |entry| Some((entry.node, entry.condition()?, now.since(entry.at()))))
     }
 
     /// What is known of them, or of `only`, in figures.
@@ -420,7 +421,7 @@ impl Members {
         let oldest = now - config.useful_age_max;
         let useful = self.others[places].iter().filter(move |member| {
             let entry = &member.entry;
-            entry.at >= oldest && entry.cores > 0 && member.status == Status::Alive
+            entry.at() >= oldest && entry.cores > 0 && member.status == Status::Alive
         });
         let held = useful.map(|member| &member.entry);
         held.filter(move |entry| !is_queue || self.arrived.contains(&entry.node))

@@ -13,7 +13,7 @@
 //! All little-endian. Ages, not times, travel: clocks need not agree. Loss and reordering are
 //! expected; the handshake survives both by repetition, and is idempotent.
 
-use crate::condition::{Entry, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
+use crate::condition::{Entry, Halves, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
 use crate::config::WINDOW_MAX;
 use crate::input::{GroupId, UserId, UserShare};
 use crate::time::{Span, Time};
@@ -258,7 +258,7 @@ impl<'a> Message<'a> {
                 bytes.extend(id.0.to_le_bytes());
             }
             Body::Lag(laggard) => {
-                bytes.extend(laggard.group.0.to_le_bytes());
+                bytes.extend(laggard.group.number().to_le_bytes());
                 bytes.extend(laggard.attained_ms.to_le_bytes());
             }
         }
@@ -294,7 +294,11 @@ impl<'a> Message<'a> {
                 Body::Refuse(reader.offer_id()?, refusal)
             }
             7 => Body::Release(reader.offer_id()?),
-            8 => Body::Lag(Laggard { group: GroupId(reader.u64()?), attained_ms: reader.u64()? }),
+            8 => {
+                let group =
+                    GroupId::new(reader.u64()?).ok_or_else(|| out_of_range("group", 0u8))?;
+                Body::Lag(Laggard { group, attained_ms: reader.u64()? })
+            }
             other => return Err(MessageError::Kind(other)),
         };
         if !reader.bytes.is_empty() {
@@ -305,7 +309,7 @@ impl<'a> Message<'a> {
 }
 
 fn pack(entry: &Entry, now: Time) -> [u8; ENTRY_BYTES] {
-    let age_ms = u32::try_from(now.since(entry.at).0 / 1000).unwrap_or(u32::MAX);
+    let age_ms = u32::try_from(now.since(entry.at()).0 / 1000).unwrap_or(u32::MAX);
     let mut packed = [0; ENTRY_BYTES];
     packed[0..4].copy_from_slice(&entry.node.0.to_le_bytes());
     packed[4..8].copy_from_slice(&entry.incarnation.to_le_bytes());
@@ -355,7 +359,7 @@ fn check(packed: &[u8; ENTRY_BYTES]) -> Result<(), MessageError> {
 fn unpack(packed: &[u8; ENTRY_BYTES], now: Time) -> Entry {
     let memory_total_mib = u32_at(packed, 24);
     Entry {
-        at: now - Span::from_millis(u64::from(u32_at(packed, 8))),
+        at: Halves::of(now - Span::from_millis(u64::from(u32_at(packed, 8)))),
         node: NodeId(u32_at(packed, 0)),
         incarnation: u32_at(packed, 4),
         runnable_milli: u32_at(packed, 12),
@@ -377,7 +381,7 @@ fn write_offer(bytes: &mut Vec<u8>, offer: &Offer) {
     bytes.extend(offer.calls_per_cpu_s.to_le_bytes());
     bytes.extend(offer.rss_bytes.to_le_bytes());
     // 0 is no group and no offer: nobody is given these numbers.
-    bytes.extend(offer.group.map_or(0, |group| group.0).to_le_bytes());
+    bytes.extend(offer.group.map_or(0, GroupId::number).to_le_bytes());
     bytes.extend(offer.attained_ms.to_le_bytes());
     bytes.extend(offer.in_return_for.map_or(0, |id| id.0).to_le_bytes());
     if let Some(holder) = offer.holder {
@@ -443,7 +447,7 @@ impl<'a> Reader<'a> {
         let demand = from_milli(self.bounded("demand_milli", DEMAND_MILLI_MAX)?);
         let calls_per_cpu_s = self.u32()?;
         let rss_bytes = self.u64()?;
-        let group = Some(self.u64()?).filter(|group| *group != 0).map(GroupId);
+        let group = GroupId::new(self.u64()?);
         let attained_ms = self.u64()?;
         let in_return_for = Some(self.u64()?).filter(|id| *id != 0).map(OfferId);
         let holder = match holder {
@@ -497,7 +501,7 @@ mod tests {
 
     fn offer() -> impl Strategy<Value = Offer> {
         let fields = (any::<u64>(), 1u32.., 1i32.., 0u32..100_000, any::<u32>(), any::<u64>());
-        let group = prop::option::of((1u64..).prop_map(GroupId));
+        let group = any::<u64>().prop_map(GroupId::new);
         let exchange = (0u8..5, group, any::<u64>(), prop::option::of(1u64..));
         let holder = prop::option::of((any::<u32>(), any::<u32>(), any::<bool>()));
         let holder = holder.prop_map(|holder| {
@@ -539,8 +543,9 @@ mod tests {
             any::<u64>().prop_map(|id| Body::Accept(OfferId(id))),
             any::<u64>().prop_map(|id| Body::Refuse(OfferId(id), Refusal::Memory)),
             any::<u64>().prop_map(|id| Body::Release(OfferId(id))),
-            (any::<u64>(), any::<u64>()).prop_map(|(group, attained_ms)| {
-                Body::Lag(Laggard { group: GroupId(group), attained_ms })
+            (1u64.., any::<u64>()).prop_map(|(group, attained_ms)| {
+                let group = GroupId::new(group).expect("it is not 0");
+                Body::Lag(Laggard { group, attained_ms })
             }),
         ]
     }

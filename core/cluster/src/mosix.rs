@@ -45,7 +45,9 @@ impl Estimate {
 impl Brain {
     pub(crate) fn mosix_round(&mut self, now: Time, outbox: &mut Outbox) {
         let Some(own) = self.load_here(now) else { return };
-        self.estimate.measured(&own);
+        let estimate = self.estimate.get_or_insert_default();
+        estimate.measured(&own);
+        let load_here = estimate.load;
         if self.departures.count() > 0 {
             return;
         }
@@ -58,18 +60,18 @@ impl Brain {
             }
         }
         let Some((load, target)) = best else { return };
-        if load >= self.estimate.load {
+        if load >= load_here {
             return;
         }
         let Some(process) = self.second_hungriest(now) else { return };
         let Ok(candidate) = self.residents.candidate(now, process, &self.config) else { return };
-        let why = format!("a load of {load:.2} there, {:.2} here", self.estimate.load);
+        let why = format!("a load of {load:.2} there, {load_here:.2} here");
         self.make_offer(now, candidate, target.node, Motive::Balance, None, why, outbox);
     }
 
     /// Of those that have been here for a second.
     fn second_hungriest(&self, now: Time) -> Option<GlobalPid> {
-        let mut hungry: Vec<(f64, GlobalPid)> = (0..self.residents.count())
+        let mut hungry: Vec<(f32, GlobalPid)> = (0..self.residents.count())
             .filter_map(|place| self.residents.nth(place))
             .filter(|(process, sample)| {
                 let can_move = self.residents.candidate(now, *process, &self.config).is_ok();

@@ -28,10 +28,10 @@ const SPREAD_MEMORY: f64 = 16.0;
 pub(crate) struct Own {
     /// Its `runnable` is that of the others.
     measured: Option<(Time, Condition)>,
-    second_ago: Option<(Time, f64)>,
+    /// When a second began, and what ran then besides.
+    second_ago: (Time, f64),
     /// The mean over the last several seconds.
     slow: f64,
-    slow_at: Option<Time>,
     /// By how much the others' load differs from one second to the next.
     pub spread: f64,
     /// Reference seconds done in one second of processor time.
@@ -58,29 +58,28 @@ impl Own {
         };
         self.pace = sane(sample.pace, SPEED_MIN, SPEED_MAX);
         self.memory_pressure = sane(sample.memory_pressure, 0.0, 1.0);
-        self.measured = Some((now, condition));
-        self.note_spread(now, others);
-        self.note_slow(now, others);
+        let before = self.measured.replace((now, condition));
+        self.note_spread(now, others, before.is_none());
+        self.note_slow(before.map(|(at, _)| now.since(at)), others);
     }
 
-    fn note_slow(&mut self, now: Time, others: f64) {
-        let passed = self.slow_at.map_or(1.0, |at| now.since(at).as_secs_f64() / SLOW_S);
-        self.slow += (others - self.slow) * passed.min(1.0);
-        self.slow_at = Some(now);
+    fn note_slow(&mut self, passed: Option<Span>, others: f64) {
+        let part = passed.map_or(1.0, |passed| passed.as_secs_f64() / SLOW_S);
+        self.slow += (others - self.slow) * part.min(1.0);
     }
 
     /// Programs that wait now and then make each measurement differ from the last; a step up or
     /// down does so once.
-    fn note_spread(&mut self, now: Time, others: f64) {
-        match self.second_ago {
-            Some((at, before)) if now.since(at) >= SECOND => {
-                let difference = (others - before).abs();
-                self.spread += (difference.min(SPREAD_MAX) - self.spread) / SPREAD_MEMORY;
+    fn note_spread(&mut self, now: Time, others: f64, is_first: bool) {
+        let (at, before) = self.second_ago;
+        if !is_first {
+            if now.since(at) < SECOND {
+                return;
             }
-            Some(_) => return,
-            None => {}
+            let difference = (others - before).abs();
+            self.spread += (difference.min(SPREAD_MAX) - self.spread) / SPREAD_MEMORY;
         }
-        self.second_ago = Some((now, others));
+        self.second_ago = (now, others);
     }
 
     /// What nobody manages, as last measured; not averaged.

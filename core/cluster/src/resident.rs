@@ -12,11 +12,11 @@ pub(crate) struct Resident {
     /// Cores that it wants: not the last measurement, but what that and those before say.
     pub demand: f64,
     habit: Habit,
-    pub used: f64,
+    pub used: f32,
     pub here: Span,
     pub cpu: Span,
     pub rss_bytes: u64,
-    forwarded_per_s: f64,
+    forwarded_per_s: f32,
     pub freeze: Span,
     pub group: Option<GroupId>,
     /// Why it cannot move now.
@@ -32,11 +32,11 @@ impl Resident {
             Some(before) => self.habit.corrected(before, demand),
             None => demand,
         };
-        self.used = sane(sample.used, 0.0, 10_000.0);
+        self.used = sane(sample.used, 0.0, 10_000.0) as f32;
         self.here = sample.here;
         self.cpu = sample.cpu;
         self.rss_bytes = sample.rss_bytes;
-        self.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9);
+        self.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9) as f32;
         self.freeze = sample.freeze_estimate;
         self.group = sample.group;
         if self.stays.as_deref() != sample.stays.as_deref() {
@@ -46,6 +46,6 @@ impl Resident {
 
     /// The part of its time in which a guest waits for its home.
     pub fn waits_for_home(&self, config: &Config) -> f64 {
-        (self.forwarded_per_s * config.forward_cost.as_secs_f64()).min(1.0)
+        (f64::from(self.forwarded_per_s) * config.forward_cost.as_secs_f64()).min(1.0)
     }
 }

@@ -26,7 +26,7 @@ impl Brain {
         if self.config.decision != Decision::Osmos || own.is_closed {
             return;
         }
-        self.sought_at = Some(now);
+        self.sought_at = now;
         let mut sources: Vec<(NodeId, f64)> = self
             .members
             .useful(now, &self.config)
@@ -65,7 +65,7 @@ impl Brain {
     }
 
     fn may_seek(&self, now: Time) -> bool {
-        self.sought_at.is_none_or(|at| now.since(at) >= SEEK_PAUSE)
+        now.since(self.sought_at) >= SEEK_PAUSE
     }
 }
 

@@ -2,19 +2,21 @@
 //!
 //! Almost every table of a brain holds a handful of entries or none. A tree would take more than a
 //! kilobyte for the first of them, which a simulation of a million brains cannot afford, and be no
-//! faster.
+//! faster. An empty one is a pointer.
+
+use thin_vec::ThinVec;
 
 /// Grows by single places up to this size.
-const EXACT_MAX: usize = 8;
+const EXACT_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted<K, V> {
-    entries: Vec<(K, V)>,
+    entries: ThinVec<(K, V)>,
 }
 
 impl<K, V> Default for Sorted<K, V> {
     fn default() -> Self {
-        Sorted { entries: Vec::new() }
+        Sorted { entries: ThinVec::new() }
     }
 }
 
@@ -75,7 +77,7 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
     /// An empty table has no memory.
     fn spare_nothing(&mut self) {
         if self.entries.is_empty() {
-            self.entries = Vec::new();
+            self.entries = ThinVec::new();
         }
     }
 

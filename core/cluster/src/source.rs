@@ -137,7 +137,7 @@ impl Brain {
     fn targets(&mut self, now: Time, only: Option<NodeId>) -> Vec<Target> {
         let mut ranked: [Option<(f64, Target)>; TARGETS_WEIGHED] = [None; TARGETS_WEIGHED];
         for entry in self.members.useful_entries(now, only, &self.config) {
-            let (node, age) = (entry.node, now.since(entry.at));
+            let (node, age) = (entry.node, now.since(entry.at()));
             let Some(condition) = entry.condition() else { continue };
             if condition.is_closed || self.members.exclusions.holds(now, node) {
                 continue;

@@ -46,11 +46,11 @@ impl Members {
         if strangers.is_empty() {
             return;
         }
-        strangers.sort_by_key(|stranger| Reverse(stranger.entry.at));
+        strangers.sort_by_key(|stranger| Reverse(stranger.entry.at()));
         let mut claimants: ArrayVec<Member, CLAIMANTS_MAX> = ArrayVec::new();
         let mut held = self.others.iter().peekable();
         for stranger in strangers {
-            while let Some(newer) = held.next_if(|held| held.entry.at >= stranger.entry.at) {
+            while let Some(newer) = held.next_if(|held| held.entry.at() >= stranger.entry.at()) {
                 claimants.push(*newer);
             }
             claimants.push(*stranger);
@@ -71,10 +71,10 @@ impl Members {
 
     /// Brings the member at this place to where it belongs among the newer and the older.
     pub fn settle(&mut self, place: usize) {
-        let at = self.others[place].entry.at;
-        let newer = self.others[..place].iter().rev().take_while(|other| other.entry.at < at);
+        let at = self.others[place].entry.at();
+        let newer = self.others[..place].iter().rev().take_while(|other| other.entry.at() < at);
         let rises = newer.count();
-        let older = self.others[place + 1..].iter().take_while(|other| other.entry.at > at);
+        let older = self.others[place + 1..].iter().take_while(|other| other.entry.at() > at);
         let sinks = older.count();
         self.others[place - rises..=place].rotate_right(rises.min(1));
         self.others[place..=place + sinks].rotate_left(sinks.min(1));

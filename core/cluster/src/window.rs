@@ -101,7 +101,7 @@ impl Default for Floor {
 
 impl Floor {
     pub fn is_above(&self, entry: &Entry) -> bool {
-        if entry.at > self.at || entry.urgency > 0 || entry.cores == 0 {
+        if entry.at() > self.at || entry.urgency > 0 || entry.cores == 0 {
             return false;
         }
         let Worth { is_target, is_source, rank } = worth(entry);
@@ -191,7 +191,7 @@ where
         }
         if !chosen.has(place) {
             chosen.note(place, true);
-            (wanted, at) = (wanted - 1, entry.at);
+            (wanted, at) = (wanted - 1, entry.at());
         }
     }
     Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
@@ -231,7 +231,7 @@ impl<const N: usize, const W: usize> Merits<N, W> {
         self.count += 1;
         let Worth { is_target, is_source, rank } = worth(entry);
         self.worths[place] = rank;
-        let is_useful = (entry.at >= self.oldest_useful) & (entry.cores > 0);
+        let is_useful = (entry.at() >= self.oldest_useful) & (entry.cores > 0);
         self.urgent.note(place, entry.urgency > 0);
         self.targets.note(place, is_useful & is_target);
         self.sources.note(place, is_useful & is_source);
@@ -321,7 +321,7 @@ impl<const N: usize, const W: usize> Ages<N, W> {
     #[inline]
     fn note(&mut self, now: Time, entry: &Entry) {
         let place = self.merits.count;
-        let age = (now.since(entry.at).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
+        let age = (now.since(entry.at()).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
         self.ages[place] = age << PLACE_BITS | place as i32;
         self.merits.note(entry);
     }
@@ -419,7 +419,7 @@ mod tests {
             });
             let mut entries: Vec<Entry> = entries.collect();
             let mut usual = chosen(&entries, size);
-            entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+            entries.sort_by_key(|entry| std::cmp::Reverse(entry.at()));
             let config = Config::default();
             let sorted = select_newest_first(NOW, || entries.iter(), size, &config);
             let places = entries.iter().enumerate().filter(|(place, _)| sorted.places.has(*place));

@@ -41,7 +41,7 @@ fn process_sample() -> impl Strategy<Value = ProcessSample> {
                 forwarded_per_s: forwarded,
                 freeze_estimate,
                 stays: stays.then(|| "it holds a lock".into()),
-                group: (rss_bytes % 3 > 0).then_some(GroupId(rss_bytes % 3)),
+                group: GroupId::new(rss_bytes % 3),
                 user: (rss_bytes % 5 > 0)
                     .then_some(UserShare { user: UserId(rss_bytes as u32 % 5), cores: forwarded }),
             }

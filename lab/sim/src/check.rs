@@ -12,13 +12,15 @@ const COUNT_EVERY: Span = Span::from_secs(10);
 /// A freeze longer than this has not thawed.
 const FREEZE_MAX: Span = Span::from_secs(600);
 const VIOLATIONS_MAX: usize = 20;
+/// No core of the node stands idle.
+const BUSY: Time = Time(u64::MAX);
 
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     looked_at: Time,
     counted_at: Time,
     /// For each node, since when it has had an idle core while a process waited elsewhere.
-    idle_since: Vec<Option<Time>>,
+    idle_since: Vec<Time>,
     pub idle_longest: Span,
     /// Core seconds that stood idle while a process waited.
     pub wasted_s: f64,
@@ -63,7 +65,7 @@ impl World {
             return;
         }
         self.checks.looked_at = self.now;
-        self.checks.idle_since.resize(self.nodes.len(), None);
+        self.checks.idle_since.resize(self.nodes.len(), BUSY);
         let cut = self.cut.map_or(self.nodes.len(), |cut| cut as usize);
         for side in [0..cut.min(self.nodes.len()), cut.min(self.nodes.len())..self.nodes.len()] {
             let waiting: f64 = side.clone().map(|index| self.movable_waiting(index)).sum();
@@ -75,10 +77,10 @@ impl World {
                 idle += room.floor();
                 let since = &mut self.checks.idle_since[index];
                 if room < 1.0 || waiting < 1.0 {
-                    *since = None;
+                    *since = BUSY;
                 } else {
-                    let since = *since.get_or_insert(self.now);
-                    let lasted = self.now.since(since);
+                    *since = self.now.min(*since);
+                    let lasted = self.now.since(*since);
                     self.checks.idle_longest = self.checks.idle_longest.max(lasted);
                 }
             }
@@ -124,7 +126,7 @@ impl World {
                 self.checks.violated(text);
             }
             let is_frozen = matches!(process.at, Whereabouts::Frozen { .. });
-            if is_frozen && self.now.since(process.frozen_at) > FREEZE_MAX {
+            if is_frozen && self.now.since(process.halted_at) > FREEZE_MAX {
                 self.checks.violated(format!("process {index} was frozen and did not thaw"));
             }
         }

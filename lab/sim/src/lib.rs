@@ -16,6 +16,7 @@
 mod builtin;
 mod check;
 pub mod command;
+mod computing;
 mod dice;
 mod looking;
 mod moving;

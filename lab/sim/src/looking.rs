@@ -27,11 +27,10 @@ impl World {
         let used_bytes = self.look_at_processes(index, &mut sample.processes);
         self.page(index, used_bytes);
         let node = &mut self.nodes[index as usize];
-        node.looks.look(now, [f32::from(node.background)]);
         sample.cores = u32::from(node.cores);
         sample.speed = node.speed;
         sample.pace = node.speed;
-        sample.others = node.looks.mean(0);
+        sample.others = node.look_at_background(now);
         sample.memory_total_bytes = node.memory_bytes;
         sample.memory_free_bytes = node.memory_bytes.saturating_sub(used_bytes as u64);
         sample.memory_pressure = if node.is_paging { 0.5 } else { 0.0 };
@@ -65,8 +64,7 @@ impl World {
             let rss_bytes = process.rss_bytes(process.done_s(index, node));
             used_bytes += rss_bytes;
             let guess = Span(FREEZE_LEAST_US + rss_bytes as u64 / COPIED_BYTES_PER_US);
-            let freeze_estimate =
-                if process.freeze_last == Span::ZERO { guess } else { process.freeze_last };
+            let freeze_estimate = process.freeze_last().unwrap_or(guess);
             let used = process.looks.growth_per_s(CPU);
             let is_home = process.home == index;
             let calls_per_cpu_s = if is_home { 0.0 } else { process.kind.calls_per_cpu_s };

@@ -72,7 +72,7 @@ impl World {
         let process = &mut self.processes[index as usize];
         process.settle(from, node);
         process.at = Whereabouts::Frozen { from, to };
-        process.frozen_at = self.now;
+        process.halted_at = self.now;
         let bytes = process.rss_bytes(process.done_settled_s());
         for end in [from, to] {
             self.nodes[end as usize].transfers += 1;
@@ -91,9 +91,8 @@ impl World {
             self.nodes[end as usize].transfers -= 1;
         }
         let process = &mut self.processes[index as usize];
-        let freeze = self.now.since(process.frozen_at);
-        process.frozen += freeze;
-        process.freeze_last = freeze;
+        let freeze = self.now.since(process.halted_at);
+        process.thawed(freeze);
         self.tally.frozen += freeze;
         let home = process.home;
         let is_broken = self.dice.happens(self.scenario.moves.failing_permille);
@@ -104,13 +103,12 @@ impl World {
         self.leave(index, from);
         self.settle_on(index, to);
         let process = &mut self.processes[index as usize];
-        let (left, left_at) = process.last_left;
-        let is_back = left == to && self.now.since(left_at) < Span::from_secs(60);
+        let is_back = process.left(to, self.now).is_some_and(|ago| ago < Span::from_secs(60));
         if is_back && !process.is_rotating {
             self.checks.flew_back += 1;
         }
         if !process.is_rotating {
-            process.last_left = (from, self.now);
+            process.has_left(from, self.now);
         }
         let (global, rotating) = (process.global(), process.is_rotating);
         self.tally.moved(self.now, index, from, to, rotating);

@@ -6,6 +6,7 @@
 //! to be updated while nothing changes.
 
 use cluster::{Brain, Span, Time};
+use smallvec::SmallVec;
 
 /// Looks of a daemon at `/proc`: as many as make a second.
 const LOOKS: usize = 5;
@@ -21,8 +22,10 @@ pub(crate) struct Looks<const THINGS: usize>
 where
     [f32; THINGS]: Default,
 {
-    /// In units of 64 microseconds.
-    at: [u32; LOOKS],
+    /// When the newest was, and how much later than the one before each of them, in units of 64
+    /// microseconds.
+    newest: u32,
+    later: [u16; LOOKS - 1],
     seen: [[f32; THINGS]; LOOKS],
     count: u8,
 }
@@ -37,30 +40,36 @@ where
 {
     pub fn look(&mut self, now: Time, seen: [f32; THINGS]) {
         let at = coarse(now);
-        let newest = self.count.checked_sub(1).map(|last| self.at[usize::from(last)]);
-        if newest.is_some_and(|newest| u64::from(at - newest) > GAP_MAX.0 >> 6) {
+        if self.count > 0 && u64::from(at - self.newest) > GAP_MAX.0 >> 6 {
             self.count = 0;
         }
+        let later = at - self.newest;
         // Without the oldest it still has its second.
         let second = 1_000_000 >> 6;
-        let is_long = self.count > 1 && at - self.at[1] >= second;
+        let is_long = self.count > 1 && later + self.length_since(1) >= second;
         if is_long || usize::from(self.count) == LOOKS {
-            for nth in 1..LOOKS {
-                self.at[nth - 1] = self.at[nth];
-                self.seen[nth - 1] = self.seen[nth];
-            }
+            self.later.copy_within(1.., 0);
+            self.seen.copy_within(1.., 0);
             self.count -= 1;
         }
-        self.at[usize::from(self.count)] = at;
-        self.seen[usize::from(self.count)] = seen;
+        let count = usize::from(self.count);
+        if count > 0 {
+            // No longer than the longest gap.
+            self.later[count - 1] = later as u16;
+        }
+        self.newest = at;
+        self.seen[count] = seen;
         self.count += 1;
     }
 
+    /// From the look in that place to the newest.
+    fn length_since(&self, nth: usize) -> u32 {
+        let gaps = &self.later[nth..usize::from(self.count).saturating_sub(1).max(nth)];
+        gaps.iter().copied().map(u32::from).sum()
+    }
+
     pub fn length(&self) -> Span {
-        match usize::from(self.count) {
-            0 => Span::ZERO,
-            count => Span(u64::from(self.at[count - 1] - self.at[0]) << 6),
-        }
+        Span(u64::from(self.length_since(0)) << 6)
     }
 
     pub fn mean(&self, thing: usize) -> f64 {
@@ -68,13 +77,13 @@ where
         if count == 0 {
             return 0.0;
         }
-        let length = f64::from(self.at[count - 1] - self.at[0]);
+        let length = f64::from(self.length_since(0));
         if length == 0.0 {
             return f64::from(self.seen[count - 1][thing]);
         }
         let mut area = 0.0;
         for nth in 1..count {
-            let wide = f64::from(self.at[nth] - self.at[nth - 1]);
+            let wide = f64::from(self.later[nth - 1]);
             area += wide * f64::from(self.seen[nth][thing] + self.seen[nth - 1][thing]) / 2.0;
         }
         area / length
@@ -108,7 +117,7 @@ pub(crate) struct SimNode {
     pub background: u16,
     pub power: Power,
     /// Counted from 0; of the processes that run or are set up for a move here.
-    pub processes: Vec<u32>,
+    pub processes: SmallVec<[u32; 4]>,
     /// Processor seconds that a thread that always wants to run has had since the beginning.
     pub had_s: f64,
     had_at: Time,
@@ -119,8 +128,8 @@ pub(crate) struct SimNode {
     pub is_closed: bool,
     /// Only the latest completion that was scheduled counts.
     pub completion: u32,
-    /// At the background.
-    pub looks: Looks<1>,
+    /// At the background, where there may be any.
+    pub looks: Option<Box<Looks<1>>>,
     pub wake_at: Time,
     /// Moves that use the link now.
     pub transfers: u16,
@@ -135,7 +144,7 @@ impl SimNode {
             memory_bytes,
             background: 0,
             power: Power::On,
-            processes: Vec::new(),
+            processes: SmallVec::new(),
             had_s: 0.0,
             had_at: now,
             share: 1.0,
@@ -143,7 +152,7 @@ impl SimNode {
             is_paging: false,
             is_closed: false,
             completion: 0,
-            looks: Looks::default(),
+            looks: None,
             wake_at: Time::ZERO,
             transfers: 0,
         }
@@ -151,6 +160,13 @@ impl SimNode {
 
     pub fn is_on(&self) -> bool {
         self.power != Power::Off
+    }
+
+    /// What its daemon measures of the threads that no brain can move.
+    pub fn look_at_background(&mut self, now: Time) -> f64 {
+        let Some(looks) = &mut self.looks else { return 0.0 };
+        looks.look(now, [f32::from(self.background)]);
+        looks.mean(0)
     }
 
     /// Brings what threads have had up to `now`.

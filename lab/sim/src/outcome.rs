@@ -121,7 +121,7 @@ impl Outcome {
                 work_s: if process.work_s.is_finite() { process.work_s } else { -1.0 },
                 started_s: *started_s,
                 ended_s: match process.at {
-                    Whereabouts::Ended(at) => Some(world_s(at)),
+                    Whereabouts::Ended => Some(world_s(process.halted_at)),
                     _ => None,
                 },
                 frozen_s: process.frozen.as_secs_f64(),

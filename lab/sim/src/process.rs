@@ -24,7 +24,7 @@ pub(crate) enum Whereabouts {
         from: u32,
         to: u32,
     },
-    Ended(Time),
+    Ended,
     /// With its home, or with the node where it was.
     Lost,
 }
@@ -55,14 +55,16 @@ pub(crate) struct SimProcess {
     /// What a thread of that node had had then.
     entered_had_s: f64,
     pub arrived_at: Time,
-    pub frozen_at: Time,
+    /// When it was last frozen, or ended.
+    pub halted_at: Time,
     /// The number of the move under way.
     pub move_count: u32,
     pub is_rotating: bool,
-    pub freeze_last: Span,
+    /// In microseconds; 0 before the first.
+    freeze_last_us: u32,
     pub frozen: Span,
-    /// For the check of processes that fly back and forth.
-    pub last_left: (u32, Time),
+    /// Which node, and when in milliseconds: for the check of those that fly back and forth.
+    last_left: (u32, u32),
     /// At whether it was runnable, and at its processor time.
     pub looks: Looks<2>,
 }
@@ -70,6 +72,10 @@ pub(crate) struct SimProcess {
 /// The things that a daemon looks at.
 pub(crate) const RUNNABLE: usize = 0;
 pub(crate) const CPU: usize = 1;
+
+fn whole_ms(time: Time) -> u32 {
+    u32::try_from(time.0 / 1_000).unwrap_or(u32::MAX)
+}
 
 impl SimProcess {
     pub fn new(home: u32, pid: i32, work_s: f64, kind: Arc<Kind>) -> SimProcess {
@@ -83,12 +89,12 @@ impl SimProcess {
             cpu_s: 0.0,
             entered_had_s: 0.0,
             arrived_at: Time::ZERO,
-            frozen_at: Time::ZERO,
+            halted_at: Time::ZERO,
             move_count: 0,
             is_rotating: false,
-            freeze_last: Span::ZERO,
+            freeze_last_us: 0,
             frozen: Span::ZERO,
-            last_left: (u32::MAX, Time::ZERO),
+            last_left: (u32::MAX, 0),
             looks: Looks::default(),
         }
     }
@@ -120,6 +126,26 @@ impl SimProcess {
         self.entered_had_s = node.had_s;
         self.arrived_at = now;
         self.looks = Looks::default();
+    }
+
+    /// A freeze has ended.
+    pub fn thawed(&mut self, freeze: Span) {
+        self.frozen += freeze;
+        self.freeze_last_us = u32::try_from(freeze.0).unwrap_or(u32::MAX);
+    }
+
+    pub fn freeze_last(&self) -> Option<Span> {
+        (self.freeze_last_us > 0).then(|| Span(u64::from(self.freeze_last_us)))
+    }
+
+    pub fn has_left(&mut self, node: u32, now: Time) {
+        self.last_left = (node, whole_ms(now));
+    }
+
+    /// How long ago it left that node, if that is the one it left last.
+    pub fn left(&self, node: u32, now: Time) -> Option<Span> {
+        let (left, at_ms) = self.last_left;
+        (left == node).then(|| Span::from_millis(u64::from(whole_ms(now).saturating_sub(at_ms))))
     }
 
     /// It stops using the node; what it has had is settled. `node` must have passed the time.

@@ -263,6 +263,12 @@ impl Scenario {
     }
 
     /// What is wrong with it, if something is.
+    /// Whether any node ever computes what no brain can move.
+    pub fn has_background(&self) -> bool {
+        let is_load = |event: &Happening| matches!(event.what, What::OwnLoad { .. });
+        !self.background.is_empty() || self.events.iter().any(is_load)
+    }
+
     pub fn check(&self) -> Result<(), String> {
         let nodes = self.nodes_count();
         let processes: usize = self

@@ -83,7 +83,7 @@ impl World {
             rss_bytes: job.rss_mib * mib,
             growth_bytes_per_s: job.growth_mib_per_s * mib,
             rss_bytes_max: job.rss_mib_max.max(job.rss_mib) * mib,
-            group: job.is_group.then_some(GroupId(u64::from(number) + 1)),
+            group: GroupId::new(u64::from(number) + 1).filter(|_| job.is_group),
             user: job.user.map(UserId),
         });
         self.user_shares.is_told |= kind.user.is_some();

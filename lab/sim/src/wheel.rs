@@ -13,27 +13,23 @@ const SLOTS: u64 = 2_048;
 /// Places of a slot for which memory is kept.
 const SLOT_KEPT_MAX: usize = 256;
 
+/// An event of a slot. A million nodes have some millions of them: so it is small.
 struct Entry<E> {
-    at: u64,
-    /// Events of one moment happen in the order in which they were scheduled.
-    sequence: u64,
+    /// Since the beginning of its slot.
+    offset: u16,
     event: E,
 }
 
-impl<E> Entry<E> {
-    fn key(&self) -> (u64, u64) {
-        (self.at, self.sequence)
-    }
-}
+const _: () = assert!(SLOT_BITS <= u16::BITS);
 
 pub(crate) struct Wheel<E> {
-    /// Slots that lie less than a turn ahead, by their number modulo [`SLOTS`].
+    /// Slots that lie less than a turn ahead, by their number modulo [`SLOTS`]; in each the events
+    /// as they were scheduled.
     slots: Vec<Vec<Entry<E>>>,
     far: BTreeMap<u64, Vec<Entry<E>>>,
     /// What is left of the present slot, the last first.
     present: Vec<Entry<E>>,
     slot: u64,
-    sequence: u64,
 }
 
 impl<E> Wheel<E> {
@@ -43,17 +39,17 @@ impl<E> Wheel<E> {
             far: BTreeMap::new(),
             present: Vec::new(),
             slot: now.0 >> SLOT_BITS,
-            sequence: 0,
         }
     }
 
+    /// What was to happen before the present slot happens at its beginning. Events of one moment
+    /// happen in the order in which they were scheduled.
     pub fn schedule(&mut self, at: Time, event: E) {
-        self.sequence += 1;
-        let entry = Entry { at: at.0, sequence: self.sequence, event };
         let slot = at.0 >> SLOT_BITS;
+        let offset = if slot < self.slot { 0 } else { (at.0 - (slot << SLOT_BITS)) as u16 };
+        let entry = Entry { offset, event };
         if slot <= self.slot {
-            // Of those of one moment it is the last to happen.
-            let place = self.present.partition_point(|other| other.at > entry.at);
+            let place = self.present.partition_point(|other| other.offset > offset);
             self.present.insert(place, entry);
         } else if slot - self.slot < SLOTS {
             self.slots[(slot % SLOTS) as usize].push(entry);
@@ -65,8 +61,10 @@ impl<E> Wheel<E> {
     /// The next event, if it happens by `end`.
     pub fn next_until(&mut self, end: Time) -> Option<(Time, E)> {
         loop {
-            if let Some(first) = self.present.pop_if(|first| first.at <= end.0) {
-                return Some((Time(first.at), first.event));
+            let begins = self.slot << SLOT_BITS;
+            let is_due = |first: &mut Entry<E>| begins + u64::from(first.offset) <= end.0;
+            if let Some(first) = self.present.pop_if(is_due) {
+                return Some((Time(begins + u64::from(first.offset)), first.event));
             }
             if !self.present.is_empty() || self.slot >= end.0 >> SLOT_BITS {
                 return None;
@@ -89,9 +87,14 @@ impl<E> Wheel<E> {
         if let Some(first) = self.far.first_entry()
             && *first.key() <= self.slot
         {
-            self.present.append(&mut first.remove());
+            // They were scheduled when this was more than a turn ahead: before all others.
+            let mut first = first.remove();
+            first.append(&mut self.present);
+            self.present = first;
         }
-        self.present.sort_unstable_by_key(|entry| Reverse(entry.key()));
+        // The sort is stable: of one moment, the last scheduled stays the first in line.
+        self.present.reverse();
+        self.present.sort_by_key(|entry| Reverse(entry.offset));
     }
 }
 

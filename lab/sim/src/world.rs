@@ -7,7 +7,7 @@ use crate::check::Checks;
 use crate::dice::Dice;
 use crate::node::{Power, SimNode};
 use crate::outcome::{Outcome, Tally};
-use crate::process::{SimProcess, Whereabouts};
+use crate::process::SimProcess;
 use crate::scenario::{NodeGroup, Scenario};
 use crate::users::UserShares;
 use crate::wheel::Wheel;
@@ -179,7 +179,9 @@ impl World {
             let identity = Identity { node: NodeId(index + 1), incarnation: 1, seed };
             let brain = Brain::new(identity, Arc::clone(&self.config));
             let memory = group.memory_mib << 20;
-            self.nodes.push(SimNode::new(brain, group.cores, group.speed, memory, self.now));
+            let mut node = SimNode::new(brain, group.cores, group.speed, memory, self.now);
+            node.looks = self.scenario.has_background().then(Box::default);
+            self.nodes.push(node);
             self.tell(index, Input::Started);
             let phase = self.dice.below(u64::from(LOOK_EVERY_MS)) as u16;
             let members = &mut self.phases[usize::from(phase)];
@@ -429,72 +431,5 @@ impl World {
     /// Whether the network carries anything between the two.
     pub(crate) fn hears(&self, one: u32, other: u32) -> bool {
         self.cut.is_none_or(|cut| (one < cut) == (other < cut))
-    }
-
-    /// The processes on the node have changed, or what they want.
-    pub(crate) fn share_anew(&mut self, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        let mut demand = f64::from(node.background);
-        for process in &node.processes {
-            let process = &self.processes[*process as usize];
-            if process.runs_on() == Some(index) {
-                demand += process.demand_on(index);
-            }
-        }
-        node.set_demand(self.now, demand);
-        node.completion = node.completion.wrapping_add(1);
-        if !node.is_on() {
-            return;
-        }
-        let first = node
-            .processes
-            .iter()
-            .map(|process| &self.processes[*process as usize])
-            .filter(|process| process.runs_on() == Some(index))
-            .map(|process| process.ends_at_had_s(index, node))
-            .min_by(f64::total_cmp);
-        if let Some(had_s) = first.filter(|had_s| had_s.is_finite()) {
-            let at = node.reaches(self.now, had_s);
-            let number = node.completion;
-            self.wheel.schedule(at, Event::Completion { node: index, number });
-        }
-    }
-
-    fn complete(&mut self, index: u32, number: u32) {
-        let node = &mut self.nodes[index as usize];
-        if node.completion != number {
-            return;
-        }
-        node.pass(self.now);
-        // Rounding to microseconds: what is left of it would take less than one.
-        let reached = node.had_s + 1e-6;
-        let node = &self.nodes[index as usize];
-        let done: Vec<u32> = node
-            .processes
-            .iter()
-            .copied()
-            .filter(|process| {
-                let process = &self.processes[*process as usize];
-                process.runs_on() == Some(index) && process.ends_at_had_s(index, node) <= reached
-            })
-            .collect();
-        for process in done {
-            self.finish(process, index);
-        }
-        self.share_anew(index);
-    }
-
-    fn finish(&mut self, process: u32, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        node.processes.retain(|other| *other != process);
-        let ended = &mut self.processes[process as usize];
-        ended.settle(index, node);
-        ended.at = Whereabouts::Ended(self.now);
-        let (global, home) = (ended.global(), ended.home);
-        self.open -= 1;
-        self.tell(index, Input::ProcessEnded { process: global });
-        if home != index {
-            self.tell(home, Input::ProcessEnded { process: global });
-        }
     }
 }

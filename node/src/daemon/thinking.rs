@@ -297,7 +297,7 @@ impl Daemon {
             forwarded_per_s: 0.0,
             freeze_estimate: Span::from_micros(process.freeze_estimate_us()),
             stays: why_it_stays(process),
-            group: process.activity.group.map(|group| group_id(me, group)),
+            group: process.activity.group.and_then(|group| group_id(me, group)),
             user: users.get(&process.owner.uid).copied(),
         });
         let mut samples: Vec<ProcessSample> = home.collect();
@@ -329,8 +329,8 @@ fn user_share(uid: u32, cores: f64) -> UserShare {
 }
 
 /// A process group of a node, as one number for all nodes.
-fn group_id(home: NodeId, group: i32) -> GroupId {
-    GroupId(u64::from(home.0) << 32 | u64::from(group.unsigned_abs()))
+fn group_id(home: NodeId, group: i32) -> Option<GroupId> {
+    GroupId::new(u64::from(home.0) << 32 | u64::from(group.unsigned_abs()))
 }
 
 fn why_it_stays(process: &crate::process::Process) -> Option<String> {
