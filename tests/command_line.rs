@@ -171,6 +171,17 @@ fn wrong_usage_is_two_except_where_a_command_was_to_run() {
 }
 
 #[test]
+fn a_new_daemon_is_not_told_where_a_running_one_is() {
+    let output = osmos(Path::new("/tmp/socket"), &["up"]).output().expect("osmos runs");
+    assert_eq!(output.status.code(), Some(2));
+    let complaint = complaint(&output);
+    assert!(
+        complaint.contains("/tmp/socket") && complaint.contains("--runtime-dir"),
+        "{complaint}"
+    );
+}
+
+#[test]
 fn classic_names_are_chosen_by_the_name_of_the_link() {
     let refused = Command::new(OSMOS).arg0("setpe").args(["-w", "-f", "map"]).output();
     let refused = refused.expect("ended");

@@ -126,6 +126,8 @@ pub enum Event {
         started_ticks: u64,
     },
     Scanned(io::Result<Scan>),
+    /// What a core is worth under the present load.
+    SpeedMeasured(f64),
     /// SIGTERM.
     Stop,
 }
@@ -232,6 +234,7 @@ impl Daemon {
             Event::Supervised { id, news } => self.supervised(id, news),
             Event::ProcessEnded { pid, started_ticks } => self.process_ended(pid, started_ticks),
             Event::Scanned(scan) => self.scanned(scan),
+            Event::SpeedMeasured(speed) => self.speed_measured(speed),
             Event::Stop => self.begin_drain(None),
         }
     }

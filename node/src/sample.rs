@@ -3,16 +3,22 @@
 pub mod calibrate;
 pub mod cgroup;
 pub mod scan;
+pub mod steal;
 pub mod window;
 
+use calibrate::Belief;
 use std::path::PathBuf;
+use std::time::Instant;
+use steal::Steal;
 
-/// What this node can give. Fixed while the daemon runs, but for the quota, which is read anew.
+/// What this node can give: its cores and what they are worth, less what a quota or the machine
+/// underneath keeps back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// Whole cores that can work at the same time.
     pub cores: u32,
-    /// What they may use together, in CPU seconds a second: less than `cores` under a quota.
+    /// What they may use together, in CPU seconds a second: less than `cores` under a quota, or
+    /// where a virtual machine does not get what it asks for.
     pub cpus: f64,
     /// Of one of them; a quota of half a core on a machine of speed 1 is one core of speed 0.5.
     pub speed: f64,
@@ -30,27 +36,26 @@ pub struct Memory {
 /// Where guests and processes run, and what one core is worth.
 #[derive(Clone, Debug)]
 pub struct Gauge {
-    core_speed: f64,
+    pub core: Belief,
+    steal: Steal,
     /// Cgroup directories whose limits hold here, with the root of each hierarchy.
     limits: Vec<kernel::proc::cgroup::Place>,
 }
 
 impl Gauge {
     /// `guest_cgroup` empty means: where the daemon itself is.
-    pub fn new(core_speed: f64, guest_cgroup: &[PathBuf]) -> Gauge {
-        Gauge { core_speed, limits: cgroup::places(guest_cgroup) }
+    pub fn new(core: Belief, guest_cgroup: &[PathBuf]) -> Gauge {
+        Gauge { core, steal: Steal::default(), limits: cgroup::places(guest_cgroup) }
+    }
+
+    /// To be called now and then: what is counted by differences.
+    pub fn look(&mut self, now: Instant) {
+        self.steal.look(now);
     }
 
     pub fn capacity(&self) -> Capacity {
         let usable = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
-        let cpus = cgroup::read_cpu_quota(&self.limits).map_or(usable, |quota| quota.min(usable));
-        let cores = cpus.ceil().max(1.0);
-        Capacity {
-            cores: cores as u32,
-            cpus,
-            speed: self.core_speed * cpus / cores,
-            core_speed: self.core_speed,
-        }
+        capacity(usable, cgroup::read_cpu_quota(&self.limits), &self.steal, self.core.speed())
     }
 
     /// The part of the last ten seconds in which something waited for memory. 0 where the kernel
@@ -71,6 +76,14 @@ impl Gauge {
             _ => machine,
         }
     }
+}
+
+fn capacity(usable: f64, quota: Option<f64>, steal: &Steal, core_speed: f64) -> Capacity {
+    let allowed = quota.map_or(usable, |quota| quota.min(usable));
+    let cores = allowed.ceil().max(1.0);
+    // A quota that is less than what is left is had in full.
+    let cpus = allowed.min(usable * (1.0 - steal.part()));
+    Capacity { cores: cores as u32, cpus, speed: core_speed * cpus / cores, core_speed }
 }
 
 /// `some avg10=1.23 avg60=...` in per cent.
@@ -111,8 +124,17 @@ mod test {
     }
 
     #[test]
+    fn what_is_stolen_makes_cores_slower_and_a_small_quota_is_had_in_full() {
+        let steal = Steal::of(0.25);
+        let whole = capacity(4.0, None, &steal, 2.0);
+        assert_eq!((whole.cores, whole.cpus, whole.speed, whole.core_speed), (4, 3.0, 1.5, 2.0));
+        let limited = capacity(4.0, Some(0.5), &steal, 2.0);
+        assert_eq!((limited.cores, limited.cpus, limited.speed), (1, 0.5, 1.0));
+    }
+
+    #[test]
     fn this_machine_has_cores_and_memory() {
-        let gauge = Gauge::new(1.0, &[]);
+        let gauge = Gauge::new(Belief::new(1.0, true, Instant::now()), &[]);
         let capacity = gauge.capacity();
         assert!(capacity.cores >= 1 && capacity.speed > 0.0 && capacity.speed <= 1.0);
         let memory = gauge.memory();

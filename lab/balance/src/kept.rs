@@ -126,6 +126,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_mean_of_runs_has_the_greatest_of_what_is_no_mean() {
+        let notes = |value| BTreeMap::from([("refused".to_owned(), value)]);
+        let one = Row { notes: notes(5.0), ..row("N=17", 30.0) };
+        let other = Row { notes: notes(7.0), migrations: 6, ..row("N=17", 33.0) };
+        let mean = Row::mean_of(&[one, other]);
+        assert!((mean.measured - 31.5).abs() < 1e-9 && (mean.over_optimum_pct - 5.0).abs() < 1e-9);
+        assert_eq!((mean.migrations, mean.notes["refused"], mean.seed), (5, 7.0, 1));
+    }
+
     fn pair(policy: &str, label: &str) -> Pair {
         Pair {
             scenario: "table1".into(),

@@ -5,10 +5,10 @@ use crate::crew::{self, Ended};
 use crate::guest::{self, Memory};
 use crate::policy::Policy;
 use crate::scale::{self, Turns};
-use crate::stage::{Crew, Stage};
+use crate::stage::{Crew, Stage, Unit};
 use crate::trial::{Measure, Row, Trial, over_pct};
 use anyhow::{Context, Result, ensure};
-use sim::scenario::{Job, MoveCost, Scenario};
+use sim::scenario::{Job, MoveCost, Scenario, Work};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::control::{Event, Happening, Migration};
@@ -21,6 +21,8 @@ const FLIGHT_S: f64 = 60.0;
 /// The part of an endless run after which nothing has to move any more.
 const SETTLED_PART: f64 = 0.2;
 const SIGKILL: i32 = 9;
+/// Simulated runs beside one real one.
+const TWINS: u64 = 9;
 const INSTANT_MBIT_PER_S: f64 = 1e9;
 
 /// What came of a run, and what a move took in it.
@@ -49,6 +51,8 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     check(&scenario)?;
     let nodes = scenario.nodes_count();
     let stage = Stage::up(&scenario, policy)?;
+    let unit = stage.measure_unit()?;
+    stage.wait_until_known()?;
     let start_s = scenario.jobs.first().map_or(0.0, |job| job.start_s);
     let drawn: Vec<Vec<(u32, f64)>> =
         (0..).zip(&scenario.jobs).map(|(nth, job)| job.draw(nth, nodes, trial.seed)).collect();
@@ -58,9 +62,9 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
         false => scenario.limit_s * 1.2 + PATIENCE,
     };
     let others = scale::turns(&scenario.background, nodes, trial.seed, start_s + patience_s);
-    let crews = crews(&scenario, &drawn, stage.rounds_per_s);
+    let crews = crews(&scenario, &drawn, unit.rounds_per_s);
     // It ends with the run.
-    let _others = stage.accompany(&company(&others))?;
+    let others_running = stage.accompany(&company(&others))?;
     if !others.is_empty() {
         std::thread::sleep(Duration::from_secs_f64(start_s));
     }
@@ -70,12 +74,13 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let used_s = stage.used_s() - used_before_s;
     let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
     events.retain(|event| event.time >= since_s);
-    let had = stage.had;
+    drop(others_running);
+    let units = [unit, stage.measure_unit()?];
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
     let is_endless = works.iter().any(|work_s| work_s.is_infinite());
     let steady_until_s = firsts.filter(|_| is_endless).fold(f64::INFINITY, f64::min);
-    let seen = Seen { steady_until_s, crews, ended, events, since_s, used_s, works, others, had };
+    let seen = Seen { steady_until_s, crews, ended, events, since_s, used_s, works, others, units };
     Ok(Real { row: seen.row(trial), moves: seen.move_cost() })
 }
 
@@ -134,19 +139,30 @@ struct Seen {
     used_s: f64,
     works: Vec<f64>,
     others: Vec<Turns>,
-    /// The part of their quotas that the nodes had before.
-    had: f64,
+    /// Before the run and after it: the machine does not keep its pace.
+    units: [Unit; 2],
 }
 
 impl Seen {
+    /// A second of this run in seconds of the unit that the works were made for.
+    fn pace(&self) -> f64 {
+        let [before, after] = self.units.map(|unit| unit.rounds_per_s);
+        (before + after) / 2.0 / before
+    }
+
     fn row(&self, trial: &Trial) -> Row {
         let ended = || self.ended.iter().flatten();
         let makespan_s = ended().map(|guest| guest.ended_s).fold(0.0, f64::max);
         let taken_s: f64 = ended().map(|guest| guest.ended_s - guest.started_s).sum();
+        let pace = self.pace();
+        let works: Vec<f64> = self.works.iter().map(|work_s| work_s / pace).collect();
         let (measured, optimum) = match trial.measure {
             Measure::Lost => (makespan_s * trial.speeds().iter().sum::<f64>(), self.used_s),
             // Load of others began as long before the guests as it does in the simulator.
-            _ => (makespan_s, trial.least_makespan_s(&self.works, &scale::changes(&self.others))),
+            _ => {
+                let least_s = trial.least_makespan_s(&works, &scale::changes(&self.others));
+                (makespan_s * pace, least_s * pace)
+            }
         };
         let notes = self.notes(trial);
         Row {
@@ -157,7 +173,7 @@ impl Seen {
             optimum,
             over_optimum_pct: over_pct(measured, optimum),
             is_counted: trial.is_counted,
-            completion_mean_s: taken_s / self.works.len().max(1) as f64,
+            completion_mean_s: taken_s * pace / self.works.len().max(1) as f64,
             migrations: self.migrations().count() as u64,
             rotations: self.turns().count() as u64,
             frozen_s: self.migrations().map(|(_, _, made)| made.freeze_ms).sum::<f64>() / 1e3,
@@ -208,10 +224,12 @@ impl Seen {
     fn notes(&self, trial: &Trial) -> BTreeMap<String, f64> {
         let mut notes = BTreeMap::new();
         let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
-        note("quota_had_pct", 100.0 * self.had);
+        let [before, after] = self.units;
+        note("quota_had_pct", 100.0 * before.had.min(after.had));
+        note("unit_drift_pct", 100.0 * (after.rounds_per_s / before.rounds_per_s - 1.0).abs());
         let work_s: f64 = self.works.iter().sum();
         if work_s.is_finite() {
-            note("used_for_work_pct", 100.0 * self.used_s / work_s);
+            note("used_for_work_pct", 100.0 * self.used_s * self.pace() / work_s);
         }
         let freezes = || self.migrations().map(|(_, _, made)| made.freeze_ms);
         let count = self.migrations().count();
@@ -297,11 +315,16 @@ fn is_turn(made: &Migration) -> bool {
     made.cause == "turn"
 }
 
-/// The same trial in the simulator, with moves that take what they took in the lab.
+/// The same trial in the simulator, with moves that take what they took in the lab; several times
+/// with other chances, where these do not draw other works. One run of a lab is one throw of dice.
 pub fn simulated(trial: &Trial, policy: Policy, moves: &MoveCost) -> Result<Row> {
     let mut twin = trial.clone();
     twin.scenario.moves = moves.clone();
     // The transfer is part of the freeze that was measured.
     twin.scenario.network.mbit_per_s = INSTANT_MBIT_PER_S;
-    twin.run(policy).map_err(anyhow::Error::msg).context("the simulated twin")
+    let draws = twin.scenario.jobs.iter().any(|job| matches!(job.work, Work::Uniform(..)));
+    let seeds = trial.seed..trial.seed + if draws { 1 } else { TWINS };
+    let rows = seeds.map(|seed| Trial { seed, ..twin.clone() }.run(policy));
+    let rows = rows.collect::<Result<Vec<Row>, String>>();
+    Ok(Row::mean_of(&rows.map_err(anyhow::Error::msg).context("the simulated twin")?))
 }

@@ -44,10 +44,11 @@ fn head(pairs: &[Pair]) -> String {
          Written by `osmos bench balance --lab --report DIR`. Sixteen nodes of a lab on one \
          machine, each\nwith a CPU quota, real daemons, real processes that are really moved. What \
          is 300 s long in the\nscenario takes {} here; the brain's own times (looks, rounds, \
-         rests) are not shortened. Beside\neach run stands the same run in the simulator: the same \
-         shortened work, the same brain, and moves\nthat take as long as they took in the lab. \
-         What one job takes alone is measured anew before each\nrun, with one job on each node at \
-         the same time. How: `docs/decisions/0009-lab-experiments.md`.\n\n",
+         rests) are not shortened. Beside\neach run stands the same run in the simulator, the mean \
+         of nine with other chances (of one where works\nare drawn): the same shortened work, the \
+         same brain, and moves that take as long as they took\nin the lab. What one job takes alone \
+         is measured before and after each run, with one job on each\nnode at the same time. How: \
+         `docs/decisions/0009-lab-experiments.md`.\n\n",
         scales.join(", ")
     )
 }

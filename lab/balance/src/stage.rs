@@ -33,7 +33,13 @@ const KNOWN_POLL: Duration = Duration::from_millis(50);
 
 pub struct Stage {
     lab: Lab,
-    /// Rounds that a node of speed 1 does in a second, when all nodes compute.
+    speeds: Vec<f64>,
+}
+
+/// What a second of a node is worth when all nodes compute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unit {
+    /// On a node of speed 1.
     pub rounds_per_s: f64,
     /// The part of their quotas that the nodes had then: less than nearly all of it means that the
     /// machine was busy with something else.
@@ -66,10 +72,7 @@ impl Stage {
         if let [first, ..] = lab.missing() {
             bail!("no lab with slow nodes on this machine: {first}");
         }
-        let mut stage = Stage { lab, rounds_per_s: 0.0, had: 0.0 };
-        stage.calibrate(&spec.speeds)?;
-        stage.wait_until_known(spec.speeds.len())?;
-        Ok(stage)
+        Ok(Stage { lab, speeds: spec.speeds })
     }
 
     pub fn down(self) -> Result<()> {
@@ -78,7 +81,8 @@ impl Stage {
 
     /// Each node computes alone, and all at the same time, natively: what sixteen machines would do
     /// that do not know of each other.
-    fn calibrate(&mut self, speeds: &[f64]) -> Result<()> {
+    pub fn measure_unit(&self) -> Result<Unit> {
+        let speeds = &self.speeds;
         let share = self.lab.node(1).cpu_share().context("nodes have no speed")? / speeds[0];
         let rounds = |speed: f64| (ROUNDS_PER_S * share * speed * CALIBRATION_S) as u64;
         let crews = (1..).zip(speeds).map(|(node, speed)| Crew {
@@ -95,18 +99,19 @@ impl Stage {
         let took_s =
             |(ended, speed): (&Vec<Ended>, &f64)| (ended[0].ended_s - ended[0].started_s) * speed;
         let could_s: f64 = ended.iter().zip(speeds).map(took_s).sum();
-        self.had = (self.used_s() - used_before_s) / could_s;
+        let had = (self.used_s() - used_before_s) / could_s;
         let rate = |(ended, speed): (&Vec<Ended>, &f64)| {
             let took_s = ended[0].ended_s - ended[0].started_s;
             rounds(*speed) as f64 / (took_s * speed)
         };
-        self.rounds_per_s = ended.iter().zip(speeds).map(rate).sum::<f64>() / speeds.len() as f64;
-        Ok(())
+        let rates: f64 = ended.iter().zip(speeds).map(rate).sum();
+        Ok(Unit { rounds_per_s: rates / speeds.len() as f64, had })
     }
 
     /// A node that has not heard of another yet can send nothing there: what is measured begins
     /// when every node knows every node, and that it is idle.
-    fn wait_until_known(&self, count: usize) -> Result<()> {
+    pub fn wait_until_known(&self) -> Result<()> {
+        let count = self.speeds.len();
         let deadline = Instant::now() + KNOWN_TIMEOUT;
         for node in self.lab.nodes().map(|node| node.id()) {
             loop {

@@ -58,6 +58,33 @@ pub struct Row {
     pub violations: Vec<String>,
 }
 
+impl Row {
+    /// Of runs of one trial with other chances; of what is no mean, the greatest.
+    pub fn mean_of(rows: &[Row]) -> Row {
+        let [first, ..] = rows else { panic!("a mean of no runs") };
+        let mean = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
+        let mut notes = BTreeMap::<String, f64>::new();
+        for (name, value) in rows.iter().flat_map(|row| &row.notes) {
+            let greatest = notes.entry(name.clone()).or_insert(*value);
+            *greatest = greatest.max(*value);
+        }
+        Row {
+            measured: mean(|row| row.measured),
+            optimum: mean(|row| row.optimum),
+            over_optimum_pct: mean(|row| row.over_optimum_pct),
+            completion_mean_s: mean(|row| row.completion_mean_s),
+            migrations: mean(|row| row.migrations as f64).round() as u64,
+            rotations: mean(|row| row.rotations as f64).round() as u64,
+            frozen_s: mean(|row| row.frozen_s),
+            frozen_pct_max: rows.iter().map(|row| row.frozen_pct_max).fold(0.0, f64::max),
+            kbit_per_s: first.kbit_per_s.map(|_| mean(|row| row.kbit_per_s.unwrap_or(0.0))),
+            notes,
+            violations: rows.iter().flat_map(|row| row.violations.clone()).collect(),
+            ..first.clone()
+        }
+    }
+}
+
 impl Trial {
     pub fn run(&self, policy: Policy) -> Result<Row, String> {
         let outcome = World::new(self.placed(policy), policy.config(), self.seed)?.run();

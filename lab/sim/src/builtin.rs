@@ -1,6 +1,6 @@
 //! Scenarios by name, from a room full of machines to more than anybody has.
 
-use crate::scenario::{Job, NodeGroup, Place, Scenario, Work};
+use crate::scenario::{Happening, Job, NodeGroup, Place, Scenario, What, Work};
 
 /// Others that a brain knows at one time where there are too many to know all, and is told of.
 const VIEW: usize = 16;
@@ -11,9 +11,22 @@ pub fn scenario(name: &str) -> Option<Scenario> {
     match name {
         "sixteen" => Some(crowd(name, 16, 7_200.0, None)),
         "thousand" => Some(crowd(name, 1_000, 300.0, Some(VIEW))),
+        "starved" => Some(starved(name)),
         "hundred-thousand" => Some(crowd(name, 100_000, 20.0, Some(VIEW))),
         "million" => Some(crowd(name, 1_000_000, 5.0, Some(VIEW_LEAST))),
         _ => None,
+    }
+}
+
+/// A thousand node-hours in which a tenth of the daemons get no processor for up to four seconds at
+/// a time, again and again: nobody may take them for dead.
+fn starved(name: &str) -> Scenario {
+    let usual = crowd(name, 64, 57_600.0, None);
+    let endless = |job| Job { place: Place::Random, work: Work::Endless, ..job };
+    Scenario {
+        jobs: usual.jobs.into_iter().map(endless).collect(),
+        events: vec![Happening { at_s: 3.0, what: What::Starve { nodes: 6, s_max: 4.0 } }],
+        ..usual
     }
 }
 

@@ -28,7 +28,7 @@ Examples:
   osmos sim thousand --cost          what gossip and brains cost
   osmos sim --replay FILE            what `osmos up --record FILE` has recorded, decided again
 
-Built in: sixteen, thousand, hundred-thousand, million"
+Built in: sixteen, starved, thousand, hundred-thousand, million"
 )]
 pub struct Options {
     /// A JSON file, or the name of a scenario that is built in

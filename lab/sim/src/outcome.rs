@@ -179,6 +179,7 @@ pub fn text(outcome: &Outcome, took_s: f64) -> String {
          {} moves, {} of them turns; {} failed, {} offers refused; frozen for {:.2} s in all\n\
          each node sent {:.1} datagrams a second, {:.1} kbit/s\n\
          longest that a core stood idle while a process waited: {:.2} s; flew back: {}\n\
+         {} nodes that lived were taken for dead, {:.4} in a node-hour\n\
          {brains}",
         simulated_s / took_s.max(1e-9),
         outcome.lost,
@@ -191,5 +192,7 @@ pub fn text(outcome: &Outcome, took_s: f64) -> String {
         outcome.kbit_per_s,
         findings.idle_longest_s,
         findings.flew_back,
+        outcome.false_deaths,
+        outcome.false_deaths as f64 * 3_600.0 / (simulated_s * *nodes as f64).max(1e-9),
     )
 }

@@ -14,7 +14,8 @@ use crate::members::Members;
 use crate::net::gossip::Mouth;
 use crate::net::{Credentials, gossip, listener};
 use crate::rejections::Rejections;
-use crate::sample::{Gauge, calibrate::measure_core_speed};
+use crate::sample::Gauge;
+use crate::sample::calibrate::{Belief, RUNS_FIRST, measure_core_speed};
 use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
 use crate::supervisor::Spawn;
 use kernel::features::Feature;
@@ -197,7 +198,9 @@ impl Parts {
         let owner = owner_state(&config, &state)?;
         let me = membership.members.iter().find(|member| member.node == membership.node);
         let me = *me.expect("a membership always lists its own node");
-        let gauge = Gauge::new(core_speed(&config, &state), &config.guest_cgroup);
+        let speed = core_speed(&config, &state);
+        let core = Belief::new(speed, config.speed.is_some(), Instant::now());
+        let gauge = Gauge::new(core, &config.guest_cgroup);
         let load = Load::new(gauge.capacity(), gauge.memory());
         Ok(Daemon {
             replay: state.replay()?,
@@ -365,7 +368,7 @@ fn core_speed(config: &Config, state: &State) -> f64 {
     if let Some(speed) = config.speed.or_else(|| state.speed()) {
         return speed;
     }
-    match measure_core_speed() {
+    match measure_core_speed(RUNS_FIRST) {
         Ok(speed) => {
             if let Err(error) = state.keep_speed(speed) {
                 tracing::warn!("{error}");

@@ -4,13 +4,14 @@
 //! wait in a queue and are taken in one after another: the brain is never called from within
 //! itself.
 
-use super::{Daemon, foresight};
+use super::{Daemon, Event, foresight};
 use crate::config::Config;
 use crate::guest::Arrival;
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
 use crate::process::{Cause, Launch, Order};
 use crate::recorder::Recorder;
+use crate::sample::calibrate::{RUNS_AGAIN, measure_core_speed};
 use crate::sample::scan::Scan;
 use crate::sample::window::Window;
 use crate::sample::{Capacity, Memory};
@@ -253,6 +254,8 @@ impl Daemon {
     pub(super) fn sample_load(&mut self, scan: &Scan) {
         self.load.runnable.look(scan.at, f64::from(scan.runnable));
         self.load.others.look(scan.at, f64::from(scan.others));
+        self.gauge.look(scan.at);
+        self.measure_speed_again(scan.at);
         self.load.capacity = self.gauge.capacity();
         self.load.memory = self.gauge.memory();
         let processes = self.sample_processes();
@@ -267,6 +270,31 @@ impl Daemon {
             processes,
         };
         self.tell_brain(Input::LoadSampled(sample));
+    }
+
+    /// Under load: a core that works beside others is another one than a core alone.
+    fn measure_speed_again(&mut self, now: Instant) {
+        let is_loaded = self.load.runnable.mean() >= self.load.capacity.cpus / 2.0;
+        if !is_loaded || !self.gauge.core.begin(now) {
+            return;
+        }
+        let events = self.events.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Ok(speed) = measure_core_speed(RUNS_AGAIN) {
+                // Nobody is left to be told once the daemon has ended.
+                let _ = events.blocking_send(Event::SpeedMeasured(speed));
+            }
+        });
+    }
+
+    pub(super) fn speed_measured(&mut self, speed: f64) {
+        if self.gauge.core.measured(Instant::now(), speed) {
+            let speed = self.gauge.core.speed();
+            tracing::info!("a core of this node has a speed of {speed:.2} now");
+            if let Err(error) = self.state.keep_speed(speed) {
+                tracing::warn!("{error}");
+            }
+        }
     }
 
     /// What the processes that are away use of this node, in threads that compute without a pause.

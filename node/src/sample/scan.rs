@@ -2,6 +2,7 @@
 //! children they have. Reads many small files, so it runs on a thread for blocking work.
 
 use crate::procfs::{self, Stat};
+use nix::unistd::{SysconfVar, sysconf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -106,11 +107,17 @@ fn evaluate(stats: &[Stat], watched: &Watched, daemon: i32, look: Look) -> Scan 
 }
 
 fn units() -> Units {
-    let value =
-        |name| nix::unistd::sysconf(name).ok().flatten().and_then(|n| u64::try_from(n).ok());
-    let ticks_per_s = value(nix::unistd::SysconfVar::CLK_TCK).filter(|n| *n > 0).unwrap_or(100);
-    let page_bytes = value(nix::unistd::SysconfVar::PAGE_SIZE).unwrap_or(4096);
-    Units { tick_us: 1_000_000 / ticks_per_s, page_bytes }
+    let page_bytes = system_value(SysconfVar::PAGE_SIZE).unwrap_or(4096);
+    Units { tick_us: 1_000_000 / ticks_per_s(), page_bytes }
+}
+
+/// In which the kernel counts processor time.
+pub fn ticks_per_s() -> u64 {
+    system_value(SysconfVar::CLK_TCK).filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
+fn system_value(name: SysconfVar) -> Option<u64> {
+    sysconf(name).ok().flatten().and_then(|value| u64::try_from(value).ok())
 }
 
 #[cfg(test)]

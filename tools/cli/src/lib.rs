@@ -63,6 +63,15 @@ fn usage_status(starts_a_command: bool) -> u8 {
 
 fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
     let uid = nix::unistd::geteuid().as_raw();
+    let starts_a_daemon = matches!(arguments.command, Command::Up(_) | Command::Daemon(_));
+    if let Some(socket) = arguments.daemon.socket.as_ref().filter(|_| starts_a_daemon) {
+        eprintln!(
+            "osmos: `--socket {}` says where a running daemon is; the socket of a new one is \
+             `control.sock` in its `--runtime-dir`",
+            socket.display()
+        );
+        return ExitCode::from(exit_code::USAGE);
+    }
     let socket = arguments.daemon.socket.unwrap_or_else(|| client::socket_default(uid));
     match arguments.command {
         Command::Up(options) => daemon::up(&options, platform),
