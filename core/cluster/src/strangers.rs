@@ -80,3 +80,48 @@ impl Members {
         self.others[place..=place + sinks].rotate_left(sinks.min(1));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::condition::Condition;
+    use crate::time::Span;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use wire::ids::NodeId;
+
+    proptest! {
+        #[test]
+        fn a_part_of_a_cluster_stands_in_the_order_of_age_each_once(
+            datagrams in prop::collection::vec(
+                prop::collection::vec((1u32..40, 0u64..9_000, 0u32..4, 0u32..2), 1..13),
+                1..60,
+            ),
+        ) {
+            let config = Config { view_max: 8, ..Config::default() };
+            let mut now = Time::from_micros(60_000_000);
+            let mut members = Members::default();
+            for node in 1..=20 {
+                members.join(now - Span::from_secs(50), NodeId(node), &config);
+            }
+            for datagram in datagrams {
+                now = now + Span::from_millis(700);
+                let mut strangers = Strangers::default();
+                for (nth, (node, age_ms, runnable, life)) in datagram.into_iter().enumerate() {
+                    let condition = Condition::idle(1, 1.0).with_runnable(f64::from(runnable));
+                    let at = now - Span::from_millis(age_ms);
+                    let entry = Entry::new(NodeId(node), life, at, Some(&condition));
+                    let sequence = (nth == 0).then_some(age_ms as u32);
+                    members.learn(now, entry, sequence, &mut strangers, (0.0, &config));
+                }
+                members.admit(now, strangers, &config);
+                let known: Vec<(NodeId, Time)> =
+                    members.iter().map(|(node, member)| (node, member.entry().at())).collect();
+                prop_assert!(known.len() <= config.view_max);
+                prop_assert!(known.is_sorted_by_key(|(_, at)| Reverse(*at)), "{known:?}");
+                let nodes: BTreeSet<NodeId> = known.iter().map(|(node, _)| *node).collect();
+                prop_assert_eq!(nodes.len(), known.len());
+            }
+        }
+    }
+}

@@ -202,8 +202,7 @@ fn up(options: &UpOptions) -> Result<()> {
         eprintln!("osmos lab: {note}");
     }
     print!("{}", listing::table(&listing::rows(&lab)?));
-    lab.keep();
-    Ok(())
+    lab.keep()
 }
 
 fn exec(options: &ExecOptions) -> Result<u8> {

@@ -20,11 +20,13 @@ use wire::ids::NodeId;
 /// Building a lab says what it does only if it takes longer than this.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A lab that is up. Dropping it takes it down, unless it is kept.
+/// A lab that is up. Dropping it takes it down, unless it is kept; and if whoever holds it is
+/// killed, all that runs in it ends, too.
 #[derive(Debug)]
 pub struct Lab {
     record: Record,
-    is_kept: bool,
+    /// None if it is another program's, or nobody's.
+    switch: Option<ChildStdin>,
 }
 
 impl Lab {
@@ -32,6 +34,7 @@ impl Lab {
     pub fn up(spec: &Spec) -> Result<Lab> {
         spec.check()?;
         network::check_programs(spec.link.is_some())?;
+        sweep()?;
         let lab_dir = LabDir::make(&spec.name)?;
         if let Some(old) = record::read(lab_dir.path())? {
             if old.phase == Phase::Up && old.switch.as_ref().is_some_and(Keeper::is_alive) {
@@ -41,7 +44,7 @@ impl Lab {
         }
         let mut record = plan(spec);
         match build(&lab_dir, &mut record) {
-            Ok(()) => Ok(Lab { record, is_kept: false }),
+            Ok(switch) => Ok(Lab { record, switch: Some(switch) }),
             Err(error) => {
                 let cleared = clear(&lab_dir, &record).and_then(|()| lab_dir.remove());
                 Err(match cleared {
@@ -54,7 +57,7 @@ impl Lab {
 
     /// A lab that another command brought up; dropping this leaves it up.
     pub fn open(name: &LabName) -> Result<Lab> {
-        Ok(Lab { record: record::read_up(name)?, is_kept: true })
+        Ok(Lab { record: record::read_up(name)?, switch: None })
     }
 
     pub fn record(&self) -> &Record {
@@ -80,21 +83,30 @@ impl Lab {
         Node::of(&self.record, NodeId(number))
     }
 
-    /// Leaves the lab up when this is dropped.
-    pub fn keep(mut self) {
-        self.is_kept = true;
+    /// Leaves the lab up when this is dropped, and when this program ends.
+    pub fn keep(mut self) -> Result<()> {
+        let Some(switch) = &mut self.switch else { return Ok(()) };
+        let name = &self.record.spec.name;
+        let lab_dir = LabDir::lock(name)?.with_context(|| format!("lab `{name}` is gone"))?;
+        self.record.is_kept = true;
+        lab_dir.write(&self.record)?;
+        keeper::commit(switch)?;
+        self.switch = None;
+        Ok(())
     }
 
     /// Ends every process of the lab and removes everything that was made for it.
     pub fn down(mut self) -> Result<()> {
-        self.is_kept = true;
-        down(&self.record.spec.name).map(|_| ())
+        let name = self.record.spec.name.clone();
+        let ended = down(&name).map(|_| ());
+        self.switch = None;
+        ended
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        if !self.is_kept
+        if self.switch.is_some()
             && let Err(error) = down(&self.record.spec.name)
         {
             eprintln!("osmos lab: {error:#}");
@@ -110,6 +122,18 @@ pub fn down(name: &LabName) -> Result<bool> {
     }
     lab_dir.remove()?;
     Ok(true)
+}
+
+/// Takes away what is left of labs whose makers were killed.
+fn sweep() -> Result<()> {
+    for name in record::lab_names()? {
+        let dir = record::labs_dir()?.join(name.as_str());
+        // One that cannot be read is for its owner to take down.
+        if record::read(&dir).is_ok_and(|record| record.is_some_and(|record| record.is_orphan())) {
+            down(&name).with_context(|| format!("cannot clear away lab `{name}`"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Ends the processes of a lab and removes its cgroups; the rest goes with the processes.
@@ -149,6 +173,7 @@ fn plan(spec: &Spec) -> Record {
     Record {
         spec: spec.clone(),
         phase: Phase::Building,
+        is_kept: false,
         cpu_scale: spec.cpu_scale(cores),
         hierarchies: detected.hierarchies,
         missing: detected.missing,
@@ -157,13 +182,13 @@ fn plan(spec: &Spec) -> Record {
     }
 }
 
-fn build(lab_dir: &LabDir, record: &mut Record) -> Result<()> {
+fn build(lab_dir: &LabDir, record: &mut Record) -> Result<ChildStdin> {
     let progress = Progress { start: Instant::now(), name: record.spec.name.clone() };
     lab_dir.write(record)?;
     lab_dir.write_cluster_key()?;
     make_cgroups(record)?;
     lab_dir.write(record)?;
-    let (mut switch, reports) = start_switch(lab_dir, record)?;
+    let (switch, reports) = start_switch(lab_dir, record)?;
     let count = record.spec.speeds.len();
     for report in reports {
         match report? {
@@ -184,7 +209,7 @@ fn build(lab_dir: &LabDir, record: &mut Record) -> Result<()> {
     if record.spec.has_daemons {
         daemon::start_all(record, &progress)?;
     }
-    keeper::commit(&mut switch)
+    Ok(switch)
 }
 
 /// A hierarchy in which a node cannot be made is done without, and said so.

@@ -32,6 +32,9 @@ pub enum Phase {
 pub struct Record {
     pub spec: Spec,
     pub phase: Phase,
+    /// It does not end with whoever made it.
+    #[serde(default)]
+    pub is_kept: bool,
     /// Cores that a node of speed 1 has.
     pub cpu_scale: f64,
     pub hierarchies: Vec<Hierarchy>,
@@ -44,6 +47,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// The program that made it for itself has ended, and its processes with it.
+    pub fn is_orphan(&self) -> bool {
+        !self.is_kept && self.switch.as_ref().is_some_and(|switch| !switch.is_alive())
+    }
+
     pub fn keeper(&self, node: NodeId) -> Result<&Keeper> {
         let count = self.spec.speeds.len();
         ensure!(

@@ -115,7 +115,8 @@ mod test {
         let (first, second) =
             (measure_core_speed(RUNS_FIRST).unwrap(), measure_core_speed(RUNS_FIRST).unwrap());
         assert!(first > 0.0);
-        assert!((first / second).max(second / first) < 2.0, "{first} and {second}");
+        // A virtual machine may change its pace by two in between.
+        assert!((first / second).max(second / first) < 4.0, "{first} and {second}");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! they were made.
 //!
 //! Until it reads `commit` the switch ends at the end of its input, so a lab whose builder was
-//! killed does not stay. Every keeper has the lab's log as standard error, and the log is locked:
+//! killed does not stay; nor does one that a program has made for itself, which never commits it. Every keeper has the lab's log as standard error, and the log is locked:
 //! who gets the lock knows that no keeper is left.
 
 mod node;
@@ -148,14 +148,20 @@ fn pid_outside() -> Result<i32> {
     link.to_str().and_then(|pid| pid.parse().ok()).context("/proc/self names no process")
 }
 
-/// What process 1 is for once all is made: wait for those that nobody else waits for.
-fn reap_for_ever() -> Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    nix::unistd::dup2_stdin(&null)?;
-    nix::unistd::dup2_stdout(&null)?;
+/// Before any other thread is made, which must not take the signal that this one waits for.
+fn block_child_signals() -> Result<SigSet> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     signals.thread_block().context("cannot block SIGCHLD")?;
+    Ok(signals)
+}
+
+/// What process 1 is for once all is made: wait for those that nobody else waits for.
+fn reap_for_ever() -> Result<()> {
+    let signals = block_child_signals()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdin(&null)?;
+    nix::unistd::dup2_stdout(&null)?;
     loop {
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             if status == WaitStatus::StillAlive {

@@ -5,7 +5,9 @@ use crate::record::{self, Record};
 use crate::{mounts, network};
 use anyhow::{Context, Result, bail};
 use nix::sched::CloneFlags;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 use wire::ids::NodeId;
@@ -27,7 +29,9 @@ pub fn enter(lab_dir: &str) -> Result<()> {
 /// Builds the lab, then keeps it for as long as this process lives.
 pub fn keep(lab_dir: &Path) -> Result<()> {
     Report::Started { pid: super::pid_outside()? }.print()?;
-    let mut builder = std::io::stdin().lines();
+    // Of its own: standard input goes once the lab is made.
+    let mut builder =
+        BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?)).lines();
     // From here on the builder has written down who we are.
     expect(&mut builder, GO)?;
     let record = record::read(lab_dir)?.context("the lab is not written down")?;
@@ -40,15 +44,21 @@ pub fn keep(lab_dir: &Path) -> Result<()> {
         Report::Built { node, pid }.print()?;
     }
     Report::Ready.print()?;
-    expect(&mut builder, COMMIT)?;
-    drop(builder);
+    super::block_child_signals()?;
+    std::thread::spawn(move || {
+        if let Err(error) = expect(&mut builder, COMMIT) {
+            // And with this process the whole lab.
+            eprintln!("osmos lab-keeper: {error:#}");
+            std::process::exit(1);
+        }
+    });
     super::reap_for_ever()
 }
 
 fn expect(builder: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) -> Result<()> {
     match builder.next() {
         Some(Ok(line)) if line == word => Ok(()),
-        _ => bail!("`osmos lab up` ended before the lab was whole"),
+        _ => bail!("whoever made the lab has ended, and the lab with it"),
     }
 }
 

@@ -63,6 +63,45 @@ fn a_dropped_lab_is_down() {
     });
 }
 
+const MAKER: &str = "OSMOS_LAB_TEST_MAKER";
+const MADE_AND_KILLED: &str =
+    "left_behind::a_lab_ends_with_the_program_that_made_it_and_the_next_clears_it_away";
+
+#[test]
+fn a_lab_ends_with_the_program_that_made_it_and_the_next_clears_it_away() {
+    machine::alone(MADE_AND_KILLED, || {
+        if std::env::var_os(MAKER).is_some() {
+            let _lab = Lab::up(&bare(2)).unwrap();
+            println!("made");
+            std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+            return;
+        }
+        let before = World::look();
+        let mut maker = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", MADE_AND_KILLED, "--nocapture"])
+            .env(MAKER, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(maker.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("made")));
+        let made = Lab::open(&machine::name().parse().unwrap()).unwrap();
+        let (mut running, _input) = busy(&made);
+        maker.kill().unwrap();
+        maker.wait().unwrap();
+        assert_eq!(running.wait().unwrap().code(), Some(128 + 9));
+        // The command is gone before the switch is.
+        while Lab::open(&machine::name().parse().unwrap()).is_ok() {
+            std::thread::yield_now();
+        }
+        let mut other = bare(1);
+        other.name = format!("{}b", machine::name()).parse().unwrap();
+        Lab::up(&other).unwrap().down().unwrap();
+        before.assert_unchanged("the next lab after kill -9 of a maker");
+    });
+}
+
 #[test]
 fn killing_a_node_takes_that_node_only_and_down_the_rest() {
     machine::alone("left_behind::killing_a_node_takes_that_node_only_and_down_the_rest", || {
