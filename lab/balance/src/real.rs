@@ -64,6 +64,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let others = scale::turns(&scenario.background, nodes, trial.seed, start_s + patience_s);
     let crews = crews(&scenario, &drawn, unit.rounds_per_s);
     // It ends with the run.
+    // They begin before the work, and are there to its end.
     let others_running = stage.accompany(&company(&others))?;
     if !others.is_empty() {
         std::thread::sleep(Duration::from_secs_f64(start_s));
@@ -75,7 +76,9 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
     events.retain(|event| event.time >= since_s);
     drop(others_running);
-    let units = [unit, stage.measure_unit()?];
+    // What others compute goes on until the lab ends, and would be measured as a slower node.
+    let after = if others.is_empty() { stage.measure_unit()? } else { unit };
+    let units = [unit, after];
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
     let is_endless = works.iter().any(|work_s| work_s.is_infinite());

@@ -13,8 +13,9 @@
 //! they were made.
 //!
 //! Until it reads `commit` the switch ends at the end of its input, so a lab whose builder was
-//! killed does not stay; nor does one that a program has made for itself, which never commits it. Every keeper has the lab's log as standard error, and the log is locked:
-//! who gets the lock knows that no keeper is left.
+//! killed does not stay; nor does one that a program has made for itself, which never commits it.
+//! Every keeper has the lab's log as standard error, and the log is locked: who gets the lock knows
+//! that no keeper is left.
 
 mod node;
 mod switch;
