@@ -308,7 +308,7 @@ impl Brain {
     }
 
     fn datagram_received(&mut self, now: Time, from: NodeId, bytes: &[u8], outbox: &mut Outbox) {
-        let known = self.members.get(from).map(|member| member.entry());
+        let known = self.members.get(from).map(|member| member.entry);
         let admits = from != self.me && (known.is_some() || self.members.is_partial());
         let message = match Message::decode(bytes, now) {
             Ok(message) if message.sender.node == from && admits => message,

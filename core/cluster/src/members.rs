@@ -56,10 +56,6 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub fn entry(&self) -> Entry {
-        self.entry
-    }
-
     /// What is known of it, with the age of that knowledge.
     pub fn known(&self, now: Time) -> Option<(Condition, Span)> {
         Some((self.entry.condition()?, now.since(self.entry.at())))
@@ -154,13 +150,9 @@ impl Members {
             self.others.sort_by_key(|member| Reverse(member.entry.at()));
             return false;
         }
-        self.insert(place, Member::heard_of(Entry::new(node, 0, now, None), None), config);
-        true
-    }
-
-    fn insert(&mut self, place: usize, member: Member, config: &Config) {
         self.reserve(self.others.len() + 1, config);
-        self.others.insert(place, member);
+        self.others.insert(place, Member::heard_of(Entry::new(node, 0, now, None), None));
+        true
     }
 
     /// Never takes more memory than a full view needs: a million brains have to fit.

@@ -116,7 +116,7 @@ mod tests {
                 }
                 members.admit(now, strangers, &config);
                 let known: Vec<(NodeId, Time)> =
-                    members.iter().map(|(node, member)| (node, member.entry().at())).collect();
+                    members.iter().map(|(node, member)| (node, member.entry.at())).collect();
                 prop_assert!(known.len() <= config.view_max);
                 prop_assert!(known.is_sorted_by_key(|(_, at)| Reverse(*at)), "{known:?}");
                 let nodes: BTreeSet<NodeId> = known.iter().map(|(node, _)| *node).collect();

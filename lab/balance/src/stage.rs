@@ -171,7 +171,8 @@ impl Stage {
     }
 }
 
-/// Whoever interrupts an experiment of an hour does not have to clear up after it.
+/// Whoever interrupts an experiment of an hour does not have to clear up after it. What runs in the
+/// lab ends by itself; its cgroups and its directory would stay until somebody makes another.
 fn take_down_when_interrupted(name: &LabName) -> Result<()> {
     static WATCH: OnceLock<()> = OnceLock::new();
     if WATCH.set(()).is_err() {
