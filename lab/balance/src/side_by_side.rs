@@ -47,8 +47,9 @@ fn head(pairs: &[Pair]) -> String {
          rests) are not shortened. Beside\neach run stands the same run in the simulator, the mean \
          of nine with other chances (of one where works\nare drawn): the same shortened work, the \
          same brain, and moves that take as long as they took\nin the lab. What one job takes \
-         alone is measured before and after each run (before only, where load of\nothers goes \
-         on), with one job on each node at the same time. How: `docs/decisions/0009-lab-experiments.md`.\n\n",
+         alone is measured before and after each run (before only,\nwhere load of others goes on), \
+         with one job on each node at the same time. How:\n\
+         `docs/decisions/0009-lab-experiments.md`.\n\n",
         scales.join(", ")
     )
 }
