@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
@@ -18,6 +18,9 @@ const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(10);
+/// What one look counts for at most: while the whole machine is stopped (a virtual one that is
+/// saved, say) its clock goes on, and nothing that is waited for can happen.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Of the shell that prints its pid before it becomes the program.
 const TELL_PID: &str = "echo $$; exec \"$@\"";
 
@@ -26,13 +29,16 @@ const TELL_PID: &str = "echo $$; exec \"$@\"";
 /// # Panics
 /// If it finds nothing for too long.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let (mut waited, mut last) = (Duration::ZERO, Instant::now());
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        // Unwinding ends programs: what hangs is to be seen before.
+        assert!(waited < PATIENCE, "waited in vain until {what}\n{}", Seen::threads_below());
         std::thread::sleep(STEP);
+        waited += last.elapsed().min(LOOK_MAX);
+        last = Instant::now();
     }
 }
 
@@ -331,6 +337,34 @@ impl Seen {
         })
     }
 
+    /// All threads in namespaces below this one, and what each does, those of other tests included.
+    fn threads_below() -> String {
+        let here = Seen::by_pid(std::process::id() as i32).map_or(1, |me| me.depth);
+        let below = Seen::all().into_iter().filter(|process| process.depth > here);
+        below.flat_map(|process| process.threads()).collect()
+    }
+
+    fn threads(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten();
+        let line = |task: PathBuf| {
+            let read = |name| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+            let (status, call) = (read("status"), read("syscall"));
+            let field = |name| field_of(&status, name).unwrap_or_default().replace('\t', " ");
+            format!(
+                "{} (there {}) parent {} tracer {} {}: {} in {}, call {}\n",
+                field("Pid"),
+                self.inner_pid,
+                self.parent,
+                field("TracerPid"),
+                self.words.join(" ").chars().take(60).collect::<String>(),
+                field("State"),
+                read("wchan"),
+                call.split_whitespace().next().unwrap_or("unknown"),
+            )
+        };
+        tasks.flatten().map(|task| line(task.path())).collect()
+    }
+
     fn is_ancestor_of(&self, other: &Seen, all: &[Seen]) -> bool {
         let parent = |child: &Seen| all.iter().find(|p| p.pid == child.parent);
         std::iter::successors(parent(other), |p| parent(p)).any(|p| p.pid == self.pid)
@@ -451,7 +485,10 @@ impl Program {
 
     /// The next line that it prints.
     pub fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the program prints a line")
+        until("the program prints a line", || match self.lines.try_recv() {
+            Err(TryRecvError::Disconnected) => panic!("the program has ended"),
+            line => line.ok(),
+        })
     }
 
     /// True if it prints nothing for so long.
