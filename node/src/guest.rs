@@ -3,7 +3,7 @@
 use crate::process::{Activity, freeze_estimate_us};
 use crate::supervisor::Supervisor;
 use std::time::Instant;
-use wire::ids::{GlobalPid, Ticket};
+use wire::ids::{GlobalPid, NodeId, Ticket};
 use wire::peer::{BerthRequest, Owner};
 
 /// How far a guest is.
@@ -36,6 +36,8 @@ pub struct Guest {
     /// Calls to its home.
     pub forwarded_per_s: u32,
     pub activity: Activity,
+    /// Its home was asked to move it there, and has not said how that ended.
+    pub wanted_on: Option<NodeId>,
     /// Its home has said that it is elsewhere now.
     pub has_moved_on: bool,
     /// It was asked to go home.

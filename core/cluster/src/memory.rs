@@ -1,6 +1,7 @@
 //! What is remembered of one process. A million brains remember some each: so it is small.
 
 use crate::attained::Attained;
+use crate::config::Config;
 use crate::input::GroupId;
 use crate::staying::StayCause;
 use crate::time::Time;
@@ -50,6 +51,13 @@ impl Memory {
             pinned: false,
             stayed_for: None,
         }
+    }
+
+    /// Until when it is left alone after moves that came to nothing, the longer the more of them.
+    pub fn set_back_until(&self, config: &Config) -> Time {
+        let Some(doublings) = self.setbacks.checked_sub(1) else { return Time::ZERO };
+        let rest = config.setback * (1 << doublings.min(16));
+        self.setback_at + rest.min(config.setback_max)
     }
 
     /// Nothing in it is worth keeping once the process is elsewhere.

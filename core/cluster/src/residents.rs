@@ -241,11 +241,9 @@ impl Residents {
         if now.since(memory.setback_at) > config.setback_max * 2 {
             memory.setbacks = 0;
         }
-        let doublings = memory.setbacks.min(16);
-        let rest = (config.setback * (1 << doublings)).min(config.setback_max);
         memory.setbacks = memory.setbacks.saturating_add(1);
         memory.setback_at = now;
-        memory.rest_until = memory.rest_until.max(now + rest);
+        memory.rest_until = memory.rest_until.max(memory.set_back_until(config));
     }
 
     /// The fault was not the process's own: a short rest, so that others get their turn.
@@ -402,7 +400,8 @@ impl Residents {
     pub fn evictable(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
         let resident = self.running.get(&process)?;
         let memory = self.remembered(process);
-        let is_tried = now < memory.rest_until && memory.setbacks > 0;
+        // Not the rest after a move that somebody ordered: whoever has to leave does not wait for it.
+        let is_tried = now < memory.set_back_until(config);
         let can_move = resident.stays.is_none() && !memory.pinned && !is_tried;
         can_move.then(|| self.describe(now, process, resident, memory, config))
     }

@@ -10,6 +10,8 @@ use sim::scenario::Place;
 /// What a lab plays, unless somebody names something else.
 pub const NAMES: [&str; 6] =
     ["table1", "table1_preemptive", "background", "mixed", "steady", "memory"];
+/// What it also plays.
+const IF_NAMED: [&str; 3] = ["random", "loss", "churn"];
 /// What the paper's processes of 300 s are shortened from.
 const USUAL_S: f64 = 300.0;
 /// How long nothing may move where nothing changes.
@@ -56,10 +58,10 @@ pub fn run(choice: &Choice, kept: &Kept, mut told: impl FnMut(&str)) -> Result<(
 }
 
 fn trials(choice: &Choice, name: &str) -> Result<Vec<Trial>> {
-    let is_played = NAMES.contains(&name) || name == "random";
+    let is_played = NAMES.contains(&name) || IF_NAMED.contains(&name);
     ensure!(
         is_played || !scenarios::NAMES.contains(&name),
-        "{name} is for the simulator; a lab plays {NAMES:?} and random"
+        "{name} is for the simulator; a lab plays {NAMES:?}, and {IF_NAMED:?} if they are named"
     );
     let trials = scenarios::trials(name, &choice.seeds).with_context(|| {
         format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
@@ -120,7 +122,9 @@ mod tests {
         assert_eq!(played("table1").expect("a scenario"), 19);
         assert_eq!(played("memory").expect("one of two"), 1);
         assert_eq!(played("steady").expect("two of three"), 2);
-        for name in ["churn", "large", "loss", "no-such-scenario"] {
+        assert_eq!(played("loss").expect("four sizes"), 16);
+        assert_eq!(played("churn").expect("with a crash and without"), 2);
+        for name in ["large", "flood", "no-such-scenario"] {
             let error = format!("{:#}", played(name).expect_err(name));
             assert!(error.contains(name), "{error}");
         }

@@ -2,8 +2,9 @@
 //! of the past, in the simulator and for real in a lab.
 //!
 //! * [`scenarios`]: the experiments; [`policy`]: what is compared; [`trial`]: one run, simulated
-//! * [`scale`], [`real`]: the same run in a lab, in less time; [`stage`]: the lab; [`crew`],
-//!   [`guest`]: what runs in it; [`in_lab`]: one after another; [`kept`]: what came of them
+//! * [`scale`], [`real`]: the same run in a lab, in less time; [`stage`]: the lab;
+//!   [`happenings`]: what goes wrong in it; [`crew`], [`guest`]: what runs in it; [`in_lab`]: one
+//!   after another; [`kept`]: what came of them
 //! * [`optimum`], [`churn`]: what nobody can beat; [`paper`]: what was published in 1996
 //! * [`results`]: all of it in one shape; [`report`], [`side_by_side`], [`plot`]: for people
 //! * [`command`]: the command line
@@ -12,6 +13,7 @@ pub mod churn;
 pub mod command;
 pub mod crew;
 pub mod guest;
+pub mod happenings;
 pub mod in_lab;
 pub mod kept;
 pub mod optimum;

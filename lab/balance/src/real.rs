@@ -3,13 +3,14 @@
 
 use crate::crew::{self, Ended};
 use crate::guest::{self, Memory};
+use crate::happenings::{self, Happenings};
 use crate::policy::Policy;
 use crate::scale::{self, Turns};
 use crate::stage::{Crew, Stage, Unit};
 use crate::trial::{Measure, Row, Trial, over_pct};
 use anyhow::{Context, Result, ensure};
 use sim::scenario::{Job, MoveCost, Scenario, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::control::{Event, Happening, Migration};
 use wire::ids::GlobalPid;
@@ -33,16 +34,15 @@ pub struct Real {
 
 /// What a lab can play.
 pub fn check(scenario: &Scenario) -> Result<()> {
-    ensure!(scenario.nodes_count() <= 32, "a lab of {} nodes is too large", scenario.nodes_count());
+    let nodes = scenario.nodes_count() + happenings::newcomers(scenario).len();
+    ensure!(nodes <= 32, "a lab of {nodes} nodes is too large");
     ensure!(scenario.nodes.iter().all(|group| group.cores == 1), "nodes of a lab have one core");
     let mut sizes = scenario.nodes.iter().map(|group| group.memory_mib);
     let first = sizes.next().unwrap_or_default();
     ensure!(sizes.all(|size| size == first), "nodes of a lab have equal memories");
     let computes = scenario.jobs.iter().all(|job| job.demand >= 1.0);
     ensure!(computes, "guests of a lab wait for nothing while they compute");
-    ensure!(scenario.events.is_empty(), "nodes of a lab neither come nor go");
-    ensure!(scenario.network.loss_permille == 0, "links of a lab lose nothing");
-    Ok(())
+    Happenings::of(scenario, 0, 0.0).map(|_| ())
 }
 
 /// `trial` is as long as it is to be.
@@ -52,6 +52,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let nodes = scenario.nodes_count();
     let stage = Stage::up(&scenario, policy)?;
     let unit = stage.measure_unit()?;
+    stage.part_with_newcomers()?;
     stage.wait_until_known()?;
     let start_s = scenario.jobs.first().map_or(0.0, |job| job.start_s);
     let drawn: Vec<Vec<(u32, f64)>> =
@@ -69,21 +70,36 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     if !others.is_empty() {
         std::thread::sleep(Duration::from_secs_f64(start_s));
     }
+    let happenings = Happenings::of(&scenario, trial.seed, patience_s)?;
     let since_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
     let used_before_s = stage.used_s();
-    let ended = stage.run(&crews, Duration::from_secs_f64(patience_s))?;
+    let ended = stage.run_amid(&happenings, &crews, Duration::from_secs_f64(patience_s))?;
     let used_s = stage.used_s() - used_before_s;
     let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
     events.retain(|event| event.time >= since_s);
     drop(others_running);
-    // What others compute goes on until the lab ends, and would be measured as a slower node.
-    let after = if others.is_empty() { stage.measure_unit()? } else { unit };
+    // What others compute goes on until the lab ends, and would be measured as a slower node; and
+    // where nodes have gone there is less to measure.
+    let is_as_before = others.is_empty() && happenings.keep_nodes();
+    let after = if is_as_before { stage.measure_unit()? } else { unit };
     let units = [unit, after];
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
     let is_endless = works.iter().any(|work_s| work_s.is_infinite());
     let steady_until_s = firsts.filter(|_| is_endless).fold(f64::INFINITY, f64::min);
-    let seen = Seen { steady_until_s, crews, ended, events, since_s, used_s, works, others, units };
+    let crashed = happenings::crashing(&scenario);
+    let seen = Seen {
+        steady_until_s,
+        crews,
+        ended,
+        events,
+        since_s,
+        used_s,
+        works,
+        others,
+        units,
+        crashed,
+    };
     Ok(Real { row: seen.row(trial), moves: seen.move_cost() })
 }
 
@@ -144,6 +160,8 @@ struct Seen {
     others: Vec<Turns>,
     /// Before the run and after it: the machine does not keep its pace.
     units: [Unit; 2],
+    /// Nodes that did, with all that ran there.
+    crashed: BTreeSet<u32>,
 }
 
 impl Seen {
@@ -154,7 +172,7 @@ impl Seen {
     }
 
     fn row(&self, trial: &Trial) -> Row {
-        let ended = || self.ended.iter().flatten();
+        let ended = || self.ended.iter().flatten().filter(|guest| !self.is_lost(guest));
         let makespan_s = ended().map(|guest| guest.ended_s).fold(0.0, f64::max);
         let taken_s: f64 = ended().map(|guest| guest.ended_s - guest.started_s).sum();
         let pace = self.pace();
@@ -185,6 +203,11 @@ impl Seen {
             violations: self.violations(notes.contains_key("killed_for_memory")),
             notes,
         }
+    }
+
+    /// It was on a node that crashed.
+    fn is_lost(&self, guest: &Ended) -> bool {
+        !self.crashed.is_empty() && guest.wait_status & 0x7f == SIGKILL
     }
 
     fn migrations(&self) -> impl Iterator<Item = (f64, GlobalPid, &Migration)> {
@@ -248,6 +271,10 @@ impl Seen {
             let late = self.moves().filter(|(time, ..)| *time > settled_s).count();
             note("migrations_after_settling", late as f64);
         }
+        if !self.crashed.is_empty() {
+            let lost = self.ended.iter().flatten().filter(|guest| self.is_lost(guest));
+            note("lost", lost.count() as f64);
+        }
         if trial.scenario.jobs.iter().any(|job| job.growth_mib_per_s > 0.0) {
             let killed = |guest: &&Ended| guest.wait_status & 0x7f == SIGKILL;
             let killed = self.ended.iter().flatten().filter(killed).count();
@@ -276,7 +303,7 @@ impl Seen {
             for (plan, guest) in crew.plan.guests.iter().zip(ended) {
                 let Ended { pid, wait_status, output, .. } = guest;
                 let node = crew.node;
-                if may_be_killed && wait_status & 0x7f == SIGKILL {
+                if may_be_killed && wait_status & 0x7f == SIGKILL || self.is_lost(guest) {
                     continue;
                 }
                 if *wait_status != 0 {
@@ -289,7 +316,9 @@ impl Seen {
             }
         }
         for event in &self.events {
-            if let Happening::Lost { node, reason } = &event.what {
+            if let Happening::Lost { node, reason } = &event.what
+                && !self.crashed.contains(&node.0)
+            {
                 violations.push(format!("a process was lost on node {node}: {}", reason.text));
             }
         }

@@ -3,8 +3,9 @@
 
 use crate::crew::{self, Ended, GO, READY};
 use crate::guest;
+use crate::happenings::{self, Happenings};
 use crate::policy::Policy;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use lab::{Lab, LabName, MemorySize, Spec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -34,6 +35,8 @@ const KNOWN_POLL: Duration = Duration::from_millis(50);
 pub struct Stage {
     lab: Lab,
     speeds: Vec<f64>,
+    /// So many of the last of them are not there at first.
+    newcomers: usize,
 }
 
 /// What a second of a node is worth when all nodes compute.
@@ -54,8 +57,10 @@ pub struct Crew {
 
 impl Stage {
     pub fn up(scenario: &Scenario, policy: Policy) -> Result<Stage> {
-        let speeds: Vec<f64> =
+        let mut speeds: Vec<f64> =
             scenario.nodes.iter().flat_map(|group| vec![group.speed; group.count]).collect();
+        let newcomers = happenings::newcomers(scenario);
+        speeds.extend(&newcomers);
         // Two may be at it on one machine, though not with figures that mean much.
         let name = format!("balance-{}", std::process::id());
         let name: LabName = name.parse()?;
@@ -72,7 +77,7 @@ impl Stage {
         if let [first, ..] = lab.missing() {
             bail!("no lab with slow nodes on this machine: {first}");
         }
-        Ok(Stage { lab, speeds: spec.speeds })
+        Ok(Stage { lab, speeds: spec.speeds, newcomers: newcomers.len() })
     }
 
     pub fn down(self) -> Result<()> {
@@ -108,12 +113,19 @@ impl Stage {
         Ok(Unit { rounds_per_s: rates / speeds.len() as f64, had })
     }
 
+    /// Those who join later belong to the cluster, and are not there.
+    pub fn part_with_newcomers(&self) -> Result<()> {
+        let last = self.speeds.len() as u32;
+        (last - self.newcomers as u32 + 1..=last)
+            .try_for_each(|node| happenings::osmos(&self.lab, node, &["down"]))
+    }
+
     /// A node that has not heard of another yet can send nothing there: what is measured begins
     /// when every node knows every node, and that it is idle.
     pub fn wait_until_known(&self) -> Result<()> {
-        let count = self.speeds.len();
+        let count = self.speeds.len() - self.newcomers;
         let deadline = Instant::now() + KNOWN_TIMEOUT;
-        for node in self.lab.nodes().map(|node| node.id()) {
+        for node in self.lab.nodes().map(|node| node.id()).take(count) {
             loop {
                 let known = self.lab.node(node.0).known_nodes()?;
                 let is_known =
@@ -152,12 +164,28 @@ impl Stage {
 
     /// Runs the crews from one moment on until the last guest has ended.
     pub fn run(&self, crews: &[Crew], patience: Duration) -> Result<Vec<Vec<Ended>>> {
-        let mut running = Running::default();
-        for crew in crews {
-            running.begin(self.lab.node(crew.node), &crew.plan)?;
+        self.accompany(crews)?.ends(patience)
+    }
+
+    /// The same while something happens to the nodes.
+    pub fn run_amid(
+        &self,
+        happenings: &Happenings,
+        crews: &[Crew],
+        patience: Duration,
+    ) -> Result<Vec<Vec<Ended>>> {
+        if happenings.is_empty() {
+            return self.run(crews, patience);
         }
-        running.go()?;
-        running.ends(patience)
+        let running = self.accompany(crews)?;
+        let (is_going_on, over) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let played = scope.spawn(move || happenings.play(&self.lab, &over));
+            let ended = running.ends(patience);
+            drop(is_going_on);
+            played.join().map_err(|_| anyhow!("the happenings panicked"))??;
+            ended
+        })
     }
 
     /// Starts what goes on until it is dropped.

@@ -1,6 +1,7 @@
 //! A lab as a program holds it: up, its nodes, down.
 
 use crate::cgroup::{self, Place};
+use crate::disturbance::Disturbance;
 use crate::exec::Start;
 use crate::keeper::{self, Report};
 use crate::process::{self, Keeper};
@@ -9,6 +10,7 @@ use crate::spec::{LabName, Spec};
 use crate::{daemon, network};
 use anyhow::{Context, Result, bail};
 use kernel::features::Feature;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -81,6 +83,15 @@ impl Lab {
         let count = self.record.spec.speeds.len();
         assert!((1..=count).contains(&(number as usize)), "the lab has nodes 1 to {count}");
         Node::of(&self.record, NodeId(number))
+    }
+
+    /// From now on this is wrong with the network between the nodes, and nothing else.
+    ///
+    /// # Errors
+    /// The rules need nftables, in the kernel and as a program.
+    pub fn disturb(&self, disturbance: &Disturbance) -> Result<()> {
+        let switch = self.record.switch.as_ref().context("the lab has no switch")?;
+        disturbance.impose(switch)
     }
 
     /// Leaves the lab up when this is dropped, and when this program ends.
@@ -368,6 +379,19 @@ impl<'a> Node<'a> {
     pub fn start_daemon(&self) -> Result<()> {
         daemon::start(self)?;
         daemon::wait_until_it_answers(self)
+    }
+
+    /// Whether the node's daemon gets any processor; those whom it serves do in any case.
+    pub fn starve_daemon(&self, starves: bool) -> Result<()> {
+        let pid = self.daemon_pid().and_then(Pid::from_raw);
+        let pid = pid.with_context(|| format!("node {} has no daemon", self.id))?;
+        let signal = if starves { Signal::STOP } else { Signal::CONT };
+        kill_process(pid, signal).with_context(|| format!("cannot signal process {pid:?}"))
+    }
+
+    /// Ends everything that runs in the node at once, as a machine does that loses its power.
+    pub fn crash(&self) -> Result<()> {
+        self.keeper()?.kill_all(&[])
     }
 
     /// Processes of the node, its keeper among them; guests' inner namespaces not counted.

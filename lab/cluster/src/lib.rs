@@ -7,7 +7,8 @@
 //!
 //! * [`spec`]: what a lab is asked to be; [`record`]: what is written down about it
 //! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
-//! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make
+//! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
+//!   [`disturbance`]: what is wrong with the network
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
 //!
 //! Reasons: `docs/decisions/0005-lab.md`.
@@ -16,6 +17,7 @@ pub mod arguments;
 pub mod cgroup;
 mod check;
 mod daemon;
+mod disturbance;
 mod exec;
 mod keeper;
 pub mod lab;
@@ -27,6 +29,7 @@ mod record;
 mod spec;
 
 pub use arguments::{LabArguments, LabCommand, hidden_main, main, run};
+pub use disturbance::Disturbance;
 pub use lab::{Lab, Node, down};
 pub use process::Keeper;
 pub use spec::{LabName, MemorySize, Rate, Spec};

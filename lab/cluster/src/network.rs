@@ -87,7 +87,7 @@ fn missing(program: &str) -> String {
 }
 
 /// Ordinary users often lack the directories of `ip` and `tc` in their PATH.
-fn search_path() -> String {
+pub(crate) fn search_path() -> String {
     std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin"
 }
 

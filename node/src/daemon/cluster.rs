@@ -145,7 +145,10 @@ impl Daemon {
             self.welcome(node, &link);
         }
         self.tell_members(&link);
-        self.links.insert(node, link);
+        if self.links.insert(node, link).is_some() {
+            // What was on its way through the old one may not have arrived.
+            self.wishes_lost(node);
+        }
         // It may have left before.
         self.tell_brain(Input::MemberJoined { node });
         tracing::info!("linked to node {node}");
@@ -174,6 +177,7 @@ impl Daemon {
             tracing::info!("lost the link to node {node}: {error}");
             self.links.remove(&node);
             self.berths_lost(node);
+            self.wishes_lost(node);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::policy::{self, HostState};
 use crate::process::Activity;
 use crate::procfs;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
-use cluster::{Input, Placement, Span};
+use cluster::{Input, MoveOutcome, Placement, Span};
 use kernel::features::{self, Feature, Need};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -54,6 +54,7 @@ impl Daemon {
             rss_bytes: asked.rss_bytes,
             forwarded_per_s: 0,
             activity: Activity::default(),
+            wanted_on: None,
             has_moved_on: false,
             is_sent_home: false,
             stands_back: 0,
@@ -191,8 +192,25 @@ impl Daemon {
                 guest.has_moved_on = true;
             }
         }
+        for guest in self.guests.values_mut().filter(|guest| guest.process == process) {
+            guest.wanted_on.take_if(|wanted| *wanted == to);
+        }
         let (outcome, freeze) = (super::moves::outcome(end), Span::from_micros(freeze_us));
         self.tell_brain(Input::MoveEnded { process, from: me, to, outcome, freeze });
+    }
+
+    /// Nobody knows whether their home has heard what was asked of it, nor will its answer come: it
+    /// counts as no. If it was yes after all, the guest will be gone, and home takes no second
+    /// order for a process that is moving.
+    pub(super) fn wishes_lost(&mut self, home: NodeId) {
+        let guests = self.guests.values_mut().filter(|guest| guest.process.home == home);
+        let lost: Vec<(GlobalPid, NodeId)> =
+            guests.filter_map(|guest| Some((guest.process, guest.wanted_on.take()?))).collect();
+        let from = self.me();
+        for (process, to) in lost {
+            let (outcome, freeze) = (MoveOutcome::Stayed, Span::ZERO);
+            self.tell_brain(Input::MoveEnded { process, from, to, outcome, freeze });
+        }
     }
 
     /// The process does not come.

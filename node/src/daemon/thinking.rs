@@ -6,7 +6,7 @@
 
 use super::{Daemon, Event, foresight};
 use crate::config::Config;
-use crate::guest::Arrival;
+use crate::guest::{Arrival, Guest};
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
 use crate::process::{Cause, Launch, Order};
@@ -164,6 +164,10 @@ impl Daemon {
         } else {
             let wanted = PeerMessage::MoveWanted { pid: process.pid, to, motive, reason: why };
             if self.say(process.home, wanted) {
+                let is_it = |guest: &&mut Guest| guest.process == process;
+                for guest in self.guests.values_mut().filter(is_it) {
+                    guest.wanted_on = Some(to);
+                }
                 return;
             }
         }

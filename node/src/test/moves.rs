@@ -10,7 +10,8 @@ use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::control::{Destination, Happening, ManageOptions, Migration, Placement, Reply, Request};
-use wire::ids::HomePid;
+use wire::ids::{HomePid, NodeId};
+use wire::owner::{LimitChange, OwnerOrder};
 use wire::supervisor::{
     Berth, FromBody, FromDeputy, MoveReport, Preface, Reason, Role, ToBody, ToDeputy,
 };
@@ -305,6 +306,29 @@ async fn a_move_to_a_node_that_is_not_linked_yet_waits_for_the_link() {
     let body = two.supervisor();
     assert!(matches!(body.hear(), Some((ToBody::Expect { .. }, None))));
     leave(&one.supervisor());
+}
+
+/// As if the network had been cut.
+async fn lose_link(node: &TestNode, to: NodeId) {
+    for link in (1..=4).map(LinkId) {
+        let error = std::io::ErrorKind::ConnectionReset.into();
+        node.tell(Event::LinkLost { node: to, link, error }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_asked_of_a_home_whose_link_broke_is_asked_again() {
+    let away = Away::begin().await;
+    // Its owner wants no guest, so the brain sends it on, to the only other node.
+    let guests = Some(LimitChange::AtMost(0));
+    let limit = OwnerOrder::Limit { guests, guest_memory_bytes: None };
+    away.two.ask(&Request::Owner(limit)).unwrap();
+    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome, None))));
+    // What came of it does not reach the node that asked.
+    lose_link(&away.one, NODE_2).await;
+    lose_link(&away.two, NODE_1).await;
+    away.deputy.say(&FromDeputy::Stayed { reason: reason("busy", "not now") });
+    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome, None))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
