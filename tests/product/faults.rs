@@ -3,6 +3,8 @@
 //! home is as before.
 
 use crate::stage::{COUNTING, Program, Stage, kill, until, until_true};
+use lab::Disturbance;
+use serde_json::Value;
 
 /// Sleeps most of its life.
 const IDLE: &str = "import time\nwhile True: time.sleep(1000)";
@@ -254,6 +256,30 @@ fn own_processes_come_home_before_a_node_goes_down() {
     for program in &guests {
         let process = stage.process(1, program.pid).expect("it lives");
         assert_eq!(process.field("TracerPid").as_deref(), Some("0"), "home when `down` returns");
+    }
+    assert_all_answer(&mut guests);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_cut_that_heals_loses_nothing_and_all_can_be_moved_again() {
+    let stage = Stage::new("cut", 2);
+    let mut guests = start_each(&stage);
+    let status_of_2 = || {
+        let nodes: Vec<Value> =
+            serde_json::from_str(&stage.text(1, &["osmos", "nodes", "--json"])).expect("nodes");
+        nodes.iter().find(|node| node["id"] == 2)?["status"].as_str().map(str::to_owned)
+    };
+    stage.disturb(&Disturbance { cut_after: Some(1), ..Disturbance::default() });
+    guests[0].write("far?\n");
+    until("node 2 is missed", || status_of_2().filter(|status| status != "alive"));
+    stage.disturb(&Disturbance::default());
+    let first: u64 = guests[0].line().parse().expect("a count, asked for meanwhile");
+    assert!(guests[0].ask("and now?").parse::<u64>().expect("a count") > first);
+    until("node 2 is back", || status_of_2().filter(|status| status == "alive"));
+    for program in &guests {
+        until_true("it comes home", || stage.try_migrate(program.pid, "home"));
+        stage.await_plain(program.pid);
     }
     assert_all_answer(&mut guests);
     stage.await_no_supervisors();

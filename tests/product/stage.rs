@@ -4,7 +4,7 @@
 //! machine's `/proc`, which shows every node, so that nothing is believed that Osmos says of
 //! itself.
 
-use lab::{Lab, Node, Spec};
+use lab::{Disturbance, Lab, Node, Spec};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -96,6 +96,10 @@ impl Stage {
 
     pub fn node(&self, number: u32) -> Node<'_> {
         self.lab.node(number)
+    }
+
+    pub fn disturb(&self, disturbance: &Disturbance) {
+        self.lab.disturb(disturbance).unwrap_or_else(|error| panic!("{error:#}"));
     }
 
     pub fn command(&self, node: u32, words: &[&str]) -> Command {
