@@ -400,7 +400,7 @@ impl Residents {
     pub fn evictable(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
         let resident = self.running.get(&process)?;
         let memory = self.remembered(process);
-        // Not the rest after a move that somebody ordered: whoever has to leave does not wait for it.
+        // Not the rest after a move that was ordered: whoever has to leave does not wait for it.
         let is_tried = now < memory.set_back_until(config);
         let can_move = resident.stays.is_none() && !memory.pinned && !is_tried;
         can_move.then(|| self.describe(now, process, resident, memory, config))

@@ -183,7 +183,7 @@ mod tests {
     fn a_cut_begins_and_heals_counted_from_the_start_of_the_work() {
         let network = |cut_after| Act::Disturb(Disturbance { loss_permille: 0, cut_after });
         let happenings = of("loss", "N=24, cut for 60 s");
-        assert_eq!(happenings.0, [(99.0, network(Some(6))), (159.0, network(None))]);
+        assert_eq!(happenings.0, [(95.0, network(Some(6))), (155.0, network(None))]);
         assert!(happenings.keep_nodes());
         assert!(of("loss", "N=24, as usual").is_empty());
     }
