@@ -162,7 +162,9 @@ impl Brain {
     /// Does what is due, whatever the input was, and says when the next thing will be.
     fn pass_time(&mut self, now: Time, outbox: &mut Outbox) {
         self.reservations.expire(now);
-        self.promises.retain(|(_, until)| *until > now);
+        if !self.promises.is_empty() {
+            self.promises.retain(|(_, until)| *until > now);
+        }
         self.repeat_offers(now, outbox);
         if now >= self.round_at {
             self.round(now, outbox);
@@ -177,6 +179,8 @@ impl Brain {
         }
     }
 
+    /// Not among what is done for every input: most have no round.
+    #[inline(never)]
     fn round(&mut self, now: Time, outbox: &mut Outbox) {
         // Lifeguard's lesson: a node that is itself late must not take others for dead.
         if now.since(self.round_at) > self.config.tick * 2 {
@@ -360,17 +364,18 @@ impl Brain {
         let mut strangers = Strangers::default();
         self.learn(now, message.sender, Some(message.sequence), &mut strangers, outbox);
         if let Body::Gossip { window, .. } = message.body {
-            for entry in window.entries(now) {
+            window.entries(now).for_each(|entry| {
                 self.learn(now, entry, None, &mut strangers, outbox);
-            }
+            });
         }
-        self.members.admit(now, strangers, &self.config);
+        self.members.admit(now, &mut strangers, &self.config);
     }
 
+    #[inline]
     fn learn(
         &mut self,
         now: Time,
-        entry: Entry,
+        mut entry: Entry,
         sequence: Option<u32>,
         strangers: &mut Strangers,
         outbox: &mut Outbox,
@@ -382,9 +387,9 @@ impl Brain {
             }
             return;
         }
-        let entry = Entry { urgency: entry.urgency.saturating_sub(1), ..entry };
+        entry.urgency = entry.urgency.saturating_sub(1);
         let own = (self.estimate.as_ref().map_or(0.0, |estimate| estimate.load()), &*self.config);
-        if self.members.learn(now, entry, sequence, strangers, own) {
+        if self.members.learn(now, &entry, sequence, strangers, own) {
             outbox.push(Output::MemberStatus { node: entry.node, status: Status::Alive });
         }
     }
@@ -398,14 +403,25 @@ impl Brain {
     /// included, those on their way elsewhere not.
     pub(crate) fn condition(&self, now: Time) -> Option<Condition> {
         let condition = self.load_here(now)?;
+        let is_settled = self.promises.is_empty()
+            && self.reservations.count() == 0
+            && self.departures.is_empty();
+        let runnable = match is_settled {
+            true => condition.runnable,
+            false => self.runnable_in_the_end(condition.runnable),
+        };
+        Some(Condition { runnable, is_closed: self.is_closed(), ..condition })
+    }
+
+    /// With those on their way here, and without those on their way elsewhere.
+    #[inline(never)]
+    fn runnable_in_the_end(&self, runnable: f64) -> f64 {
         let promised = self.promises.iter().filter(|(node, _)| *node == self.me).count() as f64;
         let coming = self.reservations.demand() + promised;
         let going = self.departures.iter().filter(|departure| departure.is_leaving());
         let leaving: f64 =
             going.map(|departure| self.residents.demand_of(departure.offer.process)).sum();
-        let is_closed = self.is_closed();
-        let runnable = condition.runnable + coming - leaving;
-        Some(Condition { is_closed, ..condition.with_runnable(runnable) })
+        (runnable + coming - leaving).max(0.0)
     }
 
     /// What must not be taken for load: the more, the less one second is like the next here.

@@ -76,8 +76,8 @@ impl Condition {
 /// A time in two halves, so that an entry and what stands beside it need no places left empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Halves {
-    high: u32,
     low: u32,
+    high: u32,
 }
 
 impl Halves {
@@ -114,6 +114,12 @@ fn mib(bytes: u64) -> u32 {
     u32::try_from(bytes / MIB).unwrap_or(u32::MAX)
 }
 
+impl AsRef<Entry> for Entry {
+    fn as_ref(&self) -> &Entry {
+        self
+    }
+}
+
 impl Entry {
     pub fn new(node: NodeId, incarnation: u32, at: Time, condition: Option<&Condition>) -> Entry {
         let mut entry = Entry {
@@ -147,6 +153,11 @@ impl Entry {
     /// The same with another time.
     pub fn as_of(&self, at: Time) -> Entry {
         Entry { at: Halves::of(at), ..*self }
+    }
+
+    /// Thousandths of cores that stand idle; less than none if threads wait.
+    pub fn spare_milli(&self) -> i64 {
+        i64::from(self.cores) * 1_000 - i64::from(self.runnable_milli)
     }
 
     pub fn condition(&self) -> Option<Condition> {

@@ -13,13 +13,14 @@
 //! czyk and van Steen 2003), and what it costs does not depend on the number of nodes.
 
 use crate::condition::{Condition, Entry};
-use crate::config::{Config, WindowPolicy};
+use crate::config::{Config, VIEW_MAX, WindowPolicy};
 use crate::exclusions::Exclusions;
 use crate::message::WindowRoom;
 use crate::random::Random;
 use crate::strangers::Strangers;
 use crate::time::{Span, Time};
 use crate::window::{Floor, select, select_newest_first};
+use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::fmt;
@@ -55,6 +56,12 @@ pub(crate) struct Member {
     pub status: Status,
 }
 
+impl AsRef<Entry> for Member {
+    fn as_ref(&self) -> &Entry {
+        &self.entry
+    }
+}
+
 impl Member {
     /// What is known of it, with the age of that knowledge.
     pub fn known(&self, now: Time) -> Option<(Condition, Span)> {
@@ -65,8 +72,8 @@ impl Member {
         now.since(self.entry.at())
     }
 
-    pub fn heard_of(entry: Entry, sequence: Option<u32>) -> Member {
-        Member { entry, last_sequence: sequence.unwrap_or(0), status: Status::Alive }
+    pub fn heard_of(entry: &Entry, sequence: Option<u32>) -> Member {
+        Member { entry: *entry, last_sequence: sequence.unwrap_or(0), status: Status::Alive }
     }
 
     /// Takes in an entry about it, if that is news.
@@ -151,7 +158,7 @@ impl Members {
             return false;
         }
         self.reserve(self.others.len() + 1, config);
-        self.others.insert(place, Member::heard_of(Entry::new(node, 0, now, None), None));
+        self.others.insert(place, Member::heard_of(&Entry::new(node, 0, now, None), None));
         true
     }
 
@@ -201,7 +208,7 @@ impl Members {
     pub fn learn(
         &mut self,
         now: Time,
-        entry: Entry,
+        entry: &Entry,
         sequence: Option<u32>,
         strangers: &mut Strangers,
         (load, config): (f64, &Config),
@@ -210,7 +217,7 @@ impl Members {
             Ok(place) => place,
             Err(_) if self.is_partial => {
                 let is_full = self.others.len() + strangers.count() >= config.view_max;
-                if !(is_full && self.floor.is_above(&entry)) {
+                if !(is_full && self.floor.is_above(entry)) {
                     strangers.learn(entry, sequence);
                 }
                 return false;
@@ -218,7 +225,7 @@ impl Members {
             Err(_) => return false,
         };
         let member = &mut self.others[place];
-        if !member.learn(&entry, sequence) {
+        if !member.learn(entry, sequence) {
             return false;
         }
         if !self.exclusions.is_empty()
@@ -234,7 +241,7 @@ impl Members {
         if self.is_partial {
             self.settle(place);
         }
-        self.note_arrival(&entry, load, config);
+        self.note_arrival(entry, load, config);
         revived
     }
 
@@ -369,16 +376,14 @@ impl Members {
             let entries = held.filter_map(|node| Some(self.get(*node)?.entry));
             return entries.take(size).for_each(|entry| room.add(&entry, now));
         }
-        let known = || {
-            let known = self.others.iter().map(|member| &member.entry);
-            known.filter(|entry| entry.cores > 0 && entry.node != to)
-        };
+        let is_wanted = |member: &&Member| member.entry.cores > 0 && member.entry.node != to;
+        let mut known: ArrayVec<&Member, VIEW_MAX> = ArrayVec::new();
+        known.extend(self.others.iter().filter(is_wanted).take(VIEW_MAX));
         let chosen = match self.is_partial {
-            true => select_newest_first(now, known, size, config),
-            false => select(now, known(), known().count(), size, config),
+            true => select_newest_first(now, &known, size, config),
+            false => select(now, &known, size, config),
         };
-        let places = known().enumerate().filter(|(place, _)| chosen.places.has(*place));
-        places.for_each(|(_, entry)| room.add(entry, now));
+        chosen.places.iter().for_each(|place| room.add(&known[place].entry, now));
     }
 
     /// Passing on urgent news uses up its urgency.
@@ -443,7 +448,7 @@ mod tests {
     }
 
     fn learn(members: &mut Members, now: Time, entry: Entry, sequence: Option<u32>) {
-        members.learn(now, entry, sequence, &mut Strangers::default(), (0.0, &Config::default()));
+        members.learn(now, &entry, sequence, &mut Strangers::default(), (0.0, &Config::default()));
     }
 
     #[test]
@@ -488,8 +493,8 @@ mod tests {
             let at = now - Span::from_millis(u64::from(node));
             let mut strangers = Strangers::default();
             let news = entry(NodeId(node), at, 1.0);
-            members.learn(now, news, None, &mut strangers, (0.0, &config));
-            members.admit(now, strangers, &config);
+            members.learn(now, &news, None, &mut strangers, (0.0, &config));
+            members.admit(now, &mut strangers, &config);
         }
         assert_eq!(members.count(), 8);
         assert!(members.iter().all(|(node, _)| node.0 >= 100), "the newest are kept");

@@ -97,8 +97,11 @@ impl Own {
     pub fn condition(&self, now: Time, demand: f64) -> Option<Condition> {
         let (_, condition) = self.measured.filter(|(at, _)| now.since(*at) <= FRESH)?;
         // Where each second differs from the last, only the mean over several says anything.
-        let unrest = ((self.spread - UNREST_MIN) / UNREST_MIN).clamp(0.0, 1.0);
-        let others = condition.runnable + (self.slow - condition.runnable) * unrest;
+        let mut others = condition.runnable;
+        if self.spread > UNREST_MIN {
+            let unrest = ((self.spread - UNREST_MIN) / UNREST_MIN).min(1.0);
+            others += (self.slow - others) * unrest;
+        }
         Some(condition.with_runnable(others + demand))
     }
 }

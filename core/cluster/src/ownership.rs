@@ -179,8 +179,17 @@ impl Brain {
         process: GlobalPid,
     ) -> Result<Candidate, StayCause> {
         let candidate = self.residents.candidate(now, process, &self.config)?;
-        let keeps_own = self.wants().is_some_and(|wants| wants.stays);
-        if keeps_own && process.home == self.me { Err(StayCause::Kept) } else { Ok(candidate) }
+        if self.is_kept(process) { Err(StayCause::Kept) } else { Ok(candidate) }
+    }
+
+    /// Why the process does not leave by balancing whatever the place, if it does not.
+    pub(crate) fn stay_cause(&self, now: Time, process: GlobalPid) -> Option<StayCause> {
+        let cause = self.residents.stay_cause(now, process, &self.config);
+        cause.or_else(|| self.is_kept(process).then_some(StayCause::Kept))
+    }
+
+    fn is_kept(&self, process: GlobalPid) -> bool {
+        process.home == self.me && self.wants().is_some_and(|wants| wants.stays)
     }
 
     /// What is runnable here and no guest's, as of this look.

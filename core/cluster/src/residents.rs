@@ -63,8 +63,7 @@ impl Candidate {
     /// computing moves closer together.
     pub fn demand_at(&self, node: NodeId) -> f64 {
         if self.process.home == node {
-            let dense = self.demand / (1.0 - self.waits_for_home).max(0.1);
-            dense.min(self.demand + self.waits_for_home)
+            demand_at_home(self.demand, self.waits_for_home)
         } else {
             self.demand
         }
@@ -276,18 +275,11 @@ impl Residents {
         (memory.came_with, memory.group) = (Some(Attained::elsewhere(work_s)), group);
     }
 
-    /// Those that it may change places with.
-    pub fn group_of(&self, process: GlobalPid) -> Option<GroupId> {
-        let seen = self.running.get(&process).and_then(|sample| sample.group);
-        seen.or_else(|| self.remembered(process).group)
-    }
-
     /// Reference seconds of work that it has done, as far as is known; this node has that pace.
-    pub fn attained_s(&self, process: GlobalPid, pace: f64) -> f64 {
-        let Some(sample) = self.running.get(&process) else { return 0.0 };
-        match self.remembered(process).came_with {
-            None => sample.cpu.as_secs_f64() * pace,
-            Some(attained) => attained.work_s(sample.cpu, pace),
+    pub fn attained_s(&self, candidate: &Candidate, pace: f64) -> f64 {
+        match self.remembered(candidate.process).came_with {
+            None => candidate.cpu.as_secs_f64() * pace,
+            Some(attained) => attained.work_s(candidate.cpu, pace),
         }
     }
 
@@ -380,20 +372,47 @@ impl Residents {
     ) -> Result<Candidate, StayCause> {
         let resident = self.running.get(&process).ok_or(StayCause::Unable)?;
         let memory = self.remembered(process);
-        let candidate = self.describe(now, process, resident, memory, config);
-        if memory.pinned {
-            Err(StayCause::Pinned)
-        } else if resident.stays.is_some() {
-            Err(StayCause::Unable)
-        } else if candidate.demand_at(process.home).max(candidate.demand) < config.demand_min {
-            Err(StayCause::Light)
-        } else if candidate.here < residency(config.residency_for_room, resident, memory, config) {
-            Err(StayCause::Young)
-        } else if now < memory.rest_until {
-            Err(StayCause::Resting)
-        } else {
-            Ok(candidate)
+        match self.cause(now, process, resident, memory, config) {
+            Some(cause) => Err(cause),
+            None => Ok(self.describe(now, process, resident, memory, config)),
         }
+    }
+
+    /// Why the process stays whatever the place, if it does.
+    pub fn stay_cause(&self, now: Time, process: GlobalPid, config: &Config) -> Option<StayCause> {
+        let Some(resident) = self.running.get(&process) else { return Some(StayCause::Unable) };
+        self.cause(now, process, resident, self.remembered(process), config)
+    }
+
+    fn cause(
+        &self,
+        now: Time,
+        process: GlobalPid,
+        resident: &Resident,
+        memory: &Memory,
+        config: &Config,
+    ) -> Option<StayCause> {
+        let dense =
+            || demand_at_home(resident.demand, self.waits_for_home(process, resident, config));
+        if memory.pinned {
+            Some(StayCause::Pinned)
+        } else if resident.stays.is_some() {
+            Some(StayCause::Unable)
+        } else if resident.demand < config.demand_min && dense() < config.demand_min {
+            Some(StayCause::Light)
+        } else if been_here(now, resident, memory)
+            < residency(config.residency_for_room, resident, memory, config)
+        {
+            Some(StayCause::Young)
+        } else if now < memory.rest_until {
+            Some(StayCause::Resting)
+        } else {
+            None
+        }
+    }
+
+    fn waits_for_home(&self, process: GlobalPid, resident: &Resident, config: &Config) -> f64 {
+        if process.home == self.me { 0.0 } else { resident.waits_for_home(config) }
     }
 
     /// The process as one that has to leave, whatever it gains; None if it cannot.
@@ -422,17 +441,12 @@ impl Residents {
         memory: &Memory,
         config: &Config,
     ) -> Candidate {
-        let waits_for_home =
-            if process.home == self.me { 0.0 } else { resident.waits_for_home(config) };
-        let here = match memory.arrived_at {
-            NEVER => resident.here,
-            at => resident.here.min(now.since(at)),
-        };
+        let here = been_here(now, resident, memory);
         Candidate {
             process,
             demand: resident.demand,
             calls_per_cpu_s: f64::from(memory.calls_per_cpu_s.unwrap_or(0.0)),
-            waits_for_home,
+            waits_for_home: self.waits_for_home(process, resident, config),
             cpu: resident.cpu,
             rss_bytes: resident.rss_bytes,
             freeze: resident.freeze,
@@ -457,6 +471,19 @@ impl Residents {
         let is_news = memory.stayed_for != Some(cause);
         memory.stayed_for = Some(cause);
         is_news
+    }
+}
+
+fn demand_at_home(demand: f64, waits_for_home: f64) -> f64 {
+    let dense = demand / (1.0 - waits_for_home).max(0.1);
+    dense.min(demand + waits_for_home)
+}
+
+/// As far as this node saw it come, or was told.
+fn been_here(now: Time, resident: &Resident, memory: &Memory) -> Span {
+    match memory.arrived_at {
+        NEVER => resident.here,
+        at => resident.here.min(now.since(at)),
     }
 }
 

@@ -29,12 +29,14 @@
 
 use crate::brain::Brain;
 use crate::condition::{Condition, Entry};
+use crate::config::VIEW_MAX;
 use crate::input::GroupId;
 use crate::message::{Body, Laggard, Offer, OfferId, Refusal};
 use crate::output::Outbox;
 use crate::residents::Candidate;
 use crate::time::{Span, Time};
 use crate::why::Why;
+use arrayvec::ArrayVec;
 use wire::ids::NodeId;
 use wire::motive::Motive;
 
@@ -51,23 +53,21 @@ impl Brain {
         let Some(own) = self.calm(now) else { return };
         let enough = own.share() * (1.0 + self.config.dead_band);
         let is_rich = |condition: Condition| condition.share() > enough && condition.runnable > 0.5;
-        let rich = |brain: &Brain, nth: usize| {
-            let mut known = brain.members.useful(now, &brain.config);
-            let mut rich = known.by_ref().filter(|(_, condition, _)| is_rich(*condition));
-            rich.nth(nth).map(|(node, ..)| node)
-        };
         let known = self.members.useful(now, &self.config);
-        let count = known.filter(|(_, condition, _)| is_rich(*condition)).count();
-        if count == 0 {
+        let known = known.filter(|(_, condition, _)| is_rich(*condition));
+        let mut rich: ArrayVec<NodeId, VIEW_MAX> = ArrayVec::new();
+        rich.extend(known.map(|(node, ..)| node).take(VIEW_MAX));
+        if rich.is_empty() {
             return;
         }
         let Some(behind) = self.least(now, None) else { return };
         let Some(group) = behind.candidate.group else { return };
         let laggard = Laggard { group, attained_ms: to_ms(behind.attained_s) };
-        let (one, other) = (self.random.below(count as u64), self.random.below(count as u64));
-        let (one, other) = (rich(self, one as usize), rich(self, other as usize));
-        for node in one.into_iter().chain(other.filter(|_| other != one)) {
-            self.send(now, node, Body::Lag(laggard), outbox);
+        let mut draw = || rich[self.random.below(rich.len() as u64) as usize];
+        let (one, other) = (draw(), draw());
+        self.send(now, one, Body::Lag(laggard), outbox);
+        if other != one {
+            self.send(now, other, Body::Lag(laggard), outbox);
         }
     }
 
@@ -117,15 +117,15 @@ impl Brain {
     /// Those of a group (or of any) that may take turns now.
     fn standings(&self, now: Time, group: Option<GroupId>) -> impl Iterator<Item = Standing> {
         self.residents.processes().filter_map(move |process| {
-            let own_group = self.residents.group_of(process)?;
+            let candidate = self.may_leave(now, process).ok()?;
+            let own_group = candidate.group?;
             if group.is_some_and(|group| own_group != group) || self.departures.contains(process) {
                 return None;
             }
-            let candidate = self.may_leave(now, process).ok()?;
             // However often it takes its turn, it must not stand still for more than that.
             let pause_s = candidate.freeze.as_secs_f64() / self.config.rotation_frozen_max;
             let is_rested = candidate.here >= Span::from_secs_f64(pause_s);
-            let attained_s = self.residents.attained_s(process, self.own.pace);
+            let attained_s = self.residents.attained_s(&candidate, self.own.pace);
             is_rested.then_some(Standing { candidate, attained_s })
         })
     }

@@ -119,6 +119,9 @@ pub(crate) struct Wish {
     added_milli: f64,
     /// A share larger than the smallest that any of them has.
     share_milli: f64,
+    /// The last two, rounded down.
+    added_whole: u64,
+    share_whole: u64,
 }
 
 impl Wish {
@@ -133,11 +136,16 @@ impl Wish {
     ) -> Wish {
         let least = demand_min.max(config.noise);
         let rate = source.share_among(source.runnable.max(demand_max.max(config.noise))) / drag;
+        let added_milli = least * (1.0 + noise) * 1e3;
+        let share_milli = rate * (1.0 + config.dead_band) * 1e3;
         Wish {
             room_milli: least * noise * 1e3,
             faster_milli: source.speed / drag * 1e3,
-            added_milli: least * (1.0 + noise) * 1e3,
-            share_milli: rate * (1.0 + config.dead_band) * 1e3,
+            added_milli,
+            share_milli,
+            // `as` saturates.
+            added_whole: added_milli as u64,
+            share_whole: share_milli as u64,
         }
     }
 }
@@ -145,6 +153,9 @@ impl Wish {
 /// False if [`judge`] lets none of those who wish that go there. Without a division: most places
 /// are turned down here.
 pub(crate) fn may_gain(target: &Entry, wish: &Wish) -> bool {
+    if is_crowded_for(target, wish) {
+        return false;
+    }
     let (cores_milli, speed_milli) = (f64::from(target.cores) * 1e3, f64::from(target.speed_milli));
     let runnable_milli = f64::from(target.runnable_milli);
     let room_milli = cores_milli - runnable_milli;
@@ -154,6 +165,16 @@ pub(crate) fn may_gain(target: &Entry, wish: &Wish) -> bool {
     }
     let crowd_milli = (runnable_milli + wish.added_milli).max(cores_milli);
     speed_milli * cores_milli > wish.share_milli * crowd_milli
+}
+
+/// Whether no core is idle there and a larger share plainly out of reach: in whole numbers, and in
+/// favour of the place, as this is asked of almost all.
+fn is_crowded_for(target: &Entry, wish: &Wish) -> bool {
+    let (cores_milli, speed_milli) = (u64::from(target.cores) * 1_000, target.speed_milli);
+    let runnable_milli = u64::from(target.runnable_milli);
+    let crowd_milli = runnable_milli.saturating_add(wish.added_whole);
+    runnable_milli >= cores_milli
+        && u64::from(speed_milli) * cores_milli <= wish.share_whole.saturating_mul(crowd_milli)
 }
 
 /// Whether a move for a larger share would be that even if another half of a thread ran at the

@@ -21,6 +21,7 @@ impl<K, V> Default for Sorted<K, V> {
 }
 
 impl<K: Ord + Copy, V> Sorted<K, V> {
+    #[inline]
     fn find(&self, key: &K) -> Result<usize, usize> {
         self.entries.binary_search_by(|(other, _)| other.cmp(key))
     }
@@ -34,18 +35,22 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
     }
 
     /// Returns the place of the entry, made by `fresh` if there was none.
+    #[inline]
     pub fn get_or_insert_with(&mut self, key: K, fresh: impl FnOnce() -> V) -> &mut V {
         let place = match self.find(&key) {
             Ok(place) => place,
-            Err(place) => {
-                if self.entries.len() < EXACT_MAX {
-                    self.entries.reserve_exact(1);
-                }
-                self.entries.insert(place, (key, fresh()));
-                place
-            }
+            Err(place) => self.insert_at(place, key, fresh()),
         };
         &mut self.entries[place].1
+    }
+
+    #[inline(never)]
+    fn insert_at(&mut self, place: usize, key: K, value: V) -> usize {
+        if self.entries.len() < EXACT_MAX {
+            self.entries.reserve_exact(1);
+        }
+        self.entries.insert(place, (key, value));
+        place
     }
 
     pub fn insert(&mut self, key: K, value: V) {

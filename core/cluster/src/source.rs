@@ -1,7 +1,7 @@
 //! The source's half of balancing: which process to offer to whom, and what becomes of the offer.
 
 use crate::brain::Brain;
-use crate::condition::Condition;
+use crate::condition::{Condition, Entry};
 use crate::config::Decision;
 use crate::departures::{Departure, Stage};
 use crate::input::MoveOutcome;
@@ -68,8 +68,13 @@ impl Brain {
     /// The process with the cheapest move that pays, with the target that promises it the most.
     fn choose(&mut self, now: Time, only: Option<NodeId>, outbox: &mut Outbox) -> Option<Choice> {
         let own = self.condition_for_leaving(now, None)?;
-        let hopeless = self.hopeless(now, only, &own);
-        let targets = if hopeless.is_none() { self.targets(now, only) } else { Vec::new() };
+        if let Some(cause) = self.hopeless(now, only, &own) {
+            if only.is_none() {
+                self.all_stay(now, cause, outbox);
+            }
+            return None;
+        }
+        let targets = self.targets(now, only);
         let mut best: Option<((f64, bool, f64), Choice)> = None;
         let mut is_unripe = false;
         for place in 0..self.residents.count() {
@@ -79,7 +84,6 @@ impl Brain {
             }
             let chosen = self
                 .may_leave_for_room(now, process)
-                .and_then(|candidate| hopeless.map_or(Ok(candidate), Err))
                 .and_then(|candidate| self.best_target(now, own, candidate, &targets));
             match chosen {
                 Err(cause) if only.is_none() => {
@@ -126,39 +130,43 @@ impl Brain {
         let share = self.share_of_owner(candidate.process);
         let share = if is_better { share } else { -share };
         if candidate.group.is_some() && self.config.rotates {
-            let attained_s = self.residents.attained_s(candidate.process, self.own.pace);
+            let attained_s = self.residents.attained_s(candidate, self.own.pace);
             return (share, false, if is_better { attained_s } else { -attained_s });
         }
         let past_s = candidate.cpu.as_secs_f64();
         (share, true, candidate.freeze.as_secs_f64() / past_s.max(0.001))
     }
 
-    /// The best few targets for a CPU-bound process, in random order among near equals.
+    /// The best few targets for a CPU-bound process, in random order among near equals. Seldom
+    /// asked for: mostly nothing can go anywhere.
+    #[inline(never)]
     fn targets(&mut self, now: Time, only: Option<NodeId>) -> Vec<Target> {
-        let mut ranked: [Option<(f64, Target)>; TARGETS_WEIGHED] = [None; TARGETS_WEIGHED];
+        let departures = &self.departures;
+        let seen = |entry: &Entry| {
+            let condition = entry.condition()?;
+            let pending = departures.offered_to(entry.node);
+            Some(condition.with_runnable(condition.runnable + pending))
+        };
+        let mut ranked: [(f64, Option<&Entry>); TARGETS_WEIGHED] =
+            [(f64::NEG_INFINITY, None); TARGETS_WEIGHED];
         for entry in self.members.useful_entries(now, only, &self.config) {
-            let (node, age) = (entry.node, now.since(entry.at()));
-            let Some(condition) = entry.condition() else { continue };
-            if condition.is_closed || self.members.exclusions.holds(now, node) {
+            if entry.is_closed || self.members.exclusions.holds(now, entry.node) {
                 continue;
             }
-            let pending = self.departures.offered_to(node);
-            let condition = condition.with_runnable(condition.runnable + pending);
+            let Some(condition) = seen(entry) else { continue };
             let spread = 1.0 + self.config.dead_band * self.random.fraction();
-            let rank = condition.share_after(1.0) * spread;
-            let mut entry = Some((rank, Target { node, condition, age }));
+            let mut next = (condition.share_after(1.0) * spread, Some(entry));
             for place in &mut ranked {
-                let is_better = match (&entry, &*place) {
-                    (Some((rank, _)), Some((other, _))) => rank > other,
-                    (entry, None) => entry.is_some(),
-                    (None, _) => false,
-                };
-                if is_better {
-                    std::mem::swap(place, &mut entry);
+                if next.0 > place.0 {
+                    std::mem::swap(place, &mut next);
                 }
             }
         }
-        ranked.into_iter().flatten().map(|(_, target)| target).collect()
+        let best = ranked.into_iter().filter_map(|(_, entry)| entry);
+        let target = |entry: &Entry| {
+            Some(Target { node: entry.node, condition: seen(entry)?, age: now.since(entry.at()) })
+        };
+        best.filter_map(target).collect()
     }
 
     /// The target that promises this process the most, its home always considered.
@@ -232,19 +240,6 @@ impl Brain {
         }
     }
 
-    fn record_stay(
-        &mut self,
-        now: Time,
-        process: GlobalPid,
-        cause: StayCause,
-        outbox: &mut Outbox,
-    ) {
-        if self.residents.stays_for(process, cause, now, &self.config) {
-            let why = Why::Stays(self.residents.explain(process, cause, &self.config));
-            outbox.push(Output::RecordDecision { process, verdict: Verdict::Stay, why });
-        }
-    }
-
     fn reason(&self, now: Time, choice: &Choice) -> Why {
         let Choice { candidate, target, gain } = choice;
         let seen = |condition: Condition| PlaceSeen {
@@ -286,7 +281,7 @@ impl Brain {
             rss_bytes: candidate.rss_bytes,
             motive,
             group: candidate.group,
-            attained_ms: to_ms(self.residents.attained_s(process, self.own.pace)),
+            attained_ms: to_ms(self.residents.attained_s(&candidate, self.own.pace)),
             in_return_for,
             holder: self.holder_of(process),
         };
@@ -300,6 +295,9 @@ impl Brain {
     /// Offers that were not answered are repeated, then given up; while a process moves its place
     /// is kept by repeating too.
     pub(crate) fn repeat_offers(&mut self, now: Time, outbox: &mut Outbox) {
+        if self.departures.is_empty() {
+            return;
+        }
         for process in self.departures.due(now) {
             let Some(departure) = self.departures.get_mut(process) else { continue };
             let is_forsaken = match departure.stage {
@@ -473,6 +471,9 @@ impl Brain {
 
     /// Offers of processes that do not run here any more are taken back.
     pub(crate) fn withdraw_vanished(&mut self, now: Time, outbox: &mut Outbox) {
+        if self.departures.is_empty() {
+            return;
+        }
         let offered = self.departures.iter().filter(|d| !d.is_moving());
         let vanished: Vec<GlobalPid> = offered
             .map(|departure| departure.offer.process)

@@ -1,8 +1,11 @@
 //! Why a process stays where it is.
 
+use crate::brain::Brain;
 use crate::config::Config;
+use crate::output::{Outbox, Output, Verdict};
 use crate::residents::Residents;
-use crate::why::WhyStays;
+use crate::time::Time;
+use crate::why::{Why, WhyStays};
 use wire::ids::GlobalPid;
 
 /// Why a process that could have been considered was not handed over. The order is that of the
@@ -38,6 +41,34 @@ impl Residents {
             StayCause::NobodyKnown => WhyStays::NobodyKnown { age_max: config.useful_age_max },
             StayCause::NoGain => WhyStays::NoGain { dead_band: config.dead_band },
             StayCause::Unpaid => WhyStays::Unpaid { freeze: resident.freeze, cpu: resident.cpu },
+        }
+    }
+}
+
+impl Brain {
+    /// Each process stays for a cause of its own, or else for that.
+    pub(crate) fn all_stay(&mut self, now: Time, cause: StayCause, outbox: &mut Outbox) {
+        self.is_unripe = false;
+        for place in 0..self.residents.count() {
+            let Some((process, _)) = self.residents.nth(place) else { break };
+            if !self.departures.contains(process) {
+                let cause = self.stay_cause(now, process).unwrap_or(cause);
+                self.is_unripe |= cause == StayCause::Young;
+                self.record_stay(now, process, cause, outbox);
+            }
+        }
+    }
+
+    pub(crate) fn record_stay(
+        &mut self,
+        now: Time,
+        process: GlobalPid,
+        cause: StayCause,
+        outbox: &mut Outbox,
+    ) {
+        if self.residents.stays_for(process, cause, now, &self.config) {
+            let why = Why::Stays(self.residents.explain(process, cause, &self.config));
+            outbox.push(Output::RecordDecision { process, verdict: Verdict::Stay, why });
         }
     }
 }

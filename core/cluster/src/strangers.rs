@@ -28,10 +28,10 @@ impl Strangers {
         self.members.len()
     }
 
-    pub fn learn(&mut self, entry: Entry, sequence: Option<u32>) {
+    pub fn learn(&mut self, entry: &Entry, sequence: Option<u32>) {
         let mut listed = self.members.iter_mut();
         if let Some(known) = listed.find(|member| member.entry.node == entry.node) {
-            known.learn(&entry, sequence);
+            known.learn(entry, sequence);
         } else {
             // No datagram brings more of them.
             let _ = self.members.try_push(Member::heard_of(entry, sequence));
@@ -41,43 +41,48 @@ impl Strangers {
 
 impl Members {
     /// After a datagram: who is worth a place comes in, and who is not goes.
-    pub fn admit(&mut self, now: Time, mut strangers: Strangers, config: &Config) {
+    pub fn admit(&mut self, now: Time, strangers: &mut Strangers, config: &Config) {
         let strangers = &mut strangers.members;
         if strangers.is_empty() {
             return;
         }
         strangers.sort_by_key(|stranger| Reverse(stranger.entry.at()));
-        let mut claimants: ArrayVec<Member, CLAIMANTS_MAX> = ArrayVec::new();
-        let mut held = self.others.iter().peekable();
-        for stranger in strangers {
-            while let Some(newer) = held.next_if(|held| held.entry.at() >= stranger.entry.at()) {
-                claimants.push(*newer);
-            }
-            claimants.push(*stranger);
+        let mut claimants: ArrayVec<&Member, CLAIMANTS_MAX> = ArrayVec::new();
+        let mut held = self.others.as_slice();
+        for stranger in &*strangers {
+            let at = stranger.entry.at();
+            let newer = held.iter().take_while(|held| held.entry.at() >= at).count();
+            claimants.extend(&held[..newer]);
+            claimants.push(stranger);
+            held = &held[newer..];
         }
-        claimants.extend(held.copied());
+        claimants.extend(held);
+        let Chosen { places, floor } =
+            select_newest_first(now, &claimants, config.view_max, config);
         if claimants.len() > config.view_max {
-            let entries = || claimants.iter().map(|claimant| &claimant.entry);
-            let Chosen { places, floor } =
-                select_newest_first(now, entries, config.view_max, config);
             self.floor = floor;
-            let mut place = 0..;
-            claimants.retain(|_| places.has(place.next().unwrap_or_default()));
         }
-        self.reserve(claimants.len(), config);
+        let mut chosen: ArrayVec<Member, CLAIMANTS_MAX> = ArrayVec::new();
+        places.iter().for_each(|place| chosen.push(*claimants[place]));
+        drop(claimants);
+        self.reserve(chosen.len(), config);
         self.others.clear();
-        self.others.extend_from_slice(&claimants);
+        self.others.extend_from_slice(&chosen);
     }
 
     /// Brings the member at this place to where it belongs among the newer and the older.
-    pub fn settle(&mut self, place: usize) {
-        let at = self.others[place].entry.at();
-        let newer = self.others[..place].iter().rev().take_while(|other| other.entry.at() < at);
-        let rises = newer.count();
-        let older = self.others[place + 1..].iter().take_while(|other| other.entry.at() > at);
-        let sinks = older.count();
-        self.others[place - rises..=place].rotate_right(rises.min(1));
-        self.others[place..=place + sinks].rotate_left(sinks.min(1));
+    pub fn settle(&mut self, mut place: usize) {
+        let settling = self.others[place];
+        let at = settling.entry.at();
+        while place > 0 && self.others[place - 1].entry.at() < at {
+            self.others[place] = self.others[place - 1];
+            place -= 1;
+        }
+        while let Some(newer) = self.others.get(place + 1).filter(|other| other.entry.at() > at) {
+            self.others[place] = *newer;
+            place += 1;
+        }
+        self.others[place] = settling;
     }
 }
 
@@ -112,9 +117,9 @@ mod tests {
                     let at = now - Span::from_millis(age_ms);
                     let entry = Entry::new(NodeId(node), life, at, Some(&condition));
                     let sequence = (nth == 0).then_some(age_ms as u32);
-                    members.learn(now, entry, sequence, &mut strangers, (0.0, &config));
+                    members.learn(now, &entry, sequence, &mut strangers, (0.0, &config));
                 }
-                members.admit(now, strangers, &config);
+                members.admit(now, &mut strangers, &config);
                 let known: Vec<(NodeId, Time)> =
                     members.iter().map(|(node, member)| (node, member.entry.at())).collect();
                 prop_assert!(known.len() <= config.view_max);

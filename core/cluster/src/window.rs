@@ -27,7 +27,9 @@ impl<const W: usize> Places<W> {
 
     fn below(count: usize) -> Places<W> {
         let mut places = Places::NONE;
-        (0..count.min(64 * W)).for_each(|place| places.note(place, true));
+        for (nth, word) in places.words.iter_mut().enumerate() {
+            *word = first_bits(count.saturating_sub(nth * 64));
+        }
         places
     }
 
@@ -36,18 +38,28 @@ impl<const W: usize> Places<W> {
         self.words[place / 64 % W] |= u64::from(is_in) << (place % 64);
     }
 
-    #[inline]
-    pub fn has(&self, place: usize) -> bool {
-        self.words[place / 64 % W] >> (place % 64) & 1 == 1
-    }
-
     fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    fn iter(&self) -> impl Iterator<Item = usize> {
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
         let words = self.words.into_iter().enumerate();
         words.flat_map(|(nth, word)| Bits(word).map(move |bit| nth * 64 + bit))
+    }
+
+    /// Adds the first `wanted` places of those below `end` that are not in it; returns the last.
+    fn fill(&mut self, end: usize, mut wanted: usize) -> Option<usize> {
+        let mut last = None;
+        for (nth, word) in self.words.iter_mut().enumerate() {
+            let mut free = !*word & first_bits(end.saturating_sub(nth * 64));
+            while free != 0 && wanted > 0 {
+                last = Some(nth * 64 + free.trailing_zeros() as usize);
+                let rest = free & (free - 1);
+                *word |= free ^ rest;
+                (free, wanted) = (rest, wanted - 1);
+            }
+        }
+        last
     }
 
     fn widened(&self) -> Places {
@@ -55,6 +67,10 @@ impl<const W: usize> Places<W> {
         words[..W].copy_from_slice(&self.words);
         Places { words }
     }
+}
+
+fn first_bits(count: usize) -> u64 {
+    if count < 64 { (1 << count) - 1 } else { u64::MAX }
 }
 
 /// The numbers of the bits that are set.
@@ -104,96 +120,97 @@ impl Floor {
         if entry.at() > self.at || entry.urgency > 0 || entry.cores == 0 {
             return false;
         }
-        let Worth { is_target, is_source, rank } = worth(entry);
-        !(is_target && rank > self.target || is_source && rank > self.source)
+        let is_wanted = is_target(entry) && target_rank(entry) > self.target
+            || is_source(entry) && source_rank(entry) > self.source;
+        !is_wanted
     }
 }
 
-/// What an entry is worth to whoever looks for a place, or for work.
-#[derive(Clone, Copy)]
-struct Worth {
-    is_target: bool,
-    is_source: bool,
-    /// The share that a newcomer would get; or the crowd for each core of the reference speed.
-    rank: f32,
+fn cores_milli(entry: &Entry) -> u32 {
+    u32::from(entry.cores) * 1_000
 }
 
+/// Half a core stands idle there, at least, and for everybody.
 #[inline]
-fn worth(entry: &Entry) -> Worth {
-    let cores_milli = u32::from(entry.cores) * 1_000;
-    let runnable_milli = entry.runnable_milli;
-    let is_target = runnable_milli + 500 <= cores_milli;
-    let is_source = runnable_milli >= cores_milli + 500;
-    let power = cores_milli as f32 * entry.speed_milli as f32;
-    let after = (runnable_milli + 1_000).max(cores_milli) as f32;
-    let (upper, lower) =
-        if is_target { (power, after * 1e3) } else { (runnable_milli as f32 * 1e3, power) };
-    Worth { is_target: is_target & !entry.is_closed, is_source, rank: upper / lower }
+fn is_target(entry: &Entry) -> bool {
+    (entry.spare_milli() >= 500) & !entry.is_closed
 }
 
-/// At most `size` of the `count` entries, those after the first [`WEIGHED_MAX`] left out.
+/// Half a thread waits there, at least.
+#[inline]
+fn is_source(entry: &Entry) -> bool {
+    entry.spare_milli() <= -500
+}
+
+fn power(entry: &Entry) -> f32 {
+    cores_milli(entry) as f32 * entry.speed_milli as f32
+}
+
+/// What a target is worth to who looks for a place: the share that a newcomer would get.
+fn target_rank(entry: &Entry) -> f32 {
+    let after = (entry.runnable_milli + 1_000).max(cores_milli(entry)) as f32;
+    power(entry) / (after * 1e3)
+}
+
+/// What a source is worth to who looks for work: the crowd for each core of the reference speed.
+fn source_rank(entry: &Entry) -> f32 {
+    entry.runnable_milli as f32 * 1e3 / power(entry)
+}
+
+/// At most `size` of the entries, those after the first [`WEIGHED_MAX`] left out.
 ///
 /// Brains spend more time here than anywhere else, on figures that nobody can predict: so there are
-/// few branches, and no sorting.
-pub(crate) fn select<'a>(
+/// few branches, no sorting, and no division for what is neither idle nor crowded.
+pub(crate) fn select<E: AsRef<Entry>>(
     now: Time,
-    entries: impl Iterator<Item = &'a Entry>,
-    count: usize,
+    entries: &[E],
     size: usize,
     config: &Config,
 ) -> Chosen {
-    if count <= size {
-        Chosen::all(count)
-    } else if count <= WEIGHED_MOSTLY {
-        Ages::<WEIGHED_MOSTLY, 1>::select::<{ WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
+    if entries.len() <= size {
+        Chosen::all(entries.len())
+    } else if entries.len() <= WEIGHED_MOSTLY {
+        Ages::<WEIGHED_MOSTLY>::select::<_, 1, { WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
     } else {
-        Ages::<WEIGHED_WIDE, WORDS>::select::<{ VIEW_MAX / 4 }>(now, entries, size, config)
+        let entries = &entries[..entries.len().min(WEIGHED_MAX)];
+        Ages::<WEIGHED_WIDE>::select::<_, WORDS, { VIEW_MAX / 4 }>(now, entries, size, config)
     }
 }
 
 /// The same for entries that come the newest first, which makes it much easier.
-pub(crate) fn select_newest_first<'a, I: Iterator<Item = &'a Entry>>(
+pub(crate) fn select_newest_first<E: AsRef<Entry>>(
     now: Time,
-    entries: impl Fn() -> I,
+    entries: &[E],
     size: usize,
     config: &Config,
 ) -> Chosen {
-    let count = entries().count();
-    if count <= size {
-        Chosen::all(count)
-    } else if count <= WEIGHED_MOSTLY {
-        newest_first::<_, WEIGHED_MOSTLY, 1, { WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
+    if entries.len() <= size {
+        Chosen::all(entries.len())
+    } else if entries.len() <= WEIGHED_MOSTLY {
+        newest_first::<_, 1, { WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
     } else {
-        newest_first::<_, WEIGHED_WIDE, WORDS, { VIEW_MAX / 4 }>(now, entries, size, config)
+        let entries = &entries[..entries.len().min(WEIGHED_MAX)];
+        newest_first::<_, WORDS, { VIEW_MAX / 4 }>(now, entries, size, config)
     }
 }
 
-fn newest_first<'a, I, const N: usize, const W: usize, const QUARTER: usize>(
+fn newest_first<E: AsRef<Entry>, const W: usize, const QUARTER: usize>(
     now: Time,
-    entries: impl Fn() -> I,
+    entries: &[E],
     size: usize,
     config: &Config,
-) -> Chosen
-where
-    I: Iterator<Item = &'a Entry>,
-{
-    let mut merits = Merits::<N, W>::new(now, config);
-    entries().take(WEIGHED_MAX.min(N)).for_each(|entry| merits.note(entry));
+) -> Chosen {
+    let oldest_useful = now - config.useful_age_max;
+    let is_old = |entry: &&E| entry.as_ref().at() < oldest_useful;
+    let useful = entries.len() - entries.iter().rev().take_while(is_old).count();
+    let merits = Merits::<W>::of(entries).among(&Places::below(useful));
     let quarter = quarter(size, QUARTER, config);
     let mut chosen = Places::NONE;
     merits.urgent.iter().take(quarter).for_each(|place| chosen.note(place, true));
-    let (target, source) = merits.take_useful::<QUARTER>(quarter, &mut chosen);
-    let mut wanted = size.saturating_sub(chosen.count());
-    let mut at = now;
-    for (place, entry) in entries().enumerate().take(merits.count) {
-        if wanted == 0 {
-            break;
-        }
-        if !chosen.has(place) {
-            chosen.note(place, true);
-            (wanted, at) = (wanted - 1, entry.at());
-        }
-    }
+    let (target, source) = merits.take_useful::<_, QUARTER>(entries, quarter, &mut chosen);
+    let wanted = size.saturating_sub(chosen.count());
+    let oldest = chosen.fill(entries.len(), wanted);
+    let at = oldest.map_or(now, |place| entries[place].as_ref().at());
     Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
 }
 
@@ -202,89 +219,101 @@ fn quarter(size: usize, max: usize, config: &Config) -> usize {
     if config.window_policy == WindowPolicy::Osmos { (size / 4).min(max) } else { 0 }
 }
 
-/// What entries are good for, of those seen so far.
-struct Merits<const N: usize, const W: usize> {
-    oldest_useful: Time,
-    /// What makes it worth more than others.
-    worths: [f32; N],
-    count: usize,
+/// What entries are good for.
+struct Merits<const W: usize> {
     urgent: Places<W>,
     targets: Places<W>,
     sources: Places<W>,
 }
 
-impl<const N: usize, const W: usize> Merits<N, W> {
-    fn new(now: Time, config: &Config) -> Merits<N, W> {
-        Merits {
-            oldest_useful: now - config.useful_age_max,
-            worths: [0.0; N],
-            count: 0,
-            urgent: Places::NONE,
-            targets: Places::NONE,
-            sources: Places::NONE,
+impl<const W: usize> Merits<W> {
+    #[inline]
+    fn of<E: AsRef<Entry>>(entries: &[E]) -> Merits<W> {
+        let (urgent, targets, sources) = (Places::NONE, Places::NONE, Places::NONE);
+        let mut merits = Merits { urgent, targets, sources };
+        for (nth, entries) in entries.chunks(64).enumerate().take(W) {
+            let (mut urgent, mut targets, mut sources) = (0, 0, 0);
+            // From the last place to the first: a shift makes room for the next.
+            for entry in entries.iter().rev().map(E::as_ref) {
+                urgent = urgent << 1 | u64::from(entry.urgency > 0);
+                targets = targets << 1 | u64::from(is_target(entry));
+                sources = sources << 1 | u64::from(is_source(entry));
+            }
+            merits.urgent.words[nth] = urgent;
+            merits.targets.words[nth] = targets;
+            merits.sources.words[nth] = sources;
         }
+        merits
     }
 
-    #[inline]
-    fn note(&mut self, entry: &Entry) {
-        let place = self.count;
-        self.count += 1;
-        let Worth { is_target, is_source, rank } = worth(entry);
-        self.worths[place] = rank;
-        let is_useful = (entry.at() >= self.oldest_useful) & (entry.cores > 0);
-        self.urgent.note(place, entry.urgency > 0);
-        self.targets.note(place, is_useful & is_target);
-        self.sources.note(place, is_useful & is_source);
+    /// Only these are fresh enough to be of use to whoever looks for a place, or for work.
+    fn among(mut self, useful: &Places<W>) -> Merits<W> {
+        for (nth, useful) in useful.words.into_iter().enumerate() {
+            self.targets.words[nth] &= useful;
+            self.sources.words[nth] &= useful;
+        }
+        self
     }
 
     /// Takes the best targets and sources, a quarter each; returns what it takes to be one.
-    fn take_useful<const QUARTER: usize>(
+    #[inline]
+    fn take_useful<E: AsRef<Entry>, const QUARTER: usize>(
         &self,
+        entries: &[E],
         quarter: usize,
         chosen: &mut Places<W>,
     ) -> (f32, f32) {
-        let worth = |place: usize| self.worths[place];
-        let target = top::<QUARTER, W>(&self.targets, quarter, worth, chosen);
-        let source = top::<QUARTER, W>(&self.sources, quarter, worth, chosen);
+        let target = |place: usize| target_rank(entries[place].as_ref());
+        let source = |place: usize| source_rank(entries[place].as_ref());
+        let target = top::<QUARTER, W>(&self.targets, quarter, target, chosen);
+        let source = top::<QUARTER, W>(&self.sources, quarter, source, chosen);
         (target, source)
     }
 }
 
 /// Takes the `wanted` of the highest rank; returns the lowest of those, or -1 if there are not as
 /// many. Of equals the first are taken.
+#[inline]
 fn top<const QUARTER: usize, const W: usize>(
     places: &Places<W>,
     wanted: usize,
     rank: impl Fn(usize) -> f32,
     chosen: &mut Places<W>,
 ) -> f32 {
+    if wanted == 0 || places.count() < wanted {
+        places.iter().take(wanted).for_each(|place| chosen.note(place, true));
+        return -1.0;
+    }
     let mut kept = [(0f32, 0u16); QUARTER];
     let mut count = 0;
-    for place in places.iter() {
-        let rank = rank(place);
-        let is_full = count == wanted;
-        if is_full && (wanted == 0 || rank <= kept[count - 1].0) {
-            continue;
+    for (nth, word) in places.words.into_iter().enumerate() {
+        for bit in Bits(word) {
+            let place = nth * 64 + bit;
+            let rank = rank(place);
+            let is_full = count == wanted;
+            if is_full && rank <= kept[count - 1].0 {
+                continue;
+            }
+            let mut at = if is_full { count - 1 } else { count };
+            while at > 0 && kept[at - 1].0 < rank {
+                kept[at] = kept[at - 1];
+                at -= 1;
+            }
+            kept[at] = (rank, place as u16);
+            count += usize::from(!is_full);
         }
-        let mut at = if is_full { count - 1 } else { count };
-        while at > 0 && kept[at - 1].0 < rank {
-            kept[at] = kept[at - 1];
-            at -= 1;
-        }
-        kept[at] = (rank, place as u16);
-        count += usize::from(!is_full);
     }
     for (_, place) in &kept[..count] {
         chosen.note(usize::from(*place), true);
     }
-    if count == wanted && count > 0 { kept[count - 1].0 } else { -1.0 }
+    kept[wanted - 1].0
 }
 
 /// Entries of a view that is in no order of age.
-struct Ages<const N: usize, const W: usize> {
+struct Ages<const N: usize> {
     /// Age of each and below it its place, in one number; [`OUT`] where there is none.
     ages: [i32; N],
-    merits: Merits<N, W>,
+    count: usize,
 }
 
 /// No age.
@@ -299,39 +328,38 @@ const _: () = assert!(WEIGHED_MAX <= 1 << PLACE_BITS);
 const AGE_UNIT_BITS: u32 = 10;
 const AGE_MAX: u64 = (1 << 22) - 2;
 
-impl<const N: usize, const W: usize> Ages<N, W> {
-    fn select<'a, const QUARTER: usize>(
+impl<const N: usize> Ages<N> {
+    fn select<E: AsRef<Entry>, const W: usize, const QUARTER: usize>(
         now: Time,
-        entries: impl Iterator<Item = &'a Entry>,
+        entries: &[E],
         size: usize,
         config: &Config,
     ) -> Chosen {
-        let mut all = Ages { ages: [OUT; N], merits: Merits::<N, W>::new(now, config) };
-        entries.take(WEIGHED_MAX.min(N)).for_each(|entry| all.note(now, entry));
+        let oldest_useful = now - config.useful_age_max;
+        let mut useful = Places::NONE;
+        let mut all = Ages { ages: [OUT; N], count: entries.len() };
+        for (place, entry) in entries.iter().enumerate() {
+            let age = (now.since(entry.as_ref().at()).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
+            all.ages[place] = age << PLACE_BITS | place as i32;
+            useful.note(place, entry.as_ref().at() >= oldest_useful);
+        }
+        let merits = Merits::<W>::of(entries).among(&useful);
         let quarter = quarter(size, QUARTER, config);
         let mut chosen = Places::NONE;
         let newest = |place: usize| (OUT - all.ages[place]) as f32;
-        top::<QUARTER, W>(&all.merits.urgent, quarter, newest, &mut chosen);
-        let (target, source) = all.merits.take_useful::<QUARTER>(quarter, &mut chosen);
+        top::<QUARTER, W>(&merits.urgent, quarter, newest, &mut chosen);
+        let (target, source) = merits.take_useful::<_, QUARTER>(entries, quarter, &mut chosen);
         let wanted = size.saturating_sub(chosen.count());
         let at = now - all.take_newest(wanted, &mut chosen);
         Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
     }
 
-    #[inline]
-    fn note(&mut self, now: Time, entry: &Entry) {
-        let place = self.merits.count;
-        let age = (now.since(entry.at()).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
-        self.ages[place] = age << PLACE_BITS | place as i32;
-        self.merits.note(entry);
-    }
-
     /// Takes the `wanted` newest of those that are not chosen; returns the greatest age of them.
-    fn take_newest(&mut self, wanted: usize, chosen: &mut Places<W>) -> Span {
+    fn take_newest<const W: usize>(&mut self, wanted: usize, chosen: &mut Places<W>) -> Span {
         for place in chosen.iter() {
             self.ages[place] = OUT;
         }
-        let ages = &self.ages[..self.merits.count.next_multiple_of(LANES).min(N)];
+        let ages = &self.ages[..self.count.next_multiple_of(LANES).min(N)];
         let until = |limit: i32| ages.iter().map(|age| i32::from(*age <= limit)).sum::<i32>();
         let wanted = wanted as i32;
         // All numbers differ, so some limit lets through just as many as are wanted. As ages are
@@ -379,9 +407,8 @@ mod tests {
     }
 
     fn chosen(entries: &[Entry], size: usize) -> Vec<u32> {
-        let chosen = select(NOW, entries.iter(), entries.len(), size, &Config::default());
-        let nodes = entries.iter().enumerate().filter(|(place, _)| chosen.places.has(*place));
-        nodes.map(|(_, entry)| entry.node.0).collect()
+        let chosen = select(NOW, entries, size, &Config::default());
+        chosen.places.iter().map(|place| entries[place].node.0).collect()
     }
 
     #[test]
@@ -421,9 +448,9 @@ mod tests {
             let mut usual = chosen(&entries, size);
             entries.sort_by_key(|entry| std::cmp::Reverse(entry.at()));
             let config = Config::default();
-            let sorted = select_newest_first(NOW, || entries.iter(), size, &config);
-            let places = entries.iter().enumerate().filter(|(place, _)| sorted.places.has(*place));
-            let mut nodes: Vec<u32> = places.map(|(_, entry)| entry.node.0).collect();
+            let sorted = select_newest_first(NOW, &entries, size, &config);
+            let places = sorted.places.iter();
+            let mut nodes: Vec<u32> = places.map(|place| entries[place].node.0).collect();
             usual.sort_unstable();
             nodes.sort_unstable();
             prop_assert_eq!(nodes, usual);

@@ -23,7 +23,7 @@ where
     [f32; THINGS]: Default,
 {
     /// When the newest was, and how much later than the one before each of them, in units of 64
-    /// microseconds.
+    /// microseconds; 0 where there is none.
     newest: u32,
     later: [u16; LOOKS - 1],
     seen: [[f32; THINGS]; LOOKS],
@@ -41,7 +41,7 @@ where
     pub fn look(&mut self, now: Time, seen: [f32; THINGS]) {
         let at = coarse(now);
         if self.count > 0 && u64::from(at - self.newest) > GAP_MAX.0 >> 6 {
-            self.count = 0;
+            (self.count, self.later) = (0, [0; LOOKS - 1]);
         }
         let later = at - self.newest;
         // Without the oldest it still has its second.
@@ -63,9 +63,9 @@ where
     }
 
     /// From the look in that place to the newest.
+    #[inline]
     fn length_since(&self, nth: usize) -> u32 {
-        let gaps = &self.later[nth..usize::from(self.count).saturating_sub(1).max(nth)];
-        gaps.iter().copied().map(u32::from).sum()
+        self.later[nth..].iter().copied().map(u32::from).sum()
     }
 
     pub fn length(&self) -> Span {

@@ -372,8 +372,8 @@ impl World {
         if let (Some(took), Some(began)) = (&mut self.brains_took, began) {
             *took += began.elapsed();
         }
-        for output in outbox.drain() {
-            self.carry_out(node, output);
+        if !outbox.is_empty() {
+            outbox.drain().for_each(|output| self.carry_out(node, output));
         }
     }
 
