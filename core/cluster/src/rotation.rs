@@ -52,11 +52,13 @@ impl Brain {
     pub(crate) fn rotate(&mut self, now: Time, outbox: &mut Outbox) {
         let Some(own) = self.calm(now) else { return };
         let enough = own.share() * (1.0 + self.config.dead_band);
-        let is_rich = |condition: Condition| condition.share() > enough && condition.runnable > 0.5;
-        let known = self.members.useful(now, &self.config);
-        let known = known.filter(|(_, condition, _)| is_rich(*condition));
+        let is_rich = |entry: &&Entry| {
+            let share = entry.condition().map_or(0.0, |condition| condition.share());
+            share > enough && entry.runnable_milli > 500
+        };
+        let known = self.members.useful_entries(now, None, &self.config);
         let mut rich: ArrayVec<NodeId, VIEW_MAX> = ArrayVec::new();
-        rich.extend(known.map(|(node, ..)| node).take(VIEW_MAX));
+        rich.extend(known.filter(is_rich).map(|entry| entry.node).take(VIEW_MAX));
         if rich.is_empty() {
             return;
         }

@@ -10,6 +10,7 @@ use crate::time::Time;
 use crate::window::{Chosen, select_newest_first};
 use arrayvec::ArrayVec;
 use std::cmp::Reverse;
+use std::slice;
 
 /// Those that a datagram can bring: its sender, and its window.
 const STRANGERS_MAX: usize = WINDOW_MAX + 1;
@@ -63,7 +64,11 @@ impl Members {
             self.floor = floor;
         }
         let mut chosen: ArrayVec<Member, CLAIMANTS_MAX> = ArrayVec::new();
-        places.iter().for_each(|place| chosen.push(*claimants[place]));
+        places.iter().for_each(|place| {
+            // A slice of one is copied as a whole, not field by field.
+            let is_in = chosen.try_extend_from_slice(slice::from_ref(claimants[place]));
+            debug_assert!(is_in.is_ok());
+        });
         drop(claimants);
         self.reserve(chosen.len(), config);
         self.others.clear();
