@@ -460,7 +460,8 @@ impl Brain {
         }
         self.messages_sent = self.messages_sent.wrapping_add(1);
         let sequence = self.messages_sent;
-        let bytes = Message { sender, sequence, body }.encode(now, self.config.window);
+        let message = Message { sender, sequence, body };
+        let bytes = message.encode(now, self.config.window, outbox.blank());
         outbox.push(Output::SendDatagram { to, bytes });
     }
 

@@ -315,7 +315,11 @@ impl World {
         let letter = &mut self.mail[place as usize];
         let (from, bytes) = (NodeId(letter.from + 1), std::mem::take(&mut letter.bytes));
         self.mail_places.push(place);
-        self.tell(to, Input::DatagramReceived { from, bytes });
+        let input = Input::DatagramReceived { from, bytes };
+        self.tell_at_once(to, &input);
+        if let Input::DatagramReceived { bytes, .. } = input {
+            self.outbox.was_read(bytes);
+        }
     }
 
     fn wake(&mut self, node: u32) {
@@ -354,26 +358,26 @@ impl World {
     /// Tells a brain when none is being told anything.
     pub(crate) fn tell_at_once(&mut self, node: u32, input: &Input) {
         self.is_telling = true;
-        let mut outbox = std::mem::take(&mut self.outbox);
-        self.think(node, input, &mut outbox);
+        self.think(node, input);
         while let Some((node, input)) = self.waiting.pop_front() {
-            self.think(node, &input, &mut outbox);
+            self.think(node, &input);
         }
-        self.outbox = outbox;
         self.is_telling = false;
     }
 
-    fn think(&mut self, node: u32, input: &Input, outbox: &mut Outbox) {
+    fn think(&mut self, node: u32, input: &Input) {
         let began = self.brains_took.map(|_| Instant::now());
         let told = &mut self.nodes[node as usize];
         if told.is_on() {
-            told.brain.handle(self.now, input, outbox);
+            told.brain.handle(self.now, input, &mut self.outbox);
         }
         if let (Some(took), Some(began)) = (&mut self.brains_took, began) {
             *took += began.elapsed();
         }
-        if !outbox.is_empty() {
+        if !self.outbox.is_empty() {
+            let mut outbox = std::mem::take(&mut self.outbox);
             outbox.drain().for_each(|output| self.carry_out(node, output));
+            self.outbox = outbox;
         }
     }
 
