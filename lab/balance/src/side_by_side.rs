@@ -4,7 +4,7 @@ use crate::kept::{Pair, results};
 use crate::paper::TABLE_1;
 use crate::plot::{self, Series};
 use crate::policy::POLICIES;
-use crate::{in_lab, optimum, report};
+use crate::{optimum, report, scenarios};
 use anyhow::Result;
 use std::fmt::Write;
 use std::fs;
@@ -23,7 +23,7 @@ pub fn write(directory: &Path, pairs: &[Pair]) -> Result<()> {
         fs::write(directory.join("balance-lab-table1.svg"), plot)?;
         text.push_str("\n![Table 1 in a lab](balance-lab-table1.svg)\n");
     }
-    for name in in_lab::NAMES {
+    for name in scenarios::NAMES {
         let own: Vec<&Pair> = pairs.iter().filter(|pair| pair.scenario == name).collect();
         if !own.is_empty() {
             text.push_str(&section(name, &own));
@@ -47,8 +47,8 @@ fn head(pairs: &[Pair]) -> String {
          rests) are not shortened. Beside\neach run stands the same run in the simulator, the mean \
          of nine with other chances (of one where works\nare drawn): the same shortened work, the \
          same brain, and moves that take as long as they took\nin the lab. What one job takes \
-         alone is measured before and after each run (before only,\nwhere load of others goes on), \
-         with one job on each node at the same time. How:\n\
+         alone is measured before and after each run (before only,\nwhere load of others goes on \
+         or nodes come and go), with one job on each node at the same time. How:\n\
          `docs/decisions/0009-lab-experiments.md`.\n\n",
         scales.join(", ")
     )
