@@ -23,6 +23,7 @@ pub mod sandbox;
 pub mod seccomp;
 pub mod shared;
 pub mod signal;
+pub mod tcp;
 pub mod tracee;
 
 mod sys;

@@ -21,6 +21,8 @@ const QUEUE_MAX: usize = 1_024;
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// ... and a side that says nothing for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(7);
+/// So long at most after the network is back a link goes on.
+const RESEND_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long the last words may take.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
@@ -68,6 +70,9 @@ impl Link {
         let OpenLink { stream, sealer, opener } = open;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!("node {node}: no TCP_NODELAY: {error}");
+        }
+        if let Err(error) = kernel::tcp::bound_resend_pause(&stream, RESEND_PAUSE) {
+            tracing::debug!("node {node}: {error}");
         }
         let (reader, writer) = stream.into_split();
         let heard = events.clone();
