@@ -15,7 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("kernel", &[]),
     ("cluster", &["wire"]),
-    ("link", &["wire"]),
+    ("link", &["wire", "kernel"]),
     ("migrate", &["wire", "kernel", "link"]),
     ("body", &["wire", "kernel", "link", "migrate"]),
     ("deputy", &["wire", "kernel", "link", "migrate"]),
