@@ -26,7 +26,9 @@ impl Terminal {
     pub fn open(stage: &Stage, words: &[&str]) -> Terminal {
         let (master, slave, path) = open_pair().expect("a pseudo-terminal");
         let slave = || Stdio::from(slave.try_clone().expect("a descriptor"));
-        let mut command = stage.command(1, &["setsid", "--ctty", "--wait"]);
+        // A shell hands on what it was started with ignored, as tests in the background are.
+        let heeding = ["env", "--default-signal=INT,QUIT", "setsid", "--ctty", "--wait"];
+        let mut command = stage.command(1, &heeding);
         let child = command.args(words).stdin(slave()).stdout(slave()).stderr(slave()).spawn();
         drop(command);
         let screen = Arc::new(Mutex::new(Vec::new()));

@@ -5,7 +5,9 @@ use std::process::Command;
 
 /// Types lines into an interactive shell on a pseudo-terminal and waits for what must appear.
 const TYPIST: &str = r#"
-import os, pty, select, sys, time
+import os, pty, select, signal, sys, time
+# A shell hands on what it was started with ignored, as tests are that run in the background.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 program, name = sys.argv[1:]
 pid, tty = pty.fork()
 if pid == 0:
