@@ -8,11 +8,12 @@ use crate::fairness::Shares;
 use crate::input::{Input, LoadSample};
 use crate::members::{Members, Status};
 use crate::memory::NEVER;
-use crate::message::{Body, Message, OfferId, WindowRoom};
+use crate::message::{Body, Message, OfferId};
 use crate::mosix::Estimate;
 use crate::output::{Outbox, Output};
 use crate::own::Own;
 use crate::ownership::Owner;
+use crate::packed::WindowRoom;
 use crate::random::Random;
 use crate::reservations::Reservations;
 use crate::residents::Residents;
@@ -364,6 +365,7 @@ impl Brain {
         let mut strangers = Strangers::default();
         self.learn(now, message.sender, Some(message.sequence), &mut strangers, outbox);
         if let Body::Gossip { window, .. } = message.body {
+            strangers.expect_window(&self.members);
             window.entries(now).for_each(|entry| {
                 self.learn(now, entry, None, &mut strangers, outbox);
             });

@@ -75,6 +75,7 @@ impl Condition {
 
 /// A time in two halves, so that an entry and what stands beside it need no places left empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Halves {
     low: u32,
     high: u32,
@@ -88,21 +89,23 @@ impl Halves {
 }
 
 /// One entry of the window: a node at a moment, packed as it travels. A brain holds few to hundreds
-/// of them, and a simulation a million times as many.
+/// of them, and a simulation a million times as many. What travels stands in the order in which it
+/// does, so that packing moves several fields at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
 pub(crate) struct Entry {
     pub at: Halves,
     pub node: NodeId,
     pub incarnation: u32,
     pub runnable_milli: u32,
     pub speed_milli: u32,
-    pub memory_total_mib: u32,
-    pub memory_free_mib: u32,
     /// 0 if the node has not measured itself yet.
     pub cores: u16,
     /// How many times it is still passed on before other news.
     pub urgency: u8,
     pub is_closed: bool,
+    pub memory_total_mib: u32,
+    pub memory_free_mib: u32,
 }
 
 fn milli(value: f64, max: u32) -> u32 {
@@ -112,12 +115,6 @@ fn milli(value: f64, max: u32) -> u32 {
 
 fn mib(bytes: u64) -> u32 {
     u32::try_from(bytes / MIB).unwrap_or(u32::MAX)
-}
-
-impl AsRef<Entry> for Entry {
-    fn as_ref(&self) -> &Entry {
-        self
-    }
 }
 
 impl Entry {

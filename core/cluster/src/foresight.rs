@@ -5,9 +5,9 @@
 //! ([`crate::rule`]), with the same knowledge, and every number that it used is in the answer.
 
 use crate::brain::Brain;
+use crate::candidate::Candidate;
 use crate::condition::Condition;
 use crate::members::Status;
-use crate::residents::Candidate;
 use crate::rule::{fits, is_beyond_doubt, judge, pays, rates};
 use crate::source::Target;
 use crate::staying::StayCause;

@@ -19,6 +19,8 @@ pub enum Violation {
     OfferedToStranger { process: GlobalPid, to: NodeId },
     #[error("node {node} counts itself among the others")]
     OwnMember { node: NodeId },
+    #[error("node {node} counts another demand than that of what runs on it")]
+    MiscountedDemand { node: NodeId },
     #[error("a table of node {node} has grown beyond its bound: {table}")]
     Unbounded { node: NodeId, table: &'static str },
 }
@@ -70,6 +72,9 @@ impl Brain {
         let node = self.me;
         if self.members.get(node).is_some() {
             return Err(Violation::OwnMember { node });
+        }
+        if !self.residents.is_added_up() {
+            return Err(Violation::MiscountedDemand { node });
         }
         let tables = [
             ("members", self.members.count() <= self.config.view_max),

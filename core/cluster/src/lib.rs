@@ -12,6 +12,7 @@
 
 mod attained;
 mod brain;
+mod candidate;
 mod condition;
 mod config;
 mod departures;
@@ -28,6 +29,7 @@ mod mosix;
 mod output;
 mod own;
 mod ownership;
+mod packed;
 mod random;
 mod recording;
 mod reservations;

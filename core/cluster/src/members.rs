@@ -13,14 +13,13 @@
 //! czyk and van Steen 2003), and what it costs does not depend on the number of nodes.
 
 use crate::condition::{Condition, Entry};
-use crate::config::{Config, VIEW_MAX, WindowPolicy};
+use crate::config::{Config, WindowPolicy};
 use crate::exclusions::Exclusions;
-use crate::message::WindowRoom;
+use crate::packed::WindowRoom;
 use crate::random::Random;
 use crate::strangers::Strangers;
 use crate::time::{Span, Time};
-use crate::window::{Floor, select, select_newest_first};
-use arrayvec::ArrayVec;
+use crate::window::{Among, Floor, Merit, select, select_newest_first};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::fmt;
@@ -54,11 +53,13 @@ pub(crate) struct Member {
     /// Of its newest datagram in the life that the entry is of.
     last_sequence: u32,
     pub status: Status,
+    /// Of the entry.
+    merit: Merit,
 }
 
-impl AsRef<Entry> for Member {
-    fn as_ref(&self) -> &Entry {
-        &self.entry
+impl AsRef<Member> for Member {
+    fn as_ref(&self) -> &Member {
+        self
     }
 }
 
@@ -73,7 +74,17 @@ impl Member {
     }
 
     pub fn heard_of(entry: &Entry, sequence: Option<u32>) -> Member {
-        Member { entry: *entry, last_sequence: sequence.unwrap_or(0), status: Status::Alive }
+        Member::of_merit(entry, Merit::of(entry), sequence)
+    }
+
+    #[inline]
+    pub fn of_merit(entry: &Entry, merit: Merit, sequence: Option<u32>) -> Member {
+        let last_sequence = sequence.unwrap_or(0);
+        Member { entry: *entry, last_sequence, status: Status::Alive, merit }
+    }
+
+    pub fn merit(&self) -> Merit {
+        self.merit
     }
 
     /// Takes in an entry about it, if that is news.
@@ -104,6 +115,7 @@ impl Member {
             // The later evidence of life counts, whichever entry it came with.
             let at = if is_first_of_life { entry.at() } else { entry.at().max(known.at()) };
             self.entry = entry.as_of(at);
+            self.merit = Merit::of(entry);
         }
         is_news
     }
@@ -205,6 +217,7 @@ impl Members {
     /// Takes in an entry. `sequence`: it is about the node that sent it, in that datagram. Returns
     /// whether the node was thought to be silent and is alive after all. `load` is this node's own.
     /// In a cluster that is larger than the view, who is not in view comes to the `strangers`.
+    #[inline]
     pub fn learn(
         &mut self,
         now: Time,
@@ -213,17 +226,29 @@ impl Members {
         strangers: &mut Strangers,
         (load, config): (f64, &Config),
     ) -> bool {
-        let place = match self.find(entry.node) {
-            Ok(place) => place,
-            Err(_) if self.is_partial => {
-                let is_full = self.others.len() + strangers.count() >= config.view_max;
-                if !(is_full && self.floor.is_above(entry)) {
-                    strangers.learn(entry, sequence);
-                }
-                return false;
+        if !strangers.never_heard_of(entry.node)
+            && let Ok(place) = self.find(entry.node)
+        {
+            return self.learn_of_member(now, place, entry, sequence, (load, config));
+        }
+        if self.is_partial {
+            let is_full = self.others.len() + strangers.count() >= config.view_max;
+            let merit = Merit::of(entry);
+            if !(is_full && self.floor.is_above(entry, merit)) {
+                strangers.learn(entry, merit, sequence);
             }
-            Err(_) => return false,
-        };
+        }
+        false
+    }
+
+    fn learn_of_member(
+        &mut self,
+        now: Time,
+        place: usize,
+        entry: &Entry,
+        sequence: Option<u32>,
+        (load, config): (f64, &Config),
+    ) -> bool {
         let member = &mut self.others[place];
         if !member.learn(entry, sequence) {
             return false;
@@ -376,20 +401,19 @@ impl Members {
             let entries = held.filter_map(|node| Some(self.get(*node)?.entry));
             return entries.take(size).for_each(|entry| room.add(&entry, now));
         }
-        let is_wanted = |member: &&Member| member.entry.cores > 0 && member.entry.node != to;
-        let mut known: ArrayVec<&Member, VIEW_MAX> = ArrayVec::new();
-        known.extend(self.others.iter().filter(is_wanted).take(VIEW_MAX));
-        let chosen = match self.is_partial {
-            true => select_newest_first(now, &known, size, config),
-            false => select(now, &known, size, config),
+        let among = Among::ToTell(self.find(to).ok());
+        let take = |member: &Member| room.add(&member.entry, now);
+        match self.is_partial {
+            true => select_newest_first(now, &self.others, among, size, config, take),
+            false => select(now, &self.others, among, size, config, take),
         };
-        chosen.places.iter().for_each(|place| room.add(&known[place].entry, now));
     }
 
     /// Passing on urgent news uses up its urgency.
     pub fn passed_on(&mut self) {
-        for member in &mut self.others {
-            member.entry.urgency = member.entry.urgency.saturating_sub(1);
+        for member in self.others.iter_mut().filter(|member| member.entry.urgency > 0) {
+            member.entry.urgency -= 1;
+            member.merit = Merit::of(&member.entry);
         }
     }
 

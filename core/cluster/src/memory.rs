@@ -1,11 +1,13 @@
-//! What is remembered of one process. A million brains remember some each: so it is small.
+//! What is remembered of processes. A million brains remember some each: so it is small.
 
 use crate::attained::Attained;
 use crate::config::Config;
 use crate::input::GroupId;
+use crate::resident::Resident;
+use crate::sorted::Sorted;
 use crate::staying::StayCause;
 use crate::time::Time;
-use wire::ids::NodeId;
+use wire::ids::{GlobalPid, NodeId};
 
 /// What is remembered of a process between measurements and, at its home, while it is away.
 #[derive(Clone, Debug)]
@@ -64,5 +66,121 @@ impl Memory {
     pub fn says_nothing(&self, now: Time) -> bool {
         let is_at_peace = self.setbacks == 0 && self.rest_until <= now;
         is_at_peace && !self.pinned && self.calls_per_cpu_s.is_none()
+    }
+}
+
+/// Of several processes: a bounded number.
+#[derive(Debug, Default)]
+pub(crate) struct Memories {
+    all: Sorted<GlobalPid, Memory>,
+}
+
+/// Where the memory of a process was last found: it is mostly still there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryPlace(u32);
+
+impl Memories {
+    /// A blank one if there is none.
+    pub fn of(&self, process: GlobalPid) -> &Memory {
+        self.get(process).unwrap_or(&NO_MEMORY)
+    }
+
+    /// The same for a process that runs here.
+    #[inline]
+    pub fn of_resident(&self, process: GlobalPid, resident: &Resident) -> &Memory {
+        match self.all.at(resident.memory.0 as usize) {
+            Some((found, memory)) if found == process => memory,
+            _ => self.of(process),
+        }
+    }
+
+    pub fn get(&self, process: GlobalPid) -> Option<&Memory> {
+        self.all.get(&process)
+    }
+
+    pub fn get_mut(&mut self, process: GlobalPid) -> Option<&mut Memory> {
+        self.all.get_mut(&process)
+    }
+
+    /// The memory of a process, made if there is none. The number is bounded: the one longest
+    /// untouched gives way.
+    pub fn touch(&mut self, now: Time, process: GlobalPid, config: &Config) -> &mut Memory {
+        self.touch_at(&mut MemoryPlace::default(), now, process, config)
+    }
+
+    /// The same for a process whose memory has a place that is known, which is renewed.
+    #[inline]
+    pub fn touch_at(
+        &mut self,
+        place: &mut MemoryPlace,
+        now: Time,
+        process: GlobalPid,
+        config: &Config,
+    ) -> &mut Memory {
+        let mut found = place.0 as usize;
+        if !self.all.is_at(found, &process) {
+            found = self.find_or_make(now, process, config);
+            // One beyond is looked for again: nobody remembers as many.
+            place.0 = u32::try_from(found).unwrap_or(u32::MAX);
+        }
+        let memory = self.all.value_at_mut(found);
+        memory.touched_at = now;
+        memory
+    }
+
+    #[inline(never)]
+    fn find_or_make(&mut self, now: Time, process: GlobalPid, config: &Config) -> usize {
+        if self.all.len() >= config.processes_max && !self.all.contains(&process) {
+            let stalest = self
+                .all
+                .iter()
+                .min_by_key(|(_, memory)| (memory.pinned, memory.touched_at))
+                .map(|(process, _)| process);
+            if let Some(stalest) = stalest {
+                self.all.remove(&stalest);
+            }
+        }
+        self.all.place_of_or_insert_with(process, || Memory::fresh(now))
+    }
+
+    pub fn remove(&mut self, process: GlobalPid) {
+        self.all.remove(&process);
+    }
+
+    pub fn retain(&mut self, keep: impl FnMut(&GlobalPid, &mut Memory) -> bool) {
+        self.all.retain(keep);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Memory> {
+        self.all.values()
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::ids::HomePid;
+
+    #[test]
+    fn a_memory_is_found_though_others_have_come_and_gone() {
+        let process = |pid| GlobalPid { home: NodeId(2), pid: HomePid(pid) };
+        let config = Config { processes_max: 2, ..Config::default() };
+        let mut memories = Memories::default();
+        let at = |ms: u64| Time::from_micros(ms * 1_000);
+        let mut place = MemoryPlace::default();
+        memories.touch(at(1), process(1), &config).setbacks = 1;
+        memories.touch_at(&mut place, at(2), process(7), &config).setbacks = 7;
+        memories.remove(process(1));
+        memories.touch(at(3), process(9), &config).setbacks = 9;
+        assert_eq!(memories.touch_at(&mut place, at(4), process(7), &config).setbacks, 7);
+        // The one longest untouched gives way.
+        memories.touch(at(5), process(8), &config);
+        assert_eq!(memories.of(process(9)).setbacks, 0);
+        assert_eq!(memories.touch_at(&mut place, at(6), process(7), &config).setbacks, 7);
+        assert_eq!(memories.len(), 2);
     }
 }

@@ -13,11 +13,11 @@
 //! All little-endian. Ages, not times, travel: clocks need not agree. Loss and reordering are
 //! expected; the handshake survives both by repetition, and is idempotent.
 
-use crate::condition::{Entry, Halves, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
+use crate::condition::Entry;
 use crate::config::WINDOW_MAX;
 use crate::input::{GroupId, UserId, UserShare};
-use crate::time::{Span, Time};
-use arrayvec::ArrayVec;
+use crate::packed::{ENTRY_BYTES, Window, check, is_unused, pack, unpack};
+use crate::time::Time;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::motive::Motive;
 
@@ -25,15 +25,12 @@ const MAGIC: [u8; 2] = *b"OB";
 const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 12;
 const TAG_BYTES: usize = 8;
-const ENTRY_BYTES: usize = 32;
 /// With the process's user.
 const OFFER_BYTES_MAX: usize = 64;
 /// No datagram of a brain is longer.
 pub const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + (1 + WINDOW_MAX) * ENTRY_BYTES;
 
 const DEMAND_MILLI_MAX: u32 = 10_000_000;
-/// News that would travel further than through any cluster is not that urgent.
-const URGENCY_MAX: u8 = 32;
 
 /// Names one offer of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,45 +128,6 @@ impl Refusal {
     }
 }
 
-/// Entries of other nodes in the form in which they travel, read where they lie: most of what
-/// brains do is to merge these.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Window<'a> {
-    packed: &'a [[u8; ENTRY_BYTES]],
-}
-
-impl<'a> Window<'a> {
-    /// Unused places are passed over.
-    pub fn entries(self, now: Time) -> impl Iterator<Item = Entry> + 'a {
-        self.packed
-            .iter()
-            .filter(|packed| !is_unused(packed))
-            .map(move |packed| unpack(packed, now))
-    }
-}
-
-/// Room for the window of one datagram.
-pub(crate) struct WindowRoom {
-    packed: ArrayVec<[u8; ENTRY_BYTES], WINDOW_MAX>,
-}
-
-impl WindowRoom {
-    pub fn new() -> WindowRoom {
-        WindowRoom { packed: ArrayVec::new() }
-    }
-
-    /// What there is no place for is left out.
-    pub fn add(&mut self, entry: &Entry, now: Time) {
-        if !self.packed.is_full() {
-            self.packed.push(pack(entry, now));
-        }
-    }
-
-    pub fn window(&self) -> Window<'_> {
-        Window { packed: &self.packed }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Body<'a> {
     /// The newest entries that the sender holds.
@@ -210,7 +168,7 @@ pub(crate) enum MessageError {
     Field { field: &'static str, value: u64 },
 }
 
-fn out_of_range(field: &'static str, value: impl Into<u64>) -> MessageError {
+pub(crate) fn out_of_range(field: &'static str, value: impl Into<u64>) -> MessageError {
     MessageError::Field { field, value: value.into() }
 }
 
@@ -248,8 +206,7 @@ impl<'a> Message<'a> {
         bytes.extend_from_slice(&pack(&self.sender, now));
         match &self.body {
             Body::Gossip { window: entries, .. } => {
-                let held = &entries.packed[..entries.packed.len().min(window)];
-                bytes.extend_from_slice(held.as_flattened());
+                bytes.extend_from_slice(entries.bytes(window));
                 bytes.resize(HEADER_BYTES + (1 + window) * ENTRY_BYTES, 0);
             }
             Body::Seek => {}
@@ -305,81 +262,6 @@ impl<'a> Message<'a> {
             return Err(MessageError::Length(bytes.len()));
         }
         Ok(Message { sender, sequence, body })
-    }
-}
-
-fn pack(entry: &Entry, now: Time) -> [u8; ENTRY_BYTES] {
-    let age_ms = u32::try_from(now.since(entry.at()).0 / 1000).unwrap_or(u32::MAX);
-    let mut packed = [0; ENTRY_BYTES];
-    packed[0..4].copy_from_slice(&entry.node.0.to_le_bytes());
-    packed[4..8].copy_from_slice(&entry.incarnation.to_le_bytes());
-    packed[8..12].copy_from_slice(&age_ms.to_le_bytes());
-    if entry.cores > 0 {
-        packed[12..16].copy_from_slice(&entry.runnable_milli.to_le_bytes());
-        packed[16..20].copy_from_slice(&entry.speed_milli.to_le_bytes());
-        packed[20..22].copy_from_slice(&entry.cores.to_le_bytes());
-        packed[22] = entry.urgency;
-        packed[23] = u8::from(entry.is_closed);
-        packed[24..28].copy_from_slice(&entry.memory_total_mib.to_le_bytes());
-        packed[28..32].copy_from_slice(&entry.memory_free_mib.to_le_bytes());
-    }
-    packed
-}
-
-fn u32_at(packed: &[u8; ENTRY_BYTES], at: usize) -> u32 {
-    u32::from_le_bytes([packed[at], packed[at + 1], packed[at + 2], packed[at + 3]])
-}
-
-fn cores_of(packed: &[u8; ENTRY_BYTES]) -> u16 {
-    u16::from_le_bytes([packed[20], packed[21]])
-}
-
-fn is_unused(packed: &[u8; ENTRY_BYTES]) -> bool {
-    u32_at(packed, 0) == 0
-}
-
-/// Whether every field of an entry is in its range, used or not: as of all honest ones that a
-/// window is full of.
-fn is_plain(packed: &[u8; ENTRY_BYTES]) -> bool {
-    let speed_milli = u32_at(packed, 16);
-    u32_at(packed, 12) <= RUNNABLE_MILLI_MAX
-        && (1..=SPEED_MILLI_MAX).contains(&speed_milli)
-        && packed[23] <= 1
-}
-
-/// Whether every field of an entry is in its range.
-fn check(packed: &[u8; ENTRY_BYTES]) -> Result<(), MessageError> {
-    let bounded = |field, at, max| {
-        let value = u32_at(packed, at);
-        if value > max { Err(out_of_range(field, value)) } else { Ok(value) }
-    };
-    bounded("runnable_milli", 12, RUNNABLE_MILLI_MAX)?;
-    let speed_milli = bounded("speed_milli", 16, SPEED_MILLI_MAX)?;
-    if cores_of(packed) > 0 && speed_milli == 0 && !is_unused(packed) {
-        return Err(out_of_range("speed_milli", speed_milli));
-    }
-    if packed[23] > 1 && !is_unused(packed) {
-        return Err(out_of_range("closed", packed[23]));
-    }
-    Ok(())
-}
-
-/// Of one that was checked.
-fn unpack(packed: &[u8; ENTRY_BYTES], now: Time) -> Entry {
-    let memory_total_mib = u32_at(packed, 24);
-    let cores = cores_of(packed);
-    Entry {
-        at: Halves::of(now - Span::from_millis(u64::from(u32_at(packed, 8)))),
-        node: NodeId(u32_at(packed, 0)),
-        incarnation: u32_at(packed, 4),
-        // Without a core nothing runs.
-        runnable_milli: if cores > 0 { u32_at(packed, 12) } else { 0 },
-        speed_milli: u32_at(packed, 16),
-        memory_total_mib,
-        memory_free_mib: u32_at(packed, 28).min(memory_total_mib),
-        cores,
-        urgency: packed[22].min(URGENCY_MAX),
-        is_closed: packed[23] == 1,
     }
 }
 
@@ -439,11 +321,8 @@ impl<'a> Reader<'a> {
         if packed.len() != count || !rest.is_empty() {
             return Err(MessageError::Length(self.whole));
         }
-        if !packed.iter().all(is_plain) {
-            packed.iter().try_for_each(check)?;
-        }
         self.bytes = rest;
-        Ok(Window { packed })
+        Window::of(packed)
     }
 
     fn offer_id(&mut self) -> Result<OfferId, MessageError> {
@@ -490,6 +369,8 @@ const _: () = assert!(WINDOW_MAX <= u8::MAX as usize);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packed::{URGENCY_MAX, WindowRoom};
+    use crate::time::Span;
     use proptest::prelude::*;
 
     const NOW: Time = Time::from_micros(3_600_000_000);

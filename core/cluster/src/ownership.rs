@@ -8,10 +8,10 @@
 //! and fro with each of his pauses.
 
 use crate::brain::Brain;
+use crate::candidate::Candidate;
 use crate::condition::Condition;
 use crate::input::{Ownership, ProcessSample};
 use crate::output::Outbox;
-use crate::residents::Candidate;
 use crate::source::Target;
 use crate::staying::StayCause;
 use crate::time::Time;

@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::habit::Habit;
 use crate::input::{GroupId, ProcessSample};
+use crate::memory::MemoryPlace;
 use crate::own::sane;
 use crate::time::Span;
 
@@ -13,6 +14,8 @@ pub(crate) struct Resident {
     pub demand: f64,
     habit: Habit,
     pub used: f32,
+    /// Where it is remembered.
+    pub memory: MemoryPlace,
     pub here: Span,
     pub cpu: Span,
     pub rss_bytes: u64,

@@ -2,10 +2,11 @@
 //! should be left in peace for now.
 
 use crate::attained::Attained;
+use crate::candidate::{Candidate, demand_at_home};
 use crate::condition::Condition;
 use crate::config::Config;
 use crate::input::{Arrival, GroupId, Placement, ProcessSample};
-use crate::memory::{Memory, NEVER, NO_MEMORY};
+use crate::memory::{Memories, Memory, MemoryPlace, NEVER};
 use crate::own::sane;
 use crate::resident::Resident;
 use crate::rule::Wish;
@@ -30,7 +31,11 @@ pub(crate) struct Residents {
     running: Sorted<GlobalPid, Resident>,
     /// Those that are in no measurement yet.
     newcomers: Sorted<GlobalPid, Newcomer>,
-    memories: Sorted<GlobalPid, Memory>,
+    memories: Memories,
+    /// Of all that run here and of the newcomers: asked for far more often than it changes.
+    demand: f64,
+    /// Some process may have come with work done that has not been looked at here yet.
+    may_await_look: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,43 +45,15 @@ struct Newcomer {
     demand: Option<f64>,
 }
 
-/// A process that could be handed over now.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Candidate {
-    pub process: GlobalPid,
-    pub demand: f64,
-    pub calls_per_cpu_s: f64,
-    /// The part of its time that it waits for its home.
-    pub waits_for_home: f64,
-    pub cpu: Span,
-    pub rss_bytes: u64,
-    pub freeze: Span,
-    pub came_from: Option<NodeId>,
-    pub group: Option<GroupId>,
-    pub here: Span,
-    /// It came too lately for any move but one that puts an idle core to work.
-    pub is_new: bool,
-}
-
-impl Candidate {
-    /// What it would want of a core at `node`: at home it no longer waits for home, so that its
-    /// computing moves closer together.
-    pub fn demand_at(&self, node: NodeId) -> f64 {
-        if self.process.home == node {
-            demand_at_home(self.demand, self.waits_for_home)
-        } else {
-            self.demand
-        }
-    }
-}
-
 impl Residents {
     pub fn new(me: NodeId) -> Residents {
         Residents {
             me,
             running: Sorted::default(),
             newcomers: Sorted::default(),
-            memories: Sorted::default(),
+            memories: Memories::default(),
+            demand: 0.0,
+            may_await_look: false,
         }
     }
 
@@ -104,10 +81,6 @@ impl Residents {
             };
             self.running.retain(|process, _| is_moving(*process) || is_listed(process));
         }
-        let me = self.me;
-        for sample in samples.iter().filter(|sample| sample.process.home != me) {
-            self.remember_calls(now, sample, config);
-        }
         if changed || !self.newcomers.is_empty() {
             samples.iter().for_each(|sample| self.measured(sample, config));
         } else {
@@ -116,21 +89,25 @@ impl Residents {
                 known.measured(sample, Some(known.demand));
             }
         }
+        self.remember_calls(now, samples, config);
         self.newcomers.retain(|_, newcomer| now.since(newcomer.since) < ARRIVAL_MEMORY);
+        self.add_up();
         changed
     }
 
     /// A process that came with work done has not been looked at here yet.
-    pub fn awaits_first_look(&self) -> bool {
+    pub fn awaits_first_look(&mut self) -> bool {
         let is_uncounted = |memory: &Memory| memory.came_with.is_some_and(|c| !c.is_counted());
-        self.memories.values().any(is_uncounted)
+        // Mostly nobody came since the last look.
+        self.may_await_look = self.may_await_look && self.memories.iter().any(is_uncounted);
+        self.may_await_look
     }
 
     /// Work that came with a process is counted from its first look on; a thread had that share
     /// here until now.
     pub fn count_work(&mut self, samples: &[ProcessSample], share: f64) {
         for sample in samples {
-            let memory = self.memories.get_mut(&sample.process);
+            let memory = self.memories.get_mut(sample.process);
             if let Some(came_with) = memory.and_then(|memory| memory.came_with.as_mut()) {
                 came_with.looked_at(sample.here, share, sample.cpu);
             }
@@ -160,11 +137,21 @@ impl Residents {
         let is_new = !self.is_running(process) && self.newcomers.len() < config.processes_max;
         if is_new {
             self.newcomers.insert(process, Newcomer { since: now, demand });
+            self.add_up();
         }
     }
 
     /// Cores that all that runs here would use, if it had as many.
     pub fn demand(&self) -> f64 {
+        self.demand
+    }
+
+    /// To be called when the running or the newcomers have changed.
+    fn add_up(&mut self) {
+        self.demand = self.total_demand();
+    }
+
+    fn total_demand(&self) -> f64 {
         let measured: f64 = self.running.values().map(|sample| sample.demand).sum();
         let expected = self.newcomers.values().map(|n| n.demand.unwrap_or(NEWCOMER_DEMAND));
         measured + expected.sum::<f64>()
@@ -173,7 +160,8 @@ impl Residents {
     /// The standard deviation of how many threads are runnable at one moment: one that waits for
     /// 0.3 of its time is runnable at 0.7 of the looks.
     pub fn unrest(&self) -> f64 {
-        let parts = self.running.values().map(|sample| sample.demand.fract());
+        // Of no negative and no huge number: not the fraction that a library has to be asked for.
+        let parts = self.running.values().map(|r| r.demand - f64::from(r.demand as u32));
         parts.map(|part| part * (1.0 - part)).sum::<f64>().sqrt()
     }
 
@@ -187,39 +175,29 @@ impl Residents {
         });
     }
 
-    fn remember_calls(&mut self, now: Time, sample: &ProcessSample, config: &Config) {
-        if sane(sample.used, 0.0, 1e6) < USED_MIN {
-            return;
-        }
-        let forwarded = sane(sample.forwarded_per_s, 0.0, 1e9);
-        let measured = (forwarded / sample.used).min(CALLS_PER_CPU_S_MAX);
-        let memory = self.memory(now, sample.process, config);
-        memory.calls_per_cpu_s = Some(match memory.calls_per_cpu_s {
-            Some(before) => (3.0 * before + measured as f32) / 4.0,
-            None => measured as f32,
-        });
-    }
-
-    /// The memory of a process, made if there is none. The number is bounded: the one longest
-    /// untouched gives way.
-    fn memory(&mut self, now: Time, process: GlobalPid, config: &Config) -> &mut Memory {
-        if self.memories.len() >= config.processes_max && !self.memories.contains(&process) {
-            let stalest = self
-                .memories
-                .iter()
-                .min_by_key(|(_, memory)| (memory.pinned, memory.touched_at))
-                .map(|(process, _)| process);
-            if let Some(stalest) = stalest {
-                self.memories.remove(&stalest);
+    /// How much guests talk to their homes.
+    fn remember_calls(&mut self, now: Time, samples: &[ProcessSample], config: &Config) {
+        let mut places =
+            self.running.iter_mut().map(|(process, known)| (process, &mut known.memory));
+        for sample in samples.iter().filter(|sample| sample.process.home != self.me) {
+            if sane(sample.used, 0.0, 1e6) < USED_MIN {
+                continue;
             }
+            let forwarded = sane(sample.forwarded_per_s, 0.0, 1e9);
+            let measured = (forwarded / sample.used).min(CALLS_PER_CPU_S_MAX);
+            let mut unknown = MemoryPlace::default();
+            let found = places.find(|(process, _)| *process == sample.process);
+            let place = found.map_or(&mut unknown, |(_, place)| place);
+            let memory = self.memories.touch_at(place, now, sample.process, config);
+            memory.calls_per_cpu_s = Some(match memory.calls_per_cpu_s {
+                Some(before) => (3.0 * before + measured as f32) / 4.0,
+                None => measured as f32,
+            });
         }
-        let memory = self.memories.get_or_insert_with(process, || Memory::fresh(now));
-        memory.touched_at = now;
-        memory
     }
 
     pub fn arrived(&mut self, now: Time, process: GlobalPid, how: Arrival, config: &Config) {
-        let memory = self.memory(now, process, config);
+        let memory = self.memories.touch(now, process, config);
         memory.arrived_at = now;
         memory.stayed_for = None;
         memory.has_moved = how != Arrival::Born;
@@ -236,7 +214,7 @@ impl Residents {
 
     /// A move came to nothing, or did not last: rest, longer each time, forgotten in time.
     pub fn set_back(&mut self, now: Time, process: GlobalPid, config: &Config) {
-        let memory = self.memory(now, process, config);
+        let memory = self.memories.touch(now, process, config);
         if now.since(memory.setback_at) > config.setback_max * 2 {
             memory.setbacks = 0;
         }
@@ -248,17 +226,17 @@ impl Residents {
     /// The fault was not the process's own: a short rest, so that others get their turn.
     pub fn rest(&mut self, now: Time, process: GlobalPid, config: &Config) {
         let until = now + config.setback;
-        let memory = self.memory(now, process, config);
+        let memory = self.memories.touch(now, process, config);
         memory.rest_until = memory.rest_until.max(until);
     }
 
     pub fn placed(&mut self, now: Time, process: GlobalPid, placement: Placement, config: &Config) {
-        self.memory(now, process, config).pinned = placement == Placement::Pinned;
+        self.memories.touch(now, process, config).pinned = placement == Placement::Pinned;
     }
 
     /// Another node measured how much the process talks to this one, its home.
     pub fn told_calls(&mut self, now: Time, process: GlobalPid, calls: u32, config: &Config) {
-        self.memory(now, process, config).calls_per_cpu_s = Some(calls as f32);
+        self.memories.touch(now, process, config).calls_per_cpu_s = Some(calls as f32);
     }
 
     /// It comes with that much work done, and is one of that group: its home knows that, and the
@@ -271,13 +249,14 @@ impl Residents {
         group: Option<GroupId>,
         config: &Config,
     ) {
-        let memory = self.memory(now, process, config);
+        let memory = self.memories.touch(now, process, config);
         (memory.came_with, memory.group) = (Some(Attained::elsewhere(work_s)), group);
+        self.may_await_look = true;
     }
 
     /// Reference seconds of work that it has done, as far as is known; this node has that pace.
     pub fn attained_s(&self, candidate: &Candidate, pace: f64) -> f64 {
-        match self.remembered(candidate.process).came_with {
+        match self.memories.of(candidate.process).came_with {
             None => candidate.cpu.as_secs_f64() * pace,
             Some(attained) => attained.work_s(candidate.cpu, pace),
         }
@@ -304,20 +283,22 @@ impl Residents {
 
     /// It runs elsewhere now.
     pub fn departed(&mut self, now: Time, process: GlobalPid) {
-        if self.remembered(process).says_nothing(now) {
-            self.memories.remove(&process);
-        } else if let Some(memory) = self.memories.get_mut(&process) {
+        if self.memories.of(process).says_nothing(now) {
+            self.memories.remove(process);
+        } else if let Some(memory) = self.memories.get_mut(process) {
             memory.arrived_at = NEVER;
             memory.came_with = None;
         }
         self.newcomers.remove(&process);
         self.running.remove(&process);
+        self.add_up();
     }
 
     pub fn ended(&mut self, process: GlobalPid) {
-        self.memories.remove(&process);
+        self.memories.remove(process);
         self.newcomers.remove(&process);
         self.running.remove(&process);
+        self.add_up();
     }
 
     /// It runs here, or has just arrived and is in no measurement yet.
@@ -342,13 +323,18 @@ impl Residents {
         self.running.len() <= max && self.newcomers.len() <= max && self.memories.len() <= max
     }
 
+    pub fn is_added_up(&self) -> bool {
+        self.demand == self.total_demand()
+    }
+
     /// The least that a process here could ask for, if there is one that is worth a move.
     pub fn wish(&self, own: &Condition, noise: f64, config: &Config) -> Option<Wish> {
         let (mut least, mut most, mut calls) = (f64::INFINITY, 0f64, 0f32);
         for (process, resident) in self.running.iter() {
             let mut dense = resident.demand;
             if process.home != self.me {
-                calls = calls.max(self.remembered(process).calls_per_cpu_s.unwrap_or(0.0));
+                let memory = self.memories.of_resident(process, resident);
+                calls = calls.max(memory.calls_per_cpu_s.unwrap_or(0.0));
                 dense += resident.waits_for_home(config);
             }
             if dense >= config.demand_min {
@@ -359,10 +345,6 @@ impl Residents {
         (most > 0.0).then(|| Wish::of(own, (least, most), drag, noise, config))
     }
 
-    fn remembered(&self, process: GlobalPid) -> &Memory {
-        self.memories.get(&process).unwrap_or(&NO_MEMORY)
-    }
-
     /// The process as a candidate, or why it stays.
     pub fn candidate(
         &self,
@@ -371,7 +353,7 @@ impl Residents {
         config: &Config,
     ) -> Result<Candidate, StayCause> {
         let resident = self.running.get(&process).ok_or(StayCause::Unable)?;
-        let memory = self.remembered(process);
+        let memory = self.memories.of_resident(process, resident);
         match self.cause(now, process, resident, memory, config) {
             Some(cause) => Err(cause),
             None => Ok(self.describe(now, process, resident, memory, config)),
@@ -381,7 +363,7 @@ impl Residents {
     /// Why the process stays whatever the place, if it does.
     pub fn stay_cause(&self, now: Time, process: GlobalPid, config: &Config) -> Option<StayCause> {
         let Some(resident) = self.running.get(&process) else { return Some(StayCause::Unable) };
-        self.cause(now, process, resident, self.remembered(process), config)
+        self.cause(now, process, resident, self.memories.of_resident(process, resident), config)
     }
 
     fn cause(
@@ -418,7 +400,7 @@ impl Residents {
     /// The process as one that has to leave, whatever it gains; None if it cannot.
     pub fn evictable(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
         let resident = self.running.get(&process)?;
-        let memory = self.remembered(process);
+        let memory = self.memories.of_resident(process, resident);
         // Not the rest after a move that was ordered: whoever has to leave does not wait for it.
         let is_tried = now < memory.set_back_until(config);
         let can_move = resident.stays.is_none() && !memory.pinned && !is_tried;
@@ -429,7 +411,7 @@ impl Residents {
     pub fn described(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
         let resident = self.running.get(&process)?;
         let fresh = Memory::fresh(now);
-        let memory = self.memories.get(&process).unwrap_or(&fresh);
+        let memory = self.memories.get(process).unwrap_or(&fresh);
         Some(self.describe(now, process, resident, memory, config))
     }
 
@@ -467,16 +449,14 @@ impl Residents {
         now: Time,
         c: &Config,
     ) -> bool {
-        let memory = self.memory(now, process, c);
+        let memory = match self.running.get_mut(&process) {
+            Some(resident) => self.memories.touch_at(&mut resident.memory, now, process, c),
+            None => self.memories.touch(now, process, c),
+        };
         let is_news = memory.stayed_for != Some(cause);
         memory.stayed_for = Some(cause);
         is_news
     }
-}
-
-fn demand_at_home(demand: f64, waits_for_home: f64) -> f64 {
-    let dense = demand / (1.0 - waits_for_home).max(0.1);
-    dense.min(demand + waits_for_home)
 }
 
 /// As far as this node saw it come, or was told.

@@ -28,12 +28,12 @@
 //! node dies in between, one: as with any move.
 
 use crate::brain::Brain;
+use crate::candidate::Candidate;
 use crate::condition::{Condition, Entry};
 use crate::config::VIEW_MAX;
 use crate::input::GroupId;
 use crate::message::{Body, Laggard, Offer, OfferId, Refusal};
 use crate::output::Outbox;
-use crate::residents::Candidate;
 use crate::time::{Span, Time};
 use crate::why::Why;
 use arrayvec::ArrayVec;
@@ -52,9 +52,12 @@ impl Brain {
     pub(crate) fn rotate(&mut self, now: Time, outbox: &mut Outbox) {
         let Some(own) = self.calm(now) else { return };
         let enough = own.share() * (1.0 + self.config.dead_band);
+        // Nobody gets more there than a core has to give: most are ruled out by that.
+        let enough_milli = (enough * 1e3) as u32;
         let is_rich = |entry: &&Entry| {
-            let share = entry.condition().map_or(0.0, |condition| condition.share());
-            share > enough && entry.runnable_milli > 500
+            entry.runnable_milli > 500
+                && entry.speed_milli >= enough_milli
+                && entry.condition().is_some_and(|condition| condition.share() > enough)
         };
         let known = self.members.useful_entries(now, None, &self.config);
         let mut rich: ArrayVec<NodeId, VIEW_MAX> = ArrayVec::new();

@@ -108,6 +108,9 @@ pub(crate) fn judge(
     None
 }
 
+/// Greater wishes count as that: fewer places are ruled out.
+const WHOLE_MAX: u64 = 1 << 31;
+
 /// The least that any of a node's processes could call a gain, in thousandths as entries are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wish {
@@ -119,7 +122,7 @@ pub(crate) struct Wish {
     added_milli: f64,
     /// A share larger than the smallest that any of them has.
     share_milli: f64,
-    /// The last two, rounded down.
+    /// The last two, rounded down and bounded.
     added_whole: u64,
     share_whole: u64,
 }
@@ -143,9 +146,8 @@ impl Wish {
             faster_milli: source.speed / drag * 1e3,
             added_milli,
             share_milli,
-            // `as` saturates.
-            added_whole: added_milli as u64,
-            share_whole: share_milli as u64,
+            added_whole: (added_milli as u64).min(WHOLE_MAX),
+            share_whole: (share_milli as u64).min(WHOLE_MAX),
         }
     }
 }
@@ -172,9 +174,10 @@ pub(crate) fn may_gain(target: &Entry, wish: &Wish) -> bool {
 fn is_crowded_for(target: &Entry, wish: &Wish) -> bool {
     let (cores_milli, speed_milli) = (u64::from(target.cores) * 1_000, target.speed_milli);
     let runnable_milli = u64::from(target.runnable_milli);
-    let crowd_milli = runnable_milli.saturating_add(wish.added_whole);
+    // No product is too large, as all are bounded.
+    let crowd_milli = runnable_milli + wish.added_whole;
     runnable_milli >= cores_milli
-        && u64::from(speed_milli) * cores_milli <= wish.share_whole.saturating_mul(crowd_milli)
+        && u64::from(speed_milli) * cores_milli <= wish.share_whole * crowd_milli
 }
 
 /// Whether a move for a larger share would be that even if another half of a thread ran at the

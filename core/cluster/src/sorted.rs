@@ -8,6 +8,8 @@ use thin_vec::ThinVec;
 
 /// Grows by single places up to this size.
 const EXACT_MAX: usize = 16;
+/// Up to here looking at all of them for an equal one is quicker than halving.
+const FEW: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted<K, V> {
@@ -22,54 +24,82 @@ impl<K, V> Default for Sorted<K, V> {
 
 impl<K: Ord + Copy, V> Sorted<K, V> {
     #[inline]
-    fn find(&self, key: &K) -> Result<usize, usize> {
-        self.entries.binary_search_by(|(other, _)| other.cmp(key))
+    fn find(&self, key: &K) -> Option<usize> {
+        if self.entries.len() <= FEW {
+            return self.entries.iter().position(|(other, _)| other == key);
+        }
+        self.entries.binary_search_by(|(other, _)| other.cmp(key)).ok()
     }
 
+    #[inline]
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.find(key).ok().map(|place| &self.entries[place].1)
+        self.find(key).map(|place| &self.entries[place].1)
     }
 
+    #[inline]
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.find(key).ok().map(|place| &mut self.entries[place].1)
+        self.find(key).map(|place| &mut self.entries[place].1)
     }
 
-    /// Returns the place of the entry, made by `fresh` if there was none.
+    /// Returns the value of the key, made by `fresh` if there was none.
     #[inline]
     pub fn get_or_insert_with(&mut self, key: K, fresh: impl FnOnce() -> V) -> &mut V {
-        let place = match self.find(&key) {
-            Ok(place) => place,
-            Err(place) => self.insert_at(place, key, fresh()),
-        };
+        let place = self.place_of_or_insert_with(key, fresh);
         &mut self.entries[place].1
     }
 
+    /// The same, but returns the place, counted from 0 in the order of keys.
+    #[inline]
+    pub fn place_of_or_insert_with(&mut self, key: K, fresh: impl FnOnce() -> V) -> usize {
+        match self.find(&key) {
+            Some(place) => place,
+            None => self.add(key, fresh()),
+        }
+    }
+
+    /// Whether the key has that place.
+    #[inline]
+    pub fn is_at(&self, place: usize, key: &K) -> bool {
+        self.entries.get(place).is_some_and(|(other, _)| other == key)
+    }
+
+    /// # Panics
+    /// If there is no such place.
+    #[inline]
+    pub fn value_at_mut(&mut self, place: usize) -> &mut V {
+        &mut self.entries[place].1
+    }
+
+    /// The key is not in it yet.
     #[inline(never)]
-    fn insert_at(&mut self, place: usize, key: K, value: V) -> usize {
+    fn add(&mut self, key: K, value: V) -> usize {
         if self.entries.len() < EXACT_MAX {
             self.entries.reserve_exact(1);
         }
+        let place = self.entries.partition_point(|(other, _)| *other < key);
         self.entries.insert(place, (key, value));
         place
     }
 
     pub fn insert(&mut self, key: K, value: V) {
         match self.find(&key) {
-            Ok(place) => self.entries[place].1 = value,
-            Err(_) => {
-                self.get_or_insert_with(key, || value);
+            Some(place) => self.entries[place].1 = value,
+            None => {
+                self.add(key, value);
             }
         }
     }
 
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let removed = self.find(key).ok().map(|place| self.entries.remove(place).1);
+        let place = self.find(key)?;
+        let removed = self.entries.remove(place).1;
         self.spare_nothing();
-        removed
+        Some(removed)
     }
 
+    #[inline]
     pub fn contains(&self, key: &K) -> bool {
-        self.find(key).is_ok()
+        self.find(key).is_some()
     }
 
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
@@ -106,6 +136,10 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
         self.entries.iter_mut().map(|(_, value)| value)
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
+        self.entries.iter_mut().map(|(key, value)| (*key, value))
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.entries.iter().map(|(key, value)| (*key, value))
     }
@@ -124,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_does_what_a_tree_does(steps in prop::collection::vec((0u8..12, 0u8..3), 0..200)) {
+        fn it_does_what_a_tree_does(steps in prop::collection::vec((0u8..24, 0u8..3), 0..200)) {
             let mut sorted = Sorted::default();
             let mut tree = BTreeMap::new();
             for (nth, (key, step)) in steps.into_iter().enumerate() {

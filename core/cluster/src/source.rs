@@ -1,6 +1,7 @@
 //! The source's half of balancing: which process to offer to whom, and what becomes of the offer.
 
 use crate::brain::Brain;
+use crate::candidate::Candidate;
 use crate::condition::{Condition, Entry};
 use crate::config::Decision;
 use crate::departures::{Departure, Stage};
@@ -8,7 +9,6 @@ use crate::input::MoveOutcome;
 use crate::members::Status;
 use crate::message::{Body, Offer, OfferId, Refusal};
 use crate::output::{Outbox, Output, Verdict};
-use crate::residents::Candidate;
 use crate::rotation::to_ms;
 use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, may_gain, pays};
 use crate::staying::StayCause;

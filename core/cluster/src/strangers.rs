@@ -7,10 +7,11 @@ use crate::condition::Entry;
 use crate::config::{Config, VIEW_MAX, WINDOW_MAX};
 use crate::members::{Member, Members};
 use crate::time::Time;
-use crate::window::{Chosen, select_newest_first};
+use crate::window::{Among, Merit, select_newest_first};
 use arrayvec::ArrayVec;
 use std::cmp::Reverse;
 use std::slice;
+use wire::ids::NodeId;
 
 /// Those that a datagram can bring: its sender, and its window.
 const STRANGERS_MAX: usize = WINDOW_MAX + 1;
@@ -22,6 +23,8 @@ const CLAIMANTS_MAX: usize = VIEW_MAX + STRANGERS_MAX;
 #[derive(Default)]
 pub(crate) struct Strangers {
     members: ArrayVec<Member, STRANGERS_MAX>,
+    /// These and the members of the view, once a whole window is expected.
+    familiar: Option<Familiar>,
 }
 
 impl Strangers {
@@ -29,14 +32,59 @@ impl Strangers {
         self.members.len()
     }
 
-    pub fn learn(&mut self, entry: &Entry, sequence: Option<u32>) {
-        let mut listed = self.members.iter_mut();
-        if let Some(known) = listed.find(|member| member.entry.node == entry.node) {
-            known.learn(entry, sequence);
-        } else {
-            // No datagram brings more of them.
-            let _ = self.members.try_push(Member::heard_of(entry, sequence));
+    /// Makes it quick to see that nobody here knows a node: as of most that a window tells of.
+    pub fn expect_window(&mut self, view: &Members) {
+        if view.is_partial() {
+            let known = view.iter().map(|(node, _)| node);
+            let mut familiar = Familiar::default();
+            known.chain(self.members.iter().map(|m| m.entry.node)).for_each(|n| familiar.add(n));
+            self.familiar = Some(familiar);
         }
+    }
+
+    /// It is neither in view nor among these; false also where that would have to be looked up.
+    pub fn never_heard_of(&self, node: NodeId) -> bool {
+        self.familiar.as_ref().is_some_and(|familiar| !familiar.may_hold(node))
+    }
+
+    #[inline]
+    pub fn learn(&mut self, entry: &Entry, merit: Merit, sequence: Option<u32>) {
+        if !self.never_heard_of(entry.node) {
+            let mut listed = self.members.iter_mut();
+            if let Some(known) = listed.find(|member| member.entry.node == entry.node) {
+                known.learn(entry, sequence);
+                return;
+            }
+        }
+        // No datagram brings more of them.
+        let _ = self.members.try_push(Member::of_merit(entry, merit, sequence));
+        if let Some(familiar) = &mut self.familiar {
+            familiar.add(entry.node);
+        }
+    }
+}
+
+/// A set of nodes that holds all that were added and, seldom, another (Bloom 1970, with one hash).
+#[derive(Default)]
+struct Familiar {
+    words: [u64; Familiar::WORDS],
+}
+
+impl Familiar {
+    const WORDS: usize = 8;
+
+    fn place(node: NodeId) -> (usize, u64) {
+        (node.0 as usize / 64 % Familiar::WORDS, 1 << (node.0 % 64))
+    }
+
+    fn add(&mut self, node: NodeId) {
+        let (word, bit) = Familiar::place(node);
+        self.words[word] |= bit;
+    }
+
+    fn may_hold(&self, node: NodeId) -> bool {
+        let (word, bit) = Familiar::place(node);
+        self.words[word] & bit != 0
     }
 }
 
@@ -49,26 +97,28 @@ impl Members {
         }
         strangers.sort_by_key(|stranger| Reverse(stranger.entry.at()));
         let mut claimants: ArrayVec<&Member, CLAIMANTS_MAX> = ArrayVec::new();
-        let mut held = self.others.as_slice();
-        for stranger in &*strangers {
-            let at = stranger.entry.at();
-            let newer = held.iter().take_while(|held| held.entry.at() >= at).count();
-            claimants.extend(&held[..newer]);
-            claimants.push(stranger);
-            held = &held[newer..];
+        let (held, new) = (self.others.as_slice(), strangers.as_slice());
+        let (mut nth_held, mut nth_new) = (0, 0);
+        while let (Some(next_held), Some(next_new)) = (held.get(nth_held), new.get(nth_new)) {
+            // Without a branch, as nobody can predict whose turn it is.
+            let is_held = next_held.entry.at() >= next_new.entry.at();
+            claimants.push([next_new, next_held][usize::from(is_held)]);
+            nth_held += usize::from(is_held);
+            nth_new += usize::from(!is_held);
         }
-        claimants.extend(held);
-        let Chosen { places, floor } =
-            select_newest_first(now, &claimants, config.view_max, config);
-        if claimants.len() > config.view_max {
+        claimants.extend(&held[nth_held..]);
+        claimants.extend(&new[nth_new..]);
+        let mut chosen: ArrayVec<Member, CLAIMANTS_MAX> = ArrayVec::new();
+        let size = config.view_max;
+        let take = |member: &&Member| {
+            // A slice of one is copied as a whole, not field by field.
+            let is_in = chosen.try_extend_from_slice(slice::from_ref(*member));
+            debug_assert!(is_in.is_ok());
+        };
+        let floor = select_newest_first(now, &claimants, Among::All, size, config, take);
+        if claimants.len() > size {
             self.floor = floor;
         }
-        let mut chosen: ArrayVec<Member, CLAIMANTS_MAX> = ArrayVec::new();
-        places.iter().for_each(|place| {
-            // A slice of one is copied as a whole, not field by field.
-            let is_in = chosen.try_extend_from_slice(slice::from_ref(claimants[place]));
-            debug_assert!(is_in.is_ok());
-        });
         drop(claimants);
         self.reserve(chosen.len(), config);
         self.others.clear();
@@ -98,7 +148,6 @@ mod tests {
     use crate::time::Span;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
-    use wire::ids::NodeId;
 
     proptest! {
         #[test]
@@ -107,6 +156,7 @@ mod tests {
                 prop::collection::vec((1u32..40, 0u64..9_000, 0u32..4, 0u32..2), 1..13),
                 1..60,
             ),
+            is_window in any::<bool>(),
         ) {
             let config = Config { view_max: 8, ..Config::default() };
             let mut now = Time::from_micros(60_000_000);
@@ -117,10 +167,15 @@ mod tests {
             for datagram in datagrams {
                 now = now + Span::from_millis(700);
                 let mut strangers = Strangers::default();
+                if is_window {
+                    strangers.expect_window(&members);
+                }
                 for (nth, (node, age_ms, runnable, life)) in datagram.into_iter().enumerate() {
                     let condition = Condition::idle(1, 1.0).with_runnable(f64::from(runnable));
                     let at = now - Span::from_millis(age_ms);
-                    let entry = Entry::new(NodeId(node), life, at, Some(&condition));
+                    // Some cannot be told from others at first sight.
+                    let node = NodeId(node % 20 + 512 * (node / 20));
+                    let entry = Entry::new(node, life, at, Some(&condition));
                     let sequence = (nth == 0).then_some(age_ms as u32);
                     members.learn(now, &entry, sequence, &mut strangers, (0.0, &config));
                 }

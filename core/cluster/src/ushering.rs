@@ -8,8 +8,8 @@
 //! that gives it the most among those where it fits.
 
 use crate::brain::Brain;
+use crate::candidate::Candidate;
 use crate::output::Outbox;
-use crate::residents::Candidate;
 use crate::time::Time;
 use wire::motive::Motive;
 

@@ -7,7 +7,9 @@
 
 use crate::condition::Entry;
 use crate::config::{Config, VIEW_MAX, WINDOW_MAX, WindowPolicy};
+use crate::members::Member;
 use crate::time::{Span, Time};
+use std::array;
 
 /// Entries weighed at one time: a full view and what one datagram adds.
 const WEIGHED_MAX: usize = VIEW_MAX + WINDOW_MAX + 1;
@@ -16,7 +18,7 @@ const WEIGHED_MOSTLY: usize = 64;
 
 /// A set of places, counted from 0: as many as there are bits in so many words.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Places<const W: usize = WORDS> {
+struct Places<const W: usize> {
     words: [u64; W],
 }
 
@@ -38,34 +40,38 @@ impl<const W: usize> Places<W> {
         self.words[place / 64 % W] |= u64::from(is_in) << (place % 64);
     }
 
+    fn and(&self, other: &Places<W>) -> Places<W> {
+        Places { words: array::from_fn(|nth| self.words[nth] & other.words[nth]) }
+    }
+
     fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = usize> {
+    #[inline]
+    fn iter(&self) -> impl Iterator<Item = usize> {
         let words = self.words.into_iter().enumerate();
         words.flat_map(|(nth, word)| Bits(word).map(move |bit| nth * 64 + bit))
     }
 
-    /// Adds the first `wanted` places of those below `end` that are not in it; returns the last.
-    fn fill(&mut self, end: usize, mut wanted: usize) -> Option<usize> {
+    /// Adds the first `wanted` of those places that are not in it; returns the last.
+    fn fill(&mut self, places: &Places<W>, mut wanted: usize) -> Option<usize> {
         let mut last = None;
-        for (nth, word) in self.words.iter_mut().enumerate() {
-            let mut free = !*word & first_bits(end.saturating_sub(nth * 64));
-            while free != 0 && wanted > 0 {
-                last = Some(nth * 64 + free.trailing_zeros() as usize);
-                let rest = free & (free - 1);
-                *word |= free ^ rest;
-                (free, wanted) = (rest, wanted - 1);
+        for (nth, (word, places)) in self.words.iter_mut().zip(places.words).enumerate() {
+            let mut free = !*word & places;
+            // Mostly nearly all are wanted: quicker to go without the last of them.
+            let mut count = free.count_ones() as usize;
+            while count > wanted {
+                free ^= 1 << free.ilog2();
+                count -= 1;
             }
+            if free != 0 {
+                last = Some(nth * 64 + free.ilog2() as usize);
+            }
+            *word |= free;
+            wanted -= count;
         }
         last
-    }
-
-    fn widened(&self) -> Places {
-        let mut words = [0; WORDS];
-        words[..W].copy_from_slice(&self.words);
-        Places { words }
     }
 }
 
@@ -87,26 +93,12 @@ impl Iterator for Bits {
     }
 }
 
-/// Which of the entries are chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Chosen {
-    pub places: Places,
-    pub floor: Floor,
-}
-
 /// What an entry must exceed in one way or another to have a chance of a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Floor {
     at: Time,
     target: f32,
     source: f32,
-}
-
-impl Chosen {
-    /// Where there is room for all.
-    fn all(count: usize) -> Chosen {
-        Chosen { places: Places::below(count), floor: Floor::default() }
-    }
 }
 
 impl Default for Floor {
@@ -116,13 +108,41 @@ impl Default for Floor {
 }
 
 impl Floor {
-    pub fn is_above(&self, entry: &Entry) -> bool {
-        if entry.at() > self.at || entry.urgency > 0 || entry.cores == 0 {
+    pub fn is_above(&self, entry: &Entry, merit: Merit) -> bool {
+        if entry.at() > self.at || merit.is(Merit::URGENT) || !merit.is(Merit::MEASURED) {
             return false;
         }
-        let is_wanted = is_target(entry) && target_rank(entry) > self.target
-            || is_source(entry) && source_rank(entry) > self.source;
+        let is_wanted = merit.is(Merit::TARGET) && target_rank(entry) > self.target
+            || merit.is(Merit::SOURCE) && source_rank(entry) > self.source;
         !is_wanted
+    }
+}
+
+/// What an entry is good for: found out when it comes, as views are gone through far more often
+/// than they change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Merit(u8);
+
+impl Merit {
+    const URGENT: u32 = 0;
+    const TARGET: u32 = 1;
+    const SOURCE: u32 = 2;
+    const MEASURED: u32 = 3;
+
+    #[inline]
+    pub fn of(entry: &Entry) -> Merit {
+        let has = |bit: u32, is_set: bool| u8::from(is_set) << bit;
+        Merit(
+            has(Merit::URGENT, entry.urgency > 0)
+                | has(Merit::TARGET, is_target(entry))
+                | has(Merit::SOURCE, is_source(entry))
+                | has(Merit::MEASURED, entry.cores > 0),
+        )
+    }
+
+    #[inline]
+    fn is(self, bit: u32) -> bool {
+        self.0 >> bit & 1 > 0
     }
 }
 
@@ -157,61 +177,87 @@ fn source_rank(entry: &Entry) -> f32 {
     entry.runnable_milli as f32 * 1e3 / power(entry)
 }
 
-/// At most `size` of the entries, those after the first [`WEIGHED_MAX`] left out.
+/// Which members can be chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Among {
+    All,
+    /// Those that have measured themselves, but not the one in this place, which is to be told.
+    ToTell(Option<usize>),
+}
+
+/// Takes at most `size` of the members, in their order, those after the first [`WEIGHED_MAX`] left
+/// out. Returns what others would have to exceed.
 ///
 /// Brains spend more time here than anywhere else, on figures that nobody can predict: so there are
 /// few branches, no sorting, and no division for what is neither idle nor crowded.
-pub(crate) fn select<E: AsRef<Entry>>(
+pub(crate) fn select<M: AsRef<Member>>(
     now: Time,
-    entries: &[E],
+    members: &[M],
+    among: Among,
     size: usize,
     config: &Config,
-) -> Chosen {
-    if entries.len() <= size {
-        Chosen::all(entries.len())
-    } else if entries.len() <= WEIGHED_MOSTLY {
-        Ages::<WEIGHED_MOSTLY>::select::<_, 1, { WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
+    take: impl FnMut(&M),
+) -> Floor {
+    if members.len() <= WEIGHED_MOSTLY {
+        let select = Ages::<WEIGHED_MOSTLY>::select::<_, 1, { WEIGHED_MOSTLY / 4 }>;
+        select(now, members, among, size, config, take)
     } else {
-        let entries = &entries[..entries.len().min(WEIGHED_MAX)];
-        Ages::<WEIGHED_WIDE>::select::<_, WORDS, { VIEW_MAX / 4 }>(now, entries, size, config)
+        let members = &members[..members.len().min(WEIGHED_MAX)];
+        let select = Ages::<WEIGHED_WIDE>::select::<_, WORDS, { VIEW_MAX / 4 }>;
+        select(now, members, among, size, config, take)
     }
 }
 
-/// The same for entries that come the newest first, which makes it much easier.
-pub(crate) fn select_newest_first<E: AsRef<Entry>>(
+/// The same for members that come the newest first, which makes it much easier.
+pub(crate) fn select_newest_first<M: AsRef<Member>>(
     now: Time,
-    entries: &[E],
+    members: &[M],
+    among: Among,
     size: usize,
     config: &Config,
-) -> Chosen {
-    if entries.len() <= size {
-        Chosen::all(entries.len())
-    } else if entries.len() <= WEIGHED_MOSTLY {
-        newest_first::<_, 1, { WEIGHED_MOSTLY / 4 }>(now, entries, size, config)
+    take: impl FnMut(&M),
+) -> Floor {
+    if members.len() <= WEIGHED_MOSTLY {
+        let select = newest_first::<_, 1, { WEIGHED_MOSTLY / 4 }>;
+        select(now, members, among, size, config, take)
     } else {
-        let entries = &entries[..entries.len().min(WEIGHED_MAX)];
-        newest_first::<_, WORDS, { VIEW_MAX / 4 }>(now, entries, size, config)
+        let members = &members[..members.len().min(WEIGHED_MAX)];
+        let select = newest_first::<_, WORDS, { VIEW_MAX / 4 }>;
+        select(now, members, among, size, config, take)
     }
 }
 
-fn newest_first<E: AsRef<Entry>, const W: usize, const QUARTER: usize>(
+fn newest_first<M: AsRef<Member>, const W: usize, const QUARTER: usize>(
     now: Time,
-    entries: &[E],
+    members: &[M],
+    among: Among,
     size: usize,
     config: &Config,
-) -> Chosen {
+    mut take: impl FnMut(&M),
+) -> Floor {
+    let merits = Merits::<W>::of(members, among);
+    if merits.all.count() <= size {
+        merits.all.iter().for_each(|place| take(&members[place]));
+        return Floor::default();
+    }
     let oldest_useful = now - config.useful_age_max;
-    let is_old = |entry: &&E| entry.as_ref().at() < oldest_useful;
-    let useful = entries.len() - entries.iter().rev().take_while(is_old).count();
-    let merits = Merits::<W>::of(entries).among(&Places::below(useful));
+    let is_old = |member: &&M| entry_of(*member).at() < oldest_useful;
+    let useful = members.len() - members.iter().rev().take_while(is_old).count();
     let quarter = quarter(size, QUARTER, config);
     let mut chosen = Places::NONE;
     merits.urgent.iter().take(quarter).for_each(|place| chosen.note(place, true));
-    let (target, source) = merits.take_useful::<_, QUARTER>(entries, quarter, &mut chosen);
+    let useful = Places::below(useful);
+    let (target, source) = merits.take_useful::<_, QUARTER>(members, &useful, quarter, &mut chosen);
     let wanted = size.saturating_sub(chosen.count());
-    let oldest = chosen.fill(entries.len(), wanted);
-    let at = oldest.map_or(now, |place| entries[place].as_ref().at());
-    Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
+    let oldest = chosen.fill(&merits.all, wanted);
+    let at = oldest.map_or(now, |place| entry_of(&members[place]).at());
+    chosen.iter().for_each(|place| take(&members[place]));
+    Floor { at, target, source }
+}
+
+#[inline]
+fn entry_of<M: AsRef<Member>>(member: &M) -> &Entry {
+    &member.as_ref().entry
 }
 
 /// Places for each kind of merit.
@@ -219,8 +265,9 @@ fn quarter(size: usize, max: usize, config: &Config) -> usize {
     if config.window_policy == WindowPolicy::Osmos { (size / 4).min(max) } else { 0 }
 }
 
-/// What entries are good for.
+/// What members that can be chosen are good for.
 struct Merits<const W: usize> {
+    all: Places<W>,
     urgent: Places<W>,
     targets: Places<W>,
     sources: Places<W>,
@@ -228,46 +275,65 @@ struct Merits<const W: usize> {
 
 impl<const W: usize> Merits<W> {
     #[inline]
-    fn of<E: AsRef<Entry>>(entries: &[E]) -> Merits<W> {
-        let (urgent, targets, sources) = (Places::NONE, Places::NONE, Places::NONE);
-        let mut merits = Merits { urgent, targets, sources };
-        for (nth, entries) in entries.chunks(64).enumerate().take(W) {
-            let (mut urgent, mut targets, mut sources) = (0, 0, 0);
-            // From the last place to the first: a shift makes room for the next.
-            for entry in entries.iter().rev().map(E::as_ref) {
-                urgent = urgent << 1 | u64::from(entry.urgency > 0);
-                targets = targets << 1 | u64::from(is_target(entry));
-                sources = sources << 1 | u64::from(is_source(entry));
+    fn of<M: AsRef<Member>>(members: &[M], among: Among) -> Merits<W> {
+        let mut all = Places::below(members.len());
+        let (mut urgent, mut targets, mut sources) = (Places::NONE, Places::NONE, Places::NONE);
+        for (nth, members) in members.chunks(64).enumerate().take(W) {
+            let mut measured = 0;
+            for (eighth, eight) in members.chunks(8).enumerate() {
+                let merits = Eight::of(eight);
+                urgent.words[nth] |= merits.that(Merit::URGENT) << (8 * eighth);
+                targets.words[nth] |= merits.that(Merit::TARGET) << (8 * eighth);
+                sources.words[nth] |= merits.that(Merit::SOURCE) << (8 * eighth);
+                measured |= merits.that(Merit::MEASURED) << (8 * eighth);
             }
-            merits.urgent.words[nth] = urgent;
-            merits.targets.words[nth] = targets;
-            merits.sources.words[nth] = sources;
+            if matches!(among, Among::ToTell(_)) {
+                all.words[nth] = measured;
+            }
         }
-        merits
+        if let Among::ToTell(Some(listener)) = among {
+            all.words[listener / 64 % W] &= !(1 << (listener % 64));
+        }
+        for (nth, all) in all.words.into_iter().enumerate() {
+            urgent.words[nth] &= all;
+            targets.words[nth] &= all;
+            sources.words[nth] &= all;
+        }
+        Merits { all, urgent, targets, sources }
     }
 
-    /// Only these are fresh enough to be of use to whoever looks for a place, or for work.
-    fn among(mut self, useful: &Places<W>) -> Merits<W> {
-        for (nth, useful) in useful.words.into_iter().enumerate() {
-            self.targets.words[nth] &= useful;
-            self.sources.words[nth] &= useful;
-        }
-        self
-    }
-
-    /// Takes the best targets and sources, a quarter each; returns what it takes to be one.
+    /// Takes the best targets and sources, a quarter each, of those that are fresh enough to be of
+    /// use to whoever looks for a place, or for work; returns what it takes to be one.
     #[inline]
-    fn take_useful<E: AsRef<Entry>, const QUARTER: usize>(
+    fn take_useful<M: AsRef<Member>, const QUARTER: usize>(
         &self,
-        entries: &[E],
+        members: &[M],
+        useful: &Places<W>,
         quarter: usize,
         chosen: &mut Places<W>,
     ) -> (f32, f32) {
-        let target = |place: usize| target_rank(entries[place].as_ref());
-        let source = |place: usize| source_rank(entries[place].as_ref());
-        let target = top::<QUARTER, W>(&self.targets, quarter, target, chosen);
-        let source = top::<QUARTER, W>(&self.sources, quarter, source, chosen);
+        let target = |place: usize| target_rank(entry_of(&members[place]));
+        let source = |place: usize| source_rank(entry_of(&members[place]));
+        let target = top::<QUARTER, W>(&self.targets.and(useful), quarter, target, chosen);
+        let source = top::<QUARTER, W>(&self.sources.and(useful), quarter, source, chosen);
         (target, source)
+    }
+}
+
+/// The merits of at most eight members, one in each byte.
+struct Eight(u64);
+
+impl Eight {
+    #[inline]
+    fn of<M: AsRef<Member>>(members: &[M]) -> Eight {
+        Eight(members.iter().rev().fold(0, |all, m| all << 8 | u64::from(m.as_ref().merit().0)))
+    }
+
+    /// Whose has that bit: eight bits that lay eight apart are brought side by side by a
+    /// multiplication, in which no two products meet.
+    #[inline]
+    fn that(&self, bit: u32) -> u64 {
+        (self.0 >> bit & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56
     }
 }
 
@@ -329,29 +395,38 @@ const AGE_UNIT_BITS: u32 = 10;
 const AGE_MAX: u64 = (1 << 22) - 2;
 
 impl<const N: usize> Ages<N> {
-    fn select<E: AsRef<Entry>, const W: usize, const QUARTER: usize>(
+    fn select<M: AsRef<Member>, const W: usize, const QUARTER: usize>(
         now: Time,
-        entries: &[E],
+        members: &[M],
+        among: Among,
         size: usize,
         config: &Config,
-    ) -> Chosen {
+        mut take: impl FnMut(&M),
+    ) -> Floor {
+        let merits = Merits::<W>::of(members, among);
+        if merits.all.count() <= size {
+            merits.all.iter().for_each(|place| take(&members[place]));
+            return Floor::default();
+        }
         let oldest_useful = now - config.useful_age_max;
         let mut useful = Places::NONE;
-        let mut all = Ages { ages: [OUT; N], count: entries.len() };
-        for (place, entry) in entries.iter().enumerate() {
-            let age = (now.since(entry.as_ref().at()).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
+        let mut all = Ages { ages: [OUT; N], count: members.len() };
+        for place in merits.all.iter() {
+            let at = entry_of(&members[place]).at();
+            let age = (now.since(at).0 >> AGE_UNIT_BITS).min(AGE_MAX) as i32;
             all.ages[place] = age << PLACE_BITS | place as i32;
-            useful.note(place, entry.as_ref().at() >= oldest_useful);
+            useful.note(place, at >= oldest_useful);
         }
-        let merits = Merits::<W>::of(entries).among(&useful);
         let quarter = quarter(size, QUARTER, config);
         let mut chosen = Places::NONE;
         let newest = |place: usize| (OUT - all.ages[place]) as f32;
         top::<QUARTER, W>(&merits.urgent, quarter, newest, &mut chosen);
-        let (target, source) = merits.take_useful::<_, QUARTER>(entries, quarter, &mut chosen);
+        let (target, source) =
+            merits.take_useful::<_, QUARTER>(members, &useful, quarter, &mut chosen);
         let wanted = size.saturating_sub(chosen.count());
         let at = now - all.take_newest(wanted, &mut chosen);
-        Chosen { places: chosen.widened(), floor: Floor { at, target, source } }
+        chosen.iter().for_each(|place| take(&members[place]));
+        Floor { at, target, source }
     }
 
     /// Takes the `wanted` newest of those that are not chosen; returns the greatest age of them.
@@ -406,9 +481,15 @@ mod tests {
         Entry::new(NodeId(node), 1, NOW - Span::from_millis(age_ms), Some(&condition))
     }
 
+    fn members(entries: &[Entry]) -> Vec<Member> {
+        entries.iter().map(|entry| Member::heard_of(entry, None)).collect()
+    }
+
     fn chosen(entries: &[Entry], size: usize) -> Vec<u32> {
-        let chosen = select(NOW, entries, size, &Config::default());
-        chosen.places.iter().map(|place| entries[place].node.0).collect()
+        let mut nodes = Vec::new();
+        let take = |member: &Member| nodes.push(member.entry.node.0);
+        select(NOW, &members(entries), Among::All, size, &Config::default(), take);
+        nodes
     }
 
     #[test]
@@ -448,12 +529,39 @@ mod tests {
             let mut usual = chosen(&entries, size);
             entries.sort_by_key(|entry| std::cmp::Reverse(entry.at()));
             let config = Config::default();
-            let sorted = select_newest_first(NOW, &entries, size, &config);
-            let places = sorted.places.iter();
-            let mut nodes: Vec<u32> = places.map(|place| entries[place].node.0).collect();
+            let mut nodes = Vec::new();
+            let take = |member: &Member| nodes.push(member.entry.node.0);
+            select_newest_first(NOW, &members(&entries), Among::All, size, &config, take);
             usual.sort_unstable();
             nodes.sort_unstable();
             prop_assert_eq!(nodes, usual);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_is_told_and_who_knows_nothing_of_himself_are_left_out(
+            measured in prop::collection::vec(any::<bool>(), 1..200),
+            listener in 0usize..200,
+            size in 1usize..24,
+        ) {
+            let entries = measured.iter().enumerate().map(|(nth, is_measured)| {
+                let cores = u16::from(*is_measured);
+                Entry { cores, ..entry(nth as u32, 3 * nth as u64, 1.0) }
+            });
+            let members = members(&entries.collect::<Vec<Entry>>());
+            let among = Among::ToTell((listener < members.len()).then_some(listener));
+            let is_asked_for = |nth: &usize| measured[*nth] && *nth != listener;
+            let mut newest: Vec<usize> = (0..members.len()).filter(is_asked_for).collect();
+            newest.truncate(size);
+            let config = Config::default();
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let node = |member: &Member| member.entry.node.0 as usize;
+            select(NOW, &members, among, size, &config, |member| one.push(node(member)));
+            let take = |member: &Member| other.push(node(member));
+            select_newest_first(NOW, &members, among, size, &config, take);
+            prop_assert_eq!(&one, &newest);
+            prop_assert_eq!(&other, &newest);
         }
     }
 

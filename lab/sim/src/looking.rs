@@ -21,7 +21,9 @@ impl World {
             _ => {}
         }
         self.nodes[index as usize].pass(now);
-        self.user_shares.renew(now, &self.processes, &self.nodes);
+        if self.user_shares.is_told {
+            self.user_shares.renew(now, &self.processes, &self.nodes);
+        }
         // One sample serves all nodes: its memory is kept.
         let mut sample = std::mem::take(&mut self.sample);
         let used_bytes = self.look_at_processes(index, &mut sample.processes);
@@ -58,13 +60,14 @@ impl World {
             // One that waits for something is found asleep at some looks. While it waits for a
             // core it is found runnable more often; a daemon cannot tell these apart.
             let is_runnable = demand >= 1.0 || self.dice.fraction() < demand;
-            let seen = if is_runnable { demand.ceil() } else { 0.0 };
-            let cpu_s = process.cpu_s(index, node);
+            let threads = if demand <= 1.0 { 1.0 } else { demand.ceil() };
+            let seen = if is_runnable { threads } else { 0.0 };
+            let (cpu_s, done_s) = process.had_and_done_s(demand, node);
             process.looks.look(now, [seen as f32, cpu_s as f32]);
-            let rss_bytes = process.rss_bytes(process.done_s(index, node));
+            let rss_bytes = process.rss_bytes(done_s);
             used_bytes += rss_bytes;
-            let guess = Span(FREEZE_LEAST_US + rss_bytes as u64 / COPIED_BYTES_PER_US);
-            let freeze_estimate = process.freeze_last().unwrap_or(guess);
+            let guess = || Span(FREEZE_LEAST_US + rss_bytes as u64 / COPIED_BYTES_PER_US);
+            let freeze_estimate = process.freeze_last().unwrap_or_else(guess);
             let used = process.looks.growth_per_s(CPU);
             let is_home = process.home == index;
             let calls_per_cpu_s = if is_home { 0.0 } else { process.kind.calls_per_cpu_s };

@@ -150,17 +150,18 @@ impl SimProcess {
 
     /// It stops using the node; what it has had is settled. `node` must have passed the time.
     pub fn settle(&mut self, index: u32, node: &SimNode) {
-        (self.cpu_s, self.done_s) = (self.cpu_s(index, node), self.done_s(index, node));
+        (self.cpu_s, self.done_s) = self.had_and_done_s(self.demand_on(index), node);
         self.entered_had_s = node.had_s;
     }
 
-    pub fn cpu_s(&self, index: u32, node: &SimNode) -> f64 {
-        self.cpu_s + (node.had_s - self.entered_had_s) * self.demand_on(index)
+    /// Processor seconds that it has had, and reference seconds of work that it has done with them.
+    pub fn had_and_done_s(&self, demand: f64, node: &SimNode) -> (f64, f64) {
+        let had_s = (node.had_s - self.entered_had_s) * demand;
+        (self.cpu_s + had_s, self.done_s + had_s * node.speed)
     }
 
     pub fn done_s(&self, index: u32, node: &SimNode) -> f64 {
-        let had_s = (node.had_s - self.entered_had_s) * self.demand_on(index);
-        self.done_s + had_s * node.speed
+        self.had_and_done_s(self.demand_on(index), node).1
     }
 
     /// What it has done, settled; for a process that runs nowhere.

@@ -1,0 +1,41 @@
+//! A process that could be handed over.
+
+use crate::input::GroupId;
+use crate::time::Span;
+use wire::ids::{GlobalPid, NodeId};
+
+/// A process that could be handed over now, with what the rule weighs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub process: GlobalPid,
+    pub demand: f64,
+    pub calls_per_cpu_s: f64,
+    /// The part of its time that it waits for its home.
+    pub waits_for_home: f64,
+    pub cpu: Span,
+    pub rss_bytes: u64,
+    pub freeze: Span,
+    pub came_from: Option<NodeId>,
+    pub group: Option<GroupId>,
+    pub here: Span,
+    /// It came too lately for any move but one that puts an idle core to work.
+    pub is_new: bool,
+}
+
+impl Candidate {
+    /// What it would want of a core at `node`: at home it no longer waits for home, so that its
+    /// computing moves closer together.
+    pub fn demand_at(&self, node: NodeId) -> f64 {
+        if self.process.home == node {
+            demand_at_home(self.demand, self.waits_for_home)
+        } else {
+            self.demand
+        }
+    }
+}
+
+/// What a process wants where it need not wait for its home.
+pub(crate) fn demand_at_home(demand: f64, waits_for_home: f64) -> f64 {
+    let dense = demand / (1.0 - waits_for_home).max(0.1);
+    dense.min(demand + waits_for_home)
+}
