@@ -36,6 +36,8 @@ pub(crate) struct Residents {
     demand: f64,
     /// Some process may have come with work done that has not been looked at here yet.
     may_await_look: bool,
+    /// Nothing can be forgotten before that, unless the running change.
+    forget_due: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,7 @@ impl Residents {
             memories: Memories::default(),
             demand: 0.0,
             may_await_look: false,
+            forget_due: Time::ZERO,
         }
     }
 
@@ -80,6 +83,7 @@ impl Residents {
                 samples.binary_search_by_key(process, |sample| sample.process).is_ok()
             };
             self.running.retain(|process, _| is_moving(*process) || is_listed(process));
+            self.forget_due = Time::ZERO;
         }
         if changed || !self.newcomers.is_empty() {
             samples.iter().for_each(|sample| self.measured(sample, config));
@@ -167,12 +171,23 @@ impl Residents {
 
     /// What nobody will ask for any more goes.
     pub fn forget(&mut self, now: Time) {
+        if now < self.forget_due {
+            return;
+        }
         let (me, running) = (self.me, &self.running);
+        // Nothing that is touched from now on is forgotten before that.
+        let mut due = now + GUEST_MEMORY;
         self.memories.retain(|process, memory| {
-            process.home == me
-                || running.contains(process)
-                || now.since(memory.touched_at) < GUEST_MEMORY
+            if process.home == me || running.contains(process) {
+                return true;
+            }
+            let stays = now.since(memory.touched_at) < GUEST_MEMORY;
+            if stays {
+                due = due.min(memory.touched_at + GUEST_MEMORY);
+            }
+            stays
         });
+        self.forget_due = due;
     }
 
     /// How much guests talk to their homes.
@@ -291,6 +306,7 @@ impl Residents {
         }
         self.newcomers.remove(&process);
         self.running.remove(&process);
+        self.forget_due = Time::ZERO;
         self.add_up();
     }
 

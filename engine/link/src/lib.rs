@@ -34,8 +34,6 @@ pub type Result<T> = std::result::Result<T, LinkError>;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Unacknowledged data for this long means that the other node is lost.
 const LOSS_TIMEOUT_MS: u32 = 15_000;
-/// So long at most after the network is back a link goes on.
-const RESEND_PAUSE: Duration = Duration::from_secs(1);
 
 /// Connects to a berth.
 pub fn connect(berth: &Berth, role: Role) -> Result<(LinkReader, LinkWriter)> {
@@ -70,7 +68,7 @@ fn prepare(stream: &TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
     setsockopt(stream, sockopt::TcpUserTimeout, &LOSS_TIMEOUT_MS).map_err(io::Error::from)?;
-    kernel::tcp::bound_resend_pause(stream, RESEND_PAUSE).map_err(|error| error.source)?;
+    kernel::tcp::bound_resend_pause(stream).map_err(|error| error.source)?;
     setsockopt(stream, sockopt::KeepAlive, &true).map_err(io::Error::from)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &5).map_err(io::Error::from)?;
     setsockopt(stream, sockopt::TcpKeepInterval, &2).map_err(io::Error::from)?;

@@ -61,6 +61,7 @@ impl Happenings {
         script.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         for happening in script {
             let at_s = happening.at_s - start_s;
+            let before = network;
             match happening.what {
                 What::Partition { nodes } => network.cut_after = Some(nodes),
                 What::Heal => network.cut_after = None,
@@ -72,17 +73,17 @@ impl Happenings {
                         newest += 1;
                         acts.push((at_s, Act::Join { node: newest }));
                     }
-                    continue;
                 }
                 What::Starve { nodes, s_max } => {
                     for node in count - nodes.min(count) + 1..=count {
                         starve(&mut acts, node, (at_s, until_s, s_max), &mut dice);
                     }
-                    continue;
                 }
                 other => bail!("in a lab no {other:?} happens"),
             }
-            acts.push((at_s, Act::Disturb(network)));
+            if network != before {
+                acts.push((at_s, Act::Disturb(network)));
+            }
         }
         acts.sort_by(|a, b| a.0.total_cmp(&b.0));
         Ok(Happenings(acts))
@@ -119,7 +120,10 @@ impl Happenings {
         for node in starving {
             lab.node(node).starve_daemon(false)?;
         }
-        lab.disturb(&Disturbance::default())
+        if self.0.iter().any(|(_, act)| matches!(act, Act::Disturb(_))) {
+            lab.disturb(&Disturbance::default())?;
+        }
+        Ok(())
     }
 }
 
@@ -225,6 +229,8 @@ mod tests {
             _ => None,
         });
         assert_eq!(joins.collect::<Vec<_>>(), [17, 18]);
+        // Nothing is wrong with the network: none of its rules are touched.
+        assert!(!happenings.0.iter().any(|(_, act)| matches!(act, Act::Disturb(_))));
         assert!(!happenings.keep_nodes());
     }
 }

@@ -64,7 +64,6 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     };
     let others = scale::turns(&scenario.background, nodes, trial.seed, start_s + patience_s);
     let crews = crews(&scenario, &drawn, unit.rounds_per_s);
-    // It ends with the run.
     // They begin before the work, and are there to its end.
     let others_running = stage.accompany(&company(&others))?;
     if !others.is_empty() {

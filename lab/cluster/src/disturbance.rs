@@ -4,11 +4,11 @@
 //! nftables there are enough. The kernel's own emulator of bad networks (`sch_netem`) would do more
 //! and is missing in many kernels.
 
+use crate::network::feed;
 use crate::process::Keeper;
 use crate::record::address;
-use anyhow::{Context, Result, bail, ensure};
-use std::io::{ErrorKind, Write};
-use std::process::{Command, Stdio};
+use anyhow::{Context, Result};
+use std::process::Command;
 use wire::ids::NodeId;
 
 /// The default is a network with which nothing is wrong.
@@ -42,29 +42,12 @@ impl Disturbance {
     /// Makes it so in the network namespace of the switch.
     pub(crate) fn impose(&self, switch: &Keeper) -> Result<()> {
         let namespace = format!("--net=/proc/{}/ns/net", switch.pid);
-        let spawned = Command::new("nsenter")
-            .args([&namespace, "--", "nft", "--file", "-"])
-            .env("PATH", crate::network::search_path())
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut child = match spawned {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                bail!("a lab with a bad network needs the program `nsenter`: install util-linux")
-            }
-            child => child.context("cannot run `nsenter`")?,
-        };
-        let written = match child.stdin.take() {
-            Some(mut input) => input.write_all(self.rules().as_bytes()),
-            None => Ok(()),
-        };
-        let output = child.wait_with_output().context("lost `nft`")?;
-        ensure!(
-            output.status.success(),
-            "cannot spoil the lab's network with `nft` (of the package nftables): {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-        written.context("`nft` did not read its rules")
+        let mut nft = Command::new("nsenter");
+        nft.args([&namespace, "--", "nft", "--file", "-"]);
+        let missing =
+            "a lab with a bad network needs the program `nsenter`: install the package util-linux";
+        feed(&mut nft, &self.rules(), missing)
+            .context("cannot spoil the lab's network with `nft`, of the package nftables")
     }
 }
 

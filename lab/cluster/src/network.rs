@@ -93,30 +93,39 @@ pub(crate) fn search_path() -> String {
 
 /// Runs several commands of `ip` or `tc` in one process.
 fn iproute2(program: &str, lines: &[String]) -> Result<()> {
-    let spawned = Command::new(program)
-        .args(["-batch", "-"])
+    feed(Command::new(program).args(["-batch", "-"]), &(lines.join("\n") + "\n"), &missing(program))
+}
+
+/// Runs a program that reads its orders from its standard input. `missing` is the complaint if it
+/// is not there.
+///
+/// # Errors
+/// If it fails, with what it says about it.
+pub(crate) fn feed(command: &mut Command, orders: &str, missing: &str) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let spawned = command
         .env("PATH", search_path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match spawned {
-        Err(error) if error.kind() == ErrorKind::NotFound => bail!("{}", missing(program)),
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!("{missing}"),
         child => child.with_context(|| format!("cannot run `{program}`"))?,
     };
     // A program that ends early says why in its status and on its standard error.
     let written = match child.stdin.take() {
-        Some(mut input) => input.write_all((lines.join("\n") + "\n").as_bytes()),
+        Some(mut input) => input.write_all(orders.as_bytes()),
         None => Ok(()),
     };
     let output = child.wait_with_output().with_context(|| format!("lost `{program}`"))?;
     ensure!(
         output.status.success(),
         "`{program}` failed at `{}`: {}",
-        lines.join("; "),
+        orders.trim().replace('\n', "; "),
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    written.with_context(|| format!("`{program}` did not read its commands"))
+    written.with_context(|| format!("`{program}` did not read its orders"))
 }
 
 #[cfg(test)]

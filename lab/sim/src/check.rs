@@ -22,8 +22,8 @@ pub(crate) struct Checks {
     counted_at: Time,
     /// For each node, since when it has had an idle core while a process waited elsewhere.
     idle_since: Vec<Time>,
-    /// Cores that stand idle, for those looked at; only its memory is kept.
-    rooms: Vec<f64>,
+    /// Of each node. Apart from the nodes, as going through a thousand of these misses the caches.
+    stands: Vec<Stand>,
     pub idle_longest: Span,
     /// Core seconds that stood idle while a process waited.
     pub wasted_s: f64,
@@ -60,13 +60,33 @@ impl Checks {
     }
 }
 
-/// Threads that wait on the node and belong to processes that could move.
-fn movable_waiting(node: &SimNode) -> f64 {
-    let movable = node.demand() - f64::from(node.background);
-    if node.is_on() { node.waiting().min(movable) } else { 0.0 }
+/// How a node stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Stand {
+    /// Threads that wait there and belong to processes that could move.
+    waiting: f64,
+    /// Cores that stand idle there and are open to others.
+    room: f64,
+}
+
+impl Stand {
+    fn of(node: &SimNode) -> Stand {
+        if !node.is_on() {
+            return Stand::default();
+        }
+        let movable = node.demand() - f64::from(node.background);
+        let room = if node.is_closed { 0.0 } else { node.idle_cores() };
+        Stand { waiting: node.waiting().min(movable), room }
+    }
 }
 
 impl World {
+    /// To be called when a node is new, its threads have changed, or whether it is there or open.
+    pub(crate) fn note_stand(&mut self, index: u32) {
+        self.checks.stands.resize(self.nodes.len(), Stand::default());
+        self.checks.stands[index as usize] = Stand::of(&self.nodes[index as usize]);
+    }
+
     /// Is a core idle while something waits that could use it?
     pub(crate) fn check_idleness(&mut self) {
         let passed = self.now.since(self.checks.looked_at);
@@ -74,21 +94,16 @@ impl World {
             return;
         }
         self.checks.looked_at = self.now;
+        debug_assert!(self.nodes.iter().map(Stand::of).eq(self.checks.stands.iter().copied()));
         self.checks.idle_since.resize(self.nodes.len(), BUSY);
         let cut = self.cut.map_or(self.nodes.len(), |cut| cut as usize);
         for side in [0..cut.min(self.nodes.len()), cut.min(self.nodes.len())..self.nodes.len()] {
-            // Each node is looked at once: going through a thousand of them misses the caches.
-            let mut waiting = 0.0;
-            self.checks.rooms.clear();
-            for node in &self.nodes[side.clone()] {
-                waiting += movable_waiting(node);
-                let is_open = node.is_on() && !node.is_closed;
-                self.checks.rooms.push(if is_open { node.idle_cores() } else { 0.0 });
-            }
+            let stands = &self.checks.stands[side.clone()];
+            let waiting: f64 = stands.iter().map(|stand| stand.waiting).sum();
             let mut idle = 0.0;
-            for (since, room) in self.checks.idle_since[side].iter_mut().zip(&self.checks.rooms) {
-                idle += f64::from(*room as u32);
-                if *room < 1.0 || waiting < 1.0 {
+            for (since, stand) in self.checks.idle_since[side].iter_mut().zip(stands) {
+                idle += f64::from(stand.room as u32);
+                if stand.room < 1.0 || waiting < 1.0 {
                     *since = BUSY;
                 } else {
                     *since = self.now.min(*since);

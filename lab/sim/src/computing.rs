@@ -17,6 +17,8 @@ impl World {
         }
         node.set_demand(self.now, demand);
         node.completion = node.completion.wrapping_add(1);
+        self.note_stand(index);
+        let node = &self.nodes[index as usize];
         if !node.is_on() {
             return;
         }

@@ -119,12 +119,14 @@ impl World {
             }
             What::Leave { node } => {
                 self.nodes[node as usize - 1].is_closed = true;
+                self.note_stand(node - 1);
                 let ownership = Ownership { is_closed: true, expels: true, ..Ownership::default() };
                 self.tell(node - 1, Input::OwnerDecided { ownership });
             }
             What::Crash { node } => self.crash(node - 1),
             What::Decide { node, ownership } => {
                 self.nodes[node as usize - 1].is_closed = ownership.is_closed || ownership.drains;
+                self.note_stand(node - 1);
                 self.tell(node - 1, Input::OwnerDecided { ownership });
             }
             What::OwnLoad { node, threads } => {
@@ -156,6 +158,7 @@ impl World {
 
     fn crash(&mut self, node: u32) {
         self.nodes[node as usize].power = Power::Off;
+        self.note_stand(node);
         for index in 0..self.processes.len() as u32 {
             let process = &self.processes[index as usize];
             let is_there = match process.at {

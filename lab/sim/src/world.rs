@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use wire::ids::NodeId;
 
 /// Nodes and processes are counted from 0.
+#[derive(Clone, Copy)]
 pub(crate) enum Event {
     /// The one in this place of the mail.
     Datagram {
@@ -182,6 +183,7 @@ impl World {
             let mut node = SimNode::new(brain, group.cores, group.speed, memory, self.now);
             node.looks = self.scenario.has_background().then(Box::default);
             self.nodes.push(node);
+            self.note_stand(index);
             self.tell(index, Input::Started);
             let phase = self.dice.below(u64::from(LOOK_EVERY_MS)) as u16;
             let members = &mut self.phases[usize::from(phase)];

@@ -21,8 +21,6 @@ const QUEUE_MAX: usize = 1_024;
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// ... and a side that says nothing for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(7);
-/// So long at most after the network is back a link goes on.
-const RESEND_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long the last words may take.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
@@ -71,7 +69,7 @@ impl Link {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!("node {node}: no TCP_NODELAY: {error}");
         }
-        if let Err(error) = kernel::tcp::bound_resend_pause(&stream, RESEND_PAUSE) {
+        if let Err(error) = kernel::tcp::bound_resend_pause(&stream) {
             tracing::debug!("node {node}: {error}");
         }
         let (reader, writer) = stream.into_split();
