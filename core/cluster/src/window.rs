@@ -58,20 +58,26 @@ impl<const W: usize> Places<W> {
     fn fill(&mut self, places: &Places<W>, mut wanted: usize) -> Option<usize> {
         let mut last = None;
         for (nth, (word, places)) in self.words.iter_mut().zip(places.words).enumerate() {
-            let mut free = !*word & places;
-            // Mostly nearly all are wanted: quicker to go without the last of them.
-            let mut count = free.count_ones() as usize;
-            while count > wanted {
-                free ^= 1 << free.ilog2();
-                count -= 1;
+            let taken = lowest(!*word & places, wanted);
+            if taken != 0 {
+                last = Some(nth * 64 + taken.ilog2() as usize);
             }
-            if free != 0 {
-                last = Some(nth * 64 + free.ilog2() as usize);
-            }
-            *word |= free;
-            wanted -= count;
+            *word |= taken;
+            wanted -= taken.count_ones() as usize;
         }
         last
+    }
+}
+
+/// At most so many of the bits, the lowest.
+fn lowest(bits: u64, wanted: usize) -> u64 {
+    let count = bits.count_ones() as usize;
+    if wanted >= count {
+        bits
+    } else if wanted <= count / 2 {
+        bits ^ (0..wanted).fold(bits, |rest, _| rest & (rest - 1))
+    } else {
+        (wanted..count).fold(bits, |kept, _| kept ^ 1 << kept.ilog2())
     }
 }
 
@@ -539,6 +545,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_lowest_bits_are_the_first(bits in any::<u64>(), wanted in 0usize..70) {
+            let first: Vec<usize> = Bits(bits).take(wanted).collect();
+            prop_assert_eq!(Bits(lowest(bits, wanted)).collect::<Vec<_>>(), first);
+        }
+
         #[test]
         fn whoever_is_told_and_who_knows_nothing_of_himself_are_left_out(
             measured in prop::collection::vec(any::<bool>(), 1..200),
