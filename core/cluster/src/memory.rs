@@ -7,6 +7,7 @@ use crate::resident::Resident;
 use crate::sorted::Sorted;
 use crate::staying::StayCause;
 use crate::time::Time;
+use std::num::NonZeroU32;
 use wire::ids::{GlobalPid, NodeId};
 
 /// What is remembered of a process between measurements and, at its home, while it is away.
@@ -23,7 +24,7 @@ pub(crate) struct Memory {
     pub group: Option<GroupId>,
     /// Forwarded calls per CPU second when last away; None: never away.
     pub calls_per_cpu_s: Option<f32>,
-    pub came_from: Option<NodeId>,
+    came_from: Option<NonZeroU32>,
     /// Moves in a row that came to nothing, and homecomings by itself.
     pub setbacks: u8,
     /// It came from elsewhere: its first stay is over.
@@ -53,6 +54,16 @@ impl Memory {
             pinned: false,
             stayed_for: None,
         }
+    }
+
+    /// The node from which the brains of both sent it here.
+    pub fn came_from(&self) -> Option<NodeId> {
+        self.came_from.map(|number| NodeId(number.get()))
+    }
+
+    pub fn note_came_from(&mut self, node: Option<NodeId>) {
+        // 0 is never a node.
+        self.came_from = node.and_then(|node| NonZeroU32::new(node.0));
     }
 
     /// Until when it is left alone after moves that came to nothing, the longer the more of them.

@@ -20,7 +20,7 @@ pub(crate) struct Resident {
     pub cpu: Span,
     pub rss_bytes: u64,
     forwarded_per_s: f32,
-    pub freeze: Span,
+    freeze_us: u32,
     pub group: Option<GroupId>,
     /// Why it cannot move now.
     pub stays: Option<Box<str>>,
@@ -40,11 +40,17 @@ impl Resident {
         self.cpu = sample.cpu;
         self.rss_bytes = sample.rss_bytes;
         self.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9) as f32;
-        self.freeze = sample.freeze_estimate;
+        // More than an hour is as bad as an hour.
+        self.freeze_us = u32::try_from(sample.freeze_estimate.0).unwrap_or(u32::MAX);
         self.group = sample.group;
         if self.stays.as_deref() != sample.stays.as_deref() {
             self.stays = sample.stays.as_deref().map(Box::from);
         }
+    }
+
+    /// What a move would cost it, as its node estimates.
+    pub fn freeze(&self) -> Span {
+        Span(u64::from(self.freeze_us))
     }
 
     /// The part of its time in which a guest waits for its home.

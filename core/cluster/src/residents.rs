@@ -216,10 +216,10 @@ impl Residents {
         memory.arrived_at = now;
         memory.stayed_for = None;
         memory.has_moved = how != Arrival::Born;
-        memory.came_from = None;
+        memory.note_came_from(None);
         match how {
             Arrival::Born => {}
-            Arrival::Balanced { from } => memory.came_from = Some(from),
+            Arrival::Balanced { from } => memory.note_came_from(Some(from)),
             Arrival::Ordered { .. } => {
                 memory.rest_until = memory.rest_until.max(now + config.ordered_hold);
             }
@@ -447,11 +447,11 @@ impl Residents {
             waits_for_home: self.waits_for_home(process, resident, config),
             cpu: resident.cpu,
             rss_bytes: resident.rss_bytes,
-            freeze: resident.freeze,
+            freeze: resident.freeze(),
             group: resident.group.or(memory.group),
             here,
             is_new: here < residency(config.residency, resident, memory, config),
-            came_from: memory.came_from.filter(|_| {
+            came_from: memory.came_from().filter(|_| {
                 memory.arrived_at != NEVER && now.since(memory.arrived_at) < config.return_after
             }),
         }
@@ -486,7 +486,7 @@ fn been_here(now: Time, resident: &Resident, memory: &Memory) -> Span {
 /// How long a process stays before a move for which that is the usual.
 fn residency(usual: Span, resident: &Resident, memory: &Memory, config: &Config) -> Span {
     match memory.has_moved {
-        true => usual.max(resident.freeze * 4),
+        true => usual.max(resident.freeze() * 4),
         // What its freeze may cost is weighed against its past alone: it has one.
         false => config.infancy,
     }

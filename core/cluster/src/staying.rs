@@ -40,7 +40,7 @@ impl Residents {
             StayCause::Kept => WhyStays::Kept,
             StayCause::NobodyKnown => WhyStays::NobodyKnown { age_max: config.useful_age_max },
             StayCause::NoGain => WhyStays::NoGain { dead_band: config.dead_band },
-            StayCause::Unpaid => WhyStays::Unpaid { freeze: resident.freeze, cpu: resident.cpu },
+            StayCause::Unpaid => WhyStays::Unpaid { freeze: resident.freeze(), cpu: resident.cpu },
         }
     }
 }

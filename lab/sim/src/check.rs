@@ -23,7 +23,7 @@ pub(crate) struct Checks {
     /// For each node, since when it has had an idle core while a process waited elsewhere.
     idle_since: Vec<Time>,
     /// Of each node. Apart from the nodes, as going through a thousand of these misses the caches.
-    stands: Vec<Stand>,
+    stands: Vec<f64>,
     pub idle_longest: Span,
     /// Core seconds that stood idle while a process waited.
     pub wasted_s: f64,
@@ -60,31 +60,25 @@ impl Checks {
     }
 }
 
-/// How a node stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Stand {
-    /// Threads that wait there and belong to processes that could move.
-    waiting: f64,
-    /// Cores that stand idle there and are open to others.
-    room: f64,
-}
-
-impl Stand {
-    fn of(node: &SimNode) -> Stand {
-        if !node.is_on() {
-            return Stand::default();
-        }
-        let movable = node.demand() - f64::from(node.background);
-        let room = if node.is_closed { 0.0 } else { node.idle_cores() };
-        Stand { waiting: node.waiting().min(movable), room }
+/// Cores that stand idle on a node and are open to others; less than none if threads of processes
+/// that could move wait there.
+fn stand(node: &SimNode) -> f64 {
+    if !node.is_on() {
+        return 0.0;
     }
+    let movable = node.demand() - f64::from(node.background);
+    let waiting = node.waiting().min(movable);
+    if waiting > 0.0 {
+        return -waiting;
+    }
+    if node.is_closed { 0.0 } else { node.idle_cores() }
 }
 
 impl World {
     /// To be called when a node is new, its threads have changed, or whether it is there or open.
     pub(crate) fn note_stand(&mut self, index: u32) {
-        self.checks.stands.resize(self.nodes.len(), Stand::default());
-        self.checks.stands[index as usize] = Stand::of(&self.nodes[index as usize]);
+        self.checks.stands.resize(self.nodes.len(), 0.0);
+        self.checks.stands[index as usize] = stand(&self.nodes[index as usize]);
     }
 
     /// Is a core idle while something waits that could use it?
@@ -94,16 +88,17 @@ impl World {
             return;
         }
         self.checks.looked_at = self.now;
-        debug_assert!(self.nodes.iter().map(Stand::of).eq(self.checks.stands.iter().copied()));
+        debug_assert!(self.nodes.iter().map(stand).eq(self.checks.stands.iter().copied()));
         self.checks.idle_since.resize(self.nodes.len(), BUSY);
         let cut = self.cut.map_or(self.nodes.len(), |cut| cut as usize);
         for side in [0..cut.min(self.nodes.len()), cut.min(self.nodes.len())..self.nodes.len()] {
             let stands = &self.checks.stands[side.clone()];
-            let waiting: f64 = stands.iter().map(|stand| stand.waiting).sum();
+            let waiting: f64 = stands.iter().map(|stand| (-stand).max(0.0)).sum();
             let mut idle = 0.0;
-            for (since, stand) in self.checks.idle_since[side].iter_mut().zip(stands) {
-                idle += f64::from(stand.room as u32);
-                if stand.room < 1.0 || waiting < 1.0 {
+            for (since, room) in self.checks.idle_since[side].iter_mut().zip(stands) {
+                // `as` makes nothing of less than none.
+                idle += f64::from(*room as u32);
+                if *room < 1.0 || waiting < 1.0 {
                     *since = BUSY;
                 } else {
                     *since = self.now.min(*since);

@@ -10,11 +10,10 @@ use std::collections::BTreeMap;
 
 const SLOT_BITS: u32 = 10;
 const SLOTS: u64 = 2_048;
-/// No place.
-const NONE: u32 = u32::MAX;
+/// Places of a slot for which memory is kept.
+const SLOT_KEPT_MAX: usize = 256;
 
 /// An event of a slot. A million nodes have some millions of them: so it is small.
-#[derive(Clone, Copy)]
 struct Entry<E> {
     /// Since the beginning of its slot.
     offset: u16,
@@ -23,32 +22,20 @@ struct Entry<E> {
 
 const _: () = assert!(SLOT_BITS <= u16::BITS);
 
-/// Where an event waits.
-struct Place<E> {
-    entry: Entry<E>,
-    /// Of the event of the same slot that was scheduled before it, or the next free place.
-    next: u32,
-}
-
 pub(crate) struct Wheel<E> {
-    /// The place of the last scheduled event of each slot that lies less than a turn ahead, by its
-    /// number modulo [`SLOTS`].
-    slots: Vec<u32>,
-    /// One table for all slots: the place that became free last is used next and is in the caches.
-    places: Vec<Place<E>>,
-    free: u32,
+    /// Slots that lie less than a turn ahead, by their number modulo [`SLOTS`]; in each the events
+    /// as they were scheduled.
+    slots: Vec<Vec<Entry<E>>>,
     far: BTreeMap<u64, Vec<Entry<E>>>,
     /// What is left of the present slot, the last first.
     present: Vec<Entry<E>>,
     slot: u64,
 }
 
-impl<E: Copy> Wheel<E> {
+impl<E> Wheel<E> {
     pub fn starting_at(now: Time) -> Wheel<E> {
         Wheel {
-            slots: vec![NONE; SLOTS as usize],
-            places: Vec::new(),
-            free: NONE,
+            slots: (0..SLOTS).map(|_| Vec::new()).collect(),
             far: BTreeMap::new(),
             present: Vec::new(),
             slot: now.0 >> SLOT_BITS,
@@ -65,23 +52,10 @@ impl<E: Copy> Wheel<E> {
             let place = self.present.partition_point(|other| other.offset > offset);
             self.present.insert(place, entry);
         } else if slot - self.slot < SLOTS {
-            let slot = (slot % SLOTS) as usize;
-            self.slots[slot] = self.keep(Place { entry, next: self.slots[slot] });
+            self.slots[(slot % SLOTS) as usize].push(entry);
         } else {
             self.far.entry(slot).or_default().push(entry);
         }
-    }
-
-    /// Returns the place that it was given.
-    fn keep(&mut self, waiting: Place<E>) -> u32 {
-        let free = self.free;
-        if let Some(place) = self.places.get_mut(free as usize) {
-            self.free = place.next;
-            *place = waiting;
-            return free;
-        }
-        self.places.push(waiting);
-        u32::try_from(self.places.len() - 1).unwrap_or(NONE)
     }
 
     /// The next event, if it happens by `end`.
@@ -102,20 +76,24 @@ impl<E: Copy> Wheel<E> {
     /// On to the next slot.
     fn turn(&mut self) {
         self.slot += 1;
-        let mut last = std::mem::replace(&mut self.slots[(self.slot % SLOTS) as usize], NONE);
-        while let Some(place) = self.places.get_mut(last as usize) {
-            self.present.push(place.entry);
-            let next = std::mem::replace(&mut place.next, self.free);
-            self.free = last;
-            last = next;
+        // The memory of the last serves the next, unless that is so much that two seconds of it
+        // would be more than all the nodes.
+        let mut empty = std::mem::take(&mut self.present);
+        if empty.capacity() > SLOT_KEPT_MAX {
+            empty = Vec::new();
         }
+        let slot = &mut self.slots[(self.slot % SLOTS) as usize];
+        self.present = std::mem::replace(slot, empty);
         if let Some(first) = self.far.first_entry()
             && *first.key() <= self.slot
         {
             // They were scheduled when this was more than a turn ahead: before all others.
-            self.present.extend(first.remove().into_iter().rev());
+            let mut first = first.remove();
+            first.append(&mut self.present);
+            self.present = first;
         }
         // The sort is stable: of one moment, the last scheduled stays the first in line.
+        self.present.reverse();
         self.present.sort_by_key(|entry| Reverse(entry.offset));
     }
 }

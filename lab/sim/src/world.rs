@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use wire::ids::NodeId;
 
 /// Nodes and processes are counted from 0.
-#[derive(Clone, Copy)]
 pub(crate) enum Event {
     /// The one in this place of the mail.
     Datagram {
