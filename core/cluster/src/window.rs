@@ -241,11 +241,9 @@ fn newest_first<M: AsRef<Member>, const W: usize, const QUARTER: usize>(
     config: &Config,
     mut take: impl FnMut(&M),
 ) -> Floor {
-    let merits = Merits::<W>::of(members, among);
-    if merits.all.count() <= size {
-        merits.all.iter().for_each(|place| take(&members[place]));
+    let Some(merits) = Merits::<W>::unless_all_fit(members, among, size, &mut take) else {
         return Floor::default();
-    }
+    };
     let oldest_useful = now - config.useful_age_max;
     let is_old = |member: &&M| entry_of(*member).at() < oldest_useful;
     let useful = members.len() - members.iter().rev().take_while(is_old).count();
@@ -306,6 +304,22 @@ impl<const W: usize> Merits<W> {
             sources.words[nth] &= all;
         }
         Merits { all, urgent, targets, sources }
+    }
+
+    /// Takes all, if there is room for them: then there is nothing to choose.
+    #[inline]
+    fn unless_all_fit<M: AsRef<Member>>(
+        members: &[M],
+        among: Among,
+        size: usize,
+        take: &mut impl FnMut(&M),
+    ) -> Option<Merits<W>> {
+        let merits = Merits::of(members, among);
+        if merits.all.count() > size {
+            return Some(merits);
+        }
+        merits.all.iter().for_each(|place| take(&members[place]));
+        None
     }
 
     /// Takes the best targets and sources, a quarter each, of those that are fresh enough to be of
@@ -409,11 +423,9 @@ impl<const N: usize> Ages<N> {
         config: &Config,
         mut take: impl FnMut(&M),
     ) -> Floor {
-        let merits = Merits::<W>::of(members, among);
-        if merits.all.count() <= size {
-            merits.all.iter().for_each(|place| take(&members[place]));
+        let Some(merits) = Merits::<W>::unless_all_fit(members, among, size, &mut take) else {
             return Floor::default();
-        }
+        };
         let oldest_useful = now - config.useful_age_max;
         let mut useful = Places::NONE;
         let mut all = Ages { ages: [OUT; N], count: members.len() };

@@ -21,9 +21,7 @@ impl World {
             _ => {}
         }
         self.nodes[index as usize].pass(now);
-        if self.user_shares.is_told {
-            self.user_shares.renew(now, &self.processes, &self.nodes);
-        }
+        self.user_shares.renew(now, &self.processes, &self.nodes);
         // One sample serves all nodes: its memory is kept.
         let mut sample = std::mem::take(&mut self.sample);
         let used_bytes = self.look_at_processes(index, &mut sample.processes);

@@ -22,7 +22,7 @@ impl UserShares {
     }
 
     pub fn renew(&mut self, now: Time, processes: &[SimProcess], nodes: &[SimNode]) {
-        if now.since(self.told_at) < TOLD_EVERY {
+        if !self.is_told || now.since(self.told_at) < TOLD_EVERY {
             return;
         }
         self.told_at = now;
