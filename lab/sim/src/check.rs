@@ -88,7 +88,6 @@ impl World {
             return;
         }
         self.checks.looked_at = self.now;
-        debug_assert!(self.nodes.iter().map(stand).eq(self.checks.stands.iter().copied()));
         self.checks.idle_since.resize(self.nodes.len(), BUSY);
         let cut = self.cut.map_or(self.nodes.len(), |cut| cut as usize);
         for side in [0..cut.min(self.nodes.len()), cut.min(self.nodes.len())..self.nodes.len()] {
@@ -114,10 +113,13 @@ impl World {
         }
     }
 
-    /// Every process is in exactly one place.
+    /// Every process is in exactly one place, and the nodes stand as was noted.
     fn check_places(&mut self) {
         let mut listed = vec![0u32; self.processes.len()];
         for (index, node) in self.nodes.iter().enumerate() {
+            if self.checks.stands[index] != stand(node) {
+                self.checks.violated(format!("how node {} stands was not noted", index + 1));
+            }
             for process in &node.processes {
                 listed[*process as usize] += 1;
                 let there = match self.processes[*process as usize].at {
