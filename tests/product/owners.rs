@@ -211,11 +211,11 @@ fn what_a_move_would_bring_can_be_asked_and_what_it_brought_is_measured() {
     let before = ticks();
     until_true("it has computed here for a while", || ticks() > before + 150);
     stage.migrate(program.pid, "2");
-    // It is measured for ten seconds, and what is known of the first of them may be late.
+    // It is measured for ten seconds, and the first word about it is true already.
     let made = until("the gain is measured", || {
         let why = json(&stage, 1, &["osmos", "why", &pid]);
         let made = why["moves"].as_array()?.last()?.clone();
-        made["gain"].as_f64().is_some_and(|gain| gain > 0.0).then_some(made)
+        made["gain"].is_number().then_some(made)
     });
     let (before, after) = (rate(&made["rate_before"]), rate(&made["rate_after"]));
     assert!(before > 0.0 && after > 0.0, "{made}");

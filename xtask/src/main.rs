@@ -2,6 +2,7 @@
 
 mod bench;
 mod conformance;
+mod dist;
 mod soak;
 mod tidy;
 
@@ -22,6 +23,8 @@ enum Chore {
     Bench(bench::Arguments),
     /// Run programs in all flavours and compare them with native Linux
     Conformance(conformance::Arguments),
+    /// Build Osmos as fast as it gets, which takes minutes and needs llvm-profdata: prints where
+    Dist,
     /// Move many processes of every kind at random for a long time, and see that none is lost,
     /// none is doubled and nothing is left behind
     Soak(soak::Arguments),
@@ -30,9 +33,13 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|program| dist::is_wrapper(&program)) {
+        return dist::compile(std::env::args_os());
+    }
     let outcome = match Arguments::parse().chore {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
+        Chore::Dist => dist::run(),
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Tidy => tidy::run(),
     };

@@ -127,7 +127,9 @@ pub struct Service<'a> {
     /// A body that is asked to come home or move on answers only once.
     pub pending: Option<Pending>,
     waiter: Option<std::thread::JoinHandle<()>>,
-    next_usage: Instant,
+    next_look: Instant,
+    /// When the daemon was last told what the process has used.
+    usage_told_at: Instant,
     has_daemon: bool,
     /// When a process that is to come home unasked, and could not, is told to again.
     pub next_recall: Instant,
@@ -144,7 +146,10 @@ pub enum End {
     Continues,
 }
 
-const USAGE_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A body reports once a second. One that does so more often is not listened to more often.
+const USAGE_PAUSE: Duration = Duration::from_millis(500);
+
 /// Serves a process that has just left until it is home again or has ended.
 pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let wake =
@@ -179,7 +184,8 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         generation: 0,
         pending: None,
         waiter: None,
-        next_usage: Instant::now() + USAGE_INTERVAL,
+        next_look: Instant::now() + LOOK_INTERVAL,
+        usage_told_at: Instant::now(),
         has_daemon: true,
         next_recall: Instant::now(),
         cpu_ns: away.away_ns,
@@ -271,12 +277,12 @@ impl Service<'_> {
         if !self.deadly.is_empty() || is_left || is_bound {
             self.recall();
         }
-        self.report_usage();
+        self.look_after();
         Ok(End::Continues)
     }
 
     fn wait(&mut self) {
-        let left = self.next_usage.saturating_duration_since(Instant::now());
+        let left = self.next_look.saturating_duration_since(Instant::now());
         let timeout =
             PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
         let mut watched = [
@@ -298,14 +304,14 @@ impl Service<'_> {
         }
     }
 
-    fn report_usage(&mut self) {
-        if Instant::now() < self.next_usage {
+    /// What is done once a second, whatever happens.
+    fn look_after(&mut self) {
+        if Instant::now() < self.next_look {
             return;
         }
-        self.next_usage += USAGE_INTERVAL;
+        self.next_look += LOOK_INTERVAL;
         self.is_real_time = priorities::tell(&self.shared);
         self.shared.lanes.trim();
-        self.send_usage();
     }
 
     pub fn send_usage(&self) {
@@ -332,6 +338,12 @@ impl Service<'_> {
                 self.cpu_ns = self.cpu_ns.max(cpu_ns);
                 self.rss_bytes = rss_bytes;
                 self.cpu_limit.enforce(self.pid, self.cpu_ns);
+                // Only what is news, and when it comes: from an old count told again it would
+                // follow that the process stood still since.
+                if self.usage_told_at.elapsed() >= USAGE_PAUSE {
+                    self.usage_told_at = Instant::now();
+                    self.send_usage();
+                }
             }
             Notice::Stayed(reason) => {
                 self.pending = None;

@@ -57,7 +57,8 @@ pub fn expected(rounds: u64) -> u64 {
     value
 }
 
-fn steps(mut value: u64, rounds: u64) -> u64 {
+/// So many rounds from a value on; returns the last.
+pub fn steps(mut value: u64, rounds: u64) -> u64 {
     for _ in 0..rounds {
         value = black_box(value.wrapping_mul(FACTOR).wrapping_add(TERM));
     }

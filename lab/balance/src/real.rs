@@ -71,9 +71,9 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     }
     let happenings = Happenings::of(&scenario, trial.seed, patience_s)?;
     let since_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
-    let used_before_s = stage.used_s();
+    let (used_before_s, began) = (stage.used_s(), stage.mark());
     let ended = stage.run_amid(&happenings, &crews, Duration::from_secs_f64(patience_s))?;
-    let used_s = stage.used_s() - used_before_s;
+    let (used_s, pace) = (stage.used_s() - used_before_s, stage.pace_since(&began)?);
     let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
     events.retain(|event| event.time >= since_s);
     drop(others_running);
@@ -97,6 +97,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
         works,
         others,
         units,
+        pace,
         crashed,
     };
     Ok(Real { row: seen.row(trial), moves: seen.move_cost() })
@@ -157,31 +158,33 @@ struct Seen {
     used_s: f64,
     works: Vec<f64>,
     others: Vec<Turns>,
-    /// Before the run and after it: the machine does not keep its pace.
+    /// Before the run and after it.
     units: [Unit; 2],
+    /// Of the machine in between, as in [`Unit::pace`].
+    pace: f64,
     /// Nodes that did, with all that ran there.
     crashed: BTreeSet<u32>,
 }
 
 impl Seen {
     /// A second of this run in seconds of the unit that the works were made for.
-    fn pace(&self) -> f64 {
-        let [before, after] = self.units.map(|unit| unit.rounds_per_s);
-        (before + after) / 2.0 / before
+    fn second(&self) -> f64 {
+        let [before, after] = self.units.map(|unit| unit.at(self.pace));
+        (before + after) / 2.0 / self.units[0].rounds_per_s
     }
 
     fn row(&self, trial: &Trial) -> Row {
         let ended = || self.ended.iter().flatten().filter(|guest| !self.is_lost(guest));
         let makespan_s = ended().map(|guest| guest.ended_s).fold(0.0, f64::max);
         let taken_s: f64 = ended().map(|guest| guest.ended_s - guest.started_s).sum();
-        let pace = self.pace();
-        let works: Vec<f64> = self.works.iter().map(|work_s| work_s / pace).collect();
+        let second = self.second();
+        let works: Vec<f64> = self.works.iter().map(|work_s| work_s / second).collect();
         let (measured, optimum) = match trial.measure {
             Measure::Lost => (makespan_s * trial.speeds().iter().sum::<f64>(), self.used_s),
             // Load of others began as long before the guests as it does in the simulator.
             _ => {
                 let least_s = trial.least_makespan_s(&works, &scale::changes(&self.others));
-                (makespan_s * pace, least_s * pace)
+                (makespan_s * second, least_s * second)
             }
         };
         let notes = self.notes(trial);
@@ -193,7 +196,7 @@ impl Seen {
             optimum,
             over_optimum_pct: over_pct(measured, optimum),
             is_counted: trial.is_counted,
-            completion_mean_s: taken_s * pace / self.works.len().max(1) as f64,
+            completion_mean_s: taken_s * second / self.works.len().max(1) as f64,
             migrations: self.migrations().count() as u64,
             rotations: self.turns().count() as u64,
             frozen_s: self.migrations().map(|(_, _, made)| made.freeze_ms).sum::<f64>() / 1e3,
@@ -251,10 +254,12 @@ impl Seen {
         let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
         let [before, after] = self.units;
         note("quota_had_pct", 100.0 * before.had.min(after.had));
-        note("unit_drift_pct", 100.0 * (after.rounds_per_s / before.rounds_per_s - 1.0).abs());
+        let unexplained = after.at(before.pace) / before.rounds_per_s - 1.0;
+        note("unit_drift_pct", 100.0 * unexplained.abs());
+        note("pace_drift_pct", 100.0 * (self.pace / before.pace - 1.0).abs());
         let work_s: f64 = self.works.iter().sum();
         if work_s.is_finite() {
-            note("used_for_work_pct", 100.0 * self.used_s * self.pace() / work_s);
+            note("used_for_work_pct", 100.0 * self.used_s * self.second() / work_s);
         }
         let freezes = || self.migrations().map(|(_, _, made)| made.freeze_ms);
         let count = self.migrations().count();

@@ -59,12 +59,19 @@ pub fn summary(results: &Results) -> String {
     for name in scenarios::NAMES {
         let Some(policies) = results.get(name) else { continue };
         let _ = write!(text, "| {name} |");
+        let most = policies.values().map(Standing::rows_counted).max().unwrap_or_default();
         for policy in &shown {
             match policies.get(policy) {
                 Some(standing) => {
                     let (mean, max) =
                         (standing.over_optimum_pct_mean, standing.over_optimum_pct_max);
-                    let _ = write!(text, " {mean:+.2} ({max:+.2}) |");
+                    let _ = write!(text, " {mean:+.2} ({max:+.2})");
+                    // Means of other rows are not to be compared.
+                    let count = standing.rows_counted();
+                    if count < most {
+                        let _ = write!(text, ", {count} of {most} rows");
+                    }
+                    text.push_str(" |");
                 }
                 None => text.push_str(" |"),
             }

@@ -21,6 +21,13 @@ pub struct Standing {
     pub frozen_s: f64,
 }
 
+impl Standing {
+    /// Rows of which the mean is.
+    pub fn rows_counted(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_counted).count()
+    }
+}
+
 /// By scenario and policy.
 pub type Results = BTreeMap<String, BTreeMap<&'static str, Standing>>;
 

@@ -42,13 +42,14 @@ fn head(pairs: &[Pair]) -> String {
     format!(
         "# How well Osmos balances: the real half\n\n\
          Written by `osmos bench balance --lab --report DIR`. Sixteen nodes of a lab on one \
-         machine, each\nwith a CPU quota, real daemons, real processes that are really moved. What \
-         is 300 s long in the\nscenario takes {} here; the brain's own times (looks, rounds, \
-         rests) are not shortened. Beside\neach run stands the same run in the simulator, the mean \
-         of nine with other chances (of one where works\nare drawn): the same shortened work, the \
-         same brain, and moves that take as long as they took\nin the lab. What one job takes \
-         alone is measured before and after each run (before only,\nwhere load of others goes on \
-         or nodes come and go), with one job on each node at the same time. How:\n\
+         machine, each\nwith a CPU quota on one processor, real daemons, real processes that are \
+         really moved. What is 300 s\nlong in the scenario takes {} here; the brain's own times \
+         (looks, rounds, rests) are not\nshortened. Beside each run stands the same run in the \
+         simulator, the mean of nine with other chances\n(of one where works are drawn): the same \
+         shortened work, the same brain, and moves that take as\nlong as they took in the lab. \
+         What one job takes alone is measured before and after each run (before\nonly, where load \
+         of others goes on or nodes come and go), with one job on each node at the same time,\n\
+         and corrected by the pace that the machine had meanwhile. How:\n\
          `docs/decisions/0009-lab-experiments.md`.\n\n",
         scales.join(", ")
     )

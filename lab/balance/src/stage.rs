@@ -6,7 +6,7 @@ use crate::guest;
 use crate::happenings::{self, Happenings};
 use crate::policy::Policy;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use lab::{Lab, LabName, MemorySize, Spec};
+use lab::{Lab, LabName, Mark, MemorySize, Pacemaker, Spec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sim::scenario::Scenario;
@@ -23,6 +23,8 @@ use wire::control::{Event, Node};
 const MACHINE_SHARE: f64 = 0.5;
 /// Rounds a second of a core, for a first guess.
 const ROUNDS_PER_S: f64 = 9e8;
+/// What the machine's pace is measured by.
+const PIECE_ROUNDS: u64 = 200_000;
 /// How long the nodes are measured, s.
 const CALIBRATION_S: f64 = 4.0;
 /// The load that MOSIX tells others decays by an eighth a second: after a calibration it takes
@@ -34,6 +36,7 @@ const KNOWN_POLL: Duration = Duration::from_millis(50);
 
 pub struct Stage {
     lab: Lab,
+    pacemaker: Pacemaker,
     speeds: Vec<f64>,
     /// So many of the last of them are not there at first.
     newcomers: usize,
@@ -47,6 +50,15 @@ pub struct Unit {
     /// The part of their quotas that the nodes had then: less than nearly all of it means that the
     /// machine was busy with something else.
     pub had: f64,
+    /// How fast the machine was then, in pieces in a second of a processor.
+    pub pace: f64,
+}
+
+impl Unit {
+    /// The same when the machine has this pace.
+    pub fn at(&self, pace: f64) -> f64 {
+        self.rounds_per_s * pace / self.pace
+    }
 }
 
 /// Guests for one node.
@@ -68,6 +80,7 @@ impl Stage {
         let mut spec = Spec::new(name, speeds.len() as u32)?;
         spec.speeds = speeds;
         spec.machine_share = MACHINE_SHARE;
+        spec.has_one_core_each = true;
         spec.policy = Some(policy.name().to_owned());
         spec.memory = memory(scenario);
         let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
@@ -77,7 +90,8 @@ impl Stage {
         if let [first, ..] = lab.missing() {
             bail!("no lab with slow nodes on this machine: {first}");
         }
-        Ok(Stage { lab, speeds: spec.speeds, newcomers: newcomers.len() })
+        let pacemaker = Pacemaker::start(|value| guest::steps(value, PIECE_ROUNDS))?;
+        Ok(Stage { lab, pacemaker, speeds: spec.speeds, newcomers: newcomers.len() })
     }
 
     pub fn down(self) -> Result<()> {
@@ -99,8 +113,9 @@ impl Stage {
             },
         });
         let patience = Duration::from_secs_f64(CALIBRATION_S * 20.0);
-        let used_before_s = self.used_s();
+        let (used_before_s, began) = (self.used_s(), self.mark());
         let ended = self.run(&crews.collect::<Vec<_>>(), patience)?;
+        let pace = self.pace_since(&began)?;
         let took_s =
             |(ended, speed): (&Vec<Ended>, &f64)| (ended[0].ended_s - ended[0].started_s) * speed;
         let could_s: f64 = ended.iter().zip(speeds).map(took_s).sum();
@@ -110,7 +125,17 @@ impl Stage {
             rounds(*speed) as f64 / (took_s * speed)
         };
         let rates: f64 = ended.iter().zip(speeds).map(rate).sum();
-        Ok(Unit { rounds_per_s: rates / speeds.len() as f64, had })
+        Ok(Unit { rounds_per_s: rates / speeds.len() as f64, had, pace })
+    }
+
+    pub fn mark(&self) -> Mark {
+        self.pacemaker.mark()
+    }
+
+    /// The pace of the machine from then on, as in [`Unit::pace`].
+    pub fn pace_since(&self, began: &Mark) -> Result<f64> {
+        let pace = self.pacemaker.mark().pace_since(began);
+        pace.context("cannot tell how fast the machine is: its processors cannot be chosen")
     }
 
     /// Those who join later belong to the cluster, and are not there.

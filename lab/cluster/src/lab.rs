@@ -173,7 +173,7 @@ fn own_user_namespace(switch: &Keeper) -> Option<String> {
 /// Everything that will be made, decided before anything is.
 fn plan(spec: &Spec) -> Record {
     let has_version_2 = !spec.without.iter().any(|word| word == Feature::CgroupV2.name());
-    let mut detected = cgroup::detect(has_version_2);
+    let mut detected = cgroup::detect(has_version_2, spec.has_one_core_each);
     if !spec.is_cpu_limited {
         detected.missing.retain(|note| !note.starts_with("no CPU speeds:"));
     }

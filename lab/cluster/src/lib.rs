@@ -9,6 +9,7 @@
 //! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
 //!   [`disturbance`]: what is wrong with the network
+//! * [`pace`]: how fast the machine is meanwhile
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
 //!
 //! Reasons: `docs/decisions/0005-lab.md`.
@@ -24,6 +25,7 @@ pub mod lab;
 mod listing;
 mod mounts;
 mod network;
+mod pace;
 mod process;
 mod record;
 mod spec;
@@ -31,5 +33,6 @@ mod spec;
 pub use arguments::{LabArguments, LabCommand, hidden_main, main, run};
 pub use disturbance::Disturbance;
 pub use lab::{Lab, Node, down};
+pub use pace::{Mark, Pacemaker, Piece};
 pub use process::Keeper;
 pub use spec::{LabName, MemorySize, Rate, Spec};

@@ -168,6 +168,10 @@ pub struct Spec {
     /// The policy by which its daemons balance, if not their own.
     #[serde(default)]
     pub policy: Option<String>,
+    /// What users run on a node, and guests, have one processor there, shared fairly. A quota alone
+    /// bounds what they get together: of three on two processors one gets as much as two.
+    #[serde(default)]
+    pub has_one_core_each: bool,
 }
 
 /// What is left is for daemons, for the halves of processes that are away, and for the machine
@@ -198,6 +202,7 @@ impl Spec {
             machine_share: machine_share(),
             core_speed: core_speed(),
             policy: None,
+            has_one_core_each: false,
         })
     }
 

@@ -5,7 +5,7 @@ use super::{Hierarchy, Version};
 use std::path::PathBuf;
 
 /// `cpuacct` exists in version 1 only; version 2 counts CPU time without being asked.
-const WANTED: [&str; 4] = ["cpu", "cpuacct", "memory", "pids"];
+const WANTED: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
 
 /// What was found, and what a user has to know about the rest.
 pub struct Detected {
@@ -13,8 +13,9 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Finds the controllers that a lab of this user can use, in version 2 only if that may be used.
-pub fn detect(has_version_2: bool) -> Detected {
+/// Finds the controllers that a lab of this user can use, in version 2 only if that may be used,
+/// and the one of processors only if its nodes `have_one_core_each`.
+pub fn detect(has_version_2: bool, have_one_core_each: bool) -> Detected {
     if !nix::unistd::geteuid().is_root() {
         let note = "no CPU speeds and no memory limits: cgroups need root";
         return Detected { hierarchies: Vec::new(), missing: vec![note.to_owned()] };
@@ -24,12 +25,23 @@ pub fn detect(has_version_2: bool) -> Detected {
         std::fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default()
     });
     hierarchies.retain(|hierarchy| has_version_2 || hierarchy.version == Version::V1);
-    let missing = missing_from(&hierarchies);
+    let mut missing = missing_from(&hierarchies);
+    if !have_one_core_each {
+        forgo(&mut hierarchies, "cpuset");
+        missing.retain(|note| !note.starts_with("no single cores:"));
+    }
     Detected { hierarchies, missing }
 }
 
+/// What is not used is not touched.
+fn forgo(hierarchies: &mut Vec<Hierarchy>, controller: &str) {
+    hierarchies.iter_mut().for_each(|own| own.controllers.retain(|name| name != controller));
+    hierarchies.retain(|own| !own.controllers.is_empty());
+}
+
 fn missing_from(hierarchies: &[Hierarchy]) -> Vec<String> {
-    let losses = [("cpu", "no CPU speeds"), ("memory", "no memory limits")];
+    let losses =
+        [("cpu", "no CPU speeds"), ("cpuset", "no single cores"), ("memory", "no memory limits")];
     let is_missing = |name: &str| !hierarchies.iter().any(|hierarchy| hierarchy.controls(name));
     losses
         .into_iter()
@@ -127,13 +139,24 @@ mod test {
     fn v2_alone_is_one_hierarchy() {
         let line = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let expected = (Version::V2, "/sys/fs/cgroup".to_owned(), "cpu,memory,pids".to_owned());
-        assert_eq!(summary(line, "cpuset cpu io memory hugetlb pids rdma"), [expected]);
+        assert_eq!(summary(line, "io cpu memory hugetlb pids rdma"), [expected]);
+    }
+
+    #[test]
+    fn a_controller_that_is_not_used_is_not_touched() {
+        let line = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n\
+                    31 24 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n";
+        let mut found = hierarchies_in(line, |_| "cpu memory".to_owned());
+        assert_eq!(found.len(), 2);
+        forgo(&mut found, "cpuset");
+        let kept: Vec<_> = found.iter().map(|own| own.controllers.join(",")).collect();
+        assert_eq!(kept, ["cpu,memory"]);
     }
 
     #[test]
     fn a_machine_without_controllers_says_what_is_lost() {
         let missing = missing_from(&hierarchies_in("", |_| String::new()));
-        assert_eq!(missing.len(), 2);
+        assert_eq!(missing.len(), 3);
         assert!(missing[0].contains("`cpu` controller"), "{missing:?}");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <mount>/osmos-lab/NAME/node3          memory limit of the node
-//!                        ├─ work        CPU quota: what users run here, and guests
+//!                        ├─ work        CPU quota: what users run here, and guests; one processor
+//!                        │              if the nodes of this lab are to have one core each
 //!                        └─ system      no quota: the node daemon and its supervisors
 //! ```
 //! A node's own system part stays quick on a node that is slow for programs: otherwise a lab would
@@ -11,6 +12,7 @@
 //! without processes, which a session's never is. Versions 1 and 2 are used side by side, each
 //! controller where the machine has it.
 
+mod cpuset;
 mod detect;
 mod tree;
 mod usage;
@@ -36,7 +38,7 @@ pub enum Version {
 pub struct Hierarchy {
     pub version: Version,
     pub mount: PathBuf,
-    /// Of `cpu`, `cpuacct`, `memory` and `pids` those that this hierarchy controls.
+    /// Of `cpu`, `cpuacct`, `cpuset`, `memory` and `pids` those that this hierarchy controls.
     pub controllers: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Making, limiting and removing the cgroups of a lab.
 
-use super::{Hierarchy, LABS_DIR, Place, Version};
+use super::{Hierarchy, LABS_DIR, Place, Version, cpuset};
 use crate::spec::Spec;
 use anyhow::{Context, Result};
 use std::fs;
@@ -48,6 +48,9 @@ pub fn create(hierarchy: &Hierarchy, spec: &Spec, cpu_scale: f64, node: NodeId) 
     }
     for place in [Place::Work, Place::System] {
         create_dir(&dir.join(place.dir_name()))?;
+    }
+    if hierarchy.controls("cpuset") {
+        cpuset::give_one_core(hierarchy, spec, node)?;
     }
     open_to_users(hierarchy, &dir)?;
     if hierarchy.controls("memory") {
@@ -137,7 +140,7 @@ fn quota_us_and_period_us(cores: f64) -> (u64, u64) {
     (quota_us.round() as u64, period_us.round() as u64)
 }
 
-fn write(file: &Path, text: &str) -> Result<()> {
+pub(super) fn write(file: &Path, text: &str) -> Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {text} to {}", file.display()))
 }
 

@@ -151,6 +151,25 @@ fn programs_use_no_more_of_a_core_than_their_node_has() {
 }
 
 #[test]
+fn the_work_of_a_node_of_one_core_has_one_processor() {
+    machine::alone("apart::the_work_of_a_node_of_one_core_has_one_processor", || {
+        let processors = "sed -n 's/^Cpus_allowed_list:[[:blank:]]*//p' /proc/self/status";
+        let mut single = spec(2);
+        single.has_one_core_each = true;
+        let lab = Lab::up(&single).unwrap();
+        assert!(lab.missing().is_empty(), "{:?}", lab.missing());
+        let [one, two] = [1, 2].map(|node| shell(&lab.node(node), processors));
+        for own in [&one, &two] {
+            assert!(own.trim().parse::<u32>().is_ok(), "{own}");
+        }
+        let count = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(one != two, count > 1, "{one} {two}");
+        let beside = lab.node(1).command_beside("sh").args(["-c", processors]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&beside.stdout) != one, count > 1, "daemons roam");
+    });
+}
+
+#[test]
 fn unlimited_nodes_are_not_throttled() {
     machine::alone("apart::unlimited_nodes_are_not_throttled", || {
         let mut unlimited = spec(1);
