@@ -150,8 +150,10 @@ impl State {
         (speed.is_finite() && speed > 0.0).then_some(speed)
     }
 
+    /// Not waited for until it is on the disk: a daemon that stands still for a busy disk passes for
+    /// dead, and what is lost is measured again.
     pub fn keep_speed(&self, speed: f64) -> Result<(), StateError> {
-        replace(&self.dir.join("speed"), format!("{speed:.4}\n").as_bytes())
+        replace_with(&self.dir.join("speed"), format!("{speed:.4}\n").as_bytes(), |_| Ok(()))
     }
 
     pub fn journal_path(&self) -> PathBuf {
@@ -198,7 +200,16 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
     Ok(Some(bytes))
 }
 
+/// Whatever happens, the old content or the new is there afterwards.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    replace_with(path, bytes, File::sync_all)
+}
+
+fn replace_with(
+    path: &Path,
+    bytes: &[u8],
+    finish: fn(&File) -> io::Result<()>,
+) -> Result<(), StateError> {
     let failed = |source| StateError::Write { path: path.to_owned(), source };
     let fresh = path.with_extension("new");
     // A leftover of a crash would keep its own mode: it must not be reused.
@@ -206,7 +217,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&fresh).map_err(failed)?;
     file.write_all(bytes).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
+    finish(&file).map_err(failed)?;
     fs::rename(&fresh, path).map_err(failed)
 }
 

@@ -182,19 +182,25 @@ fn only_root_and_the_daemons_user_decide_for_a_node() {
     assert_eq!((&owner["blocks"], &owner["guests_max"]), (&Value::from(false), &Value::Null));
 }
 
+/// What would become of a process; when the brain there knows both nodes. A machine that stood still
+/// knows nothing of the others until they have been heard again.
+fn forecast(stage: &Stage, asked: u32, pid: &str, to: u32) -> Value {
+    until("the brain knows both nodes", || {
+        let output = stage.output(asked, &["osmos", "what-if", pid, &to.to_string(), "--json"]);
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    })
+}
+
 #[test]
 fn what_a_move_would_bring_can_be_asked_and_what_it_brought_is_measured() {
     let stage = Stage::new("foresight", 2);
     let program = start_computing(&stage, 1);
     let pid = program.pid.to_string();
-    let forecast = until("the brain knows both nodes", || {
-        let output = stage.output(1, &["osmos", "what-if", &pid, "2", "--json"]);
-        output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout).unwrap())
-    });
+    let asked = forecast(&stage, 1, &pid, 2);
     let rate = |value: &Value| value.as_f64().expect("a number");
-    assert!(rate(&forecast["rate_before"]) > 0.0 && rate(&forecast["to"]["rate"]) > 0.0);
-    assert!(rate(&forecast["freeze_ms"]) > 0.0, "{forecast}");
-    assert_eq!((&forecast["from"], &forecast["to"]["node"]), (&Value::from(1), &Value::from(2)));
+    assert!(rate(&asked["rate_before"]) > 0.0 && rate(&asked["to"]["rate"]) > 0.0);
+    assert!(rate(&asked["freeze_ms"]) > 0.0, "{asked}");
+    assert_eq!((&asked["from"], &asked["to"]["node"]), (&Value::from(1), &Value::from(2)));
     let complaint = stage.complaint(1, &["osmos", "what-if", &pid, "9"]);
     assert!(complaint.contains("there is no node 9"), "{complaint}");
     let shape = "cores=64,speed=100,memory=1T";
@@ -225,6 +231,6 @@ fn what_a_move_would_bring_can_be_asked_and_what_it_brought_is_measured() {
     assert!(text.contains("progress measured before and after"), "{text}");
     let away = stage.complaint(1, &["osmos", "what-if", &pid, "1"]);
     assert!(away.contains("runs on node 2"), "{away}");
-    let there = json(&stage, 2, &["osmos", "what-if", &pid, "1"]);
+    let there = forecast(&stage, 2, &pid, 1);
     assert_eq!((&there["home"], &there["from"]), (&Value::from(1), &Value::from(2)));
 }

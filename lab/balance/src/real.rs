@@ -50,14 +50,15 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let scenario = trial.placed(policy);
     check(&scenario)?;
     let nodes = scenario.nodes_count();
-    let stage = Stage::up(&scenario, policy)?;
-    let unit = stage.measure_unit()?;
-    stage.part_with_newcomers()?;
-    stage.wait_until_known()?;
-    let start_s = scenario.jobs.first().map_or(0.0, |job| job.start_s);
     let drawn: Vec<Vec<(u32, f64)>> =
         (0..).zip(&scenario.jobs).map(|(nth, job)| job.draw(nth, nodes, trial.seed)).collect();
     let works: Vec<f64> = drawn.iter().flatten().map(|(_, work_s)| *work_s).collect();
+    let stage = Stage::up(&scenario, policy)?;
+    let busy = works.len() + scenario.background.iter().map(|others| others.count).sum::<usize>();
+    let unit = stage.measure_unit(busy)?;
+    stage.part_with_newcomers()?;
+    stage.wait_until_known()?;
+    let start_s = scenario.jobs.first().map_or(0.0, |job| job.start_s);
     let patience_s = match works.iter().all(|work_s| work_s.is_finite()) {
         true => PATIENCE * trial.least_makespan_s(&works, &[]),
         false => scenario.limit_s * 1.2 + PATIENCE,
@@ -80,7 +81,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     // What others compute goes on until the lab ends, and would be measured as a slower node; and
     // where nodes have gone there is less to measure.
     let is_as_before = others.is_empty() && happenings.keep_nodes();
-    let after = if is_as_before { stage.measure_unit()? } else { unit };
+    let after = if is_as_before { stage.measure_unit(busy)? } else { unit };
     let units = [unit, after];
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);

@@ -72,6 +72,11 @@ impl Daemon {
     }
 
     pub(super) fn dial_failed(&mut self, node: NodeId, error: CallError) {
+        if self.links.contains_key(&node) {
+            // It has called meanwhile.
+            self.dials.remove(&node);
+            return;
+        }
         let Some(dial) = self.dials.get_mut(&node) else { return };
         let wait = (REDIAL_FIRST * 2u32.saturating_pow(dial.failures.min(10))).min(REDIAL_MAX);
         if dial.failures == 0 {
@@ -130,7 +135,11 @@ impl Daemon {
     }
 
     pub(super) fn linked(&mut self, node: NodeId, open: OpenLink, is_dialed: bool) {
-        self.dials.remove(&node);
+        // While a call of ours is on its way there must be no second one: if the link that came in
+        // meanwhile is lost to it, each new call would end the link that the last one has made.
+        if is_dialed || self.dials.get(&node).is_some_and(|dial| !dial.is_calling) {
+            self.dials.remove(&node);
+        }
         // Two nodes that called each other at the same time must keep the same one of the links.
         if let Some(link) = self.links.get(&node) {
             let higher_called = |dialed: bool| dialed == (self.me() > node);

@@ -5,7 +5,8 @@
 use crate::daemon::Event;
 use crate::keys::handshake::{Opener, Sealer};
 use std::io;
-use std::time::Duration;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -21,6 +22,9 @@ const QUEUE_MAX: usize = 1_024;
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// ... and a side that says nothing for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(7);
+/// One look at a silent side counts for no more than this: while this machine stood still (a laptop
+/// asleep, a virtual machine that is saved) its clock went on, and nobody could be heard.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// How long the last words may take.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
@@ -108,10 +112,9 @@ async fn hear(
     events: &mpsc::Sender<Event>,
 ) -> io::Error {
     loop {
-        let frame = match timeout(SILENCE_MAX, read_frame(&mut reader)).await {
-            Ok(Ok(frame)) => frame,
-            Ok(Err(error)) => return error,
-            Err(_) => return io::Error::new(io::ErrorKind::TimedOut, "silent for too long"),
+        let frame = match within_silence(read_frame(&mut reader)).await {
+            Ok(frame) => frame,
+            Err(error) => return error,
         };
         let message = match open(&mut opener, &frame) {
             Ok(PeerMessage::Ping) => continue,
@@ -121,6 +124,34 @@ async fn hear(
         if events.send(Event::Said { node, link: id, message }).await.is_err() {
             return io::Error::other("the daemon ends");
         }
+    }
+}
+
+/// Waits for what a side says, as long as it may be silent.
+async fn within_silence<T>(said: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut said = pin!(said);
+    let mut silence = Silence::default();
+    while !silence.is_too_long() {
+        let began = Instant::now();
+        if let Ok(outcome) = timeout(LOOK_MAX, &mut said).await {
+            return outcome;
+        }
+        silence.looked_for(began.elapsed());
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "silent for too long"))
+}
+
+/// How long a side has said nothing while it could have been heard.
+#[derive(Default)]
+struct Silence(Duration);
+
+impl Silence {
+    fn looked_for(&mut self, span: Duration) {
+        self.0 += span.min(LOOK_MAX);
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.0 >= SILENCE_MAX
     }
 }
 
@@ -167,4 +198,26 @@ pub async fn write_frame(
 ) -> io::Result<()> {
     let length = u16::try_from(frame.len()).map_err(io::Error::other)?;
     writer.write_all(&[&length.to_be_bytes(), frame].concat()).await
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_side_may_be_silent_for_so_long_and_no_longer() {
+        let mut silence = Silence::default();
+        let looks = (1..).find(|_| {
+            silence.looked_for(LOOK_MAX);
+            silence.is_too_long()
+        });
+        assert_eq!(looks.unwrap() * LOOK_MAX, SILENCE_MAX);
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_does_not_take_the_other_for_gone() {
+        let mut silence = Silence::default();
+        silence.looked_for(Duration::from_secs(3_600));
+        assert!(!silence.is_too_long());
+    }
 }

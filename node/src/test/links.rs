@@ -5,16 +5,18 @@ use super::harness::{
 };
 use crate::config::Config;
 use crate::keys::handshake::{Caller, Keys};
+use crate::keys::seal::Seal;
 use crate::keys::token::Token;
 use crate::keys::{ClusterSecret, NodeSecret};
-use crate::net::wall_clock_ns;
+use crate::net::call::{Call, call_member};
+use crate::net::{Credentials, wall_clock_ns};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::control::{Happening, Reply, Request};
 use wire::ids::{NodeId, Ticket};
 use wire::peer::{Hello, NodeKey, VERSIONS};
@@ -222,6 +224,31 @@ async fn a_recorded_call_played_again_gets_not_one_byte_even_after_a_restart() {
     node.node.wait().await;
     let node = TestNode::start_with(config, dir).await;
     assert_eq!(answer_to_stranger(node.node.address, &words), b"");
+}
+
+/// Both sides call when they have lost each other. A second call while the first is not answered
+/// would end the link that comes of the first, and so on for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_call_is_not_answered_there_is_no_second_one() {
+    let map = Map::new("1 127.0.0.1 2\n");
+    let one = tokio::net::TcpListener::bind(("127.0.0.1", map.port)).await.unwrap();
+    let (config, dir) = map.config(2, KEY);
+    let two = TestNode::start_with(config, dir).await;
+    let (_unanswered, _) = one.accept().await.unwrap();
+
+    let secret = ClusterSecret::of_key_file(KEY);
+    let call = Call {
+        address: two.node.address,
+        key: secret.node_of_map(NODE_2).public(),
+        node: Some(NODE_1),
+        listen: one.local_addr().unwrap(),
+    };
+    let own = secret.node_of_map(NODE_1);
+    let credentials = Credentials { own, link_key: secret.link_key(), seal: Seal::of(&secret) };
+    drop(call_member(call, credentials).await.unwrap());
+
+    let second = tokio::time::timeout(Duration::from_secs(1), one.accept()).await;
+    assert!(second.is_err(), "it has called again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
