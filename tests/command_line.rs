@@ -265,3 +265,19 @@ fn a_measurement_that_does_not_exist_is_a_wrong_use() {
     let output = osmos(Path::new("/nonexistent"), &["bench", "speed"]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let all = [&["sim", "sixteen", "--show"][..], &["sim", "sixteen", "--json"], &["lab", "ps"]];
+    for words in all {
+        let mut command = Command::new(OSMOS);
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("osmos runs");
+        // Before it has said anything.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        let words_said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {}: {words_said}", output.status);
+        assert!(!words_said.contains("panic"), "{words:?}: {words_said}");
+    }
+}

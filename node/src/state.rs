@@ -150,8 +150,8 @@ impl State {
         (speed.is_finite() && speed > 0.0).then_some(speed)
     }
 
-    /// Not waited for until it is on the disk: a daemon that stands still for a busy disk passes for
-    /// dead, and what is lost is measured again.
+    /// Not waited for until it is on the disk: a daemon that stands still for a busy disk passes
+    /// for dead, and what is lost is measured again.
     pub fn keep_speed(&self, speed: f64) -> Result<(), StateError> {
         replace_with(&self.dir.join("speed"), format!("{speed:.4}\n").as_bytes(), |_| Ok(()))
     }

@@ -182,8 +182,8 @@ fn only_root_and_the_daemons_user_decide_for_a_node() {
     assert_eq!((&owner["blocks"], &owner["guests_max"]), (&Value::from(false), &Value::Null));
 }
 
-/// What would become of a process; when the brain there knows both nodes. A machine that stood still
-/// knows nothing of the others until they have been heard again.
+/// What would become of a process; when the brain there knows both nodes. A machine that stood
+/// still knows nothing of the others until they have been heard again.
 fn forecast(stage: &Stage, asked: u32, pid: &str, to: u32) -> Value {
     until("the brain knows both nodes", || {
         let output = stage.output(asked, &["osmos", "what-if", pid, &to.to_string(), "--json"]);

@@ -24,7 +24,7 @@ enum Chore {
     /// Run programs in all flavours and compare them with native Linux
     Conformance(conformance::Arguments),
     /// Build Osmos as fast as it gets, which takes minutes and needs llvm-profdata: prints where
-    Dist,
+    Dist(dist::Options),
     /// Move many processes of every kind at random for a long time, and see that none is lost,
     /// none is doubled and nothing is left behind
     Soak(soak::Arguments),
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
-        Chore::Dist => dist::run(),
+        Chore::Dist(options) => dist::run(&options),
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Tidy => tidy::run(),
     };

@@ -7,6 +7,7 @@ use crate::{in_lab, report, scenarios, side_by_side};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::Value;
+use sim::command::print;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -97,7 +98,7 @@ fn run(options: &Options) -> Result<()> {
         merge(&mut printed, &results, is_both.then_some("lab"))?;
     }
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&printed)?);
+        print(&(serde_json::to_string_pretty(&printed)? + "\n"))?;
     }
     if !violations.is_empty() {
         bail!("what must hold did not:\n{}", violations.join("\n"));
@@ -136,7 +137,7 @@ fn simulate(options: &Options) -> Result<Results> {
             .with_context(|| format!("cannot write the report to {}", directory.display()))?;
     }
     if !options.json {
-        print!("{}", report::summary(&results));
+        print(&report::summary(&results))?;
     }
     Ok(results)
 }
@@ -173,7 +174,7 @@ fn play(options: &Options) -> Result<Results> {
     }
     let results = kept::results(&pairs, |pair| &pair.lab);
     if !options.json {
-        print!("{}", report::summary(&results));
+        print(&report::summary(&results))?;
     }
     Ok(results)
 }

@@ -49,8 +49,8 @@ fn head(pairs: &[Pair]) -> String {
          shortened work, the same brain, and moves that take as\nlong as they took in the lab. \
          What one job takes alone is measured before and after each run (before\nonly, where load \
          of others goes on or nodes come and go), with one job on each node at the same time\n\
-         (on as many nodes as there are jobs, where these are fewer), and corrected by the pace that the machine had meanwhile. How:\n\
-         `docs/decisions/0009-lab-experiments.md`.\n\n",
+         (on as many nodes as there are jobs, where these are fewer), and corrected by the pace \
+         that the\nmachine had meanwhile. How: `docs/decisions/0009-lab-experiments.md`.\n\n",
         scales.join(", ")
     )
 }

@@ -9,6 +9,7 @@ use crate::{check, keeper, listing};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -188,12 +189,22 @@ fn carry_out(command: LabCommand) -> Result<u8> {
             let lab = Lab::open(&which.name)?;
             let measured = check::measure(&lab, Duration::from_secs(seconds))?;
             match json {
-                true => println!("{}", serde_json::to_string_pretty(&measured)?),
-                false => print!("{}", check::table(&measured)),
+                true => print(&(serde_json::to_string_pretty(&measured)? + "\n"))?,
+                false => print(&check::table(&measured))?,
             }
         }
     }
     Ok(0)
+}
+
+/// To standard output. A reader that has seen enough (`... | head`) is no failure, and least of all
+/// a reason to take a lab down that is up.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
+    }
 }
 
 fn up(options: &UpOptions) -> Result<()> {
@@ -201,7 +212,7 @@ fn up(options: &UpOptions) -> Result<()> {
     for note in lab.missing() {
         eprintln!("osmos lab: {note}");
     }
-    print!("{}", listing::table(&listing::rows(&lab)?));
+    print(&listing::table(&listing::rows(&lab)?))?;
     lab.keep()
 }
 
@@ -234,8 +245,8 @@ fn list(only: Option<&LabName>, json: bool) -> Result<()> {
         rows.extend(listing::rows(lab)?);
     }
     match json {
-        true => println!("{}", serde_json::to_string_pretty(&rows)?),
-        false => print!("{}", listing::table(&rows)),
+        true => print(&(serde_json::to_string_pretty(&rows)? + "\n"))?,
+        false => print(&listing::table(&rows))?,
     }
     let missing = labs.iter().flat_map(|lab| {
         let name = &lab.record().spec.name;

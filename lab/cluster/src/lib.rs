@@ -30,7 +30,7 @@ mod process;
 mod record;
 mod spec;
 
-pub use arguments::{LabArguments, LabCommand, hidden_main, main, run};
+pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
 pub use disturbance::Disturbance;
 pub use lab::{Lab, Node, down};
 pub use pace::{Mark, Pacemaker, Piece};

@@ -58,7 +58,8 @@ fn demo(options: Options) -> Result<Report> {
     stage.down()?;
     let report = played?;
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&report).context("cannot print the report")?);
+        let text = serde_json::to_string_pretty(&report).context("cannot print the report")?;
+        lab::print(&(text + "\n"))?;
     } else {
         screen.say(&report.table())?;
     }

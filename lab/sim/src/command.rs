@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use cluster::{Config, Replay};
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -82,6 +83,15 @@ pub fn execute<O: Parser>(
     }
 }
 
+/// To standard output. A reader that has seen enough (`... | head`) is no failure.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
+    }
+}
+
 fn run(options: &Options) -> Result<()> {
     if let Some(path) = &options.replay {
         return replay(path);
@@ -89,8 +99,7 @@ fn run(options: &Options) -> Result<()> {
     let Some(named) = &options.scenario else { bail!("no scenario is named") };
     let scenario = load(named)?;
     if options.show {
-        println!("{}", serde_json::to_string_pretty(&scenario)?);
-        return Ok(());
+        return Ok(print(&(serde_json::to_string_pretty(&scenario)? + "\n"))?);
     }
     let config = Config { rotates: !options.no_rotation, ..Config::default() };
     let began = Instant::now();
@@ -101,9 +110,9 @@ fn run(options: &Options) -> Result<()> {
     let outcome = world.run();
     let took_s = began.elapsed().as_secs_f64();
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        print(&(serde_json::to_string_pretty(&outcome)? + "\n"))?;
     } else {
-        print!("{}", outcome::text(&outcome, took_s));
+        print(&outcome::text(&outcome, took_s))?;
     }
     check(&outcome)
 }
@@ -145,6 +154,6 @@ fn replay(path: &Path) -> Result<()> {
         rest = left;
         outputs += said.len();
     }
-    println!("{} frames replayed, {outputs} outputs, all as recorded", replay.frames());
-    Ok(())
+    let frames = replay.frames();
+    Ok(print(&format!("{frames} frames replayed, {outputs} outputs, all as recorded\n"))?)
 }
