@@ -7,6 +7,7 @@ use crate::control::Answer;
 use crate::journal::wall_clock_s;
 use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
 use crate::procfs;
+use crate::sample::scan;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
 use std::time::{Duration, Instant};
@@ -81,8 +82,14 @@ impl Daemon {
         let Some(uid) = self.processes.get(&pid).map(|process| process.owner.uid) else {
             return Ok(());
         };
-        let user_milli = self.user_milli(uid);
+        let (me, user_milli) = (self.me(), self.user_milli(uid));
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        if process.at == me
+            && let Some(bytes) = scan::memory_of(pid.0, process.started_ticks)
+        {
+            // Not what the last look found: it may have grown since, or never been looked at.
+            process.consumption.rss_bytes = bytes;
+        }
         let is_pinned = process.is_pinned();
         let Some(moving) = &mut process.moving else { return Ok(()) };
         moving.stage = Stage::Asking { request, until: Instant::now() + BERTH_PATIENCE };

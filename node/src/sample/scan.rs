@@ -51,6 +51,12 @@ struct Units {
     page_bytes: u64,
 }
 
+/// The memory of one process at this moment, in bytes; None if it has ended.
+pub fn memory_of(pid: i32, started_ticks: u64) -> Option<u64> {
+    let stat = procfs::read_stat(pid).filter(|stat| stat.started_ticks == started_ticks)?;
+    Some(stat.rss_pages * units().page_bytes)
+}
+
 pub fn scan(watched: &Watched) -> std::io::Result<Scan> {
     let stats = procfs::collect_stats()?;
     let look =

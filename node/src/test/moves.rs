@@ -354,6 +354,20 @@ async fn a_guest_is_put_under_the_nodes_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_moves_at_once_has_the_memory_that_it_has() {
+    let (one, two) = TestNode::start_pair().await;
+    let limit =
+        OwnerOrder::Limit { guests: None, guest_memory_bytes: Some(LimitChange::AtMost(1)) };
+    two.ask(&Request::Owner(limit)).unwrap();
+    let program = Program::start("exec sleep 1000");
+    // Nobody has looked at it before.
+    let asked = migrate(&one, program.pid(), Destination::Node(NODE_2));
+    eventually("it is refused", || asked.is_finished().then_some(()));
+    let refusal = asked.join().unwrap().unwrap_err().to_string();
+    assert!(refusal.contains("at most 1 bytes of memory for all guests"), "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nonsense_from_a_supervisor_costs_that_supervisor_only() {
     let away = Away::begin().await;
     away.body.say(&[0xffu8; 300].as_slice());
