@@ -83,6 +83,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let is_as_before = others.is_empty() && happenings.keep_nodes();
     let after = if is_as_before { stage.measure_unit(busy)? } else { unit };
     let units = [unit, after];
+    let is_awake = stage.is_awake();
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
     let is_endless = works.iter().any(|work_s| work_s.is_infinite());
@@ -99,6 +100,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
         others,
         units,
         pace,
+        is_awake,
         crashed,
     };
     Ok(Real { row: seen.row(trial), moves: seen.move_cost() })
@@ -163,6 +165,8 @@ struct Seen {
     units: [Unit; 2],
     /// Of the machine in between, as in [`Unit::pace`].
     pace: f64,
+    /// Its processors did not sleep.
+    is_awake: bool,
     /// Nodes that did, with all that ran there.
     crashed: BTreeSet<u32>,
 }
@@ -257,6 +261,7 @@ impl Seen {
         note("quota_had_pct", 100.0 * before.had.min(after.had));
         let unexplained = after.at(before.pace) / before.rounds_per_s - 1.0;
         note("unit_drift_pct", 100.0 * unexplained.abs());
+        note("kept_awake", f64::from(u8::from(self.is_awake)));
         note("pace_drift_pct", 100.0 * (self.pace / before.pace - 1.0).abs());
         let work_s: f64 = self.works.iter().sum();
         if work_s.is_finite() {

@@ -6,7 +6,7 @@ use crate::guest;
 use crate::happenings::{self, Happenings};
 use crate::policy::Policy;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use lab::{Lab, LabName, Mark, MemorySize, Pacemaker, Spec};
+use lab::{Awake, Lab, LabName, Mark, MemorySize, Pacemaker, Spec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sim::scenario::Scenario;
@@ -37,6 +37,8 @@ const KNOWN_POLL: Duration = Duration::from_millis(50);
 pub struct Stage {
     lab: Lab,
     pacemaker: Pacemaker,
+    /// None where it cannot be had; then times are less sure.
+    awake: Option<Awake>,
     speeds: Vec<f64>,
     /// So many of the last of them are not there at first.
     newcomers: usize,
@@ -91,7 +93,12 @@ impl Stage {
             bail!("no lab with slow nodes on this machine: {first}");
         }
         let pacemaker = Pacemaker::start(|value| guest::steps(value, PIECE_ROUNDS))?;
-        Ok(Stage { lab, pacemaker, speeds: spec.speeds, newcomers: newcomers.len() })
+        let awake = Awake::hold()
+            .inspect_err(|error| {
+                eprintln!("processors may sleep, and times are less sure: {error}")
+            })
+            .ok();
+        Ok(Stage { lab, pacemaker, awake, speeds: spec.speeds, newcomers: newcomers.len() })
     }
 
     pub fn down(self) -> Result<()> {
@@ -99,9 +106,9 @@ impl Stage {
     }
 
     /// Each of the first `busy` nodes computes alone, and all at the same time, natively: what as
-    /// many machines would do that do not know of each other. On a machine that is mostly asleep
-    /// the same work takes 2 to 3 % more processor time than on one that is busy: few processes
-    /// have to be told in the seconds of few.
+    /// many machines would do that do not know of each other. On a machine with little to do the
+    /// same work takes another time than on a busy one: few processes have to be told in the
+    /// seconds of few.
     pub fn measure_unit(&self, busy: usize) -> Result<Unit> {
         let speeds = &self.speeds[..busy.min(self.speeds.len())];
         let share = self.lab.node(1).cpu_share().context("nodes have no speed")? / speeds[0];
@@ -128,6 +135,11 @@ impl Stage {
         };
         let rates: f64 = ended.iter().zip(speeds).map(rate).sum();
         Ok(Unit { rounds_per_s: rates / speeds.len() as f64, had, pace })
+    }
+
+    /// Whether the machine's processors do not sleep meanwhile.
+    pub fn is_awake(&self) -> bool {
+        self.awake.is_some()
     }
 
     pub fn mark(&self) -> Mark {

@@ -15,6 +15,7 @@
 //! Reasons: `docs/decisions/0005-lab.md`.
 
 pub mod arguments;
+mod awake;
 pub mod cgroup;
 mod check;
 mod daemon;
@@ -31,6 +32,7 @@ mod record;
 mod spec;
 
 pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
+pub use awake::Awake;
 pub use disturbance::Disturbance;
 pub use lab::{Lab, Node, down};
 pub use pace::{Mark, Pacemaker, Piece};

@@ -5,9 +5,12 @@
 //! counts what it gets done in a second of its processor time. So it meets what others meet: the
 //! frequency, the other half of the core, a host that takes the processor away.
 //!
-//! It does not compute all the time at the lowest priority (`SCHED_IDLE`), which would also keep
-//! processors from sleeping: a group whose quota is renewed does not preempt such a thread before
-//! the next tick (`unthrottle_cfs_rq` wakes idle processors only), and nodes got 96 % of theirs.
+//! It does not compute all the time at the lowest priority (`SCHED_IDLE`), which would keep
+//! processors from sleeping, too: a group whose quota is renewed does not preempt such a thread
+//! before the next tick (`unthrottle_cfs_rq` wakes idle processors only), and nodes got 96 % of
+//! theirs. [`Awake`] does it without a thread.
+//!
+//! [`Awake`]: crate::Awake
 
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
