@@ -1,4 +1,4 @@
-//! Real runs take an hour in all, so each is kept as it ends: a file for each, from which the
+//! Real runs take hours in all, so each is kept as it ends: a file for each, from which the
 //! report is made, and which is not measured again.
 
 use crate::policy::{POLICIES, Policy};

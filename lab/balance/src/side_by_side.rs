@@ -50,7 +50,8 @@ fn head(pairs: &[Pair]) -> String {
          What one job takes alone is measured before and after each run (before\nonly, where load \
          of others goes on or nodes come and go), with one job on each node at the same time\n\
          (on as many nodes as there are jobs, where these are fewer), and corrected by the pace \
-         that the\nmachine had meanwhile. How: `docs/decisions/0009-lab-experiments.md`.\n\n",
+         that the\nmachine had meanwhile. Runs with the note `kept_awake` in the JSON had \
+         processors that do not sleep. How: `docs/decisions/0009-lab-experiments.md`.\n\n",
         scales.join(", ")
     )
 }

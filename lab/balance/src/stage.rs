@@ -110,7 +110,7 @@ impl Stage {
     /// same work takes another time than on a busy one: few processes have to be told in the
     /// seconds of few.
     pub fn measure_unit(&self, busy: usize) -> Result<Unit> {
-        let speeds = &self.speeds[..busy.min(self.speeds.len())];
+        let speeds = &self.speeds[..busy.clamp(1, self.speeds.len())];
         let share = self.lab.node(1).cpu_share().context("nodes have no speed")? / speeds[0];
         let rounds = |speed: f64| (ROUNDS_PER_S * share * speed * CALIBRATION_S) as u64;
         let crews = (1..).zip(speeds).map(|(node, speed)| Crew {
@@ -238,7 +238,7 @@ impl Stage {
     }
 }
 
-/// Whoever interrupts an experiment of an hour does not have to clear up after it. What runs in the
+/// Whoever interrupts an experiment of hours does not have to clear up after it. What runs in the
 /// lab ends by itself; its cgroups and its directory would stay until somebody makes another.
 fn take_down_when_interrupted(name: &LabName) -> Result<()> {
     static WATCH: OnceLock<()> = OnceLock::new();

@@ -9,7 +9,7 @@
 //! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
 //!   [`disturbance`]: what is wrong with the network
-//! * [`pace`]: how fast the machine is meanwhile
+//! * [`pace`]: how fast the machine is meanwhile; [`awake`]: that it does not sleep
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
 //!
 //! Reasons: `docs/decisions/0005-lab.md`.
