@@ -32,6 +32,7 @@ mod time_away;
 pub use start::Node;
 pub use start::{StartError, start};
 
+use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
 use crate::guest::Guest;
@@ -163,6 +164,7 @@ struct Daemon {
     /// Numbers given to callers with a token whose links are not open yet.
     joining_callers: BTreeSet<NodeId>,
     replay: Replay,
+    call_record: CallRecord,
     rejections: Rejections,
     joining: Option<oneshot::Sender<Answer>>,
     mouth: Mouth,

@@ -2,8 +2,9 @@
 
 use crate::kept::{Kept, Pair};
 use crate::policy::Policy;
+use crate::real::{self, Real};
 use crate::trial::{Measure, Trial, over_pct};
-use crate::{optimum, real, scenarios};
+use crate::{optimum, scenarios};
 use anyhow::{Context, Result, ensure};
 use sim::scenario::Place;
 
@@ -16,6 +17,9 @@ const IF_NAMED: [&str; 3] = ["random", "loss", "churn"];
 const USUAL_S: f64 = 300.0;
 /// How long nothing may move where nothing changes.
 const STEADY_S: f64 = 600.0;
+
+/// Runs of which the machine's state says that they mean nothing are repeated so often.
+const REPEATS_MAX: u32 = 2;
 
 /// What is to be run.
 pub struct Choice {
@@ -40,7 +44,7 @@ pub fn run(choice: &Choice, kept: &Kept, mut told: impl FnMut(&str)) -> Result<(
                 }
                 let what = format!("{name}, {}, {}", trial.label, policy.name());
                 told(&what);
-                let real = real::run(&trial, *policy).with_context(|| what.clone())?;
+                let real = run_surely(&trial, *policy, &mut told).with_context(|| what.clone())?;
                 let sim = real::simulated(&trial, *policy, &real.moves)?;
                 kept.keep(&Pair {
                     scenario: name.clone(),
@@ -55,6 +59,23 @@ pub fn run(choice: &Choice, kept: &Kept, mut told: impl FnMut(&str)) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Until the machine was the same before and after, or as often as is reasonable. How often says
+/// the note `repeated`.
+fn run_surely(trial: &Trial, policy: Policy, told: &mut impl FnMut(&str)) -> Result<Real> {
+    let mut repeated = 0;
+    loop {
+        let mut real = real::run(trial, policy)?;
+        match &real.unsure {
+            Some(why) if repeated < REPEATS_MAX => told(&format!("once more, as {why}")),
+            _ => {
+                real.row.notes.insert("repeated".into(), f64::from(repeated));
+                return Ok(real);
+            }
+        }
+        repeated += 1;
+    }
 }
 
 fn trials(choice: &Choice, name: &str) -> Result<Vec<Trial>> {

@@ -102,11 +102,11 @@ pub fn results(pairs: &[Pair], row: fn(&Pair) -> &Row) -> Results {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn row(label: &str, measured: f64) -> Row {
+    pub(crate) fn row(label: &str, measured: f64) -> Row {
         Row {
             label: label.into(),
             seed: 1,
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((mean.migrations, mean.notes["refused"], mean.seed), (5, 7.0, 1));
     }
 
-    fn pair(policy: &str, label: &str) -> Pair {
+    pub(crate) fn pair(policy: &str, label: &str) -> Pair {
         Pair {
             scenario: "table1".into(),
             policy: policy.into(),

@@ -26,10 +26,17 @@ const SIGKILL: i32 = 9;
 const TWINS: u64 = 9;
 const INSTANT_MBIT_PER_S: f64 = 1e9;
 
+/// The units of before and after a run may differ by this, beyond what the pace explains, %.
+const UNIT_DRIFT_PCT_MAX: f64 = 1.5;
+/// The part of their quotas that nodes get if the machine has nothing else to do, %.
+const QUOTA_HAD_PCT_MIN: f64 = 98.0;
+
 /// What came of a run, and what a move took in it.
 pub struct Real {
     pub row: Row,
     pub moves: MoveCost,
+    /// Why its times mean nothing, as the native measurements around it show.
+    pub unsure: Option<String>,
 }
 
 /// What a lab can play.
@@ -72,9 +79,10 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     }
     let happenings = Happenings::of(&scenario, trial.seed, patience_s)?;
     let since_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
-    let (used_before_s, began) = (stage.used_s(), stage.mark());
+    let (used_before_s, began) = (stage.used_s().iter().sum::<f64>(), stage.mark());
     let ended = stage.run_amid(&happenings, &crews, Duration::from_secs_f64(patience_s))?;
-    let (used_s, pace) = (stage.used_s() - used_before_s, stage.pace_since(&began)?);
+    let used_s = stage.used_s().iter().sum::<f64>() - used_before_s;
+    let pace = stage.pace_since(&began)?;
     let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
     events.retain(|event| event.time >= since_s);
     drop(others_running);
@@ -83,7 +91,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let is_as_before = others.is_empty() && happenings.keep_nodes();
     let after = if is_as_before { stage.measure_unit(busy)? } else { unit };
     let units = [unit, after];
-    let is_awake = stage.is_awake();
+    let (is_awake, is_expedited) = (stage.is_awake(), stage.is_expedited());
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
     let is_endless = works.iter().any(|work_s| work_s.is_infinite());
@@ -101,9 +109,10 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
         units,
         pace,
         is_awake,
+        is_expedited,
         crashed,
     };
-    Ok(Real { row: seen.row(trial), moves: seen.move_cost() })
+    Ok(Real { row: seen.row(trial), moves: seen.move_cost(), unsure: seen.unsure() })
 }
 
 /// One for each job and node.
@@ -167,6 +176,8 @@ struct Seen {
     pace: f64,
     /// Its processors did not sleep.
     is_awake: bool,
+    /// Moved processes entered cgroups at once.
+    is_expedited: bool,
     /// Nodes that did, with all that ran there.
     crashed: BTreeSet<u32>,
 }
@@ -176,6 +187,20 @@ impl Seen {
     fn second(&self) -> f64 {
         let [before, after] = self.units.map(|unit| unit.at(self.pace));
         (before + after) / 2.0 / self.units[0].rounds_per_s
+    }
+
+    /// By how many per cent the second unit differs from the first when both have one pace.
+    fn unit_drift_pct(&self) -> f64 {
+        let [before, after] = self.units;
+        100.0 * (after.at(before.pace) / before.rounds_per_s - 1.0)
+    }
+
+    fn quota_had_pct(&self) -> f64 {
+        100.0 * self.units.map(|unit| unit.had).into_iter().fold(f64::INFINITY, f64::min)
+    }
+
+    fn unsure(&self) -> Option<String> {
+        unsure(self.unit_drift_pct(), self.quota_had_pct())
     }
 
     fn row(&self, trial: &Trial) -> Row {
@@ -257,12 +282,11 @@ impl Seen {
     fn notes(&self, trial: &Trial) -> BTreeMap<String, f64> {
         let mut notes = BTreeMap::new();
         let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
-        let [before, after] = self.units;
-        note("quota_had_pct", 100.0 * before.had.min(after.had));
-        let unexplained = after.at(before.pace) / before.rounds_per_s - 1.0;
-        note("unit_drift_pct", 100.0 * unexplained.abs());
+        note("quota_had_pct", self.quota_had_pct());
+        note("unit_drift_pct", self.unit_drift_pct().abs());
         note("kept_awake", f64::from(u8::from(self.is_awake)));
-        note("pace_drift_pct", 100.0 * (self.pace / before.pace - 1.0).abs());
+        note("expedited", f64::from(u8::from(self.is_expedited)));
+        note("pace_drift_pct", 100.0 * (self.pace / self.units[0].pace - 1.0).abs());
         let work_s: f64 = self.works.iter().sum();
         if work_s.is_finite() {
             note("used_for_work_pct", 100.0 * self.used_s * self.second() / work_s);
@@ -352,6 +376,15 @@ impl Seen {
     }
 }
 
+/// Told by nothing that Osmos does: what is measured cannot choose its runs.
+fn unsure(unit_drift_pct: f64, quota_had_pct: f64) -> Option<String> {
+    if unit_drift_pct.abs() > UNIT_DRIFT_PCT_MAX {
+        return Some(format!("native work took {:+.1} % longer after it", -unit_drift_pct));
+    }
+    (quota_had_pct < QUOTA_HAD_PCT_MIN)
+        .then(|| format!("nodes got {quota_had_pct:.1} % of their quotas"))
+}
+
 /// It changed places with another of its group, and will again.
 fn is_turn(made: &Migration) -> bool {
     made.cause == "turn"
@@ -369,4 +402,18 @@ pub fn simulated(trial: &Trial, policy: Policy, moves: &MoveCost) -> Result<Row>
     let rows = seeds.map(|seed| Trial { seed, ..twin.clone() }.run(policy));
     let rows = rows.collect::<Result<Vec<Row>, String>>();
     Ok(Row::mean_of(&rows.map_err(anyhow::Error::msg).context("the simulated twin")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_on_a_machine_that_changed_means_nothing() {
+        assert_eq!(unsure(-1.4, 98.1), None);
+        let slower = unsure(-8.8, 100.0).expect("it became slower");
+        assert!(slower.contains("+8.8 % longer"), "{slower}");
+        let busy = unsure(0.0, 93.0).expect("it had something else to do");
+        assert!(busy.contains("93.0 % of their quotas"), "{busy}");
+    }
 }

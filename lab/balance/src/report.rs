@@ -62,6 +62,7 @@ pub fn summary(results: &Results) -> String {
         let most = policies.values().map(Standing::rows_counted).max().unwrap_or_default();
         for policy in &shown {
             match policies.get(policy) {
+                Some(standing) if standing.rows_counted() == 0 => text.push_str(" – |"),
                 Some(standing) => {
                     let (mean, max) =
                         (standing.over_optimum_pct_mean, standing.over_optimum_pct_max);

@@ -12,20 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// One policy in one scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Standing {
-    /// Of the rows that count.
+    /// Over the rows that count, of each the mean of its runs; not a number (null in JSON) where
+    /// there are none.
     pub over_optimum_pct_mean: f64,
+    /// Of all runs of these rows.
     pub over_optimum_pct_max: f64,
     pub rows: Vec<Row>,
     /// Of all rows.
     pub migrations: u64,
     pub frozen_s: f64,
-}
-
-impl Standing {
-    /// Rows of which the mean is.
-    pub fn rows_counted(&self) -> usize {
-        self.rows.iter().filter(|row| row.is_counted).count()
-    }
 }
 
 /// By scenario and policy.
@@ -110,15 +105,26 @@ fn run_all(trials: &[Trial], policy: Policy) -> Result<Vec<Row>, String> {
 
 impl Standing {
     pub fn of(rows: Vec<Row>) -> Standing {
-        let counted = || rows.iter().filter(|row| row.is_counted).map(|row| row.over_optimum_pct);
-        let count = counted().count().max(1) as f64;
+        let counted = || rows.iter().filter(|row| row.is_counted);
+        let mut by_label = BTreeMap::<&str, Vec<f64>>::new();
+        for row in counted() {
+            by_label.entry(&row.label).or_default().push(row.over_optimum_pct);
+        }
+        let means = by_label.values().map(|runs| runs.iter().sum::<f64>() / runs.len() as f64);
         Standing {
-            over_optimum_pct_mean: counted().sum::<f64>() / count,
-            over_optimum_pct_max: counted().fold(f64::NEG_INFINITY, f64::max),
+            over_optimum_pct_mean: means.sum::<f64>() / by_label.len() as f64,
+            over_optimum_pct_max: counted()
+                .map(|row| row.over_optimum_pct)
+                .fold(f64::NAN, f64::max),
             migrations: rows.iter().map(|row| row.migrations).sum(),
             frozen_s: rows.iter().map(|row| row.frozen_s).sum(),
             rows,
         }
+    }
+
+    /// Rows of which the mean is.
+    pub fn rows_counted(&self) -> usize {
+        self.by_label().iter().filter(|(_, rows)| rows.iter().any(|row| row.is_counted)).count()
     }
 
     /// Rows of equal labels as one, in the order in which they first come.
@@ -131,5 +137,27 @@ impl Standing {
             }
         }
         labels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kept::tests::row;
+
+    #[test]
+    fn a_row_that_was_run_more_often_weighs_no_more() {
+        let one = Standing::of(vec![row("N=17", 33.0), row("N=17", 36.0), row("N=20", 30.0)]);
+        assert!((one.over_optimum_pct_mean - 7.5).abs() < 1e-9);
+        assert!((one.over_optimum_pct_max - 20.0).abs() < 1e-9);
+        assert_eq!(one.rows_counted(), 2);
+    }
+
+    #[test]
+    fn of_no_rows_that_count_there_is_no_mean() {
+        let few = Standing::of(vec![Row { is_counted: false, ..row("N=4", 33.0) }]);
+        assert!(few.over_optimum_pct_mean.is_nan() && few.over_optimum_pct_max.is_nan());
+        let told = serde_json::to_value(&few).expect("JSON");
+        assert!(told["over_optimum_pct_mean"].is_null());
     }
 }

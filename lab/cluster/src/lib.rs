@@ -9,7 +9,8 @@
 //! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
 //!   [`disturbance`]: what is wrong with the network
-//! * [`pace`]: how fast the machine is meanwhile; [`awake`]: that it does not sleep
+//! * [`pace`]: how fast the machine is meanwhile; [`awake`]: that it does not sleep;
+//!   [`expedited`]: that nobody waits to enter a cgroup
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
 //!
 //! Reasons: `docs/decisions/0005-lab.md`.
@@ -21,6 +22,7 @@ mod check;
 mod daemon;
 mod disturbance;
 mod exec;
+mod expedited;
 mod keeper;
 pub mod lab;
 mod listing;
@@ -34,6 +36,7 @@ mod spec;
 pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
 pub use awake::Awake;
 pub use disturbance::Disturbance;
+pub use expedited::Expedited;
 pub use lab::{Lab, Node, down};
 pub use pace::{Mark, Pacemaker, Piece};
 pub use process::Keeper;

@@ -1,4 +1,5 @@
-//! `osmos demo`: the MOSIX tutorial's two tests on a lab of four nodes, measured, in two minutes.
+//! `osmos demo`: the MOSIX tutorial's two tests on a lab of four nodes, measured, in two to three
+//! minutes.
 //!
 //! Everything it shows it has just measured on this machine. The programs are other people's, the
 //! files are on the home node alone, and the first run of each program is without Osmos: what that

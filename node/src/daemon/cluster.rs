@@ -99,11 +99,7 @@ impl Daemon {
         if self.drain.is_some() || !self.replay.is_new(calling.key, calling.hello.sent_ns) {
             return None;
         }
-        if let Err(error) = self.state.keep_replay(&self.replay) {
-            // Without a record of this call it could be played again: better no link.
-            tracing::error!("{error}");
-            return None;
-        }
+        let kept = self.call_record.keep(&self.replay);
         let mut address = calling.hello.listen;
         if address.ip().is_unspecified() {
             address.set_ip(calling.from.ip());
@@ -120,7 +116,8 @@ impl Daemon {
             Merge::New => self.member_joined(member),
             Merge::Relocated => self.keep_membership(),
         }
-        Some(Accepted { node, selected: Selected { version: select(&calling.hello.offers) } })
+        let selected = Selected { version: select(&calling.hello.offers) };
+        Some(Accepted { node, selected, kept })
     }
 
     /// A node with a good token gets a number: its old one, if it was here before.

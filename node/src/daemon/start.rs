@@ -3,9 +3,11 @@
 use super::owner::Wishes;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
+use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
 use crate::journal::Journal;
+use crate::keys::replay::Replay;
 use crate::keys::seal::Seal;
 use crate::keys::token::OpenTokens;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
@@ -66,6 +68,8 @@ pub enum StartError {
     Kernel { feature: Feature },
     #[error("cannot start the event loop: {0}")]
     Runtime(io::Error),
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
 }
 
 fn numbers(nodes: &[NodeId]) -> String {
@@ -196,6 +200,9 @@ impl Parts {
         let journal =
             Journal::open(&path).map_err(|source| StartError::Journal { path, source })?;
         let owner = owner_state(&config, &state)?;
+        let record = state.clone();
+        let call_record = CallRecord::start(move |calls: &Replay| record.keep_replay(calls))
+            .map_err(StartError::Thread)?;
         let me = membership.members.iter().find(|member| member.node == membership.node);
         let me = *me.expect("a membership always lists its own node");
         let speed = core_speed(&config, &state);
@@ -204,6 +211,7 @@ impl Parts {
         let load = Load::new(gauge.capacity(), gauge.memory());
         Ok(Daemon {
             replay: state.replay()?,
+            call_record,
             started: Instant::now(),
             secret: membership.secret,
             listens,

@@ -112,7 +112,7 @@ async fn hear(
     events: &mpsc::Sender<Event>,
 ) -> io::Error {
     loop {
-        let frame = match within_silence(read_frame(&mut reader)).await {
+        let frame = match within_silence(read_frame(&mut reader), "silent for too long").await {
             Ok(frame) => frame,
             Err(error) => return error,
         };
@@ -127,8 +127,11 @@ async fn hear(
     }
 }
 
-/// Waits for what a side says, as long as it may be silent.
-async fn within_silence<T>(said: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+/// Waits for what a side says or takes, as long as it may be silent; then it is `late`.
+async fn within_silence<T>(
+    said: impl Future<Output = io::Result<T>>,
+    late: &'static str,
+) -> io::Result<T> {
     let mut said = pin!(said);
     let mut silence = Silence::default();
     while !silence.is_too_long() {
@@ -138,7 +141,7 @@ async fn within_silence<T>(said: impl Future<Output = io::Result<T>>) -> io::Res
         }
         silence.looked_for(began.elapsed());
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "silent for too long"))
+    Err(io::Error::new(io::ErrorKind::TimedOut, late))
 }
 
 /// How long a side has said nothing while it could have been heard.
@@ -168,8 +171,7 @@ async fn say(
         };
         let plain = wire::peer::encode(&message).map_err(io::Error::other)?;
         let sealed = sealer.seal(&plain).map_err(io::Error::other)?;
-        let written = timeout(SILENCE_MAX, write_frame(&mut writer, &sealed)).await;
-        written.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "takes nothing"))??;
+        within_silence(write_frame(&mut writer, &sealed), "takes nothing").await?;
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Calling {
 pub struct Accepted {
     pub node: NodeId,
     pub selected: Selected,
+    /// It must not be answered before.
+    pub kept: oneshot::Receiver<()>,
 }
 
 /// Accepts until the daemon ends.
@@ -104,6 +106,8 @@ enum Unwelcome {
     Handshake(#[from] crate::keys::handshake::HandshakeError),
     #[error("a valid call, but not accepted: played again, or its number belongs to another node")]
     NotAccepted,
+    #[error("a valid call, but it cannot be recorded, and could be played again")]
+    NotRecorded,
     /// Nothing to tell: it left, or the daemon ends.
     #[error("{0}")]
     Broken(#[from] io::Error),
@@ -170,6 +174,7 @@ impl Visitor {
         };
         self.tell(Event::Calling(calling)).await?;
         let Ok(Some(accepted)) = accepted.await else { return Err(Unwelcome::NotAccepted) };
+        accepted.kept.await.map_err(|_| Unwelcome::NotRecorded)?;
         let (second, sealer, opener) = called.answer(accepted.selected)?;
         let mut stream = self.stream.take().ok_or_else(moved_on)?;
         write_frame(&mut stream, &second).await?;
