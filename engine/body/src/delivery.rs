@@ -134,7 +134,10 @@ impl Tracing<'_> {
             (action, state.threads.get(&tid).map(|thread| thread.guest))
         };
         let Some(guest) = guest else { return Ok(End::Continues) };
-        if action.is_handler() && mask & signal::bit(number) == 0 && !self.is_held {
+        // A disposition that goes back to default as its handler is entered does so at home.
+        let is_for_once = action.flags & SA_RESETHAND != 0;
+        let is_blocked = mask & signal::bit(number) != 0;
+        if action.is_handler() && !is_for_once && !is_blocked && !self.is_held {
             // Said first: what the handler blocks must be blocked at home when it runs.
             let mask = action.mask_in_handler(number, mask);
             self.shared.send(ToHome::MaskChanged { tid: guest, mask });

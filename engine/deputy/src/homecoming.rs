@@ -16,6 +16,7 @@ use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::{maps, process};
 use kernel::regs::Registers;
+use kernel::signal::Action;
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
 use migrate::homeward;
@@ -73,6 +74,8 @@ pub struct Homecoming {
     pub own_memory: Vec<(u64, Vec<u8>)>,
     /// Signals of the body that wait here now: slot and number.
     pub queued: Vec<(usize, i32)>,
+    /// And those of them that found their handler again: slot, number, and what it was.
+    pub rearmed: Vec<(usize, i32, Action)>,
 }
 
 /// Silence for so long means that no more will come.
@@ -306,6 +309,14 @@ impl Homecoming {
             let calls = threads::adopt_calls(thread, staging);
             worker.execute_all("hand back thread state", &calls)?;
             for signal in thread.signals.iter().chain(&unseen_signals(service, slot, thread)) {
+                // Its own faults (0) were never sent there.
+                if signal.index > 0
+                    && let Some(action) = lanes.before_reset(signal.number)
+                    && service.action(signal.number)?.handler == 0
+                {
+                    set_disposition(service, slot, signal.number, &action)?;
+                    self.rearmed.push((slot, signal.number, action));
+                }
                 queue_signal(service, slot, signal.number, &signal.siginfo)?;
                 self.queued.push((slot, signal.number));
             }
@@ -317,6 +328,21 @@ impl Homecoming {
         }
         Ok(())
     }
+}
+
+/// Has the thread of a slot, which has nothing to do, set what a signal does. A handler that is to
+/// be entered once is entered by a signal that comes home before it was, and not the default.
+pub fn set_disposition(
+    service: &Service<'_>,
+    slot: usize,
+    number: i32,
+    action: &Action,
+) -> Result<()> {
+    let agent = &service.shared.lanes.agent;
+    agent.write_staging(slot, SIGINFO_OFFSET, &action.encode());
+    let place = agent.staging_address(slot) + SIGINFO_OFFSET as u64;
+    let call = BatchCall::new(libc::SYS_rt_sigaction, [number as u64, place, 0, 8, 0, 0]);
+    service.worker(slot).execute_all("set a disposition", &[call])
 }
 
 /// Has the thread of a slot, which has nothing to do, queue a signal to itself.

@@ -7,7 +7,7 @@ use kernel::memory::Memory;
 use kernel::processor_time::ThreadClock;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::{ACTION_BYTES, Action};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -130,6 +130,9 @@ pub struct Lanes {
     /// Dispositions of signals 1..=64 as the guest has set them. Updated before the call that sets
     /// one executes: whether there *is* a handler is asked of the kernel.
     actions: Mutex<Vec<Action>>,
+    /// Those with SA_RESETHAND, as they were when their signal went to the body: it may come back
+    /// with the process before its handler has run. Until the guest wants no handler.
+    resets: Mutex<BTreeMap<i32, Action>>,
 }
 
 /// What to do with a call that arrived.
@@ -146,7 +149,8 @@ impl Lanes {
     pub fn new(agent: Agent, memory: Memory, lanes: Vec<Lane>, actions: Vec<Action>) -> Lanes {
         let lanes = lanes.into_iter().map(Mutex::new).collect();
         let has_freed = AtomicBool::new(false);
-        Lanes { agent, memory, lanes, has_freed, actions: Mutex::new(actions) }
+        let (actions, resets) = (Mutex::new(actions), Mutex::default());
+        Lanes { agent, memory, lanes, has_freed, actions, resets }
     }
 
     /// The guest's disposition of a signal.
@@ -164,12 +168,35 @@ impl Lanes {
         }
     }
 
+    /// The disposition of a signal becomes the default, as its handler is to be entered.
+    pub fn reset_action(&self, signal: i32) -> Action {
+        let before = self.action(signal);
+        let reset = Action { handler: 0, ..before };
+        self.set_action(signal, reset);
+        self.resets().insert(signal, before);
+        reset
+    }
+
+    /// What the disposition was when it was last reset. If there is a handler again, that counts.
+    pub fn before_reset(&self, signal: i32) -> Option<Action> {
+        self.resets().get(&signal).copied()
+    }
+
+    fn resets(&self) -> MutexGuard<'_, BTreeMap<i32, Action>> {
+        self.resets.lock().expect("no thread of the supervisor panicked")
+    }
+
     /// Notes the disposition that a call is about to set.
     fn note_action(&self, call: &Call) {
         if i64::from(call.number) == libc::SYS_rt_sigaction
             && let Some(action) = calls::argument_bytes(&call.segments, 1).and_then(Action::decode)
         {
-            self.set_action(call.arguments[0] as i32, action);
+            let signal = call.arguments[0] as i32;
+            self.set_action(signal, action);
+            // Another handler is there when the call was made, and until then it is this one.
+            if !action.is_handler() {
+                self.resets().remove(&signal);
+            }
         }
     }
 

@@ -112,7 +112,7 @@ impl Service<'_> {
 
     /// The disposition of a signal. The kernel is asked whether there is a handler, because the
     /// guest may be changing it at this moment.
-    fn action(&self, number: i32) -> Result<Action> {
+    pub fn action(&self, number: i32) -> Result<Action> {
         let noted = self.shared.lanes.action(number);
         let status = kernel::proc::process::status(self.pid)?;
         let has = |field| {
@@ -208,8 +208,7 @@ impl Service<'_> {
     /// SA_RESETHAND: the disposition goes back to default as the handler is entered.
     fn reset_action(&mut self, tid: i32, number: i32) -> Result<()> {
         let slot = self.shared.lanes.slot_of_local(tid).unwrap_or(0);
-        let action = Action { handler: 0, ..self.shared.lanes.action(number) };
-        self.shared.lanes.set_action(number, action);
+        let action = self.shared.lanes.reset_action(number);
         let agent = &self.shared.lanes.agent;
         let offset = CALL_STAGING_BYTES;
         agent.write_staging(slot, offset, &action.encode());

@@ -5,12 +5,13 @@
 //! the agent under their masks, the calls that were cut short, the signals, and the little memory
 //! that it has of its own.
 
-use crate::homecoming::{Homecoming, Sending, queue_signal};
+use crate::homecoming::{Homecoming, Sending, queue_signal, set_disposition};
 use crate::lanes::{Place, Work};
 use crate::service::Service;
 use crate::settling::{Settled, shown_memory, stop};
 use kernel::agent::BatchCall;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
+use kernel::signal::Action;
 use kernel::tracee;
 use link::LinkReader;
 use migrate::homeward;
@@ -79,6 +80,9 @@ fn take_back_signals(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
         let arguments = [staging, 0, staging + 8, 8, 0, 0];
         let call = BatchCall::new(libc::SYS_rt_sigtimedwait, arguments);
         service.worker(*slot).execute(&[call])?;
+    }
+    for (slot, number, action) in &failed.rearmed {
+        set_disposition(service, *slot, *number, &Action { handler: 0, ..*action })?;
     }
     Ok(())
 }
