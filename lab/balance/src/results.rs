@@ -105,15 +105,14 @@ fn run_all(trials: &[Trial], policy: Policy) -> Result<Vec<Row>, String> {
 
 impl Standing {
     pub fn of(rows: Vec<Row>) -> Standing {
-        let counted = || rows.iter().filter(|row| row.is_counted);
-        let mut by_label = BTreeMap::<&str, Vec<f64>>::new();
-        for row in counted() {
-            by_label.entry(&row.label).or_default().push(row.over_optimum_pct);
-        }
-        let means = by_label.values().map(|runs| runs.iter().sum::<f64>() / runs.len() as f64);
+        let counted: Vec<&Row> = rows.iter().filter(|row| row.is_counted).collect();
+        let over_pct = |runs: &[&Row]| runs.iter().map(|row| row.over_optimum_pct).sum::<f64>();
+        let labels = by_label(counted.iter().copied());
+        let means = labels.iter().map(|(_, runs)| over_pct(runs) / runs.len() as f64);
         Standing {
-            over_optimum_pct_mean: means.sum::<f64>() / by_label.len() as f64,
-            over_optimum_pct_max: counted()
+            over_optimum_pct_mean: means.sum::<f64>() / labels.len() as f64,
+            over_optimum_pct_max: counted
+                .iter()
                 .map(|row| row.over_optimum_pct)
                 .fold(f64::NAN, f64::max),
             migrations: rows.iter().map(|row| row.migrations).sum(),
@@ -124,20 +123,24 @@ impl Standing {
 
     /// Rows of which the mean is.
     pub fn rows_counted(&self) -> usize {
-        self.by_label().iter().filter(|(_, rows)| rows.iter().any(|row| row.is_counted)).count()
+        by_label(self.rows.iter().filter(|row| row.is_counted)).len()
     }
 
-    /// Rows of equal labels as one, in the order in which they first come.
     pub fn by_label(&self) -> Vec<(String, Vec<&Row>)> {
-        let mut labels: Vec<(String, Vec<&Row>)> = Vec::new();
-        for row in &self.rows {
-            match labels.iter_mut().find(|(label, _)| *label == row.label) {
-                Some((_, rows)) => rows.push(row),
-                None => labels.push((row.label.clone(), vec![row])),
-            }
-        }
-        labels
+        by_label(&self.rows)
     }
+}
+
+/// Rows of equal labels as one, in the order in which they first come.
+fn by_label<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(String, Vec<&'a Row>)> {
+    let mut labels: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        match labels.iter_mut().find(|(label, _)| *label == row.label) {
+            Some((_, rows)) => rows.push(row),
+            None => labels.push((row.label.clone(), vec![row])),
+        }
+    }
+    labels
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl Stage {
         }
         let mut spec = Spec::new(LAB_NAME.parse()?, SPEEDS.len() as u32)?;
         spec.speeds = SPEEDS.to_vec();
-        // As machines have that are that slow: a quota alone is shared unfairly.
+        // Shared fairly: of a quota alone some programs of a node get more than others.
         spec.has_one_core_each = true;
         let lab = Lab::up(&spec).context("cannot build the lab")?;
         let stage = Stage { lab, interrupted };
