@@ -2,7 +2,7 @@
 //! traced or waited for in vain, no body and no sandbox left; what is lost is told, and what was at
 //! home is as before.
 
-use crate::stage::{COUNTING, Program, Stage, kill, until, until_true};
+use crate::stage::{COUNTING, Program, Seen, Stage, kill, text, until, until_true};
 use lab::Disturbance;
 use serde_json::Value;
 
@@ -261,26 +261,103 @@ fn own_processes_come_home_before_a_node_goes_down() {
     stage.await_no_supervisors();
 }
 
+/// What node 1 believes of another.
+fn status_of(stage: &Stage, id: u32) -> Option<String> {
+    let nodes: Vec<Value> =
+        serde_json::from_str(&stage.text(1, &["osmos", "nodes", "--json"])).expect("nodes");
+    nodes.iter().find(|node| node["id"] == id)?["status"].as_str().map(str::to_owned)
+}
+
 #[test]
 fn a_cut_that_heals_loses_nothing_and_all_can_be_moved_again() {
     let stage = Stage::new("cut", 2);
     let mut guests = start_each(&stage);
-    let status_of_2 = || {
-        let nodes: Vec<Value> =
-            serde_json::from_str(&stage.text(1, &["osmos", "nodes", "--json"])).expect("nodes");
-        nodes.iter().find(|node| node["id"] == 2)?["status"].as_str().map(str::to_owned)
-    };
     stage.disturb(&Disturbance { cut_after: Some(1), ..Disturbance::default() });
     guests[0].write("far?\n");
-    until("node 2 is missed", || status_of_2().filter(|status| status != "alive"));
+    until("node 2 is missed", || status_of(&stage, 2).filter(|status| status != "alive"));
     stage.disturb(&Disturbance::default());
     let first: u64 = guests[0].line().parse().expect("a count, asked for meanwhile");
     assert!(guests[0].ask("and now?").parse::<u64>().expect("a count") > first);
-    until("node 2 is back", || status_of_2().filter(|status| status == "alive"));
+    until("node 2 is back", || status_of(&stage, 2).filter(|status| status == "alive"));
     for program in &guests {
         until_true("it comes home", || stage.try_migrate(program.pid, "home"));
         stage.await_plain(program.pid);
     }
     assert_all_answer(&mut guests);
     stage.await_no_supervisors();
+}
+
+/// Computes for some seconds whenever it is asked to, without a call, and with so much memory that
+/// its moves take a while.
+const LARGE: &str = "\
+import sys
+m = b'x' * (512 << 20)
+print('ready', flush=True)
+for line in sys.stdin:
+    n = 0
+    while n < 50_000_000: n += 1
+    print(n, flush=True)";
+
+/// Cuts the network in the middle of a move; true if that broke the move, and the process went on
+/// where it was while the network was still cut.
+fn meets_cut(stage: &Stage, program: &mut Program, from: u32, to: u32, cut_after: u32) -> bool {
+    let pid = program.pid;
+    until_true("it is there", || {
+        stage.place(pid) == Some(u64::from(from)) || stage.try_migrate(pid, &from.to_string())
+    });
+    let there = match from {
+        1 => stage.process(1, pid).expect("it lives"),
+        _ => stage.await_body(from, pid).0,
+    };
+    program.write("compute\n");
+    let ticks = |process: &Seen| if process.is_there() { process.cpu_ticks() } else { 0 };
+    let idle = ticks(&there);
+    until_true("it computes", || ticks(&there) > idle + 10);
+    let mover = stage.begin(1, &["osmos", "migrate", &pid.to_string(), &to.to_string()]);
+    let (arriving, _) = stage.await_body(to, pid);
+    stage.disturb(&Disturbance { cut_after: Some(cut_after), ..Disturbance::default() });
+    // To be captured takes some time of a processor, too.
+    let before = [&there, &arriving].map(ticks);
+    let stays = until("it goes on somewhere", || {
+        let computes = |nth: usize, process| ticks(process) > before[nth] + 30;
+        computes(0, &there).then_some(true).or_else(|| computes(1, &arriving).then_some(false))
+    });
+    let status = status_of(stage, to);
+    assert_ne!(status.as_deref(), Some("gone"), "it stood still until all was given up");
+    stage.disturb(&Disturbance::default());
+    let moved = mover.wait_with_output().expect("a command in the lab");
+    assert_eq!(program.line(), "50000000", "{}", text(&moved.stderr));
+    stays && !moved.status.success()
+}
+
+fn assert_no_cut_keeps_it_frozen(name: &str, from: u32, to: u32, cut_after: u32) {
+    let stage = Stage::new(name, 3);
+    let words = [&["osmos", "run", "--home", "--"], &python(LARGE)[..]].concat();
+    let mut program = stage.start(1, &words);
+    assert_eq!(program.line(), "ready");
+    let mut attempts = 0..20;
+    while !meets_cut(&stage, &mut program, from, to, cut_after) {
+        assert!(attempts.next().is_some(), "no cut met it on its way");
+    }
+    until_true("it can be moved again", || stage.try_migrate(program.pid, &to.to_string()));
+    assert_eq!(program.ask("compute"), "50000000");
+    until_true("it comes home", || stage.try_migrate(program.pid, "home"));
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_body_that_moves_on_while_its_home_is_cut_off_goes_on_where_it_was() {
+    assert_no_cut_keeps_it_frozen("cut-home", 2, 3, 1);
+}
+
+#[test]
+fn a_body_that_moves_on_to_a_node_that_is_cut_off_goes_on_where_it_was() {
+    assert_no_cut_keeps_it_frozen("cut-target", 2, 3, 2);
+}
+
+#[test]
+fn a_process_that_leaves_for_a_node_that_is_cut_off_goes_on_at_home() {
+    assert_no_cut_keeps_it_frozen("cut-leaving", 1, 2, 1);
 }

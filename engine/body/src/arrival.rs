@@ -11,12 +11,13 @@ use migrate::backing::{self, Library};
 use migrate::outward::Body;
 use migrate::pages::Intake;
 use migrate::{MigrateError, Result, machine};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Backing, IMAGE_VERSION, Image, Prospect};
 use wire::supervisor::{FromBody, Role, ToBody};
@@ -109,7 +110,12 @@ fn arrive(daemon: &Daemon, expected: Expected, home: &mut Link) -> Result<Arrive
     match outcome {
         Ok(arrived) => {
             home.1.send(&ToHome::Restored)?;
-            await_run(home, arrived)
+            let outcome = await_word(home, &mut source).and_then(|()| await_run(home, arrived));
+            if let Err(error) = &outcome {
+                // That the body can go on there. If nobody hears it, home decides.
+                let _ = source.1.send(&ToHome::Refused(error.reason()));
+            }
+            outcome
         }
         Err(error) => {
             let _ = source.1.send(&ToHome::Refused(error.reason()));
@@ -137,6 +143,41 @@ fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
         (false, false) => {
             let text = "the node that the body comes from does not call";
             Err(MigrateError::refused("no-source", text))
+        }
+    }
+}
+
+/// Waits until home has something to say, unless the node that the body comes from calls it back:
+/// what it hears first decides, so that the body lives in one of the two places.
+fn await_word(home: &Link, source: &mut Link) -> Result<()> {
+    let deadline = Instant::now() + ARRIVAL_TIMEOUT;
+    let mut hears_source = true;
+    source.0.set_timeout(Some(link::STANDSTILL_MAX))?;
+    loop {
+        let mut watched = [
+            PollFd::new(home.0.as_fd(), PollFlags::POLLIN),
+            PollFd::new(source.0.as_fd(), PollFlags::POLLIN),
+        ];
+        let count = if hears_source { 2 } else { 1 };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let patience = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut watched[..count], patience) {
+            Ok(0) => return Err(MigrateError::refused("no-home", "home does not say to run it")),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => {
+                let what = "wait for the word of home".into();
+                return Err(kernel::KernelError { what, source: errno.into() }.into());
+            }
+        }
+        let has_news = |at: usize| watched[at].any().unwrap_or(true);
+        if has_news(0) {
+            return Ok(());
+        }
+        if hears_source && has_news(1) {
+            if let Ok(ToAway::Release) = source.0.receive() {
+                return Err(MigrateError::refused("called-back", "its last node called it back"));
+            }
+            hears_source = false;
         }
     }
 }

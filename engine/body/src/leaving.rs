@@ -24,6 +24,10 @@ const HOMECOMING_PAUSE_MAX: Duration = Duration::from_secs(30);
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a frozen body waits for the verdict on its move before it is given up with its home.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it waits before the node that it was sent to is asked to give it back, if that is not
+/// its home: that node can always say whether home has had it run there, and home may be out of
+/// reach of both.
+const HOME_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Tracing<'_> {
     /// Job control: the body stands still while the process is stopped at home.
@@ -168,7 +172,7 @@ impl Tracing<'_> {
 
     /// Goes home for what cannot be done here; not at once if home could not take it in just now.
     pub(crate) fn need_home(&mut self, why: Reason) -> Result<End> {
-        if Instant::now() < self.next_homecoming {
+        if self.awaits_verdict || Instant::now() < self.next_homecoming {
             self.homesick = Some(why);
             return Ok(End::Continues);
         }
@@ -210,7 +214,7 @@ impl Tracing<'_> {
             return self.stay(error.reason());
         }
         self.shared.send(ToHome::ImageSent);
-        self.await_verdict()
+        self.await_verdict(None)
     }
 
     /// The body stays and goes on; home is told why.
@@ -237,8 +241,9 @@ impl Tracing<'_> {
         if self.is_held { Ok(()) } else { self.thaw() }
     }
 
-    /// A frozen body waits to be released, or told to go on.
-    pub(crate) fn await_verdict(&mut self) -> Result<End> {
+    /// A frozen body waits to be released, or told to go on: by its home or, where it was sent to
+    /// another node, by that node.
+    fn await_verdict(&mut self, mut successor: Option<Successor>) -> Result<End> {
         let deadline = Instant::now() + VERDICT_TIMEOUT;
         loop {
             let _ = self.shared.wake.read();
@@ -258,13 +263,30 @@ impl Tracing<'_> {
                     _ => {}
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            match successor.as_mut().map(Successor::poll) {
+                Some(Word::GivesBack) => {
+                    // Home, once it hears of the move, finds nothing to run there and says so.
+                    self.awaits_verdict = true;
+                    self.go_on()?;
+                    return Ok(End::Continues);
+                }
+                Some(Word::Gone) => successor = None,
+                Some(Word::Silent) | None => {}
+            }
+            let now = Instant::now();
+            if now >= deadline {
                 return Ok(End::Goes(reason("link", "home did not answer")));
             }
-            let mut watched = [PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN)];
-            let ms = PollTimeout::try_from(left.as_millis() as i32).unwrap_or(PollTimeout::MAX);
-            let _ = poll(&mut watched, ms);
+            let next = successor.as_ref().and_then(|s| s.call_back_at).unwrap_or(deadline);
+            let left = next.min(deadline).saturating_duration_since(now);
+            let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
+            let ms = PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
+            let _ = match &successor {
+                Some(Successor { link: (reader, _), .. }) => {
+                    poll(&mut [wake, PollFd::new(reader.as_fd(), PollFlags::POLLIN)], ms)
+                }
+                None => poll(&mut [wake], ms),
+            };
         }
     }
 
@@ -285,7 +307,7 @@ impl Tracing<'_> {
             Ok(bytes_sent) => {
                 let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
                 self.shared.send(ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
-                self.await_verdict()
+                self.await_verdict(Some(Successor::new(link)))
             }
             Err(error) => self.stay(error.reason()),
         }
@@ -303,6 +325,7 @@ impl Tracing<'_> {
             ..self.prospect.clone()
         };
         migrate::offer::offer(&mut link, prospect, &self.library)?;
+        link.1.set_hurried(true)?;
         Ok(link)
     }
 
@@ -318,10 +341,48 @@ impl Tracing<'_> {
             &mut |pages| Ok(writer.send(&ToAway::Pages(pages))?),
         )?;
         writer.send(&ToAway::ImageSent)?;
-        match reader.receive()? {
+        match reader.receive_answer(writer)? {
             ToHome::Restored => Ok(writer.bytes_sent()),
             ToHome::Refused(why) => Err(MigrateError::Refused(why)),
             _ => Err(MigrateError::Protocol("no answer to the image".into())),
+        }
+    }
+}
+
+/// The node that a frozen body was sent to, until it is known which of the two lives.
+struct Successor {
+    link: Link,
+    /// When it is to be asked to give the body back, once.
+    call_back_at: Option<Instant>,
+}
+
+enum Word {
+    Silent,
+    /// It will not run the body, whatever home says to it.
+    GivesBack,
+    /// What it does only home can tell.
+    Gone,
+}
+
+impl Successor {
+    fn new(link: Link) -> Successor {
+        Successor { link, call_back_at: Some(Instant::now() + HOME_PATIENCE) }
+    }
+
+    fn poll(&mut self) -> Word {
+        let (reader, writer) = &mut self.link;
+        if self.call_back_at.take_if(|at| *at <= Instant::now()).is_some()
+            && writer.send(&ToAway::Release).is_err()
+        {
+            return Word::Gone;
+        }
+        let mut watched = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut watched, PollTimeout::ZERO) == Ok(0) {
+            return Word::Silent;
+        }
+        match reader.receive() {
+            Ok(ToHome::Refused(_)) => Word::GivesBack,
+            _ => Word::Gone,
         }
     }
 }

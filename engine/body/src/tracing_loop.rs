@@ -48,6 +48,9 @@ pub(crate) struct Tracing<'a> {
     pub(crate) is_held: bool,
     has_daemon: bool,
     pub(crate) next_usage: Instant,
+    /// It was sent to another node and called back, of which home has still to hear. Until that has
+    /// had its say it does not leave again: what home says would be of the last time.
+    pub(crate) awaits_verdict: bool,
     /// Why it has to go home, once that may be tried again.
     pub(crate) homesick: Option<Reason>,
     pub(crate) next_homecoming: Instant,
@@ -123,6 +126,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         is_held: false,
         has_daemon: true,
         next_usage: Instant::now() + USAGE_INTERVAL,
+        awaits_verdict: false,
         homesick: None,
         next_homecoming: Instant::now(),
         homecoming_pause: HOMECOMING_PAUSE,
@@ -251,14 +255,16 @@ impl Tracing<'_> {
             self.next_usage += USAGE_INTERVAL;
             self.report_usage();
         }
-        match self.homesick.take_if(|_| now >= self.next_homecoming) {
+        let can_leave = !self.awaits_verdict && now >= self.next_homecoming;
+        match self.homesick.take_if(|_| can_leave) {
             Some(why) => self.need_home(why),
             None => Ok(End::Continues),
         }
     }
 
     fn wait(&mut self) {
-        let homesick_at = self.homesick.as_ref().map(|_| self.next_homecoming);
+        let is_waiting = self.homesick.is_some() && !self.awaits_verdict;
+        let homesick_at = is_waiting.then_some(self.next_homecoming);
         let next = homesick_at.map_or(self.next_usage, |at| at.min(self.next_usage));
         let mut left = next.saturating_duration_since(Instant::now());
         if !self.deferred.is_empty() {
@@ -393,6 +399,7 @@ impl Tracing<'_> {
         match message {
             ToAway::Stop => self.hold()?,
             ToAway::Continue => self.release_hold()?,
+            ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
             ToAway::Recall => return self.leave(ToHome::Frozen),
             ToAway::MoveOn(berth) => return self.move_on(&berth),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),

@@ -96,6 +96,7 @@ pub fn leave(
         waits: remembered.waits.clone(),
         sleeps: limited_sleep::sample(pid)?,
     };
+    link.1.set_hurried(true)?;
     // Until it has left, or is as before: both ends of this function.
     let haste = Haste::of(pid, process::threads(pid)?);
     let frozen_at = Instant::now();
@@ -120,7 +121,6 @@ pub fn leave(
                 phases_us: watch.phases_us,
                 bytes_sent: link.1.bytes_sent(),
             };
-            link.0.set_timeout(None)?;
             let berth = berth.clone();
             frozen.into_away(berth, link, memory, library, actions, prospect, report, is_held)
         }
@@ -181,7 +181,6 @@ struct Frozen {
     pasts: Vec<PastClock>,
 }
 
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// What a target said before its link broke has arrived before that was noticed.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -210,8 +209,7 @@ fn send(
     })?;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
-    reader.set_timeout(Some(ANSWER_TIMEOUT))?;
-    match reader.receive()? {
+    match reader.receive_answer(writer)? {
         ToHome::Restored => {}
         ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
         _ => return Err(MigrateError::Protocol("no answer to the image".into())),
@@ -220,11 +218,13 @@ fn send(
     writer.send(&ToAway::Run)?;
     // Should the answer get lost, the body may have run for a moment; but it has no effect on the
     // world except through us, so to go on here is still to go on from where it stood.
-    match reader.receive()? {
+    match reader.receive_answer(writer)? {
         ToHome::Running => {}
         _ => return Err(MigrateError::Protocol("no answer to the order to run".into())),
     }
     let running_at = Instant::now();
+    reader.set_timeout(None)?;
+    writer.set_hurried(false)?;
     watch.phase("run");
     frozen.drop_memory(&mappings)?;
     Ok((actions, running_at))

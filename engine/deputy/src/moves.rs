@@ -24,17 +24,19 @@ pub enum Pending {
 const ASKED: &str = "asked";
 /// After a homecoming that failed, before the next that nobody asked for.
 const RECALL_PAUSE: Duration = Duration::from_secs(5);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Has the next node, which has the image, run it.
 fn run_there(reader: &mut LinkReader, writer: &mut LinkWriter) -> Result<()> {
-    match reader.receive()? {
+    match reader.receive_answer(writer)? {
         ToHome::Restored => {}
+        ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
         _ => return Err(MigrateError::Protocol("the next node has no body".into())),
     }
     writer.send(&ToAway::Run)?;
-    match reader.receive()? {
+    match reader.receive_answer(writer)? {
         ToHome::Running => Ok(()),
+        // The node that has the body has called it back: it could not wait for us.
+        ToHome::Refused(reason) => Err(MigrateError::Refused(reason)),
         _ => Err(MigrateError::Protocol("the next node does not run it".into())),
     }
 }
@@ -47,7 +49,6 @@ impl Service<'_> {
             return self.daemon.send(&FromDeputy::Stayed { reason });
         }
         let connected = link::connect(&berth, Role::Deputy).and_then(|mut link| {
-            link.0.set_timeout(Some(ANSWER_TIMEOUT))?;
             link.1.send(&ToAway::AwaitImage)?;
             Ok(link)
         });

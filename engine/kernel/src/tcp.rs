@@ -1,4 +1,4 @@
-//! How soon a TCP connection goes on after the network was cut.
+//! How soon a TCP connection goes on after the network was cut, and whether it goes on at all.
 
 use crate::{KernelError, Result};
 use std::os::fd::{AsFd, AsRawFd};
@@ -34,9 +34,24 @@ pub fn bound_resend_pause(socket: impl AsFd) -> Result<bool> {
     }
 }
 
+/// Bytes that were written and that the other side has not acknowledged yet (`SIOCOUTQ`, tcp(7)).
+///
+/// # Errors
+/// As of `ioctl`.
+pub fn unacknowledged(socket: impl AsFd) -> Result<u64> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to where a live one is, and the descriptor is borrowed.
+    let outcome = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut count) };
+    match outcome {
+        0 => Ok(u64::try_from(count).unwrap_or(0)),
+        _ => Err(KernelError::last("ask what a connection has still to send")),
+    }
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
     #[test]
@@ -46,5 +61,25 @@ mod test {
         bound_resend_pause(&stream).unwrap();
         let other = std::fs::File::open("/dev/null").unwrap();
         assert!(bound_resend_pause(&other).is_err(), "it is no socket");
+        assert!(unacknowledged(&other).is_err(), "it is no socket");
+    }
+
+    #[test]
+    fn what_nobody_reads_is_not_acknowledged_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        assert_eq!(unacknowledged(&stream).unwrap(), 0);
+        stream.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(count) = stream.write(&[0; 65_536]) {
+            written += count;
+        }
+        assert!(unacknowledged(&stream).unwrap() > 0, "more than the other side has room for");
+        other.read_exact(&mut vec![0; written]).unwrap();
+        // What has been read was received, and acknowledging it takes no longer than a moment.
+        while unacknowledged(&stream).unwrap() > 0 {
+            std::thread::yield_now();
+        }
     }
 }

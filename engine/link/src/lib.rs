@@ -27,6 +27,8 @@ pub enum LinkError {
     TooLarge(usize),
     #[error("link: a message that does not decode: {0}")]
     Decode(#[from] postcard::Error),
+    #[error("link: nothing has come or gone for {} s", STANDSTILL_MAX.as_secs())]
+    Standstill,
 }
 
 pub type Result<T> = std::result::Result<T, LinkError>;
@@ -34,6 +36,10 @@ pub type Result<T> = std::result::Result<T, LinkError>;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Unacknowledged data for this long means that the other node is lost.
 const LOSS_TIMEOUT_MS: u32 = 15_000;
+
+/// A process that stands frozen waits so long for a network, or a node, that does nothing at all:
+/// long enough for some packets that are lost, too short for anybody to miss the process.
+pub const STANDSTILL_MAX: Duration = Duration::from_secs(2);
 
 /// Connects to a berth.
 pub fn connect(berth: &Berth, role: Role) -> Result<(LinkReader, LinkWriter)> {
@@ -67,12 +73,16 @@ pub fn accept(mut stream: TcpStream, key: &[u8; 32]) -> Result<(LinkReader, Link
 fn prepare(stream: &TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    setsockopt(stream, sockopt::TcpUserTimeout, &LOSS_TIMEOUT_MS).map_err(io::Error::from)?;
+    set_loss_timeout(stream, LOSS_TIMEOUT_MS)?;
     kernel::tcp::bound_resend_pause(stream).map_err(|error| error.source)?;
     setsockopt(stream, sockopt::KeepAlive, &true).map_err(io::Error::from)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &5).map_err(io::Error::from)?;
     setsockopt(stream, sockopt::TcpKeepInterval, &2).map_err(io::Error::from)?;
     Ok(())
+}
+
+fn set_loss_timeout(stream: &TcpStream, ms: u32) -> Result<()> {
+    Ok(setsockopt(stream, sockopt::TcpUserTimeout, &ms).map_err(io::Error::from)?)
 }
 
 /// A handshake message: one byte of length, then that many (at most 64).
@@ -137,6 +147,27 @@ impl LinkReader {
         Ok(self.stream.set_read_timeout(timeout)?)
     }
 
+    /// Waits for the answer to what was sent: as long as that still moves, and [`STANDSTILL_MAX`]
+    /// more. A message of several frames is not for this: it would not be waited for to its end.
+    ///
+    /// # Errors
+    /// `Standstill`, after which the link is of no more use; else as [`Self::receive`].
+    pub fn receive_answer<T: DeserializeOwned>(&mut self, to: &LinkWriter) -> Result<T> {
+        self.set_timeout(Some(STANDSTILL_MAX))?;
+        let unacknowledged = || kernel::tcp::unacknowledged(&to.stream).map_err(|e| e.source);
+        let mut left = unacknowledged()?;
+        loop {
+            let outcome = self.receive();
+            if !matches!(&outcome, Err(LinkError::Io(error)) if is_timeout(error)) {
+                return outcome;
+            }
+            let left_before = std::mem::replace(&mut left, unacknowledged()?);
+            if left >= left_before {
+                return Err(LinkError::Standstill);
+            }
+        }
+    }
+
     /// Opens the next frame into `plain`; returns its length.
     fn receive_frame(&mut self) -> Result<usize> {
         self.fill(2)?;
@@ -167,6 +198,11 @@ impl LinkReader {
         }
         Ok(())
     }
+}
+
+/// As a socket with a timeout says it.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Readable when more has come, or the link has ended.
@@ -217,6 +253,13 @@ impl LinkWriter {
         self.bytes_sent += self.sealed.len() as u64;
         self.plain = plain;
         Ok(())
+    }
+
+    /// While a process stands frozen for what is sent, the link breaks if nothing moves for
+    /// [`STANDSTILL_MAX`]; else it bears with its network for longer.
+    pub fn set_hurried(&self, is_hurried: bool) -> Result<()> {
+        let ms = if is_hurried { STANDSTILL_MAX.as_millis() as u32 } else { LOSS_TIMEOUT_MS };
+        set_loss_timeout(&self.stream, ms)
     }
 
     /// Bytes that went over the network so far.
@@ -273,6 +316,27 @@ mod test {
         }
         sender.join().unwrap();
         assert!(reader.receive::<Vec<u8>>().is_err());
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_while_what_was_sent_still_moves() {
+        let (client, server) = pair([1; 32], [1; 32]);
+        let (mut reader, mut writer) = client.unwrap();
+        let (mut other_reader, mut other_writer) = server.unwrap();
+        // Nobody reads, so it cannot all be received; then it is, and answered.
+        let size = 16 << 20;
+        let sender = std::thread::spawn(move || {
+            writer.set_hurried(true).unwrap();
+            writer.send(&vec![7u8; size]).unwrap();
+            (reader.receive_answer::<u32>(&writer), reader, writer)
+        });
+        assert_eq!(other_reader.receive::<Vec<u8>>().unwrap().len(), size);
+        other_writer.send(&9u32).unwrap();
+        let (answer, mut reader, mut writer) = sender.join().unwrap();
+        assert_eq!(answer.unwrap(), 9);
+        writer.send(&1u32).unwrap();
+        let silence = reader.receive_answer::<u32>(&writer);
+        assert!(matches!(silence, Err(LinkError::Standstill)), "{silence:?}");
     }
 
     #[test]
