@@ -4,6 +4,7 @@
 
 use crate::stage::{COUNTING, Program, Seen, Stage, kill, text, until, until_true};
 use lab::Disturbance;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// Sleeps most of its life.
@@ -360,4 +361,55 @@ fn a_body_that_moves_on_to_a_node_that_is_cut_off_goes_on_where_it_was() {
 #[test]
 fn a_process_that_leaves_for_a_node_that_is_cut_off_goes_on_at_home() {
     assert_no_cut_keeps_it_frozen("cut-leaving", 1, 2, 1);
+}
+
+/// Counts signals of a timer, and says how many there were when asked.
+const TIMED: &str = "\
+import signal, sys
+count = 0
+def tick(*_):
+    global count
+    count += 1
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+print('ready', flush=True)
+for line in sys.stdin: print(count, flush=True)
+signal.setitimer(signal.ITIMER_REAL, 0)";
+
+/// Orders the process from node 2 to node 3, whose supervisor for it is stopped before it answers;
+/// true if that was in time, and the process got signals nevertheless.
+fn lives_while_nobody_answers(stage: &Stage, program: &mut Program) -> bool {
+    stage.await_place(program.pid, 2);
+    let mut mover = stage.begin(1, &["osmos", "migrate", &program.pid.to_string(), "3"]);
+    let supervisor = until("there is a berth", || stage.supervisors(3, "body").pop());
+    supervisor.signal(Signal::SIGSTOP);
+    let mut count = || program.ask("how many?").parse::<u64>().expect("a count");
+    let first = count();
+    until_true("signals come", || count() > first + 20);
+    let is_met = mover.try_wait().expect("a command in the lab").is_none();
+    supervisor.signal(Signal::SIGCONT);
+    let moved = mover.wait_with_output().expect("a command in the lab");
+    assert!(moved.status.success(), "{}", text(&moved.stderr));
+    stage.await_place(program.pid, 3);
+    is_met && !program.has_ended()
+}
+
+#[test]
+fn a_body_that_is_offered_to_another_node_gets_its_signals_meanwhile() {
+    let stage = Stage::new("offered", 3);
+    let mut program = stage.start_away(&python(TIMED));
+    assert_eq!(program.line(), "ready");
+    let mut attempts = 0..20;
+    loop {
+        until_true("it is on node 2", || {
+            stage.place(program.pid) == Some(2) || stage.try_migrate(program.pid, "2")
+        });
+        if lives_while_nobody_answers(&stage, &mut program) {
+            break;
+        }
+        assert!(attempts.next().is_some(), "each answer came too early");
+    }
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
 }

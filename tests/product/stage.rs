@@ -437,6 +437,12 @@ impl Seen {
         kill(self.pid);
     }
 
+    /// Sends it a signal, from outside of all namespaces.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.pid);
+        nix::sys::signal::kill(pid, signal).expect("it is there");
+    }
+
     /// Kills it if it has not ended meanwhile.
     pub fn try_kill(&self) {
         if self.is_there() {

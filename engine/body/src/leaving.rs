@@ -8,12 +8,14 @@ use crate::tracing_loop::{End, Tracing};
 use kernel::haste::Haste;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
+use migrate::backing::Library;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
+use wire::image::Prospect;
 use wire::supervisor::{Berth, ELSEWHERE, Reason, Role};
 
 /// Between a homecoming that failed and the next that nobody at home has asked for: first and at
@@ -182,6 +184,8 @@ impl Tracing<'_> {
     /// Freezes the body and sends its image home.
     pub(crate) fn leave(&mut self, announcement: ToHome) -> Result<End> {
         self.homesick = None;
+        // Nobody at home waits for the answer to an offer any more.
+        self.offers += 1;
         let end = self.try_to_leave(announcement)?;
         if matches!(end, End::Continues) {
             // What needs home will ask again at once.
@@ -290,9 +294,26 @@ impl Tracing<'_> {
         }
     }
 
-    /// Sends the body to another node directly; home decides when that node may run it.
-    pub(crate) fn move_on(&mut self, berth: &Berth) -> Result<End> {
-        let mut link = match self.offer_to(berth) {
+    /// Offers the body to another node. It runs on until that has answered, with all its signals
+    /// and stops: so somebody else waits for the answer.
+    pub(crate) fn offer_to(&mut self, berth: Berth) {
+        self.offers += 1;
+        let number = self.offers;
+        let (shared, library) = (self.shared.clone(), self.library.clone());
+        let prospect = self.prospect.clone();
+        let offer = move || {
+            let outcome = offer(&berth, prospect, &library, shared.clock_offset_ns);
+            shared.order(Order::Offered { number, outcome });
+        };
+        if let Err(error) = std::thread::Builder::new().name("offer".into()).spawn(offer) {
+            let text = format!("cannot offer it to another node: {error}");
+            self.shared.send(ToHome::Stayed(reason("no-offer", text)));
+        }
+    }
+
+    /// Sends the body to the node that takes it; home decides when that may run it.
+    pub(crate) fn move_on(&mut self, offered: Result<Link>) -> Result<End> {
+        let mut link = match offered {
             Ok(link) => link,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
@@ -313,23 +334,7 @@ impl Tracing<'_> {
         }
     }
 
-    /// Everything that can be done before the body is stopped.
-    pub(crate) fn offer_to(&self, berth: &Berth) -> Result<Link> {
-        let mut link = link::connect(berth, Role::Image)?;
-        let (monotonic, boot) = kernel::features::clocks_ns();
-        let offset = self.shared.clock_offset_ns;
-        let prospect = wire::image::Prospect {
-            backings: self.library.descriptions(),
-            clocks_ns: (monotonic + offset, boot + offset),
-            machine: migrate::machine::probe()?,
-            ..self.prospect.clone()
-        };
-        migrate::offer::offer(&mut link, prospect, &self.library)?;
-        link.1.set_hurried(true)?;
-        Ok(link)
-    }
-
-    pub(crate) fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
+    fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
         let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
         let image = capture::image(&self.shared, &fixed)?;
         let (head, parts) = image.clone().into_parts();
@@ -347,6 +352,26 @@ impl Tracing<'_> {
             _ => Err(MigrateError::Protocol("no answer to the image".into())),
         }
     }
+}
+
+/// Everything that can be done before the body is stopped.
+fn offer(
+    berth: &Berth,
+    prospect: Prospect,
+    library: &Library,
+    clock_offset_ns: i64,
+) -> Result<Link> {
+    let mut link = link::connect(berth, Role::Image)?;
+    let (monotonic, boot) = kernel::features::clocks_ns();
+    let prospect = Prospect {
+        backings: library.descriptions(),
+        clocks_ns: (monotonic + clock_offset_ns, boot + clock_offset_ns),
+        machine: migrate::machine::probe()?,
+        ..prospect
+    };
+    migrate::offer::offer(&mut link, prospect, library)?;
+    link.1.set_hurried(true)?;
+    Ok(link)
 }
 
 /// The node that a frozen body was sent to, until it is known which of the two lives.

@@ -1,5 +1,6 @@
 //! What the threads of this supervisor share about the body.
 
+use crate::arrival::Link;
 use crate::processor_time::{Meter, Peak};
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
@@ -64,7 +65,6 @@ pub struct Thread {
 }
 
 /// Orders for the main thread, to which ptrace belongs.
-#[derive(Debug)]
 pub enum Order {
     /// From home, as it came.
     Home(ToAway),
@@ -78,6 +78,8 @@ pub enum Order {
     MakeAgain { tid: i32, id: u64 },
     /// A held-back signal may now be looked at again.
     ActionSettled,
+    /// The node that the body is to move on to takes it in, or does not.
+    Offered { number: u64, outcome: migrate::Result<Link> },
     /// The link to home broke.
     LinkLost(String),
 }

@@ -34,7 +34,7 @@ pub(crate) struct Tracing<'a> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) sandbox: Sandbox,
     pub(crate) agent: kernel::agent::Agent,
-    pub(crate) library: migrate::backing::Library,
+    pub(crate) library: Arc<migrate::backing::Library>,
     pub(crate) prospect: wire::image::Prospect,
     pub(crate) origin: wire::image::Image,
     pub(crate) signals: ChildSignal,
@@ -48,6 +48,9 @@ pub(crate) struct Tracing<'a> {
     pub(crate) is_held: bool,
     has_daemon: bool,
     pub(crate) next_usage: Instant,
+    /// Offers to other nodes so far. Only the answer to the last is of interest, and that no more
+    /// once the body has left for home.
+    pub(crate) offers: u64,
     /// It was sent to another node and called back, of which home has still to hear. Until that has
     /// had its say it does not leave again: what home says would be of the last time.
     pub(crate) awaits_verdict: bool,
@@ -116,7 +119,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         shared,
         sandbox,
         agent,
-        library,
+        library: Arc::new(library),
         prospect,
         origin: image,
         signals,
@@ -126,6 +129,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         is_held: false,
         has_daemon: true,
         next_usage: Instant::now() + USAGE_INTERVAL,
+        offers: 0,
         awaits_verdict: false,
         homesick: None,
         next_homecoming: Instant::now(),
@@ -375,6 +379,8 @@ impl Tracing<'_> {
                 }
                 Ok(End::Continues)
             }
+            Order::Offered { number, outcome } if number == self.offers => self.move_on(outcome),
+            Order::Offered { .. } => Ok(End::Continues),
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }
     }
@@ -401,7 +407,7 @@ impl Tracing<'_> {
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
             ToAway::Recall => return self.leave(ToHome::Frozen),
-            ToAway::MoveOn(berth) => return self.move_on(&berth),
+            ToAway::MoveOn(berth) => self.offer_to(berth),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),
             other => {
                 let text = format!("{other:?}").chars().take(40).collect::<String>();

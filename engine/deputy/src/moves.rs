@@ -2,20 +2,29 @@
 
 use crate::homecoming::{self, Ending, Home};
 use crate::priorities;
-use crate::service::{End, Service};
+use crate::service::{End, Notice, Service};
 use link::{LinkReader, LinkWriter};
 use migrate::{MigrateError, Result, reason};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, Role};
 
+/// A link as its two halves.
+pub type Link = (LinkReader, LinkWriter);
+
 /// What the body was asked to do.
 pub enum Pending {
     ComeHome,
+    /// Nothing yet: the node that it is to go to is being asked, in this connection of ours.
+    Connecting {
+        number: u64,
+        berth: Berth,
+        since: Instant,
+    },
     /// With the link to the node that it goes to.
     MoveOn {
         berth: Berth,
-        link: Box<(LinkReader, LinkWriter)>,
+        link: Box<Link>,
         since: Instant,
     },
 }
@@ -42,20 +51,45 @@ fn run_there(reader: &mut LinkReader, writer: &mut LinkWriter) -> Result<()> {
 }
 
 impl Service<'_> {
-    /// Asks the body to move on to another berth.
+    /// Calls the node that the body is to move on to.
     pub fn send_on(&mut self, berth: Berth) {
         if self.pending.is_some() {
             let reason = reason("moving", "it is on the move already");
             return self.daemon.send(&FromDeputy::Stayed { reason });
         }
-        let connected = link::connect(&berth, Role::Deputy).and_then(|mut link| {
-            link.1.send(&ToAway::AwaitImage)?;
-            Ok(link)
-        });
-        match connected {
+        self.connections += 1;
+        let (shared, number, target) = (self.shared.clone(), self.connections, berth.clone());
+        let connect = move || {
+            let outcome = link::connect(&target, Role::Deputy).and_then(|mut link| {
+                link.1.send(&ToAway::AwaitImage)?;
+                Ok(Box::new(link))
+            });
+            shared.notify(Notice::Connected { number, outcome });
+        };
+        // Signals of the process do not wait for a node that does not answer.
+        match std::thread::Builder::new().name("connect".into()).spawn(connect) {
+            Ok(_) => {
+                self.pending = Some(Pending::Connecting { number, berth, since: Instant::now() });
+            }
+            Err(error) => {
+                let reason = reason("no-connection", format!("cannot call the next node: {error}"));
+                self.daemon.send(&FromDeputy::Stayed { reason });
+            }
+        }
+    }
+
+    /// The next node has answered, or does not. If the body has come home meanwhile, or wants to,
+    /// nobody is interested any more.
+    pub fn on_connected(&mut self, number: u64, outcome: link::Result<Box<Link>>) {
+        let is_awaited =
+            |p: &mut Pending| matches!(p, Pending::Connecting { number: n, .. } if *n == number);
+        let Some(Pending::Connecting { berth, since, .. }) = self.pending.take_if(is_awaited)
+        else {
+            return;
+        };
+        match outcome {
             Ok(link) => {
                 self.shared.send(&ToAway::MoveOn(berth.clone()));
-                let (link, since) = (Box::new(link), Instant::now());
                 self.pending = Some(Pending::MoveOn { berth, link, since });
             }
             Err(error) => {

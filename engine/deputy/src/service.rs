@@ -5,7 +5,7 @@ use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
 use crate::lanes::{Lane, Lanes};
-use crate::moves::Pending;
+use crate::moves::{Link, Pending};
 use crate::{priorities, replies};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Readiness;
@@ -33,6 +33,11 @@ pub enum Notice {
         reader: Box<LinkReader>,
     },
     Stayed(Reason),
+    /// The next node answers, or does not: to the call of that number.
+    Connected {
+        number: u64,
+        outcome: link::Result<Box<Link>>,
+    },
     /// A fault handler runs in the body: what it blocks has to be blocked here as well.
     MaskChanged {
         slot: usize,
@@ -124,6 +129,8 @@ pub struct Service<'a> {
     is_real_time: bool,
     /// Number of the current link.
     generation: u64,
+    /// Calls to next nodes so far.
+    pub connections: u64,
     /// A body that is asked to come home or move on answers only once.
     pub pending: Option<Pending>,
     waiter: Option<std::thread::JoinHandle<()>>,
@@ -182,6 +189,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         is_held: false,
         is_real_time: false,
         generation: 0,
+        connections: 0,
         pending: None,
         waiter: None,
         next_look: Instant::now() + LOOK_INTERVAL,
@@ -326,7 +334,8 @@ impl Service<'_> {
 
     /// Asks the body to come home, unless it is on its way somewhere already.
     fn recall(&mut self) {
-        if self.pending.is_none() {
+        // A body that has not been told of the next node yet need not go there.
+        if matches!(self.pending, None | Some(Pending::Connecting { .. })) {
             self.pending = Some(Pending::ComeHome);
             self.shared.send(&ToAway::Recall);
         }
@@ -349,6 +358,7 @@ impl Service<'_> {
                 self.pending = None;
                 self.daemon.send(&FromDeputy::Stayed { reason });
             }
+            Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
             Notice::LinkLost { generation, error } if generation == self.generation => {
                 return Err(MigrateError::Protocol(error));

@@ -20,7 +20,9 @@ use wire::supervisor::{Berth, Preface, Role};
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     #[error("link: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    #[error("link: the other node does not answer")]
+    Silent,
     #[error(transparent)]
     Secure(#[from] SecureError),
     #[error("link: a message of {0} bytes (at most {MESSAGE_BYTES_MAX})")]
@@ -31,19 +33,30 @@ pub enum LinkError {
     Standstill,
 }
 
+impl From<io::Error> for LinkError {
+    /// A read that ends with its timeout says that the socket would block.
+    fn from(error: io::Error) -> LinkError {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => LinkError::Silent,
+            _ => LinkError::Io(error),
+        }
+    }
+}
+
 pub type Result<T> = std::result::Result<T, LinkError>;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Unacknowledged data for this long means that the other node is lost.
 const LOSS_TIMEOUT_MS: u32 = 15_000;
 
-/// A process that stands frozen waits so long for a network, or a node, that does nothing at all:
-/// long enough for some packets that are lost, too short for anybody to miss the process.
+/// A process that stands frozen waits so long for a network, or a node, that does nothing at all,
+/// and so does a supervisor that has something else to do for it: long enough for some packets that
+/// are lost, too short for anybody to miss the process.
 pub const STANDSTILL_MAX: Duration = Duration::from_secs(2);
 
 /// Connects to a berth.
 pub fn connect(berth: &Berth, role: Role) -> Result<(LinkReader, LinkWriter)> {
-    let mut stream = TcpStream::connect_timeout(&berth.address, HANDSHAKE_TIMEOUT)?;
+    let mut stream = TcpStream::connect_timeout(&berth.address, STANDSTILL_MAX)?;
     prepare(&stream)?;
     let mut handshake = BerthHandshake::initiator(&berth.key)?;
     let mut message = [0; 64];
@@ -158,7 +171,7 @@ impl LinkReader {
         let mut left = unacknowledged()?;
         loop {
             let outcome = self.receive();
-            if !matches!(&outcome, Err(LinkError::Io(error)) if is_timeout(error)) {
+            if !matches!(&outcome, Err(LinkError::Silent)) {
                 return outcome;
             }
             let left_before = std::mem::replace(&mut left, unacknowledged()?);
@@ -198,11 +211,6 @@ impl LinkReader {
         }
         Ok(())
     }
-}
-
-/// As a socket with a timeout says it.
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Readable when more has come, or the link has ended.
@@ -324,13 +332,15 @@ mod test {
         let (mut reader, mut writer) = client.unwrap();
         let (mut other_reader, mut other_writer) = server.unwrap();
         // Nobody reads, so it cannot all be received; then it is, and answered.
-        let size = 16 << 20;
+        let size = 4 << 20;
         let sender = std::thread::spawn(move || {
             writer.set_hurried(true).unwrap();
-            writer.send(&vec![7u8; size]).unwrap();
+            (0..4).for_each(|_| writer.send(&vec![7u8; size]).unwrap());
             (reader.receive_answer::<u32>(&writer), reader, writer)
         });
-        assert_eq!(other_reader.receive::<Vec<u8>>().unwrap().len(), size);
+        for _ in 0..4 {
+            assert_eq!(other_reader.receive::<Vec<u8>>().unwrap().len(), size);
+        }
         other_writer.send(&9u32).unwrap();
         let (answer, mut reader, mut writer) = sender.join().unwrap();
         assert_eq!(answer.unwrap(), 9);
