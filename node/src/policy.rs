@@ -177,6 +177,7 @@ mod test {
             is_ordered: false,
             is_pinned: false,
             user_milli: 0,
+            group: None,
         }
     }
 

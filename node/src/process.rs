@@ -296,7 +296,8 @@ impl Process {
         self.progress.moved(PastMove { rate_expected, ..made }, core_speed);
         self.at = node;
         self.here_since = Instant::now();
-        self.activity = Activity::default();
+        // Its group is that of home, wherever it is.
+        self.activity = Activity { group: self.activity.group, ..Activity::default() };
         self.migrations += 1;
         self.last_move_s = Some(wall_clock_s());
         self.freeze_us = freeze_us;

@@ -96,6 +96,12 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
+    /// One to which nobody listens.
+    #[cfg(test)]
+    pub fn deaf() -> Supervisor {
+        Supervisor { id: SupervisorId(1), packets: mpsc::channel(1).0 }
+    }
+
     /// False if the supervisor is gone or takes nothing any more.
     pub fn send<T: serde::Serialize>(&self, message: &T, descriptor: Option<OwnedFd>) -> bool {
         let Ok(bytes) = postcard::to_stdvec(message) else { return false };

@@ -110,7 +110,8 @@ pub struct ProcessSample {
     pub freeze_estimate: Span,
     /// Why it cannot move now (pinned by its user, a resource that cannot travel, frozen).
     pub stays: Option<String>,
-    /// Processes that were started together and wait for each other: a process group, a job.
+    /// Processes that were started together and wait for each other, as their home says: a process
+    /// group, a job.
     pub group: Option<GroupId>,
     /// Whose it is, and what its home says that this user has.
     pub user: Option<UserShare>,
@@ -130,6 +131,18 @@ pub struct UserId(pub u32);
 /// Names processes that may take turns; the same number on every node, and never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId(NonZeroU64);
+
+impl From<NonZeroU64> for GroupId {
+    fn from(number: NonZeroU64) -> GroupId {
+        GroupId(number)
+    }
+}
+
+impl From<GroupId> for NonZeroU64 {
+    fn from(group: GroupId) -> NonZeroU64 {
+        group.0
+    }
+}
 
 impl GroupId {
     /// None for 0, which travels for no group.

@@ -2,7 +2,6 @@
 
 use crate::attained::Attained;
 use crate::config::Config;
-use crate::input::GroupId;
 use crate::resident::Resident;
 use crate::sorted::Sorted;
 use crate::staying::StayCause;
@@ -20,8 +19,6 @@ pub(crate) struct Memory {
     pub setback_at: Time,
     /// None for a process that was born here and never left.
     pub came_with: Option<Attained>,
-    /// As its home says.
-    pub group: Option<GroupId>,
     /// Forwarded calls per CPU second when last away; None: never away.
     pub calls_per_cpu_s: Option<f32>,
     came_from: Option<NonZeroU32>,
@@ -46,7 +43,6 @@ impl Memory {
             rest_until: Time::ZERO,
             setback_at: Time::ZERO,
             came_with: None,
-            group: None,
             calls_per_cpu_s: None,
             came_from: None,
             setbacks: 0,

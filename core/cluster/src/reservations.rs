@@ -4,7 +4,6 @@
 //! the same idle core. It lapses by itself: a source that crashed or lost its way costs three
 //! seconds. Repetition of an offer renews it; arrival of the process turns it into real load.
 
-use crate::input::GroupId;
 use crate::message::OfferId;
 use crate::sorted::Sorted;
 use crate::time::Time;
@@ -20,8 +19,6 @@ pub(crate) struct Reservation {
     pub calls_per_cpu_s: u32,
     /// Reference seconds of work that it had done when it was offered.
     pub attained_s: f64,
-    /// Those that may change places with it.
-    pub group: Option<GroupId>,
     pub expires_at: Time,
 }
 

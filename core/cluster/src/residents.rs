@@ -5,7 +5,7 @@ use crate::attained::Attained;
 use crate::candidate::{Candidate, demand_at_home};
 use crate::condition::Condition;
 use crate::config::Config;
-use crate::input::{Arrival, GroupId, Placement, ProcessSample};
+use crate::input::{Arrival, Placement, ProcessSample};
 use crate::memory::{Memories, Memory, MemoryPlace, NEVER};
 use crate::own::sane;
 use crate::resident::Resident;
@@ -254,18 +254,10 @@ impl Residents {
         self.memories.touch(now, process, config).calls_per_cpu_s = Some(calls as f32);
     }
 
-    /// It comes with that much work done, and is one of that group: its home knows that, and the
-    /// node where it runs cannot see it.
-    pub fn told_progress(
-        &mut self,
-        now: Time,
-        process: GlobalPid,
-        work_s: f64,
-        group: Option<GroupId>,
-        config: &Config,
-    ) {
+    /// It comes with that much work done.
+    pub fn told_progress(&mut self, now: Time, process: GlobalPid, work_s: f64, config: &Config) {
         let memory = self.memories.touch(now, process, config);
-        (memory.came_with, memory.group) = (Some(Attained::elsewhere(work_s)), group);
+        memory.came_with = Some(Attained::elsewhere(work_s));
         self.may_await_look = true;
     }
 
@@ -448,7 +440,7 @@ impl Residents {
             cpu: resident.cpu,
             rss_bytes: resident.rss_bytes,
             freeze: resident.freeze(),
-            group: resident.group.or(memory.group),
+            group: resident.group,
             here,
             is_new: here < residency(config.residency, resident, memory, config),
             came_from: memory.came_from().filter(|_| {

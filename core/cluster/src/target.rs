@@ -56,7 +56,6 @@ impl Brain {
             demand: offer.demand,
             rss_bytes: offer.rss_bytes,
             calls_per_cpu_s: offer.calls_per_cpu_s,
-            group: offer.group,
             attained_s: from_ms(offer.attained_ms),
             expires_at,
         };
@@ -174,7 +173,7 @@ impl Brain {
         self.residents.arrived(now, process, how, &self.config);
         if let Some(place) = &place {
             self.residents.told_calls(now, process, place.calls_per_cpu_s, &self.config);
-            self.residents.told_progress(now, process, place.attained_s, place.group, &self.config);
+            self.residents.told_progress(now, process, place.attained_s, &self.config);
         }
         self.residents.expect(now, process, place.map(|place| place.demand), &self.config);
         if let Some(partner) = self.departures.waiting_for(process) {

@@ -9,6 +9,7 @@ use crate::limits::FRAME_PLAIN_BYTES_MAX;
 use crate::motive::Motive;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 
 /// The version of these messages that this build speaks best.
 pub const VERSION: u16 = 1;
@@ -87,6 +88,9 @@ pub struct BerthRequest {
     /// What all processes of its owner that were born there get, in thousandths of a reference
     /// core.
     pub user_milli: u32,
+    /// The processes that it may take turns with, of which only its home knows: a number that is
+    /// the same on every node.
+    pub group: Option<NonZeroU64>,
 }
 
 /// A place that was weighed for a process, in thousandths where it is no whole number.

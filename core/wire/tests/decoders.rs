@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use std::alloc::System;
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
 use wire::forward::{
     Call, Direction, Output, Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
@@ -372,6 +373,7 @@ fn check_peers() {
         is_ordered: true,
         is_pinned: false,
         user_milli: 7,
+        group: NonZeroU64::new(8),
     };
     let place = PlaceWeighed {
         node: NodeId(2),

@@ -79,8 +79,7 @@ impl World {
                 rss_bytes: rss_bytes as u64,
                 forwarded_per_s: calls_per_cpu_s * used,
                 freeze_estimate,
-                // Only the home of a process sees its group.
-                group: process.kind.group.filter(|_| is_home),
+                group: process.kind.group,
                 user: process
                     .kind
                     .user

@@ -3,6 +3,7 @@
 
 use super::Daemon;
 use super::requests::failure;
+use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
 use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
@@ -103,6 +104,7 @@ impl Daemon {
             is_ordered: !matches!(moving.order.cause, Cause::Brain(_) | Cause::Wanted { .. }),
             is_pinned,
             user_milli,
+            group: process.activity.group.and_then(|group| group_id(me, group)).map(Into::into),
         };
         if !self.say(to, PeerMessage::BerthAsked { request, berth }) {
             return failed("unreachable", format!("node {to} cannot be reached"));

@@ -333,27 +333,29 @@ impl Daemon {
             user: users.get(&process.owner.uid).copied(),
         });
         let mut samples: Vec<ProcessSample> = home.collect();
-        for guest in self.guests.values() {
-            let Arrival::Running { since, .. } = guest.arrival else { continue };
-            let stays = guest.is_sent_home.then(|| "it is on its way home".to_owned());
-            let pinned = guest.asked.is_pinned.then(|| "its user put it here".to_owned());
-            samples.push(ProcessSample {
-                process: guest.process,
-                demand: guest.activity.demand(),
-                used: guest.activity.used(),
-                here: span(now.saturating_duration_since(since)),
-                cpu: Span::from_micros(guest.asked.cpu_us + guest.cpu_us),
-                rss_bytes: guest.rss_bytes,
-                forwarded_per_s: f64::from(guest.forwarded_per_s),
-                freeze_estimate: Span::from_micros(guest.freeze_estimate_us()),
-                stays: stays.or(pinned),
-                // Its home told this node's brain when it came.
-                group: None,
-                user: Some(user_share(guest.asked.owner.uid, guest.user_cores)),
-            });
-        }
+        samples.extend(self.guests.values().filter_map(|guest| sample_of_guest(guest, now)));
         samples
     }
+}
+
+/// None before it runs.
+fn sample_of_guest(guest: &Guest, now: Instant) -> Option<ProcessSample> {
+    let Arrival::Running { since, .. } = guest.arrival else { return None };
+    let stays = guest.is_sent_home.then(|| "it is on its way home".to_owned());
+    let pinned = guest.asked.is_pinned.then(|| "its user put it here".to_owned());
+    Some(ProcessSample {
+        process: guest.process,
+        demand: guest.activity.demand(),
+        used: guest.activity.used(),
+        here: span(now.saturating_duration_since(since)),
+        cpu: Span::from_micros(guest.asked.cpu_us + guest.cpu_us),
+        rss_bytes: guest.rss_bytes,
+        forwarded_per_s: f64::from(guest.forwarded_per_s),
+        freeze_estimate: Span::from_micros(guest.freeze_estimate_us()),
+        stays: stays.or(pinned),
+        group: guest.asked.group.map(GroupId::from),
+        user: Some(user_share(guest.asked.owner.uid, guest.user_cores)),
+    })
 }
 
 fn user_share(uid: u32, cores: f64) -> UserShare {
@@ -361,7 +363,8 @@ fn user_share(uid: u32, cores: f64) -> UserShare {
 }
 
 /// A process group of a node, as one number for all nodes.
-fn group_id(home: NodeId, group: i32) -> Option<GroupId> {
+/// The process group of a home, named so that every node has the same name for it.
+pub(super) fn group_id(home: NodeId, group: i32) -> Option<GroupId> {
     GroupId::new(u64::from(home.0) << 32 | u64::from(group.unsigned_abs()))
 }
 
@@ -378,4 +381,56 @@ fn why_it_stays(process: &crate::process::Process) -> Option<String> {
 
 fn span(duration: Duration) -> Span {
     Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::process::Activity;
+    use crate::supervisor::Supervisor;
+    use wire::ids::Ticket;
+    use wire::peer::{BerthRequest, Owner};
+
+    /// However it came: a brain that had announced it may have been forgotten meanwhile.
+    #[test]
+    fn a_guest_is_of_the_group_that_its_home_sees() {
+        let (home, owner) = (NodeId(3), Owner { uid: 1000, gid: 1000 });
+        let group = group_id(home, 44);
+        let asked = BerthRequest {
+            pid: HomePid(45),
+            owner,
+            from: home,
+            rss_bytes: 1 << 20,
+            cpu_us: 2_000_000,
+            freeze_us: 0,
+            is_ordered: false,
+            is_pinned: false,
+            user_milli: 0,
+            group: group.map(Into::into),
+        };
+        let now = Instant::now();
+        let mut guest = Guest {
+            process: GlobalPid { home, pid: asked.pid },
+            ticket: Ticket([1; 16]),
+            asked,
+            owner,
+            supervisor: Supervisor::deaf(),
+            arrival: Arrival::Arriving,
+            command: String::new(),
+            cpu_us: 500_000,
+            rss_bytes: asked.rss_bytes,
+            forwarded_per_s: 0,
+            activity: Activity::default(),
+            wanted_on: None,
+            has_moved_on: false,
+            is_sent_home: false,
+            stands_back: 0,
+            user_cores: 0.0,
+        };
+        assert_eq!(sample_of_guest(&guest, now), None, "it does not run yet");
+        guest.arrival = Arrival::Running { local_pid: 7, since: now };
+        let sample = sample_of_guest(&guest, now).expect("it runs");
+        assert!(group.is_some());
+        assert_eq!((sample.group, sample.cpu), (group, Span::from_micros(2_500_000)));
+    }
 }
