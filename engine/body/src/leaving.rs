@@ -25,7 +25,8 @@ const HOMECOMING_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Threads of a body stop at once, or something is broken.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a frozen body waits for the verdict on its move before it is given up with its home.
-const VERDICT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The link to home is mostly given up before.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(link::LOSS_TIMEOUT.as_secs() + 30);
 /// How long it waits before the node that it was sent to is asked to give it back, if that is not
 /// its home: that node can always say whether home has had it run there, and home may be out of
 /// reach of both.

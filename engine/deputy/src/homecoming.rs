@@ -78,9 +78,6 @@ pub struct Homecoming {
     pub rearmed: Vec<(usize, i32, Action)>,
 }
 
-/// Silence for so long means that no more will come.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-
 /// Receives the image and makes the process a plain one. The reader is the link to the frozen body.
 ///
 /// # Errors
@@ -90,7 +87,8 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<Ending> 
     let _haste = Haste::of(service.pid, process::threads(service.pid)?);
     let held = std::mem::take(&mut service.deadly);
     let mut homecoming = Homecoming { held, ..Homecoming::default() };
-    reader.set_timeout(Some(SILENCE_MAX))?;
+    // Silence for so long means that no more will come.
+    reader.set_timeout(Some(link::LOSS_TIMEOUT))?;
     match homecoming.take_in(service, &mut reader) {
         Ok(home) => Ok(Ending::Home(home)),
         Err(error) if is_final(&error) => Err(error),

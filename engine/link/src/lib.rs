@@ -46,8 +46,10 @@ impl From<io::Error> for LinkError {
 pub type Result<T> = std::result::Result<T, LinkError>;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Unacknowledged data for this long means that the other node is lost.
-const LOSS_TIMEOUT_MS: u32 = 15_000;
+/// Silence for so long, or data that is not acknowledged, means that the other node is lost, and
+/// with it what ran there. Nobody can tell a network that is cut from a node that is dead: longer
+/// than a switch takes to start again, shorter than anybody leaves a program that hangs alone.
+pub const LOSS_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A process that stands frozen waits so long for a network, or a node, that does nothing at all,
 /// and so does a supervisor that has something else to do for it: long enough for some packets that
@@ -86,7 +88,7 @@ pub fn accept(mut stream: TcpStream, key: &[u8; 32]) -> Result<(LinkReader, Link
 fn prepare(stream: &TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    set_loss_timeout(stream, LOSS_TIMEOUT_MS)?;
+    set_loss_timeout(stream, LOSS_TIMEOUT)?;
     kernel::tcp::bound_resend_pause(stream).map_err(|error| error.source)?;
     setsockopt(stream, sockopt::KeepAlive, &true).map_err(io::Error::from)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &5).map_err(io::Error::from)?;
@@ -94,7 +96,9 @@ fn prepare(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn set_loss_timeout(stream: &TcpStream, ms: u32) -> Result<()> {
+/// With this option it is also what bounds keep-alive (tcp(7)).
+fn set_loss_timeout(stream: &TcpStream, timeout: Duration) -> Result<()> {
+    let ms = timeout.as_millis() as u32;
     Ok(setsockopt(stream, sockopt::TcpUserTimeout, &ms).map_err(io::Error::from)?)
 }
 
@@ -266,8 +270,7 @@ impl LinkWriter {
     /// While a process stands frozen for what is sent, the link breaks if nothing moves for
     /// [`STANDSTILL_MAX`]; else it bears with its network for longer.
     pub fn set_hurried(&self, is_hurried: bool) -> Result<()> {
-        let ms = if is_hurried { STANDSTILL_MAX.as_millis() as u32 } else { LOSS_TIMEOUT_MS };
-        set_loss_timeout(&self.stream, ms)
+        set_loss_timeout(&self.stream, if is_hurried { STANDSTILL_MAX } else { LOSS_TIMEOUT })
     }
 
     /// Bytes that went over the network so far.
