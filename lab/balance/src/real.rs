@@ -229,7 +229,8 @@ impl Seen {
             completion_mean_s: taken_s * second / self.works.len().max(1) as f64,
             migrations: self.migrations().count() as u64,
             rotations: self.turns().count() as u64,
-            frozen_s: self.migrations().map(|(_, _, made)| made.freeze_ms).sum::<f64>() / 1e3,
+            // No figures at all add up to a zero below zero.
+            frozen_s: 0.0 + self.migrations().map(|(_, _, made)| made.freeze_ms).sum::<f64>() / 1e3,
             frozen_pct_max: self.frozen_pct_max(),
             kbit_per_s: None,
             violations: self.violations(notes.contains_key("killed_for_memory")),
