@@ -22,7 +22,6 @@ pub struct Stat {
     pub threads: u32,
     /// When it started, clock ticks since boot: with the pid it names a process for ever.
     pub started_ticks: u64,
-    pub rss_pages: u64,
 }
 
 impl Stat {
@@ -55,7 +54,6 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         cpu_ticks: number(14)? + number(15)?,
         threads: u32::try_from(number(20)?).ok()?,
         started_ticks: number(22)?,
-        rss_pages: number(24)?,
     })
 }
 
@@ -103,6 +101,19 @@ pub fn read_cpu_us(pid: i32) -> Option<u64> {
         u64::try_from(time.tv_sec()).ok()? * 1_000_000
             + u64::try_from(time.tv_nsec()).ok()? / 1_000,
     )
+}
+
+/// Resident pages of a process; None if it has ended. `stat` has such a figure too, but takes it
+/// from a counter of which each processor keeps up to 32 pages to itself and more on a big machine:
+/// a program that has just begun has none there. `statm` adds all parts since Linux 6.16
+/// (fs/proc/task_mmu.c, `task_statm`).
+pub fn read_resident_pages(pid: i32) -> Option<u64> {
+    parse_resident_pages(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?)
+}
+
+/// The second word of proc_pid_statm(5).
+fn parse_resident_pages(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whose a process is, by all four of its user and group ids.
@@ -181,6 +192,13 @@ mod test {
     }
 
     #[test]
+    fn the_second_word_is_what_is_resident() {
+        assert_eq!(parse_resident_pages("1430 438 409 5 0 88 0\n"), Some(438));
+        assert_eq!(parse_resident_pages(""), None);
+        assert_eq!(read_resident_pages((1 << 22) + 1), None);
+    }
+
+    #[test]
     fn a_command_with_parentheses_and_spaces_does_not_confuse_the_parser() {
         let text = "4711 (a) R (b c) S 1 4711 4711 0 -1 4194304 95 0 0 0 120 34 0 0 20 0 3 0 \
                     8915 4030464 97 18446744073709551615 1 1 0 0";
@@ -188,7 +206,7 @@ mod test {
         assert_eq!(stat.command, "a) R (b c");
         assert_eq!((stat.pid, stat.parent, stat.state), (4711, 1, 'S'));
         assert_eq!((stat.cpu_ticks, stat.threads), (154, 3));
-        assert_eq!((stat.started_ticks, stat.rss_pages), (8915, 97));
+        assert_eq!(stat.started_ticks, 8915);
     }
 
     #[test]
@@ -233,7 +251,6 @@ mod test {
             cpu_ticks: 0,
             threads: 1,
             started_ticks: 0,
-            rss_pages: 0,
         };
         let stats = [
             stat(1, 0, 'S'),

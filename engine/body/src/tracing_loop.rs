@@ -306,8 +306,7 @@ impl Tracing<'_> {
     fn report_usage(&self) {
         let here_ns = process_ns(self.shared.pid);
         let cpu_ns = self.shared.lock().meter.away_ns();
-        let rss_bytes = kernel::proc::process::stat(&self.shared.pid.to_string())
-            .map_or(0, |stat| stat.rss_pages * 4096);
+        let rss_bytes = kernel::proc::process::resident_bytes(self.shared.pid).unwrap_or(0);
         self.shared.send(ToHome::Usage { cpu_ns, rss_bytes });
         let (runnable, taken) = {
             let mut state = self.shared.lock();

@@ -153,7 +153,7 @@ fn prospect(pid: i32, library: &Library) -> Result<Prospect> {
         command: String::from_utf8_lossy(&stat.command).into_owned(),
         machine: machine::probe()?,
         backings: library.descriptions(),
-        memory_bytes: stat.rss_pages * 4096,
+        memory_bytes: process::resident_bytes(pid)?,
         clocks_ns: kernel::features::clocks_ns(),
     })
 }

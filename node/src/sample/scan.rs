@@ -53,14 +53,17 @@ struct Units {
 
 /// The memory of one process at this moment, in bytes; None if it has ended.
 pub fn memory_of(pid: i32, started_ticks: u64) -> Option<u64> {
-    let stat = procfs::read_stat(pid).filter(|stat| stat.started_ticks == started_ticks)?;
-    Some(stat.rss_pages * units().page_bytes)
+    procfs::read_stat(pid).filter(|stat| stat.started_ticks == started_ticks)?;
+    Some(procfs::read_resident_pages(pid)? * units().page_bytes)
 }
 
 pub fn scan(watched: &Watched) -> std::io::Result<Scan> {
     let stats = procfs::collect_stats()?;
-    let look =
-        Look { count_threads: procfs::count_runnable_threads, read_cpu_us: procfs::read_cpu_us };
+    let look = Look {
+        count_threads: procfs::count_runnable_threads,
+        read_cpu_us: procfs::read_cpu_us,
+        read_resident_pages: procfs::read_resident_pages,
+    };
     Ok(evaluate(&stats, watched, std::process::id() as i32, look))
 }
 
@@ -71,6 +74,7 @@ struct Look {
     /// To the microsecond. Ticks of ten milliseconds are a long time for who gets the twentieth
     /// part of a slow node.
     read_cpu_us: fn(i32) -> Option<u64>,
+    read_resident_pages: fn(i32) -> Option<u64>,
 }
 
 fn evaluate(stats: &[Stat], watched: &Watched, daemon: i32, look: Look) -> Scan {
@@ -97,7 +101,8 @@ fn evaluate(stats: &[Stat], watched: &Watched, daemon: i32, look: Look) -> Scan 
                 started_ticks: stat.started_ticks,
                 command: stat.command.clone(),
                 cpu_us: (look.read_cpu_us)(stat.pid).unwrap_or(ticks_us),
-                rss_bytes: stat.rss_pages * units.page_bytes,
+                // A process that ended since has none left.
+                rss_bytes: (look.read_resident_pages)(stat.pid).unwrap_or(0) * units.page_bytes,
                 runnable,
                 group: stat.group,
             };
@@ -142,12 +147,11 @@ mod test {
             cpu_ticks: 7,
             threads,
             started_ticks: 1,
-            rss_pages: 2,
         }
     }
 
     fn looking(count_threads: fn(i32) -> u32) -> Look {
-        Look { count_threads, read_cpu_us: |_| None }
+        Look { count_threads, read_cpu_us: |_| None, read_resident_pages: |_| Some(2) }
     }
 
     #[test]

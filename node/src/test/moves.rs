@@ -257,9 +257,11 @@ async fn a_node_that_goes_down_sends_its_guests_home_and_waits_for_them() {
     away.deputy.say(&FromDeputy::CameHome { reason: why, report: report(1) });
     away.body.say(&FromBody::Gone { reason: reason("went-home", "it went home") });
     assert_eq!(down.join().unwrap().unwrap(), Reply::Done);
-    assert_eq!(away.one.process(away.pid()).node, NODE_1);
-    let nodes = away.one.nodes();
-    assert_eq!(nodes[1].status, "gone", "it said that it leaves");
+    // Node 1 hears of both by ways of their own.
+    let is_home = || (away.one.process(away.pid()).node == NODE_1).then_some(());
+    eventually("the process is at home", is_home);
+    let is_gone = || (away.one.nodes()[1].status == "gone").then_some(());
+    eventually("it said that it leaves", is_gone);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

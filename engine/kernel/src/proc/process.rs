@@ -18,7 +18,6 @@ pub struct Stat {
     pub system_ns: u64,
     /// Clock ticks after boot: together with the pid it names a process for good.
     pub start_ticks: u64,
-    pub rss_pages: u64,
     /// That it runs on, or ran on last.
     pub processor: usize,
     /// start_code, end_code, start_data, end_data, start_brk, brk (not in the file: 0),
@@ -58,10 +57,20 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         user_ns: field(14)?.saturating_mul(TICK_NS),
         system_ns: field(15)?.saturating_mul(TICK_NS),
         start_ticks: field(22)?,
-        rss_pages: field(24)?,
         processor: usize::try_from(field(39)?).ok()?,
         layout: values,
     })
+}
+
+/// Resident memory of a process, bytes: the second word of `/proc/PID/statm`. That in `stat` may
+/// lack 32 pages of every processor, more on a big machine (see node/src/procfs.rs).
+pub fn resident_bytes(pid: i32) -> Result<u64> {
+    const PAGE_BYTES: u64 = 4096;
+    let path = format!("/proc/{pid}/statm");
+    let text = read(&path)?;
+    let pages = text.split(|byte| *byte == b' ').nth(1).and_then(number);
+    let unreadable = || KernelError::errno(format!("parse {path}"), libc::EINVAL);
+    Ok(pages.ok_or_else(unreadable)? * PAGE_BYTES)
 }
 
 fn number(text: &[u8]) -> Option<u64> {
@@ -148,6 +157,16 @@ mod test {
         assert!(own.layout[0] < own.layout[1] && own.layout[6] > own.layout[1]);
         assert!(threads(pid).unwrap().contains(&pid));
         assert_eq!(status_field(&status(pid).unwrap(), "Tgid"), Some(pid.to_string().as_str()));
+    }
+
+    #[test]
+    fn resident_memory_holds_what_was_just_written() {
+        let pid = std::process::id() as i32;
+        let before = resident_bytes(pid).unwrap();
+        let written = std::hint::black_box(vec![1u8; 64 << 20]);
+        let gained = resident_bytes(pid).unwrap() - before;
+        assert!(gained > 32 << 20, "{gained} of {} bytes", written.len());
+        assert!(resident_bytes((1 << 22) + 1).is_err(), "Linux numbers no process so high");
     }
 
     #[test]
