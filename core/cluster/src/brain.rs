@@ -44,41 +44,48 @@ const GREETINGS_PER_ROUND: u32 = 8;
 const WAITS_WEIGHT: f64 = 0.4;
 
 /// One node's share in running the cluster. See the crate's head for how it is driven.
+///
+/// The fields stand in the order of how often they are needed: a million brains are in no cache.
+#[repr(C)]
 pub struct Brain {
-    pub(crate) config: Arc<Config>,
-    pub(crate) me: NodeId,
-    incarnation: u32,
-    pub(crate) random: Random,
+    // For every input, and at the four looks a second.
     pub(crate) own: Own,
-    pub(crate) members: Members,
     pub(crate) residents: Residents,
-    pub(crate) reservations: Reservations,
+    pub(crate) config: Arc<Config>,
     pub(crate) departures: Departures,
+    pub(crate) reservations: Reservations,
     /// Nodes that `best_node` has promised to a newcomer, until when.
     pub(crate) promises: ThinVec<(NodeId, Time)>,
-    pub(crate) offers_left: u32,
-    offers_made: u32,
-    greetings_left: u32,
-    messages_sent: u32,
     round_at: Time,
-    /// When work was last asked for; long ago at the start.
-    pub(crate) sought_at: Time,
-    /// This node was too slow to judge the silence of others, until then.
-    self_doubt_until: Time,
     announced_wake: Time,
-    rejected_datagrams: u64,
     /// None while the owner has decided nothing, and while nothing is known of users.
     pub(crate) owner: Option<Box<Owner>>,
     pub(crate) shares: Option<Box<Shares>>,
     /// Only where MOSIX decides.
     pub(crate) estimate: Option<Box<Estimate>>,
-    /// Whether this node had room, and until when the change of that is urgent news.
-    had_room: bool,
-    urgent_until: Time,
     /// When the processes were last weighed against the places elsewhere, at that load.
     weighed: (Time, f64),
     /// Some were only too young for it then.
     pub(crate) is_unripe: bool,
+    /// Whether this node had room.
+    had_room: bool,
+    pub(crate) me: NodeId,
+    // For gossip.
+    pub(crate) members: Members,
+    incarnation: u32,
+    messages_sent: u32,
+    /// A change of whether there is room is urgent news until then.
+    pub(crate) urgent_until: Time,
+    pub(crate) random: Random,
+    // Now and then.
+    pub(crate) offers_left: u32,
+    offers_made: u32,
+    greetings_left: u32,
+    rejected_datagrams: u32,
+    /// When work was last asked for; long ago at the start.
+    pub(crate) sought_at: Time,
+    /// This node was too slow to judge the silence of others, until then.
+    self_doubt_until: Time,
 }
 
 impl Brain {
@@ -157,7 +164,7 @@ impl Brain {
 
     /// Datagrams that were no messages of a brain of this version.
     pub fn rejected_datagrams(&self) -> u64 {
-        self.rejected_datagrams
+        u64::from(self.rejected_datagrams)
     }
 
     /// Does what is due, whatever the input was, and says when the next thing will be.
@@ -318,7 +325,7 @@ impl Brain {
         let message = match Message::decode(bytes, now) {
             Ok(message) if message.sender.node == from && admits => message,
             _ => {
-                self.rejected_datagrams += 1;
+                self.rejected_datagrams = self.rejected_datagrams.saturating_add(1);
                 return;
             }
         };

@@ -18,6 +18,7 @@ mod config;
 mod departures;
 mod exclusions;
 mod fairness;
+mod fetching;
 mod foresight;
 mod habit;
 mod input;

@@ -20,6 +20,7 @@ use crate::random::Random;
 use crate::strangers::Strangers;
 use crate::time::{Span, Time};
 use crate::window::{Among, Floor, Merit, select, select_newest_first};
+use safe_arch::prefetch_t0;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::fmt;
@@ -142,6 +143,8 @@ const RELAY_SKEW: Span = Span::from_millis(50);
 const PROBES_MAX: usize = 2;
 /// Nodes of a cluster that is larger than the view, for all that is known.
 const NODES_PARTIAL: u32 = 1_024;
+/// Members that are fetched before they are needed: no more lines can be on their way at one time.
+const FETCHED_MAX: usize = 16;
 
 impl Members {
     /// Its place, or where it would be.
@@ -205,6 +208,12 @@ impl Members {
 
     pub fn count(&self) -> usize {
         self.others.len()
+    }
+
+    /// See [`crate::Brain::fetch_members`].
+    #[inline]
+    pub fn fetch(&self) {
+        self.others.iter().take(FETCHED_MAX).for_each(prefetch_t0);
     }
 
     /// Rounds for which urgent news is passed on before other news: enough to reach nearly all.

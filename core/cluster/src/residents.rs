@@ -13,6 +13,7 @@ use crate::rule::Wish;
 use crate::sorted::Sorted;
 use crate::staying::StayCause;
 use crate::time::{Span, Time};
+use safe_arch::prefetch_t0;
 use wire::ids::{GlobalPid, NodeId};
 
 /// Guests leave nothing behind after this long; what was born here is remembered until it ends.
@@ -23,6 +24,8 @@ const NEWCOMER_DEMAND: f64 = 1.0;
 const ARRIVAL_MEMORY: Span = Span::from_secs(3);
 /// Used CPU below which the rate of forwarded calls per CPU second means nothing.
 const USED_MIN: f64 = 0.02;
+/// Processes that are fetched before they are needed.
+const FETCHED_MAX: usize = 2;
 const CALLS_PER_CPU_S_MAX: f64 = 1e6;
 
 #[derive(Debug)]
@@ -286,6 +289,16 @@ impl Residents {
 
     pub fn count(&self) -> usize {
         self.running.len()
+    }
+
+    /// See [`crate::Brain::fetch_residents`].
+    #[inline]
+    pub fn fetch(&self) {
+        for resident in self.running.values().take(FETCHED_MAX) {
+            prefetch_t0(&resident.demand);
+            prefetch_t0(&resident.stays);
+        }
+        self.memories.iter().take(FETCHED_MAX).for_each(prefetch_t0);
     }
 
     /// It runs elsewhere now.

@@ -18,6 +18,7 @@ mod check;
 pub mod command;
 mod computing;
 mod dice;
+mod fetching;
 mod looking;
 mod moving;
 mod node;

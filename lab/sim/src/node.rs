@@ -6,6 +6,7 @@
 //! to be updated while nothing changes.
 
 use cluster::{Brain, Span, Time};
+use safe_arch::prefetch_t0;
 use smallvec::SmallVec;
 
 /// Looks of a daemon at `/proc`: as many as make a second.
@@ -108,13 +109,9 @@ pub(crate) enum Power {
     Off,
 }
 
+/// What every event needs stands together, so that few cache lines have to come for it.
+#[repr(C)]
 pub(crate) struct SimNode {
-    pub brain: Brain,
-    pub cores: u16,
-    pub speed: f64,
-    pub memory_bytes: u64,
-    /// Threads that no brain can move and that compute now.
-    pub background: u16,
     pub power: Power,
     /// Counted from 0; of the processes that run or are set up for a move here.
     pub processes: SmallVec<[u32; 4]>,
@@ -122,17 +119,23 @@ pub(crate) struct SimNode {
     pub had_s: f64,
     had_at: Time,
     share: f64,
-    demand: f64,
+    pub speed: f64,
+    pub memory_bytes: u64,
+    pub cores: u16,
+    /// Threads that no brain can move and that compute now.
+    pub background: u16,
+    /// Moves that use the link now.
+    pub transfers: u16,
     pub is_paging: bool,
     /// Its owner has closed it.
     pub is_closed: bool,
-    /// Only the latest completion that was scheduled counts.
-    pub completion: u32,
     /// At the background, where there may be any.
     pub looks: Option<Box<Looks<1>>>,
+    pub brain: Brain,
     pub wake_at: Time,
-    /// Moves that use the link now.
-    pub transfers: u16,
+    demand: f64,
+    /// Only the latest completion that was scheduled counts.
+    pub completion: u32,
 }
 
 impl SimNode {
@@ -156,6 +159,22 @@ impl SimNode {
             wake_at: Time::ZERO,
             transfers: 0,
         }
+    }
+
+    /// Has the processor fetch what the next event here needs: see [`Brain::fetch`].
+    #[inline]
+    pub fn fetch(&self) {
+        prefetch_t0(&self.power);
+        prefetch_t0(&self.memory_bytes);
+        self.brain.fetch();
+    }
+
+    /// The same, if that may be about gossip.
+    #[inline]
+    pub fn fetch_for_gossip(&self) {
+        self.fetch();
+        self.brain.fetch_for_gossip();
+        prefetch_t0(&self.completion);
     }
 
     pub fn is_on(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::node::{Looks, SimNode};
 use cluster::{GroupId, Span, Time, UserId};
+use safe_arch::prefetch_t0;
 use std::sync::Arc;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
@@ -42,31 +43,33 @@ pub(crate) struct Kind {
     pub user: Option<UserId>,
 }
 
+/// What a look needs stands together, so that few cache lines have to come for it.
+#[repr(C)]
 pub(crate) struct SimProcess {
-    pub home: u32,
-    pub pid: i32,
     pub kind: Arc<Kind>,
-    /// Of a reference core; infinite if it never ends.
-    pub work_s: f64,
-    pub at: Whereabouts,
     /// Up to when it entered the node where it is: reference seconds, and processor seconds.
     done_s: f64,
     cpu_s: f64,
     /// What a thread of that node had had then.
     entered_had_s: f64,
     pub arrived_at: Time,
-    /// When it was last frozen, or ended.
-    pub halted_at: Time,
-    /// The number of the move under way.
-    pub move_count: u32,
-    pub is_rotating: bool,
+    pub home: u32,
+    pub pid: i32,
+    pub at: Whereabouts,
     /// In microseconds; 0 before the first.
     freeze_last_us: u32,
+    /// At whether it was runnable, and at its processor time.
+    pub looks: Looks<2>,
+    /// Of a reference core; infinite if it never ends.
+    pub work_s: f64,
+    /// When it was last frozen, or ended.
+    pub halted_at: Time,
     pub frozen: Span,
     /// Which node, and when in milliseconds: for the check of those that fly back and forth.
     last_left: (u32, u32),
-    /// At whether it was runnable, and at its processor time.
-    pub looks: Looks<2>,
+    /// The number of the move under way.
+    pub move_count: u32,
+    pub is_rotating: bool,
 }
 
 /// The things that a daemon looks at.
@@ -101,6 +104,14 @@ impl SimProcess {
 
     pub fn global(&self) -> GlobalPid {
         GlobalPid { home: NodeId(self.home + 1), pid: HomePid(self.pid) }
+    }
+
+    /// Has the processor fetch it, and goes on.
+    #[inline]
+    pub fn fetch(&self) {
+        prefetch_t0(&self.kind);
+        prefetch_t0(&self.at);
+        prefetch_t0(&self.work_s);
     }
 
     /// Where it uses a processor, or would if there were one free.

@@ -71,7 +71,7 @@ pub(crate) enum Event {
 /// A datagram on its way.
 pub(crate) struct Letter {
     from: u32,
-    to: u32,
+    pub to: u32,
     bytes: Vec<u8>,
 }
 
@@ -85,6 +85,8 @@ const TOLD_USUALLY: usize = 300;
 /// More than the datagrams of an IP network and the seal of the daemon add to a brain's bytes:
 /// Ethernet frame 18, IP 20, UDP 8, seal 46.
 const OVERHEAD_BYTES: u64 = 92;
+/// A wake and two datagrams.
+const EVENTS_PER_NODE_S: usize = 3;
 
 pub struct World {
     pub(crate) now: Time,
@@ -112,7 +114,7 @@ pub struct World {
     waiting: VecDeque<(u32, Input)>,
     is_telling: bool,
     /// Datagrams on their way, and the places of those that have arrived.
-    mail: Vec<Letter>,
+    pub(crate) mail: Vec<Letter>,
     mail_places: Vec<u32>,
     outbox: Outbox,
     pub(crate) brains_took: Option<Duration>,
@@ -133,7 +135,7 @@ impl World {
             now,
             nodes: Vec::with_capacity(scenario.nodes_count()),
             processes: Vec::new(),
-            wheel: Wheel::starting_at(now),
+            wheel: Wheel::starting_at(now, scenario.nodes_count() * EVENTS_PER_NODE_S),
             dice: Dice::seeded(seed),
             tally: Tally::default(),
             checks: Checks::default(),
@@ -283,6 +285,7 @@ impl World {
         }
         let Some((at, event)) = self.wheel.next_until(end) else { return false };
         self.now = at;
+        self.fetch_ahead();
         self.happen(event);
         let has_work = !self.processes.is_empty() || self.jobs_open > 0;
         self.has_ended = has_work && self.open == 0 && self.jobs_open == 0;
@@ -338,7 +341,8 @@ impl World {
 
     fn look_all(&mut self, phase: u16) {
         let nodes = std::mem::take(&mut self.phases[usize::from(phase)]);
-        for node in &nodes {
+        for (nth, node) in nodes.iter().enumerate() {
+            self.fetch_for_looks(&nodes, nth);
             self.look(*node);
         }
         self.phases[usize::from(phase)] = nodes;
@@ -412,6 +416,7 @@ impl World {
         if !self.hears(from, to) || self.dice.happens(self.loss_permille) {
             return;
         }
+        self.nodes[to as usize].fetch_for_gossip();
         let at = self.now + self.latency();
         let letter = Letter { from, to, bytes };
         let place = match self.mail_places.pop() {
