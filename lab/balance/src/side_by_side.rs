@@ -51,9 +51,9 @@ fn head(pairs: &[Pair]) -> String {
          What one job takes alone is measured before and after each run (before\nonly, where load \
          of others goes on or nodes come and go), with one job on each node at the same time\n\
          (on as many nodes as there are jobs, where these are fewer), and corrected by the pace \
-         that the\nmachine had meanwhile. Runs without the notes `kept_awake` and \
-         `expedited` in the JSON are\nof an earlier lab, whose nodes were less equal and whose \
-         moves gained a little. How: `docs/decisions/0009-lab-experiments.md`.\n\n",
+         that the\nmachine had meanwhile. Where the note `kept_awake` or \
+         `expedited` in the JSON is 0,\nthe machine did not allow it: nodes are less equal there, \
+         and moves gain a little. How:\n`docs/decisions/0009-lab-experiments.md`.\n\n",
         scales.join(", ")
     )
 }
