@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 const FIRST_LOOK_S_MAX: f64 = 1.0;
 
 /// Of a process that came from elsewhere.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Attained {
     /// Reference seconds of work up to then.
     work_s: f64,

@@ -39,9 +39,6 @@ pub struct Identity {
 const OFFERS_PER_ROUND: u32 = 8;
 /// New members asked for their condition in one round.
 const GREETINGS_PER_ROUND: u32 = 8;
-/// A mean over a second of looks at threads that wait now and then differs from what they want by
-/// less than half of what one look does.
-const WAITS_WEIGHT: f64 = 0.4;
 
 /// One node's share in running the cluster. See the crate's head for how it is driven.
 ///
@@ -72,7 +69,7 @@ pub struct Brain {
     pub(crate) me: NodeId,
     // For gossip.
     pub(crate) members: Members,
-    incarnation: u32,
+    pub(crate) incarnation: u32,
     messages_sent: u32,
     /// A change of whether there is room is urgent news until then.
     pub(crate) urgent_until: Time,
@@ -222,14 +219,13 @@ impl Brain {
         self.clear_out(now, outbox);
         self.favour_the_poor(now, outbox);
         self.hand_over(now, None, outbox);
-        let runnable = self.condition(now).map_or(0.0, |own| own.runnable);
-        self.weighed = (now, runnable);
+        self.weighed = (now, self.runnable(now).unwrap_or(0.0));
     }
 
     /// That this node has room now, or no longer, is news that others wait for.
     fn note_edge(&mut self, now: Time) {
-        let Some(own) = self.condition(now) else { return };
-        let has_room = own.room() >= 0.5;
+        let Some(runnable) = self.runnable(now) else { return };
+        let has_room = self.has_room(runnable);
         if has_room != self.had_room {
             self.had_room = has_room;
             self.urgent_until = now + self.config.tick * 2;
@@ -286,9 +282,9 @@ impl Brain {
         // The same load and the same processes as at the last look need no second thought, unless
         // something else has happened, which is then its own occasion.
         let (weighed_at, weighed) = self.weighed;
-        let own = self.condition(now);
-        let runnable = own.map_or(0.0, |own| own.runnable);
-        if own.is_some_and(|own| own.room() >= 0.5) {
+        let own = self.runnable(now);
+        let runnable = own.unwrap_or(0.0);
+        if own.is_some_and(|runnable| self.has_room(runnable)) {
             self.seek_known_work(now, outbox);
         }
         let is_steady = !changed
@@ -320,8 +316,8 @@ impl Brain {
     }
 
     fn datagram_received(&mut self, now: Time, from: NodeId, bytes: &[u8], outbox: &mut Outbox) {
-        let known = self.members.get(from).map(|member| member.entry);
-        let admits = from != self.me && (known.is_some() || self.members.is_partial());
+        let place = self.members.place_of(from);
+        let admits = from != self.me && (place.is_some() || self.members.is_partial());
         let message = match Message::decode(bytes, now) {
             Ok(message) if message.sender.node == from && admits => message,
             _ => {
@@ -329,8 +325,10 @@ impl Brain {
                 return;
             }
         };
-        self.refute_an_earlier_life(now, known, message.sender, outbox);
-        self.learn_all(now, &message, outbox);
+        if place.is_some_and(|place| self.members.is_of_earlier_life(place, &message.sender)) {
+            self.refute_an_earlier_life(now, from, outbox);
+        }
+        self.learn_all(now, &message, place, outbox);
         match message.body {
             Body::Gossip { reply_wanted: true, .. } => {
                 self.send_gossip(now, from, false, outbox);
@@ -350,31 +348,34 @@ impl Brain {
 
     /// A node that started again with a smaller number (its clock was set back) would be ignored
     /// for ever: it is told what is known of it, and outlives that.
-    fn refute_an_earlier_life(
-        &mut self,
-        now: Time,
-        known: Option<Entry>,
-        sender: Entry,
-        outbox: &mut Outbox,
-    ) {
-        if let Some(known) = known
-            && known.incarnation > sender.incarnation
-        {
-            let mut room = WindowRoom::new();
-            room.add(&known, now);
-            let body = Body::Gossip { reply_wanted: false, window: room.window() };
-            self.send(now, sender.node, body, outbox);
-        }
+    #[cold]
+    fn refute_an_earlier_life(&mut self, now: Time, node: NodeId, outbox: &mut Outbox) {
+        let Some(known) = self.members.get(node) else { return };
+        let mut room = WindowRoom::new();
+        room.add(&known.entry, now);
+        let body = Body::Gossip { reply_wanted: false, window: room.window() };
+        self.send(now, node, body, outbox);
     }
 
-    /// Takes in the news of a datagram.
-    fn learn_all(&mut self, now: Time, message: &Message, outbox: &mut Outbox) {
+    /// Takes in the news of a datagram, whose sender has that place among the members, or none.
+    fn learn_all(
+        &mut self,
+        now: Time,
+        message: &Message,
+        place: Option<usize>,
+        outbox: &mut Outbox,
+    ) {
         let mut strangers = Strangers::default();
-        self.learn(now, message.sender, Some(message.sequence), &mut strangers, outbox);
+        let mut sender = message.sender;
+        sender.count_hop();
+        let (sequence, own) = (Some(message.sequence), (self.estimated_load(), &*self.config));
+        if self.members.learn_at(now, place, &sender, sequence, &mut strangers, own) {
+            outbox.push(Output::MemberStatus { node: sender.node, status: Status::Alive });
+        }
         if let Body::Gossip { window, .. } = message.body {
             strangers.expect_window(&self.members);
             window.entries(now).for_each(|entry| {
-                self.learn(now, entry, None, &mut strangers, outbox);
+                self.learn(now, entry, &mut strangers, outbox);
             });
         }
         self.members.admit(now, &mut strangers, &self.config);
@@ -385,7 +386,6 @@ impl Brain {
         &mut self,
         now: Time,
         mut entry: Entry,
-        sequence: Option<u32>,
         strangers: &mut Strangers,
         outbox: &mut Outbox,
     ) {
@@ -396,51 +396,16 @@ impl Brain {
             }
             return;
         }
-        entry.urgency = entry.urgency.saturating_sub(1);
-        let own = (self.estimate.as_ref().map_or(0.0, |estimate| estimate.load()), &*self.config);
-        if self.members.learn(now, &entry, sequence, strangers, own) {
+        entry.count_hop();
+        let own = (self.estimated_load(), &*self.config);
+        if self.members.learn(now, &entry, None, strangers, own) {
             outbox.push(Output::MemberStatus { node: entry.node, status: Status::Alive });
         }
     }
 
-    /// The present condition of this node with all that runs here.
-    pub(crate) fn load_here(&self, now: Time) -> Option<Condition> {
-        self.own.condition(now, self.residents.demand())
-    }
-
-    /// The present condition of this node as others should see it: those on their way here
-    /// included, those on their way elsewhere not.
-    pub(crate) fn condition(&self, now: Time) -> Option<Condition> {
-        let condition = self.load_here(now)?;
-        let is_settled = self.promises.is_empty()
-            && self.reservations.count() == 0
-            && self.departures.is_empty();
-        let runnable = match is_settled {
-            true => condition.runnable,
-            false => self.runnable_in_the_end(condition.runnable),
-        };
-        Some(Condition { runnable, is_closed: self.is_closed(), ..condition })
-    }
-
-    /// With those on their way here, and without those on their way elsewhere.
-    #[inline(never)]
-    fn runnable_in_the_end(&self, runnable: f64) -> f64 {
-        let promised = self.promises.iter().filter(|(node, _)| *node == self.me).count() as f64;
-        let coming = self.reservations.demand() + promised;
-        let going = self.departures.iter().filter(|departure| departure.is_leaving());
-        let leaving: f64 =
-            going.map(|departure| self.residents.demand_of(departure.offer.process)).sum();
-        (runnable + coming - leaving).max(0.0)
-    }
-
-    /// What must not be taken for load: the more, the less one second is like the next here.
-    pub(crate) fn noise(&self) -> f64 {
-        self.config.noise + 0.75 * self.own.spread + WAITS_WEIGHT * self.residents.unrest()
-    }
-
-    /// Places that this node gives at one time.
-    pub(crate) fn places_max(&self, own: &Condition) -> usize {
-        own.cores as usize + 1
+    /// Of MOSIX; 0 where another policy decides.
+    fn estimated_load(&self) -> f64 {
+        self.estimate.as_ref().map_or(0.0, |estimate| estimate.load())
     }
 
     pub(crate) fn send(&mut self, now: Time, to: NodeId, body: Body<'_>, outbox: &mut Outbox) {

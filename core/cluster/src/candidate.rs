@@ -1,5 +1,6 @@
 //! A process that could be handed over.
 
+use crate::attained::Attained;
 use crate::input::GroupId;
 use crate::time::Span;
 use wire::ids::{GlobalPid, NodeId};
@@ -13,6 +14,8 @@ pub(crate) struct Candidate {
     /// The part of its time that it waits for its home.
     pub waits_for_home: f64,
     pub cpu: Span,
+    /// None for one that was born here and never left.
+    pub came_with: Option<Attained>,
     pub rss_bytes: u64,
     pub freeze: Span,
     pub came_from: Option<NodeId>,
@@ -23,6 +26,14 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// Reference seconds of work that it has done, as far as is known, on a node of that pace.
+    pub fn attained_s(&self, pace: f64) -> f64 {
+        match self.came_with {
+            None => self.cpu.as_secs_f64() * pace,
+            Some(attained) => attained.work_s(self.cpu, pace),
+        }
+    }
+
     /// What it would want of a core at `node`: at home it no longer waits for home, so that its
     /// computing moves closer together.
     pub fn demand_at(&self, node: NodeId) -> f64 {

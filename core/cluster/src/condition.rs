@@ -152,6 +152,12 @@ impl Entry {
         Entry { at: Halves::of(at), ..*self }
     }
 
+    /// It was passed on.
+    #[inline]
+    pub fn count_hop(&mut self) {
+        self.urgency = self.urgency.saturating_sub(1);
+    }
+
     /// Thousandths of cores that stand idle; less than none if threads wait.
     pub fn spare_milli(&self) -> i64 {
         i64::from(self.cores) * 1_000 - i64::from(self.runnable_milli)

@@ -14,12 +14,13 @@ impl Brain {
         prefetch_t0(&self.departures);
         prefetch_t0(&self.shares);
         prefetch_t0(&self.me);
+        prefetch_t0(&self.members);
     }
 
     /// The same of what gossip needs besides.
     #[inline]
     pub fn fetch_for_gossip(&self) {
-        prefetch_t0(&self.urgent_until);
+        prefetch_t0(&self.incarnation);
         prefetch_t0(&self.sought_at);
     }
 

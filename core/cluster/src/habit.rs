@@ -26,6 +26,10 @@ impl Habit {
     /// What is known after a measurement, if `known` was before.
     pub fn corrected(&mut self, known: f64, measured: f64) -> f64 {
         let error = measured - known;
+        // One that always computes has never differed.
+        if error == 0.0 && self.error_size == 0.0 {
+            return known;
+        }
         self.error += (error - self.error) * MEMORY;
         self.error_size += (error.abs() - self.error_size) * MEMORY;
         let one_sided = self.error.abs() / self.error_size.max(f64::MIN_POSITIVE);

@@ -12,6 +12,7 @@
 
 mod attained;
 mod brain;
+mod calls;
 mod candidate;
 mod condition;
 mod config;
@@ -23,6 +24,7 @@ mod foresight;
 mod habit;
 mod input;
 mod invariants;
+mod load;
 mod members;
 mod memory;
 mod message;

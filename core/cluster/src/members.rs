@@ -181,7 +181,7 @@ impl Members {
     pub fn reserve(&mut self, wanted: usize, config: &Config) {
         let held = self.others.len();
         if wanted > self.others.capacity() {
-            let roomy = (2 * held).max(4).min(config.view_max).max(wanted);
+            let roomy = (2 * held).max(16).min(config.view_max).max(wanted);
             self.others.reserve_exact(roomy - held);
         }
     }
@@ -193,8 +193,21 @@ impl Members {
         true
     }
 
+    pub fn place_of(&self, node: NodeId) -> Option<usize> {
+        self.find(node).ok()
+    }
+
+    /// What is known of the node in that place is of a later life than this.
+    pub fn is_of_earlier_life(&self, place: usize, entry: &Entry) -> bool {
+        self.others.get(place).is_some_and(|known| known.entry.incarnation > entry.incarnation)
+    }
+
     pub fn get(&self, node: NodeId) -> Option<&Member> {
-        self.find(node).ok().map(|place| &self.others[place])
+        // Whoever was just heard of is asked for most, and stands first in a part of a cluster.
+        if let Some(first) = self.others.first().filter(|first| first.entry.node == node) {
+            return Some(first);
+        }
+        self.place_of(node).map(|place| &self.others[place])
     }
 
     /// The cluster has more nodes than are known here.
@@ -235,9 +248,23 @@ impl Members {
         strangers: &mut Strangers,
         (load, config): (f64, &Config),
     ) -> bool {
-        if !strangers.never_heard_of(entry.node)
-            && let Ok(place) = self.find(entry.node)
-        {
+        let is_strange = strangers.never_heard_of(entry.node);
+        let place = if is_strange { None } else { self.place_of(entry.node) };
+        self.learn_at(now, place, entry, sequence, strangers, (load, config))
+    }
+
+    /// The same of a node that has this place, or none.
+    #[inline]
+    pub fn learn_at(
+        &mut self,
+        now: Time,
+        place: Option<usize>,
+        entry: &Entry,
+        sequence: Option<u32>,
+        strangers: &mut Strangers,
+        (load, config): (f64, &Config),
+    ) -> bool {
+        if let Some(place) = place {
             return self.learn_of_member(now, place, entry, sequence, (load, config));
         }
         if self.is_partial {

@@ -69,6 +69,11 @@ impl Memory {
         self.setback_at + rest.min(config.setback_max)
     }
 
+    /// That it stays for that; true if that is news.
+    pub fn note_stay(&mut self, cause: StayCause) -> bool {
+        self.stayed_for.replace(cause) != Some(cause)
+    }
+
     /// Nothing in it is worth keeping once the process is elsewhere.
     pub fn says_nothing(&self, now: Time) -> bool {
         let is_at_peace = self.setbacks == 0 && self.rest_until <= now;
@@ -141,7 +146,10 @@ impl Memories {
             let stalest = self
                 .all
                 .iter()
-                .min_by_key(|(_, memory)| (memory.pinned, memory.touched_at))
+                .min_by_key(|(_, memory)| {
+                    // What runs here is not touched at each look.
+                    (memory.pinned, memory.arrived_at != NEVER, memory.touched_at)
+                })
                 .map(|(process, _)| process);
             if let Some(stalest) = stalest {
                 self.all.remove(&stalest);

@@ -84,7 +84,7 @@ impl Own {
 
     /// What nobody manages, as last measured; not averaged.
     pub fn others(&self, now: Time) -> Option<f64> {
-        let measured = self.measured.filter(|(at, _)| now.since(*at) <= FRESH);
+        let measured = self.measured.as_ref().filter(|(at, _)| now.since(*at) <= FRESH);
         measured.map(|(_, condition)| condition.runnable)
     }
 
@@ -92,17 +92,27 @@ impl Own {
         self.measured.map(|(_, condition)| condition.cores)
     }
 
-    /// The condition of this node with managed processes that want `demand` cores, if it was
+    /// What is runnable on this node with managed processes that want `demand` cores, if it was
     /// measured not too long ago.
-    pub fn condition(&self, now: Time, demand: f64) -> Option<Condition> {
-        let (_, condition) = self.measured.filter(|(at, _)| now.since(*at) <= FRESH)?;
+    pub fn runnable(&self, now: Time, demand: f64) -> Option<f64> {
+        let mut others = self.others(now)?;
         // Where each second differs from the last, only the mean over several says anything.
-        let mut others = condition.runnable;
         if self.spread > UNREST_MIN {
             let unrest = ((self.spread - UNREST_MIN) / UNREST_MIN).min(1.0);
             others += (self.slow - others) * unrest;
         }
-        Some(condition.with_runnable(others + demand))
+        Some((others + demand).max(0.0))
+    }
+
+    /// Of `runnable` threads; None before the first measurement.
+    pub fn condition_of(&self, runnable: f64) -> Option<Condition> {
+        self.measured.map(|(_, condition)| condition.with_runnable(runnable))
+    }
+
+    /// The condition of this node with managed processes that want `demand` cores, if it was
+    /// measured not too long ago.
+    pub fn condition(&self, now: Time, demand: f64) -> Option<Condition> {
+        self.condition_of(self.runnable(now, demand)?)
     }
 }
 

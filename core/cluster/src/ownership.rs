@@ -12,6 +12,7 @@ use crate::candidate::Candidate;
 use crate::condition::Condition;
 use crate::input::{Ownership, ProcessSample};
 use crate::output::Outbox;
+use crate::resident::Resident;
 use crate::source::Target;
 use crate::staying::StayCause;
 use crate::time::Time;
@@ -183,8 +184,13 @@ impl Brain {
     }
 
     /// Why the process does not leave by balancing whatever the place, if it does not.
-    pub(crate) fn stay_cause(&self, now: Time, process: GlobalPid) -> Option<StayCause> {
-        let cause = self.residents.stay_cause(now, process, &self.config);
+    pub(crate) fn stay_cause(
+        &self,
+        now: Time,
+        process: GlobalPid,
+        resident: &Resident,
+    ) -> Option<StayCause> {
+        let cause = self.residents.stay_cause(now, process, resident, &self.config);
         cause.or_else(|| self.is_kept(process).then_some(StayCause::Kept))
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Resident {
     pub rss_bytes: u64,
     forwarded_per_s: f32,
     freeze_us: u32,
+    /// It is remembered to forward no calls: nothing changes as long as it forwards none.
+    pub is_silent: bool,
     pub group: Option<GroupId>,
     /// Why it cannot move now.
     pub stays: Option<Box<str>>,

@@ -2,12 +2,12 @@
 //! should be left in peace for now.
 
 use crate::attained::Attained;
+use crate::calls::remember_calls;
 use crate::candidate::{Candidate, demand_at_home};
 use crate::condition::Condition;
 use crate::config::Config;
 use crate::input::{Arrival, Placement, ProcessSample};
-use crate::memory::{Memories, Memory, MemoryPlace, NEVER};
-use crate::own::sane;
+use crate::memory::{Memories, Memory, NEVER};
 use crate::resident::Resident;
 use crate::rule::Wish;
 use crate::sorted::Sorted;
@@ -22,19 +22,16 @@ const GUEST_MEMORY: Span = Span::from_secs(60);
 const NEWCOMER_DEMAND: f64 = 1.0;
 /// Until then an arrival must have shown in a measurement.
 const ARRIVAL_MEMORY: Span = Span::from_secs(3);
-/// Used CPU below which the rate of forwarded calls per CPU second means nothing.
-const USED_MIN: f64 = 0.02;
 /// Processes that are fetched before they are needed.
 const FETCHED_MAX: usize = 2;
-const CALLS_PER_CPU_S_MAX: f64 = 1e6;
 
 #[derive(Debug)]
 pub(crate) struct Residents {
-    me: NodeId,
-    running: Sorted<GlobalPid, Resident>,
+    pub(crate) me: NodeId,
+    pub(crate) running: Sorted<GlobalPid, Resident>,
     /// Those that are in no measurement yet.
     newcomers: Sorted<GlobalPid, Newcomer>,
-    memories: Memories,
+    pub(crate) memories: Memories,
     /// Of all that run here and of the newcomers: asked for far more often than it changes.
     demand: f64,
     /// Some process may have come with work done that has not been looked at here yet.
@@ -90,13 +87,16 @@ impl Residents {
         }
         if changed || !self.newcomers.is_empty() {
             samples.iter().for_each(|sample| self.measured(sample, config));
+            self.remember_all_calls(now, samples, config);
         } else {
             // As mostly: each in the place where it was.
             for (known, sample) in self.running.values_mut().zip(samples) {
                 known.measured(sample, Some(known.demand));
+                if sample.process.home != self.me {
+                    remember_calls(&mut self.memories, known, now, sample, config);
+                }
             }
         }
-        self.remember_calls(now, samples, config);
         self.newcomers.retain(|_, newcomer| now.since(newcomer.since) < ARRIVAL_MEMORY);
         self.add_up();
         changed
@@ -193,27 +193,6 @@ impl Residents {
         self.forget_due = due;
     }
 
-    /// How much guests talk to their homes.
-    fn remember_calls(&mut self, now: Time, samples: &[ProcessSample], config: &Config) {
-        let mut places =
-            self.running.iter_mut().map(|(process, known)| (process, &mut known.memory));
-        for sample in samples.iter().filter(|sample| sample.process.home != self.me) {
-            if sane(sample.used, 0.0, 1e6) < USED_MIN {
-                continue;
-            }
-            let forwarded = sane(sample.forwarded_per_s, 0.0, 1e9);
-            let measured = (forwarded / sample.used).min(CALLS_PER_CPU_S_MAX);
-            let mut unknown = MemoryPlace::default();
-            let found = places.find(|(process, _)| *process == sample.process);
-            let place = found.map_or(&mut unknown, |(_, place)| place);
-            let memory = self.memories.touch_at(place, now, sample.process, config);
-            memory.calls_per_cpu_s = Some(match memory.calls_per_cpu_s {
-                Some(before) => (3.0 * before + measured as f32) / 4.0,
-                None => measured as f32,
-            });
-        }
-    }
-
     pub fn arrived(&mut self, now: Time, process: GlobalPid, how: Arrival, config: &Config) {
         let memory = self.memories.touch(now, process, config);
         memory.arrived_at = now;
@@ -252,24 +231,11 @@ impl Residents {
         self.memories.touch(now, process, config).pinned = placement == Placement::Pinned;
     }
 
-    /// Another node measured how much the process talks to this one, its home.
-    pub fn told_calls(&mut self, now: Time, process: GlobalPid, calls: u32, config: &Config) {
-        self.memories.touch(now, process, config).calls_per_cpu_s = Some(calls as f32);
-    }
-
     /// It comes with that much work done.
     pub fn told_progress(&mut self, now: Time, process: GlobalPid, work_s: f64, config: &Config) {
         let memory = self.memories.touch(now, process, config);
         memory.came_with = Some(Attained::elsewhere(work_s));
         self.may_await_look = true;
-    }
-
-    /// Reference seconds of work that it has done, as far as is known; this node has that pace.
-    pub fn attained_s(&self, candidate: &Candidate, pace: f64) -> f64 {
-        match self.memories.of(candidate.process).came_with {
-            None => candidate.cpu.as_secs_f64() * pace,
-            Some(attained) => attained.work_s(candidate.cpu, pace),
-        }
     }
 
     /// Processes of other nodes that run here.
@@ -298,7 +264,6 @@ impl Residents {
             prefetch_t0(&resident.demand);
             prefetch_t0(&resident.stays);
         }
-        self.memories.iter().take(FETCHED_MAX).for_each(prefetch_t0);
     }
 
     /// It runs elsewhere now.
@@ -308,6 +273,7 @@ impl Residents {
         } else if let Some(memory) = self.memories.get_mut(process) {
             memory.arrived_at = NEVER;
             memory.came_with = None;
+            memory.touched_at = now;
         }
         self.newcomers.remove(&process);
         self.running.remove(&process);
@@ -353,7 +319,7 @@ impl Residents {
         let (mut least, mut most, mut calls) = (f64::INFINITY, 0f64, 0f32);
         for (process, resident) in self.running.iter() {
             let mut dense = resident.demand;
-            if process.home != self.me {
+            if process.home != self.me && !resident.is_silent {
                 let memory = self.memories.of_resident(process, resident);
                 calls = calls.max(memory.calls_per_cpu_s.unwrap_or(0.0));
                 dense += resident.waits_for_home(config);
@@ -382,8 +348,13 @@ impl Residents {
     }
 
     /// Why the process stays whatever the place, if it does.
-    pub fn stay_cause(&self, now: Time, process: GlobalPid, config: &Config) -> Option<StayCause> {
-        let Some(resident) = self.running.get(&process) else { return Some(StayCause::Unable) };
+    pub fn stay_cause(
+        &self,
+        now: Time,
+        process: GlobalPid,
+        resident: &Resident,
+        config: &Config,
+    ) -> Option<StayCause> {
         self.cause(now, process, resident, self.memories.of_resident(process, resident), config)
     }
 
@@ -451,6 +422,7 @@ impl Residents {
             calls_per_cpu_s: f64::from(memory.calls_per_cpu_s.unwrap_or(0.0)),
             waits_for_home: self.waits_for_home(process, resident, config),
             cpu: resident.cpu,
+            came_with: memory.came_with,
             rss_bytes: resident.rss_bytes,
             freeze: resident.freeze(),
             group: resident.group,
@@ -474,9 +446,19 @@ impl Residents {
             Some(resident) => self.memories.touch_at(&mut resident.memory, now, process, c),
             None => self.memories.touch(now, process, c),
         };
-        let is_news = memory.stayed_for != Some(cause);
-        memory.stayed_for = Some(cause);
-        is_news
+        memory.note_stay(cause)
+    }
+
+    /// The same of the running process at a place, as [`Residents::nth`] counts them.
+    pub fn resident_stays_for(
+        &mut self,
+        place: usize,
+        cause: StayCause,
+        now: Time,
+        config: &Config,
+    ) -> bool {
+        let Some((process, resident)) = self.running.at_mut(place) else { return false };
+        self.memories.touch_at(&mut resident.memory, now, process, config).note_stay(cause)
     }
 }
 

@@ -130,7 +130,7 @@ impl Brain {
             // However often it takes its turn, it must not stand still for more than that.
             let pause_s = candidate.freeze.as_secs_f64() / self.config.rotation_frozen_max;
             let is_rested = candidate.here >= Span::from_secs_f64(pause_s);
-            let attained_s = self.residents.attained_s(&candidate, self.own.pace);
+            let attained_s = candidate.attained_s(self.own.pace);
             is_rested.then_some(Standing { candidate, attained_s })
         })
     }

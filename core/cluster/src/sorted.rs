@@ -144,6 +144,10 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
         self.entries.iter().map(|(key, value)| (*key, value))
     }
 
+    pub fn at_mut(&mut self, place: usize) -> Option<(K, &mut V)> {
+        self.entries.get_mut(place).map(|(key, value)| (*key, value))
+    }
+
     /// The entry at a place, counted from 0 in the order of keys.
     pub fn at(&self, place: usize) -> Option<(K, &V)> {
         self.entries.get(place).map(|(key, value)| (*key, value))

@@ -130,7 +130,7 @@ impl Brain {
         let share = self.share_of_owner(candidate.process);
         let share = if is_better { share } else { -share };
         if candidate.group.is_some() && self.config.rotates {
-            let attained_s = self.residents.attained_s(candidate, self.own.pace);
+            let attained_s = candidate.attained_s(self.own.pace);
             return (share, false, if is_better { attained_s } else { -attained_s });
         }
         let past_s = candidate.cpu.as_secs_f64();
@@ -281,7 +281,7 @@ impl Brain {
             rss_bytes: candidate.rss_bytes,
             motive,
             group: candidate.group,
-            attained_ms: to_ms(self.residents.attained_s(&candidate, self.own.pace)),
+            attained_ms: to_ms(candidate.attained_s(self.own.pace)),
             in_return_for,
             holder: self.holder_of(process),
         };

@@ -50,11 +50,13 @@ impl Brain {
     pub(crate) fn all_stay(&mut self, now: Time, cause: StayCause, outbox: &mut Outbox) {
         self.is_unripe = false;
         for place in 0..self.residents.count() {
-            let Some((process, _)) = self.residents.nth(place) else { break };
+            let Some((process, resident)) = self.residents.nth(place) else { break };
             if !self.departures.contains(process) {
-                let cause = self.stay_cause(now, process).unwrap_or(cause);
+                let cause = self.stay_cause(now, process, resident).unwrap_or(cause);
                 self.is_unripe |= cause == StayCause::Young;
-                self.record_stay(now, process, cause, outbox);
+                if self.residents.resident_stays_for(place, cause, now, &self.config) {
+                    self.record_news(process, cause, outbox);
+                }
             }
         }
     }
@@ -67,8 +69,12 @@ impl Brain {
         outbox: &mut Outbox,
     ) {
         if self.residents.stays_for(process, cause, now, &self.config) {
-            let why = Why::Stays(self.residents.explain(process, cause, &self.config));
-            outbox.push(Output::RecordDecision { process, verdict: Verdict::Stay, why });
+            self.record_news(process, cause, outbox);
         }
+    }
+
+    fn record_news(&self, process: GlobalPid, cause: StayCause, outbox: &mut Outbox) {
+        let why = Why::Stays(self.residents.explain(process, cause, &self.config));
+        outbox.push(Output::RecordDecision { process, verdict: Verdict::Stay, why });
     }
 }

@@ -35,10 +35,9 @@ impl Strangers {
     /// Makes it quick to see that nobody here knows a node: as of most that a window tells of.
     pub fn expect_window(&mut self, view: &Members) {
         if view.is_partial() {
-            let known = view.iter().map(|(node, _)| node);
-            let mut familiar = Familiar::default();
-            known.chain(self.members.iter().map(|m| m.entry.node)).for_each(|n| familiar.add(n));
-            self.familiar = Some(familiar);
+            let familiar = self.familiar.insert(Familiar::default());
+            view.iter().for_each(|(node, _)| familiar.add(node));
+            self.members.iter().for_each(|member| familiar.add(member.entry.node));
         }
     }
 
@@ -129,9 +128,11 @@ impl Members {
     pub fn settle(&mut self, mut place: usize) {
         let settling = self.others[place];
         let at = settling.entry.at();
-        while place > 0 && self.others[place - 1].entry.at() < at {
-            self.others[place] = self.others[place - 1];
-            place -= 1;
+        // Mostly it is the newest of all.
+        let mut newer = self.others[..place].iter();
+        if let Some(first_older) = newer.position(|other| other.entry.at() < at) {
+            self.others.copy_within(first_older..place, first_older + 1);
+            place = first_older;
         }
         while let Some(newer) = self.others.get(place + 1).filter(|other| other.entry.at() > at) {
             self.others[place] = *newer;

@@ -4,7 +4,7 @@
 use crate::node::Power;
 use crate::process::{CPU, RUNNABLE, Whereabouts};
 use crate::world::World;
-use cluster::{Input, ProcessSample, Span, UserShare};
+use cluster::{Input, LoadSample, ProcessSample, Span, UserShare};
 
 /// What the daemon guesses before a process has ever moved (`node/src/process.rs`).
 const FREEZE_LEAST_US: u64 = 10_000;
@@ -22,23 +22,27 @@ impl World {
         }
         self.nodes[index as usize].pass(now);
         self.user_shares.renew(now, &self.processes, &self.nodes);
-        // One sample serves all nodes: its memory is kept.
-        let mut sample = std::mem::take(&mut self.sample);
+        // One serves all nodes: its memory is kept, and it stays in its place.
+        let blank = || Box::new(Input::LoadSampled(LoadSample::default()));
+        let mut input = self.sampled.take().unwrap_or_else(blank);
+        if let Input::LoadSampled(sample) = &mut *input {
+            self.measure(index, sample);
+        }
+        self.tell_at_once(index, &input);
+        self.sampled = Some(input);
+    }
+
+    fn measure(&mut self, index: u32, sample: &mut LoadSample) {
         let used_bytes = self.look_at_processes(index, &mut sample.processes);
         self.page(index, used_bytes);
         let node = &mut self.nodes[index as usize];
         sample.cores = u32::from(node.cores);
         sample.speed = node.speed;
         sample.pace = node.speed;
-        sample.others = node.look_at_background(now);
+        sample.others = node.look_at_background(self.now);
         sample.memory_total_bytes = node.memory_bytes;
         sample.memory_free_bytes = node.memory_bytes.saturating_sub(used_bytes as u64);
         sample.memory_pressure = if node.is_paging { 0.5 } else { 0.0 };
-        let input = Input::LoadSampled(sample);
-        self.tell_at_once(index, &input);
-        if let Input::LoadSampled(sample) = input {
-            self.sample = sample;
-        }
     }
 
     /// Fills in samples of the processes here; returns the memory in use. A process that

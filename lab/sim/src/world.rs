@@ -11,7 +11,7 @@ use crate::process::SimProcess;
 use crate::scenario::{NodeGroup, Scenario};
 use crate::users::UserShares;
 use crate::wheel::Wheel;
-use cluster::{Brain, Config, Identity, Input, LoadSample, Outbox, Output, Span, Status, Time};
+use cluster::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -119,7 +119,7 @@ pub struct World {
     outbox: Outbox,
     pub(crate) brains_took: Option<Duration>,
     /// What daemons measure, for one after another.
-    pub(crate) sample: LoadSample,
+    pub(crate) sampled: Option<Box<Input>>,
     has_ended: bool,
 }
 
@@ -154,7 +154,7 @@ impl World {
             mail_places: Vec::new(),
             outbox: Outbox::new(),
             brains_took: None,
-            sample: LoadSample::default(),
+            sampled: None,
             has_ended: false,
             scenario,
         };
