@@ -46,7 +46,8 @@ use crate::net::Credentials;
 use crate::net::call::CallError;
 use crate::net::gossip::Mouth;
 use crate::net::link::{Link, LinkId, OpenLink};
-use crate::net::listener::Calling;
+use crate::net::listener::{Calling, Welcome};
+use crate::past_berths::PastBerths;
 use crate::process::Process;
 use crate::rejections::Rejections;
 use crate::sample::Gauge;
@@ -111,11 +112,11 @@ pub enum Event {
         from: SocketAddr,
         reason: String,
     },
-    /// A supervisor of another node connects to a berth here.
+    /// A supervisor of another node connects to a berth here, or says that it does.
     Visited {
         role: Role,
         ticket: Ticket,
-        reply: oneshot::Sender<Option<Supervisor>>,
+        reply: oneshot::Sender<Welcome>,
     },
     Gossiped(Gossip),
     Supervised {
@@ -166,6 +167,7 @@ struct Daemon {
     replay: Replay,
     call_record: CallRecord,
     rejections: Rejections,
+    past_berths: PastBerths,
     joining: Option<oneshot::Sender<Answer>>,
     mouth: Mouth,
     datagrams_dropped: Arc<AtomicU64>,

@@ -20,6 +20,7 @@ mod keys;
 mod map;
 mod members;
 mod net;
+mod past_berths;
 mod places;
 mod policy;
 mod process;

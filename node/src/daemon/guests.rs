@@ -3,6 +3,7 @@
 use super::Daemon;
 use crate::guest::{Arrival, Guest};
 use crate::keys;
+use crate::net::listener::Welcome;
 use crate::policy::{self, HostState};
 use crate::process::Activity;
 use crate::procfs;
@@ -85,26 +86,39 @@ impl Daemon {
     }
 
     /// Who waits for a connection with this ticket?
-    pub(super) fn visited(&mut self, role: Role, ticket: Ticket) -> Option<Supervisor> {
-        let guest = self.guests.values_mut().find(|guest| guest.ticket == ticket)?;
+    pub(super) fn visited(&mut self, role: Role, ticket: Ticket) -> Welcome {
+        let Some(guest) = self.guests.values_mut().find(|guest| guest.ticket == ticket) else {
+            return match self.past_berths.holds(Instant::now(), ticket) {
+                true => Welcome::TooLate,
+                false => Welcome::Stranger,
+            };
+        };
         if matches!((role, guest.arrival), (Role::Deputy, Arrival::Expected { .. })) {
             guest.arrival = Arrival::Arriving;
         }
-        Some(guest.supervisor.clone())
+        Welcome::Expected(guest.supervisor.clone())
+    }
+
+    /// What is not here yet, of those, does not come any more.
+    fn end_berths(&mut self, which: impl Fn(&Guest) -> bool) {
+        let now = Instant::now();
+        self.guests.retain(|_, guest| {
+            let ends = matches!(guest.arrival, Arrival::Expected { .. }) && which(guest);
+            if ends {
+                self.past_berths.note(now, guest.ticket);
+            }
+            !ends
+        });
     }
 
     pub(super) fn expire_guests(&mut self, now: Instant) {
-        let is_late = |guest: &Guest| match guest.arrival {
-            Arrival::Expected { until } => until <= now,
-            Arrival::Arriving | Arrival::Running { .. } => false,
-        };
-        let late: Vec<SupervisorId> =
-            self.guests.iter().filter(|(_, guest)| is_late(guest)).map(|(id, _)| *id).collect();
-        for id in late {
-            if let Some(guest) = self.guests.remove(&id) {
+        self.end_berths(|guest| {
+            let is_late = matches!(guest.arrival, Arrival::Expected { until } if until <= now);
+            if is_late {
                 tracing::info!("process {} did not come; its berth is free", guest.process);
             }
-        }
+            is_late
+        });
     }
 
     pub(super) fn hear_body(&mut self, id: SupervisorId, bytes: &[u8]) {
@@ -160,6 +174,9 @@ impl Daemon {
     fn guest_gone(&mut self, id: SupervisorId) {
         let Some(guest) = self.guests.remove(&id) else { return };
         let was_here = guest.local_pid().is_some();
+        if !was_here {
+            self.past_berths.note(Instant::now(), guest.ticket);
+        }
         if was_here && !guest.has_moved_on {
             self.tell_brain(Input::ProcessEnded { process: guest.process });
         }
@@ -215,9 +232,7 @@ impl Daemon {
 
     /// The process does not come.
     fn free_berths(&mut self, process: GlobalPid) {
-        self.guests.retain(|_, guest| {
-            guest.process != process || !matches!(guest.arrival, Arrival::Expected { .. })
-        });
+        self.end_berths(|guest| guest.process == process);
     }
 
     pub(super) fn calls_counted(
@@ -236,7 +251,7 @@ impl Daemon {
 
     pub(super) fn send_guests_home(&mut self) {
         // Who has not arrived yet is better off not arriving.
-        self.guests.retain(|_, guest| !matches!(guest.arrival, Arrival::Expected { .. }));
+        self.end_berths(|_| true);
         for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home) {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
         }

@@ -15,6 +15,7 @@ use crate::map::{self, MAP_BYTES_MAX, MapError};
 use crate::members::Members;
 use crate::net::gossip::Mouth;
 use crate::net::{Credentials, gossip, listener};
+use crate::past_berths::PastBerths;
 use crate::rejections::Rejections;
 use crate::sample::Gauge;
 use crate::sample::calibrate::{Belief, RUNS_FIRST, measure_core_speed};
@@ -222,6 +223,7 @@ impl Parts {
             tokens: OpenTokens::default(),
             joining_callers: BTreeSet::new(),
             rejections: Rejections::default(),
+            past_berths: PastBerths::default(),
             joining: None,
             mouth,
             datagrams_dropped: dropped,

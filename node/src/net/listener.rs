@@ -7,6 +7,7 @@ use super::link::{OpenLink, write_frame};
 use crate::daemon::Event;
 use crate::keys::handshake::{Called, Keys};
 use crate::places::Places;
+use crate::supervisor::Supervisor;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -34,6 +35,15 @@ pub struct Calling {
     pub ticket: Ticket,
     pub from: SocketAddr,
     pub accept: oneshot::Sender<Option<Accepted>>,
+}
+
+/// What becomes of a connection that names a ticket.
+pub enum Welcome {
+    /// This supervisor waits for it.
+    Expected(Supervisor),
+    /// Its berth has ended.
+    TooLate,
+    Stranger,
 }
 
 /// The dispatcher takes the call: this is its number.
@@ -100,6 +110,8 @@ enum Unwelcome {
     NotOsmos,
     #[error("no berth with ticket {0}")]
     NoBerth(Ticket),
+    #[error("the berth with ticket {0} has ended")]
+    BerthEnded(Ticket),
     #[error("no open token with ticket {0}")]
     NoToken(Ticket),
     #[error(transparent)]
@@ -119,6 +131,10 @@ impl Visitor {
         if !matches!(unwelcome, Unwelcome::Broken(_)) {
             let reason = unwelcome.to_string();
             let _ = self.events.send(Event::Rejected { from: self.from, reason }).await;
+        }
+        // Who was invited need not wait to learn that it came in vain.
+        if matches!(unwelcome, Unwelcome::BerthEnded(_)) {
+            return;
         }
         // An early close would tell a stranger at which point he failed.
         let Some(mut stream) = self.stream else { return };
@@ -146,12 +162,16 @@ impl Visitor {
         let (reply, answer) = oneshot::channel();
         let Preface { role, ticket } = preface;
         self.tell(Event::Visited { role, ticket, reply }).await?;
-        let Ok(Some(supervisor)) = answer.await else { return Err(Unwelcome::NoBerth(ticket)) };
+        let supervisor = match answer.await {
+            Ok(Welcome::Expected(supervisor)) => supervisor,
+            Ok(Welcome::TooLate) => return Err(Unwelcome::BerthEnded(ticket)),
+            Ok(Welcome::Stranger) | Err(_) => return Err(Unwelcome::NoBerth(ticket)),
+        };
         let stream = self.stream.take().ok_or_else(moved_on)?.into_std()?;
         // Supervisors wait in the kernel, not in an event loop.
         stream.set_nonblocking(false)?;
         if !supervisor.send(&ToBody::Connection { role }, Some(OwnedFd::from(stream))) {
-            return Err(Unwelcome::NoBerth(ticket));
+            return Err(Unwelcome::BerthEnded(ticket));
         }
         Ok(())
     }

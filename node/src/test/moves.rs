@@ -1,6 +1,6 @@
 //! Moves between two real daemons, the test playing both supervisors.
 
-use super::harness::{NODE_1, NODE_2, Played, Program, TestNode, config, eventually};
+use super::harness::{NODE_1, NODE_2, PATIENCE, Played, Program, TestNode, config, eventually};
 use crate::daemon::Event;
 use crate::net::link::LinkId;
 use crate::supervisor::Half;
@@ -230,6 +230,8 @@ async fn a_berth_that_nobody_comes_to_is_free_again() {
     let one = TestNode::start().await;
     let (mut short, dir) = config();
     short.berth_timeout = Duration::from_millis(300);
+    // Silence would be longer than anybody here waits.
+    short.handshake_timeout = PATIENCE * 4;
     let two = TestNode::start_with(short, dir).await;
     two.join(&one);
     let program = Program::start("exec sleep 1000");
@@ -241,7 +243,7 @@ async fn a_berth_that_nobody_comes_to_is_free_again() {
     let berth = leave(&deputy);
     let preface = Preface { role: Role::Deputy, ticket: berth.ticket };
     let answer = super::harness::answer_to_stranger(berth.address, &preface.encode());
-    assert_eq!(answer, b"", "the ticket is worth nothing any more");
+    assert_eq!(answer, b"", "the ticket is worth nothing any more, which is told at once");
     deputy.say(&FromDeputy::Stayed { reason: reason("unreachable", "the berth is gone") });
     assert!(asked.join().unwrap().is_err());
 }
