@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wire::ids::NodeId;
+use wire::users::{Borrowers, UserTable};
 
 /// The port that nodes listen on, TCP and UDP, unless told otherwise.
 pub const PORT_DEFAULT: u16 = 7780;
@@ -36,6 +37,11 @@ pub struct Config {
     pub guests_max: Option<u32>,
     /// At most so much memory for all guests, likewise.
     pub guest_memory_max_bytes: Option<u64>,
+    /// As whom guests run, whether root's processes may leave, and where own processes may go;
+    /// likewise.
+    pub guest_users: Option<UserTable>,
+    pub lends_root: Option<bool>,
+    pub lends_to: Option<Borrowers>,
     /// Kernel features to do without, although they may be there.
     pub without: Vec<Feature>,
     /// How its brain behaves; all nodes of a cluster should have the same.
@@ -79,6 +85,9 @@ impl Config {
             guest_cgroup: Vec::new(),
             guests_max: None,
             guest_memory_max_bytes: None,
+            guest_users: None,
+            lends_root: None,
+            lends_to: None,
             without: Vec::new(),
             brain: cluster::Config::default(),
             record: None,

@@ -18,6 +18,7 @@
 mod cluster;
 mod foresight;
 mod guests;
+mod lending;
 mod linking;
 mod listing;
 mod moves;

@@ -3,11 +3,18 @@
 //! * Anyone may look.
 //! * Whoever may kill a process may move it: its owner, and root. Nobody else.
 //! * The daemon's own user and root may change the cluster.
+//! * Root's processes leave only if the owner of their home said so, and nothing goes where he did
+//!   not say that it may.
+//! * A guest runs as whom this node's table of users names, whatever its home claims.
 
 use crate::control::Caller;
 use crate::procfs::Ids;
 use wire::control::{Failure, Request};
+use wire::ids::NodeId;
+use wire::owner::OwnerState;
 use wire::peer::{BerthRequest, Owner, Refusal};
+use wire::supervisor::Reason;
+use wire::users::UserTable;
 
 /// May the caller ask this at all? Requests about a process are checked again against its owner.
 pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(), Failure> {
@@ -54,6 +61,24 @@ pub fn may_move(caller: Caller, pid: i32, ids: Ids, daemon_uid: u32) -> Result<O
     Ok(owner)
 }
 
+/// May this user's process be on that node?
+///
+/// Who holds a process can make it do all that its user may do at home, so root's are a matter of
+/// trust of its own.
+pub fn may_lend(uid: u32, to: NodeId, owner: &OwnerState) -> Result<(), Reason> {
+    let refuse = |code: &str, text: String| Err(Reason { code: code.to_owned(), text });
+    if uid == 0 && !owner.lends_root {
+        let text = "root's processes stay home, since whoever holds one is root here; \
+                    `osmos lend --root on` lets them leave";
+        return refuse("root-stays", text.to_owned());
+    }
+    if !owner.lends_to.has(to) {
+        let text = format!("this node lends nothing to node {to}; `osmos lend --to` changes that");
+        return refuse("not-lent", text);
+    }
+    Ok(())
+}
+
 /// What a node that is asked for a berth looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct HostState {
@@ -80,8 +105,8 @@ pub struct GuestMemory {
 /// Guests of one node.
 pub const GUESTS_MAX: usize = 4_096;
 
-/// May this process come here, and as whom would it run?
-pub fn may_host(asked: &BerthRequest, host: HostState) -> Result<Owner, Refusal> {
+/// May this process come here, and as which user would it run?
+pub fn may_host(asked: &BerthRequest, host: HostState, users: &UserTable) -> Result<u32, Refusal> {
     if host.is_draining {
         return Err(Refusal::Draining);
     }
@@ -109,21 +134,22 @@ pub fn may_host(asked: &BerthRequest, host: HostState) -> Result<Owner, Refusal>
         let free_bytes = host.memory_free_bytes;
         return Err(Refusal::MemoryShort { needed_bytes, free_bytes });
     }
-    if host.daemon_uid == 0 || host.daemon_uid == asked.owner.uid {
-        return Ok(asked.owner);
+    let uid = asked.owner.uid;
+    if host.daemon_uid == 0 {
+        return users.user_here(uid).ok_or(Refusal::UserRefused { uid });
     }
     // A user's own cluster: he may have another number here. Root's processes are not lent to him.
-    if asked.owner.uid == 0 {
-        return Err(Refusal::OwnerNotAllowed { uid: 0 });
+    match uid {
+        0 => Err(Refusal::OwnerNotAllowed { uid }),
+        _ => Ok(host.daemon_uid),
     }
-    let gid = nix::unistd::getegid().as_raw();
-    Ok(Owner { uid: host.daemon_uid, gid })
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
-    use wire::ids::{HomePid, NodeId};
+    use wire::ids::HomePid;
+    use wire::users::{Borrowers, NOBODY};
 
     const ROOT: Caller = Caller { uid: 0, pid: Some(1) };
     const ANNA: Caller = Caller { uid: 1000, pid: Some(2) };
@@ -181,6 +207,11 @@ mod test {
         }
     }
 
+    /// By the table that nobody has changed.
+    fn may_host(asked: &BerthRequest, host: HostState) -> Result<u32, Refusal> {
+        super::may_host(asked, host, &UserTable::default())
+    }
+
     const HOST: HostState = HostState {
         daemon_uid: 0,
         is_draining: false,
@@ -193,13 +224,38 @@ mod test {
     };
 
     #[test]
-    fn a_guest_runs_as_its_owner_and_as_root_only_if_it_is_roots() {
-        assert_eq!(may_host(&asked(1000), HOST).unwrap().uid, 1000);
-        assert_eq!(may_host(&asked(0), HOST).unwrap().uid, 0);
+    fn a_guest_runs_as_the_table_says_and_never_as_a_privileged_user_by_default() {
+        let host = |uid| may_host(&asked(uid), HOST);
+        assert_eq!([0, 33, 1000].map(host), [Ok(NOBODY), Ok(NOBODY), Ok(1000)]);
+        assert_eq!(host(u32::MAX), Err(Refusal::UserRefused { uid: u32::MAX }));
+        let table = |text: &str| UserTable::try_from(text.to_owned()).unwrap();
+        let refuse = super::may_host(&asked(0), HOST, &table("0=refuse,*=same"));
+        assert_eq!(refuse.unwrap_err().code(), "user-refused");
+        assert_eq!(super::may_host(&asked(0), HOST, &UserTable::same()), Ok(0));
+    }
+
+    #[test]
+    fn all_guests_of_an_ordinary_users_daemon_run_as_that_user() {
         let users_own = HostState { daemon_uid: 1001, ..HOST };
-        assert_eq!(may_host(&asked(1000), users_own).unwrap().uid, 1001);
+        assert_eq!(may_host(&asked(1000), users_own), Ok(1001));
         let refusal = may_host(&asked(0), users_own).unwrap_err();
         assert_eq!(refusal, Refusal::OwnerNotAllowed { uid: 0 });
+    }
+
+    #[test]
+    fn root_and_what_is_not_to_be_lent_stays_home_and_the_reason_names_the_way_out() {
+        let mut owner = OwnerState::default();
+        assert_eq!(may_lend(1000, NodeId(2), &owner), Ok(()));
+        let reason = may_lend(0, NodeId(2), &owner).unwrap_err();
+        assert_eq!(reason.code, "root-stays");
+        assert!(reason.text.contains("osmos lend --root on"), "{}", reason.text);
+        owner.lends_root = true;
+        assert_eq!(may_lend(0, NodeId(2), &owner), Ok(()));
+        owner.lends_to = Borrowers::Only(vec![NodeId(3)]);
+        assert_eq!(may_lend(1000, NodeId(3), &owner), Ok(()));
+        let reason = may_lend(1000, NodeId(2), &owner).unwrap_err();
+        assert_eq!(reason.code, "not-lent");
+        assert!(reason.text.contains("node 2"), "{}", reason.text);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::ids::NodeId;
-use wire::owner::{OwnerState, PRIORITIES_MAX};
+use wire::owner::OwnerState;
 use wire::peer::{Member, NodeKey};
 
 /// No file of a node's state comes near this.
@@ -134,8 +134,7 @@ impl State {
         let Some(bytes) = read(&path)? else { return Ok(OwnerState::default()) };
         let state: OwnerState =
             serde_json::from_slice(&bytes).map_err(|_| StateError::Damaged(path.clone()))?;
-        let is_bounded = state.priorities.len() <= PRIORITIES_MAX;
-        if is_bounded { Ok(state) } else { Err(StateError::Damaged(path)) }
+        if state.is_bounded() { Ok(state) } else { Err(StateError::Damaged(path)) }
     }
 
     pub fn keep_owner(&self, owner: &OwnerState) -> Result<(), StateError> {

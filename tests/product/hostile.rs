@@ -129,7 +129,7 @@ impl Relayed {
             let directories = [format!("/tmp/{name}/run"), format!("/tmp/{name}/state")];
             let [run, state] = directories.each_ref().map(String::as_str);
             let first = ["osmos", "up", "--runtime-dir", run, "--state-dir", state, "--speed", "1"];
-            stage.text(1, &[&first[..], rest].concat());
+            stage.text(1, &[&first[..], &["--lend-root", "on"], rest].concat());
         };
         up("a", &["--listen", "127.0.0.1:7781", "--advertise", "127.0.0.2"]);
         up("b", &["--listen", "127.0.0.1:7782"]);

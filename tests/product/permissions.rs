@@ -36,9 +36,10 @@ fn a_users_process_is_moved_by_supervisors_that_run_as_that_user() {
     let mut program = start_annas(&stage);
     let (body, body_supervisor) = stage.await_body(2, program.pid);
     let deputy_supervisor = stage.deputy_supervisor(program.pid).expect("it is away");
-    for seen in [&body, &body_supervisor, &deputy_supervisor] {
+    // Away she has no account: her guests are in no group of that node.
+    for (seen, group) in [(&body, BERT), (&body_supervisor, BERT), (&deputy_supervisor, ANNA)] {
         assert_eq!(ids(seen, "Uid"), [ANNA; 4], "{:?}", seen.words);
-        assert_eq!(ids(seen, "Gid"), [ANNA; 4], "{:?}", seen.words);
+        assert_eq!(ids(seen, "Gid"), [group; 4], "{:?}", seen.words);
         assert_eq!(ids(seen, "Groups"), [0; 0], "{:?}", seen.words);
         assert_eq!(seen.field("CapEff").as_deref(), Some("0000000000000000"), "{:?}", seen.words);
     }
@@ -83,11 +84,59 @@ fn a_user_may_not_move_or_adopt_what_belongs_to_others() {
 }
 
 #[test]
+fn roots_processes_stay_home_until_the_owner_lends_them_and_are_nobodys_elsewhere() {
+    let stage = Stage::with_defaults_for_root("roots", 2);
+    let words = ["osmos", "run", "--node", "2", "--", "python3", "-IS", "-c", ECHO];
+    let mut program = stage.start(1, &words);
+    let pid = program.pid.to_string();
+    until("the reason names the way out", || {
+        let why = stage.text(1, &["osmos", "why", &pid]);
+        why.contains("osmos lend --root on").then_some(())
+    });
+    let complaint = stage.complaint(1, &["osmos", "migrate", &pid, "2"]);
+    assert!(complaint.contains("root's processes stay home"), "{complaint}");
+    stage.await_plain(program.pid);
+    assert_eq!(program.ask("home"), "home");
+    stage.text(1, &["osmos", "lend", "--root", "on"]);
+    stage.text(1, &["osmos", "migrate", &pid, "2"]);
+    let (body, supervisor) = stage.await_body(2, program.pid);
+    for seen in [&body, &supervisor] {
+        assert_eq!(ids(seen, "Uid"), [BERT; 4], "{:?}", seen.words);
+        assert_eq!(ids(seen, "Gid"), [BERT; 4], "{:?}", seen.words);
+        assert_eq!(ids(seen, "Groups"), [0; 0], "{:?}", seen.words);
+    }
+    assert_eq!(program.ask("away"), "away");
+    stage.text(1, &["osmos", "lend", "--root", "off"]);
+    stage.await_plain(program.pid);
+    assert_eq!(program.ask("home again"), "home again");
+}
+
+#[test]
+fn a_process_is_lent_only_to_the_nodes_that_its_home_names() {
+    let stage = Stage::new("lendto", 3);
+    let mut annas = start_annas(&stage);
+    let pid = annas.pid.to_string();
+    stage.text(1, &["osmos", "lend", "--to", "3"]);
+    stage.await_plain(annas.pid);
+    let complaint = stage.complaint(1, &["osmos", "migrate", &pid, "2"]);
+    assert!(complaint.contains("lends nothing to node 2"), "{complaint}");
+    stage.text(1, &["osmos", "migrate", &pid, "3"]);
+    stage.await_place(annas.pid, 3);
+    let complaint = stage.complaint(1, &["osmos", "migrate", &pid, "2"]);
+    assert!(complaint.contains("lends nothing to node 2"), "{complaint}");
+    assert_eq!(annas.ask("still"), "still");
+}
+
+#[test]
 fn an_ordinary_user_does_not_change_roots_cluster() {
     let stage = Stage::new("cluster", 2);
     let bert = BERT.to_string();
-    for words in [&["osmos", "token"][..], &["osmos", "down"], &["osmos", "join", "10.77.0.2", "x"]]
-    {
+    for words in [
+        &["osmos", "token"][..],
+        &["osmos", "down"],
+        &["osmos", "join", "10.77.0.2", "x"],
+        &["osmos", "lend", "--root", "on"],
+    ] {
         let complaint = stage.complaint(1, &as_user(&bert, words));
         assert!(complaint.contains(&format!("you are user {BERT}")), "{words:?}: {complaint}");
     }

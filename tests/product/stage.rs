@@ -81,6 +81,13 @@ impl Stage {
         Stage::of(spec)
     }
 
+    /// Whose nodes have daemons as they are without any option about root.
+    pub fn with_defaults_for_root(name: &str, nodes: u32) -> Stage {
+        let mut spec = Stage::spec(name, nodes);
+        spec.trusts_root = false;
+        Stage::of(spec)
+    }
+
     /// Whose nodes do without these kernel features.
     pub fn without(features: &[&str], name: &str, nodes: u32) -> Stage {
         let mut spec = Stage::spec(name, nodes);

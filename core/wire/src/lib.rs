@@ -8,7 +8,7 @@
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran
 //! * [`supervisor`]: a node daemon and the supervisors it starts
-//! * [`control`]: user tools and their node daemon; [`owner`], [`forecast`]: parts of it
+//! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of it
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
 pub mod calls;
@@ -24,3 +24,4 @@ pub mod peer;
 pub mod processor_time;
 pub mod secure;
 pub mod supervisor;
+pub mod users;

@@ -1,7 +1,8 @@
 //! What the owner of a node tells its daemon, and what stands of it: `osmos stay`, `block`,
-//! `yield`, `drain`, `expel`, `bring`, `priority`, `limit`.
+//! `yield`, `drain`, `expel`, `bring`, `priority`, `limit`, `lend`.
 
 use crate::ids::NodeId;
+use crate::users::{Borrowers, LEND_TO_MAX, UserTable};
 use serde::{Deserialize, Serialize};
 
 /// Of the guests of one home, where the owner has said nothing; lower comes first.
@@ -29,6 +30,9 @@ pub enum OwnerOrder {
     Prioritise { home: NodeId, priority: u16 },
     /// At most so many guests, at most so much memory for all of them. None: as it was.
     Limit { guests: Option<LimitChange>, guest_memory_bytes: Option<LimitChange> },
+    /// Whether root's processes leave this node, and which nodes are lent any. None: as it was.
+    /// What is away against it comes home.
+    Lend { root: Option<bool>, to: Option<Borrowers> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +54,12 @@ pub struct OwnerState {
     pub guest_memory_max_bytes: Option<u64>,
     /// By home, in the order of their numbers; [`PRIORITY_USUAL`] for all others.
     pub priorities: Vec<HomePriority>,
+    /// Processes of root that were born here may leave. Who holds one is root here.
+    pub lends_root: bool,
+    /// Where own processes may go, whoever sends them.
+    pub lends_to: Borrowers,
+    /// As whom guests run.
+    pub guest_users: UserTable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +81,7 @@ pub struct Owned {
 }
 
 impl OwnerState {
-    /// Carries out what changes the state; false if there is no room for another priority.
+    /// Carries out what changes the state; false if there is no room for that much.
     pub fn apply(&mut self, order: &OwnerOrder) -> bool {
         match order {
             OwnerOrder::Stay { on } => self.stays = *on,
@@ -86,6 +96,11 @@ impl OwnerState {
                 self.guests_max = changed(self.guests_max.map(u64::from), *guests).map(within);
                 self.guest_memory_max_bytes =
                     changed(self.guest_memory_max_bytes, *guest_memory_bytes);
+            }
+            OwnerOrder::Lend { root, to } => {
+                self.lends_root = root.unwrap_or(self.lends_root);
+                self.lends_to = to.clone().unwrap_or_else(|| std::mem::take(&mut self.lends_to));
+                return self.is_bounded();
             }
         }
         true
@@ -102,6 +117,15 @@ impl OwnerState {
         self.priorities.push(HomePriority { home, priority });
         self.priorities.sort_unstable_by_key(|of| of.home);
         true
+    }
+
+    /// True if none of its lists is longer than any that a daemon keeps.
+    pub fn is_bounded(&self) -> bool {
+        let borrowers = match &self.lends_to {
+            Borrowers::All => 0,
+            Borrowers::Only(nodes) => nodes.len(),
+        };
+        self.priorities.len() <= PRIORITIES_MAX && borrowers <= LEND_TO_MAX
     }
 
     pub fn priority_of(&self, home: NodeId) -> u16 {
@@ -150,6 +174,19 @@ mod test {
         assert!(!state.apply(&order(5_000, 1)));
         assert!(state.apply(&order(7, PRIORITY_USUAL)) && state.apply(&order(5_000, 9)));
         assert_eq!([7, 8, 5_000].map(|home| state.priority_of(NodeId(home))), [50, 1, 9]);
+    }
+
+    #[test]
+    fn what_is_lent_changes_by_what_an_order_names() {
+        let mut state = OwnerState::default();
+        assert!(!state.lends_root && state.lends_to.has(NodeId(7)));
+        let only = Borrowers::Only(vec![NodeId(2)]);
+        assert!(state.apply(&OwnerOrder::Lend { root: None, to: Some(only.clone()) }));
+        assert!(state.apply(&OwnerOrder::Lend { root: Some(true), to: None }));
+        assert!(state.lends_root && state.lends_to == only);
+        assert!(state.lends_to.has(NodeId(2)) && !state.lends_to.has(NodeId(7)));
+        let many = Borrowers::Only(vec![NodeId(2); LEND_TO_MAX + 1]);
+        assert!(!state.apply(&OwnerOrder::Lend { root: None, to: Some(many) }));
     }
 
     #[test]

@@ -136,6 +136,8 @@ pub enum Refusal {
     Draining,
     #[error("its daemon is not root's and takes no processes of user {uid}")]
     OwnerNotAllowed { uid: u32 },
+    #[error("its table of users has no place for user {uid} (`osmos up --guest-users` there)")]
+    UserRefused { uid: u32 },
     #[error("all its {max} berths are taken")]
     Full { max: u32 },
     #[error("it cannot start a supervisor: {error}")]
@@ -160,6 +162,7 @@ impl Refusal {
             Refusal::MemoryShort { .. } => "memory-short",
             Refusal::Draining => "draining",
             Refusal::OwnerNotAllowed { .. } => "owner-not-allowed",
+            Refusal::UserRefused { .. } => "user-refused",
             Refusal::Full { .. } => "full",
             Refusal::NoSupervisor { .. } => "no-supervisor",
             Refusal::NoSandbox { .. } => "no-sandbox",

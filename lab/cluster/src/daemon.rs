@@ -50,6 +50,9 @@ pub fn start(node: &Node<'_>) -> Result<()> {
     command.args(["--map", NODE_MAP, "--cluster-key", NODE_KEY]);
     // All nodes have the same cores; how much of them it has, a daemon sees in its guests' cgroup.
     command.args(["--speed", &node.record().spec.core_speed.to_string()]);
+    if node.record().spec.trusts_root {
+        command.args(["--lend-root", "on", "--guest-users", "*=same"]);
+    }
     if let Some(policy) = &node.record().spec.policy {
         command.args(["--policy", policy]);
     }

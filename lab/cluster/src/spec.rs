@@ -165,6 +165,10 @@ pub struct Spec {
     /// Speed of one core as daemons are told; what a node has of it they see in their cgroup.
     #[serde(default = "core_speed")]
     pub core_speed: f64,
+    /// Its nodes have one administrator, and what runs in it is mostly his: root's processes leave
+    /// home and run as root elsewhere.
+    #[serde(default)]
+    pub trusts_root: bool,
     /// The policy by which its daemons balance, if not their own.
     #[serde(default)]
     pub policy: Option<String>,
@@ -202,6 +206,7 @@ impl Spec {
             machine_share: machine_share(),
             core_speed: core_speed(),
             policy: None,
+            trusts_root: true,
             has_one_core_each: false,
         })
     }

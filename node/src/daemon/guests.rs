@@ -1,6 +1,7 @@
 //! Processes of other nodes that run here: from the berth they are given to the day they leave.
 
 use super::Daemon;
+use crate::accounts;
 use crate::guest::{Arrival, Guest};
 use crate::keys;
 use crate::net::listener::Welcome;
@@ -36,7 +37,8 @@ impl Daemon {
             guests_max: self.wishes.state.guests_max,
             guest_memory: self.guest_memory(promised),
         };
-        let owner = policy::may_host(&asked, host)?;
+        let uid = policy::may_host(&asked, host, &self.wishes.state.guest_users)?;
+        let owner = Owner { uid, gid: accounts::group_of(uid) };
         let failed = |error: String| Refusal::NoSupervisor { error };
         let ticket = keys::random().map(Ticket).map_err(|error| failed(error.to_string()))?;
         let key = keys::random().map_err(|error| failed(error.to_string()))?;

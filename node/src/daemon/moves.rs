@@ -63,10 +63,8 @@ impl Daemon {
             Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
         } else if to == me {
             self.tell_deputy(pid, &ToDeputy::ComeHome)
-        } else if self.waits_for_link(pid, to) {
-            Ok(())
         } else {
-            self.ask_for_berth(pid, to)
+            self.begin_leaving(pid, to)
         };
         if let Err(not_moved) = begun {
             self.move_failed(pid, not_moved);

@@ -16,6 +16,7 @@ use wire::control::{Happening, Reply};
 use wire::ids::HomePid;
 use wire::owner::{Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
 use wire::supervisor::ToBody;
+use wire::users::LEND_TO_MAX;
 
 /// Guests that the brain has not found a place for by then are sent home.
 const PLACE_PATIENCE: Duration = Duration::from_secs(3);
@@ -74,8 +75,10 @@ impl Daemon {
         if let Err(error) = self.state.keep_owner(&self.wishes.state) {
             tracing::error!("{error}");
         }
-        if order == OwnerOrder::Bring {
-            self.bring();
+        match order {
+            OwnerOrder::Bring => self.bring(),
+            OwnerOrder::Lend { .. } => self.lend_anew(),
+            _ => {}
         }
         self.wishes.waiting.push(Wish { order, since: Instant::now(), answer });
         self.owner_has_decided();
@@ -90,9 +93,15 @@ impl Daemon {
             return Err(format!("{WISHES_MAX} orders are being carried out: try again then"));
         }
         if !self.wishes.state.clone().apply(order) {
-            return Err("too many homes have a priority of their own: give some the usual one, \
-                        50, back"
-                .to_owned());
+            let text = match order {
+                OwnerOrder::Lend { .. } => {
+                    format!("it names more than {LEND_TO_MAX} nodes: name fewer, or `all`")
+                }
+                _ => "too many homes have a priority of their own: give some the usual one, 50, \
+                      back"
+                    .to_owned(),
+            };
+            return Err(text);
         }
         Ok(())
     }

@@ -397,6 +397,12 @@ fn owner_state(config: &Config, state: &State) -> Result<OwnerState, StateError>
     let mut owner = state.owner()?;
     owner.guests_max = config.guests_max.or(owner.guests_max);
     owner.guest_memory_max_bytes = config.guest_memory_max_bytes.or(owner.guest_memory_max_bytes);
+    owner.lends_root = config.lends_root.unwrap_or(owner.lends_root);
+    owner.lends_to = config.lends_to.clone().unwrap_or(owner.lends_to);
+    owner.guest_users = config.guest_users.clone().unwrap_or(owner.guest_users);
+    if owner.guest_users.gives_root() && nix::unistd::geteuid().is_root() {
+        tracing::warn!("some guests run as root here: {}", owner.guest_users);
+    }
     state.keep_owner(&owner)?;
     Ok(owner)
 }

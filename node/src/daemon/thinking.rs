@@ -225,7 +225,7 @@ impl Daemon {
 
     pub(super) fn tell_brain_placement(&mut self, pid: HomePid) {
         let Some(process) = self.processes.get(&pid) else { return };
-        let placement = match process.is_pinned() {
+        let placement = match process.is_pinned() || self.stays_home(process.owner.uid) {
             true => Placement::Pinned,
             false => Placement::Balanced,
         };

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use wire::control::{Event as Happened, Happening, Process, Reply, Request};
 use wire::ids::NodeId;
 use wire::peer::Owner;
+use wire::users::UserTable;
 
 /// Nothing here takes nearly so long; a test that waits longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,6 +87,9 @@ pub fn config() -> (Config, Arc<TempDir>) {
     config.listen = "127.0.0.1:0".parse().unwrap();
     config.speed = Some(1.0);
     config.handshake_timeout = HANDSHAKE_TIMEOUT;
+    // Who runs the tests owns the programs in them, root or not.
+    config.lends_root = Some(true);
+    config.guest_users = Some(UserTable::same());
     (config, dir)
 }
 

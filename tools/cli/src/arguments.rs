@@ -1,13 +1,14 @@
 //! Every command and option, in one place: the parser, the help texts and the manual pages all come
 //! from these definitions, so they cannot say different things.
 
-use crate::ownership::Own;
+use crate::ownership::{Own, Switch, borrowers, guest_users};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use wire::control::{Destination, Placement};
 use wire::ids::NodeId;
+use wire::users::{Borrowers, UserTable};
 
 /// Several Linux machines as one: unmodified programs move between nodes while they run.
 #[derive(Debug, Parser)]
@@ -296,6 +297,17 @@ pub struct DaemonOptions {
     /// At most so much memory for all guests: 512M, 2G; kept likewise
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub guest_memory_max: Option<u64>,
+    /// As whom guests run: rules USERS=WHOM, the first that fits; kept likewise [default:
+    /// 0-999=nobody,*=same]
+    #[arg(long, value_name = "RULES", value_parser = guest_users)]
+    pub guest_users: Option<UserTable>,
+    /// Let processes of root leave this node, to nodes that are trusted with root here; kept
+    /// likewise
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub lend_root: Option<Switch>,
+    /// Nodes that processes of this one may go to: 2,5-7, or `all`; kept likewise
+    #[arg(long, value_name = "NODES", value_parser = borrowers)]
+    pub lend_to: Option<Borrowers>,
     /// Cgroup directory for guests; once for each controller hierarchy
     #[arg(long, value_name = "DIR")]
     pub guest_cgroup: Vec<PathBuf>,
@@ -334,6 +346,9 @@ impl DaemonOptions {
         push("--speed", self.speed.map(|speed| speed.to_string().into()));
         push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
         push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
+        push("--guest-users", self.guest_users.as_ref().map(|table| table.to_string().into()));
+        push("--lend-root", self.lend_root.map(|switch| switch.word().into()));
+        push("--lend-to", self.lend_to.as_ref().map(|nodes| nodes.to_string().into()));
         for directory in &self.guest_cgroup {
             push("--guest-cgroup", Some(directory.clone().into_os_string()));
         }
@@ -446,6 +461,7 @@ mod tests {
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
                     --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
+                    --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
                     --runtime-dir r --state-dir s";
         let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {

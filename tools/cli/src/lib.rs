@@ -14,6 +14,7 @@ mod platform;
 pub use arguments::{DaemonOptions, DemoOptions};
 pub use commands::daemon::DaemonFiles;
 pub use commands::doctor::Finding;
+pub use ownership::Switch;
 pub use platform::{Inherited, Platform};
 
 use anyhow::Result;

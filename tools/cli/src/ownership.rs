@@ -4,6 +4,7 @@ use crate::arguments::{Listing, node_id, size};
 use clap::{Args, Subcommand, ValueEnum};
 use wire::ids::NodeId;
 use wire::owner::{LimitChange, OwnerOrder};
+use wire::users::{Borrowers, UserTable};
 
 /// On, unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -22,7 +23,16 @@ pub struct Switched {
     pub listing: Listing,
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
+impl Switch {
+    pub fn word(self) -> &'static str {
+        match self {
+            Switch::On => "on",
+            Switch::Off => "off",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Subcommand)]
 pub enum Own {
     /// Own processes of this node do not leave by balancing any more (`osmos stay off`: they may)
     Stay(Switched),
@@ -79,6 +89,25 @@ Guests beyond a new limit leave.")]
         #[command(flatten)]
         listing: Listing,
     },
+    /// Say which own processes may leave: root's, and to which nodes
+    #[command(after_help = "\
+Examples:
+  osmos lend --root on         root's processes may leave, too
+  osmos lend --to 2,5-7        own processes go to these nodes only
+  osmos lend --to all
+
+Whoever administers a node that holds a process can do all that the process's user may do at home.
+Processes that are away against it come home.")]
+    Lend {
+        /// Root's processes may leave (`on`) or stay home (`off`)
+        #[arg(long, value_enum, value_name = "on|off", required_unless_present = "to")]
+        root: Option<Switch>,
+        /// Nodes that own processes may go to: 2,5-7, or `all`
+        #[arg(long, value_name = "NODES", value_parser = borrowers)]
+        to: Option<Borrowers>,
+        #[command(flatten)]
+        listing: Listing,
+    },
 }
 
 impl Own {
@@ -99,6 +128,10 @@ impl Own {
             Own::Limit { guests, guest_memory, listing } => {
                 (OwnerOrder::Limit { guests, guest_memory_bytes: guest_memory }, listing.json)
             }
+            Own::Lend { root, to, listing } => {
+                let root = root.map(|switch| switch == Switch::On);
+                (OwnerOrder::Lend { root, to }, listing.json)
+            }
         }
     }
 }
@@ -116,12 +149,24 @@ fn guest_memory(word: &str) -> Result<LimitChange, String> {
     if word == "none" { Ok(LimitChange::Lifted) } else { size(word).map(LimitChange::AtMost) }
 }
 
+/// `2,5-7` or `all`.
+pub fn borrowers(words: &str) -> Result<Borrowers, String> {
+    Borrowers::parse(words).map_err(|error| error.to_string())
+}
+
+/// `0-999=nobody,*=same`; a user may be named.
+pub fn guest_users(words: &str) -> Result<UserTable, String> {
+    let user_of = |name: &str| Some(nix::unistd::User::from_name(name).ok()??.uid.as_raw());
+    UserTable::parse(words, user_of).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use crate::arguments::{Arguments, Command, Question};
     use clap::Parser;
     use wire::ids::NodeId;
     use wire::owner::{LimitChange, OwnerOrder};
+    use wire::users::Borrowers;
 
     fn parse(line: &str) -> Option<OwnerOrder> {
         let words = std::iter::once("osmos").chain(line.split_whitespace());
@@ -129,6 +174,11 @@ mod tests {
             Command::Ask(Question::Own(own)) => Some(own.into_parts().0),
             other => panic!("parsed as {other:?}"),
         }
+    }
+
+    fn lend_off_to(nodes: &[u32]) -> OwnerOrder {
+        let to = Borrowers::Only(nodes.iter().map(|node| NodeId(*node)).collect());
+        OwnerOrder::Lend { root: Some(false), to: Some(to) }
     }
 
     #[test]
@@ -143,6 +193,9 @@ mod tests {
             ("drain off", OwnerOrder::Drain { on: false }),
             ("expel", OwnerOrder::Expel),
             ("bring --json", OwnerOrder::Bring),
+            ("lend --root on", OwnerOrder::Lend { root: Some(true), to: None }),
+            ("lend --to all", OwnerOrder::Lend { root: None, to: Some(Borrowers::All) }),
+            ("lend --root off --to 2,5-6", lend_off_to(&[2, 5, 6])),
             ("priority 3 10", OwnerOrder::Prioritise { home: NodeId(3), priority: 10 }),
             ("limit --guests 4", limit(Some(LimitChange::AtMost(4)), None)),
             (
@@ -151,6 +204,9 @@ mod tests {
             ),
         ] {
             assert_eq!(parse(line), Some(order), "{line}");
+        }
+        for line in ["lend", "lend --root maybe", "lend --to 0", "lend --to 3-2"] {
+            assert_eq!(parse(line), None, "{line}");
         }
         for line in ["limit", "priority 3", "priority 0 1", "priority 3 65536", "stay maybe"] {
             assert_eq!(parse(line), None, "{line}");

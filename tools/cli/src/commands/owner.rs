@@ -1,5 +1,5 @@
-//! `stay`, `block`, `noblock`, `yield`, `drain`, `expel`, `bring`, `priority` and `limit`: what the
-//! owner of this node says, and what stands then.
+//! `stay`, `block`, `noblock`, `yield`, `drain`, `expel`, `bring`, `priority`, `limit` and `lend`:
+//! what the owner of this node says, and what stands then.
 
 use super::unexpected;
 use crate::output;
@@ -7,6 +7,7 @@ use anyhow::Result;
 use client::Client;
 use wire::control::{Reply, Request};
 use wire::owner::{Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
+use wire::users::{Borrowers, UserTable};
 
 pub fn order(client: &mut Client, order: OwnerOrder, json: bool) -> Result<()> {
     let owned = match client.request(&Request::Owner(order))? {
@@ -43,6 +44,13 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
     say(!state.blocks && !state.drains, "guests may come");
     say(state.stays, "own processes stay");
     say(state.yields, "own load comes first");
+    say(state.lends_root, "root's processes may leave");
+    if state.lends_to != Borrowers::All {
+        parts.push(format!("own processes go to {} only", state.lends_to));
+    }
+    if state.guest_users != UserTable::default() {
+        parts.push(format!("guests run as {}", state.guest_users));
+    }
     if let Some(max) = state.guests_max {
         parts.push(format!("at most {max} guests"));
     }
@@ -73,11 +81,15 @@ mod tests {
             guests_max: Some(4),
             guest_memory_max_bytes: Some(2 << 30),
             priorities: vec![HomePriority { home: NodeId(2), priority: 10 }],
+            lends_root: true,
+            lends_to: Borrowers::Only(vec![NodeId(2), NodeId(3)]),
+            guest_users: UserTable::same(),
         };
         let owned = Owned { state, guests: 1, own_here: 2, own_away: 1 };
         assert_eq!(
             sentence(&owned),
-            "no guests come; own processes stay; own load comes first; at most 4 guests; at most \
+            "no guests come; own processes stay; own load comes first; root's processes may \
+             leave; own processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
              2.0G for all guests; priorities 2:10 (others 50); 1 guest here, 1 of 3 own processes \
              away"
         );
