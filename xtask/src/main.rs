@@ -3,6 +3,7 @@
 mod bench;
 mod conformance;
 mod dist;
+mod machines;
 mod soak;
 mod tidy;
 
@@ -25,6 +26,8 @@ enum Chore {
     Conformance(conformance::Arguments),
     /// Build Osmos as fast as it gets, which takes minutes and needs llvm-profdata: prints where
     Dist(dist::Options),
+    /// Run programs between machines with kernels, clocks and processors of their own
+    Machines(machines::Arguments),
     /// Move many processes of every kind at random for a long time, and see that none is lost,
     /// none is doubled and nothing is left behind
     Soak(soak::Arguments),
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         return dist::compile(std::env::args_os());
     }
     let outcome = match Arguments::parse().chore {
+        Chore::Machines(arguments) => return machines::main(&arguments),
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
         Chore::Dist(options) => dist::run(&options),

@@ -66,6 +66,16 @@ impl Lab {
         &self.record
     }
 
+    /// Where its record is, and what is to go with it.
+    pub fn directory(&self) -> Result<PathBuf> {
+        Ok(record::labs_dir()?.join(self.record.spec.name.as_str()))
+    }
+
+    /// The secret that its daemons share, for machines that are to be members beside the nodes.
+    pub fn cluster_key(&self) -> Result<PathBuf> {
+        Ok(self.directory()?.join(record::KEY_FILE))
+    }
+
     /// What this lab lacks on this machine, in words; empty if nothing.
     pub fn missing(&self) -> &[String] {
         &self.record.missing

@@ -8,7 +8,7 @@
 //! * [`spec`]: what a lab is asked to be; [`record`]: what is written down about it
 //! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
-//!   [`disturbance`]: what is wrong with the network
+//!   [`disturbance`]: what is wrong with the network; [`switch`]: where machines are plugged in
 //! * [`pace`]: how fast the machine is meanwhile; [`awake`]: that it does not sleep;
 //!   [`expedited`]: that nobody waits to enter a cgroup
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
@@ -32,6 +32,7 @@ mod pace;
 mod process;
 mod record;
 mod spec;
+mod switch;
 
 pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
 pub use awake::Awake;
@@ -40,4 +41,6 @@ pub use expedited::Expedited;
 pub use lab::{Lab, Node, down};
 pub use pace::{Mark, Pacemaker, Piece};
 pub use process::Keeper;
+pub use record::address;
 pub use spec::{LabName, MemorySize, Rate, Spec};
+pub use switch::Switch;

@@ -139,10 +139,10 @@ fn write_names(record: &Record, node: NodeId) -> Result<()> {
     overlay(Path::new("/etc"))?;
     let spec = &record.spec;
     let mut hosts = "127.0.0.1 localhost\n".to_owned();
-    for other in spec.nodes() {
+    for other in spec.members() {
         hosts += &format!("{} {} node{other}\n", address(other), spec.host_name(other));
     }
-    let map = format!("1 {} {}\n", address(NodeId(1)), spec.speeds.len());
+    let map = spec.map();
     let host_name = spec.host_name(node) + "\n";
     for (path, text) in [("/etc/hosts", hosts), ("/etc/hostname", host_name), (NODE_MAP, map)] {
         // Made anew: without root, the machine's own file is nobody's here and cannot be written.

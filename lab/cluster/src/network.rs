@@ -5,6 +5,7 @@ use crate::record::address;
 use crate::spec::Rate;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{ErrorKind, Write};
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use wire::ids::NodeId;
 
@@ -37,6 +38,21 @@ pub fn connect(node: NodeId, pid: i32, rate: Option<Rate>) -> Result<()> {
         format!("link set {link} master {BRIDGE} up"),
     ])?;
     limit(&link, rate)
+}
+
+/// Plugs a link of this namespace into the bridge.
+pub fn plug(link: &str) -> Result<()> {
+    ip(&[format!("link set {link} master {BRIDGE} up")])
+}
+
+/// Gives a link of this namespace an address of its own.
+pub fn attend(link: &str, address: Ipv4Addr, prefix_bits: u8) -> Result<()> {
+    ip(&[format!("addr add {address}/{prefix_bits} dev {link}"), format!("link set {link} up")])
+}
+
+/// Takes a link of this namespace down, or brings it up again.
+pub fn set_link(link: &str, is_up: bool) -> Result<()> {
+    ip(&[format!("link set {link} {}", if is_up { "up" } else { "down" })])
 }
 
 /// Brings up the network inside a node, and limits what goes up.

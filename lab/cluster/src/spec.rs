@@ -1,5 +1,6 @@
 //! What a lab is asked to be, checked before anything is made.
 
+use crate::record::address;
 use anyhow::{Context, Result, bail, ensure};
 use kernel::features::Feature;
 use serde::{Deserialize, Serialize};
@@ -176,6 +177,10 @@ pub struct Spec {
     /// bounds what they get together: of three on two processors one gets as much as two.
     #[serde(default)]
     pub has_one_core_each: bool,
+    /// Machines that are no nodes of the lab but are plugged into its switch (`Switch::plug`): the
+    /// cluster's map has them, with the addresses that follow those of the nodes.
+    #[serde(default)]
+    pub machines: u32,
 }
 
 /// What is left is for daemons, for the halves of processes that are away, and for the machine
@@ -208,6 +213,7 @@ impl Spec {
             policy: None,
             trusts_root: true,
             has_one_core_each: false,
+            machines: 0,
         })
     }
 
@@ -216,6 +222,11 @@ impl Spec {
         ensure!(
             (1..=NODES_MAX as usize).contains(&count),
             "a lab has 1 to {NODES_MAX} nodes, not {count}"
+        );
+        ensure!(
+            count + self.machines as usize <= NODES_MAX as usize,
+            "{count} nodes and {} machines are too many for one switch: up to {NODES_MAX}",
+            self.machines
         );
         for speed in &self.speeds {
             ensure!(speed.is_finite() && *speed > 0.0, "{speed} is not a speed: say more than 0");
@@ -243,6 +254,16 @@ impl Spec {
 
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
         (1..=self.speeds.len() as u32).map(NodeId)
+    }
+
+    /// Members of the cluster: the nodes, and the machines plugged in beside them.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (1..=self.speeds.len() as u32 + self.machines).map(NodeId)
+    }
+
+    /// The classic map of the cluster, the same for every member.
+    pub fn map(&self) -> String {
+        format!("1 {} {}\n", address(NodeId(1)), self.members().count())
     }
 
     /// The relative speed of a node of this lab.
@@ -285,6 +306,14 @@ mod test {
     #[test]
     fn four_equal_nodes_share_85_percent_of_two_cores() {
         assert!((spec_of(&[1.0; 4]).cpu_scale(2.0) - 0.425).abs() < 1e-9);
+    }
+
+    #[test]
+    fn machines_beside_the_nodes_are_members_too() {
+        let spec = Spec { machines: 2, ..spec_of(&[1.0]) };
+        assert_eq!(spec.map(), "1 10.77.0.1 3\n");
+        assert_eq!((spec.nodes().count(), spec.members().last()), (1, Some(NodeId(3))));
+        Spec { machines: NODES_MAX, ..spec }.check().unwrap_err();
     }
 
     #[test]

@@ -32,7 +32,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("balance", &["sim", "cluster", "wire", "client", "lab"]),
     ("conformance", &["wire", "client"]),
     ("soak", &["wire", "client", "lab", "conformance"]),
-    ("xtask", &["conformance", "bench", "soak"]),
+    ("machines", &["wire", "lab", "conformance"]),
+    ("xtask", &["conformance", "bench", "soak", "machines", "wire"]),
 ];
 
 /// Edges that only tests have: they let a test look from the other side.
