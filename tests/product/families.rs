@@ -138,3 +138,31 @@ for line in sys.stdin: print(eval(line), flush=True)";
     let shown: Vec<i32> = ids.split_whitespace().map(|id| id.parse().expect("an id")).collect();
     assert_eq!(asked[..], shown[..]);
 }
+
+/// Starts threads until one has a number below that of the process: numbers begin anew.
+const LOW_THREAD: &str = "\
+import os, sys, threading
+pid, stay = os.getpid(), threading.Event()
+for attempt in range(200):
+    with open('/proc/sys/kernel/ns_last_pid', 'w') as last: last.write(str(max(pid - 100, 300)))
+    low = threading.Thread(target=stay.wait, daemon=True)
+    low.start()
+    if low.native_id < pid: break
+print(low.native_id, flush=True)
+for line in sys.stdin: print(low.native_id, low.is_alive(), flush=True)";
+
+#[test]
+fn a_process_moves_whose_thread_has_a_lower_number_than_itself() {
+    let stage = Stage::new("low-thread", 3);
+    // Numbers of a young namespace are too low to have any below them.
+    stage.text(1, &["sh", "-c", "echo 5000 > /proc/sys/kernel/ns_last_pid"]);
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", LOW_THREAD];
+    let mut program = stage.start(1, &words);
+    let low: i32 = program.line().parse().expect("a number");
+    assert!(low < program.pid, "{low} is not below {}", program.pid);
+    for place in ["2", "3", "home", "3", "home"] {
+        stage.migrate(program.pid, place);
+        assert_eq!(program.ask(""), format!("{low} True"), "at {place}");
+    }
+    stage.await_plain(program.pid);
+}

@@ -8,9 +8,11 @@
 //! * [`permissions`]: who may do what, and as whom it is done
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
+//! * [`sharing`]: memory that others have as well
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods
+//! * [`mapped_files`]: files without a name, and none
 //! * [`memory`]: what Osmos itself takes
 //! * [`waits`]: waits that a move happens in
 //! * [`processor_time`]: clocks and limits of processor time
@@ -23,12 +25,14 @@ mod features;
 mod homecoming;
 mod hostile;
 mod job_control;
+mod mapped_files;
 mod memory;
 mod owners;
 mod permissions;
 mod processor_time;
 mod refusals;
 mod sandbox;
+mod sharing;
 mod stage;
 mod terminal;
 mod waits;

@@ -1,6 +1,6 @@
 //! Waits that were begun at home end when they would have ended there.
 
-use crate::stage::Stage;
+use crate::stage::{Stage, until_true};
 
 /// Waits for what does not come, and prints how long that took, seconds.
 const WAITER: &str = "\
@@ -41,4 +41,31 @@ fn the_first_move_of_a_waiting_process_does_not_make_it_wait_longer() {
     }
     program.close_input();
     assert_eq!(program.end(), 0);
+}
+
+/// Polls with descriptors that lie in a read-only shared mapping of a file: what a deputy has of
+/// it cannot be written to.
+const READ_ONLY_POLL: &str = "\
+import ctypes, os, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+with open('/tmp/wishes', 'wb') as file: file.write(bytes(4096))
+libc.mmap.restype = ctypes.c_void_p
+at = libc.mmap(None, ctypes.c_size_t(4096), 1, 1, os.open('/tmp/wishes', 0), ctypes.c_long(0))
+reader, writer = os.pipe()
+with open('/tmp/wishes', 'r+b') as file: file.write(struct.pack('ihh', reader, 1, 0))
+threading.Thread(target=lambda: libc.poll(ctypes.c_void_p(at), 1, 600000), daemon=True).start()
+for line in sys.stdin: print(line, end='', flush=True)";
+
+#[test]
+fn a_process_that_polls_with_memory_that_cannot_be_written_to_is_not_lost() {
+    let stage = Stage::new("ro-poll", 2);
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", READ_ONLY_POLL];
+    let mut program = stage.start(1, &words);
+    assert_eq!(program.ask("started"), "started");
+    let home = stage.process(1, program.pid).expect("it lives");
+    until_true("a thread polls", || home.waits_in(7));
+    stage.migrate(program.pid, "2");
+    assert_eq!(program.ask("away"), "away");
+    stage.migrate(program.pid, "home");
+    assert_eq!(program.ask("home"), "home");
 }

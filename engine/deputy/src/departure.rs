@@ -70,7 +70,8 @@ impl Stopwatch {
 /// Moves the process `pid` to the berth.
 ///
 /// # Errors
-/// Whatever fails, the process is at home and runs on as if nothing had been.
+/// The process is at home and runs on as if nothing had been; unless it is `Ended`, or `Lost`
+/// because it runs elsewhere and its deputy could not be made to serve it.
 pub fn leave(
     pid: i32,
     berth: &Berth,
@@ -113,7 +114,7 @@ pub fn leave(
     match send(&mut frozen, &memory, &library, &waiting, &mut link, &mut watch) {
         Ok((actions, running_at)) => {
             let freeze_us = (running_at - frozen_at).as_micros() as u64;
-            let is_held = frozen.settle_away(&memory)?;
+            let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
             watch.phase("settle");
             let report = MoveReport {
                 freeze_us,
@@ -122,7 +123,8 @@ pub fn leave(
                 bytes_sent: link.1.bytes_sent(),
             };
             let berth = berth.clone();
-            frozen.into_away(berth, link, memory, library, actions, prospect, report, is_held)
+            let parts = (link, memory, library, actions, prospect, report);
+            frozen.into_away(berth, parts, is_held).map_err(MigrateError::lost)
         }
         Err(error) => {
             remembered.waits = frozen.put_back(waiting);
@@ -181,6 +183,9 @@ struct Frozen {
     pasts: Vec<PastClock>,
 }
 
+/// What [`Away`] has besides the threads.
+type Parts = ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, Prospect, MoveReport);
+
 /// What a target said before its link broke has arrived before that was noticed.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -194,6 +199,7 @@ fn send(
     watch: &mut Stopwatch,
 ) -> Result<(Vec<Action>, Instant)> {
     let maps = maps::read(frozen.pid)?;
+    refusal::check_frozen(frozen.pid, &maps)?;
     freeze::hold(&frozen.tids)?;
     frozen.read_threads(memory, &maps, waiting)?;
     frozen.enter_agent(memory, &maps)?;
@@ -228,6 +234,16 @@ fn send(
     watch.phase("run");
     frozen.drop_memory(&mappings)?;
     Ok((actions, running_at))
+}
+
+/// Puts back what a sleeping call reads again of memory that was emptied. What was not, a shared
+/// mapping of a file that cannot be written to, has it still.
+fn keep_memory(memory: &Memory, address: u64, bytes: &[u8]) -> Result<()> {
+    let mut there = vec![0; bytes.len()];
+    if memory.read_some(address, &mut there) == bytes.len() && there == bytes {
+        return Ok(());
+    }
+    Ok(memory.write(address, bytes)?)
 }
 
 impl Frozen {
@@ -375,7 +391,7 @@ impl Frozen {
             let halt = stop(tid, &mut Vec::new())?;
             if departed.kept.is_some() {
                 if let Some((address, bytes)) = &departed.kept_memory {
-                    memory.write(*address, bytes)?;
+                    keep_memory(memory, *address, bytes)?;
                 }
                 let mut registers = departed.stopped.registers;
                 agent.enter_inside_call(&mut registers, slot);
@@ -388,16 +404,10 @@ impl Frozen {
         Ok(is_held)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one place that puts the parts together")]
     fn into_away(
         mut self,
         berth: Berth,
-        link: (LinkReader, LinkWriter),
-        memory: Memory,
-        library: Library,
-        actions: Vec<Action>,
-        prospect: Prospect,
-        report: MoveReport,
+        (link, memory, library, actions, prospect, report): Parts,
         is_held: bool,
     ) -> Result<Away> {
         let (Some(agent), Some(borrowed)) = (self.agent, self.borrowed) else {

@@ -90,6 +90,16 @@ fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
             daemon.send(&FromDeputy::Ended { wait_status });
             Ok(())
         }
+        Err(MigrateError::Lost(error)) => {
+            if let Some(wait_status) = service::end_behind(pid, &error) {
+                daemon.send(&FromDeputy::Ended { wait_status });
+                return Ok(());
+            }
+            service::kill(pid);
+            let error = MigrateError::Lost(error);
+            daemon.send(&FromDeputy::Lost { node: berth.node, reason: error.reason() });
+            Err(error)
+        }
         Err(error) => {
             if !remembered.waits.is_empty() {
                 daemon.send(&FromDeputy::Waits(remembered.waits));

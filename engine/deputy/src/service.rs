@@ -209,6 +209,30 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     service.serve()
 }
 
+/// The status of a traced process, if its end is what made something fail.
+pub fn end_behind(pid: i32, error: &MigrateError) -> Option<i32> {
+    if !matches!(error, MigrateError::Kernel(error) if error.is_gone()) {
+        return None;
+    }
+    loop {
+        match tracee::wait_any() {
+            Ok((tid, Stop::Ended(status))) if tid == pid => return Some(status),
+            Ok((tid, Stop::Ended(_))) => ::tracing::debug!("thread {tid} ended"),
+            // Killed threads may still report a stop on their way out.
+            Ok((tid, _)) => {
+                let _ = tracee::resume(tid, 0);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Ends a process whose memory is lost.
+pub fn kill(pid: i32) {
+    let pid = nix::unistd::Pid::from_raw(pid);
+    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+}
+
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
     let builder = std::thread::Builder::new().name(name.into());
     builder.spawn(body).expect("a supervisor can start its two threads")
@@ -238,31 +262,13 @@ impl Service<'_> {
                     return Ok(());
                 }
                 Err(error) => {
-                    if let Some(status) = self.end_behind(&error) {
+                    if let Some(status) = end_behind(self.pid, &error) {
                         self.ended(status);
                         return Ok(());
                     }
                     self.lost(error.reason());
                     return Err(error);
                 }
-            }
-        }
-    }
-
-    /// The status of the process, if its end is what made something fail.
-    fn end_behind(&self, error: &MigrateError) -> Option<i32> {
-        if !matches!(error, MigrateError::Kernel(error) if error.is_gone()) {
-            return None;
-        }
-        loop {
-            match tracee::wait_any() {
-                Ok((tid, Stop::Ended(status))) if tid == self.pid => return Some(status),
-                Ok((tid, Stop::Ended(_))) => ::tracing::debug!("thread {tid} ended"),
-                // Killed threads may still report a stop on their way out.
-                Ok((tid, _)) => {
-                    let _ = tracee::resume(tid, 0);
-                }
-                Err(_) => return None,
             }
         }
     }
@@ -396,8 +402,7 @@ impl Service<'_> {
     /// The body is lost, and with it the process's memory: the deputy cannot go on.
     fn lost(&mut self, reason: Reason) {
         self.shared.writer().close();
-        let pid = nix::unistd::Pid::from_raw(self.pid);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        kill(self.pid);
         self.daemon.send(&FromDeputy::Lost { node: self.berth.node, reason });
     }
 }

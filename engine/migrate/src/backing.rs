@@ -6,9 +6,11 @@
 //! from memory.
 
 use crate::layout::Backings;
-use crate::{MigrateError, Result};
+use crate::{MigrateError, Result, layout};
 use kernel::KernelError;
+use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
+use kernel::proc::process;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -41,9 +43,11 @@ impl Library {
     pub fn of_process(pid: i32, maps: &[Mapping]) -> Result<Library> {
         let mut library = Library::default();
         for mapping in maps {
-            let is_file = mapping.inode != 0 && !crate::layout::is_shared_anonymous(mapping);
+            let is_file = mapping.inode != 0
+                && !layout::is_shared_anonymous(mapping)
+                && !layout::is_anonymous(mapping);
             if is_file && library.index_of(mapping).is_none() {
-                library.entries.push(Entry::open(pid, mapping)?);
+                library.entries.push(Entry::open(pid, mapping, maps)?);
             }
         }
         Ok(library)
@@ -104,8 +108,8 @@ impl Backings for Library {
 }
 
 impl Entry {
-    fn open(pid: i32, mapping: &Mapping) -> Result<Entry> {
-        let file = open_mapped(pid, mapping)?;
+    fn open(pid: i32, mapping: &Mapping, maps: &[Mapping]) -> Result<Entry> {
+        let file = open_mapped(pid, mapping, maps)?;
         let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
         let backing = Backing {
             path: mapping.name.clone(),
@@ -116,21 +120,68 @@ impl Entry {
     }
 }
 
-/// Opens the very file behind a mapping: through `map_files` where we may (it works for deleted
-/// files too), else by name as the process sees it, if that is still the same file.
-fn open_mapped(pid: i32, mapping: &Mapping) -> Result<File> {
+/// Opens the very file behind a mapping: through `map_files` where we may, else by name as the
+/// process sees it, if that is still the same file, or through a descriptor that it has of it. What
+/// is none of that is gone but for what the process has in its memory.
+fn open_mapped(pid: i32, mapping: &Mapping, maps: &[Mapping]) -> Result<File> {
     let direct = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
     if let Ok(file) = File::open(direct) {
         return Ok(file);
     }
     let name = PathBuf::from(format!("/proc/{pid}/root"));
     let relative = mapping.name.strip_prefix(b"/").unwrap_or(&mapping.name);
-    let file = open_plainly(&name.join(OsStr::from_bytes(relative)))
-        .map_err(|source| unreadable(mapping, source))?;
-    let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
-    if metadata.ino() != mapping.inode {
-        let text = format!("the file {} that it maps was replaced", shown(mapping));
-        return Err(MigrateError::refused("mapped-file", text));
+    let by_name = open_plainly(&name.join(OsStr::from_bytes(relative)));
+    match by_name.and_then(|file| Ok((file.metadata()?.ino(), file))) {
+        Ok((inode, file)) if inode == mapping.inode => return Ok(file),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        // It is there, and we may not read it.
+        Err(error) => return Err(unreadable(mapping, error)),
+    }
+    match open_held(pid, mapping) {
+        Some(file) => Ok(file),
+        None => copy_from_memory(pid, mapping, maps),
+    }
+}
+
+/// A file without a name, through a descriptor of the process, or as its program.
+fn open_held(pid: i32, mapping: &Mapping) -> Option<File> {
+    let descriptors = process::descriptors(pid).unwrap_or_default();
+    let named = |target: &Path| target.as_os_str().as_bytes() == mapping.name;
+    let held = descriptors.iter().filter(|(_, target)| named(target));
+    let links = held.map(|(number, _)| format!("/proc/{pid}/fd/{number}"));
+    links.chain([format!("/proc/{pid}/exe")]).find_map(|link| {
+        let file = open_plainly(Path::new(&link)).ok()?;
+        (file.metadata().ok()?.ino() == mapping.inode).then_some(file)
+    })
+}
+
+/// What is left of a deleted file: the parts that the process has mapped. What it has written to
+/// them travels with its memory.
+fn copy_from_memory(pid: i32, mapping: &Mapping, maps: &[Mapping]) -> Result<File> {
+    let memory = Memory::open(pid)?;
+    let is_part = |m: &&Mapping| (m.inode, m.device) == (mapping.inode, mapping.device);
+    let parts: Vec<&Mapping> = maps.iter().filter(is_part).collect();
+    let mapped_bytes = parts.iter().fold(0u64, |sum, m| sum.saturating_add(m.length()));
+    let size = parts.iter().map(|m| m.offset.saturating_add(m.length())).max().unwrap_or(0);
+    let copy = Backing { path: mapping.name.clone(), size, hash: [0; 32] };
+    if mapped_bytes > BACKING_BYTES_MAX {
+        return Err(too_large(&copy));
+    }
+    let file = stand_in(&copy)?;
+    let mut buffer = vec![0; 256 << 10];
+    for part in parts {
+        let mut done = 0;
+        while done < part.length() {
+            let length = (part.length() - done).min(buffer.len() as u64) as usize;
+            // Behind the end of the file there is nothing.
+            let count = memory.read_some(part.start + done, &mut buffer[..length]);
+            fill(&file, &copy, part.offset + done, &buffer[..count])?;
+            if count < length {
+                break;
+            }
+            done += count as u64;
+        }
     }
     Ok(file)
 }
@@ -234,9 +285,7 @@ pub fn check_total<'a>(mut backings: impl Iterator<Item = &'a Backing>) -> Resul
 /// Refused if the file is larger than [`BACKING_BYTES_MAX`].
 pub fn stand_in(backing: &Backing) -> Result<File> {
     if backing.size > BACKING_BYTES_MAX {
-        let name = String::from_utf8_lossy(&backing.path);
-        let text = format!("it maps {name} of {} bytes, which is not here", backing.size);
-        return Err(MigrateError::refused("mapped-file", text));
+        return Err(too_large(backing));
     }
     let failed = |e: nix::errno::Errno| KernelError {
         what: "make stand-in for a mapped file".into(),
@@ -246,6 +295,12 @@ pub fn stand_in(backing: &Backing) -> Result<File> {
     let file = nix::sys::memfd::memfd_create(c"osmos-file", flags).map_err(failed)?;
     nix::unistd::ftruncate(&file, backing.size as i64).map_err(failed)?;
     Ok(File::from(file))
+}
+
+fn too_large(backing: &Backing) -> MigrateError {
+    let name = String::from_utf8_lossy(&backing.path);
+    let text = format!("it maps {name} of {} bytes, which is not here", backing.size);
+    MigrateError::refused("mapped-file", text)
 }
 
 /// Writes one received part, within the bounds that the description gave.

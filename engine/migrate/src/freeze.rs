@@ -53,7 +53,7 @@ fn await_interrupted(pid: i32, tid: i32) -> Result<()> {
     }
 }
 
-/// Seizes and stops every thread of `pid`; returns them in ascending order, the first being `pid`.
+/// Seizes and stops every thread of `pid`; returns them, the first being `pid`.
 ///
 /// A thread may be born while others are seized, so the listing is repeated until nothing is new.
 /// Signals that arrive on the way are delivered, not lost. Nothing of the process is altered:
@@ -81,7 +81,7 @@ fn freeze_listed(pid: i32, signals: &ChildSignal, seized: &mut BTreeSet<i32>) ->
         let fresh: Vec<i32> = listed.iter().copied().filter(|t| !seized.contains(t)).collect();
         if fresh.is_empty() {
             stopped.retain(|tid| listed.contains(tid));
-            return Ok(stopped.into_iter().collect());
+            return Ok(first_thread_first(pid, stopped));
         }
         for tid in &fresh {
             match attach(*tid) {
@@ -96,6 +96,13 @@ fn freeze_listed(pid: i32, signals: &ChildSignal, seized: &mut BTreeSet<i32>) ->
         let waiting = fresh.into_iter().filter(|tid| seized.contains(tid)).collect();
         wait_stopped(pid, waiting, signals, &mut stopped)?;
     }
+}
+
+/// Numbers start anew below `pid_max`: threads may have lower ones than their process.
+fn first_thread_first(pid: i32, tids: BTreeSet<i32>) -> Vec<i32> {
+    let mut ordered: Vec<i32> = tids.into_iter().collect();
+    ordered.sort_by_key(|tid| *tid != pid);
+    ordered
 }
 
 fn seize_error(pid: i32, error: kernel::KernelError) -> MigrateError {
@@ -251,6 +258,12 @@ mod test {
             assert!(Instant::now() < deadline, "the tracer is still there");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn the_first_thread_comes_first_whatever_its_number() {
+        let tids = BTreeSet::from([301, 302, 32_700, 32_701]);
+        assert_eq!(first_thread_first(32_700, tids), [32_700, 301, 302, 32_701]);
     }
 
     #[test]

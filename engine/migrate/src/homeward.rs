@@ -115,7 +115,7 @@ fn fits(
 ) -> bool {
     match &wanted.kind {
         MappingKind::Kernel { .. } => true,
-        MappingKind::Anonymous { .. } => home.inode == 0 && !home.is_shared,
+        MappingKind::Anonymous { .. } => layout::is_anonymous(home),
         MappingKind::SharedAnonymous => layout::is_shared_anonymous(home),
         MappingKind::File { backing, offset, is_shared } => {
             is_same(home, *backing)

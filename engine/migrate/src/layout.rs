@@ -65,7 +65,7 @@ fn kind(mapping: &Mapping, backings: &dyn Backings) -> Result<MappingKind> {
     if is_shared_anonymous(mapping) {
         return Ok(MappingKind::SharedAnonymous);
     }
-    if mapping.inode == 0 && !mapping.is_shared {
+    if is_anonymous(mapping) {
         return Ok(MappingKind::Anonymous { grows_down: mapping.name == b"[stack]" });
     }
     let Some(backing) = backings.index_of(mapping) else {
@@ -85,6 +85,16 @@ fn unlisted(mapping: &Mapping) -> MigrateError {
             mapping.start
         ),
     )
+}
+
+/// Private memory without a file.
+pub fn is_anonymous(mapping: &Mapping) -> bool {
+    !mapping.is_shared && mapping.inode == 0 || is_private_zero(mapping)
+}
+
+/// A private mapping of /dev/zero, which is anonymous memory but for its name (zero(4)).
+pub fn is_private_zero(mapping: &Mapping) -> bool {
+    !mapping.is_shared && mapping.name == b"/dev/zero"
 }
 
 /// MAP_SHARED|MAP_ANONYMOUS memory, which Linux shows as a deleted /dev/zero.

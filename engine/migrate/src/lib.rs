@@ -23,6 +23,7 @@ pub mod offer;
 pub mod outward;
 pub mod pages;
 pub mod refusal;
+pub mod sharing;
 pub mod threads;
 pub mod worker;
 
@@ -42,6 +43,9 @@ pub enum MigrateError {
     Protocol(String),
     #[error("the process ended")]
     Ended(i32),
+    /// Nothing of the process can go on.
+    #[error("it had left already, and could not be served at home: {0}")]
+    Lost(Box<MigrateError>),
 }
 
 pub type Result<T> = std::result::Result<T, MigrateError>;
@@ -49,6 +53,14 @@ pub type Result<T> = std::result::Result<T, MigrateError>;
 impl MigrateError {
     pub fn refused(code: &str, text: impl Into<String>) -> MigrateError {
         MigrateError::Refused(reason(code, text))
+    }
+
+    /// What fails after a process has left is the end of it, if that is not what has failed.
+    pub fn lost(self) -> MigrateError {
+        match self {
+            MigrateError::Ended(status) => MigrateError::Ended(status),
+            error => MigrateError::Lost(Box::new(error)),
+        }
     }
 
     /// The error as a stable word and a line for people.
@@ -62,6 +74,7 @@ impl MigrateError {
                 reason("protocol", self.to_string())
             }
             MigrateError::Ended(_) => reason("ended", self.to_string()),
+            MigrateError::Lost(_) => reason("not-served", self.to_string()),
         }
     }
 }

@@ -5,16 +5,30 @@
 //! process's
 //! *memory*, or to the thread that is on the processor.
 
-use crate::{MigrateError, Result, layout};
+use crate::{MigrateError, Result, layout, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
 use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 
-/// Checks the process `pid`, whose mappings are `maps`.
+/// Checks the process `pid`, whose mappings are `maps`, while it runs.
 ///
 /// # Errors
 /// Refused, with the object and its number.
 pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
+    check_state(pid, maps)?;
+    sharing::check_patiently(pid, maps)
+}
+
+/// The same when all its threads are stopped: what was not there before may be there now.
+///
+/// # Errors
+/// As [`check`]; then it has to be put back.
+pub fn check_frozen(pid: i32, maps: &[Mapping]) -> Result<()> {
+    check_state(pid, maps)?;
+    sharing::check(pid, maps)
+}
+
+fn check_state(pid: i32, maps: &[Mapping]) -> Result<()> {
     check_status(pid)?;
     let threads = process::threads(pid)?;
     check_size(threads.len(), maps.len())?;
@@ -103,7 +117,8 @@ fn check_descriptors(pid: i32) -> Result<()> {
 fn check_mapping(pid: i32, mapping: &Mapping) -> Result<()> {
     let name = String::from_utf8_lossy(&mapping.name);
     let at = mapping.start;
-    if name.starts_with("/dev/") && !layout::is_shared_anonymous(mapping) && name != "/dev/zero" {
+    let is_memory = layout::is_shared_anonymous(mapping) || layout::is_private_zero(mapping);
+    if name.starts_with("/dev/") && !is_memory {
         let is_file = name.starts_with("/dev/shm/");
         if !is_file {
             let text = format!("it maps the device {name} at {at:#x}");
@@ -122,7 +137,7 @@ fn check_mapping(pid: i32, mapping: &Mapping) -> Result<()> {
         return Ok(());
     }
     if layout::is_shared_anonymous(mapping) {
-        return check_single_user(pid, mapping);
+        return Ok(());
     }
     if name.starts_with("/SYSV") {
         let text = format!("it has System V shared memory at {at:#x}");
@@ -143,24 +158,6 @@ fn may_become_writable(pid: i32, mapping: &Mapping) -> bool {
         use std::os::unix::fs::PermissionsExt;
         m.permissions().mode() & 0o200 != 0
     })
-}
-
-/// Shared anonymous memory moves if nobody else has it mapped.
-fn check_single_user(pid: i32, mapping: &Mapping) -> Result<()> {
-    let processes = std::fs::read_dir("/proc")
-        .map_err(|source| kernel::KernelError { what: "list /proc".into(), source })?;
-    for other in processes.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()) {
-        if other == pid {
-            continue;
-        }
-        let Ok(maps) = kernel::proc::maps::read(other) else { continue };
-        if maps.iter().any(|m| m.inode == mapping.inode && m.device == mapping.device) {
-            let at = mapping.start;
-            let text = format!("it shares memory at {at:#x} with process {other}");
-            return Err(MigrateError::refused("shared-memory", text));
-        }
-    }
-    Ok(())
 }
 
 /// POSIX timers on CPU-time clocks count what the process uses here, which is nothing once it is

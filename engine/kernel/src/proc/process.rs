@@ -13,6 +13,8 @@ pub struct Stat {
     pub command: Vec<u8>,
     pub state: u8,
     pub parent: i32,
+    /// PF_* of its first thread (include/linux/sched.h).
+    pub flags: u64,
     /// Processor time of all threads (of one, if a thread was asked for): whole clock ticks.
     pub user_ns: u64,
     pub system_ns: u64,
@@ -23,6 +25,23 @@ pub struct Stat {
     /// start_code, end_code, start_data, end_data, start_brk, brk (not in the file: 0),
     /// start_stack, arg_start, arg_end, env_start, env_end: the order of `struct prctl_mm_map`.
     pub layout: [u64; 11],
+}
+
+/// The kernel's own threads (PF_KTHREAD).
+const KERNEL_THREAD: u64 = 0x20_0000;
+/// Forked, and no program was executed since (PF_FORKNOEXEC).
+const COPIED: u64 = 0x40;
+
+impl Stat {
+    /// Whether it is a thread of the kernel: those have no memory of their own.
+    pub fn is_kernel_thread(&self) -> bool {
+        self.flags & KERNEL_THREAD != 0
+    }
+
+    /// Whether it has the memory that it was forked with: no program was executed in it.
+    pub fn is_copied(&self) -> bool {
+        self.flags & COPIED != 0
+    }
 }
 
 /// Reads `/proc/PID/stat`, or that of a thread given as `PID/task/TID`.
@@ -54,6 +73,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         command: text[open + 1..close].to_vec(),
         state: *fields.first()?.as_bytes().first()?,
         parent: fields.get(1)?.parse().ok()?,
+        flags: field(9)?,
         user_ns: field(14)?.saturating_mul(TICK_NS),
         system_ns: field(15)?.saturating_mul(TICK_NS),
         start_ticks: field(22)?,
@@ -124,6 +144,24 @@ pub fn threads(pid: i32) -> Result<Vec<i32>> {
     Ok(tids)
 }
 
+/// All processes that can be seen from here, ascending.
+pub fn all() -> Result<Vec<i32>> {
+    let mut pids: Vec<i32> = entries("/proc")?.filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Whether two processes run in one address space (kcmp(2)): one of them was made by vfork, or by
+/// clone with CLONE_VM.
+pub fn share_address_space(one: i32, other: i32) -> Result<bool> {
+    const KCMP_VM: u64 = 1;
+    let arguments = [one as u64, other as u64, KCMP_VM, 0, 0, 0];
+    let what = "compare two processes' memory";
+    // SAFETY: five integers.
+    let order = unsafe { crate::sys::call(what, libc::SYS_kcmp, arguments) }?;
+    Ok(order == 0)
+}
+
 /// The open descriptors of a process and what they are (`pipe:[17]`, a path, `anon_inode:...`).
 pub fn descriptors(pid: i32) -> Result<Vec<(i32, PathBuf)>> {
     let path = format!("/proc/{pid}/fd");
@@ -185,7 +223,7 @@ mod test {
         let line = format!("7 (a) b (c) S {}", tail.join(" "));
         let parsed = parse_stat(line.as_bytes()).unwrap();
         assert_eq!(parsed.command, b"a) b (c");
-        assert_eq!((parsed.parent, parsed.start_ticks), (4, 22));
+        assert_eq!((parsed.parent, parsed.flags, parsed.start_ticks), (4, 9, 22));
         assert_eq!(parsed.layout, [26, 27, 45, 46, 47, 0, 28, 48, 49, 50, 51]);
     }
 }
