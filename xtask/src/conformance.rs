@@ -47,6 +47,8 @@ impl Arguments {
         let default = Options::default();
         Options {
             filter: self.filter.clone(),
+            only: None,
+            may_stay: default.may_stay,
             flavours: match self.flavour.is_empty() {
                 true => default.flavours,
                 false => self.flavour.clone(),

@@ -2,13 +2,27 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
+use conformance::Flavour;
 use machines::ground::{Ground, LAB};
 use machines::machine::Plan;
+use machines::trials::{Choice, Pair};
+use machines::whole;
 use std::process::ExitCode;
+use std::time::Duration;
 use wire::ids::NodeId;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
+    /// Two machines and few programs: ten minutes at most
+    #[arg(long)]
+    short: bool,
+    /// Only these pairs of home and away, such as 2:3
+    #[arg(long, value_name = "HOME:AWAY", value_delimiter = ',')]
+    pair: Vec<Pair>,
+    /// Only programs whose name contains this
+    #[arg(long, value_name = "PART")]
+    filter: Option<String>,
+    /// What to do with machines by hand, instead of trying all pairs
     #[command(subcommand)]
     order: Option<Order>,
 }
@@ -36,6 +50,37 @@ enum Order {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Programs of one node in a storm to another, on machines that are up
+    Trial {
+        /// Home and away, such as 2:3
+        pair: Pair,
+        /// Only programs whose name contains this
+        #[arg(long, value_name = "PART")]
+        filter: Option<String>,
+        /// Only these flavours: native, home, once, ping-pong, storm
+        #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["storm"])]
+        flavour: Vec<Flavour>,
+        /// Programs at a time
+        #[arg(long, value_name = "N", default_value_t = 2)]
+        jobs: usize,
+        /// How long one program may take in one flavour
+        #[arg(long, value_name = "S", default_value_t = 180)]
+        limit: u64,
+    },
+    /// Clocks, or faults, between two nodes that are up
+    Check {
+        /// Home and away, such as 2:3
+        pair: Pair,
+        /// Kill daemons for so long, cut links, suspend a machine, instead of looking at clocks
+        #[arg(long, value_name = "S")]
+        faults: Option<u64>,
+        /// How long to look at clocks
+        #[arg(long, value_name = "S", default_value_t = 30)]
+        seconds: u64,
+        /// Moves that there must be meanwhile
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        moves: u32,
+    },
     /// Let no time pass in a machine
     Suspend { node: u32 },
     /// Let a suspended machine go on
@@ -62,7 +107,18 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         let found = Ground::open(&name)?.machines.into_iter().find(|own| own.plan.node.0 == *node);
         found.with_context(|| format!("there is no machine {node}"))
     };
-    match arguments.order.as_ref().context("say what to do: cargo xtask machines --help")? {
+    let Some(order) = &arguments.order else {
+        let options = whole::Options {
+            short: arguments.short,
+            pairs: arguments.pair.clone(),
+            filter: arguments.filter.clone(),
+        };
+        let table = whole::run(&options)?;
+        print!("{}", table.text());
+        return Ok(if table.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    };
+    whole::check_programs()?;
+    match order {
         Order::Up { machines, processors, memory } => {
             let plans = machines
                 .iter()
@@ -78,6 +134,31 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Order::Exec { node, uid, command } => {
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
             return Ok(ExitCode::from(machine(node)?.remote().exec(*uid, &words)?));
+        }
+        Order::Trial { pair, filter, flavour, jobs, limit } => {
+            let choice = Choice {
+                filter: filter.clone(),
+                only: None,
+                may_stay: Vec::new(),
+                flavours: flavour.clone(),
+                jobs: *jobs,
+                limit: Duration::from_secs(*limit),
+                budget: Duration::MAX,
+            };
+            let report = Ground::open(&name)?.try_programs(*pair, &choice)?;
+            print!("{}", report.text());
+            return Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Order::Check { pair, faults, seconds, moves } => {
+            let ground = Ground::open(&name)?;
+            ground.pair_up(*pair)?;
+            let checks = match faults {
+                Some(storm) => ground.check_faults(*pair, Duration::from_secs(*storm)),
+                None => ground.check_clocks(*pair, *seconds, *moves)?,
+            };
+            print!("{}", machines::table::checks(&checks));
+            let is_success = checks.iter().all(|check| check.outcome.is_ok());
+            return Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Order::Suspend { node } => machine(node)?.suspend()?,
         Order::Resume { node } => machine(node)?.resume()?,

@@ -52,19 +52,19 @@ impl Flavour {
         matches!(self, Flavour::Once | Flavour::PingPong | Flavour::Storm)
     }
 
-    /// The words before the program's own.
-    pub fn command(self) -> Vec<String> {
-        let options: &[&str] = match self {
+    /// The words before the program's own, where it can move to these nodes.
+    pub fn command(self, away: &[u32]) -> Vec<String> {
+        let options = match self {
             Flavour::Native | Flavour::Stopped => return Vec::new(),
-            Flavour::Home | Flavour::PingPong => &["--home"],
-            Flavour::Once => &["--node", "2"],
-            Flavour::Storm => &["--storm"],
+            Flavour::Home | Flavour::PingPong => vec!["--home".to_string()],
+            Flavour::Once => {
+                let node = away.first().map(u32::to_string).unwrap_or_default();
+                vec!["--node".to_string(), node]
+            }
+            Flavour::Storm => vec!["--storm".to_string(), STORM_MS.to_string()],
         };
         let mut words: Vec<String> = ["osmos", "run"].map(String::from).to_vec();
-        words.extend(options.iter().map(|word| word.to_string()));
-        if self == Flavour::Storm {
-            words.push(STORM_MS.to_string());
-        }
+        words.extend(options);
         words.push("--".into());
         words
     }
@@ -102,8 +102,8 @@ mod test {
 
     #[test]
     fn only_the_flavours_with_osmos_start_it() {
-        assert!(Flavour::Native.command().is_empty());
-        assert_eq!(Flavour::Storm.command(), ["osmos", "run", "--storm", "50", "--"]);
-        assert_eq!(Flavour::Once.command(), ["osmos", "run", "--node", "2", "--"]);
+        assert!(Flavour::Native.command(&[2]).is_empty());
+        assert_eq!(Flavour::Storm.command(&[2]), ["osmos", "run", "--storm", "50", "--"]);
+        assert_eq!(Flavour::Once.command(&[4, 3]), ["osmos", "run", "--node", "4", "--"]);
     }
 }

@@ -51,6 +51,7 @@ const PYTHON_PROCESSES: &str = include_str!("../programs/processes.py");
 const PERL_TEXT: &str = include_str!("../programs/text.pl");
 const TAR_ROUND_TRIP: &str = include_str!("../programs/tar_create.bash");
 const TAR_EXTRACT: &str = include_str!("../programs/tar_extract.bash");
+const MAKE: &str = include_str!("../programs/make.bash");
 const SQL: &str = include_str!("../programs/words.sql");
 
 /// The same file sixty times.
@@ -202,6 +203,14 @@ const PROGRAMS: &[Program] = &[
         files: &[],
         stdin: None,
         may_stay: &["shared-file"],
+    },
+    Program {
+        name: "make",
+        purpose: "make builds by the times of files",
+        command: &["bash", "-c", MAKE],
+        files: &[],
+        stdin: None,
+        may_stay: &[],
     },
     Program {
         name: "tar-create",

@@ -26,7 +26,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn word(&self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Verdict::Same => "ok",
             Verdict::Refused(_) => "refused",
@@ -38,7 +38,7 @@ impl Verdict {
         }
     }
 
-    fn detail(&self) -> Option<&str> {
+    pub fn detail(&self) -> Option<&str> {
         match self {
             Verdict::Refused(text)
             | Verdict::Differs(text)

@@ -1,5 +1,6 @@
 //! Where programs are run: in node 1 of a lab, or directly on this machine where no flavour needs
-//! Osmos. Both are driven in the same way: by commands, with or without `osmos lab exec` before.
+//! Osmos, or on a node that somebody else has made. All are driven in the same way: by commands,
+//! with or without `osmos lab exec` or the like before.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
@@ -9,8 +10,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The lab is made for the tests and has their name.
 pub const LAB: &str = "conformance";
-/// Node 1 is everybody's home, 2 and 3 are away.
-pub const NODES: u32 = 3;
+/// Node 1 is everybody's home.
+const NODES: u32 = 3;
+const AWAY: [u32; 2] = [2, 3];
 /// What one answer of a console may be: more is a fault.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Ends every answer of a console.
@@ -32,6 +34,9 @@ impl std::error::Error for NoLab {}
 pub struct Stage {
     prefix: Vec<String>,
     directory: String,
+    /// Nodes that programs are moved to; empty where there is no Osmos.
+    away: Vec<u32>,
+    /// What takes the lab down, if it was made for this.
     osmos: Option<PathBuf>,
     _files: Option<tempfile::TempDir>,
 }
@@ -42,7 +47,8 @@ impl Stage {
         let files = tempfile::Builder::new().prefix("osmos-conformance-").tempdir()?;
         let directory = files.path().to_str().context("the temporary directory has an odd name")?;
         let directory = directory.to_string();
-        Ok(Stage { prefix: Vec::new(), directory, osmos: None, _files: Some(files) })
+        let prefix = Vec::new();
+        Ok(Stage { prefix, directory, away: Vec::new(), osmos: None, _files: Some(files) })
     }
 
     /// Node 1 of a new lab that the program `osmos` makes, without these kernel features.
@@ -61,24 +67,38 @@ impl Stage {
         let program = osmos.to_str().context("the path of osmos is not text")?;
         let prefix = [program, "lab", "exec", "--name", LAB, "1", "--"].map(String::from).to_vec();
         let directory = format!("/tmp/osmos-{LAB}");
-        let stage = Stage { prefix, directory, osmos: Some(osmos.to_path_buf()), _files: None };
+        let (away, osmos) = (AWAY.to_vec(), Some(osmos.to_path_buf()));
+        let stage = Stage { prefix, directory, away, osmos, _files: None };
+        stage.await_nodes()?;
+        Ok(stage)
+    }
+
+    /// The node that these words before a command lead to, whose cluster has these other nodes.
+    ///
+    /// # Errors
+    /// If they do not find each other.
+    pub fn over(prefix: Vec<String>, away: Vec<u32>) -> Result<Stage> {
+        let directory = format!("/tmp/osmos-{LAB}");
+        let stage = Stage { prefix, directory, away, osmos: None, _files: None };
         stage.await_nodes()?;
         Ok(stage)
     }
 
     /// Joining takes a moment; a move to a node that is not yet known would be refused.
     fn await_nodes(&self) -> Result<()> {
+        let nodes = self.away.len() + 1;
         let script = format!(
             "for step in $(seq 200); do n=$(osmos nodes --json | tr ',' '\\n' | grep -c alive); \
-             [ \"$n\" -ge {NODES} ] && exit 0; sleep 0.1; done; exit 1"
+             [ \"$n\" -ge {nodes} ] && exit 0; sleep 0.1; done; exit 1"
         );
         let output = self.command(&["sh", "-c", &script]).output()?;
-        ensure!(output.status.success(), "the {NODES} nodes of the lab do not find each other");
+        ensure!(output.status.success(), "the {nodes} nodes do not find each other");
         Ok(())
     }
 
-    pub fn is_lab(&self) -> bool {
-        self.osmos.is_some()
+    /// The nodes that programs can be moved to.
+    pub fn away(&self) -> &[u32] {
+        &self.away
     }
 
     /// Where its files are.

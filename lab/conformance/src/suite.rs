@@ -25,10 +25,14 @@ const JOBS_PER_CORE: usize = 2;
 pub struct Options {
     /// Only programs whose name contains this.
     pub filter: Option<String>,
+    /// Only these programs.
+    pub only: Option<Vec<String>>,
     /// Which flavours are reported; the native one always is run.
     pub flavours: Vec<Flavour>,
     /// Programs at a time.
     pub jobs: usize,
+    /// Codes of the reasons for which any program may stay at home on this stage.
+    pub may_stay: Vec<String>,
     /// Kernel features that the lab does without.
     pub without: Vec<String>,
     /// Only guests, or only real programs.
@@ -46,8 +50,10 @@ impl Default for Options {
         let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
         Options {
             filter: None,
+            only: None,
             flavours: Flavour::ALL.to_vec(),
             jobs: cores * JOBS_PER_CORE,
+            may_stay: Vec::new(),
             without: Vec::new(),
             kind: None,
             travel_ms: 300,
@@ -65,21 +71,25 @@ pub fn is_ci() -> bool {
 /// Runs what the options ask for. `tell` is called with each program when all of its flavours are
 /// through.
 pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report> {
-    let start = Instant::now();
-    let subjects = chosen(options)?;
-    ensure!(!subjects.is_empty(), "no program is called so; see lab/guests");
     let stage = match options.flavours.iter().any(|flavour| flavour.is_osmos()) {
         true => Stage::lab(&build_osmos()?, &options.without)?,
         false => Stage::machine()?,
     };
-    furnish(&stage, &subjects)?;
-    let moves = stage.is_lab().then(|| Moves::follow(&stage)).transpose()?;
+    run_on(&stage, options, tell)
+}
+
+/// The same on a stage that is there already.
+pub fn run_on(stage: &Stage, options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report> {
+    let start = Instant::now();
+    let subjects = chosen(options)?;
+    furnish(stage, &subjects)?;
+    let moves = (!stage.away().is_empty()).then(|| Moves::follow(stage)).transpose()?;
     let mut flavours = options.flavours.clone();
     if !flavours.contains(&Flavour::Native) {
         flavours.insert(0, Flavour::Native);
     }
     flavours.sort();
-    let rows = run_all(options, &flavours, &subjects, &stage, moves.as_ref(), tell)?;
+    let rows = run_all(options, &flavours, &subjects, stage, moves.as_ref(), tell)?;
     let wall_s = start.elapsed().as_secs_f64();
     Ok(Report { flavours, rows, wall_s, may_skip: !is_ci() })
 }
@@ -91,7 +101,12 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
     subjects.retain(|subject| {
         options.kind.is_none_or(|kind| kind == subject.kind)
             && options.filter.as_ref().is_none_or(|part| subject.name.contains(part))
+            && options.only.as_ref().is_none_or(|names| names.contains(&subject.name))
     });
+    for subject in &mut subjects {
+        subject.may_stay.extend(options.may_stay.iter().cloned());
+    }
+    ensure!(!subjects.is_empty(), "no program is called so; see lab/guests");
     Ok(subjects)
 }
 

@@ -65,7 +65,12 @@ impl Bench<'_> {
         let directory = format!("{}/{}.{flavour}", self.stage.directory(), subject.name);
         self.prepare(subject, &directory)?;
         let mut run = Run::start(self, subject, flavour, &directory)?;
-        let end = run.accompany(&mut self.console, flavour, self.limit + WITNESS_PATIENCE)?;
+        let end = run.accompany(
+            &mut self.console,
+            self.stage.away(),
+            flavour,
+            self.limit + WITNESS_PATIENCE,
+        )?;
         let story = match self.moves {
             Some(moves) if flavour.is_osmos() => {
                 moves.story_of(run.root, &run.processes, EVENT_PATIENCE)
@@ -180,7 +185,7 @@ impl Run {
         words.push(format!("{}/guests/witness", bench.stage.directory()));
         words.push(directory.to_string());
         words.push(bench.limit.as_millis().to_string());
-        words.extend(flavour.command());
+        words.extend(flavour.command(bench.stage.away()));
         words.extend(subject.command.iter().cloned());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut witness = bench.stage.command(&words).stdout(Stdio::piped()).spawn()?;
@@ -213,6 +218,7 @@ impl Run {
     fn accompany(
         &mut self,
         console: &mut Console,
+        nodes: &[u32],
         flavour: Flavour,
         patience: Duration,
     ) -> Result<End> {
@@ -237,7 +243,7 @@ impl Run {
             }
             match flavour {
                 Flavour::PingPong => {
-                    let away = 2 + self.draw.below(u64::from(crate::stage::NODES) - 1);
+                    let away = nodes[self.draw.below(nodes.len() as u64) as usize];
                     let to = if is_away { "home".to_string() } else { away.to_string() };
                     self.migrate_all(console, &to)?;
                     is_away = !is_away;

@@ -3,6 +3,7 @@
 use crate::image::{self, Built};
 use crate::kernels::Kernel;
 use crate::machine::{Machine, Plan};
+use crate::seat::LAB_NODE;
 use anyhow::{Context, Result, ensure};
 use lab::{Lab, LabName, Spec};
 use std::collections::BTreeMap;
@@ -83,6 +84,11 @@ impl Ground {
         &self.lab
     }
 
+    /// The lab's node and the machines.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> {
+        [LAB_NODE].into_iter().chain(self.machines.iter().map(|machine| machine.plan.node))
+    }
+
     /// The machine with this number; none for the lab's node.
     pub fn machine(&self, node: NodeId) -> Option<&Machine> {
         self.machines.iter().find(|machine| machine.plan.node == node)
@@ -126,7 +132,7 @@ impl Ground {
 }
 
 /// Kernels and images: large, and made again if they are missing.
-fn cache_dir() -> PathBuf {
+pub fn cache_dir() -> PathBuf {
     target_dir().join("machines")
 }
 
