@@ -309,7 +309,7 @@ impl Daemon {
         if is_first {
             tracing::info!("going down: {} guests are sent home", self.guests.len());
             self.farewell();
-            self.send_guests_home();
+            self.send_guests_home(|_| true);
             self.bring_all_home();
         }
     }

@@ -41,6 +41,7 @@ pub use config::{Config, MAP_DEFAULT, PORT_DEFAULT};
 
 use daemon::StartError;
 use kernel::features::{self, Feature, Features, Need};
+use nix::sys::resource::{Resource, setrlimit};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -94,6 +95,12 @@ const NICE: i32 = -10;
 fn come_before_guests() {
     if let Err(error) = kernel::tracee::set_nice(0, NICE) {
         tracing::debug!("moves and forwarded calls wait their turn among guests: {error}");
+    }
+    // A supervisor that has given it up for a while runs as its process's owner, and may take it
+    // again only by this limit: 20 less the nice value.
+    let limit = (20 - NICE) as u64;
+    if let Err(error) = setrlimit(Resource::RLIMIT_NICE, limit, limit) {
+        tracing::debug!("supervisors that have worked much will not come first again: {error}");
     }
     kernel::haste::take_short_turns(0);
 }

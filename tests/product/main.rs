@@ -11,7 +11,7 @@
 //! * [`sharing`]: memory that others have as well
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
-//! * [`hostile`]: strangers, replays, floods
+//! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
 //! * [`mapped_files`]: files without a name, and none
 //! * [`memory`]: what Osmos itself takes
 //! * [`waits`]: waits that a move happens in
@@ -24,6 +24,7 @@ mod faults;
 mod features;
 mod homecoming;
 mod hostile;
+mod hostile_guest;
 mod job_control;
 mod mapped_files;
 mod memory;

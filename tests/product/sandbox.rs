@@ -1,6 +1,7 @@
 //! A guest has nothing of the node that it runs on but memory and time.
 
-use crate::stage::{Program, Stage, until_true};
+use crate::stage::{Program, Seen, Stage, until_true};
+use std::collections::BTreeSet;
 
 /// Does what each line says, and prints what comes of it.
 const CURIOUS: &str = "\
@@ -102,6 +103,46 @@ fn the_body_has_no_descriptor_no_capability_and_no_way_out_of_its_filter() {
     }
     let root = std::fs::read_dir(format!("/proc/{}/root", body.pid)).expect("its root");
     assert_eq!(root.count(), 0, "its root directory is empty");
+    let mounts = read_lines(body.pid, "mountinfo");
+    assert_eq!(mounts.len(), 1, "nothing of the node is mounted there: {mounts:#?}");
+    assert!(mounts[0].contains(" / / ro,nosuid,nodev,noexec"), "{mounts:?}");
+    let both = [stage.process(1, program.pid).expect("it lives").pid, body.pid];
+    let [home, here] = both.map(files_mapped);
+    assert_eq!(here, home, "it maps what it maps at home, and nothing of its supervisor's");
+}
+
+#[test]
+fn the_init_of_a_sandbox_has_nothing_that_is_worth_taking() {
+    let stage = Stage::new("init", 2);
+    let program = start_curious(&stage);
+    let (body, supervisor) = stage.await_body(2, program.pid);
+    let init = Seen::all().into_iter().find(|p| p.pid == body.parent).expect("its init");
+    assert_eq!(init.parent, supervisor.pid);
+    assert_eq!(init.descriptors(), [""; 0]);
+    assert_eq!(init.field("Seccomp").as_deref(), Some("2"));
+    assert_eq!(init.field("NoNewPrivs").as_deref(), Some("1"));
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(init.field(set).as_deref(), Some("0000000000000000"), "{set}");
+    }
+    let maps = read_lines(init.pid, "maps");
+    let own: Vec<&String> = maps.iter().filter(|line| !line.ends_with("[vsyscall]")).collect();
+    let is_code = |line: &&String| line.contains(" r-xp ");
+    assert!(own.len() == 1 && own.iter().all(is_code), "one page of code: {own:#?}");
+    let (start, end) = own[0].split_once(' ').expect("a range").0.split_once('-').expect("two");
+    let address = |word: &str| u64::from_str_radix(word, 16).expect("an address");
+    assert_eq!(address(end) - address(start), 4096);
+}
+
+fn read_lines(pid: i32, name: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it lives");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The files that a process has mapped, but for what is ours at home.
+fn files_mapped(pid: i32) -> BTreeSet<String> {
+    let path = |line: &String| Some(line[line.find(" /")? + 1..].to_owned());
+    let files = read_lines(pid, "maps").iter().filter_map(path).collect::<BTreeSet<String>>();
+    files.into_iter().filter(|file| !file.starts_with("/memfd:")).collect()
 }
 
 #[test]

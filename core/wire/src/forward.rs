@@ -222,6 +222,8 @@ pub enum ToHome {
     },
     /// The body could not be frozen, sent or received: it goes on running here.
     Stayed(Reason),
+    /// The body had to be ended here, and the process is lost with it.
+    Gone(Reason),
     /// About once a second: processor time of all stays away, memory now.
     Usage {
         cpu_ns: u64,

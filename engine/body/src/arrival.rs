@@ -2,7 +2,8 @@
 //! the sandbox is a copy of this process.
 
 use crate::daemon::Daemon;
-use crate::{filter, tracing_loop};
+use crate::filter::{self, Kept};
+use crate::tracing_loop;
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
 use kernel::sandbox::{Blank, Sandbox};
@@ -203,7 +204,7 @@ fn receive(blank: kernel::Result<Blank>, link: &mut Link, first: ToAway) -> Resu
             other => return Err(unexpected("memory contents", &other)),
         }
     }
-    let listener = body.finish(&filter::rules())?;
+    let listener = body.finish(&filter::rules(&Kept::new(body.kept())))?;
     link.1.send(&ToHome::Restored)?;
     Ok(Arrived { body, listener, library, prospect, signals, clock_offset_ns })
 }

@@ -3,8 +3,10 @@
 use crate::notices::raise;
 use crate::state::Order;
 use crate::tracing_loop::{End, Tracing};
+use kernel::patience::Patience;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
+use migrate::threads::STEP_TIMEOUT;
 use migrate::{Result, reason};
 use wire::forward::{Signal, ToHome};
 
@@ -94,6 +96,7 @@ impl Tracing<'_> {
         number: i32,
         mask_after: Option<u64>,
     ) -> Result<()> {
+        let _limit = Patience::of(STEP_TIMEOUT);
         tracee::step(tid, number)?;
         match tracee::wait(tid)? {
             Stop::Ended(_) => {
@@ -170,6 +173,7 @@ impl Tracing<'_> {
         result: i64,
         mask: u64,
     ) -> Result<()> {
+        let _limit = Patience::of(STEP_TIMEOUT);
         tracee::interrupt(tid)?;
         self.shared.listener.reply(id, result);
         if !self.await_stop(tid)? {

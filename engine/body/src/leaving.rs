@@ -6,6 +6,7 @@ use crate::notices::raise;
 use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
 use kernel::haste::Haste;
+use kernel::patience::Patience;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
 use migrate::backing::Library;
@@ -15,15 +16,22 @@ use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::image::Prospect;
+use wire::image::{Image, Prospect};
 use wire::supervisor::{Berth, ELSEWHERE, Reason, Role};
 
 /// Between a homecoming that failed and the next that nobody at home has asked for: first and at
 /// most. Each costs the transfer of the whole body.
 pub(crate) const HOMECOMING_PAUSE: Duration = Duration::from_millis(100);
 const HOMECOMING_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Threads of a body stop at once, or something is broken.
+/// Threads of a body stop at once, or the kernel keeps one.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same, and between two attempts, where the owner of the node wants the body gone.
+const UNWANTED_FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A body that could not be stopped or read for so long since then is ended: its node is its
+/// owner's, and there is nothing left that could be tried.
+const UNWANTED_TIMEOUT: Duration = Duration::from_secs(10);
+/// Reading what the kernel keeps for the threads of a body: microseconds for each.
+const CAPTURE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a frozen body waits for the verdict on its move before it is given up with its home.
 /// The link to home is mostly given up before.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(link::LOSS_TIMEOUT.as_secs() + 30);
@@ -98,7 +106,9 @@ impl Tracing<'_> {
             }
         }
         self.answer_outstanding();
-        let deadline = Instant::now() + FREEZE_TIMEOUT;
+        let is_unwanted = self.unwanted_since.is_some();
+        let patience = if is_unwanted { UNWANTED_FREEZE_TIMEOUT } else { FREEZE_TIMEOUT };
+        let deadline = Instant::now() + patience;
         loop {
             self.signals.drain();
             while let Some((tid, stop)) = tracee::poll_any()? {
@@ -192,18 +202,20 @@ impl Tracing<'_> {
             // What needs home will ask again at once.
             self.next_homecoming = Instant::now() + self.homecoming_pause;
             self.homecoming_pause = (self.homecoming_pause * 2).min(HOMECOMING_PAUSE_MAX);
+            // But for the owner of the node, who has asked once.
+            self.homesick = self.unwanted_since.map(|_| unwanted());
         }
         Ok(end)
     }
 
     fn try_to_leave(&mut self, announcement: ToHome) -> Result<End> {
         if let Err(error) = self.freeze() {
-            return self.stay(error.reason());
+            return self.stay_unless_unwanted(error.reason());
         }
-        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
-        let image = match capture::image(&self.shared, &fixed) {
+        let image = match self.capture() {
             Ok(image) => image,
-            Err(error) => return self.stay(error.reason()),
+            Err(error) if is_broken(&error) => return Err(error),
+            Err(error) => return self.stay_unless_unwanted(error.reason()),
         };
         // Requests by several threads to go home are one.
         self.shared.send(announcement);
@@ -216,10 +228,31 @@ impl Tracing<'_> {
         });
         if let Err(error) = sent {
             // Home has not heard the end of it, and so does not run it.
-            return self.stay(error.reason());
+            return self.stay_unless_unwanted(error.reason());
         }
         self.shared.send(ToHome::ImageSent);
         self.await_verdict(None)
+    }
+
+    /// Everything but the contents of its memory. The body is frozen.
+    fn capture(&self) -> Result<Image> {
+        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
+        let _limit = Patience::of(CAPTURE_TIMEOUT);
+        capture::image(&self.shared, &fixed)
+    }
+
+    /// The body cannot leave now, for a reason that lies here.
+    fn stay_unless_unwanted(&mut self, why: Reason) -> Result<End> {
+        match self.unwanted_since {
+            Some(since) if since.elapsed() >= UNWANTED_TIMEOUT => {
+                let text = format!(
+                    "the owner of its node wanted it gone, and it could not be sent home: {}",
+                    why.text
+                );
+                Err(MigrateError::refused(UNWANTED, text))
+            }
+            _ => self.stay(why),
+        }
     }
 
     /// The body stays and goes on; home is told why.
@@ -326,6 +359,7 @@ impl Tracing<'_> {
             return self.stay(error.reason());
         }
         match self.send_image(&mut link) {
+            Err(error) if is_broken(&error) => Err(error),
             Ok(bytes_sent) => {
                 let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
                 self.shared.send(ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
@@ -336,8 +370,7 @@ impl Tracing<'_> {
     }
 
     fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
-        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
-        let image = capture::image(&self.shared, &fixed)?;
+        let image = self.capture()?;
         let (head, parts) = image.clone().into_parts();
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
@@ -353,6 +386,20 @@ impl Tracing<'_> {
             _ => Err(MigrateError::Protocol("no answer to the image".into())),
         }
     }
+}
+
+/// Code of the reason of a body that its node's owner wants gone.
+const UNWANTED: &str = "drained";
+
+/// Why a body goes home that the owner of its node wants gone.
+pub(crate) fn unwanted() -> Reason {
+    reason(UNWANTED, "the node asked it to leave")
+}
+
+/// True if a thread was left in the middle of something that we made it do: nothing can be said of
+/// the body any more.
+fn is_broken(error: &MigrateError) -> bool {
+    matches!(error, MigrateError::Kernel(error) if error.is_timeout() || error.is_fault())
 }
 
 /// Everything that can be done before the body is stopped.

@@ -23,6 +23,7 @@ mod daemon;
 mod delivery;
 mod filter;
 mod leaving;
+mod modesty;
 mod notices;
 mod priority;
 mod processor_time;

@@ -107,6 +107,9 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
     }
     let number = n.number as u32;
     match calls::classify(number, &n.arguments) {
+        Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
+            needs_home(shared, state, n, "reserved-memory")
+        }
         Class::Local => {
             shared.listener.let_pass(n.id);
             None

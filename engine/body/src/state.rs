@@ -1,6 +1,7 @@
 //! What the threads of this supervisor share about the body.
 
 use crate::arrival::Link;
+use crate::filter::Kept;
 use crate::processor_time::{Meter, Peak};
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
@@ -110,6 +111,8 @@ pub struct Shared {
     pub listener: Listener,
     pub memory: Memory,
     pub maps: MapQuery,
+    /// What of its address space the guest must leave as it is.
+    pub kept: Kept,
     state: Mutex<State>,
     /// What is to go home, in order; whoever has the writer sends it.
     outbox: Mutex<VecDeque<ToHome>>,
@@ -127,6 +130,7 @@ pub struct Parts {
     pub listener: Listener,
     pub memory: Memory,
     pub maps: MapQuery,
+    pub kept: Kept,
     pub state: State,
     pub writer: LinkWriter,
     pub wake: EventFd,
@@ -135,20 +139,19 @@ pub struct Parts {
 
 impl Shared {
     pub fn new(parts: Parts) -> Shared {
-        let Parts { pid, guest_pid, listener, memory, maps, state, writer, wake, clock_offset_ns } =
-            parts;
         Shared {
-            pid,
-            guest_pid,
-            listener,
-            memory,
-            maps,
-            state: Mutex::new(state),
+            pid: parts.pid,
+            guest_pid: parts.guest_pid,
+            listener: parts.listener,
+            memory: parts.memory,
+            maps: parts.maps,
+            kept: parts.kept,
+            state: Mutex::new(parts.state),
             outbox: Mutex::default(),
-            writer: Mutex::new(writer),
+            writer: Mutex::new(parts.writer),
             orders: Mutex::default(),
-            wake,
-            clock_offset_ns,
+            wake: parts.wake,
+            clock_offset_ns: parts.clock_offset_ns,
         }
     }
 

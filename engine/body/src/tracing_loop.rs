@@ -5,7 +5,9 @@
 
 use crate::arrival::{Arrived, Link};
 use crate::daemon::Daemon;
-use crate::leaving::HOMECOMING_PAUSE;
+use crate::filter::Kept;
+use crate::leaving::{HOMECOMING_PAUSE, unwanted};
+use crate::modesty;
 use crate::notices::{self, raise};
 use crate::processor_time::{Meter, Peak};
 use crate::replies;
@@ -56,6 +58,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) awaits_verdict: bool,
     /// Why it has to go home, once that may be tried again.
     pub(crate) homesick: Option<Reason>,
+    /// Since when the owner of this node wants it gone.
+    pub(crate) unwanted_since: Option<Instant>,
     pub(crate) next_homecoming: Instant,
     pub(crate) homecoming_pause: Duration,
 }
@@ -99,6 +103,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
         })?;
+    let kept = Kept::new(body.kept());
     let (sandbox, memory, agent, image) = body.into_parts();
     let shared = Arc::new(Shared::new(Parts {
         pid: sandbox.body_pid,
@@ -106,11 +111,13 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         listener,
         memory,
         maps: kernel::proc::maps::MapQuery::open(sandbox.body_pid)?,
+        kept,
         state,
         writer: home.1,
         wake,
         clock_offset_ns,
     }));
+    spawn("modesty", &shared, |shared| modesty::watch(&shared));
     spawn("notices", &shared, |shared| notices::serve(&shared));
     let reader = home.0;
     spawn("replies", &shared, move |shared| replies::serve(&shared, reader));
@@ -132,6 +139,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         offers: 0,
         awaits_verdict: false,
         homesick: None,
+        unwanted_since: None,
         next_homecoming: Instant::now(),
         homecoming_pause: HOMECOMING_PAUSE,
     };
@@ -165,7 +173,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
 fn spawn(name: &str, shared: &Arc<Shared>, serve: impl FnOnce(Arc<Shared>) + Send + 'static) {
     let shared = shared.clone();
     let builder = std::thread::Builder::new().name(name.into());
-    builder.spawn(move || serve(shared)).expect("a supervisor can start its two threads");
+    builder.spawn(move || serve(shared)).expect("a supervisor can start its threads");
 }
 
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -184,10 +192,10 @@ impl Tracing<'_> {
         // Said first: no call of a thread may come before it.
         self.shared.send(ToHome::Running);
         crate::priority::adopt(&self.shared.lock());
-        for tid in tids {
-            self.renew_wait(tid)?;
-            tracee::resume(tid, 0)?;
-        }
+        // One after another, but none runs before all are ready: the agent's memory that this takes
+        // is writable to all.
+        tids.iter().try_for_each(|tid| self.renew_wait(*tid))?;
+        tids.iter().try_for_each(|tid| tracee::resume(*tid, 0))?;
         let command = self.prospect.command.clone();
         self.daemon.send(&FromBody::Running { local_pid: self.shared.pid, command });
         Ok(())
@@ -234,6 +242,8 @@ impl Tracing<'_> {
                 Ok(End::Goes(reason)) => return reason,
                 Err(error) => {
                     ::tracing::error!("body of {}: {error}", self.shared.guest_pid);
+                    // What this is about it learns from the end of the link, too, but not why.
+                    self.shared.send(ToHome::Gone(error.reason()));
                     return error.reason();
                 }
             }
@@ -291,9 +301,10 @@ impl Tracing<'_> {
         if from_daemon.contains(PollFlags::POLLIN) {
             // Any other message, or the end of the daemon, does not concern a running body.
             match self.daemon.receive() {
-                Ok((ToBody::SendHome, _)) => self
-                    .shared
-                    .order(Order::NeedsHome(reason("drained", "the node asked it to leave"))),
+                Ok((ToBody::SendHome, _)) => {
+                    self.unwanted_since.get_or_insert_with(Instant::now);
+                    self.shared.order(Order::NeedsHome(unwanted()));
+                }
                 Ok((ToBody::StandBack { nice }, _)) => {
                     crate::priority::stand_back(&mut self.shared.lock(), nice);
                 }

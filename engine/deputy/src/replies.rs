@@ -70,6 +70,10 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                 return;
             }
             ToHome::Stayed(reason) => shared.notify(Notice::Stayed(reason)),
+            ToHome::Gone(reason) => {
+                shared.notify(Notice::Gone { generation, reason });
+                return;
+            }
             other => {
                 let text: String = format!("{other:?}").chars().take(40).collect();
                 let error = format!("unexpected {text}");

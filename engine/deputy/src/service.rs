@@ -47,6 +47,11 @@ pub enum Notice {
         rss_bytes: u64,
     },
     /// Of the link with this number: an older one may end late.
+    /// The body's supervisor had to end it.
+    Gone {
+        generation: u64,
+        reason: Reason,
+    },
     LinkLost {
         generation: u64,
         error: String,
@@ -369,7 +374,10 @@ impl Service<'_> {
             Notice::LinkLost { generation, error } if generation == self.generation => {
                 return Err(MigrateError::Protocol(error));
             }
-            Notice::LinkLost { .. } => {}
+            Notice::Gone { generation, reason } if generation == self.generation => {
+                return Err(MigrateError::Refused(reason));
+            }
+            Notice::Gone { .. } | Notice::LinkLost { .. } => {}
             Notice::Leaving { message, reader } => return self.on_leaving(message, *reader),
         }
         Ok(End::Continues)

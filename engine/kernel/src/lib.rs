@@ -13,6 +13,7 @@ pub mod haste;
 pub mod inherited;
 pub mod memory;
 pub mod packet;
+pub mod patience;
 pub mod pidfd;
 pub mod proc;
 pub mod processor_time;
@@ -44,6 +45,16 @@ impl KernelError {
 
     pub(crate) fn errno(what: impl Into<String>, errno: i32) -> KernelError {
         KernelError { what: what.into(), source: std::io::Error::from_raw_os_error(errno) }
+    }
+
+    /// True if a wait came to the end of its [`patience`].
+    pub fn is_timeout(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::ETIMEDOUT)
+    }
+
+    /// True if a thread could not execute what it was asked to.
+    pub fn is_fault(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::ENOEXEC)
     }
 
     /// True if the process or thread that was acted on no longer exists.

@@ -4,9 +4,14 @@
 //! SIGTRAP nor its code is touched. The `syscall` instruction is borrowed from the vDSO (or from
 //! the agent, once it is there).
 
+use crate::patience::Patience;
 use crate::regs::Registers;
 use crate::tracee::{self, Stop};
-use crate::{KernelError, Result};
+use crate::{KernelError, Result, signal};
+use std::time::Duration;
+
+/// A call that takes longer means that the thread is kept in the kernel, or is not ours any more.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A stopped thread whose registers and signal mask come back when this is dropped.
 pub struct RemoteCalls {
@@ -44,6 +49,7 @@ impl RemoteCalls {
             eflags: self.saved.eflags & !0x100,
             ..self.saved
         };
+        let _limit = Patience::of(CALL_TIMEOUT);
         tracee::set_registers(self.tid, &regs)?;
         self.run_to_syscall_stop()?;
         self.run_to_syscall_stop()?;
@@ -77,6 +83,14 @@ impl RemoteCalls {
                 // done, and the thread runs on for us.
                 Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
                 Stop::Group(_) => self.is_group_stopped = true,
+                // All else is blocked, so it is the instruction that failed: there is none any
+                // more, and there will be none the next time.
+                Stop::Signal(number)
+                    if signal::is_fault(number, &tracee::signal_info(self.tid)?) =>
+                {
+                    let what = format!("make thread {} execute a call", self.tid);
+                    return Err(KernelError::errno(what, libc::ENOEXEC));
+                }
                 // An interrupt that was still due, or SIGCONT.
                 Stop::Interrupted | Stop::Event(_) | Stop::Signal(_) => {}
             }

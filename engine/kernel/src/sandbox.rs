@@ -6,14 +6,24 @@
 //! through a quiet state), so the init enters by itself while its supervisor does other things.
 //!
 //! The init stub and the body start as copies of the supervisor and execute only system calls until
-//! the body's memory is replaced: nothing of the supervisor's runtime may be used in them.
+//! the body's memory is replaced: nothing of the supervisor's runtime may be used in them. Before
+//! the guest runs, nothing of that copy is left: the body's memory is the guest's, and the init,
+//! once it has made the body, gives up its capabilities, all calls but to wait and to end, and all
+//! memory but one page of code. What the supervisor knows (the key of its berth) is in neither.
 
+use crate::patience::Patience;
 use crate::tracee::{self, SeizeOptions, Stop};
 use crate::{KernelError, Result, pidfd};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// To enter a cgroup may take its time where the machine is busy; for so long it does not.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long what was killed is waited for.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sandbox whose init waits to be told which body to make.
 #[derive(Debug)]
@@ -120,6 +130,7 @@ impl Blank {
     /// `clock_offset_ns` is added to this machine's monotonic and boot-time clocks, nanoseconds;
     /// None leaves them alone.
     pub fn start(self, pid: i32, clock_offset_ns: Option<(i64, i64)>) -> Result<Sandbox> {
+        let _limit = Patience::of(START_TIMEOUT);
         let orders = orders(pid, clock_offset_ns);
         let Blank { init, orders: pipe, _shared: until_it_has_read } = self;
         tracee::seize(init.0, SeizeOptions { follow: true, exit_kill: true })
@@ -163,6 +174,8 @@ impl Drop for Init {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.0);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        // One that the kernel keeps longer ends without anybody waiting for it.
+        let _limit = Patience::of(END_TIMEOUT);
         while let Ok((waited, stop)) = tracee::wait_any() {
             if waited == self.0 && matches!(stop, Stop::Ended(_)) {
                 return;
@@ -210,6 +223,7 @@ const FAILED_CLOCK: i32 = 81;
 const FAILED_ROOT: i32 = 82;
 const FAILED_BODY: i32 = 83;
 const FAILED_CGROUP: i32 = 84;
+const FAILED_INIT: i32 = 85;
 
 fn init_failure(status: i32) -> KernelError {
     let step = match libc::WEXITSTATUS(status) {
@@ -249,7 +263,7 @@ fn init(plan: &InitPlan<'_>) -> ! {
         if length > 0 && !continue_clocks(&raw const orders.offsets, length) {
             libc::_exit(FAILED_CLOCK);
         }
-        if libc::chroot(plan.root) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
+        if !leave_root(plan.root) {
             libc::_exit(FAILED_ROOT);
         }
         let tid = orders.pid;
@@ -268,14 +282,106 @@ fn init(plan: &InitPlan<'_>) -> ! {
             _ => {}
         }
         libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
-        loop {
-            let mut status = 0;
-            if libc::waitpid(-1, &raw mut status, libc::__WALL) == -1
-                && *libc::__errno_location() == libc::ECHILD
-            {
-                libc::_exit(0);
-            }
+        give_up_capabilities();
+        let calls = [libc::SYS_munmap, libc::SYS_wait4, libc::SYS_exit_group];
+        if !crate::seccomp::confine_to(calls.map(|number| number as u32)) {
+            libc::_exit(FAILED_INIT);
         }
+        osmos_init_wait()
+    }
+}
+
+// All that an init does for the rest of its time, in a page of its own: it unmaps everything else,
+// its stack included, and reaps what ends until there is nothing left.
+std::arch::global_asm!(
+    ".pushsection .text.osmos_init, \"ax\", @progbits",
+    ".balign 4096",
+    ".globl osmos_init_wait",
+    "osmos_init_wait:",
+    "xor edi, edi",
+    "lea rsi, [rip + osmos_init_wait]",
+    "mov eax, 11",
+    "syscall",
+    "lea rdi, [rip + osmos_init_end]",
+    "movabs rsi, 0x7ffffffff000",
+    "sub rsi, rdi",
+    "mov eax, 11",
+    "syscall",
+    "1:",
+    "mov rdi, -1",
+    "xor esi, esi",
+    "mov edx, 0x40000000", // __WALL
+    "xor r10d, r10d",
+    "mov eax, 61",
+    "syscall",
+    "cmp rax, -10", // ECHILD
+    "jne 1b",
+    "xor edi, edi",
+    "mov eax, 231",
+    "syscall",
+    "ud2",
+    ".balign 4096",
+    "osmos_init_end:",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    /// Never returns, and leaves no memory to return to.
+    fn osmos_init_wait() -> !;
+}
+
+/// Has the calling process, alone in a mount namespace of its own, see an empty directory that
+/// cannot be written to, and nothing else: the mounts that it was born with are gone.
+///
+/// Where the machine's root is its initial one, which cannot be left (pivot_root(2)), or where
+/// nothing can be mounted, the root directory is changed only; what lies behind it cannot be opened
+/// without a descriptor or a file of its own.
+///
+/// # Safety
+///
+/// As for [`init`]: called in a copied process, makes system calls only. `fallback` is the path of
+/// a directory with nothing in it.
+unsafe fn leave_root(fallback: *const libc::c_char) -> bool {
+    let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (kind, here) = (c"tmpfs".as_ptr(), c".".as_ptr());
+    let options = c"size=4k,nr_inodes=2,mode=555".as_ptr();
+    // SAFETY: all paths are literals, but for one that the caller vouches for.
+    unsafe {
+        // Over something that is there for sure, and not of use any more.
+        let place = c"/proc".as_ptr();
+        if libc::mount(kind, place, kind, flags, options.cast()) != 0 {
+            return libc::chroot(fallback) == 0 && libc::chdir(c"/".as_ptr()) == 0;
+        }
+        if libc::chdir(place) != 0 {
+            return false;
+        }
+        // The old root comes to lie over the new one, from where it is taken away.
+        let is_left = libc::syscall(libc::SYS_pivot_root, here, here) == 0
+            && libc::umount2(here, libc::MNT_DETACH) == 0;
+        (is_left || libc::chroot(here) == 0) && libc::chdir(c"/".as_ptr()) == 0
+    }
+}
+
+/// Gives up all capabilities of the calling process for good, and the ways to get any.
+///
+/// # Safety
+///
+/// As for [`init`]: called in a copied process, makes system calls only.
+unsafe fn give_up_capabilities() {
+    /// NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE, and all four locked (capabilities(7)).
+    const SECURE_BITS: u64 = 0xef;
+    /// `_LINUX_CAPABILITY_VERSION_3`.
+    const VERSION: u32 = 0x2008_0522;
+    const CAPABILITIES: u64 = 64;
+    // SAFETY: plain numbers, and constants of the sizes that the kernel reads. What there is
+    // nothing of cannot be given up, which is as good.
+    unsafe {
+        libc::prctl(libc::PR_SET_SECUREBITS, SECURE_BITS, 0, 0, 0);
+        for capability in 0..CAPABILITIES {
+            libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+        }
+        let (myself, none) = ([VERSION, 0], [0u32; 6]);
+        libc::syscall(libc::SYS_capset, myself.as_ptr(), none.as_ptr());
     }
 }
 

@@ -17,13 +17,17 @@ pub struct Allow {
     pub conditions: Vec<Condition>,
 }
 
-/// `argument & mask == value`, on the low 32 bits; `and_high_zero` demands that the rest is 0.
+/// What has to be true of one argument. The kernel's filters look at 32 bits at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Condition {
-    pub argument: u8,
-    pub mask: u32,
-    pub value: u32,
-    pub and_high_zero: bool,
+pub enum Condition {
+    /// `argument & mask == value`, on the low half; `and_high_zero` demands that the rest is 0.
+    Equal { argument: u8, mask: u32, value: u32, and_high_zero: bool },
+    /// The low half is not 0.
+    LowNotZero { argument: u8 },
+    /// The high half is less than that.
+    HighBelow { argument: u8, limit: u32 },
+    /// The high half is more than that.
+    HighAbove { argument: u8, limit: u32 },
 }
 
 #[repr(C)]
@@ -37,6 +41,8 @@ struct Instruction {
 
 const LOAD_WORD: u16 = 0x20;
 const JUMP_EQUAL: u16 = 0x15;
+const JUMP_ABOVE: u16 = 0x25;
+const JUMP_AT_LEAST: u16 = 0x35;
 const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 const RETURN_ALLOW: u32 = 0x7fff_0000;
@@ -67,24 +73,65 @@ pub fn program(allowed: &[Allow]) -> Result<Vec<u8>> {
     Ok(code.iter().flat_map(encode).collect())
 }
 
-fn rule_code(rule: &Allow) -> Vec<Instruction> {
-    let mut tests = Vec::new();
-    for condition in &rule.conditions {
-        let low = OFFSET_ARGUMENTS + u32::from(condition.argument) * 8;
-        tests.push(load(low));
-        tests.push(Instruction { code: AND, jump_true: 0, jump_false: 0, value: condition.mask });
-        tests.push(jump_equal(condition.value, 0, 0));
-        if condition.and_high_zero {
-            tests.push(load(low + 4));
-            tests.push(jump_equal(0, 0, 0));
+/// A test of a rule: what is loaded, what is left of it, how it is compared, and which outcome of
+/// the comparison is the wished one.
+struct Comparison {
+    offset: u32,
+    mask: Option<u32>,
+    jump: u16,
+    value: u32,
+    shall_hold: bool,
+}
+
+impl Condition {
+    fn comparisons(self) -> Vec<Comparison> {
+        let place = |argument: u8| OFFSET_ARGUMENTS + u32::from(argument) * 8;
+        let plain = |offset, jump, value, shall_hold| Comparison {
+            offset,
+            mask: None,
+            jump,
+            value,
+            shall_hold,
+        };
+        match self {
+            Condition::Equal { argument, mask, value, and_high_zero } => {
+                let offset = place(argument);
+                let mask = Some(mask);
+                let low = Comparison { offset, mask, jump: JUMP_EQUAL, value, shall_hold: true };
+                let high = and_high_zero.then(|| plain(offset + 4, JUMP_EQUAL, 0, true));
+                [low].into_iter().chain(high).collect()
+            }
+            Condition::LowNotZero { argument } => {
+                vec![plain(place(argument), JUMP_EQUAL, 0, false)]
+            }
+            Condition::HighBelow { argument, limit } => {
+                vec![plain(place(argument) + 4, JUMP_AT_LEAST, limit, false)]
+            }
+            Condition::HighAbove { argument, limit } => {
+                vec![plain(place(argument) + 4, JUMP_ABOVE, limit, true)]
+            }
         }
     }
-    // Every failed test jumps behind this rule's ALLOW.
-    let length = tests.len();
-    for (index, test) in tests.iter_mut().enumerate() {
-        if test.code == JUMP_EQUAL {
-            test.jump_false = (length - index) as u8;
-        }
+}
+
+fn rule_code(rule: &Allow) -> Vec<Instruction> {
+    let comparisons: Vec<Comparison> =
+        rule.conditions.iter().flat_map(|condition| condition.comparisons()).collect();
+    let length_of = |c: &Comparison| 2 + usize::from(c.mask.is_some());
+    let length: usize = comparisons.iter().map(length_of).sum();
+    let mut tests = Vec::new();
+    for Comparison { offset, mask, jump, value, shall_hold } in comparisons {
+        tests.push(load(offset));
+        tests.extend(mask.map(|value| Instruction {
+            code: AND,
+            jump_true: 0,
+            jump_false: 0,
+            value,
+        }));
+        // Every failed test jumps behind this rule's ALLOW.
+        let miss = (length - tests.len()) as u8;
+        let (jump_true, jump_false) = if shall_hold { (0, miss) } else { (miss, 0) };
+        tests.push(Instruction { code: jump, jump_true, jump_false, value });
     }
     let mut code = vec![load(OFFSET_NUMBER), jump_equal(rule.number, 0, length as u8 + 1)];
     code.extend(tests);
@@ -107,6 +154,30 @@ fn encode(i: &Instruction) -> [u8; 8] {
     bytes[3] = i.jump_false;
     bytes[4..].copy_from_slice(&i.value.to_le_bytes());
     bytes
+}
+
+/// Makes the calling thread one that can make only these calls, and dies of any other, whatever its
+/// privileges. False if it could not be done. Makes system calls only, and needs no memory but the
+/// stack.
+pub(crate) fn confine_to<const CALLS: usize>(calls: [u32; CALLS]) -> bool {
+    const LENGTH_MAX: usize = 16;
+    const KILL_PROCESS: u32 = 0x8000_0000;
+    let result = |value| Instruction { code: RETURN, jump_true: 0, jump_false: 0, value };
+    let mut program = [result(KILL_PROCESS); LENGTH_MAX];
+    program[0] = load(OFFSET_ARCHITECTURE);
+    program[1] = jump_equal(ARCHITECTURE, 1, 0);
+    program[3] = load(OFFSET_NUMBER);
+    for (index, number) in calls.into_iter().enumerate() {
+        // To the last instruction.
+        program[4 + index] = jump_equal(number, (LENGTH_MAX - 6 - index) as u8, 0);
+    }
+    program[LENGTH_MAX - 1] = result(RETURN_ALLOW);
+    let header = program_header(size_of_val(&program), program.as_ptr() as u64);
+    // SAFETY: header and program are live locals that the kernel copies; the rest are numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, header.as_ptr()) == 0
+    }
 }
 
 const SET_MODE_FILTER: u64 = 1;
@@ -286,7 +357,14 @@ mod test {
                         u32::from_le_bytes([input[o], input[o + 1], input[o + 2], input[o + 3]]);
                 }
                 AND => accumulator &= value,
-                JUMP_EQUAL => at += usize::from(if accumulator == value { i[2] } else { i[3] }),
+                JUMP_EQUAL | JUMP_ABOVE | JUMP_AT_LEAST => {
+                    let holds = match code {
+                        JUMP_EQUAL => accumulator == value,
+                        JUMP_ABOVE => accumulator > value,
+                        _ => accumulator >= value,
+                    };
+                    at += usize::from(if holds { i[2] } else { i[3] });
+                }
                 RETURN => return value,
                 other => panic!("unexpected instruction {other:#x}"),
             }
@@ -296,7 +374,7 @@ mod test {
     #[test]
     fn filter_allows_exactly_what_its_rules_say() {
         let condition =
-            |argument, mask, value| Condition { argument, mask, value, and_high_zero: true };
+            |argument, mask, value| Condition::Equal { argument, mask, value, and_high_zero: true };
         let rules = [
             Allow { number: 39, conditions: vec![] },
             Allow { number: 9, conditions: vec![condition(3, 0xff, 0x22), condition(0, !0, 0)] },
@@ -310,5 +388,24 @@ mod test {
         assert_eq!(check(9, [0, 1, 2, 0x21, 4, 5]), RETURN_NOTIFY);
         assert_eq!(check(40, [0; 6]), RETURN_NOTIFY);
         assert_eq!(run(&program, 39, 0x4000_0003, [0; 6]), RETURN_NOTIFY);
+    }
+
+    #[test]
+    fn halves_of_arguments_are_compared_with_limits() {
+        let rule = |conditions| program(&[Allow { number: 11, conditions }]).unwrap();
+        let above = rule(vec![Condition::HighAbove { argument: 0, limit: 16 }]);
+        let below = rule(vec![
+            Condition::HighBelow { argument: 0, limit: 8 },
+            Condition::HighBelow { argument: 1, limit: 8 },
+        ]);
+        let some = rule(vec![Condition::LowNotZero { argument: 1 }]);
+        let passes = |program: &[u8], first: u64, second: u64| {
+            let arguments = [first, second, 0, 0, 0, 0];
+            run(program, 11, ARCHITECTURE, arguments) == RETURN_ALLOW
+        };
+        assert!(passes(&above, 17 << 32, 0) && !passes(&above, (17 << 32) - 1, 0));
+        assert!(passes(&below, (8 << 32) - 1, (8 << 32) - 1));
+        assert!(!passes(&below, 8 << 32, 0) && !passes(&below, 0, 8 << 32));
+        assert!(passes(&some, 0, 1) && !passes(&some, 1, 0) && !passes(&some, 1, 1 << 32));
     }
 }

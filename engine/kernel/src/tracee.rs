@@ -4,7 +4,7 @@
 //! that seized. Death of the tracee is an outcome ([`KernelError::is_gone`]), never a surprise.
 
 use crate::regs::Registers;
-use crate::{KernelError, Result};
+use crate::{KernelError, Result, patience};
 use nix::sys::wait::WaitPidFlag;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -199,7 +199,7 @@ fn take_put_by(is_wanted: impl Fn(i32) -> bool) -> Option<(i32, Stop)> {
     })
 }
 
-/// Waits for the next stop or end of this thread. Interrupted waits go on.
+/// Waits for the next stop or end of this thread, as long as the caller's [`patience`] lasts.
 ///
 /// The end of a process's first thread is reported only when its other threads, which end with it,
 /// have been waited for (ptrace(2), "execve(2) under ptrace" and `delay_group_leader` in the
@@ -215,6 +215,7 @@ fn next_of(tid: i32, flags: c_int) -> Result<Option<Stop>> {
         return Ok(Some(stop));
     }
     loop {
+        patience::check(|| format!("wait for {tid}"))?;
         // Fails if it is nobody to wait for, which waiting for anybody would not tell.
         if let Some((_, stop)) = wait_raw(tid, libc::__WALL | libc::WNOHANG)? {
             return Ok(Some(stop));
@@ -268,6 +269,7 @@ fn wait_raw(tid: i32, flags: c_int) -> Result<Option<(i32, Stop)>> {
         if error.raw_os_error() != Some(libc::EINTR) {
             return Err(KernelError { what: format!("wait for {tid}"), source: error });
         }
+        patience::check(|| format!("wait for {tid}"))?;
     }
 }
 

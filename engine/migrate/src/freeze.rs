@@ -2,6 +2,7 @@
 
 use crate::{MigrateError, Result};
 use kernel::child_signal::ChildSignal;
+use kernel::patience::Patience;
 use kernel::proc::process;
 use kernel::tracee::{self, SeizeOptions, Stop};
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// Also when a signal ended the process.
 pub fn deliver_due_signals(pid: i32, tids: &[i32]) -> Result<()> {
+    let _limit = Patience::of(STOP_TIMEOUT);
     for tid in tids {
         for _ in 0..DUE_SIGNALS_MAX {
             let mask = tracee::signal_mask(*tid)?;

@@ -34,22 +34,24 @@ pub fn of_guest(
         .collect()
 }
 
-/// Shared anonymous memory that is mapped at two places is one memory; elsewhere it would be two.
-/// (A mapping that was split has neighbouring parts of its memory at neighbouring places.)
+/// Shared anonymous memory of which a part is mapped at two places is one memory; elsewhere it
+/// would be two. (Mappings of different parts need not be one memory, wherever they are.)
 pub fn check_aliases(maps: &[Mapping]) -> Result<()> {
-    let shared: Vec<&Mapping> = maps.iter().filter(|m| is_shared_anonymous(m)).collect();
-    for (index, one) in shared.iter().enumerate() {
-        let is_alias = |other: &&&Mapping| {
-            (other.inode, other.device) == (one.inode, one.device)
-                && other.start.wrapping_sub(other.offset) != one.start.wrapping_sub(one.offset)
-        };
-        if let Some(other) = shared[index + 1..].iter().find(is_alias) {
+    let mut shared: Vec<&Mapping> = maps.iter().filter(|m| is_shared_anonymous(m)).collect();
+    shared.sort_unstable_by_key(|m| (m.device, m.inode, m.offset));
+    // In that order, what overlaps with any of those before overlaps with the longest.
+    let mut longest: Option<&Mapping> = None;
+    for mapping in shared {
+        let end = |m: &Mapping| m.offset.saturating_add(m.length());
+        let before = longest.filter(|b| (b.device, b.inode) == (mapping.device, mapping.inode));
+        if let Some(other) = before.filter(|before| end(before) > mapping.offset) {
             let text = format!(
                 "it has the same shared memory mapped at {:#x} and at {:#x}",
-                one.start, other.start
+                other.start, mapping.start
             );
             return Err(MigrateError::refused("aliased-memory", text));
         }
+        longest = Some(mapping);
     }
     Ok(())
 }
@@ -153,6 +155,9 @@ mod test {
             name: b"/dev/zero (deleted)".to_vec(),
         };
         check_aliases(&[part(0x1000, 0), part(0x3000, 0x2000)]).unwrap();
+        check_aliases(&[part(0x9000, 0), part(0x3000, 0x1000)]).unwrap();
+        let long = Mapping { end: 0x9000, ..part(0x1000, 0) };
+        assert!(check_aliases(&[long, part(0x20_000, 0x7000)]).is_err());
         let error = check_aliases(&[part(0x1000, 0), part(0x3000, 0)]).unwrap_err();
         assert_eq!(error.reason().code, "aliased-memory");
         check_aliases(&[part(0x1000, 0), Mapping { inode: 10, ..part(0x3000, 0) }]).unwrap();

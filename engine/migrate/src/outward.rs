@@ -9,6 +9,7 @@ use crate::worker::{self, Worker};
 use crate::{MigrateError, Result, homeward, injection, layout, threads};
 use kernel::agent::{self, Agent, BatchCall};
 use kernel::memory::Memory;
+use kernel::patience::{self, Patience};
 use kernel::proc::maps::{self, Mapping};
 use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
@@ -18,6 +19,7 @@ use kernel::shared::SharedMemory;
 use kernel::tracee::{self, Stop};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::image::{self, Image, MappingKind, Pages};
 
@@ -71,6 +73,7 @@ impl Body {
     /// Makes the threads, hands over what the kernel keeps for them, and closes the sandbox with
     /// the filter. The threads end up stopped, ready to be resumed.
     pub fn finish(&mut self, allowed: &[seccomp::Allow]) -> Result<Listener> {
+        let _limit = Patience::of(FINISH_TIMEOUT);
         let protect = homeward::protect_calls(&self.image.mappings);
         self.execute("protect memory", MAIN_SLOT, &protect)?;
         self.adopt_process()?;
@@ -95,6 +98,11 @@ impl Body {
 
     pub fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// What of its address space is not the guest's: the agent, and the place of that of home.
+    pub fn kept(&self) -> [Range<u64>; 2] {
+        [self.agent.base()..self.agent.end(), reserved(&self.image)]
     }
 
     /// What the body's supervisor goes on with.
@@ -238,6 +246,7 @@ impl Body {
         let failed = || kernel_failure(&format!("make thread {tid}"), libc::EAGAIN);
         // A clone that fails raises no event: then the batch is done and main goes on waiting.
         loop {
+            patience::check(|| format!("make thread {tid}"))?;
             match tracee::poll(main)? {
                 Some(Stop::Event(_)) => break,
                 Some(stop) => worker::go_on(main, stop)?,
@@ -327,6 +336,7 @@ impl Body {
         self.agent.submit(MAIN_SLOT, &[close]);
         let mut is_closed = false;
         while !is_closed {
+            patience::check(|| "close the sandbox".to_owned())?;
             if !listener.wait(worker::GLANCE_INTERVAL) {
                 worker.look_after()?;
             } else if let Some(notification) = listener.receive()? {
@@ -367,6 +377,9 @@ impl Body {
     }
 }
 
+/// All that is left to do when the memory is there: milliseconds, and more with thousands of threads
+/// on a busy node.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Most of an unlimited stack that is mapped ahead.
 const STACK_BYTES_MAX: u64 = 256 << 20;
 /// What Linux keeps free below a stack (stack_guard_gap).

@@ -3,12 +3,18 @@
 use crate::Result;
 use kernel::agent::BatchCall;
 use kernel::memory::Memory;
+use kernel::patience::Patience;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers};
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee::{self, RseqRegistration, Stop};
 use std::ops::Range;
+use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::image;
+
+/// What a thread is asked to do for us takes microseconds. One that takes longer is kept in the
+/// kernel, or does not do what it was asked to.
+pub const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a stopped thread's registers say, read before it was made to do anything.
 #[derive(Clone, Debug)]
@@ -188,6 +194,7 @@ pub fn renew_sleep(
     registers: &Registers,
     await_entry: impl FnOnce(),
 ) -> Result<()> {
+    let _limit = Patience::of(STEP_TIMEOUT);
     tracee::set_registers(tid, shorter)?;
     tracee::resume_to_syscall(tid, 0)?;
     await_syscall_stop(tid)?;
@@ -234,6 +241,7 @@ pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
     if !vdso.contains(&registers.rip) || registers.interrupted_call().is_some() {
         return Ok(());
     }
+    let _limit = Patience::of(STEP_TIMEOUT);
     let mask = tracee::signal_mask(tid)?;
     // SIGTRAP stays open: a forced trap that is blocked would reset its disposition.
     tracee::set_signal_mask(tid, !kernel::signal::bit(libc::SIGTRAP))?;

@@ -168,7 +168,7 @@ impl Daemon {
             self.tell_brain(Input::ProcessPlaced { process, placement });
         }
         if self.drain.is_some() {
-            self.send_guests_home();
+            self.send_guests_home(|_| true);
         }
     }
 
@@ -251,10 +251,10 @@ impl Daemon {
         }
     }
 
-    pub(super) fn send_guests_home(&mut self) {
+    pub(super) fn send_guests_home(&mut self, which: impl Fn(&Guest) -> bool) {
         // Who has not arrived yet is better off not arriving.
-        self.end_berths(|_| true);
-        for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home) {
+        self.end_berths(&which);
+        for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home && which(guest)) {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
         }
     }

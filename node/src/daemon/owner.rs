@@ -194,9 +194,10 @@ impl Daemon {
 
     /// Sends home whom the brain could not place, and answers those whose wish has come true.
     pub(super) fn grant_wishes(&mut self, now: Instant) {
-        let is_late = |since: Instant| now >= since + PLACE_PATIENCE;
-        if self.wishes.clearing_since.is_some_and(is_late) {
-            self.send_guests_home();
+        if let Some(since) = self.wishes.clearing_since {
+            // Nobody looks for another place for those that their users have put here.
+            let is_late = now >= since + PLACE_PATIENCE;
+            self.send_guests_home(|guest| is_late || guest.asked.is_pinned);
         }
         if self.wishes.waiting.is_empty() {
             return;

@@ -77,7 +77,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     call(22, "pipe", forward(&[output(8)])),
     call(23, "select", forward(&[V, SET, SET, SET, remaining(TIME)])),
     call(24, "sched_yield", LOCAL),
-    call(25, "mremap", LOCAL),
+    call(25, "mremap", memory::MREMAP),
     call(26, "msync", home("shared-memory")),
     call(27, "mincore", LOCAL),
     call(28, "madvise", memory::MADVISE),

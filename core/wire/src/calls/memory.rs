@@ -46,6 +46,16 @@ pub(super) const MPROTECT: Rule = Rule::LocalIf {
     text: "local, but for PROT_GROWSDOWN and PROT_GROWSUP",
 };
 
+/// A length of 0 makes a second mapping of shared memory, which is one memory at home only. All
+/// others are as local as a rule can say: the body's filter lets most of them pass.
+pub(super) const MREMAP: Rule = Rule::Chosen {
+    by: |arguments| match arguments[1] {
+        0 => Class::Homecoming("aliased-memory"),
+        _ => Class::Local,
+    },
+    text: "local; a second mapping of the same memory (an old size of 0) comes home",
+};
+
 /// Advice that changes nothing a later capture would not see: NORMAL, RANDOM, SEQUENTIAL,
 /// WILLNEED, DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP, COLD, PAGEOUT, POPULATE_READ,
 /// POPULATE_WRITE, DONTNEED_LOCKED. Advice for fork or about guard pages is not among them: the

@@ -1,0 +1,157 @@
+//! Limits for waits that the kernel has none for: waitpid(2) returns when a tracee stops or ends,
+//! and one that does neither, because a disk or its own work in the kernel keeps it, would hold its
+//! tracer for ever.
+//!
+//! A [`Patience`] is a deadline of the calling thread. What waits for tracees asks for it
+//! ([`check`]) whenever a signal interrupts it, and a timer of the thread's own sees to it that one
+//! does: once at the deadline, and again and again from then on, because the first may come just
+//! before the wait begins.
+
+use crate::{KernelError, Result};
+use std::cell::{Cell, RefCell};
+use std::mem::MaybeUninit;
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
+}
+
+/// After the deadline the thread is interrupted this often.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Waits of the calling thread end at the latest when this much time has passed, until this is
+/// dropped. Where one lies within another, the earlier deadline holds.
+#[derive(Debug)]
+#[must_use = "the limit ends when this is dropped"]
+pub struct Patience {
+    before: Option<Instant>,
+}
+
+impl Patience {
+    pub fn of(length: Duration) -> Patience {
+        let before = DEADLINE.get();
+        let deadline = Instant::now() + length;
+        set(Some(before.map_or(deadline, |before| before.min(deadline))));
+        Patience { before }
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        set(self.before);
+    }
+}
+
+/// # Errors
+/// ETIMEDOUT once the calling thread's patience is at its end.
+pub fn check(what: impl FnOnce() -> String) -> Result<()> {
+    match DEADLINE.get().is_some_and(|deadline| deadline <= Instant::now()) {
+        true => Err(KernelError::errno(what(), libc::ETIMEDOUT)),
+        false => Ok(()),
+    }
+}
+
+fn set(deadline: Option<Instant>) {
+    if DEADLINE.replace(deadline) == deadline {
+        return;
+    }
+    let first = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    TIMER.with_borrow_mut(|timer| {
+        // Without a timer, which only a lack of memory explains, waits have no limit.
+        if timer.is_none() {
+            *timer = Timer::new();
+        }
+        if let Some(timer) = timer {
+            timer.set(first);
+        }
+    });
+}
+
+/// A timer that interrupts the thread that made it.
+struct Timer(libc::timer_t);
+
+extern "C" fn interrupt(_: libc::c_int) {}
+
+impl Timer {
+    fn new() -> Option<Timer> {
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(|| {
+            // SAFETY: all zero bytes are a valid sigaction; the handler does nothing, and without
+            // SA_RESTART calls that it interrupts say so.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = interrupt as *const () as usize;
+                libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+            }
+        });
+        // SAFETY: all zero bytes are a valid sigevent and sigset; the kernel reads and writes live
+        // locals only.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut set, libc::SIGALRM);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = libc::SIGALRM;
+            event.sigev_notify_thread_id = libc::gettid();
+            let mut timer = MaybeUninit::uninit();
+            let made =
+                libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, timer.as_mut_ptr());
+            (made == 0).then(|| Timer(timer.assume_init()))
+        }
+    }
+
+    /// Interrupts the thread after that time and from then on; never again if None.
+    fn set(&self, first: Option<Duration>) {
+        let spec = |time: Duration| libc::timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        // Zero would mean never.
+        let first = first.map(|first| first.max(Duration::from_nanos(1)));
+        let time = libc::itimerspec {
+            it_value: spec(first.unwrap_or_default()),
+            it_interval: spec(first.map_or(Duration::ZERO, |_| AGAIN)),
+        };
+        // SAFETY: the timer is this value's, the time a live local.
+        unsafe { libc::timer_settime(self.0, 0, &raw const time, std::ptr::null_mut()) };
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is this value's, and nothing uses it after.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::tracee::{self, SeizeOptions};
+    use std::process::Command;
+
+    #[test]
+    fn a_tracee_that_does_not_stop_is_waited_for_until_patience_ends() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = child.id() as i32;
+        tracee::seize(pid, SeizeOptions::default()).unwrap();
+        let began = Instant::now();
+        let outer = Patience::of(Duration::from_secs(20));
+        let inner = Patience::of(Duration::from_millis(50));
+        let error = tracee::wait(pid).unwrap_err();
+        assert_eq!(error.source.raw_os_error(), Some(libc::ETIMEDOUT));
+        // At its end already, and still no wait without end.
+        assert!(tracee::wait(pid).is_err());
+        drop(inner);
+        assert!(began.elapsed() < Duration::from_secs(10));
+        tracee::interrupt(pid).unwrap();
+        assert_eq!(tracee::wait(pid).unwrap(), tracee::Stop::Interrupted, "and others go on");
+        drop(outer);
+        assert!(DEADLINE.get().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

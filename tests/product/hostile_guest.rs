@@ -1,0 +1,120 @@
+//! Guests that mean harm (`lab/guests/hostile`): whatever they do, the owner of their node gets rid
+//! of them at once, what he runs himself goes on, and nothing is left.
+
+use crate::stage::{COUNTING, Program, Stage, until, until_true};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A word to the owner that all guests have left.
+const EXPELLED_WITHIN: Duration = Duration::from_secs(5);
+/// An answer of a daemon that has nothing to wait for.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// How long each does its worst, and is sent there again if it came home.
+const ATTACK: Duration = Duration::from_millis(1500);
+
+/// Builds the program; where it is on this machine, and so in every node of a lab.
+fn build(stage: &Stage) -> PathBuf {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/guests/hostile/hostile.c");
+    let program = stage.path(1, "/tmp/hostile");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wno-unused-result", "-pthread"]);
+    let status = compiler.arg("-o").arg(&program).arg(source).status();
+    assert!(status.expect("a C compiler is needed to build the guests").success());
+    program
+}
+
+/// One node that guests attack, with what its owner runs.
+struct Attacked {
+    stage: Stage,
+    program: PathBuf,
+    own: Program,
+    daemon: i32,
+}
+
+impl Attacked {
+    fn new(name: &str) -> Attacked {
+        let stage = Stage::new(name, 2);
+        let program = build(&stage);
+        let own = stage.start(2, &["python3", "-IS", "-c", COUNTING]);
+        let daemon = stage.node(2).daemon_pid().expect("a daemon");
+        Attacked { stage, program, own, daemon }
+    }
+
+    fn count(&mut self) -> u64 {
+        self.own.ask("how far?").parse().expect("a count")
+    }
+
+    /// Has a guest do its worst, and expels it.
+    fn attack(&mut self, way: &str) {
+        let stage = &self.stage;
+        assert!(self.program.exists());
+        stage.text(2, &["osmos", "noblock"]);
+        let words = ["osmos", "run", "--home", "--", "/tmp/hostile", way];
+        let mut guest = stage.start(1, &words);
+        assert_eq!(guest.line(), "ready", "{way}");
+        until_true("it is there", || stage.try_migrate(guest.pid, "2"));
+        let before = self.count();
+        let stage = &self.stage;
+        guest.write("\n");
+        let began = Instant::now();
+        while began.elapsed() < ATTACK {
+            // What it did may have brought it home, or ended it.
+            stage.try_migrate(guest.pid, "2");
+            let asked = Instant::now();
+            stage.text(2, &["osmos", "nodes"]);
+            let waited = asked.elapsed();
+            assert!(waited < ANSWERED_WITHIN, "{way}: the daemon took {waited:?} to answer");
+        }
+        let asked = Instant::now();
+        let output = stage.output(2, &["osmos", "expel"]);
+        let (took, said) = (asked.elapsed(), crate::stage::text(&output.stderr));
+        assert!(output.status.success(), "{way}: {said}");
+        println!("{way}: expelled in {} ms", took.as_millis());
+        assert!(took < EXPELLED_WITHIN, "{way}: it took {took:?} to expel it");
+        assert!(stage.supervisors(2, "body").is_empty(), "{way}: a supervisor is left");
+        // It goes on at home, unless that was the end of it.
+        if !guest.has_ended() {
+            stage.output(1, &["kill", "-KILL", &guest.pid.to_string()]);
+        }
+        until(&format!("{way} ends"), || guest.has_ended().then_some(()));
+        stage.await_no_supervisors();
+        assert_eq!(stage.node(2).daemon_pid(), Some(self.daemon), "{way}: the daemon has ended");
+        assert!(self.count() > before, "{way}: what the owner runs stands still");
+    }
+}
+
+#[test]
+fn who_attacks_what_is_ours_in_its_memory_goes_when_the_owner_says_so() {
+    let mut attacked = Attacked::new("grabs");
+    for way in ["unmap", "overwrite", "remap", "slots", "jump", "vdso", "everything", "no-stack"] {
+        attacked.attack(way);
+    }
+}
+
+#[test]
+fn who_takes_more_than_there_is_goes_when_the_owner_says_so() {
+    let mut attacked = Attacked::new("bombs");
+    for way in ["forks", "memory", "populate", "mappings", "aliases", "threads", "calls"] {
+        attacked.attack(way);
+    }
+}
+
+#[test]
+fn who_makes_calls_that_no_program_makes_goes_when_the_owner_says_so() {
+    let mut attacked = Attacked::new("oddities");
+    let ways = [
+        "old-calls",
+        "x32-calls",
+        "signals",
+        "traces",
+        "descriptors",
+        "proc",
+        "races",
+        "vectors",
+        "wild",
+    ];
+    for way in ways {
+        attacked.attack(way);
+    }
+}
