@@ -52,6 +52,9 @@ fn assert_lost(stage: &Stage, program: &mut Program) {
 
 #[test]
 fn the_loss_of_a_body_ends_its_process_alone_and_is_told() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("lost-body", 2);
     let mut bystander = start_bystander(&stage);
     let mut guests = start_each(&stage);
@@ -71,6 +74,9 @@ fn the_loss_of_a_body_ends_its_process_alone_and_is_told() {
 
 #[test]
 fn the_loss_of_a_supervisor_at_home_ends_its_process_and_its_body_and_is_told() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("lost-deputy", 2);
     let mut bystander = start_bystander(&stage);
     let mut guests = start_each(&stage);
@@ -90,6 +96,9 @@ fn the_loss_of_a_supervisor_at_home_ends_its_process_and_its_body_and_is_told() 
 
 #[test]
 fn supervisors_killed_in_a_storm_leave_nothing_behind() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("storm", 3);
     let mut bystander = start_bystander(&stage);
     for half in ["deputy", "body", "deputy", "body", "deputy", "body"] {
@@ -121,6 +130,9 @@ fn supervisors_killed_in_a_storm_leave_nothing_behind() {
 
 #[test]
 fn a_body_that_is_lost_while_it_arrives_is_no_loss_for_the_node_that_it_comes_from() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("arrival", 3);
     let mut guests = start_each(&stage);
     for program in &mut guests {
@@ -146,6 +158,9 @@ fn a_body_that_is_lost_while_it_arrives_is_no_loss_for_the_node_that_it_comes_fr
 
 #[test]
 fn a_process_killed_while_away_takes_its_body_along() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("killed", 2);
     for program in &mut start_each(&stage) {
         let (body, _) = stage.await_body(2, program.pid);
@@ -161,6 +176,9 @@ fn a_process_killed_while_away_takes_its_body_along() {
 
 #[test]
 fn guests_outlive_the_daemon_of_the_node_that_they_are_on() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("away-daemon", 2);
     let mut bystander = start_bystander(&stage);
     let mut guests = start_each(&stage);
@@ -193,6 +211,9 @@ fn assert_all_answer(guests: &mut [Program]) {
 
 #[test]
 fn processes_come_home_when_the_daemon_of_their_home_dies() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("home-daemon", 2);
     let mut bystander = start_bystander(&stage);
     let mut guests = start_each(&stage);
@@ -213,6 +234,9 @@ fn processes_come_home_when_the_daemon_of_their_home_dies() {
 
 #[test]
 fn processes_survive_the_death_of_all_daemons_in_a_storm() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("all-daemons", 3);
     let mut programs: Vec<Program> = [COUNTING, COUNTING]
         .map(|script| {
@@ -237,6 +261,9 @@ fn processes_survive_the_death_of_all_daemons_in_a_storm() {
 
 #[test]
 fn guests_go_home_from_a_node_that_goes_down() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("down-away", 2);
     let mut guests = start_each(&stage);
     stage.text(2, &["osmos", "down"]);
@@ -252,6 +279,9 @@ fn guests_go_home_from_a_node_that_goes_down() {
 
 #[test]
 fn own_processes_come_home_before_a_node_goes_down() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("down-home", 2);
     let mut guests = start_each(&stage);
     stage.text(1, &["osmos", "down"]);
@@ -275,12 +305,18 @@ const CUT: Duration = Duration::from_secs(25);
 
 #[test]
 fn a_cut_that_heals_loses_nothing_and_all_can_be_moved_again() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     outlive_cut("cut", CUT);
 }
 
 #[test]
 #[ignore = "takes two minutes"]
 fn a_cut_of_a_minute_and_a_half_loses_nothing() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     outlive_cut("cut-long", Duration::from_secs(90));
 }
 
@@ -365,16 +401,25 @@ fn assert_no_cut_keeps_it_frozen(name: &str, from: u32, to: u32, cut_after: u32)
 
 #[test]
 fn a_body_that_moves_on_while_its_home_is_cut_off_goes_on_where_it_was() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     assert_no_cut_keeps_it_frozen("cut-home", 2, 3, 1);
 }
 
 #[test]
 fn a_body_that_moves_on_to_a_node_that_is_cut_off_goes_on_where_it_was() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     assert_no_cut_keeps_it_frozen("cut-target", 2, 3, 2);
 }
 
 #[test]
 fn a_process_that_leaves_for_a_node_that_is_cut_off_goes_on_at_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     assert_no_cut_keeps_it_frozen("cut-leaving", 1, 2, 1);
 }
 
@@ -411,6 +456,9 @@ fn lives_while_nobody_answers(stage: &Stage, program: &mut Program) -> bool {
 
 #[test]
 fn a_body_that_is_offered_to_another_node_gets_its_signals_meanwhile() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("offered", 3);
     let mut program = stage.start_away(&python(TIMED));
     assert_eq!(program.line(), "ready");

@@ -60,6 +60,9 @@ fn assert_stays_away(stage: &Stage, pid: i32) {
 
 #[test]
 fn a_process_that_home_has_no_room_for_goes_on_where_it_is() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("no-room", 3);
     let mut program = start_homeless(&stage);
     let arguments = stage.process(1, program.pid).expect("it lives").words;
@@ -83,6 +86,9 @@ fn a_process_that_home_has_no_room_for_goes_on_where_it_is() {
 
 #[test]
 fn a_file_that_every_node_has_in_a_layer_of_its_own_is_known_again() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     // A node's /etc is an overlay, whose files are mapped from the layer below.
     let stage = Stage::new("layers", 3);
     let mut program = start(&stage);
@@ -98,6 +104,9 @@ fn a_file_that_every_node_has_in_a_layer_of_its_own_is_known_again() {
 
 #[test]
 fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("no-room-call", 2);
     let mut program = start_homeless(&stage);
     program.write("os.waitstatus_to_exitcode(os.waitpid(os.fork() or os._exit(7), 0)[1])\n");
@@ -114,6 +123,9 @@ fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
 
 #[test]
 fn a_sleeper_keeps_its_deadline_through_homecomings_that_fail() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("no-room-sleep", 2);
     let mut program = start(&stage);
     let (pid, began) = (program.pid, Instant::now());
@@ -137,6 +149,9 @@ fn a_sleeper_keeps_its_deadline_through_homecomings_that_fail() {
 
 #[test]
 fn signals_outlive_homecomings_that_fail() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("no-room-signal", 2);
     let mut program = start_homeless(&stage);
     let pid = program.pid;
@@ -198,11 +213,17 @@ fn assert_waits(name: &str, wait: &str, expected: &str) {
 
 #[test]
 fn a_sleeper_whose_departure_fails_when_it_is_frozen_can_still_leave() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     assert_waits("sleeper", "select.poll().poll(WAIT_MS)", "[]");
 }
 
 /// epoll_wait(2) is one of the calls that Linux ends with EINTR for a mere stop.
 #[test]
 fn a_departure_that_fails_cuts_no_call_short() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     assert_waits("cut", "libc.epoll_wait(epoll.fileno(), events, 1, WAIT_MS)", "0");
 }

@@ -66,6 +66,9 @@ fn told_by(attack: Child) -> Value {
 
 #[test]
 fn strangers_get_not_one_byte_and_processes_keep_moving_meanwhile() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("strangers", 3);
     let mut program =
         stage.start(1, &["osmos", "run", "--home", "--", "python3", "-IS", "-c", COUNTING]);

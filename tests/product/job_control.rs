@@ -33,6 +33,9 @@ fn start_child(stage: &Stage, place: &str, script: &str) -> (Terminal, i32) {
 
 #[test]
 fn control_c_ends_a_process_that_is_away_and_its_parent_sees_it() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("ctrl-c", 2);
     for script in [BUSY, OBEDIENT, "time.sleep(300)"] {
         // Python turns SIGINT into an exception unless it is told otherwise.
@@ -49,6 +52,9 @@ fn control_c_ends_a_process_that_is_away_and_its_parent_sees_it() {
 
 #[test]
 fn a_handler_that_is_away_hears_control_c() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("handler", 2);
     let script = "\
 def told(number, frame): print('<heard', number, '>', flush=True)
@@ -69,6 +75,9 @@ while True: signal.pause()";
 
 #[test]
 fn control_z_stops_body_and_process_and_both_go_on_when_continued() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("ctrl-z", 2);
     let (mut terminal, pid) = start_child(&stage, "fg", BUSY);
     let (body, _) = stage.await_body(2, pid);
@@ -99,6 +108,9 @@ fn await_still(body: &Seen) -> u64 {
 
 #[test]
 fn a_stopped_process_can_still_be_brought_home_or_killed() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("stopped", 2);
     for (ending, script) in [("KILL", BUSY), ("home", BUSY), ("KILL", OBEDIENT), ("home", OBEDIENT)]
     {
@@ -126,6 +138,9 @@ fn a_stopped_process_can_still_be_brought_home_or_killed() {
 
 #[test]
 fn a_shell_on_a_terminal_stops_foregrounds_and_interrupts_a_job_that_is_away() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("shell", 2);
     let mut terminal = Terminal::open(&stage, &["bash", "--norc", "-i"]);
     terminal.type_text("PS1='ready> '; set -b\n");
@@ -163,6 +178,9 @@ fn a_shell_on_a_terminal_stops_foregrounds_and_interrupts_a_job_that_is_away() {
 
 #[test]
 fn a_background_process_that_is_away_is_stopped_when_it_reads_from_the_terminal() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("ttin", 2);
     let script = "\
 while not os.path.exists('/tmp/go'): time.sleep(0.01)
@@ -181,6 +199,9 @@ print(f'<{input()}>')";
 
 #[test]
 fn signals_of_other_processes_end_stop_and_continue_a_process_that_is_away() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("kill", 2);
     let numbers =
         [("HUP", 1), ("KILL", 9), ("USR1", 10), ("ALRM", 14), ("TERM", 15), ("RTMIN", 34)];
@@ -209,6 +230,9 @@ for turn in range(count):
 
 #[test]
 fn a_process_stopped_and_continued_while_it_moves_is_never_stuck_and_never_runs_on() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("hail", 3);
     let words = ["osmos", "run", "--storm", "5", "--", "python3", "-IS", "-c", COUNTING];
     let mut program = stage.start(1, &words);
@@ -234,6 +258,9 @@ fn a_process_stopped_and_continued_while_it_moves_is_never_stuck_and_never_runs_
 
 #[test]
 fn exit_statuses_and_deaths_of_its_own_making_are_those_of_a_process_at_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("status", 2);
     let ends = [
         ("sys.exit(7)", "<exited 7>"),
@@ -257,6 +284,9 @@ fn exit_statuses_and_deaths_of_its_own_making_are_those_of_a_process_at_home() {
 
 #[test]
 fn a_window_that_changes_its_size_is_noticed_away() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("winch", 2);
     let script = "\
 def told(number, frame): print(f'<{os.get_terminal_size().columns} columns>', flush=True)

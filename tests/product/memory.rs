@@ -29,6 +29,9 @@ fn kib(process: &Seen, name: &str) -> u64 {
 
 #[test]
 fn what_large_calls_took_at_home_is_given_back_when_they_are_over() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("memory", 2);
     let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", READERS];
     let mut program = stage.start(1, &words);

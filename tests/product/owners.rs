@@ -41,6 +41,9 @@ fn bodies(stage: &Stage, node: u32) -> usize {
 
 #[test]
 fn expelled_guests_go_on_elsewhere_and_none_comes_until_the_owner_says_so() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("expel", 3);
     let mut moved = start_guest(&stage);
     let mut placed = stage.start_away(&["python3", "-IS", "-c", COUNTING]);
@@ -63,6 +66,9 @@ fn expelled_guests_go_on_elsewhere_and_none_comes_until_the_owner_says_so() {
 
 #[test]
 fn what_was_born_here_is_brought_home_whoever_sent_it_away() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("bring", 3);
     let moved = start_guest(&stage);
     let mut placed = stage.start_away(&["python3", "-IS", "-c", COUNTING]);
@@ -95,6 +101,9 @@ fn own_processes_stay_while_the_owner_wants_that() {
 
 #[test]
 fn a_drained_node_is_empty_and_stays_so() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("drain", 3);
     let guest = start_guest(&stage);
     let own = start_computing(&stage, 2);
@@ -116,6 +125,9 @@ fn a_drained_node_is_empty_and_stays_so() {
 
 #[test]
 fn limits_on_guests_are_kept_and_named() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("limits", 2);
     stage.text(2, &["osmos", "limit", "--guests", "1"]);
     let first = start_guest(&stage);

@@ -32,6 +32,9 @@ fn ids(seen: &Seen, field: &str) -> Vec<u32> {
 
 #[test]
 fn a_users_process_is_moved_by_supervisors_that_run_as_that_user() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("owner", 2);
     let mut program = start_annas(&stage);
     let (body, body_supervisor) = stage.await_body(2, program.pid);
@@ -48,6 +51,9 @@ fn a_users_process_is_moved_by_supervisors_that_run_as_that_user() {
 
 #[test]
 fn a_user_sees_and_moves_his_own_processes() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("own", 2);
     let mut program = start_annas(&stage);
     let (anna, pid) = (ANNA.to_string(), program.pid.to_string());
@@ -63,6 +69,9 @@ fn a_user_sees_and_moves_his_own_processes() {
 
 #[test]
 fn a_user_may_not_move_or_adopt_what_belongs_to_others() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("others", 2);
     let mut annas = start_annas(&stage);
     let mut roots = stage.start(1, &["python3", "-IS", "-c", ECHO]);
@@ -146,6 +155,9 @@ fn an_ordinary_user_does_not_change_roots_cluster() {
 
 #[test]
 fn a_user_without_root_makes_a_cluster_of_his_own_and_moves_processes_in_it() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::without_daemons("rootless");
     let anna = ANNA.to_string();
     let own = |words: &[&str]| stage.text(1, &as_user(&anna, words));

@@ -29,6 +29,9 @@ fn is_sound(answer: &Value) -> bool {
 
 #[test]
 fn clocks_of_a_program_that_is_away_tell_its_time_on_all_nodes() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("clocks", 3);
     let mut program = start_reader(&stage);
     let pid = program.pid;
@@ -62,6 +65,9 @@ fn clocks_of_a_program_that_is_away_tell_its_time_on_all_nodes() {
 
 #[test]
 fn time_of_a_thread_that_has_ended_stays_in_that_of_its_process() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("clock-thread", 2);
     let mut program = start_reader(&stage);
     let ended = answer(&program.ask("thread"));
@@ -76,6 +82,9 @@ fn time_of_a_thread_that_has_ended_stays_in_that_of_its_process() {
 
 #[test]
 fn home_does_not_show_time_spent_away_and_says_so_and_the_next_stay_does() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("clock-home", 2);
     let mut program = start_reader(&stage);
     let pid = program.pid;
@@ -101,6 +110,9 @@ fn home_does_not_show_time_spent_away_and_says_so_and_the_next_stay_does() {
 
 #[test]
 fn a_limit_of_processor_time_holds_for_time_spent_away() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     const SIGXCPU: i32 = 24;
     let stage = Stage::new("cpu-limit", 2);
     let script = "ulimit -S -t 2; exec python3 -ISc 'while True: pass'";

@@ -44,18 +44,23 @@ fn refused_after(name: &str, expression: &str, words: &[&str]) {
 
 #[test]
 fn a_process_with_an_io_uring_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("io-uring", 2);
     let mut program = start_obedient(&stage);
     let descriptor = program.ask("libc.syscall(425, 4, ctypes.create_string_buffer(120))");
     if descriptor == "-1" {
-        eprintln!("skipped: this kernel has no io_uring for us (io_uring_setup(2) failed)");
-        return;
+        return needs::skip("this kernel has no io_uring for us (io_uring_setup(2) failed)");
     }
     assert_refused(&stage, &mut program, &["io_uring", &format!("fd {descriptor}")]);
 }
 
 #[test]
 fn a_process_that_maps_a_file_shared_and_writable_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let expression = "globals().update(m=mmap.mmap(os.open('/tmp/f', 66), 4096)) \
                       if not os.system('truncate -s 4096 /tmp/f') else 1/0";
     refused_after("shared-file", expression, &["/tmp/f", "writably"]);
@@ -63,12 +68,18 @@ fn a_process_that_maps_a_file_shared_and_writable_stays_home() {
 
 #[test]
 fn a_process_with_system_v_shared_memory_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let expression = "libc.shmat(libc.shmget(0, 4096, 0o1600), None, 0) > 0";
     refused_after("sysv", expression, &["System V shared memory at 0x"]);
 }
 
 #[test]
 fn a_process_with_locked_memory_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let expression = "globals().update(m=mmap.mmap(-1, 8192, mmap.MAP_PRIVATE)) or \
                       libc.mlockall(1)";
     refused_after("mlock", expression, &["locked", "kB", "mlock"]);
@@ -76,6 +87,9 @@ fn a_process_with_locked_memory_stays_home() {
 
 #[test]
 fn a_process_with_a_running_processor_time_timer_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     refused_after("itimer", "signal.setitimer(signal.ITIMER_PROF, 1000)", &["setitimer"]);
     refused_after("timer", &posix_timer(), &["timer on CPU-time clock"]);
 }
@@ -89,6 +103,9 @@ fn posix_timer() -> String {
 
 #[test]
 fn a_process_that_shares_memory_with_a_child_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let expression = "globals().update(m=mmap.mmap(-1, 4096)) or \
                       [child := os.fork(), child or signal.pause()][0]";
     refused_after("shared-memory", expression, &["shares memory at 0x", "with process"]);
@@ -96,6 +113,9 @@ fn a_process_that_shares_memory_with_a_child_stays_home() {
 
 #[test]
 fn a_process_that_maps_one_shared_memory_twice_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     // mremap(2) with an old size of 0 maps the same memory once more.
     let expression = "globals().update(m=mmap.mmap(-1, 4096)) or \
                       [at := ctypes.addressof(ctypes.c_char.from_buffer(m)), \
@@ -106,6 +126,9 @@ fn a_process_that_maps_one_shared_memory_twice_stays_home() {
 
 #[test]
 fn a_process_with_a_seccomp_filter_of_its_own_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     // One instruction: allow everything.
     let expression = "[code := ctypes.create_string_buffer(bytes([6, 0, 0, 0, 0, 0, 255, 127])), \
                       program := (ctypes.c_long * 2)(1, ctypes.addressof(code)), \
@@ -115,6 +138,9 @@ fn a_process_with_a_seccomp_filter_of_its_own_stays_home() {
 
 #[test]
 fn a_process_that_somebody_traces_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("traced", 2);
     let mut program = start_obedient(&stage);
     assert_eq!(program.ask("1"), "1");
@@ -144,6 +170,9 @@ fn a_process_that_somebody_traces_stays_home() {
 
 #[test]
 fn a_stopped_process_stays_home_and_stays_stopped() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("stopped-home", 2);
     let mut program = start_obedient(&stage);
     assert_eq!(program.ask("1"), "1");
@@ -163,8 +192,7 @@ fn a_32_bit_process_stays_home() {
     std::fs::write(stage.path(1, "/tmp/small"), small_elf()).expect("a file");
     stage.text(1, &["chmod", "755", "/tmp/small"]);
     if stage.output(1, &["/tmp/small", "end"]).status.code() != Some(3) {
-        eprintln!("skipped: this kernel runs no 32-bit programs");
-        return;
+        return needs::skip("this kernel runs no 32-bit programs");
     }
     let mut program = stage.start(1, &["osmos", "run", "--home", "--", "/tmp/small"]);
     until_true("it is no longer `osmos run`", || {
@@ -206,6 +234,9 @@ fn small_elf() -> Vec<u8> {
 
 #[test]
 fn an_unknown_process_or_node_is_named_in_the_refusal() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("unknown", 2);
     let program = start_obedient(&stage);
     let complaint = stage.complaint(1, &["osmos", "migrate", "999999", "2"]);

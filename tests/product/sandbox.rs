@@ -23,6 +23,9 @@ fn start_curious(stage: &Stage) -> Program {
 
 #[test]
 fn a_guest_stands_back_here_as_it_does_at_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("nice", 3);
     let script = "import os, sys\nprint('ready', flush=True)\n\
                   for line in sys.stdin: print(os.nice(int(line)), flush=True)";
@@ -47,6 +50,9 @@ fn a_guest_stands_back_here_as_it_does_at_home() {
 
 #[test]
 fn affinity_is_for_home_and_idle_is_idle_everywhere() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("affinity", 3);
     let mut program = start_curious(&stage);
     let pid = program.pid;
@@ -72,6 +78,9 @@ fn affinity_is_for_home_and_idle_is_idle_everywhere() {
 
 #[test]
 fn a_real_time_process_is_at_home_and_comes_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("real-time", 2);
     let program = start_curious(&stage);
     let pid = program.pid.to_string();
@@ -88,6 +97,9 @@ fn a_real_time_process_is_at_home_and_comes_home() {
 
 #[test]
 fn the_body_has_no_descriptor_no_capability_and_no_way_out_of_its_filter() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("body", 2);
     let program = start_curious(&stage);
     let (body, supervisor) = stage.await_body(2, program.pid);
@@ -147,6 +159,9 @@ fn files_mapped(pid: i32) -> BTreeSet<String> {
 
 #[test]
 fn files_network_and_processes_that_a_guest_sees_are_those_of_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("view", 2);
     for node in [1, 2] {
         stage.put(node, "/tmp/where", &format!("node {node}"));
@@ -176,6 +191,9 @@ fn files_network_and_processes_that_a_guest_sees_are_those_of_home() {
 
 #[test]
 fn calls_that_no_table_knows_come_home_and_do_not_reach_the_node() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("unlisted", 2);
     let mut program = start_curious(&stage);
     // mount(2): as root at home it may; the node's own mounts do not change.

@@ -25,6 +25,9 @@ for line in sys.stdin:
 
 #[test]
 fn the_first_move_of_a_waiting_process_does_not_make_it_wait_longer() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("waits", 3);
     let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", WAITER];
     let mut program = stage.start(1, &words);

@@ -95,7 +95,9 @@ impl Feature {
     pub fn loss(self) -> &'static str {
         match self {
             Feature::CheckpointRestore => "the state of a process cannot be read and set",
-            Feature::ChosenPids => "guests cannot have the pids of their home",
+            Feature::ChosenPids => {
+                "no guests: they could not have the pids of their home (a container's filter may forbid clone3)"
+            }
             Feature::RseqConfiguration => "threads' restartable sequences cannot be found",
             Feature::WaitKillable => "signals would interrupt forwarded calls",
             Feature::UserNamespaces => {
@@ -116,11 +118,10 @@ impl Feature {
 
     pub fn need(self) -> Need {
         match self {
-            Feature::CheckpointRestore
-            | Feature::ChosenPids
-            | Feature::RseqConfiguration
-            | Feature::WaitKillable => Need::Node,
-            Feature::UserNamespaces => Need::Guests,
+            Feature::CheckpointRestore | Feature::RseqConfiguration | Feature::WaitKillable => {
+                Need::Node
+            }
+            Feature::ChosenPids | Feature::UserNamespaces => Need::Guests,
             Feature::TimeNamespaces
             | Feature::CgroupV2
             | Feature::ExecutableMemfd

@@ -209,7 +209,7 @@ mod test {
         let tid = child.id() as i32;
         let haste = Haste::of(tid, [tid]);
         if haste.hurried.is_empty() {
-            eprintln!("skipped: this user may not hurry threads");
+            needs::skip("this user may not hurry threads");
             return end_of(child);
         }
         assert_eq!((crate::tracee::nice(tid).unwrap(), haste.is_on(tid)), (-20, true));

@@ -8,7 +8,6 @@ use crate::lab::{Lab, Share};
 use crate::pairs::take_turns;
 use crate::statistics::Samples;
 use anyhow::{Context, Result, ensure};
-use std::process::Command;
 
 /// Noise aside: what a ratio may differ from 1 by.
 const TOLERANCE: f64 = 0.005;
@@ -51,8 +50,7 @@ pub fn rounds_for(lab: &Lab, compute: &str, seconds: f64) -> Result<u64> {
 
 /// Retired instructions, which no noise can change; none if there is no valgrind.
 fn instructions(lab: &Lab, compute: &str, rounds: u64) -> Result<Option<Figure>> {
-    let is_there = Command::new("valgrind").arg("--version").output().is_ok();
-    if !is_there {
+    if !needs::has("valgrind") {
         return Ok(None);
     }
     let rounds = rounds.to_string();

@@ -49,11 +49,6 @@ impl fmt::Display for NoLab {
 
 impl std::error::Error for NoLab {}
 
-/// Whether this is a machine on which nothing may be skipped.
-pub fn is_ci() -> bool {
-    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
-}
-
 /// A lab that is up; dropping it takes it down.
 pub struct Lab {
     osmos: String,

@@ -7,8 +7,8 @@ use bench::{Bench, Effort, Report};
 fn measured() -> Option<Report> {
     match bench::run(&Bench::ALL, Effort::quick(), None, &|_| {}) {
         Ok(report) => Some(report),
-        Err(error) if error.is::<bench::lab::NoLab>() && !bench::lab::is_ci() => {
-            println!("skipped, nothing is proved: {error:#}");
+        Err(error) if error.is::<bench::lab::NoLab>() => {
+            needs::skip(&format!("{error:#}"));
             None
         }
         Err(error) => panic!("{error:#}"),
@@ -20,6 +20,9 @@ fn every_benchmark_has_figures_with_floors_and_targets() {
     let Some(report) = measured() else { return };
     println!("{}", report.text());
     assert_eq!(report.benches.len(), Bench::ALL.len());
+    if !needs::has("valgrind") {
+        needs::skip_part("instructions at home", &needs::lack("valgrind"));
+    }
     for results in &report.benches {
         let (name, figures) = (results.bench, &results.figures);
         assert!(figures.iter().any(|figure| figure.target.is_some()), "{name}");

@@ -1,13 +1,13 @@
 //! A lab as a program holds it: up, its nodes, down.
 
 use crate::cgroup::{self, Place};
+use crate::daemon;
 use crate::disturbance::Disturbance;
 use crate::exec::Start;
 use crate::keeper::{self, Report};
 use crate::process::{self, Keeper};
 use crate::record::{self, LabDir, Phase, Record};
 use crate::spec::{LabName, Spec};
-use crate::{daemon, network};
 use anyhow::{Context, Result, bail};
 use kernel::features::Feature;
 use rustix::process::{Pid, Signal, kill_process};
@@ -35,7 +35,7 @@ impl Lab {
     /// Builds a lab; returns when all of its nodes are ready, and their daemons know each other.
     pub fn up(spec: &Spec) -> Result<Lab> {
         spec.check()?;
-        network::check_programs(spec.link.is_some())?;
+        process::adopt_orphans()?;
         sweep()?;
         let lab_dir = LabDir::make(&spec.name)?;
         if let Some(old) = record::read(lab_dir.path())? {
@@ -98,10 +98,9 @@ impl Lab {
     /// From now on this is wrong with the network between the nodes, and nothing else.
     ///
     /// # Errors
-    /// The rules need nftables, in the kernel and as a program.
+    /// To lose datagrams needs classifiers in the kernel; a cut needs nothing that a lab has not.
     pub fn disturb(&self, disturbance: &Disturbance) -> Result<()> {
-        let switch = self.record.switch.as_ref().context("the lab has no switch")?;
-        disturbance.impose(switch)
+        disturbance.impose(&self.record)
     }
 
     /// Leaves the lab up when this is dropped, and when this program ends.
@@ -133,6 +132,18 @@ impl Drop for Lab {
             eprintln!("osmos lab: {error:#}");
         }
     }
+}
+
+/// Makes and ends the smallest lab there is. Says what labs lack on this machine; an error, why
+/// there can be none.
+pub fn try_smallest(osmos: &Path) -> Result<Vec<String>> {
+    let mut spec = Spec::new(format!("smallest-{}", std::process::id()).parse()?, 1)?;
+    spec.osmos = osmos.to_owned();
+    spec.has_daemons = false;
+    let lab = Lab::up(&spec)?;
+    let missing = lab.missing().to_vec();
+    lab.down()?;
+    Ok(missing)
 }
 
 /// Takes a lab down, whatever state it is in. False if there was none.

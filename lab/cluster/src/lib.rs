@@ -8,7 +8,8 @@
 //! * [`spec`]: what a lab is asked to be; [`record`]: what is written down about it
 //! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
-//!   [`disturbance`]: what is wrong with the network; [`switch`]: where machines are plugged in
+//!   [`netlink`]: how the network is told; [`disturbance`]: what is wrong with it; [`switch`]: where
+//!   machines are plugged in
 //! * [`pace`]: how fast the machine is meanwhile; [`awake`]: that it does not sleep;
 //!   [`expedited`]: that nobody waits to enter a cgroup
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
@@ -27,6 +28,7 @@ mod keeper;
 pub mod lab;
 mod listing;
 mod mounts;
+mod netlink;
 mod network;
 mod pace;
 mod process;
@@ -38,7 +40,7 @@ pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
 pub use awake::Awake;
 pub use disturbance::Disturbance;
 pub use expedited::Expedited;
-pub use lab::{Lab, Node, down};
+pub use lab::{Lab, Node, down, try_smallest};
 pub use pace::{Mark, Pacemaker, Piece};
 pub use process::Keeper;
 pub use record::address;

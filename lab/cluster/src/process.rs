@@ -4,7 +4,9 @@ use anyhow::{Context, Result, bail};
 use kernel::proc::process::{Stat, stat, status, status_field};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long the processes of a lab may take to vanish once killed.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often, meanwhile, we look again for those that hold others up.
+/// When, meanwhile, we look for those that hold others up, and how often again.
+const DEATH_STEP_MIN: Duration = Duration::from_millis(20);
 const DEATH_STEP: Duration = Duration::from_millis(250);
 
 /// Process 1 of a PID namespace of the lab: when it dies, the kernel kills all others in it.
@@ -65,7 +68,9 @@ impl Keeper {
         }
         let namespaces: Vec<&Keeper> = inner.iter().chain([self]).collect();
         let deadline = Instant::now() + DEATH_TIMEOUT;
-        while !becomes_readable(pidfd.as_fd(), DEATH_STEP)? {
+        let mut step = DEATH_STEP_MIN;
+        while !becomes_readable(pidfd.as_fd(), step)? {
+            step = DEATH_STEP;
             let holders = wake_holders(&namespaces);
             if Instant::now() > deadline {
                 bail!(
@@ -75,8 +80,19 @@ impl Keeper {
                 );
             }
         }
+        // If it is ours to wait for, nobody else does.
+        let _ = waitpid(Pid::from_raw(self.pid), Some(WaitPidFlag::WNOHANG));
         Ok(())
     }
+}
+
+/// From now on this process is the parent of what its children leave behind, commands in nodes above
+/// all; [`Keeper::kill_all`] waits for those.
+///
+/// Process 1 does that on machines, and not in all containers: there it may be any program, and one
+/// that waits for nobody would keep a lab from ending.
+pub fn adopt_orphans() -> Result<()> {
+    set_child_subreaper(true).context("cannot become the parent of orphans")
 }
 
 fn becomes_readable(fd: std::os::fd::BorrowedFd<'_>, patience: Duration) -> Result<bool> {
@@ -94,11 +110,17 @@ fn wake_holders(namespaces: &[&Keeper]) -> Vec<i32> {
     let processes = processes_in(namespaces);
     let is_member = |pid: i32| processes.iter().any(|own| own.pid == pid);
     let is_keeper = |pid: i32| namespaces.iter().any(|keeper| keeper.pid == pid);
-    let mut holders: Vec<i32> = processes
-        .iter()
-        .filter(|process| !is_keeper(process.pid) && !is_member(process.parent))
-        .map(|process| process.parent)
-        .collect();
+    let held =
+        processes.iter().filter(|process| !is_keeper(process.pid) && !is_member(process.parent));
+    let mut holders = Vec::new();
+    for process in held {
+        // Children of our own in there are orphans that we have adopted: commands are started by
+        // other processes of this program, which wait for them unless they are killed.
+        let pid = Pid::from_raw(process.pid);
+        if waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_err() {
+            holders.push(process.parent);
+        }
+    }
     holders.sort_unstable();
     holders.dedup();
     for holder in &holders {

@@ -63,11 +63,6 @@ impl Default for Options {
     }
 }
 
-/// Whether this is a machine on which nothing may be skipped.
-pub fn is_ci() -> bool {
-    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
-}
-
 /// Runs what the options ask for. `tell` is called with each program when all of its flavours are
 /// through.
 pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report> {
@@ -91,7 +86,7 @@ pub fn run_on(stage: &Stage, options: &Options, tell: &(dyn Fn(&Row) + Sync)) ->
     flavours.sort();
     let rows = run_all(options, &flavours, &subjects, stage, moves.as_ref(), tell)?;
     let wall_s = start.elapsed().as_secs_f64();
-    Ok(Report { flavours, rows, wall_s, may_skip: !is_ci() })
+    Ok(Report { flavours, rows, wall_s, may_skip: !needs::is_ci() })
 }
 
 /// Real programs first: they take longer.
@@ -214,7 +209,7 @@ fn run_until_moved(
 fn run_one(bench: &mut Bench<'_>, subject: &Subject, flavours: &[Flavour]) -> Result<Row> {
     let mut row = Row::new(&subject.name, subject.kind, &subject.purpose);
     let Some(subject) = located(bench, subject)? else {
-        let reason = format!("{} is not installed", subject.command[0]);
+        let reason = needs::lack(&subject.command[0]);
         row.cells.extend(flavours.iter().map(|flavour| skipped(*flavour, &reason)));
         return Ok(row);
     };

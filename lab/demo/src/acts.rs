@@ -123,7 +123,7 @@ impl Acts<'_> {
         managed: bool,
         encoder: Encoder,
     ) -> Result<Encoded> {
-        let script = self.stage.in_tracks(&format!("{{ {script}; }}"));
+        let script = self.stage.in_tracks(node, &format!("{{ {script}; }}"));
         let run = Run { title, node, script: &script, programs: TRACKS as usize, managed };
         let outcome = self.watch(&run)?;
         let checksums = self.stage.take_checksums(node, &encoder.outputs())?;

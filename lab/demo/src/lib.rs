@@ -7,6 +7,7 @@
 
 mod acts;
 mod audio;
+mod loopback;
 mod picture;
 mod report;
 mod stage;
@@ -80,9 +81,14 @@ fn play(stage: &Stage, screen: &mut Screen, options: Options, started: Instant) 
     let awk = acts.awk(rounds)?;
     stage.write_tracks(HOME, TRACKS, track_bytes)?;
     let encoding = acts.encoding(encoder, track_bytes)?;
+    let mut missing = stage.missing().to_vec();
+    let has_moved = encoding.iter().chain([&awk]).any(|row| row.migrations > 0);
+    if !has_moved && let Some(reason) = stage.refusal()? {
+        missing.push(format!("no process could move: {reason}"));
+    }
     Ok(Report {
         nodes: node_speeds(stage),
-        missing: stage.missing().to_vec(),
+        missing,
         awk,
         encoder: encoder.words().join(" "),
         tracks: TRACKS as usize,

@@ -1,19 +1,24 @@
-//! The lab that the demo plays in, and the home node's daemon.
+//! The nodes that the demo plays on, in a lab where one can be had, and the home node's daemon.
 
-use crate::audio;
+use crate::loopback::{CANNOT_SHOW, Loopback};
+use crate::{audio, work};
 use anyhow::{Context, Result, bail, ensure};
+use client::Client;
 use lab::{Lab, Spec};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wire::control::{Event, Node, Process, Reply, Request};
+use wire::control::{Event, Happening, Node, Process, Reply, Request};
 use wire::ids::NodeId;
 
 /// Two strong nodes and two half as fast.
 pub const SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 0.5];
+/// Nodes that share the machine's processors.
+const SAME_SPEEDS: [f64; 4] = [1.0; 4];
 pub const HOME: NodeId = NodeId(1);
 pub const STRONGEST_OTHER: NodeId = NodeId(2);
 /// Where the tracks are: below /tmp, which every node has for itself.
@@ -23,8 +28,16 @@ const LAB_NAME: &str = "demo";
 const SPEEDS_TIMEOUT: Duration = Duration::from_secs(20);
 const SPEEDS_POLL: Duration = Duration::from_millis(100);
 
+/// Where the nodes are.
+enum Ground {
+    Lab(Box<Lab>),
+    /// This machine allows no lab, for this reason.
+    Loopback(Loopback, Vec<String>),
+}
+
 pub struct Stage {
-    lab: Lab,
+    ground: Ground,
+    speeds: &'static [f64],
     interrupted: Arc<AtomicBool>,
 }
 
@@ -39,8 +52,14 @@ impl Stage {
         spec.speeds = SPEEDS.to_vec();
         // Shared fairly: of a quota alone some programs of a node get more than others.
         spec.has_one_core_each = true;
-        let lab = Lab::up(&spec).context("cannot build the lab")?;
-        let stage = Stage { lab, interrupted };
+        let (ground, speeds) = match Lab::up(&spec) {
+            Ok(lab) => (Ground::Lab(Box::new(lab)), &SPEEDS[..]),
+            Err(error) => match lab::try_smallest(&spec.osmos) {
+                Ok(_) => return Err(error).context("cannot build the lab"),
+                Err(reason) => (on_loopback(&reason)?, &SAME_SPEEDS[..]),
+            },
+        };
+        let stage = Stage { ground, speeds, interrupted };
         stage.check_privacy()?;
         stage.wait_for_speeds()?;
         Ok(stage)
@@ -50,10 +69,10 @@ impl Stage {
     /// every node knows the speed of every node.
     fn wait_for_speeds(&self) -> Result<()> {
         let started = Instant::now();
-        let count = SPEEDS.len();
-        for id in self.lab.nodes().map(|node| node.id()) {
+        let count = self.speeds.len();
+        for id in self.nodes() {
             loop {
-                let nodes = self.lab.node(id.0).known_nodes()?;
+                let nodes = self.known_nodes(id)?;
                 let knows = |node: &&Node| node.status == "alive" && node.speed > 0.0;
                 let known = nodes.iter().filter(knows).count();
                 if known == count {
@@ -73,22 +92,52 @@ impl Stage {
         Ok(())
     }
 
-    /// The lab is gone when this returns, and so is all that was in it.
+    fn known_nodes(&self, node: NodeId) -> Result<Vec<Node>> {
+        match self.client(node)?.request(&Request::Nodes)? {
+            Reply::Nodes { nodes } => Ok(nodes),
+            other => bail!("the daemon answered {other:?} instead of its nodes"),
+        }
+    }
+
+    fn client(&self, node: NodeId) -> Result<Client> {
+        match &self.ground {
+            Ground::Lab(lab) => lab.node(node.0).client(),
+            Ground::Loopback(loopback, _) => loopback.client(node),
+        }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (1..=self.speeds.len() as u32).map(NodeId)
+    }
+
+    /// The nodes are gone when this returns, and so is all that was in them.
     pub fn down(self) -> Result<()> {
-        self.lab.down().context("cannot take the lab down")
+        match self.ground {
+            Ground::Lab(lab) => lab.down().context("cannot take the lab down"),
+            Ground::Loopback(loopback, _) => {
+                drop(loopback);
+                Ok(())
+            }
+        }
     }
 
     pub fn speeds(&self) -> &'static [f64] {
-        &SPEEDS
+        self.speeds
     }
 
     pub fn missing(&self) -> &[String] {
-        self.lab.missing()
+        match &self.ground {
+            Ground::Lab(lab) => lab.missing(),
+            Ground::Loopback(_, missing) => missing,
+        }
     }
 
     /// Cores of this machine that a node has; None if it cannot be limited.
     pub fn cores(&self, node: NodeId) -> Option<f64> {
-        self.lab.node(node.0).cpu_share()
+        match &self.ground {
+            Ground::Lab(lab) => lab.node(node.0).cpu_share(),
+            Ground::Loopback(..) => None,
+        }
     }
 
     pub fn interrupted(&self) -> &AtomicBool {
@@ -97,21 +146,37 @@ impl Stage {
 
     /// A command in a node, as if typed there.
     pub fn command(&self, node: NodeId, words: &[&str]) -> Command {
-        let mut command = self.lab.node(node.0).command(words[0]);
+        let mut command = match &self.ground {
+            Ground::Lab(lab) => lab.node(node.0).command(words[0]),
+            Ground::Loopback(loopback, _) => loopback.command(node, words[0]),
+        };
         command.args(&words[1..]).current_dir("/");
         command
     }
 
-    /// The words of a script that runs in the tracks' directory.
-    pub fn in_tracks(&self, script: &str) -> String {
-        format!("cd {DIRECTORY} && {script}")
+    /// The words of a script that runs in the tracks' directory of a node.
+    pub fn in_tracks(&self, node: NodeId, script: &str) -> String {
+        let directory = match &self.ground {
+            Ground::Lab(_) => PathBuf::from(DIRECTORY),
+            Ground::Loopback(loopback, _) => loopback.files_of(node),
+        };
+        format!("cd {} && {script}", work::quoted(&directory.to_string_lossy()))
     }
 
-    /// What is home's alone must not be seen elsewhere, or the demo would prove nothing.
+    /// The tracks' directory of a node as this program can open it.
+    fn tracks_of(&self, node: NodeId) -> Result<PathBuf> {
+        match &self.ground {
+            Ground::Lab(lab) => lab.node(node.0).path(DIRECTORY),
+            Ground::Loopback(loopback, _) => Ok(loopback.files_of(node)),
+        }
+    }
+
+    /// What is home's alone must not be seen elsewhere, or a lab would prove nothing.
     fn check_privacy(&self) -> Result<()> {
-        let probe = self.lab.node(HOME.0).path(DIRECTORY)?;
+        let Ground::Lab(lab) = &self.ground else { return Ok(()) };
+        let probe = self.tracks_of(HOME)?;
         fs::create_dir(&probe).with_context(|| format!("cannot make {}", probe.display()))?;
-        for node in self.lab.nodes().filter(|node| node.id() != HOME) {
+        for node in lab.nodes().filter(|node| node.id() != HOME) {
             let path = node.path(DIRECTORY)?;
             ensure!(!path.exists(), "{DIRECTORY} of node {HOME} is also on node {}", node.id());
         }
@@ -120,7 +185,7 @@ impl Stage {
 
     /// Writes the tracks into a node's directory.
     pub fn write_tracks(&self, node: NodeId, tracks: u32, bytes: u64) -> Result<()> {
-        let directory = self.lab.node(node.0).path(DIRECTORY)?;
+        let directory = self.tracks_of(node)?;
         fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         for number in 1..=tracks {
@@ -135,7 +200,7 @@ impl Stage {
 
     /// The checksums of the encoded tracks in a node's directory, which are removed.
     pub fn take_checksums(&self, node: NodeId, outputs: &str) -> Result<String> {
-        let script = self.in_tracks(&format!("sha256sum {outputs} && rm -f {outputs}"));
+        let script = self.in_tracks(node, &format!("sha256sum {outputs} && rm -f {outputs}"));
         let output = self
             .command(node, &["sh", "-c", &script])
             .output()
@@ -148,7 +213,7 @@ impl Stage {
 
     /// The processes that the home node knows.
     pub fn processes(&self) -> Result<Vec<Process>> {
-        match self.lab.node(HOME.0).client()?.request(&Request::Processes)? {
+        match self.client(HOME)?.request(&Request::Processes)? {
             Reply::Processes { processes } => Ok(processes),
             other => bail!("the daemon answered {other:?} instead of its processes"),
         }
@@ -156,9 +221,17 @@ impl Stage {
 
     /// All that the home node recorded so far.
     pub fn events(&self) -> Result<Vec<Event>> {
-        let events: client::Result<Vec<Event>> =
-            self.lab.node(HOME.0).client()?.events(false)?.collect();
+        let events: client::Result<Vec<Event>> = self.client(HOME)?.events(false)?.collect();
         Ok(events?)
+    }
+
+    /// Why the last process stayed at home that was to leave, if any was.
+    pub fn refusal(&self) -> Result<Option<String>> {
+        let stayed = self.events()?.into_iter().rev().find_map(|event| match event.what {
+            Happening::Stayed { reason } => Some(reason.text),
+            _ => None,
+        });
+        Ok(stayed)
     }
 
     /// The clock of events.
@@ -166,4 +239,15 @@ impl Stage {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is wrong")?;
         Ok(since.as_secs_f64())
     }
+}
+
+/// The next best, and what it lacks.
+fn on_loopback(reason: &anyhow::Error) -> Result<Ground> {
+    let reason = format!("no separate nodes: {reason:#}");
+    let way_out = "in a container, allow namespaces (docker run --privileged, or --cap-add SYS_ADMIN \
+                   --security-opt seccomp=unconfined --security-opt apparmor=unconfined)";
+    let loopback = Loopback::up(SAME_SPEEDS.len() as u32)
+        .with_context(|| format!("{reason}; nor can nodes run without them; {way_out}"))?;
+    let missing = [reason, way_out.to_owned(), CANNOT_SHOW.to_owned()];
+    Ok(Ground::Loopback(loopback, missing.to_vec()))
 }

@@ -1,7 +1,7 @@
 //! The programs of one soak, from their start to the judgement on each.
 
 use crate::ground::{Ground, NATIVE, RUN};
-use crate::programs::{PROGRAMS, Program, check_log, check_output, digest_of_lap};
+use crate::programs::{Program, check_log, check_output, digest_of_lap, runnable};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::io::Read;
@@ -45,7 +45,9 @@ impl Crew {
     /// Runs one lap of each program that will be needed natively, then starts all of them.
     pub fn start(ground: &Ground, count: usize) -> Result<Crew> {
         ground.stop(NATIVE)?;
-        let digests: Result<Vec<_>> = PROGRAMS
+        let programs = runnable();
+        ensure!(!programs.is_empty(), "this machine has none of the programs of a soak");
+        let digests: Result<Vec<_>> = programs
             .iter()
             .take(count)
             .map(|program| Ok((program.name, native_digest(ground, program)?)))
@@ -53,10 +55,10 @@ impl Crew {
         let mut crew = Crew { members: Vec::new(), digests: digests? };
         let nodes = ground.nodes().count();
         for index in 0..count {
-            let program = PROGRAMS[index % PROGRAMS.len()];
+            let program = programs[index % programs.len()];
             let token = format!("{}-{index}", program.name);
             // Homes differ, so that each node is home, away, and both at once.
-            let home = 1 + (index + index / PROGRAMS.len()) % nodes;
+            let home = 1 + (index + index / programs.len()) % nodes;
             let status = STATUS_BASE + index as i32 % 80;
             // Half of them the balancer moves as well.
             let mut words: Vec<String> = vec!["osmos".into(), "run".into()];

@@ -23,37 +23,54 @@ pub struct Program {
     pub file: &'static str,
     pub source: &'static str,
     interpreter: &'static [&'static str],
+    /// Programs that it runs and that a machine may lack.
+    needs: &'static [&'static str],
 }
 
 const PYTHON: &[&str] = &["python3", "-IS"];
 const BASH: &[&str] = &["bash"];
 
 macro_rules! program {
-    ($name:literal, $interpreter:expr, $file:literal) => {
+    ($name:literal, $interpreter:expr, $file:literal, $($need:literal),+) => {
         Program {
             name: $name,
             file: $file,
             source: include_str!(concat!("../programs/", $file)),
             interpreter: $interpreter,
+            needs: &[$($need),+],
         }
     };
 }
 
 /// All kinds.
 pub const PROGRAMS: [Program; 10] = [
-    program!("threads", PYTHON, "threads.py"),
-    program!("forks", BASH, "forks.bash"),
-    program!("pipe", BASH, "pipe.bash"),
-    program!("sleeper", PYTHON, "sleeper.py"),
-    program!("terminal", PYTHON, "terminal.py"),
-    program!("writer", PYTHON, "writer.py"),
-    program!("compute", &["mawk", "-f"], "compute.awk"),
-    program!("sqlite", BASH, "sqlite.bash"),
-    program!("guests", BASH, "guests.bash"),
-    program!("xz", BASH, "xz.bash"),
+    program!("threads", PYTHON, "threads.py", "python3"),
+    program!("forks", BASH, "forks.bash", "bash", "sha256sum"),
+    program!("pipe", BASH, "pipe.bash", "bash", "python3"),
+    program!("sleeper", PYTHON, "sleeper.py", "python3"),
+    program!("terminal", PYTHON, "terminal.py", "python3"),
+    program!("writer", PYTHON, "writer.py", "python3"),
+    program!("compute", &["mawk", "-f"], "compute.awk", "mawk"),
+    program!("sqlite", BASH, "sqlite.bash", "bash", "sqlite3", "sha256sum"),
+    program!("guests", BASH, "guests.bash", "bash", "sha256sum"),
+    program!("xz", BASH, "xz.bash", "bash", "xz", "sha256sum"),
 ];
 
+/// The kinds that this machine can run.
+pub fn runnable() -> Vec<Program> {
+    PROGRAMS.into_iter().filter(|program| program.lack().is_none()).collect()
+}
+
+/// The others, and what they lack.
+pub fn left_out() -> Vec<(&'static str, String)> {
+    PROGRAMS.iter().filter_map(|program| Some((program.name, program.lack()?))).collect()
+}
+
 impl Program {
+    fn lack(&self) -> Option<String> {
+        self.needs.iter().find(|need| !needs::has(need)).map(|need| needs::lack(need))
+    }
+
     /// The command, run in a directory beside that of the sources.
     pub fn words(&self, token: &str, status: i32) -> Vec<String> {
         let mut words: Vec<String> = self.interpreter.iter().map(|w| w.to_string()).collect();

@@ -22,6 +22,8 @@ pub struct Report {
     pub daemon_growth_bytes: u64,
     pub wall_s: f64,
     pub fates: Vec<Fate>,
+    /// Kinds of programs that this machine cannot run, and why.
+    pub left_out: Vec<(&'static str, String)>,
     /// All that was not as it had to be; empty if it was.
     pub faults: Vec<String>,
     /// With faults: the last warnings of each node.

@@ -112,6 +112,7 @@ fn empty_report(options: &Options) -> Report {
         daemon_growth_bytes: 0,
         wall_s: 0.0,
         fates: Vec::new(),
+        left_out: crate::programs::left_out(),
         faults: Vec::new(),
         warnings: Vec::new(),
     }

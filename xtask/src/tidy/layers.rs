@@ -25,19 +25,21 @@ const EDGES: &[(&str, &[&str])] = &[
     ("client", &["wire"]),
     ("cli", &["wire", "client"]),
     // lab proves
+    ("needs", &[]),
     ("lab", &["kernel", "wire", "client"]),
     ("demo", &["wire", "client", "lab"]),
-    ("bench", &["wire", "client", "lab"]),
+    ("bench", &["wire", "client", "lab", "needs"]),
     ("sim", &["wire", "cluster"]),
     ("balance", &["sim", "cluster", "wire", "client", "lab"]),
-    ("conformance", &["wire", "client"]),
-    ("soak", &["wire", "client", "lab", "conformance"]),
+    ("conformance", &["wire", "client", "needs"]),
+    ("soak", &["wire", "client", "lab", "conformance", "needs"]),
     ("machines", &["wire", "lab", "conformance"]),
     ("xtask", &["conformance", "bench", "soak", "machines", "wire"]),
 ];
 
 /// Edges that only tests have: they let a test look from the other side.
-const TEST_EDGES: &[(&str, &[&str])] = &[("node", &["client"])];
+const TEST_EDGES: &[(&str, &[&str])] =
+    &[("node", &["client"]), ("kernel", &["needs"]), ("lab", &["needs"])];
 
 /// It puts the one binary together and may see everything.
 const ROOT: &str = "osmos";

@@ -20,6 +20,7 @@
 mod node;
 mod switch;
 
+use crate::disturbance;
 use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
@@ -102,6 +103,7 @@ fn run(arguments: &[OsString]) -> Result<()> {
         ["switch-init", lab_dir] => switch::keep(Path::new(lab_dir)),
         ["node", lab_dir, node] => node::enter(Path::new(lab_dir), node),
         ["node-init", lab_dir, node] => node::keep(Path::new(lab_dir), node),
+        ["disturb", lab_dir, how] => disturbance::main(Path::new(lab_dir), how),
         _ => bail!("this command is for `osmos lab up` alone"),
     }
 }

@@ -1,8 +1,8 @@
 //! Nodes are apart, and have the limits that were asked for.
 
 use crate::machine::{self, PROGRAM};
+use crate::network::{refusal, send};
 use lab::{Lab, Node, Spec};
-use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Instant;
 
@@ -49,41 +49,6 @@ fn each_node_has_names_files_and_processes_of_its_own() {
     });
 }
 
-const RECEIVE: &str = "
-import socket
-listener = socket.create_server(('', 7000))
-print('ready', flush=True)
-peer, _ = listener.accept()
-count = 0
-while part := peer.recv(1 << 16): count += len(part)
-print(count, flush=True)
-";
-const SEND: &str = "
-import socket, sys
-peer = socket.create_connection((sys.argv[1], 7000))
-peer.sendall(bytes(int(sys.argv[2])))
-";
-
-/// Sends bytes from node 1 to node 2; returns seconds.
-fn send(lab: &Lab, bytes: u32) -> f64 {
-    let mut receiver = lab
-        .node(2)
-        .command("python3")
-        .args(["-c", RECEIVE])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(receiver.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    let start = Instant::now();
-    let mut sender = lab.node(1).command("python3");
-    let status = sender.args(["-c", SEND, "node2", &bytes.to_string()]).status().unwrap();
-    assert!(status.success());
-    assert_eq!(lines.next().unwrap().unwrap(), bytes.to_string());
-    assert!(receiver.wait().unwrap().success());
-    start.elapsed().as_secs_f64()
-}
-
 #[test]
 fn a_limited_link_is_no_faster_than_its_rate() {
     machine::alone("apart::a_limited_link_is_no_faster_than_its_rate", || {
@@ -91,7 +56,7 @@ fn a_limited_link_is_no_faster_than_its_rate() {
         limited.link = Some("20mbit".parse().unwrap());
         let lab = Lab::up(&limited).unwrap();
         // 2.5 MB are a second at that rate; one burst of each of the two limits comes for nothing.
-        let took_s = send(&lab, 2_500_000);
+        let took_s = send(&lab.node(1), &lab.node(2), 2_500_000);
         assert!(took_s > 0.9, "2.5 MB in {took_s} s");
     });
 }
@@ -102,14 +67,16 @@ fn nodes_reach_each_other_by_name_and_two_labs_do_not_meet() {
         let mut other = spec(1);
         other.name = format!("{}b", machine::name()).parse().unwrap();
         let (lab, other) = (Lab::up(&spec(2)).unwrap(), Lab::up(&other).unwrap());
-        send(&lab, 1_000_000);
+        let (one, two) = (lab.node(1), lab.node(2));
+        let found = shell(&one, "getent hosts node2");
+        assert_eq!(found.split_whitespace().next(), Some(&*two.address().to_string()));
+        send(&one, &two, 1_000_000);
         // The other lab has the same addresses and no second node.
-        let connect =
-            other.node(1).command("python3").args(["-c", SEND, "10.77.0.2", "1"]).output();
-        let errors = String::from_utf8(connect.unwrap().stderr).unwrap();
-        assert!(errors.contains("No route to host"), "{errors}");
+        let patience = std::time::Duration::from_secs(10);
+        let refused = refusal(&other.node(1), two.address(), patience);
+        assert_eq!(refused, Some(std::io::ErrorKind::HostUnreachable));
         other.down().unwrap();
-        send(&lab, 1_000);
+        send(&one, &two, 1_000);
     });
 }
 
@@ -190,8 +157,9 @@ fn a_node_uses_no_more_memory_than_it_has() {
         small.memory = Some("48m".parse().unwrap());
         let lab = Lab::up(&small).unwrap();
         let take = |mib: u32| {
-            let script = format!("bytearray({mib} << 20)");
-            lab.node(1).command("python3").args(["-c", &script]).status().unwrap().code()
+            // Of a line without an end `tail` has to keep everything.
+            let script = format!("head -c {mib}M /dev/zero | tail -n 1 > /dev/null");
+            lab.node(1).command("sh").args(["-c", &script]).status().unwrap().code()
         };
         assert_eq!(take(8), Some(0));
         assert_eq!(take(200), Some(128 + 9));

@@ -152,6 +152,22 @@ fn killing_the_outer_half_of_a_command_leaves_the_lab_whole() {
 }
 
 #[test]
+fn a_lab_ends_in_a_container_whose_process_1_waits_for_nobody() {
+    const NAME: &str = "left_behind::a_lab_ends_in_a_container_whose_process_1_waits_for_nobody";
+    machine::alone_without_reaper(NAME, || {
+        let before = World::look();
+        let lab = Lab::up(&bare(1)).unwrap();
+        // Only the outer half is killed, and nobody is left to wait for the inner ones.
+        for (mut running, _input) in [busy(&lab), busy(&lab)] {
+            running.kill().unwrap();
+            running.wait().unwrap();
+        }
+        lab.down().unwrap();
+        before.assert_unchanged("down where nobody waits for orphans");
+    });
+}
+
+#[test]
 fn a_stopped_command_does_not_hold_the_lab() {
     machine::alone("left_behind::a_stopped_command_does_not_hold_the_lab", || {
         let before = World::look();

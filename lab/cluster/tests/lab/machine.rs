@@ -9,17 +9,44 @@ use std::time::{Duration, Instant};
 /// The lab program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_osmos-lab");
 const INSIDE: &str = "OSMOS_LAB_TEST_INSIDE";
+const PROCESS_1: &str = "OSMOS_LAB_TEST_PROCESS_1";
 
 /// Runs the test `name` again in PID and mount namespaces of its own, or, being there, its `story`.
 ///
 /// Process 1 there is a shell, which reaps orphans as a machine's process 1 does.
 pub fn alone(name: &str, story: fn()) {
+    alone_with("\"$@\"; status=$?; exit $status", name, story);
+}
+
+/// The same where process 1 waits for nobody but the test, as in many a container.
+pub fn alone_without_reaper(name: &str, story: fn()) {
+    if std::env::var_os(PROCESS_1).is_none() {
+        return alone_with("exec env OSMOS_LAB_TEST_PROCESS_1=1 \"$@\"", name, story);
+    }
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env_remove(PROCESS_1)
+        .status();
+    assert!(status.unwrap().success(), "{name} failed below a process 1 that waits for nobody");
+}
+
+fn alone_with(end: &str, name: &str, story: fn()) {
     if std::env::var_os(INSIDE).is_some() {
         return story();
     }
-    let script = "mount -t tmpfs -o mode=755 test /run && \"$@\"; status=$?; exit $status";
+    if !needs::can_run(&["unshare", "setpriv"]) {
+        return;
+    }
+    let own = ["--pid", "--mount", "--fork", "--mount-proc", "--kill-child"];
+    let tried = Command::new("unshare").args(own).arg("true").output().expect("unshare runs");
+    if !tried.status.success() {
+        let why = String::from_utf8_lossy(&tried.stderr);
+        return needs::skip(&format!("it needs root and namespaces: {}", why.trim()));
+    }
+    let script = format!("mount -t tmpfs -o mode=755 test /run && {end}");
     let status = Command::new("unshare")
-        .args(["--pid", "--mount", "--fork", "--mount-proc", "--kill-child", "sh", "-c", script])
+        .args(own)
+        .args(["sh", "-c", &script])
         .arg("sh")
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])

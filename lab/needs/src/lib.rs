@@ -1,0 +1,95 @@
+//! What tests need of a machine beyond the toolchain, and what becomes of one whose need is not met.
+//!
+//! A test that cannot be done here says so, whether or not the harness shows what tests print, and
+//! says what to install; it does not fail, so that the first `cargo test` of a user tells of Osmos
+//! and not of his machine. Where `CI` is set it fails: on a machine that decides nothing is skipped.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
+/// packages as Debian calls them.
+pub const PROGRAMS: [(&str, &str); 15] = [
+    ("bash", "bash"),
+    ("bc", "bc"),
+    ("flac", "flac"),
+    ("gzip", "gzip"),
+    ("mawk", "mawk"),
+    ("perl", "perl"),
+    ("prlimit", "util-linux"),
+    ("python3", "python3"),
+    ("setpriv", "util-linux"),
+    ("sha256sum", "coreutils"),
+    ("sqlite3", "sqlite3"),
+    ("tar", "tar"),
+    ("unshare", "util-linux"),
+    ("valgrind", "valgrind"),
+    ("xz", "xz-utils"),
+];
+
+/// How many were skipped by this process so far.
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this is a machine on which nothing may be skipped.
+pub fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+/// Whether a program is installed here.
+pub fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Ordinary users often lack the directories of the system's programs in theirs.
+    let own = std::env::split_paths(&path);
+    let mut dirs = own.chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
+    dirs.any(|dir| dir.join(program).is_file())
+}
+
+/// A program that is not here, with what to install.
+pub fn lack(program: &str) -> String {
+    let listed = PROGRAMS.iter().find(|(name, _)| *name == program);
+    let package = listed.map_or(program, |(_, package)| package);
+    format!("it needs the program `{program}`: install the package {package}")
+}
+
+/// The programs of [`PROGRAMS`] that are not installed here, with their packages.
+pub fn missing() -> Vec<(&'static str, &'static str)> {
+    PROGRAMS.into_iter().filter(|(program, _)| !has(program)).collect()
+}
+
+/// Whether this test can run the programs that it needs; if not, it is skipped.
+///
+/// # Panics
+/// On a machine that decides.
+#[must_use]
+pub fn can_run(programs: &[&str]) -> bool {
+    let lacking: Vec<String> =
+        programs.iter().filter(|program| !has(program)).map(|program| lack(program)).collect();
+    if lacking.is_empty() {
+        return true;
+    }
+    skip(&lacking.join("; "));
+    false
+}
+
+/// Tells that this test proves nothing here, and why.
+///
+/// # Panics
+/// On a machine that decides.
+pub fn skip(why: &str) {
+    let thread = std::thread::current();
+    skip_part(thread.name().unwrap_or("a test"), why);
+}
+
+/// Tells that a part of what is tested is left out, and why.
+///
+/// # Panics
+/// On a machine that decides.
+pub fn skip_part(what: &str, why: &str) {
+    assert!(!is_ci(), "{what} cannot be done, and CI is set, so nothing may be skipped: {why}");
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    // Not by `eprintln`, which the harness keeps to itself if the test succeeds. Nobody is left to
+    // be told if that fails.
+    let line = format!("skipped ({count} here): {what}: {why}\n");
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
