@@ -52,13 +52,13 @@ use crate::past_berths::PastBerths;
 use crate::process::Process;
 use crate::rejections::Rejections;
 use crate::sample::Gauge;
-use crate::sample::scan::Scan;
+use crate::sample::scan::{Scan, Scanner};
 use crate::state::State;
 use crate::supervisor::{News, Spawn, Supervisor, SupervisorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -182,6 +182,7 @@ struct Daemon {
     berths_asked: BTreeMap<u64, HomePid>,
 
     gauge: Gauge,
+    scanner: Arc<Mutex<Scanner>>,
     is_scanning: bool,
     /// When the last look at `/proc` began.
     scanned_at: Option<Instant>,

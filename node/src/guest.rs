@@ -1,6 +1,6 @@
 //! A process of another node that runs here, or has a place reserved here.
 
-use crate::process::{Activity, freeze_estimate_us};
+use crate::process::{Activity, LastFreeze};
 use crate::supervisor::Supervisor;
 use std::time::Instant;
 use wire::ids::{GlobalPid, NodeId, Ticket};
@@ -50,7 +50,8 @@ pub struct Guest {
 
 impl Guest {
     pub fn freeze_estimate_us(&self) -> u64 {
-        freeze_estimate_us(self.asked.freeze_us, self.rss_bytes)
+        let last = LastFreeze { us: self.asked.freeze_us, bytes: self.asked.freeze_bytes };
+        last.estimate_us(self.rss_bytes)
     }
 
     pub fn local_pid(&self) -> Option<i32> {

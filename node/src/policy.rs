@@ -203,6 +203,7 @@ mod test {
             is_ordered: false,
             is_pinned: false,
             user_milli: 0,
+            freeze_bytes: 0,
             group: None,
         }
     }

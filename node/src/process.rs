@@ -34,7 +34,9 @@ const RETRY_MAX: Duration = Duration::from_secs(64);
 /// What a first move is taken to freeze a process for: the exchange of its least state, and its
 /// resident memory over a link of a gigabit.
 const FREEZE_LEAST_US: u64 = 10_000;
-const COPIED_BYTES_PER_US: u64 = 100;
+const COPIED_BYTES_PER_US: f64 = 100.0;
+/// A move of so much memory says how fast memory moves; one of less, what all else takes.
+const COPY_TELLING_BYTES: u64 = 16 << 20;
 
 /// Who wants a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,8 +216,7 @@ pub struct Process {
     pub clocks: Vec<PastClock>,
     pub migrations: u64,
     pub last_move_s: Option<f64>,
-    /// Of its last move; 0 if there was none.
-    pub freeze_us: u64,
+    pub last_freeze: LastFreeze,
     pub reason: String,
     pub decisions: VecDeque<Decision>,
     pub progress: Progress,
@@ -225,11 +226,26 @@ pub struct Process {
     pub watch: AbortHandle,
 }
 
-/// For how long the next move would freeze a process: as the last did, if there was one.
-pub fn freeze_estimate_us(last_us: u64, rss_bytes: u64) -> u64 {
-    match last_us {
-        0 => FREEZE_LEAST_US + rss_bytes / COPIED_BYTES_PER_US,
-        us => us,
+/// The last move of a process: how long it stood still, and how much memory it had; zero if there
+/// was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastFreeze {
+    pub us: u64,
+    pub bytes: u64,
+}
+
+impl LastFreeze {
+    /// For how long the next move would freeze it, with as much memory as it has now.
+    pub fn estimate_us(self, rss_bytes: u64) -> u64 {
+        let (us, bytes, rss) = (self.us as f64, self.bytes as f64, rss_bytes as f64);
+        if self.us == 0 {
+            return FREEZE_LEAST_US + (rss / COPIED_BYTES_PER_US) as u64;
+        }
+        let is_telling = self.bytes >= COPY_TELLING_BYTES;
+        let us_per_byte = if is_telling { us / bytes } else { 1.0 / COPIED_BYTES_PER_US };
+        // What has grown takes longer, what has shrunk less, but never less than the least.
+        let estimate = us + (rss - bytes) * us_per_byte;
+        (estimate as u64).max(self.us.min(FREEZE_LEAST_US))
     }
 }
 
@@ -271,7 +287,7 @@ impl Process {
     }
 
     pub fn freeze_estimate_us(&self) -> u64 {
-        freeze_estimate_us(self.freeze_us, self.consumption.rss_bytes)
+        self.last_freeze.estimate_us(self.consumption.rss_bytes)
     }
 
     pub fn state(&self) -> &'static str {
@@ -300,7 +316,7 @@ impl Process {
         self.activity = Activity { group: self.activity.group, ..Activity::default() };
         self.migrations += 1;
         self.last_move_s = Some(wall_clock_s());
-        self.freeze_us = freeze_us;
+        self.last_freeze = LastFreeze { us: freeze_us, bytes: self.consumption.rss_bytes };
         why.clone_into(&mut self.reason);
         self.decide(wall_clock_s(), "moved", why);
     }
@@ -375,6 +391,23 @@ mod test {
         assert_eq!(process.freeze_estimate_us(), 7_000);
     }
 
+    #[tokio::test]
+    async fn a_process_that_has_grown_since_its_last_move_is_taken_to_freeze_for_longer() {
+        let mut process = starting(Launch::Running);
+        process.consumption.rss_bytes = 4 << 20;
+        process.arrived(NodeId(2), 7_000, "balance", "moved", 1.0);
+        process.consumption.rss_bytes = 1 << 30;
+        let grown_us = process.freeze_estimate_us();
+        assert!((10_000_000..12_000_000).contains(&grown_us), "{grown_us}: a gigabit link");
+        // Once it has moved like that, its own pace counts, and what it gives back.
+        process.arrived(NodeId(1), 400_000, "balance", "moved", 1.0);
+        assert_eq!(process.freeze_estimate_us(), 400_000);
+        process.consumption.rss_bytes = 2 << 30;
+        assert_eq!(process.freeze_estimate_us(), 800_000);
+        process.consumption.rss_bytes = 0;
+        assert_eq!(process.freeze_estimate_us(), FREEZE_LEAST_US);
+    }
+
     /// A resting process, as it is just after its start.
     fn starting(launch: Launch) -> Process {
         let now = Instant::now();
@@ -399,7 +432,7 @@ mod test {
             clocks: Vec::new(),
             migrations: 0,
             last_move_s: None,
-            freeze_us: 0,
+            last_freeze: LastFreeze::default(),
             reason: String::new(),
             decisions: VecDeque::new(),
             progress: Progress::starting(1.0),

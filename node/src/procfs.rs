@@ -1,8 +1,8 @@
 //! The few facts about processes that the daemon reads from `/proc`. Parsers are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use wire::peer::Owner;
 
@@ -17,8 +17,10 @@ pub struct Stat {
     pub group: i32,
     /// On its last way: it runs nothing of its program any more.
     pub is_exiting: bool,
-    /// User and system time, clock ticks.
+    /// User and system time of all its threads, clock ticks.
     pub cpu_ticks: u64,
+    /// The same of its children that have ended and were waited for, and of theirs.
+    pub children_ticks: u64,
     pub threads: u32,
     /// When it started, clock ticks since boot: with the pid it names a process for ever.
     pub started_ticks: u64,
@@ -52,13 +54,34 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         group: fields.get(2)?.parse().ok()?,
         is_exiting: number(9)? & EXITING != 0,
         cpu_ticks: number(14)? + number(15)?,
+        children_ticks: number(16)? + number(17)?,
         threads: u32::try_from(number(20)?).ok()?,
         started_ticks: number(22)?,
     })
 }
 
 pub fn read_stat(pid: i32) -> Option<Stat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    read_stat_at(&format!("/proc/{pid}/stat"))
+}
+
+/// The same of a process that was found by one of the numbers that its threads may have as well:
+/// of a thread, none.
+pub fn read_stat_of_first_thread(number: i32) -> Option<Stat> {
+    let stat = read_stat(number)?;
+    let status = fs::read(format!("/proc/{number}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    (group.trim().parse() == Ok(number)).then_some(stat)
+}
+
+/// A stat line is shorter than that up to the last field that is parsed.
+const STAT_BYTES_MAX: usize = 1024;
+
+/// Thousands are read in a row: one read, into memory that is there. And a name may have any bytes.
+fn read_stat_at(path: &str) -> Option<Stat> {
+    let mut bytes = [0; STAT_BYTES_MAX];
+    let length = File::open(path).ok()?.read(&mut bytes).ok()?;
+    parse_stat(&String::from_utf8_lossy(&bytes[..length]))
 }
 
 /// Has the process ended, or was it killed and is about to?
@@ -85,11 +108,30 @@ pub fn collect_stats() -> io::Result<Vec<Stat>> {
     Ok(names.filter_map(read_stat).collect())
 }
 
+/// The number that the kernel gave last to a process or thread of this PID namespace.
+pub fn read_last_number() -> Option<i32> {
+    parse_last_number(&fs::read_to_string("/proc/loadavg").ok()?)
+}
+
+/// The last word of proc_loadavg(5).
+fn parse_last_number(text: &str) -> Option<i32> {
+    text.split_ascii_whitespace().nth(4)?.parse().ok()
+}
+
+/// The inode that the first PID namespace of a machine has (`PROC_PID_INIT_INO` of the kernel).
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Whether `/proc` shows all processes of the machine, and not those of a container alone.
+pub fn shows_whole_machine() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.ino() == FIRST_PID_NAMESPACE)
+}
+
 /// Runnable threads of a process of several threads.
 pub fn count_runnable_threads(pid: i32) -> u32 {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let stats = entries
-        .filter_map(|entry| parse_stat(&fs::read_to_string(entry.ok()?.path().join("stat")).ok()?));
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let stats = names.filter_map(|tid| read_stat_at(&format!("/proc/{pid}/task/{tid}/stat")));
     stats.filter(Stat::is_runnable).count() as u32
 }
 
@@ -200,12 +242,12 @@ mod test {
 
     #[test]
     fn a_command_with_parentheses_and_spaces_does_not_confuse_the_parser() {
-        let text = "4711 (a) R (b c) S 1 4711 4711 0 -1 4194304 95 0 0 0 120 34 0 0 20 0 3 0 \
+        let text = "4711 (a) R (b c) S 1 4711 4711 0 -1 4194304 95 0 0 0 120 34 5 2 20 0 3 0 \
                     8915 4030464 97 18446744073709551615 1 1 0 0";
         let stat = parse_stat(text).unwrap();
         assert_eq!(stat.command, "a) R (b c");
         assert_eq!((stat.pid, stat.parent, stat.state), (4711, 1, 'S'));
-        assert_eq!((stat.cpu_ticks, stat.threads), (154, 3));
+        assert_eq!((stat.cpu_ticks, stat.children_ticks, stat.threads), (154, 7, 3));
         assert_eq!(stat.started_ticks, 8915);
     }
 
@@ -214,6 +256,37 @@ mod test {
         assert!(has_pending_kill("SigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
         assert!(has_pending_kill("SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n"));
         assert!(!has_pending_kill("SigPnd:\t0000000000004000\nSigCgt:\t0000000000000100\n"));
+    }
+
+    #[test]
+    fn the_last_number_given_is_the_last_word() {
+        assert_eq!(parse_last_number("0.06 0.23 0.26 2/113 13108\n"), Some(13_108));
+        assert_eq!(parse_last_number("0.06 0.23"), None);
+    }
+
+    #[test]
+    fn a_name_of_any_bytes_hides_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stat");
+        fs::write(&path, b"7 (a\xff) R 1 7 7 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 9 0 0").unwrap();
+        let stat = read_stat_at(path.to_str().unwrap()).expect("it is one");
+        assert_eq!((stat.pid, stat.cpu_ticks, stat.children_ticks), (7, 3, 7));
+    }
+
+    #[test]
+    fn a_thread_is_not_taken_for_a_process() {
+        let me = std::process::id() as i32;
+        assert!(read_stat_of_first_thread(me).is_some());
+        let (sender, ready) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            sender.send(nix::unistd::gettid().as_raw()).unwrap();
+            let _ = ended.recv();
+        });
+        let tid = ready.recv().unwrap();
+        assert!(read_stat(tid).is_some() && read_stat_of_first_thread(tid).is_none());
+        drop(end);
+        thread.join().unwrap();
     }
 
     #[test]
@@ -249,6 +322,7 @@ mod test {
             state,
             command: String::new(),
             cpu_ticks: 0,
+            children_ticks: 0,
             threads: 1,
             started_ticks: 0,
         };

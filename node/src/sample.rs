@@ -2,8 +2,11 @@
 
 pub mod calibrate;
 pub mod cgroup;
+pub mod effort;
+pub mod ledger;
 pub mod scan;
 pub mod steal;
+pub mod unseen;
 pub mod window;
 
 use calibrate::Belief;

@@ -3,6 +3,7 @@
 //! * [`stage`]: a lab and what a test can see and do in it; [`terminal`]: a pseudo-terminal in it
 //! * [`job_control`]: signals, stops and ends of a process that is away
 //! * [`faults`]: what is left after any part was killed
+//! * [`busy`]: load that nobody manages, and what it takes to see it
 //! * [`homecoming`]: what becomes of a process that its home cannot take in
 //! * [`owners`]: what the owner of a node says, and what moves bring
 //! * [`permissions`]: who may do what, and as whom it is done
@@ -19,6 +20,7 @@
 //!
 //! One program of tests, because each of these needs the same stage.
 
+mod busy;
 mod families;
 mod faults;
 mod features;

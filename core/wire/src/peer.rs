@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
 /// The version of these messages that this build speaks best.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// All the versions it speaks, best first.
 pub const VERSIONS: &[u16] = &[VERSION];
 /// One handshake message: keys, tags and a [`Hello`] take less than half of it.
@@ -91,6 +91,8 @@ pub struct BerthRequest {
     /// The processes that it may take turns with, of which only its home knows: a number that is
     /// the same on every node.
     pub group: Option<NonZeroU64>,
+    /// How much memory it had then.
+    pub freeze_bytes: u64,
 }
 
 /// A place that was weighed for a process, in thousandths where it is no whole number.

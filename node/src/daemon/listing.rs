@@ -95,7 +95,8 @@ impl Daemon {
             status: "alive".to_owned(),
             cores: f64::from(load.capacity.cores),
             speed: load.capacity.speed,
-            load: load.runnable.mean() / f64::from(load.capacity.cores.max(1)),
+            load: (load.runnable.mean() + load.unseen.threads())
+                / f64::from(load.capacity.cores.max(1)),
             mem_total_bytes: load.memory.total_bytes,
             mem_free_bytes: load.memory.free_bytes,
             info_age_s: 0.0,

@@ -4,16 +4,17 @@ use super::requests::{failure, no_process};
 use super::{Daemon, Event, TICK};
 use crate::control::Caller;
 use crate::process::{
-    Activity, Cause, Consumption, Forwarded, Launch, Order, Process, Retry, Storm,
+    Activity, Cause, Consumption, Forwarded, LastFreeze, Launch, Order, Process, Retry, Storm,
 };
 use crate::procfs::{self, Stat};
 use crate::progress::Progress;
 use crate::readiness;
-use crate::sample::scan::{Scan, Watched, scan};
+use crate::sample::scan::{Scan, Watched};
 use cluster::{Arrival, Input};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
@@ -83,7 +84,7 @@ impl Daemon {
             clocks: Vec::new(),
             migrations: 0,
             last_move_s: None,
-            freeze_us: 0,
+            last_freeze: LastFreeze::default(),
             reason: "started here".to_owned(),
             decisions: VecDeque::new(),
             progress: Progress::starting(self.load.capacity.core_speed),
@@ -175,9 +176,11 @@ impl Daemon {
             away: away.map(|process| process.pid.0).collect(),
             bodies: self.guests.values().filter_map(|guest| guest.local_pid()).collect(),
         };
-        let events = self.events.clone();
+        let (events, scanner) = (self.events.clone(), Arc::clone(&self.scanner));
         tokio::task::spawn_blocking(move || {
-            let scan = scan(&watched);
+            // One look at a time: nobody else has it.
+            let mut scanner = scanner.lock().unwrap_or_else(PoisonError::into_inner);
+            let scan = scanner.scan(&watched);
             // Nobody is left to be told once the daemon has ended.
             let _ = events.blocking_send(Event::Scanned(scan));
         });

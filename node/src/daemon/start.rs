@@ -234,6 +234,7 @@ impl Parts {
             berth_count: 0,
             berths_asked: BTreeMap::new(),
             gauge,
+            scanner: Arc::default(),
             is_scanning: false,
             scanned_at: None,
             newborn_at: None,

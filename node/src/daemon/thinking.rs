@@ -13,6 +13,7 @@ use crate::process::{Cause, Launch, Order};
 use crate::recorder::Recorder;
 use crate::sample::calibrate::{RUNS_AGAIN, measure_core_speed};
 use crate::sample::scan::Scan;
+use crate::sample::unseen::Unseen;
 use crate::sample::window::Window;
 use crate::sample::{Capacity, Memory};
 use cluster::{
@@ -44,13 +45,16 @@ pub struct Load {
     pub runnable: Window,
     /// What is of no managed process.
     pub others: Window,
+    /// Beyond those.
+    pub unseen: Unseen,
     pub capacity: Capacity,
     pub memory: Memory,
 }
 
 impl Load {
     pub fn new(capacity: Capacity, memory: Memory) -> Load {
-        Load { runnable: Window::default(), others: Window::default(), capacity, memory }
+        let (runnable, others) = (Window::default(), Window::default());
+        Load { runnable, others, unseen: Unseen::default(), capacity, memory }
     }
 }
 
@@ -263,11 +267,13 @@ impl Daemon {
         self.load.capacity = self.gauge.capacity();
         self.load.memory = self.gauge.memory();
         let processes = self.sample_processes();
+        let share = self.share_of_thread();
+        self.load.unseen.look(scan.at, f64::from(scan.runnable), scan.used_s, share);
         let sample = LoadSample {
             cores: self.load.capacity.cores,
             speed: self.load.capacity.speed,
             pace: self.load.capacity.core_speed,
-            others: self.load.others.mean() + self.served(),
+            others: self.load.others.mean() + self.load.unseen.threads() + self.served(),
             memory_total_bytes: self.load.memory.total_bytes,
             memory_free_bytes: self.load.memory.free_bytes,
             memory_pressure: self.gauge.memory_pressure(),
@@ -306,7 +312,13 @@ impl Daemon {
         let me = self.me();
         let away = self.processes.values().filter(|process| process.at != me);
         let used: f64 = away.map(|process| process.activity.used()).sum();
-        used * f64::from(self.load.capacity.cores) / self.load.capacity.cpus
+        used / self.share_of_thread()
+    }
+
+    /// Of a core, what one thread gets that computes without a pause and has the node for itself:
+    /// under a quota of half a core, half of one.
+    fn share_of_thread(&self) -> f64 {
+        self.load.capacity.cpus / f64::from(self.load.capacity.cores)
     }
 
     /// Every process that runs here: those at home, and the guests.
@@ -403,6 +415,7 @@ mod test {
             rss_bytes: 1 << 20,
             cpu_us: 2_000_000,
             freeze_us: 0,
+            freeze_bytes: 0,
             is_ordered: false,
             is_pinned: false,
             user_milli: 0,

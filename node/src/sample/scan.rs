@@ -1,10 +1,25 @@
-//! One look over `/proc`: which processes are runnable, what the watched ones use, and which new
+//! Looks over `/proc`: which processes are runnable, what the watched ones use, and which new
 //! children they have. Reads many small files, so it runs on a thread for blocking work.
+//!
+//! A look over all processes (a *sweep*) is cheap on most nodes and comes four times a second. Where
+//! it is not, the looks between two sweeps are at those that are watched, those that have computed
+//! lately, and those that were born since; [`super::unseen`] knows of load that these miss. A
+//! process of many threads is as busy as all of them, whatever its first one does, so all threads
+//! are looked at, of processes that compute.
 
+use super::effort::{Effort, thread_time};
+use super::ledger::{Ledger, Part};
 use crate::procfs::{self, Stat};
 use nix::unistd::{SysconfVar, sysconf};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Of one core, for sweeps; and as much again for looks in between and at threads.
+const SHARE: f64 = 0.004;
+/// Numbers given to new processes and threads between two looks that are looked at one by one.
+const NEW_MAX: i32 = 1024;
+/// `/proc/stat` is long on large machines.
+const MACHINE_EVERY: Duration = Duration::from_millis(400);
 
 /// What to look for.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +30,12 @@ pub struct Watched {
     pub away: BTreeSet<i32>,
     /// Bodies of guests that run here.
     pub bodies: BTreeSet<i32>,
+}
+
+impl Watched {
+    pub fn is_watched(&self, pid: i32) -> bool {
+        self.managed.contains(&pid) || self.bodies.contains(&pid)
+    }
 }
 
 /// What was seen.
@@ -30,6 +51,9 @@ pub struct Scan {
     pub usage: BTreeMap<i32, Usage>,
     /// New descendants: (process, the managed process it descends from).
     pub born: Vec<(Stat, i32)>,
+    /// Processor time that all have used whose threads count as runnable, seconds since some
+    /// moment; None if this look does not know.
+    pub used_s: Option<f64>,
 }
 
 /// One watched process.
@@ -57,17 +81,114 @@ pub fn memory_of(pid: i32, started_ticks: u64) -> Option<u64> {
     Some(procfs::read_resident_pages(pid)? * units().page_bytes)
 }
 
-pub fn scan(watched: &Watched) -> std::io::Result<Scan> {
-    let stats = procfs::collect_stats()?;
-    let look = Look {
-        count_threads: procfs::count_runnable_threads,
-        read_cpu_us: procfs::read_cpu_us,
-        read_resident_pages: procfs::read_resident_pages,
-    };
-    Ok(evaluate(&stats, watched, std::process::id() as i32, look))
+/// Looks again and again, and remembers what it takes to look at little.
+pub struct Scanner {
+    ledger: Ledger,
+    sweeps: Effort,
+    looks: Effort,
+    /// The last number given to a process or thread, at the last look.
+    last_number: Option<i32>,
+    shows_whole_machine: bool,
+    machine_at: Option<Instant>,
+    /// What counting threads has taken in this look: looks have paid for it.
+    counting: Duration,
 }
 
-/// What is looked at only for watched processes.
+impl Default for Scanner {
+    fn default() -> Scanner {
+        Scanner {
+            ledger: Ledger::default(),
+            sweeps: Effort::of(SHARE),
+            looks: Effort::of(SHARE),
+            last_number: None,
+            shows_whole_machine: procfs::shows_whole_machine(),
+            machine_at: None,
+            counting: Duration::ZERO,
+        }
+    }
+}
+
+impl Scanner {
+    pub fn scan(&mut self, watched: &Watched) -> std::io::Result<Scan> {
+        let (now, began) = (Instant::now(), thread_time());
+        self.counting = Duration::ZERO;
+        let is_sweep = self.sweeps.is_due(now);
+        self.looks.is_due(now);
+        let last_number = procfs::read_last_number();
+        let daemon = std::process::id() as i32;
+        let stats: Vec<Stat> = if is_sweep {
+            procfs::collect_stats()?
+        } else {
+            self.numbers(now, watched, last_number).iter().filter_map(Number::read).collect()
+        };
+        self.ledger.take_in(now, &stats, is_sweep, watched, daemon);
+        self.last_number = last_number;
+        let look = Look {
+            count_threads: procfs::count_runnable_threads,
+            read_cpu_us: procfs::read_cpu_us,
+            read_resident_pages: procfs::read_resident_pages,
+        };
+        let mut scan = self.evaluate(now, &stats, watched, daemon, look);
+        scan.used_s = self.used_s(now, is_sweep);
+        let took = thread_time().saturating_sub(began + self.counting);
+        let effort = if is_sweep { &mut self.sweeps } else { &mut self.looks };
+        effort.took(took);
+        Ok(scan)
+    }
+
+    /// Whom to look at if not at all.
+    fn numbers(&self, now: Instant, watched: &Watched, last: Option<i32>) -> Vec<Number> {
+        let mut known = &watched.managed | &watched.bodies;
+        if self.looks.is_left() {
+            known.append(&mut self.ledger.warm(now));
+        }
+        let new = match (self.last_number, last) {
+            // Elsewhere the numbers have begun again: a sweep will find who was born.
+            (Some(before), Some(last)) if (before..before + NEW_MAX).contains(&last) => {
+                before + 1..last + 1
+            }
+            _ => 0..0,
+        };
+        let born = new.filter(|number| !known.contains(number)).map(Number::New);
+        let born: Vec<Number> = born.collect();
+        known.into_iter().map(Number::Known).chain(born).collect()
+    }
+
+    fn used_s(&mut self, now: Instant, is_sweep: bool) -> Option<f64> {
+        let ticks_per_s = ticks_per_s() as f64;
+        if !self.shows_whole_machine {
+            let ticks = self.ledger.used_ticks().filter(|_| is_sweep)?;
+            return Some(ticks as f64 / ticks_per_s);
+        }
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= MACHINE_EVERY;
+        if !self.machine_at.is_none_or(is_due) {
+            return None;
+        }
+        self.machine_at = Some(now);
+        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let busy_s = super::steal::parse_busy(&text, ticks_per_s)?;
+        Some(busy_s - self.ledger.served_ticks() as f64 / ticks_per_s)
+    }
+}
+
+/// A number to look at.
+enum Number {
+    /// Of a process.
+    Known(i32),
+    /// Of a process, a thread, or nobody any more.
+    New(i32),
+}
+
+impl Number {
+    fn read(&self) -> Option<Stat> {
+        match self {
+            Number::Known(pid) => procfs::read_stat(*pid),
+            Number::New(number) => procfs::read_stat_of_first_thread(*number),
+        }
+    }
+}
+
+/// What is looked at of some processes only.
 #[derive(Clone, Copy)]
 struct Look {
     count_threads: fn(i32) -> u32,
@@ -77,44 +198,91 @@ struct Look {
     read_resident_pages: fn(i32) -> Option<u64>,
 }
 
-fn evaluate(stats: &[Stat], watched: &Watched, daemon: i32, look: Look) -> Scan {
-    let units = units();
-    let mut scan =
-        Scan { at: Instant::now(), runnable: 0, others: 0, usage: BTreeMap::new(), born: vec![] };
-    for stat in stats {
-        let is_watched = watched.managed.contains(&stat.pid) || watched.bodies.contains(&stat.pid);
-        let is_osmos = stat.pid == daemon || (stat.parent == daemon && !is_watched);
-        if is_osmos || stat.has_ended() {
-            continue;
+impl Scanner {
+    fn evaluate(
+        &mut self,
+        now: Instant,
+        stats: &[Stat],
+        watched: &Watched,
+        daemon: i32,
+        look: Look,
+    ) -> Scan {
+        let units = units();
+        self.count_threads(now, stats, watched, daemon, look);
+        let (usage, born) = (BTreeMap::new(), Vec::new());
+        let mut scan = Scan { at: now, runnable: 0, others: 0, usage, born, used_s: None };
+        for stat in stats.iter().filter(|stat| !stat.has_ended()) {
+            let part = self.ledger.part(stat.pid, watched, daemon);
+            if part == Part::Osmos {
+                continue;
+            }
+            let runnable = self.runnable(now, stat);
+            if part != Part::Deputy {
+                scan.runnable += runnable;
+            }
+            if watched.is_watched(stat.pid) {
+                let ticks_us = stat.cpu_ticks * units.tick_us;
+                let usage = Usage {
+                    started_ticks: stat.started_ticks,
+                    command: stat.command.clone(),
+                    cpu_us: (look.read_cpu_us)(stat.pid).unwrap_or(ticks_us),
+                    // A process that ended since has none left.
+                    rss_bytes: (look.read_resident_pages)(stat.pid).unwrap_or(0) * units.page_bytes,
+                    runnable,
+                    group: stat.group,
+                };
+                scan.usage.insert(stat.pid, usage);
+            } else {
+                scan.others += runnable;
+            }
         }
-        // The threads of others are not worth a look each: their first stands for all.
-        let runnable = match is_watched && stat.threads > 1 {
-            true => (look.count_threads)(stat.pid),
-            false => u32::from(stat.is_runnable()),
+        let by_pid: BTreeMap<i32, &Stat> = stats.iter().map(|stat| (stat.pid, stat)).collect();
+        let born = procfs::descendants(stats, &watched.managed);
+        scan.born = born.into_iter().map(|(pid, root)| (by_pid[&pid].clone(), root)).collect();
+        scan
+    }
+
+    /// Looks at the threads of those who compute; if that takes too much, at those first who were
+    /// looked at longest ago, and the rest next time.
+    fn count_threads(
+        &mut self,
+        now: Instant,
+        stats: &[Stat],
+        watched: &Watched,
+        daemon: i32,
+        look: Look,
+    ) {
+        let is_worth = |stat: &&Stat| {
+            stat.threads > 1
+                && !stat.has_ended()
+                && self.ledger.is_warm(now, stat.pid)
+                && self.ledger.part(stat.pid, watched, daemon) != Part::Osmos
         };
-        if !watched.away.contains(&stat.pid) {
-            scan.runnable += runnable;
-        }
-        if is_watched {
-            let ticks_us = stat.cpu_ticks * units.tick_us;
-            let usage = Usage {
-                started_ticks: stat.started_ticks,
-                command: stat.command.clone(),
-                cpu_us: (look.read_cpu_us)(stat.pid).unwrap_or(ticks_us),
-                // A process that ended since has none left.
-                rss_bytes: (look.read_resident_pages)(stat.pid).unwrap_or(0) * units.page_bytes,
-                runnable,
-                group: stat.group,
-            };
-            scan.usage.insert(stat.pid, usage);
-        } else {
-            scan.others += runnable;
+        let mut pids: Vec<i32> = stats.iter().filter(is_worth).map(|stat| stat.pid).collect();
+        pids.sort_by_key(|pid| self.ledger.counted(*pid).map(|(at, _)| at));
+        for pid in pids {
+            if !self.looks.is_left() {
+                return;
+            }
+            let began = thread_time();
+            let runnable = (look.count_threads)(pid);
+            let took = thread_time().saturating_sub(began);
+            self.looks.took(took);
+            self.counting += took;
+            self.ledger.count(now, pid, runnable);
         }
     }
-    let by_pid: BTreeMap<i32, &Stat> = stats.iter().map(|stat| (stat.pid, stat)).collect();
-    let born = procfs::descendants(stats, &watched.managed);
-    scan.born = born.into_iter().map(|(pid, root)| (by_pid[&pid].clone(), root)).collect();
-    scan
+
+    /// Of the threads of a process, as last counted while it computes.
+    fn runnable(&self, now: Instant, stat: &Stat) -> u32 {
+        let first = u32::from(stat.is_runnable());
+        match self.ledger.counted(stat.pid) {
+            Some((_, runnable)) if stat.threads > 1 && self.ledger.is_warm(now, stat.pid) => {
+                runnable.min(stat.threads)
+            }
+            _ => first,
+        }
+    }
 }
 
 fn units() -> Units {
@@ -145,6 +313,7 @@ mod test {
             group: pid,
             is_exiting: false,
             cpu_ticks: 7,
+            children_ticks: 0,
             threads,
             started_ticks: 1,
         }
@@ -152,6 +321,16 @@ mod test {
 
     fn looking(count_threads: fn(i32) -> u32) -> Look {
         Look { count_threads, read_cpu_us: |_| None, read_resident_pages: |_| Some(2) }
+    }
+
+    fn take(scanner: &mut Scanner, stats: &[Stat], watched: &Watched, look: Look) -> Scan {
+        let now = Instant::now();
+        scanner.ledger.take_in(now, stats, true, watched, 100);
+        scanner.evaluate(now, stats, watched, 100, look)
+    }
+
+    fn evaluate(stats: &[Stat], watched: &Watched, look: Look) -> Scan {
+        take(&mut Scanner::default(), stats, watched, look)
     }
 
     #[test]
@@ -164,20 +343,44 @@ mod test {
             stat(201, 1, 'S', 1),
         ];
         let watched = Watched { bodies: BTreeSet::from([102]), ..Watched::default() };
-        let scan = evaluate(&stats, &watched, 100, looking(|_| 0));
+        let scan = evaluate(&stats, &watched, looking(|_| 0));
         assert_eq!(scan.runnable, 2, "the body 102 and the stranger 200");
         assert_eq!(scan.others, 1, "the stranger 200");
         assert_eq!(scan.usage.keys().copied().collect::<Vec<i32>>(), [102]);
     }
 
     #[test]
-    fn all_runnable_threads_of_a_watched_process_count() {
-        let stats = [stat(50, 1, 'S', 4), stat(51, 1, 'S', 4)];
+    fn all_runnable_threads_count_whoever_they_are_and_whatever_the_first_one_does() {
+        let mut stats = [stat(50, 1, 'S', 4), stat(51, 1, 'S', 9), stat(52, 1, 'S', 9)];
         let watched = Watched { managed: BTreeSet::from([50]), ..Watched::default() };
-        let scan = evaluate(&stats, &watched, 100, looking(|pid| if pid == 50 { 3 } else { 9 }));
-        assert_eq!(scan.runnable, 3);
-        assert_eq!(scan.usage[&50].runnable, 3);
+        let look = looking(|pid| pid as u32 - 47);
+        let mut scanner = Scanner::default();
+        let first = take(&mut scanner, &stats, &watched, look);
+        assert_eq!((first.runnable, first.others), (0, 0), "nobody is known to compute");
+        // Only who computes is worth a look at each thread.
+        stats[0].cpu_ticks += 1;
+        stats[1].cpu_ticks += 1;
+        let scan = take(&mut scanner, &stats, &watched, look);
+        assert_eq!((scan.runnable, scan.others, scan.usage[&50].runnable), (3 + 4, 4, 3));
         assert!(scan.usage[&50].rss_bytes >= 2 * 4096);
+    }
+
+    #[test]
+    fn a_scanner_sees_processes_that_are_born_between_two_sweeps_and_tells_no_thread_for_one() {
+        let mut scanner = Scanner::default();
+        let watched = Watched::default();
+        scanner.scan(&watched).unwrap();
+        scanner.sweeps = Effort::of(0.0);
+        // Nothing is left for another sweep.
+        scanner.sweeps.took(Duration::from_secs(1));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        let managed = BTreeSet::from([std::process::id() as i32]);
+        let scan = scanner.scan(&Watched { managed, ..watched });
+        let born: Vec<i32> = scan.unwrap().born.iter().map(|(stat, _)| stat.pid).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(born, [pid]);
     }
 
     #[test]
@@ -185,7 +388,7 @@ mod test {
         let stats = [stat(50, 1, 'R', 1), stat(51, 1, 'R', 1)];
         let (managed, away) = (BTreeSet::from([50, 51]), BTreeSet::from([50]));
         let watched = Watched { managed, away, ..Watched::default() };
-        let scan = evaluate(&stats, &watched, 100, looking(|_| 0));
+        let scan = evaluate(&stats, &watched, looking(|_| 0));
         assert_eq!(scan.runnable, 1);
         assert_eq!(scan.usage[&50].runnable, 1, "what it uses is known nevertheless");
     }
@@ -194,7 +397,7 @@ mod test {
     fn children_of_managed_processes_are_found_with_their_root() {
         let stats = [stat(50, 1, 'S', 1), stat(60, 50, 'R', 1), stat(61, 1, 'R', 1)];
         let watched = Watched { managed: BTreeSet::from([50]), ..Watched::default() };
-        let born = evaluate(&stats, &watched, 100, looking(|_| 0)).born;
+        let born = evaluate(&stats, &watched, looking(|_| 0)).born;
         assert_eq!(born, [(stats[1].clone(), 50)]);
     }
 }

@@ -59,6 +59,14 @@ impl Steal {
     }
 }
 
+/// Processor seconds that programs and the kernel on their behalf have used on the whole machine.
+pub fn parse_busy(text: &str, ticks_per_s: f64) -> Option<f64> {
+    let all = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<f64> = all.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let [user, nice, system, _idle, ..] = ticks[..] else { return None };
+    Some((user + nice + system) / ticks_per_s)
+}
+
 /// `cpu user nice system idle iowait irq softirq steal guest guest_nice`, in ticks; guests of this
 /// machine are in `user` already.
 fn parse(text: &str, ticks_per_s: f64) -> Option<Count> {
@@ -80,6 +88,7 @@ mod test {
         let text = "cpu  100 10 50 9000 70 5 5 30 20 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
         assert_eq!(parse(text, 100.0), Some(Count { asked_s: 2.0, stolen_s: 0.3 }));
         assert_eq!(parse("cpu  1 2 3\n", 100.0), None, "a kernel that does not count it");
+        assert_eq!(parse_busy(text, 100.0), Some(1.6), "of programs, not of interrupts");
     }
 
     #[test]
