@@ -11,6 +11,7 @@
 //! * [`foresight`]: what would become of a move
 //! * [`guests`]: processes of other nodes that run here
 //! * [`linking`]: moves that wait for a link to their target
+//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
 //! * [`listing`]: what `ps`, `nodes`, `why` show
@@ -21,6 +22,7 @@ mod guests;
 mod lending;
 mod linking;
 mod listing;
+mod membership;
 mod moves;
 mod owner;
 mod processes;
@@ -38,9 +40,10 @@ use crate::config::Config;
 use crate::control::{Answer, Asked};
 use crate::guest::Guest;
 use crate::journal::Journal;
-use crate::keys::ClusterSecret;
 use crate::keys::replay::Replay;
-use crate::keys::seal::Gossip;
+use crate::keys::seal::{Gossip, Newest};
+use crate::keys::secrets::Secrets;
+use crate::keys::stamps::Stamps;
 use crate::keys::token::OpenTokens;
 use crate::members::Members;
 use crate::net::Credentials;
@@ -58,8 +61,8 @@ use crate::supervisor::{News, Spawn, Supervisor, SupervisorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
@@ -138,8 +141,8 @@ pub enum Event {
 /// A call that is being made, or the rest after one that failed.
 struct Dial {
     is_calling: bool,
-    /// Not before that.
-    next: Instant,
+    /// Not before that; None: not until it is heard of.
+    next: Option<Instant>,
     failures: u32,
 }
 
@@ -154,7 +157,8 @@ struct Daemon {
     config: Config,
     state: State,
     started: Instant,
-    secret: ClusterSecret,
+    secrets: Secrets,
+    stamps: Stamps,
     credentials: watch::Sender<Credentials>,
     /// Where this node says that it listens: unspecified if others see that better.
     listens: SocketAddr,
@@ -165,12 +169,19 @@ struct Daemon {
     tokens: OpenTokens,
     /// Numbers given to callers with a token whose links are not open yet.
     joining_callers: BTreeSet<NodeId>,
+    admissions: Vec<membership::Admission>,
+    admission_count: u64,
+    /// Within the last minute, for nodes that join elsewhere.
+    numbers_given: Vec<Instant>,
+    leaving: Option<membership::Leaving>,
     replay: Replay,
     call_record: CallRecord,
     rejections: Rejections,
     past_berths: PastBerths,
     joining: Option<oneshot::Sender<Answer>>,
     mouth: Mouth,
+    /// The newest datagram of each node.
+    newest: Arc<Mutex<Newest>>,
     datagrams_dropped: Arc<AtomicU64>,
 
     spawn: Arc<dyn Spawn>,
@@ -275,6 +286,8 @@ impl Daemon {
     fn pass_time(&mut self, now: Instant) {
         self.time_passed_for_brain(now);
         self.call_members(now);
+        self.admit_without_answer(now);
+        self.go_on_leaving(now);
         self.give_up_berths(now);
         self.place_processes(now);
         self.grant_wishes(now);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,6 +16,8 @@ const RECENT_MAX: usize = 4_096;
 const FOLLOW_MAX: usize = 4_096;
 /// The file is put aside (as `.old`) when it is larger than this.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Of that, what the next daemon reads: far more than so many events take.
+const RECENT_BYTES_MAX: u64 = 4 << 20;
 /// Names of calls that are counted; there are fewer system calls than that.
 const CALLS_MAX: usize = 1_024;
 
@@ -36,31 +38,44 @@ pub struct Journal {
 
 impl Journal {
     pub fn open(path: &Path) -> io::Result<Journal> {
-        let file = append(path)?;
+        let recent = read_recent(path)?;
+        let mut file = append(path)?;
+        if !ends_with_line(path)? {
+            // A daemon that was killed has left half of one.
+            file.write_all(b"\n")?;
+        }
         let file_bytes = file.metadata()?.len();
-        Ok(Journal {
+        let mut journal = Journal {
             recent: VecDeque::new(),
             live: broadcast::channel(FOLLOW_MAX).0,
             path: path.to_owned(),
             file,
             file_bytes,
             homecalls: BTreeMap::new(),
-        })
+        };
+        for event in recent {
+            journal.remember(event);
+        }
+        Ok(journal)
     }
 
     pub fn record(&mut self, pid: Option<GlobalPid>, what: Happening) {
-        if let Happening::CameHome { reason } = &what {
-            self.count_homecall(&reason.code, &reason.text);
-        }
         let event = Event { time: wall_clock_s(), pid, what };
         if let Err(error) = self.append(&event) {
             tracing::warn!("cannot write {}: {error}", self.path.display());
         }
+        // Nobody listening is no error.
+        let _ = self.live.send(event.clone());
+        self.remember(event);
+    }
+
+    fn remember(&mut self, event: Event) {
+        if let Happening::CameHome { reason } = &event.what {
+            self.count_homecall(&reason.code, &reason.text);
+        }
         if self.recent.len() == RECENT_MAX {
             self.recent.pop_front();
         }
-        // Nobody listening is no error.
-        let _ = self.live.send(event.clone());
         self.recent.push_back(event);
     }
 
@@ -95,7 +110,7 @@ impl Journal {
 
     fn append(&mut self, event: &Event) -> io::Result<()> {
         if self.file_bytes > FILE_BYTES_MAX {
-            fs::rename(&self.path, self.path.with_extension("jsonl.old"))?;
+            fs::rename(&self.path, old(&self.path))?;
             self.file = append(&self.path)?;
             self.file_bytes = 0;
         }
@@ -105,6 +120,50 @@ impl Journal {
         self.file_bytes += line.len() as u64;
         Ok(())
     }
+}
+
+/// Where the events before those in the file are.
+fn old(path: &Path) -> PathBuf {
+    path.with_extension("jsonl.old")
+}
+
+/// What a daemon before this one has recorded, the newest of it: `events` goes on where it was.
+fn read_recent(path: &Path) -> io::Result<Vec<Event>> {
+    let mut events = read_end(path)?;
+    if events.len() < RECENT_MAX {
+        let mut before = read_end(&old(path))?;
+        before.append(&mut events);
+        events = before;
+    }
+    let surplus = events.len().saturating_sub(RECENT_MAX);
+    Ok(events.split_off(surplus))
+}
+
+/// The events in the last part of a file. A line that is none, of another version or only half
+/// there, is passed over.
+fn read_end(path: &Path) -> io::Result<Vec<Event>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(RECENT_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(RECENT_BYTES_MAX).read_to_end(&mut bytes)?;
+    let lines = bytes.split(|byte| *byte == b'\n');
+    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}
+
+fn ends_with_line(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 fn append(path: &Path) -> io::Result<File> {
@@ -134,6 +193,30 @@ mod test {
             panic!("no counts");
         };
         assert_eq!(counts, [("fork".to_owned(), 2), ("io_uring_setup".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn events_survive_a_restart_a_torn_line_and_a_file_put_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let status = |node| Happening::NodeStatus { node: NodeId(node), status: "alive".into() };
+        let mut journal = Journal::open(&path).unwrap();
+        journal.record(None, status(1));
+        journal.record(None, came_home("call", "fork"));
+        drop(journal);
+        fs::rename(&path, old(&path)).unwrap();
+        let mut journal = Journal::open(&path).unwrap();
+        journal.record(None, status(2));
+        journal.file.write_all(b"{\"time\":1.0,\"proc").unwrap();
+        drop(journal);
+        let mut journal = Journal::open(&path).unwrap();
+        journal.record(None, status(3));
+        drop(journal);
+        let events = Journal::open(&path).unwrap().recorded();
+        let whats: Vec<&Happening> = events.iter().map(|event| &event.what).collect();
+        let counts = Happening::Homecalls { counts: vec![("fork".to_owned(), 1)] };
+        let expected = [status(1), came_home("call", "fork"), status(2), status(3), counts];
+        assert_eq!(whats, expected.iter().collect::<Vec<_>>());
     }
 
     #[test]

@@ -11,6 +11,8 @@
 pub mod handshake;
 pub mod replay;
 pub mod seal;
+pub mod secrets;
+pub mod stamps;
 pub mod token;
 
 use snow::params::DHChoice;

@@ -20,6 +20,7 @@ use wire::users::UserTable;
 pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(), Failure> {
     let is_for_all = match request {
         Request::Token | Request::Join { .. } | Request::Down | Request::Owner(_) => false,
+        Request::Leave | Request::Forget { .. } | Request::RenewSecret => false,
         Request::Manage(_) | Request::Adopt { .. } | Request::Migrate { .. } => true,
         Request::Processes | Request::Nodes | Request::Why { .. } => true,
         Request::Events { .. } | Request::Status => true,
@@ -165,7 +166,9 @@ mod test {
             assert_eq!(may_ask(caller, &Request::Processes, 1000), Ok(()));
             assert_eq!(may_ask(caller, &Request::Events { follow: true }, 1000), Ok(()));
         }
-        for request in [Request::Token, Request::Down] {
+        let forget = Request::Forget { node: NodeId(2), force: true };
+        let orders = [Request::Token, Request::Down, Request::Leave, forget, Request::RenewSecret];
+        for request in orders {
             assert_eq!(may_ask(ROOT, &request, 1000), Ok(()));
             assert_eq!(may_ask(ANNA, &request, 1000), Ok(()));
             let failure = may_ask(BERT, &request, 1000).unwrap_err();
@@ -200,10 +203,10 @@ mod test {
             rss_bytes: 800,
             cpu_us: 0,
             freeze_us: 0,
+            freeze_bytes: 0,
             is_ordered: false,
             is_pinned: false,
             user_milli: 0,
-            freeze_bytes: 0,
             group: None,
         }
     }

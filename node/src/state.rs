@@ -1,7 +1,9 @@
 //! What a node keeps on disk, all of it private to its user (directory 0700, files 0600):
 //!
 //! * `node.key`: the secret half of its static key
-//! * `cluster.json`: its number, the cluster's secret, the members it knows
+//! * `cluster.json`: its number, the cluster's secret and those before it, the members it knows, and
+//!   those that were forgotten
+//! * `stamp`: above all stamps that it has used (see [`crate::keys::stamps`])
 //! * `calls.json`: the newest call of each caller (see [`crate::keys::replay`])
 //! * `owner.json`: what its owner has decided
 //! * `speed`: what the calibration measured
@@ -9,6 +11,8 @@
 //! Every file is replaced as a whole by a rename, so a crash leaves the old or the new one.
 
 use crate::keys::replay::Replay;
+use crate::keys::secrets::{Kept, Secrets};
+use crate::keys::stamps::Stamps;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,7 +21,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::ids::NodeId;
 use wire::owner::OwnerState;
-use wire::peer::{Member, NodeKey};
+use wire::peer::{FORGOTTEN_MAX, Forgotten, Member, NodeKey};
 
 /// No file of a node's state comes near this.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -55,8 +59,19 @@ pub enum StateError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     pub node: NodeId,
-    pub secret: ClusterSecret,
+    pub secrets: Secrets,
     pub members: Vec<Member>,
+    pub forgotten: Vec<Forgotten>,
+    /// The last number of its own range that it gave.
+    pub given: u32,
+}
+
+impl Membership {
+    /// Of a node in a cluster of its own, or whose cluster is written down elsewhere.
+    pub fn new(node: NodeId, secret: ClusterSecret, members: Vec<Member>) -> Membership {
+        let secrets = Secrets::first(secret);
+        Membership { node, secrets, members, forgotten: Vec::new(), given: 0 }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -64,6 +79,12 @@ struct MembershipFile {
     node: NodeId,
     secret: [u8; 32],
     members: Vec<Member>,
+    #[serde(default)]
+    secrets: Kept,
+    #[serde(default)]
+    forgotten: Vec<Forgotten>,
+    #[serde(default)]
+    given: u32,
 }
 
 /// The state directory of one node.
@@ -88,10 +109,24 @@ impl State {
             }
             None => {
                 let secret = NodeSecret::generate()?;
-                replace(&path, &secret.0)?;
+                self.keep_node_secret(&secret)?;
                 Ok(secret)
             }
         }
+    }
+
+    /// Another key: this node is another one from now on.
+    pub fn keep_node_secret(&self, secret: &NodeSecret) -> Result<(), StateError> {
+        replace(&self.dir.join("node.key"), &secret.0)
+    }
+
+    /// Stamps whose ceiling is kept here.
+    pub fn stamps(&self) -> Result<Stamps, StateError> {
+        let path = self.dir.join("stamp");
+        // One that makes no sense is as good as none: others will tell.
+        let kept =
+            read(&path)?.and_then(|bytes| std::str::from_utf8(&bytes).ok()?.trim().parse().ok());
+        Stamps::start(kept, move |ceiling| replace(&path, format!("{ceiling}\n").as_bytes()))
     }
 
     /// None if this node has never been in a cluster.
@@ -100,15 +135,20 @@ impl State {
         let Some(bytes) = read(&path)? else { return Ok(None) };
         let file: MembershipFile =
             serde_json::from_slice(&bytes).map_err(|_| StateError::Damaged(path))?;
-        let secret = ClusterSecret(file.secret);
-        Ok(Some(Membership { node: file.node, secret, members: file.members }))
+        let secrets = Secrets::restore(ClusterSecret(file.secret), file.secrets);
+        let MembershipFile { node, members, mut forgotten, given, .. } = file;
+        forgotten.truncate(FORGOTTEN_MAX);
+        Ok(Some(Membership { node, secrets, members, forgotten, given }))
     }
 
     pub fn keep_membership(&self, membership: &Membership) -> Result<(), StateError> {
         let file = MembershipFile {
             node: membership.node,
-            secret: membership.secret.0,
+            secret: membership.secrets.current.0,
             members: membership.members.clone(),
+            secrets: membership.secrets.kept(),
+            forgotten: membership.forgotten.clone(),
+            given: membership.given,
         };
         let bytes = serde_json::to_vec(&file).expect("plain fields always encode");
         replace(&self.dir.join("cluster.json"), &bytes)
@@ -243,7 +283,10 @@ mod test {
             key: secret.public(),
         };
         let cluster = ClusterSecret::generate().unwrap();
-        let membership = Membership { node: NodeId(4), secret: cluster, members: vec![member] };
+        let mut membership = Membership::new(NodeId(4), cluster, vec![member]);
+        membership.secrets.renew(7).unwrap();
+        membership.forgotten = vec![Forgotten { node: NodeId(3), key: NodeKey([3; 32]) }];
+        membership.given = 40_001;
         state.keep_membership(&membership).unwrap();
         assert_eq!(state.membership().unwrap(), Some(membership));
         let mut replay = Replay::default();

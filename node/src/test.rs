@@ -4,4 +4,5 @@
 mod control;
 mod harness;
 mod links;
+mod membership;
 mod moves;

@@ -14,6 +14,7 @@
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
 //! * [`mapped_files`]: files without a name, and none
+//! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
 //! * [`waits`]: waits that a move happens in
 //! * [`processor_time`]: clocks and limits of processor time
@@ -29,6 +30,7 @@ mod hostile;
 mod hostile_guest;
 mod job_control;
 mod mapped_files;
+mod membership;
 mod memory;
 mod owners;
 mod permissions;

@@ -86,9 +86,32 @@ impl Stage {
 
     /// One node in which the test starts daemons itself.
     pub fn without_daemons(name: &str) -> Stage {
-        let mut spec = Stage::spec(name, 1);
+        Stage::of_nodes_without_daemons(name, 1)
+    }
+
+    fn of_nodes_without_daemons(name: &str, nodes: u32) -> Stage {
+        let mut spec = Stage::spec(name, nodes);
         spec.has_daemons = false;
         Stage::of(spec)
+    }
+
+    /// Nodes that have come together by tokens, as on machines of their own: no map names them.
+    pub fn joined(name: &str, nodes: u32) -> Stage {
+        let stage = Stage::of_nodes_without_daemons(name, nodes);
+        for node in 1..=nodes {
+            let root = ["--lend-root", "on", "--guest-users", "*=same"];
+            stage.text(node, &[&["osmos", "up"][..], &root].concat());
+            if node > 1 {
+                stage.join(node, 1);
+            }
+        }
+        stage
+    }
+
+    pub fn join(&self, node: u32, through: u32) {
+        let token = self.text(through, &["osmos", "token"]);
+        let address = self.node(through).address().to_string();
+        self.text(node, &["osmos", "join", &address, token.trim()]);
     }
 
     /// Whose nodes have daemons as they are without any option about root.

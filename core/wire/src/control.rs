@@ -71,6 +71,15 @@ pub enum Request {
         address: String,
         token: String,
     },
+    /// This node leaves its cluster: guests go home, own processes come home, the others forget it.
+    Leave,
+    /// Remove a member that is lost; one that is not only if `force`.
+    Forget {
+        node: NodeId,
+        force: bool,
+    },
+    /// Give the cluster another secret.
+    RenewSecret,
     /// Guests go home, own processes come home, the daemon ends.
     Down,
     Status,
@@ -289,6 +298,15 @@ pub enum Happening {
     NodeStatus {
         node: NodeId,
         status: String,
+    },
+    /// It belongs to the cluster no more.
+    NodeForgotten {
+        node: NodeId,
+        reason: String,
+    },
+    /// The cluster has another secret now.
+    SecretRenewed {
+        generation: u64,
     },
     /// The owner of this node has decided something.
     Owned(OwnerState),

@@ -19,8 +19,11 @@ pub const VERSIONS: &[u16] = &[VERSION];
 pub const HANDSHAKE_BYTES_MAX: usize = 512;
 /// Versions a caller may offer.
 pub const OFFERS_MAX: usize = 16;
-/// Members in one [`PeerMessage::Members`]; more of them take several messages.
+/// Members in one [`PeerMessage::Members`], and of [`Forgotten`] in one message about these; more
+/// of them take several messages.
 pub const MEMBERS_PER_MESSAGE: usize = 512;
+/// Nodes that are known to be forgotten; the one that was forgotten first goes for another.
+pub const FORGOTTEN_MAX: usize = 4_096;
 /// A gossip datagram of the brain, before sealing: with all heads it fits an Ethernet frame.
 pub const GOSSIP_BYTES_MAX: usize = 1_200;
 
@@ -36,13 +39,20 @@ pub struct Member {
     pub key: NodeKey,
 }
 
+/// A node that belongs to the cluster no more: neither its number nor its key ever counts again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    pub node: NodeId,
+    pub key: NodeKey,
+}
+
 /// What the caller says in the first handshake message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Versions of this protocol that the caller speaks.
     pub offers: Vec<u16>,
-    /// Nanoseconds since the epoch by the caller's clock. Must grow from call to call: a recorded
-    /// call that is played again is met with silence.
+    /// Must grow from call to call: a recorded call that is played again is met with silence.
+    /// Nanoseconds since the epoch by the caller's clock, unless that was set back.
     pub sent_ns: u64,
     /// Who calls; None if it has no number yet and calls with a token to get one.
     pub node: Option<NodeId>,
@@ -81,6 +91,8 @@ pub struct BerthRequest {
     pub cpu_us: u64,
     /// How long its last move froze it; 0 if it never moved.
     pub freeze_us: u64,
+    /// How much memory it had then.
+    pub freeze_bytes: u64,
     /// A user asked for this move, not a brain.
     pub is_ordered: bool,
     /// The brain of its new node leaves it alone.
@@ -91,8 +103,6 @@ pub struct BerthRequest {
     /// The processes that it may take turns with, of which only its home knows: a number that is
     /// the same on every node.
     pub group: Option<NonZeroU64>,
-    /// How much memory it had then.
-    pub freeze_bytes: u64,
 }
 
 /// A place that was weighed for a process, in thousandths where it is no whole number.
@@ -221,6 +231,28 @@ pub enum PeerMessage {
     },
     /// The sender goes down, in an orderly way: it takes no guests any more.
     Leaving,
+    /// The sender belongs to the cluster no more.
+    Left,
+    /// Nodes that belong to the cluster no more, whoever said so first.
+    Forgotten(Vec<Forgotten>),
+    /// The cluster's secret; of two, the one of the later generation holds.
+    Secret {
+        generation: u64,
+        secret: [u8; 32],
+    },
+    /// The newest stamp that the sender knows of the receiver, of calls and datagrams: only later
+    /// ones are heard.
+    Stamped {
+        newest_ns: u64,
+    },
+    /// The sender is about to admit a node: which number is free?
+    NumberAsked {
+        request: u64,
+    },
+    NumberGiven {
+        request: u64,
+        node: NodeId,
+    },
     /// To the home of a guest that runs on the sender: what was decided about it there.
     Decided {
         pid: HomePid,
@@ -273,6 +305,13 @@ mod test {
             key: NodeKey([255; 32]),
         };
         let message = PeerMessage::Members(vec![member; MEMBERS_PER_MESSAGE]);
+        assert_eq!(decode::<PeerMessage>(&encode(&message).unwrap()).unwrap(), message);
+    }
+
+    #[test]
+    fn a_full_list_of_forgotten_nodes_fits_one_frame() {
+        let gone = Forgotten { node: NodeId(u32::MAX), key: NodeKey([255; 32]) };
+        let message = PeerMessage::Forgotten(vec![gone; MEMBERS_PER_MESSAGE]);
         assert_eq!(decode::<PeerMessage>(&encode(&message).unwrap()).unwrap(), message);
     }
 

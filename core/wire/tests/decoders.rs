@@ -24,7 +24,7 @@ use wire::image::{
 use wire::motive::Motive;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{
-    self, BerthGrant, BerthRequest, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
+    self, BerthGrant, BerthRequest, Forgotten, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
     PlaceWeighed, Refusal, Selected,
 };
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
@@ -370,6 +370,7 @@ fn check_peers() {
         rss_bytes: 1 << 20,
         cpu_us: 5,
         freeze_us: 6,
+        freeze_bytes: 1 << 19,
         is_ordered: true,
         is_pinned: false,
         user_milli: 7,
@@ -399,6 +400,12 @@ fn check_peers() {
         PeerMessage::MoveEnded { pid, to, end: MoveEnd::Failed, freeze_us: 1 },
         PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
         PeerMessage::Leaving,
+        PeerMessage::Left,
+        PeerMessage::Forgotten(vec![Forgotten { node: to, key: NodeKey([3; 32]) }; 5]),
+        PeerMessage::Secret { generation: 2, secret: [4; 32] },
+        PeerMessage::Stamped { newest_ns: 5 },
+        PeerMessage::NumberAsked { request: 6 },
+        PeerMessage::NumberGiven { request: 6, node: to },
         PeerMessage::Decided {
             pid,
             verdict: text.clone(),
@@ -417,6 +424,9 @@ fn check_control() {
         Request::Migrate { pid: 12, to: Destination::Node(NodeId(3)) },
         Request::Events { follow: true },
         Request::Join { address: "10.0.0.1".into(), token: "word".into() },
+        Request::Leave,
+        Request::Forget { node: NodeId(3), force: true },
+        Request::RenewSecret,
         Request::Down,
         Request::WhatIf { pid: 12, to: NodeId(3) },
         Request::Owner(OwnerOrder::Limit {

@@ -3,14 +3,14 @@
 use super::{Daemon, Dial, Event, foresight};
 use crate::control::Answer;
 use crate::keys::ClusterSecret;
-use crate::keys::seal::Seal;
+use crate::keys::secrets::Secrets;
 use crate::keys::token::Token;
 use crate::members::{Members, Merge};
 use crate::net::Credentials;
 use crate::net::call::{Call, CallError, call_member, call_to_join};
 use crate::net::link::{Link, LinkId, OpenLink};
-use crate::net::listener::{Accepted, Calling};
-use crate::state::Membership;
+use crate::net::listener::{Accepted, Calling, Rejection};
+use crate::state::{Membership, StateError};
 use cluster::Input;
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,24 @@ use wire::peer::{MEMBERS_PER_MESSAGE, Member, PeerMessage, Selected, select};
 const PATIENCE_OF_LOWER: Duration = Duration::from_secs(3);
 /// After a failed call, wait; doubles up to the second.
 const REDIAL_FIRST: Duration = Duration::from_millis(250);
-const REDIAL_MAX: Duration = Duration::from_secs(8);
+const REDIAL_SOON: Duration = Duration::from_secs(8);
+/// Who does not answer for some minutes is called less and less often, up to that.
+const REDIAL_MAX: Duration = Duration::from_secs(300);
+const FAILURES_SOON: u32 = 64;
+/// And after a day not at all, until it is heard of: gossip still looks for it.
+const FAILURES_MAX: u32 = 360;
+
+/// How long to wait after so many calls that failed; None: for ever.
+fn rest_after(failures: u32) -> Option<Duration> {
+    let doubled = |first: Duration, times: u32, most: Duration| {
+        (first * 2u32.saturating_pow(times.min(10))).min(most)
+    };
+    match failures.checked_sub(FAILURES_SOON) {
+        None => Some(doubled(REDIAL_FIRST, failures, REDIAL_SOON)),
+        Some(_) if failures >= FAILURES_MAX => None,
+        Some(late) => Some(doubled(REDIAL_SOON, late, REDIAL_MAX)),
+    }
+}
 
 impl Daemon {
     /// Calls the members to whom there is no link, the lower numbers first of all.
@@ -35,7 +52,7 @@ impl Daemon {
             .others()
             .filter(|member| !self.links.contains_key(&member.node))
             .filter(|member| match self.dials.get(&member.node) {
-                Some(dial) => !dial.is_calling && dial.next <= now,
+                Some(dial) => dial.is_due(now),
                 None => true,
             })
             .copied()
@@ -43,18 +60,23 @@ impl Daemon {
         for member in due {
             let known = self.dials.contains_key(&member.node);
             let next = if known || me > member.node { now } else { now + PATIENCE_OF_LOWER };
-            let first = Dial { is_calling: false, next, failures: 0 };
+            let first = Dial { is_calling: false, next: Some(next), failures: 0 };
             let dial = self.dials.entry(member.node).or_insert(first);
-            if dial.next <= now {
+            if dial.is_due(now) {
                 dial.is_calling = true;
-                self.dial(member);
+                let failures = dial.failures;
+                self.dial(member, failures);
             }
         }
     }
 
-    fn dial(&self, member: Member) {
+    fn dial(&self, member: Member, failures: u32) {
         let credentials = self.credentials.borrow().clone();
+        // It may have been away when the secret was renewed, and know an old one.
+        let known = 1 + credentials.old_link_keys().len();
         let call = Call {
+            secret: failures as usize % known,
+            stamp: self.stamps.next(),
             address: member.address,
             key: member.key,
             node: Some(self.me()),
@@ -78,26 +100,50 @@ impl Daemon {
             return;
         }
         let Some(dial) = self.dials.get_mut(&node) else { return };
-        let wait = (REDIAL_FIRST * 2u32.saturating_pow(dial.failures.min(10))).min(REDIAL_MAX);
         if dial.failures == 0 {
             tracing::info!("node {node}: {error}");
         }
-        dial.failures += 1;
+        dial.next = rest_after(dial.failures).map(|rest| Instant::now() + rest);
+        dial.failures = dial.failures.saturating_add(1);
         dial.is_calling = false;
-        dial.next = Instant::now() + wait;
+        if dial.next.is_none() {
+            tracing::info!("node {node} is not called any more until it is heard of");
+        }
+    }
+
+    /// A member that does not answer calls is there after all.
+    pub(super) fn heard_of(&mut self, node: NodeId) {
+        let Some(dial) = self.dials.get_mut(&node).filter(|dial| !dial.is_calling) else { return };
+        if dial.failures > FAILURES_SOON {
+            dial.failures = 0;
+            dial.next = Some(Instant::now());
+        }
     }
 
     /// Decides about a call whose keys are right.
     pub(super) fn take_call(&mut self, calling: Calling) {
-        let accepted = self.judge_call(&calling);
+        let Some(calling) = self.ask_for_number(calling) else { return };
+        self.answer_call(calling, None);
+    }
+
+    /// `given`: the number for a node that joins, if another node was asked for one.
+    pub(super) fn answer_call(&mut self, calling: Calling, given: Option<NodeId>) {
+        let accepted = self.judge_call(&calling, given);
         if calling.accept.send(accepted).is_err() {
             tracing::debug!("a caller from {} has left", calling.from);
         }
     }
 
-    fn judge_call(&mut self, calling: &Calling) -> Option<Accepted> {
-        if self.drain.is_some() || !self.replay.is_new(calling.key, calling.hello.sent_ns) {
-            return None;
+    fn judge_call(
+        &mut self,
+        calling: &Calling,
+        given: Option<NodeId>,
+    ) -> Result<Accepted, Rejection> {
+        if self.drain.is_some() {
+            return Err(Rejection::GoingDown);
+        }
+        if !self.replay.is_new(calling.key, calling.hello.sent_ns) {
+            return Err(Rejection::PlayedAgain);
         }
         let kept = self.call_record.keep(&self.replay);
         let mut address = calling.hello.listen;
@@ -105,30 +151,38 @@ impl Daemon {
             address.set_ip(calling.from.ip());
         }
         let node = if calling.ticket == Ticket([0; 16]) {
-            calling.hello.node?
+            calling.hello.node.ok_or(Rejection::NoMember)?
         } else {
-            self.admit(calling)?
+            self.admit(calling, given)?
         };
+        if self.members.is_forgotten(node, calling.key) {
+            return Err(Rejection::Forgotten);
+        }
+        if calling.is_with_old_secret && self.members.by_key(calling.key).is_none() {
+            return Err(Rejection::OldSecret);
+        }
         let member = Member { node, address, key: calling.key };
         match self.members.introduce(member) {
-            Merge::Conflict | Merge::Full => return None,
+            Merge::Conflict | Merge::Full => return Err(Rejection::OtherNode),
+            Merge::Forgotten => return Err(Rejection::Forgotten),
             Merge::Known => (),
             Merge::New => self.member_joined(member),
-            Merge::Relocated => self.keep_membership(),
+            Merge::Relocated => self.keep_membership_or_complain(),
         }
         let selected = Selected { version: select(&calling.hello.offers) };
-        Some(Accepted { node, selected, kept })
+        Ok(Accepted { node, selected, kept })
     }
 
     /// A node with a good token gets a number: its old one, if it was here before.
-    fn admit(&mut self, calling: &Calling) -> Option<NodeId> {
+    fn admit(&mut self, calling: &Calling, given: Option<NodeId>) -> Result<NodeId, Rejection> {
         if !self.tokens.take(Instant::now(), calling.ticket) {
-            return None;
+            return Err(Rejection::NoMember);
         }
         let known = self.members.by_key(calling.key).map(|member| member.node);
-        let node = known.unwrap_or_else(|| self.members.next_free());
+        let node = known.or(given).or_else(|| self.members.give_number());
+        let node = node.ok_or(Rejection::NoNumber)?;
         self.joining_callers.insert(node);
-        Some(node)
+        Ok(node)
     }
 
     pub(super) fn linked(&mut self, node: NodeId, open: OpenLink, is_dialed: bool) {
@@ -150,7 +204,9 @@ impl Daemon {
         if self.joining_callers.remove(&node) {
             self.welcome(node, &link);
         }
+        self.tell_forgotten(&link);
         self.tell_members(&link);
+        self.tell_secret_and_stamp(node, &link);
         if self.links.insert(node, link).is_some() {
             // What was on its way through the old one may not have arrived.
             self.wishes_lost(node);
@@ -165,7 +221,7 @@ impl Daemon {
         let Some(member) = self.members.get(node) else { return };
         link.send(PeerMessage::Welcome {
             node,
-            secret: self.secret.0,
+            secret: self.secrets.current.0,
             address: member.address,
             by: self.members.me(),
         });
@@ -214,6 +270,16 @@ impl Daemon {
                 self.calls_counted(node, pid, per_s, user_milli);
             }
             PeerMessage::Leaving => self.tell_brain(Input::MemberLeft { node }),
+            PeerMessage::Left => self.member_left(node),
+            PeerMessage::Forgotten(gone) => self.hear_forgotten(node, &gone),
+            PeerMessage::Secret { generation, secret } => {
+                self.hear_secret(node, generation, secret)
+            }
+            PeerMessage::Stamped { newest_ns } => self.stamps.heard(newest_ns),
+            PeerMessage::NumberAsked { request } => self.number_asked(node, request),
+            PeerMessage::NumberGiven { request, node: number } => {
+                self.number_given(node, request, number);
+            }
             PeerMessage::Decided { pid, verdict, reason, rate_milli, places } => {
                 let weighed = foresight::heard(rate_milli, places);
                 self.hear_decision(node, pid, &verdict, &reason, weighed);
@@ -229,7 +295,8 @@ impl Daemon {
                     self.member_joined(member);
                     news.push(member);
                 }
-                Merge::Known | Merge::Relocated => (),
+                // Who says so will hear that it was forgotten.
+                Merge::Known | Merge::Relocated | Merge::Forgotten => (),
                 Merge::Conflict | Merge::Full => {
                     tracing::warn!("node {from} says that node {} is another", member.node);
                 }
@@ -250,26 +317,26 @@ impl Daemon {
     }
 
     fn member_joined(&mut self, member: Member) {
-        self.keep_membership();
+        self.keep_membership_or_complain();
         self.spread(member.node, &[member]);
         let address = member.address.to_string();
         self.journal.record(None, Happening::NodeJoined { node: member.node, address });
         self.tell_brain(Input::MemberJoined { node: member.node });
     }
 
-    pub(super) fn keep_membership(&self) {
+    pub(super) fn keep_membership(&self) -> Result<(), StateError> {
         // With a map, the file is the truth.
         if self.config.map.is_some() {
-            return;
+            return Ok(());
         }
         let membership = Membership {
             node: self.me(),
-            secret: self.secret.clone(),
+            secrets: self.secrets.clone(),
             members: self.members.all().copied().collect(),
+            forgotten: self.members.forgotten().copied().collect(),
+            given: self.members.given(),
         };
-        if let Err(error) = self.state.keep_membership(&membership) {
-            tracing::error!("{error}");
-        }
+        self.state.keep_membership(&membership)
     }
 
     pub(super) fn rejected(&mut self, from: SocketAddr, reason: String) {
@@ -296,13 +363,13 @@ impl Daemon {
             return refuse(answer, "cannot-join", format!("cannot join: {why}"));
         }
         self.joining = Some(answer);
-        let listen = self.listens;
+        let (listen, stamp) = (self.listens, self.stamps.next());
         let credentials = self.credentials.borrow().clone();
         let (events, address) = (self.events.clone(), address.to_owned());
         tokio::spawn(async move {
             let result = async {
                 let address = find_address(&address, token.address.port()).await?;
-                let call = Call { address, key: token.key, node: None, listen };
+                let call = Call { address, key: token.key, node: None, listen, stamp, secret: 0 };
                 let (open, message) = call_to_join(call, credentials, &token).await?;
                 Ok((open, message, address))
             };
@@ -316,7 +383,7 @@ impl Daemon {
             return Some("this node's cluster is the one in its map file");
         }
         if self.members.count() > 1 {
-            return Some("this node is in a cluster already; `osmos down`, remove its state first");
+            return Some("this node is in a cluster already: `osmos leave` first");
         }
         if self.joining.is_some() {
             return Some("this node is just joining another cluster");
@@ -354,9 +421,8 @@ impl Daemon {
 
     fn become_member(&mut self, me: Member, secret: ClusterSecret, by: Member) {
         let own = self.credentials.borrow().own.clone();
-        let link_key = secret.link_key();
-        self.credentials.send_replace(Credentials { own, link_key, seal: Seal::of(&secret) });
-        self.secret = secret;
+        self.secrets = Secrets::first(secret);
+        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
         self.members = Members::new(me, []);
         self.new_brain();
         self.members.merge(by);
@@ -369,6 +435,12 @@ impl Daemon {
         for link in self.links.values() {
             link.send(PeerMessage::Leaving);
         }
+    }
+}
+
+impl Dial {
+    fn is_due(&self, now: Instant) -> bool {
+        !self.is_calling && self.next.is_some_and(|next| next <= now)
     }
 }
 
@@ -394,4 +466,18 @@ async fn find_address(given: &str, port: u16) -> Result<SocketAddr, CallError> {
         false => tokio::net::lookup_host((given, port)).await.map(|mut all| all.next()),
     };
     found.ok().flatten().ok_or_else(host)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_called_less_and_less_often_and_in_the_end_not_at_all() {
+        let rests: Vec<Duration> = (0..).map_while(rest_after).collect();
+        assert_eq!(rests[..3], [250, 500, 1_000].map(Duration::from_millis));
+        assert!(rests[..64].iter().all(|rest| *rest <= REDIAL_SOON), "a restart is noticed soon");
+        assert!(rests.iter().sum::<Duration>() > Duration::from_secs(86_400));
+        assert!(rests.len() < 500 && rests.iter().all(|rest| *rest <= REDIAL_MAX));
+    }
 }

@@ -29,7 +29,7 @@ impl Daemon {
         let promised = coming.map(|guest| guest.asked.rss_bytes).fold(0, u64::saturating_add);
         let host = HostState {
             daemon_uid: nix::unistd::geteuid().as_raw(),
-            is_draining: self.drain.is_some(),
+            is_draining: self.is_closing(),
             lacks: features::settled().lacks(Need::Guests).map(Feature::name),
             guests: self.guests.len(),
             memory_free_bytes: self.load.memory.free_bytes.saturating_sub(promised),
@@ -167,7 +167,7 @@ impl Daemon {
             let placement = Placement::Pinned;
             self.tell_brain(Input::ProcessPlaced { process, placement });
         }
-        if self.drain.is_some() {
+        if self.is_closing() {
             self.send_guests_home(|_| true);
         }
     }

@@ -73,8 +73,8 @@ impl Daemon {
 
     pub(super) fn ask_for_berth(&mut self, pid: HomePid, to: NodeId) -> Result<(), NotMoved> {
         let failed = |code, text| Err(not_moved(MoveEnd::Failed, code, text));
-        if self.drain.is_some() {
-            return failed("draining", "this node is going down".to_owned());
+        if self.is_closing() {
+            return failed("draining", "this node is going down, or leaves its cluster".to_owned());
         }
         self.berth_count += 1;
         let request = self.berth_count;

@@ -250,14 +250,14 @@ impl Daemon {
         Some(Reply::Error(failure("still-there", text)))
     }
 
-    fn guests_left(&self) -> Vec<String> {
+    pub(super) fn guests_left(&self) -> Vec<String> {
         let guests = self.guests.values();
         guests
             .map(|guest| format!("{} of node {}", guest.process.pid, guest.process.home))
             .collect()
     }
 
-    fn own_left(&self) -> Vec<String> {
+    pub(super) fn own_left(&self) -> Vec<String> {
         let me = self.me();
         let away = self.processes.values();
         let away = away.filter(|process| process.at != me || process.moving.is_some());

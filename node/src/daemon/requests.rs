@@ -30,6 +30,7 @@ impl Daemon {
         let reply = match request {
             Request::Migrate { pid, to } => return self.migrate(caller, pid, to, answer),
             Request::Join { address, token } => return self.join(&address, &token, answer),
+            Request::Leave => return self.leave_cluster(answer),
             Request::Down => return self.begin_drain(Some(answer)),
             Request::Owner(order) => return self.take_owner_order(order, answer),
             Request::Events { follow } => {
@@ -48,6 +49,8 @@ impl Daemon {
                 self.what_if_node(cores, speed, memory_bytes)
             }
             Request::Token => self.make_token(),
+            Request::Forget { node, force } => self.forget(node, force),
+            Request::RenewSecret => self.renew_secret(),
             Request::Status => Ok(Reply::Status(self.status())),
         };
         // A caller that has gone away needs no answer.

@@ -8,7 +8,8 @@ use crate::config::Config;
 use crate::control::{self, ControlError};
 use crate::journal::Journal;
 use crate::keys::replay::Replay;
-use crate::keys::seal::Seal;
+use crate::keys::seal::Newest;
+use crate::keys::stamps::Stamps;
 use crate::keys::token::OpenTokens;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
 use crate::map::{self, MAP_BYTES_MAX, MapError};
@@ -27,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{mpsc, watch};
@@ -127,11 +128,8 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
         tcp.local_addr().map_err(|source| StartError::Listen { address: config.listen, source })?;
     let (own, membership) = identity(&config, &state, address)?;
     state_membership(&config, &state, &membership)?;
-    let credentials = Credentials {
-        own,
-        link_key: membership.secret.link_key(),
-        seal: Seal::of(&membership.secret),
-    };
+    let stamps = state.stamps()?;
+    let credentials = Credentials::of(own, membership.secrets.clone());
     let (credentials, shown) = watch::channel(credentials);
     let (events, taken) = mpsc::channel(EVENTS_MAX);
     let udp = Arc::new(udp);
@@ -140,10 +138,20 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
     let patience = config.handshake_timeout;
     let socket_path = config.control_socket();
     let listens = SocketAddr::new(config.advertise.unwrap_or(address.ip()), address.port());
-    let parts =
-        Parts { listens, config, state, membership, credentials, spawn, events: events.clone() };
-    let daemon = parts.assemble(Mouth::new(udp.clone()), dropped.clone())?;
-    let listeners = Listeners { control, tcp, udp, shown, dropped, patience };
+    let newest = Arc::new(Mutex::new(Newest::default()));
+    let parts = Parts {
+        listens,
+        config,
+        state,
+        membership,
+        credentials,
+        stamps: stamps.clone(),
+        newest: newest.clone(),
+        spawn,
+        events: events.clone(),
+    };
+    let daemon = parts.assemble(Mouth::new(udp.clone(), stamps), dropped.clone())?;
+    let listeners = Listeners { control, tcp, udp, shown, newest, dropped, patience };
     let told = events.clone();
     tasks.spawn(async move {
         let mut listening = listeners.listen(told);
@@ -169,6 +177,7 @@ struct Listeners {
     tcp: TcpListener,
     udp: Arc<UdpSocket>,
     shown: watch::Receiver<Credentials>,
+    newest: Arc<Mutex<Newest>>,
     dropped: Arc<AtomicU64>,
     patience: std::time::Duration,
 }
@@ -178,7 +187,8 @@ impl Listeners {
     fn listen(self, events: mpsc::Sender<Event>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         tasks.spawn(control::listen(self.control, events.clone()));
-        tasks.spawn(gossip::listen(self.udp, self.shown.clone(), self.dropped, events.clone()));
+        let shown = self.shown.clone();
+        tasks.spawn(gossip::listen(self.udp, shown, self.newest, self.dropped, events.clone()));
         tasks.spawn(listener::listen(self.tcp, self.shown, self.patience, events));
         tasks
     }
@@ -190,13 +200,25 @@ struct Parts {
     state: State,
     membership: Membership,
     credentials: watch::Sender<Credentials>,
+    stamps: Stamps,
+    newest: Arc<Mutex<Newest>>,
     spawn: Arc<dyn Spawn>,
     events: mpsc::Sender<Event>,
 }
 
 impl Parts {
     fn assemble(self, mouth: Mouth, dropped: Arc<AtomicU64>) -> Result<Daemon, StartError> {
-        let Parts { listens, config, state, membership, credentials, spawn, events } = self;
+        let Parts {
+            listens,
+            config,
+            state,
+            membership,
+            credentials,
+            stamps,
+            newest,
+            spawn,
+            events,
+        } = self;
         let path = state.journal_path();
         let journal =
             Journal::open(&path).map_err(|source| StartError::Journal { path, source })?;
@@ -210,18 +232,26 @@ impl Parts {
         let core = Belief::new(speed, config.speed.is_some(), Instant::now());
         let gauge = Gauge::new(core, &config.guest_cgroup);
         let load = Load::new(gauge.capacity(), gauge.memory());
+        let stamp = stamps.next();
         Ok(Daemon {
             replay: state.replay()?,
             call_record,
             started: Instant::now(),
-            secret: membership.secret,
+            secrets: membership.secrets,
+            stamps,
+            newest,
             listens,
-            members: Members::new(me, membership.members),
+            members: Members::new(me, membership.members)
+                .remembering(membership.forgotten, membership.given),
             links: BTreeMap::new(),
             link_count: 0,
             dials: BTreeMap::new(),
             tokens: OpenTokens::default(),
             joining_callers: BTreeSet::new(),
+            admissions: Vec::new(),
+            admission_count: 0,
+            numbers_given: Vec::new(),
+            leaving: None,
             rejections: Rejections::default(),
             past_berths: PastBerths::default(),
             joining: None,
@@ -240,7 +270,7 @@ impl Parts {
             newborn_at: None,
             newborn_scan: None,
             load,
-            thought: Thought::new(me.node, &config),
+            thought: Thought::new(me.node, &config, stamp),
             journal,
             drain: None,
             wishes: Wishes::of(owner),
@@ -288,11 +318,7 @@ fn identity(
             kept.members.push(me(kept.node));
             kept
         }
-        None => Membership {
-            node: NodeId(1),
-            secret: ClusterSecret::generate()?,
-            members: vec![me(NodeId(1))],
-        },
+        None => Membership::new(NodeId(1), ClusterSecret::generate()?, vec![me(NodeId(1))]),
     };
     Ok((own, membership))
 }
@@ -321,7 +347,7 @@ fn identity_in_map(
         key: secret.node_of_map(*node).public(),
     };
     let members = nodes.iter().map(member).collect();
-    Ok((own, Membership { node, secret, members }))
+    Ok((own, Membership::new(node, secret, members)))
 }
 
 /// The one node of the map whose address is this machine's.

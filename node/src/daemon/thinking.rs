@@ -21,7 +21,7 @@ use cluster::{
     Status, Time, UserId, UserShare, Verdict, Why,
 };
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use wire::control::Happening;
 use wire::forecast::Weighed;
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -58,18 +58,18 @@ impl Load {
     }
 }
 
-/// A fresh brain's name and dice.
-fn identity(node: NodeId) -> Identity {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let incarnation = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
-    let seed = crate::keys::random().map_or(u64::from(since.subsec_nanos()), u64::from_le_bytes);
+/// A fresh brain's name and dice. `stamp` is later than that of any brain of this node before, even
+/// if the clock was set back: of two lives of a node, others believe the later one.
+fn identity(node: NodeId, stamp: u64) -> Identity {
+    let incarnation = u32::try_from(stamp / 1_000_000_000).unwrap_or(u32::MAX);
+    let seed = crate::keys::random().map_or(stamp, u64::from_le_bytes);
     Identity { node, incarnation, seed }
 }
 
 impl Thought {
     /// Where a recording is wanted, all that the brain is told from now on is appended to it.
-    pub fn new(node: NodeId, config: &Config) -> Thought {
-        let identity = identity(node);
+    pub fn new(node: NodeId, config: &Config, stamp: u64) -> Thought {
+        let identity = identity(node, stamp);
         let mut recorder = config.record.as_deref().and_then(Recorder::append_to);
         if let Some(recorder) = &mut recorder {
             recorder.write(&cluster::began(identity, &config.brain));
@@ -99,7 +99,7 @@ impl Daemon {
 
     /// This node has another number now: whatever was thought before was somebody else's.
     pub(super) fn new_brain(&mut self) {
-        self.thought = Thought::new(self.me(), &self.config);
+        self.thought = Thought::new(self.me(), &self.config, self.stamps.next());
         self.tell_brain(Input::Started);
         self.owner_has_decided();
     }
@@ -223,6 +223,7 @@ impl Daemon {
 
     pub(super) fn gossiped(&mut self, gossip: Gossip) {
         if self.members.get(gossip.from).is_some() && gossip.from != self.me() {
+            self.heard_of(gossip.from);
             self.tell_brain(Input::DatagramReceived { from: gossip.from, bytes: gossip.bytes });
         }
     }
@@ -266,9 +267,9 @@ impl Daemon {
         self.measure_speed_again(scan.at);
         self.load.capacity = self.gauge.capacity();
         self.load.memory = self.gauge.memory();
-        let processes = self.sample_processes();
         let share = self.share_of_thread();
         self.load.unseen.look(scan.at, f64::from(scan.runnable), scan.used_s, share);
+        let processes = self.sample_processes();
         let sample = LoadSample {
             cores: self.load.capacity.cores,
             speed: self.load.capacity.speed,

@@ -1,7 +1,8 @@
 //! Refuses a call that was made before: each caller's time stamps must grow.
 //!
 //! The newest stamp of each key is kept on disk by the node, so that a restart does not open the
-//! door to old recordings. A node whose clock was set back cannot call until it has caught up.
+//! door to old recordings. A node's own stamps grow even if its clock is set back
+//! ([`super::stamps`]).
 
 use std::collections::BTreeMap;
 use wire::peer::NodeKey;
@@ -22,6 +23,11 @@ impl Replay {
 
     pub fn newest(&self) -> impl Iterator<Item = (NodeKey, u64)> + '_ {
         self.newest_ns.iter().map(|(key, sent_ns)| (*key, *sent_ns))
+    }
+
+    /// The newest stamp of one caller; 0 if it has never called.
+    pub fn newest_of(&self, caller: NodeKey) -> u64 {
+        self.newest_ns.get(&caller).copied().unwrap_or(0)
     }
 
     /// True once for each stamp of a caller, and only if it is newer than all before it.

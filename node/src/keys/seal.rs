@@ -69,6 +69,16 @@ impl Seal {
 pub struct Newest(BTreeMap<NodeId, u64>);
 
 impl Newest {
+    /// 0 if nothing was heard of that sender.
+    pub fn of(&self, sender: NodeId) -> u64 {
+        self.0.get(&sender).copied().unwrap_or(0)
+    }
+
+    /// Numbers mean other nodes now.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// True if it is newer than all before it from that sender.
     pub fn is_new(&mut self, gossip: &Gossip) -> bool {
         let newest = self.0.entry(gossip.from).or_insert(0);

@@ -1,7 +1,7 @@
 //! Calling another node: connect, prove oneself, and have a link.
 
+use super::Credentials;
 use super::link::{OpenLink, hear_one, read_frame, write_frame};
-use super::{Credentials, wall_clock_ns};
 use crate::keys::handshake::{Caller, HandshakeError, Keys};
 use crate::keys::token::Token;
 use std::io;
@@ -41,11 +41,20 @@ pub struct Call {
     pub key: NodeKey,
     pub node: Option<NodeId>,
     pub listen: SocketAddr,
+    /// Later than that of any call before.
+    pub stamp: u64,
+    /// With which of the secrets that the cluster had: 0 is the present one. A member that was away
+    /// when it was renewed knows an old one only.
+    pub secret: usize,
 }
 
 /// Calls a fellow member.
 pub async fn call_member(call: Call, credentials: Credentials) -> Result<OpenLink, CallError> {
-    let psk = credentials.link_key;
+    let old = credentials.old_link_keys();
+    let psk = match call.secret.checked_sub(1) {
+        None => credentials.link_key,
+        Some(nth) => old.get(nth).copied().unwrap_or(credentials.link_key),
+    };
     place(call, &credentials, &psk, Ticket([0; 16])).await
 }
 
@@ -73,7 +82,7 @@ async fn place(
     let preface = Preface { role: Role::Peer, ticket };
     let hello = Hello {
         offers: VERSIONS.to_vec(),
-        sent_ns: wall_clock_ns(),
+        sent_ns: call.stamp,
         node: call.node,
         listen: call.listen,
     };

@@ -1,12 +1,13 @@
 //! Gossip datagrams in and out of one UDP socket, on the same port as the TCP one. What no member
 //! made is dropped without a trace on the wire, and counted.
 
-use super::{Credentials, wall_clock_ns};
+use super::Credentials;
 use crate::daemon::Event;
 use crate::keys::seal::{DATAGRAM_BYTES_MAX, Gossip, Newest};
+use crate::keys::stamps::Stamps;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
@@ -18,18 +19,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Sends this node's datagrams.
 pub struct Mouth {
     socket: Arc<UdpSocket>,
-    last_stamp: u64,
+    stamps: Stamps,
 }
 
 impl Mouth {
-    pub fn new(socket: Arc<UdpSocket>) -> Mouth {
-        Mouth { socket, last_stamp: 0 }
+    pub fn new(socket: Arc<UdpSocket>, stamps: Stamps) -> Mouth {
+        Mouth { socket, stamps }
     }
 
     /// Best effort, as the brain expects: what cannot be sent at once is lost.
-    pub fn send(&mut self, me: NodeId, to: SocketAddr, bytes: Vec<u8>, with: &Credentials) {
-        self.last_stamp = wall_clock_ns().max(self.last_stamp + 1);
-        let gossip = Gossip { from: me, stamp: self.last_stamp, bytes };
+    pub fn send(&self, me: NodeId, to: SocketAddr, bytes: Vec<u8>, with: &Credentials) {
+        let gossip = Gossip { from: me, stamp: self.stamps.next(), bytes };
         match with.seal.seal(&gossip) {
             Ok(Some(datagram)) => {
                 if let Err(error) = self.socket.try_send_to(&datagram, to) {
@@ -46,10 +46,10 @@ impl Mouth {
 pub async fn listen(
     socket: Arc<UdpSocket>,
     credentials: watch::Receiver<Credentials>,
+    newest: Arc<Mutex<Newest>>,
     dropped: Arc<AtomicU64>,
     events: mpsc::Sender<Event>,
 ) {
-    let mut newest = Newest::default();
     // One more byte than allowed, so that a longer datagram is seen to be longer.
     let mut buffer = [0; DATAGRAM_BYTES_MAX + 1];
     loop {
@@ -61,9 +61,11 @@ pub async fn listen(
                 continue;
             }
         };
-        let opened = credentials.borrow().seal.open(&buffer[..length]);
+        let opened = credentials.borrow().open(&buffer[..length]);
+        let is_new =
+            |gossip: &Gossip| newest.lock().unwrap_or_else(PoisonError::into_inner).is_new(gossip);
         let gossip = match opened {
-            Some(gossip) if newest.is_new(&gossip) => gossip,
+            Some(gossip) if is_new(&gossip) => gossip,
             _ => {
                 dropped.fetch_add(1, Ordering::Relaxed);
                 continue;

@@ -34,7 +34,28 @@ pub struct Calling {
     /// Zero for a member; else the token it calls with, which it has proved to hold.
     pub ticket: Ticket,
     pub from: SocketAddr,
-    pub accept: oneshot::Sender<Option<Accepted>>,
+    /// A secret that the cluster had before: whoever calls with it has to be known.
+    pub is_with_old_secret: bool,
+    pub accept: oneshot::Sender<Result<Accepted, Rejection>>,
+}
+
+/// Why a valid call is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    #[error("played again")]
+    PlayedAgain,
+    #[error("its number belongs to another node")]
+    OtherNode,
+    #[error("it was forgotten: `osmos leave` there, then join anew")]
+    Forgotten,
+    #[error("it has an old secret, and is no member that is known here")]
+    OldSecret,
+    #[error("no number can be given to it: make the token on another node")]
+    NoNumber,
+    #[error("it has no number, or no open token")]
+    NoMember,
+    #[error("this node goes down")]
+    GoingDown,
 }
 
 /// What becomes of a connection that names a ticket.
@@ -116,8 +137,8 @@ enum Unwelcome {
     NoToken(Ticket),
     #[error(transparent)]
     Handshake(#[from] crate::keys::handshake::HandshakeError),
-    #[error("a valid call, but not accepted: played again, or its number belongs to another node")]
-    NotAccepted,
+    #[error("a valid call, but not accepted: {0}")]
+    NotAccepted(Rejection),
     #[error("a valid call, but it cannot be recorded, and could be played again")]
     NotRecorded,
     /// Nothing to tell: it left, or the daemon ends.
@@ -183,17 +204,30 @@ impl Visitor {
         let credentials = self.credentials.borrow().clone();
         let psk = self.key_for(preface.ticket, &credentials).await?;
         let keys = Keys { own: &credentials.own, psk: &psk, preface };
-        let called = Called::hear(&keys, &first)?;
+        let mut is_with_old_secret = false;
+        let called = Called::hear(&keys, &first).or_else(|error| {
+            is_with_old_secret = true;
+            let old = if preface.ticket == Ticket([0; 16]) {
+                credentials.old_link_keys()
+            } else {
+                vec![]
+            };
+            let hear =
+                |psk| Called::hear(&Keys { own: &credentials.own, psk, preface }, &first).ok();
+            old.iter().find_map(hear).ok_or(error)
+        })?;
         let (accept, accepted) = oneshot::channel();
         let calling = Calling {
             key: called.caller,
             hello: called.hello.clone(),
             ticket: preface.ticket,
             from: self.from,
+            is_with_old_secret,
             accept,
         };
         self.tell(Event::Calling(calling)).await?;
-        let Ok(Some(accepted)) = accepted.await else { return Err(Unwelcome::NotAccepted) };
+        let ending = Err(Rejection::GoingDown);
+        let accepted = accepted.await.unwrap_or(ending).map_err(Unwelcome::NotAccepted)?;
         accepted.kept.await.map_err(|_| Unwelcome::NotRecorded)?;
         let (second, sealer, opener) = called.answer(accepted.selected)?;
         let mut stream = self.stream.take().ok_or_else(moved_on)?;

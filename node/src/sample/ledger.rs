@@ -243,7 +243,7 @@ mod test {
         let mut ledger = Ledger::default();
         let bodies = BTreeSet::from([103]);
         let away = BTreeSet::from([50]);
-        let watched = Watched { managed: away.clone(), away, bodies, ..Watched::default() };
+        let watched = Watched { managed: away.clone(), away, bodies };
         // The daemon, a supervisor, the init of a sandbox, a body; a deputy and a child of it.
         let stats = |ticks| {
             let children = [(100, 1), (101, 100), (102, 101), (103, 102), (50, 1), (51, 50)];

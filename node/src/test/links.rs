@@ -5,7 +5,7 @@ use super::harness::{
 };
 use crate::config::Config;
 use crate::keys::handshake::{Caller, Keys};
-use crate::keys::seal::Seal;
+use crate::keys::secrets::Secrets;
 use crate::keys::token::Token;
 use crate::keys::{ClusterSecret, NodeSecret};
 use crate::net::call::{Call, call_member};
@@ -242,9 +242,11 @@ async fn while_a_call_is_not_answered_there_is_no_second_one() {
         key: secret.node_of_map(NODE_2).public(),
         node: Some(NODE_1),
         listen: one.local_addr().unwrap(),
+        stamp: wall_clock_ns(),
+        secret: 0,
     };
     let own = secret.node_of_map(NODE_1);
-    let credentials = Credentials { own, link_key: secret.link_key(), seal: Seal::of(&secret) };
+    let credentials = Credentials::of(own, Secrets::first(secret.clone()));
     drop(call_member(call, credentials).await.unwrap());
 
     let second = tokio::time::timeout(Duration::from_secs(1), one.accept()).await;

@@ -132,6 +132,32 @@ Example:
         /// What `osmos token` printed on that node
         token: String,
     },
+    /// Leave the cluster: guests go home, own processes come home, the others forget this node
+    #[command(after_help = "\
+The node goes on as the only one of a cluster of its own, with another key, and can join any other.
+`osmos down` only ends the daemon: the node stays a member and is back with the next `osmos up`.")]
+    Leave,
+    /// Remove a lost node from the cluster, on all nodes, for good
+    #[command(after_help = "\
+Examples:
+  osmos forget 3              node 3 is dead or lost
+  osmos forget 3 --force      although it is there: what it has of this node's comes home
+
+It cannot come back with its key: `osmos leave` on it, then it joins anew. It still knows the
+cluster's secret: if somebody else may have that node now, run `osmos renew-secret` after this.")]
+    Forget {
+        /// The node's number
+        #[arg(value_parser = node_id)]
+        node: NodeId,
+        /// Also if it is there and answers
+        #[arg(long)]
+        force: bool,
+    },
+    /// Give the cluster another secret, on all nodes
+    #[command(after_help = "\
+Nodes that are down are told when they are back within 30 days, unless they were forgotten.
+Later than that, and after five renewals, they have to join anew.")]
+    RenewSecret,
     /// Move a process to a node, home, or to the best node
     #[command(after_help = "\
 Examples:

@@ -99,6 +99,9 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
         Question::Down => membership::down(&mut client),
         Question::Token => membership::token(&mut client),
         Question::Join { address, token } => membership::join(&mut client, address, token),
+        Question::Leave => membership::leave(&mut client),
+        Question::Forget { node, force } => membership::forget(&mut client, node, force),
+        Question::RenewSecret => membership::renew_secret(&mut client),
         Question::Status(listing) => membership::status(&mut client, listing.json),
         Question::Migrate { pid, to, listing } => {
             moves::migrate(&mut client, pid, to, listing.json)

@@ -133,6 +133,12 @@ fn told(what: &Happening) -> String {
             format!("calls that went home: {}", counts.join(", "))
         }
         Happening::NodeJoined { node, address } => format!("node {node} joined from {address}"),
+        Happening::NodeForgotten { node, reason } => {
+            format!("node {node} belongs to the cluster no more: {reason}")
+        }
+        Happening::SecretRenewed { generation } => {
+            format!("the cluster has another secret, its {}th", generation + 1)
+        }
         Happening::NodeStatus { node, status } => format!("node {node} is {status}"),
         Happening::Owned(state) => {
             format!("the owner decided: {}", super::owner::settings(state).join("; "))

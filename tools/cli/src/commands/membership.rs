@@ -1,4 +1,5 @@
-//! `token`, `join`, `down` and `status`: this node and its cluster.
+//! `token`, `join`, `leave`, `forget`, `renew-secret`, `down` and `status`: this node and its
+//! cluster.
 
 use crate::output;
 use anyhow::{Context, Result, ensure};
@@ -8,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use wire::control::{Reply, Request, Status};
+use wire::ids::NodeId;
 
 use super::unexpected;
 
@@ -25,6 +27,29 @@ pub fn token(client: &mut Client) -> Result<()> {
 pub fn join(client: &mut Client, address: String, token: String) -> Result<()> {
     match client.request(&Request::Join { address, token })? {
         Reply::Done => status(client, false),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Returns when this node is in a cluster of its own.
+pub fn leave(client: &mut Client) -> Result<()> {
+    match client.request(&Request::Leave)? {
+        Reply::Done => status(client, false),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub fn forget(client: &mut Client, node: NodeId, force: bool) -> Result<()> {
+    done(client, &Request::Forget { node, force })
+}
+
+pub fn renew_secret(client: &mut Client) -> Result<()> {
+    done(client, &Request::RenewSecret)
+}
+
+fn done(client: &mut Client, request: &Request) -> Result<()> {
+    match client.request(request)? {
+        Reply::Done => Ok(()),
         other => Err(unexpected(&other)),
     }
 }

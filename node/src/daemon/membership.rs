@@ -1,0 +1,391 @@
+//! Who belongs to the cluster, as it changes: nodes that leave or are forgotten, another secret, and
+//! numbers for those that join. Reasons: `docs/decisions/0011-membership.md`.
+
+use super::Daemon;
+use super::requests::failure;
+use crate::control::Answer;
+use crate::keys::secrets::Secrets;
+use crate::keys::token::OpenTokens;
+use crate::keys::{ClusterSecret, NodeSecret};
+use crate::members::Members;
+use crate::net::link::Link;
+use crate::net::listener::Calling;
+use crate::net::{Credentials, wall_clock_s};
+use crate::process::{Cause, Order};
+use crate::state::{Membership, StateError};
+use cluster::{Arrival, Input};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use wire::control::{Failure, Happening, Placement, Reply};
+use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
+use wire::peer::{Forgotten, MEMBERS_PER_MESSAGE, Member, PeerMessage};
+use wire::supervisor::ToBody;
+
+/// How long another node has to give a number. Who joins waits meanwhile.
+const NUMBER_PATIENCE: Duration = Duration::from_millis(500);
+/// Nodes that wait for their number; more get one of this node's own.
+const ADMISSIONS_MAX: usize = 64;
+/// Numbers given for other nodes in a minute: more are for none that join.
+const NUMBERS_A_MINUTE_MAX: usize = 32;
+const MINUTE: Duration = Duration::from_secs(60);
+/// How long processes and guests have to go home before this node does not leave.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A node that joins here, while another one is asked for its number.
+pub struct Admission {
+    request: u64,
+    asked: NodeId,
+    until: Instant,
+    calling: Calling,
+}
+
+/// This node's way out of its cluster.
+pub struct Leaving {
+    until: Instant,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Where a member is written down that is in no list of this node's.
+const IN_MAP: &str = "this node's cluster is the one in its map file";
+
+impl Daemon {
+    /// The lowest numbers belong to the nodes that were there first: who reaches one lets it give
+    /// the number. Returns the call if there is nothing to wait for.
+    pub(super) fn ask_for_number(&mut self, calling: Calling) -> Option<Calling> {
+        let me = self.me();
+        let lowest = self.links.keys().copied().find(|node| *node < me);
+        let is_new = calling.ticket != Ticket([0; 16])
+            && self.tokens.psk(Instant::now(), calling.ticket).is_some()
+            && self.members.by_key(calling.key).is_none();
+        let Some(asked) = lowest.filter(|_| is_new && self.admissions.len() < ADMISSIONS_MAX)
+        else {
+            return Some(calling);
+        };
+        self.admission_count += 1;
+        let request = self.admission_count;
+        if !self.say(asked, PeerMessage::NumberAsked { request }) {
+            return Some(calling);
+        }
+        let until = Instant::now() + NUMBER_PATIENCE;
+        self.admissions.push(Admission { request, asked, until, calling });
+        None
+    }
+
+    pub(super) fn number_asked(&mut self, by: NodeId, request: u64) {
+        // Without an answer it gives one of its own.
+        let now = Instant::now();
+        self.numbers_given.retain(|at| now.saturating_duration_since(*at) < MINUTE);
+        if self.numbers_given.len() >= NUMBERS_A_MINUTE_MAX {
+            return;
+        }
+        let Some(node) = self.members.give_number() else { return };
+        self.numbers_given.push(now);
+        // On the disk before anybody has it, or it would be given again after a crash.
+        if self.keep_membership().is_ok() {
+            self.say(by, PeerMessage::NumberGiven { request, node });
+        }
+    }
+
+    pub(super) fn number_given(&mut self, by: NodeId, request: u64, number: NodeId) {
+        let is_it = |waiting: &Admission| waiting.request == request && waiting.asked == by;
+        let Some(place) = self.admissions.iter().position(is_it) else { return };
+        let admission = self.admissions.swap_remove(place);
+        let is_free = number != NodeId(0) && self.members.get(number).is_none();
+        self.answer_call(admission.calling, is_free.then_some(number));
+    }
+
+    /// Nobody has given a number in time.
+    pub(super) fn admit_without_answer(&mut self, now: Instant) {
+        while let Some(place) = self.admissions.iter().position(|waiting| waiting.until <= now) {
+            let admission = self.admissions.swap_remove(place);
+            self.answer_call(admission.calling, None);
+        }
+    }
+
+    /// Those who belong no more, before those who do and before the secret: whoever has the secret
+    /// knows who must not hear it.
+    pub(super) fn tell_forgotten(&self, link: &Link) {
+        let all: Vec<Forgotten> = self.members.forgotten().copied().collect();
+        for part in all.chunks(MEMBERS_PER_MESSAGE) {
+            link.send(PeerMessage::Forgotten(part.to_vec()));
+        }
+    }
+
+    pub(super) fn tell_secret_and_stamp(&self, node: NodeId, link: &Link) {
+        if self.config.map.is_none() {
+            let Secrets { current, generation, .. } = &self.secrets;
+            link.send(PeerMessage::Secret { generation: *generation, secret: current.0 });
+        }
+        let Some(member) = self.members.get(node) else { return };
+        let gossiped = self.newest.lock().unwrap_or_else(PoisonError::into_inner).of(node);
+        let newest_ns = self.replay.newest_of(member.key).max(gossiped);
+        link.send(PeerMessage::Stamped { newest_ns });
+    }
+
+    /// A member says that it goes for good.
+    pub(super) fn member_left(&mut self, node: NodeId) {
+        self.forget_member(node, "it has left");
+    }
+
+    pub(super) fn hear_forgotten(&mut self, from: NodeId, gone: &[Forgotten]) {
+        let mut news = Vec::new();
+        for gone in gone {
+            let me = self.members.me();
+            let is_member = self.members.get(gone.node).is_some_and(|it| it.key == gone.key);
+            if gone.node == me.node || gone.key == me.key {
+                tracing::warn!("node {from} says that this node was forgotten");
+            } else if is_member {
+                self.forget_member(gone.node, &format!("node {from} says so"));
+            } else if self.members.forget(*gone) {
+                news.push(*gone);
+            }
+        }
+        if !news.is_empty() {
+            self.keep_membership_or_complain();
+            self.spread_forgotten(&news, from);
+        }
+    }
+
+    /// Removes a member for good, and tells the others. What it has of this node's comes home if it
+    /// still can, and what this node has of its goes.
+    fn forget_member(&mut self, node: NodeId, reason: &str) {
+        let Some(member) = self.members.get(node).copied() else { return };
+        let gone = Forgotten { node, key: member.key };
+        self.part_from(node);
+        if !self.members.forget(gone) {
+            return;
+        }
+        self.keep_membership_or_complain();
+        if let Some(link) = self.links.remove(&node) {
+            // What it was told before it is cut off arrives.
+            tokio::spawn(link.finish());
+            self.berths_lost(node);
+            self.wishes_lost(node);
+        }
+        self.dials.remove(&node);
+        self.spread_forgotten(&[gone], node);
+        self.tell_brain(Input::MemberLeft { node });
+        let reason = reason.to_owned();
+        self.journal.record(None, Happening::NodeForgotten { node, reason });
+    }
+
+    fn part_from(&mut self, node: NodeId) {
+        let me = self.me();
+        let mut unplaced = Vec::new();
+        for process in self.processes.values_mut() {
+            if process.placement == Placement::Node(node) {
+                process.placement = Placement::Balanced;
+                unplaced.push(process.pid);
+            }
+        }
+        for pid in unplaced {
+            self.tell_brain_placement(pid);
+        }
+        let there = self.processes.values().filter(|process| process.at == node);
+        let there: Vec<HomePid> = there.map(|process| process.pid).collect();
+        for pid in there {
+            let why = format!("node {node} is forgotten");
+            self.order_move(pid, Order::new(me, Cause::Owner, why));
+        }
+        for guest in self.guests.values_mut().filter(|guest| guest.process.home == node) {
+            guest.is_sent_home |= guest.supervisor.send(&ToBody::SendHome, None);
+        }
+    }
+
+    fn spread_forgotten(&self, gone: &[Forgotten], but: NodeId) {
+        for part in gone.chunks(MEMBERS_PER_MESSAGE) {
+            for (node, link) in &self.links {
+                if *node != but {
+                    link.send(PeerMessage::Forgotten(part.to_vec()));
+                }
+            }
+        }
+    }
+
+    /// `osmos forget`.
+    pub(super) fn forget(&mut self, node: NodeId, force: bool) -> Result<Reply, Failure> {
+        let refuse =
+            |why: String| Err(failure("cannot-forget", format!("cannot forget it: {why}")));
+        if self.config.map.is_some() {
+            return refuse(format!(
+                "{IN_MAP}; remove it there, on every node, and start them again"
+            ));
+        }
+        if node == self.me() {
+            return refuse("it is this node; `osmos leave` is for that".to_owned());
+        }
+        if self.members.get(node).is_none() {
+            return Err(self.no_such_node(node));
+        }
+        if self.links.contains_key(&node) && !force {
+            let why = "it is there and answers; `osmos leave` on it, or give --force";
+            return refuse(format!("node {node}: {why}"));
+        }
+        self.forget_member(node, "its owner said so");
+        Ok(Reply::Done)
+    }
+
+    /// `osmos renew-secret`.
+    pub(super) fn renew_secret(&mut self) -> Result<Reply, Failure> {
+        let refuse = |why: String| Err(failure("cannot-renew", format!("no new secret: {why}")));
+        if self.config.map.is_some() {
+            let how = "put another cluster.key on every node and start them again";
+            return refuse(format!("{IN_MAP}; {how}"));
+        }
+        let mut renewed = self.secrets.clone();
+        if let Err(error) = renewed.renew(wall_clock_s()) {
+            return refuse(error.to_string());
+        }
+        let before = std::mem::replace(&mut self.secrets, renewed);
+        // Whoever is told a secret that is lost in a crash here could not be followed.
+        if let Err(error) = self.keep_membership() {
+            self.secrets = before;
+            return refuse(error.to_string());
+        }
+        self.secret_changed(None);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn hear_secret(&mut self, from: NodeId, generation: u64, secret: [u8; 32]) {
+        if self.config.map.is_some() {
+            return;
+        }
+        let before = self.secrets.clone();
+        let is_news = self.secrets.heard(wall_clock_s(), generation, ClusterSecret(secret));
+        if self.secrets == before {
+            return;
+        }
+        self.keep_membership_or_complain();
+        if is_news {
+            self.secret_changed(Some(from));
+        } else {
+            // An old one that others may still call with.
+            self.show_credentials();
+        }
+    }
+
+    fn show_credentials(&self) {
+        let own = self.credentials.borrow().own.clone();
+        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
+    }
+
+    fn secret_changed(&mut self, heard_from: Option<NodeId>) {
+        self.show_credentials();
+        let Secrets { current, generation, .. } = &self.secrets;
+        let (generation, secret) = (*generation, current.0);
+        for (node, link) in &self.links {
+            if Some(*node) != heard_from {
+                link.send(PeerMessage::Secret { generation, secret });
+            }
+        }
+        self.journal.record(None, Happening::SecretRenewed { generation });
+    }
+
+    pub(super) fn keep_membership_or_complain(&self) {
+        if let Err(error) = self.keep_membership() {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// `osmos leave`: answered when this node is in a cluster of its own.
+    pub(super) fn leave_cluster(&mut self, answer: oneshot::Sender<Answer>) {
+        let why_not = if self.config.map.is_some() {
+            Some(format!("{IN_MAP}; remove it there, on every node, and start them again"))
+        } else if self.drain.is_some() {
+            Some("this node is going down".to_owned())
+        } else if self.leaving.is_some() {
+            Some("this node is just leaving".to_owned())
+        } else if self.joining.is_some() {
+            Some("this node is just joining a cluster".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = why_not {
+            let failure = failure("cannot-leave", format!("cannot leave: {why}"));
+            // A caller that has gone away needs no answer.
+            let _ = answer.send(Answer::One(Reply::Error(failure)));
+            return;
+        }
+        let now = Instant::now();
+        self.leaving = Some(Leaving { until: now + LEAVE_PATIENCE, answer });
+        self.send_guests_home(|_| true);
+        self.bring_all_home();
+        self.go_on_leaving(now);
+    }
+
+    /// Whether nobody comes and nothing goes away any more.
+    pub(super) fn is_closing(&self) -> bool {
+        self.drain.is_some() || self.leaving.is_some()
+    }
+
+    pub(super) fn go_on_leaving(&mut self, now: Instant) {
+        let Some(leaving) = self.leaving.take() else { return };
+        let left = self.guests_left().into_iter().chain(self.own_left());
+        let left: Vec<String> = left.collect();
+        if !left.is_empty() && now < leaving.until {
+            self.leaving = Some(leaving);
+            return;
+        }
+        let reply = if left.is_empty() {
+            self.be_alone().map_err(|error| failure("cannot-leave", error.to_string()))
+        } else {
+            let seconds = LEAVE_PATIENCE.as_secs();
+            let text =
+                format!("cannot leave: after {seconds} s there are still {}", left.join(", "));
+            Err(failure("still-there", text))
+        };
+        let reply = reply.map_or_else(Reply::Error, |()| Reply::Done);
+        let _ = leaving.answer.send(Answer::One(reply));
+    }
+
+    /// Node 1 of a cluster of its own, with another key, as if it had never been in one.
+    fn be_alone(&mut self) -> Result<(), StateError> {
+        let before = self.me();
+        let (own, secret) = (NodeSecret::generate()?, ClusterSecret::generate()?);
+        let me = Member { node: NodeId(1), key: own.public(), ..self.members.me() };
+        self.state.keep_membership(&Membership::new(me.node, secret.clone(), vec![me]))?;
+        // After a crash before this it has left as well, with its old key.
+        self.state.keep_node_secret(&own)?;
+        self.secrets = Secrets::first(secret);
+        self.members = Members::new(me, []);
+        for link in std::mem::take(&mut self.links).into_values() {
+            link.send(PeerMessage::Left);
+            tokio::spawn(link.finish());
+        }
+        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
+        self.dials.clear();
+        self.tokens = OpenTokens::default();
+        self.joining_callers.clear();
+        self.admissions.clear();
+        self.berths_asked.clear();
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.journal.record(
+            None,
+            Happening::NodeForgotten {
+                node: before,
+                reason: "this node has left its cluster".to_owned(),
+            },
+        );
+        self.new_brain();
+        self.tell_of_own_processes();
+        Ok(())
+    }
+
+    /// To a brain that knows nothing yet.
+    fn tell_of_own_processes(&mut self) {
+        let me = self.me();
+        let pids: Vec<HomePid> = self.processes.keys().copied().collect();
+        for pid in pids {
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.at = me;
+                if matches!(process.placement, Placement::Node(_)) {
+                    process.placement = Placement::Balanced;
+                }
+            }
+            let process = GlobalPid { home: me, pid };
+            self.tell_brain(Input::ProcessArrived { process, how: Arrival::Born });
+            self.tell_brain_placement(pid);
+        }
+    }
+}
