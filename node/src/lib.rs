@@ -15,6 +15,7 @@ mod call_record;
 mod config;
 mod control;
 mod daemon;
+pub mod decoders;
 mod guest;
 mod journal;
 mod keys;

@@ -13,7 +13,7 @@ use wire::ids::NodeId;
 use wire::peer::{FORGOTTEN_MAX, Forgotten, Member, NodeKey};
 
 /// Nodes of one cluster.
-const MEMBERS_MAX: usize = 65_535;
+pub const MEMBERS_MAX: usize = 65_535;
 
 /// Numbers of one node's range.
 const RANGE: u32 = 10_000;

@@ -88,6 +88,8 @@ pub struct HostState {
     /// The kernel feature for which no guest can be kept apart from the node.
     pub lacks: Option<&'static str>,
     pub guests: usize,
+    /// Those of them that have a place and have not come.
+    pub coming: usize,
     pub memory_free_bytes: u64,
     /// Its owner takes no guests.
     pub is_closed: bool,
@@ -105,6 +107,9 @@ pub struct GuestMemory {
 
 /// Guests of one node.
 pub const GUESTS_MAX: usize = 4_096;
+/// Berths that wait for their process. Each is a supervisor and the init of a sandbox already, and a
+/// member may ask for as many as it likes without ever sending anybody.
+pub const COMING_MAX: usize = 256;
 
 /// May this process come here, and as which user would it run?
 pub fn may_host(asked: &BerthRequest, host: HostState, users: &UserTable) -> Result<u32, Refusal> {
@@ -128,6 +133,9 @@ pub fn may_host(asked: &BerthRequest, host: HostState, users: &UserTable) -> Res
     }
     if host.guests >= GUESTS_MAX {
         return Err(Refusal::Full { max: GUESTS_MAX as u32 });
+    }
+    if host.coming >= COMING_MAX {
+        return Err(Refusal::Full { max: COMING_MAX as u32 });
     }
     // A margin, since the guest and its supervisor need more than its present memory.
     let needed_bytes = asked.rss_bytes.saturating_add(asked.rss_bytes / 8);
@@ -221,6 +229,7 @@ mod test {
         is_draining: false,
         lacks: None,
         guests: 0,
+        coming: 0,
         memory_free_bytes: 900,
         is_closed: false,
         guests_max: None,
@@ -269,6 +278,9 @@ mod test {
         assert_eq!(may_host(&asked(1000), short), Err(refusal));
         let full = HostState { guests: GUESTS_MAX, ..HOST };
         assert_eq!(may_host(&asked(1000), full).unwrap_err().code(), "full");
+        let expecting = HostState { guests: COMING_MAX, coming: COMING_MAX, ..HOST };
+        let refusal = Refusal::Full { max: COMING_MAX as u32 };
+        assert_eq!(may_host(&asked(1000), expecting), Err(refusal));
         let open = HostState { lacks: Some("user-namespaces"), ..HOST };
         assert_eq!(may_host(&asked(1000), open).unwrap_err().code(), "no-sandbox");
         let draining = HostState { is_draining: true, ..HOST };

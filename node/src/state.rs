@@ -133,33 +133,17 @@ impl State {
     pub fn membership(&self) -> Result<Option<Membership>, StateError> {
         let path = self.dir.join("cluster.json");
         let Some(bytes) = read(&path)? else { return Ok(None) };
-        let file: MembershipFile =
-            serde_json::from_slice(&bytes).map_err(|_| StateError::Damaged(path))?;
-        let secrets = Secrets::restore(ClusterSecret(file.secret), file.secrets);
-        let MembershipFile { node, members, mut forgotten, given, .. } = file;
-        forgotten.truncate(FORGOTTEN_MAX);
-        Ok(Some(Membership { node, secrets, members, forgotten, given }))
+        decode_membership(&bytes).ok_or(StateError::Damaged(path)).map(Some)
     }
 
     pub fn keep_membership(&self, membership: &Membership) -> Result<(), StateError> {
-        let file = MembershipFile {
-            node: membership.node,
-            secret: membership.secrets.current.0,
-            members: membership.members.clone(),
-            secrets: membership.secrets.kept(),
-            forgotten: membership.forgotten.clone(),
-            given: membership.given,
-        };
-        let bytes = serde_json::to_vec(&file).expect("plain fields always encode");
-        replace(&self.dir.join("cluster.json"), &bytes)
+        replace(&self.dir.join("cluster.json"), &encode_membership(membership))
     }
 
     pub fn replay(&self) -> Result<Replay, StateError> {
         let path = self.dir.join("calls.json");
         let Some(bytes) = read(&path)? else { return Ok(Replay::default()) };
-        let calls: Vec<(NodeKey, u64)> =
-            serde_json::from_slice(&bytes).map_err(|_| StateError::Damaged(path))?;
-        Ok(Replay::restore(calls))
+        decode_replay(&bytes).ok_or(StateError::Damaged(path))
     }
 
     pub fn keep_replay(&self, replay: &Replay) -> Result<(), StateError> {
@@ -198,6 +182,30 @@ impl State {
     pub fn journal_path(&self) -> PathBuf {
         self.dir.join("events.jsonl")
     }
+}
+
+pub fn decode_membership(bytes: &[u8]) -> Option<Membership> {
+    let file: MembershipFile = serde_json::from_slice(bytes).ok()?;
+    let secrets = Secrets::restore(ClusterSecret(file.secret), file.secrets);
+    let MembershipFile { node, members, mut forgotten, given, .. } = file;
+    forgotten.truncate(FORGOTTEN_MAX);
+    Some(Membership { node, secrets, members, forgotten, given })
+}
+
+pub fn encode_membership(membership: &Membership) -> Vec<u8> {
+    let file = MembershipFile {
+        node: membership.node,
+        secret: membership.secrets.current.0,
+        members: membership.members.clone(),
+        secrets: membership.secrets.kept(),
+        forgotten: membership.forgotten.clone(),
+        given: membership.given,
+    };
+    serde_json::to_vec(&file).expect("plain fields always encode")
+}
+
+pub fn decode_replay(bytes: &[u8]) -> Option<Replay> {
+    serde_json::from_slice::<Vec<(NodeKey, u64)>>(bytes).ok().map(Replay::restore)
 }
 
 /// Makes a directory of this user, with the given mode. One that exists is taken as it is, unless

@@ -14,6 +14,7 @@
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
 //! * [`mapped_files`]: files without a name, and none
+//! * [`liars`]: supervisors whose other side has the keys and lies
 //! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
 //! * [`waits`]: waits that a move happens in
@@ -29,6 +30,7 @@ mod homecoming;
 mod hostile;
 mod hostile_guest;
 mod job_control;
+mod liars;
 mod mapped_files;
 mod membership;
 mod memory;

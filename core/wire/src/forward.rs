@@ -4,8 +4,10 @@
 //! ([`Segment`]) that it reads or writes. The deputy lays the segments out in its staging area,
 //! patches the pointers and executes; what the call wrote comes back segment by segment.
 
+use crate::bounded;
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Image, Pages, Priority, Prospect, Thread};
+use crate::limits::{BACKINGS_MAX, CALL_SEGMENTS_MAX, THREADS_MAX};
 use crate::supervisor::{Berth, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +72,7 @@ pub struct Call {
     pub signals_seen: u64,
     pub number: u32,
     pub arguments: [u64; 6],
+    #[serde(deserialize_with = "bounded::list::<_, _, CALL_SEGMENTS_MAX>")]
     pub segments: Vec<Segment>,
 }
 
@@ -81,6 +84,7 @@ pub struct Reply {
     /// The raw result: a value, `-errno`, or one of the kernel's restart codes (-512 .. -516).
     pub result: i64,
     /// (segment, bytes) for what the call wrote.
+    #[serde(deserialize_with = "bounded::list::<_, _, CALL_SEGMENTS_MAX>")]
     pub outputs: Vec<Output>,
     /// Processor time of the thread at home, all in all; 0 if nobody looked.
     pub home_ns: u64,
@@ -152,7 +156,7 @@ pub enum ToAway {
     BackingsSent,
     Image(Box<Image>),
     /// More threads of that image.
-    Threads(Vec<Thread>),
+    Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
     Pages(Pages),
     /// Answered by `Restored` or `Refused`.
     ImageSent,
@@ -183,6 +187,7 @@ pub enum ToAway {
 pub enum ToHome {
     /// The berth takes the process; these files have to be sent.
     Welcome {
+        #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
         missing: Vec<u32>,
     },
     Refused(Reason),
@@ -212,7 +217,7 @@ pub enum ToHome {
     /// Frozen as asked (`Recall`); the image follows.
     Frozen,
     Image(Box<Image>),
-    Threads(Vec<Thread>),
+    Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
     Pages(Pages),
     ImageSent,
     /// The image has reached the next node (`MoveOn`), which has restored it.

@@ -1,10 +1,11 @@
 //! The state of one process, as it travels. Memory contents travel apart, as [`Pages`].
 
+use crate::bounded::{self, WORD_CHARS_MAX};
 use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
-    BACKINGS_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, MAPPINGS_MAX, MESSAGE_BYTES_MAX,
-    THREADS_MAX, XSTATE_BYTES_MAX,
+    BACKINGS_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, CPU_FLAGS_MAX, MAPPINGS_MAX,
+    MESSAGE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX, XSTATE_BYTES_MAX,
 };
 use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};
@@ -14,14 +15,17 @@ use serde::{Deserialize, Serialize};
 pub struct Image {
     /// The guest's pid as it sees itself (its innermost PID namespace).
     pub pid: GuestTid,
+    #[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")]
     pub threads: Vec<Thread>,
     /// How many more threads follow in messages of their own.
     pub later_threads: u32,
+    #[serde(deserialize_with = "bounded::list::<_, _, MAPPINGS_MAX>")]
     pub mappings: Vec<Mapping>,
     /// `struct prctl_mm_map`: start_code, end_code, start_data, end_data, start_brk, brk,
     /// start_stack, arg_start, arg_end, env_start, env_end.
     pub layout: [u64; 11],
     /// Dispositions of signals 1..=64: handler, flags, restorer, mask.
+    #[serde(deserialize_with = "bounded::list::<_, _, 64>")]
     pub actions: Vec<[u64; 4]>,
     /// Soft and hard limit of the stack, bytes.
     pub stack_limit: (u64, u64),
@@ -39,6 +43,7 @@ pub struct Image {
 pub struct Thread {
     pub tid: GuestTid,
     /// `struct user_regs_struct`.
+    #[serde(deserialize_with = "bounded::list::<_, _, REGISTER_WORDS>")]
     pub registers: Vec<u64>,
     /// Uncompacted XSAVE area.
     #[serde(with = "bytes")]
@@ -61,6 +66,7 @@ pub struct Thread {
     /// Signals for this thread which home has forwarded, in all.
     pub signals_seen: u64,
     /// Those of them that no handler has got yet, in order.
+    #[serde(deserialize_with = "bounded::list::<_, _, SIGNALS_MAX>")]
     pub signals: Vec<Signal>,
     /// A wait with a timeout relative to its start that runs in the body (FUTEX_WAIT): when it
     /// ends, on the guest's monotonic clock, nanoseconds.
@@ -88,6 +94,7 @@ pub struct InFlight {
     pub number: u32,
     pub arguments: [u64; 6],
     /// Without their bytes: only where the call's results go.
+    #[serde(deserialize_with = "bounded::list::<_, _, CALL_SEGMENTS_MAX>")]
     pub segments: Vec<Segment>,
 }
 
@@ -110,7 +117,10 @@ pub enum MappingKind {
     /// Part of a file: what was written to it travels as pages.
     File { backing: u32, offset: u64, is_shared: bool },
     /// Provided by the kernel: `[vdso]`, `[vvar]`, ...
-    Kernel { name: String },
+    Kernel {
+        #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
+        name: String,
+    },
 }
 
 /// A run of memory contents.
@@ -135,9 +145,11 @@ pub struct Backing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Names one boot of one kernel: two nodes with the same one have the same clocks.
+    #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
     pub boot_id: String,
     pub kernel: String,
     /// The words of `flags` in `/proc/cpuinfo`.
+    #[serde(deserialize_with = "bounded::list::<_, _, CPU_FLAGS_MAX>")]
     pub cpu_flags: Vec<String>,
     /// Size of the XSAVE area: signal frames and lazy binding depend on it.
     pub xstate_bytes: u32,
@@ -151,8 +163,10 @@ pub struct Prospect {
     /// Version of the image format: [`IMAGE_VERSION`].
     pub version: u32,
     pub pid: GuestTid,
+    #[serde(deserialize_with = "bounded::line::<_, COMMAND_BYTES_MAX>")]
     pub command: String,
     pub machine: Machine,
+    #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
     pub backings: Vec<Backing>,
     /// Estimated bytes of memory.
     pub memory_bytes: u64,
@@ -171,6 +185,10 @@ pub enum ImageError {
     Mappings(usize),
     #[error("a mapping at {0} that is empty, unaligned, out of order or outside user memory")]
     Mapping(GuestAddr),
+    #[error("a mapping at {0} with protection {1:#x}")]
+    Protection(GuestAddr, u32),
+    #[error("a mapping at {0} of no part of a file")]
+    Offset(GuestAddr),
     #[error("a mapping at {0} of an unlisted file")]
     Backing(GuestAddr),
     #[error("thread {0} with {1} registers or an extended state of {2} bytes")]
@@ -193,6 +211,10 @@ pub enum ImageError {
 
 /// End of the address range that a 64-bit program may use (47 bits, less a guard page).
 pub const USER_MEMORY_END: u64 = (1 << 47) - 4096;
+/// PROT_READ, PROT_WRITE, PROT_EXEC: all that `/proc/PID/maps` can show.
+const PROTECTION_BITS: u32 = 7;
+/// Where files end for Linux (`loff_t`).
+const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
 const REGISTER_WORDS: usize = 27;
 /// What one thread takes at most in a message, besides what is counted apart.
 const THREAD_BYTES: usize = 640;
@@ -296,10 +318,15 @@ impl Image {
                 return Err(ImageError::Mapping(mapping.start));
             }
             last_end = end;
-            if let MappingKind::File { backing, .. } = mapping.kind
-                && backing as usize >= backings
-            {
+            if mapping.protection & !PROTECTION_BITS != 0 {
+                return Err(ImageError::Protection(mapping.start, mapping.protection));
+            }
+            let MappingKind::File { backing, offset, .. } = mapping.kind else { continue };
+            if backing as usize >= backings {
                 return Err(ImageError::Backing(mapping.start));
+            }
+            if offset % 4096 != 0 || offset > FILE_OFFSET_MAX - (end - start) {
+                return Err(ImageError::Offset(mapping.start));
             }
         }
         Ok(())
@@ -370,6 +397,27 @@ mod test {
             reserved: (0, 0),
             clock: Clock::default(),
             peak_rss_kib: 0,
+        }
+    }
+
+    #[test]
+    fn mappings_that_no_process_has_are_refused() {
+        let with = |protection, kind| {
+            let (start, end) = (GuestAddr(0x1000), GuestAddr(0x3000));
+            let mappings = vec![Mapping { start, end, protection, kind }];
+            Image { mappings, ..image(vec![thread(100)]) }.check(1)
+        };
+        let plain = MappingKind::Anonymous { grows_down: false };
+        assert_eq!(with(7, plain.clone()), Ok(()));
+        // PROT_SEM, PROT_GROWSDOWN and what may come.
+        for protection in [8, 0x0100_0000, u32::MAX] {
+            let error = with(protection, plain.clone()).unwrap_err();
+            assert_eq!(error, ImageError::Protection(GuestAddr(0x1000), protection));
+        }
+        let file = |offset| with(1, MappingKind::File { backing: 0, offset, is_shared: false });
+        assert_eq!(file(0x5000), Ok(()));
+        for offset in [1, u64::MAX - 0xfff, i64::MAX as u64 - 0xfff] {
+            assert_eq!(file(offset), Err(ImageError::Offset(GuestAddr(0x1000))));
         }
     }
 

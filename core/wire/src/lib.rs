@@ -3,6 +3,7 @@
 //! Pure: no input or output, no clock, no threads. Everything decoded here came from somewhere else
 //! and is hostile until checked, so each format bounds its sizes before it allocates.
 //!
+//! * [`bounded`]: decoding with bounds
 //! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima
 //! * [`secure`]: the encrypted, mutually authenticated framing between nodes
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
@@ -11,6 +12,7 @@
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of it
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
+pub mod bounded;
 pub mod calls;
 pub mod control;
 pub mod forecast;

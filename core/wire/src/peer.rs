@@ -4,6 +4,7 @@
 //! message each way whose payloads are [`Hello`] and [`Selected`]. After it every frame is one
 //! [`PeerMessage`]. A frame is never larger than one encrypted frame, so nothing is reassembled.
 
+use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::ids::{HomePid, NodeId, Ticket};
 use crate::limits::FRAME_PLAIN_BYTES_MAX;
 use crate::motive::Motive;
@@ -50,6 +51,7 @@ pub struct Forgotten {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Versions of this protocol that the caller speaks.
+    #[serde(deserialize_with = "bounded::list::<_, _, OFFERS_MAX>")]
     pub offers: Vec<u16>,
     /// Must grow from call to call: a recorded call that is played again is met with silence.
     /// Nanoseconds since the epoch by the caller's clock, unless that was set back.
@@ -114,11 +116,14 @@ pub struct PlaceWeighed {
     pub cores: u32,
     pub speed_milli: u32,
     pub age_ms: u32,
+    #[serde(deserialize_with = "bounded::optional_line::<_, LINE_CHARS_MAX>")]
     pub but: Option<String>,
 }
 
 /// Places told of with one decision; more are not listened to.
 pub const PLACES_MAX: usize = 8;
+/// With that many a message is none.
+const PLACES_PER_MESSAGE_MAX: usize = 1_024;
 
 /// How a move ended, for the brain that the process left or did not leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,9 +158,15 @@ pub enum Refusal {
     #[error("all its {max} berths are taken")]
     Full { max: u32 },
     #[error("it cannot start a supervisor: {error}")]
-    NoSupervisor { error: String },
+    NoSupervisor {
+        #[serde(deserialize_with = "bounded::line::<_, LINE_CHARS_MAX>")]
+        error: String,
+    },
     #[error("its kernel lacks {feature}, without which no guest can be kept apart")]
-    NoSandbox { feature: String },
+    NoSandbox {
+        #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
+        feature: String,
+    },
     #[error("its owner takes no guests now")]
     Closed,
     #[error("its owner takes at most {max} guests")]
@@ -191,7 +202,7 @@ pub enum PeerMessage {
     /// Nothing new; the link is alive.
     Ping,
     /// Nodes that the sender knows.
-    Members(Vec<Member>),
+    Members(#[serde(deserialize_with = "bounded::list::<_, _, MEMBERS_PER_MESSAGE>")] Vec<Member>),
     /// To a node that called with a token: it is a member now, with this number and at this
     /// address. `by` is the member that made the token; the others follow.
     Welcome {
@@ -213,6 +224,7 @@ pub enum PeerMessage {
         pid: HomePid,
         to: NodeId,
         motive: Motive,
+        #[serde(deserialize_with = "bounded::line::<_, LINE_CHARS_MAX>")]
         reason: String,
     },
     /// To the node where the process was: how the attempt to move it away from there ended.
@@ -234,7 +246,7 @@ pub enum PeerMessage {
     /// The sender belongs to the cluster no more.
     Left,
     /// Nodes that belong to the cluster no more, whoever said so first.
-    Forgotten(Vec<Forgotten>),
+    Forgotten(#[serde(deserialize_with = "bounded::list::<_, _, MEMBERS_PER_MESSAGE>")] Vec<Forgotten>),
     /// The cluster's secret; of two, the one of the later generation holds.
     Secret {
         generation: u64,
@@ -256,9 +268,12 @@ pub enum PeerMessage {
     /// To the home of a guest that runs on the sender: what was decided about it there.
     Decided {
         pid: HomePid,
+        #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
         verdict: String,
+        #[serde(deserialize_with = "bounded::line::<_, LINE_CHARS_MAX>")]
         reason: String,
         rate_milli: u32,
+        #[serde(deserialize_with = "bounded::list::<_, _, PLACES_PER_MESSAGE_MAX>")]
         places: Vec<PlaceWeighed>,
     },
 }

@@ -5,7 +5,9 @@
 //! it holds the deputy. An *away supervisor* (`osmos body`) holds one body. Both run as the owner
 //! of the process, so a crash or a take-over of one costs one process, never the node.
 
+use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
+use crate::limits::COMMAND_BYTES_MAX;
 use crate::processor_time::PastClock;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -106,8 +108,10 @@ pub enum ToDeputy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// A stable kebab-case word, e.g. `io-uring`, `unlisted-call`, `shared-memory`.
+    #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
     pub code: String,
     /// A lower-case fragment that names the object and the number.
+    #[serde(deserialize_with = "bounded::line::<_, LINE_CHARS_MAX>")]
     pub text: String,
 }
 
@@ -177,7 +181,11 @@ pub const ELSEWHERE: &str = "elsewhere";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromBody {
     /// The body runs here now; `local_pid` is its pid as this node sees it.
-    Running { local_pid: i32, command: String },
+    Running {
+        local_pid: i32,
+        #[serde(deserialize_with = "bounded::line::<_, COMMAND_BYTES_MAX>")]
+        command: String,
+    },
     /// About once a second while it runs. `threads` lists runnable threads.
     Usage { cpu_us: u64, rss_bytes: u64, runnable: Vec<GuestTid> },
     /// The body is gone from here (went home, moved on, ended or refused); the supervisor ends.

@@ -237,6 +237,10 @@ impl Lanes {
             lane.waiting = Some(call);
             return Some(Accepted::Waits);
         }
+        if call.signals_seen > lane.signals_sent {
+            // It cannot have seen more than there were, and would be sent none of them again.
+            return None;
+        }
         lane.forget_seen(call.signals_seen);
         if call.signals_seen < lane.signals_sent {
             // It crossed a signal on its way: the handler comes first.
@@ -433,6 +437,39 @@ mod test {
         lanes.lock(0).answered = Some((call(libc::SYS_read, 4), reply));
         assert!(matches!(lanes.accept(0, call(libc::SYS_read, 5)), Some(Accepted::Started)));
         assert_eq!(kept(), None);
+    }
+
+    #[test]
+    fn a_call_that_has_seen_signals_which_were_not_sent_is_refused() {
+        let lanes = lanes();
+        let seen = |signals_seen| Call { signals_seen, ..call(libc::SYS_getppid, 1) };
+        lanes.lock(0).number_signal(libc::SIGUSR1, vec![0; 128]);
+        assert!(lanes.accept(0, seen(2)).is_none());
+        assert!(lanes.accept(0, seen(u64::MAX)).is_none());
+        assert_eq!(lanes.lock(0).signals_unseen.len(), 1, "it is still to be delivered");
+        assert!(matches!(lanes.accept(0, seen(1)), Some(Accepted::Started)));
+    }
+
+    #[test]
+    fn forged_numbers_repeated_and_older_calls_are_not_executed() {
+        let lanes = lanes();
+        let done = plain_reply(&call(libc::SYS_getppid, 5), 77);
+        lanes.lock(0).answered = Some((call(libc::SYS_getppid, 5), done.clone()));
+        let again = lanes.accept(0, call(libc::SYS_kill, 5));
+        assert!(
+            matches!(again, Some(Accepted::Answered(reply)) if reply == done),
+            "its old answer"
+        );
+        for sequence in [0, 4] {
+            assert!(lanes.accept(0, call(libc::SYS_kill, sequence)).is_none());
+        }
+        for number in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_mmap, libc::SYS_rt_sigreturn] {
+            assert!(lanes.accept(0, call(number, 6)).is_none(), "call {number}");
+        }
+        assert!(matches!(lanes.lock(0).work, Work::Idle), "nothing has begun");
+        assert!(matches!(lanes.accept(0, call(libc::SYS_getppid, 6)), Some(Accepted::Started)));
+        let meanwhile = lanes.accept(0, call(libc::SYS_getppid, 7));
+        assert!(meanwhile.is_none(), "a thread makes one call at a time");
     }
 
     #[test]

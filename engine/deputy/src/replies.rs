@@ -57,16 +57,26 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             ToHome::MaskChanged { tid, mask } => {
                 if let Some(slot) = shared.lanes.slot_of(tid) {
                     // From here on calls wait for it: one may give the thread yet another mask.
-                    shared.lanes.lock(slot).mask_due = Some(mask);
-                    shared.notify(Notice::MaskChanged { slot });
+                    let before = shared.lanes.lock(slot).mask_due.replace(mask);
+                    // The last one counts, and its thread is told once.
+                    if before.is_none() {
+                        shared.notify(Notice::MaskChanged { slot });
+                    }
                 }
             }
             ToHome::Usage { cpu_ns, rss_bytes } => {
-                shared.notify(Notice::Usage { cpu_ns, rss_bytes });
+                if !shared.is_flooded() {
+                    shared.notify(Notice::Usage { cpu_ns, rss_bytes });
+                }
             }
             // The link is the main thread's from here on: it reads the image itself.
             ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
                 shared.notify(Notice::Leaving { message, reader: Box::new(reader) });
+                return;
+            }
+            ToHome::Stayed(_) if shared.is_flooded() => {
+                let error = "the body floods its home".to_owned();
+                shared.notify(Notice::LinkLost { generation, error });
                 return;
             }
             ToHome::Stayed(reason) => shared.notify(Notice::Stayed(reason)),

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::forward::{Reply, ToAway, ToHome};
+use wire::limits::THREADS_MAX;
 use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
 
 /// What the link's reader tells the main thread.
@@ -89,6 +90,12 @@ impl Shared {
         self.notices.lock().expect("no thread of the supervisor panicked").push_back(notice);
         // The counter cannot overflow: it is read whenever it is not zero.
         let _ = self.wake.write(1);
+    }
+
+    /// True if more waits for the main thread than an honest body ever has it told.
+    pub fn is_flooded(&self) -> bool {
+        let notices = self.notices.lock().expect("no thread of the supervisor panicked");
+        notices.len() >= NOTICES_MAX
     }
 
     fn next_notice(&self) -> Option<Notice> {
@@ -158,6 +165,8 @@ pub enum End {
     Continues,
 }
 
+/// Notices that wait, where what a body says is not one for each thread.
+const NOTICES_MAX: usize = 2 * THREADS_MAX;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A body reports once a second. One that does so more often is not listened to more often.
 const USAGE_PAUSE: Duration = Duration::from_millis(500);

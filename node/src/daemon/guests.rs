@@ -25,13 +25,19 @@ impl Daemon {
     }
 
     fn reserve_berth(&mut self, home: NodeId, asked: BerthRequest) -> Result<BerthGrant, Refusal> {
-        let coming = self.guests.values().filter(|guest| guest.local_pid().is_none());
-        let promised = coming.map(|guest| guest.asked.rss_bytes).fold(0, u64::saturating_add);
+        let is_coming = |guest: &&Guest| guest.local_pid().is_none();
+        let promised = self
+            .guests
+            .values()
+            .filter(is_coming)
+            .map(|guest| guest.asked.rss_bytes)
+            .fold(0, u64::saturating_add);
         let host = HostState {
             daemon_uid: nix::unistd::geteuid().as_raw(),
             is_draining: self.is_closing(),
             lacks: features::settled().lacks(Need::Guests).map(Feature::name),
             guests: self.guests.len(),
+            coming: self.guests.values().filter(is_coming).count(),
             memory_free_bytes: self.load.memory.free_bytes.saturating_sub(promised),
             is_closed: self.wishes.is_closed(),
             guests_max: self.wishes.state.guests_max,

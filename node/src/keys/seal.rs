@@ -5,6 +5,7 @@
 //! not newer than the last from its sender is dropped: late or played again, it is old news.
 
 use crate::keys::{ClusterSecret, NoRandomness, random};
+use crate::members::MEMBERS_MAX;
 use chacha20poly1305::aead::{Aead, KeyInit};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use std::collections::BTreeMap;
@@ -64,6 +65,9 @@ impl Seal {
     }
 }
 
+/// Senders that are remembered: as many as a cluster has members.
+const SENDERS_MAX: usize = MEMBERS_MAX;
+
 /// The newest datagram of each sender.
 #[derive(Default)]
 pub struct Newest(BTreeMap<NodeId, u64>);
@@ -81,6 +85,10 @@ impl Newest {
 
     /// True if it is newer than all before it from that sender.
     pub fn is_new(&mut self, gossip: &Gossip) -> bool {
+        // A member may name as many senders as there are numbers.
+        if self.0.len() >= SENDERS_MAX && !self.0.contains_key(&gossip.from) {
+            return false;
+        }
         let newest = self.0.entry(gossip.from).or_insert(0);
         let is_new = gossip.stamp > *newest;
         *newest = gossip.stamp.max(*newest);
@@ -94,6 +102,15 @@ mod test {
 
     fn gossip(stamp: u64) -> Gossip {
         Gossip { from: NodeId(3), stamp, bytes: b"load 2.5".to_vec() }
+    }
+
+    #[test]
+    fn no_more_senders_are_remembered_than_a_cluster_has() {
+        let mut newest = Newest::default();
+        let of = |from| Gossip { from: NodeId(from), ..gossip(7) };
+        assert!((1..=SENDERS_MAX as u32).all(|from| newest.is_new(&of(from))));
+        assert!(!newest.is_new(&of(u32::MAX)) && newest.0.len() == SENDERS_MAX);
+        assert!(newest.is_new(&Gossip { from: NodeId(1), ..gossip(8) }), "those go on");
     }
 
     #[test]

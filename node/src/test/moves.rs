@@ -12,9 +12,11 @@ use std::time::Duration;
 use wire::control::{Destination, Happening, ManageOptions, Migration, Placement, Reply, Request};
 use wire::ids::{HomePid, NodeId};
 use wire::owner::{LimitChange, OwnerOrder};
+use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
     Berth, FromBody, FromDeputy, MoveReport, Preface, Reason, Role, ToBody, ToDeputy,
 };
+use wire::users::NOBODY;
 
 fn report(freeze_us: u64) -> MoveReport {
     MoveReport { freeze_us, total_us: 2 * freeze_us, ..MoveReport::default() }
@@ -378,4 +380,46 @@ async fn nonsense_from_a_supervisor_costs_that_supervisor_only() {
     assert!(away.body.hear::<ToBody>().is_none(), "it is dropped");
     eventually("the guest is gone", || away.two.processes().is_empty().then_some(()));
     assert!(matches!(away.two.ask(&Request::Status), Ok(Reply::Status(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_claims_root_for_a_guest_gets_a_supervisor_of_nobody() {
+    let one = TestNode::start().await;
+    let (mut config, dir) = config();
+    // As a daemon is that nobody has told anything of users.
+    config.guest_users = None;
+    let two = TestNode::start_with(config, dir).await;
+    two.join(&one);
+    for (node, uid, gid) in [(1, 0, 0), (1, 33, 0), (1, 1234, 6)] {
+        let berth = BerthRequest {
+            pid: HomePid(77),
+            owner: Owner { uid, gid },
+            from: NodeId(node),
+            rss_bytes: 1 << 20,
+            cpu_us: u64::MAX,
+            freeze_us: u64::MAX,
+            freeze_bytes: u64::MAX,
+            is_ordered: true,
+            is_pinned: false,
+            user_milli: u32::MAX,
+            group: None,
+        };
+        let message = PeerMessage::BerthAsked { request: 1, berth };
+        // Through whichever link it is that stands.
+        for link in 1..4 {
+            let (link, message) = (LinkId(link), message.clone());
+            two.tell(Event::Said { node: NODE_1, link, message }).await;
+        }
+        let own = nix::unistd::getuid().as_raw();
+        if own != 0 {
+            // Whose daemon is an ordinary user's has no other user to give.
+            eprintln!("skipped: as an ordinary user a daemon runs all guests as himself");
+            return;
+        }
+        let owner = two.supervisor().owner;
+        assert_eq!(owner.uid, if uid < 1000 { NOBODY } else { uid });
+        assert_eq!(owner.gid, crate::accounts::group_of(owner.uid), "its own, not the claimed one");
+        assert!(owner.gid != 0 && owner.gid != gid);
+    }
+    assert_eq!(two.nodes().len(), 2, "it goes on");
 }

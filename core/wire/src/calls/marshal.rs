@@ -44,7 +44,8 @@ pub fn marshal(
 ) -> Result<Marshalled, Unmarshalled> {
     let (form, is_emulated) = match classify(number, arguments) {
         Class::Forward(form) => (form, false),
-        Class::Emulate(_, form) => (form, true),
+        Class::Emulate(emulation, form) if emulation.is_sent() => (form, true),
+        Class::Emulate(..) => return Err(Unmarshalled::NeedsHome("answered-by-the-body")),
         Class::Homecoming(word) => return Err(Unmarshalled::NeedsHome(word)),
         Class::Local => return Err(Unmarshalled::NeedsHome("local-call")),
     };

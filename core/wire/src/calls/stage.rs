@@ -2,11 +2,12 @@
 //!
 //! The body may be hostile. The walk that made the segments is repeated over them here, and each
 //! must be the one that this call has at this point; nothing of the body's description is used
-//! unless it was derived again.
+//! unless it was derived again. What an honest body never sends, because it answers it by itself or
+//! brings the process home for it, is refused here as well.
 
 use super::table::{Class, classify};
 use super::walk::{Source, Want, walk};
-use super::{Arguments, BAD_POINTER};
+use super::{Arguments, BAD_POINTER, process};
 use crate::forward::{Call, Direction, Place, Segment, Yield};
 use crate::ids::GuestAddr;
 use crate::limits::{CALL_BYTES_MAX, CALL_SEGMENTS_MAX};
@@ -33,6 +34,10 @@ pub struct Staged<'a> {
 pub enum StageError {
     #[error("call {0} is not one that a body may forward with these arguments")]
     NotForwarded(u32),
+    #[error("call {0} has to be made natively at home: {1}")]
+    NeedsHome(u32, &'static str),
+    #[error("call {0} has a pointer that leads nowhere, which the body answers by itself")]
+    Dangling(u32),
     #[error("segment {0} is not what the call has there")]
     Mismatch(u16),
     #[error("{0} segments are more than the call has")]
@@ -97,9 +102,12 @@ fn before_call(segment: &Segment) -> Option<Cow<'_, [u8]>> {
 /// Checks that the segments are exactly those that the table derives for this call. Returns the
 /// places of pointers that lead nowhere.
 pub(super) fn validate(call: &Call) -> Result<Vec<Place>, StageError> {
-    let form = match classify(call.number, &call.arguments) {
-        Class::Forward(form) | Class::Emulate(_, form) => form,
-        Class::Local | Class::Homecoming(_) => return Err(StageError::NotForwarded(call.number)),
+    let (form, is_emulated) = match classify(call.number, &call.arguments) {
+        Class::Forward(form) => (form, false),
+        Class::Emulate(emulation, form) if emulation.is_sent() => (form, true),
+        Class::Emulate(..) | Class::Local | Class::Homecoming(_) => {
+            return Err(StageError::NotForwarded(call.number));
+        }
     };
     if call.segments.len() > CALL_SEGMENTS_MAX {
         return Err(StageError::Surplus(call.segments.len()));
@@ -114,7 +122,13 @@ pub(super) fn validate(call: &Call) -> Result<Vec<Place>, StageError> {
     if received.next < call.segments.len() {
         return Err(StageError::Surplus(call.segments.len() - received.next));
     }
-    Ok(received.dangling)
+    if is_emulated && !received.dangling.is_empty() {
+        return Err(StageError::Dangling(call.number));
+    }
+    match process::home_only_path(call.number, &call.segments) {
+        Some(word) => Err(StageError::NeedsHome(call.number, word)),
+        None => Ok(received.dangling),
+    }
 }
 
 /// The offset of each segment in the staging area, and the whole size.

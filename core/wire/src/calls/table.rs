@@ -44,6 +44,24 @@ pub enum Emulation {
     FutexWait,
 }
 
+impl Emulation {
+    /// True if the body has home make a part of such a call. The others would not do there what
+    /// they do here: the agent has no signal frame to return to, no call to restart, and not the
+    /// guest's futex.
+    pub(super) fn is_sent(self) -> bool {
+        match self {
+            Emulation::SignalAction
+            | Emulation::SignalMask
+            | Emulation::ThreadExit
+            | Emulation::ProcessExit
+            | Emulation::ProcessorClock
+            | Emulation::ResourceUsage
+            | Emulation::Times => true,
+            Emulation::SignalReturn | Emulation::RestartCall | Emulation::FutexWait => false,
+        }
+    }
+}
+
 /// One call of the table.
 pub(super) struct Entry {
     pub number: u32,

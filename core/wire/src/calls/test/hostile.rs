@@ -231,6 +231,47 @@ fn calls_that_are_not_forwarded_are_refused() {
     assert!(stage(&unknown, BASE, CAPACITY).is_err());
 }
 
+/// A path as a body gathers it, without the body's own look at it.
+fn open_of(number: u32, index: u8, path: &[u8]) -> Call {
+    let mut arguments = [0; 6];
+    arguments[usize::from(index)] = WRITABLE;
+    let text = Segment {
+        guest: GuestAddr(WRITABLE),
+        length: path.len() as u32,
+        direction: Direction::In,
+        place: Place::Argument(index),
+        yields: Yield::Whole,
+        data: path.to_vec(),
+    };
+    call(number, arguments, vec![text])
+}
+
+#[test]
+fn what_the_body_makes_a_process_come_home_for_is_not_made_for_it_here() {
+    for path in [&b"/proc/self/mem\0"[..], b"/proc/thread-self/maps\0", b"//proc/7/task/7/mem\0"] {
+        for (number, index) in [(2, 0), (257, 1)] {
+            let outcome = stage(&open_of(number, index, path), BASE, CAPACITY).map(drop);
+            assert_eq!(outcome, Err(StageError::NeedsHome(number, "proc-self")), "{path:?}");
+        }
+    }
+    assert!(stage(&open_of(2, 0, b"/proc/meminfo\0"), BASE, CAPACITY).is_ok());
+}
+
+#[test]
+fn what_the_body_answers_by_itself_is_not_made_here() {
+    // rt_sigreturn, restart_syscall, FUTEX_WAIT with a timeout.
+    for (number, arguments) in
+        [(15, [0; 6]), (219, [0; 6]), (202, [WRITABLE, 0, 0, WRITABLE, 0, 0])]
+    {
+        let outcome = stage(&call(number, arguments, Vec::new()), BASE, CAPACITY).map(drop);
+        assert_eq!(outcome, Err(StageError::NotForwarded(number)));
+    }
+    // A disposition at an address where there is nothing: EFAULT, which needs no home.
+    let action = call(13, [10, 0xdead_0000, 0, 8, 0, 0], Vec::new());
+    assert_eq!(stage(&action, BASE, CAPACITY).map(drop), Err(StageError::Dangling(13)));
+    assert!(stage(&call(13, [10, 0, 0, 8, 0, 0], Vec::new()), BASE, CAPACITY).is_ok());
+}
+
 #[test]
 fn staging_area_that_is_too_small_is_said() {
     let memory = Memory::new(0);

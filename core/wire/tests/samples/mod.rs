@@ -1,0 +1,331 @@
+//! Messages of every kind, as they really are: what decoders are tried with.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
+use wire::forward::{
+    Call, Direction, Output, Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
+};
+use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
+use wire::image::{
+    Backing, IMAGE_VERSION, Image, InFlight, Machine, Mapping, MappingKind, Pages, Priority,
+    Prospect, Thread,
+};
+use wire::motive::Motive;
+use wire::owner::{LimitChange, OwnerOrder};
+use wire::peer::{
+    BerthGrant, BerthRequest, Forgotten, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage, PlaceWeighed,
+    Refusal, Selected,
+};
+use wire::processor_time::{Clock, PastClock, ProcessorTime};
+use wire::supervisor::{
+    Berth, FromBody, FromDeputy, MoveReport, Reason, Role, ToBody, ToDeputy, Wait,
+};
+
+pub fn address() -> SocketAddr {
+    "10.77.0.1:7780".parse().expect("an address")
+}
+
+pub fn reason() -> Reason {
+    Reason { code: "io-uring".into(), text: "it has an io_uring open (fd 7)".into() }
+}
+
+pub fn berth() -> Berth {
+    Berth { node: NodeId(2), address: address(), ticket: Ticket([7; 16]), key: [9; 32] }
+}
+
+pub fn report() -> MoveReport {
+    let phases_us = vec![("connect".to_owned(), 310), ("freeze".to_owned(), 20)];
+    MoveReport { phases_us, freeze_us: 20, total_us: 900, bytes_sent: 1 << 20 }
+}
+
+pub fn segment(data: &[u8]) -> Segment {
+    Segment {
+        guest: GuestAddr(0x7fff_0000),
+        length: data.len() as u32,
+        direction: Direction::InOut,
+        place: Place::Pointer { segment: 1, offset: 8 },
+        yields: Yield::Counted { segment: 0, offset: 4 },
+        data: data.to_vec(),
+    }
+}
+
+pub fn signal() -> Signal {
+    Signal { tid: GuestTid(12), index: 3, number: 15, siginfo: vec![1; 128] }
+}
+
+pub fn clock() -> Clock {
+    let time = ProcessorTime { user_ns: 1, system_ns: 1 << 40 };
+    Clock { home_ns: 1 << 60, away: time, told: time }
+}
+
+pub fn thread() -> Thread {
+    let segments = vec![segment(b"")];
+    Thread {
+        tid: GuestTid(12),
+        registers: vec![5; 27],
+        extended_state: vec![0; 832],
+        signal_mask: 1 << 14,
+        alternate_stack: vec![0; 24],
+        robust_list: (0x1000, 24),
+        tid_address: 0x2000,
+        rseq: Some((0x3000, 32, 0x5305_3053)),
+        in_flight: Some(InFlight { sequence: 4, number: 0, arguments: [1; 6], segments }),
+        sequence: 4,
+        signals_seen: 2,
+        signals: vec![signal()],
+        wait_until_ns: Some(17),
+        interrupted: Some(-512),
+        priority: Priority { nice: 3, policy: 5 },
+        clock: clock(),
+    }
+}
+
+pub fn image() -> Image {
+    let kinds = [
+        MappingKind::Anonymous { grows_down: true },
+        MappingKind::SharedAnonymous,
+        MappingKind::File { backing: 0, offset: 4096, is_shared: false },
+        MappingKind::Kernel { name: "[vdso]".into() },
+    ];
+    let mapping = |(index, kind): (u64, MappingKind)| Mapping {
+        start: GuestAddr((index * 2 + 1) << 20),
+        end: GuestAddr((index * 2 + 2) << 20),
+        protection: 3,
+        kind,
+    };
+    Image {
+        pid: GuestTid(12),
+        threads: vec![thread()],
+        later_threads: 1,
+        mappings: (0..).zip(kinds).map(mapping).collect(),
+        layout: [7; 11],
+        actions: vec![[1, 2, 3, 4]; 64],
+        stack_limit: (8 << 20, u64::MAX),
+        reserved: (0x10_0000, 0x20_0000),
+        clock: clock(),
+        peak_rss_kib: 1 << 20,
+    }
+}
+
+pub fn prospect() -> Prospect {
+    let machine = Machine {
+        boot_id: "a boot".into(),
+        kernel: "6.18".into(),
+        cpu_flags: vec!["sse2".into(), "avx2".into()],
+        xstate_bytes: 832,
+        vdso_hash: [3; 32],
+    };
+    let backing = Backing { path: b"/usr/bin/env".to_vec(), size: 3, hash: [5; 32] };
+    Prospect {
+        version: IMAGE_VERSION,
+        pid: GuestTid(12),
+        command: "env".into(),
+        machine,
+        backings: vec![backing],
+        memory_bytes: 1 << 30,
+        clocks_ns: (1, -1),
+    }
+}
+
+pub fn call() -> Call {
+    let (tid, segments) = (GuestTid(12), vec![segment(b"words"), segment(&[0; 300])]);
+    Call { tid, sequence: 1, signals_seen: 0, number: 20, arguments: [u64::MAX; 6], segments }
+}
+
+pub fn to_away() -> Vec<ToAway> {
+    let outputs = vec![Output { segment: 0, data: vec![8; 40] }];
+    let reply = CallReply { tid: GuestTid(12), sequence: 1, result: -512, outputs, home_ns: 1 };
+    vec![
+        ToAway::Prospect(Box::new(prospect())),
+        ToAway::AwaitImage,
+        ToAway::BackingPart { backing: 0, offset: 9, content: vec![1; 70] },
+        ToAway::BackingsSent,
+        ToAway::Image(Box::new(image())),
+        ToAway::Threads(vec![thread()]),
+        ToAway::Pages(Pages { address: GuestAddr(1 << 20), content: vec![6; 8192] }),
+        ToAway::ImageSent,
+        ToAway::Run,
+        ToAway::Reply(reply),
+        ToAway::Signal(signal()),
+        ToAway::Stop,
+        ToAway::Continue,
+        ToAway::Priority { tid: GuestTid(7), priority: Priority { nice: -3, policy: 3 } },
+        ToAway::Recall,
+        ToAway::MoveOn(berth()),
+        ToAway::Resume,
+        ToAway::Release,
+    ]
+}
+
+pub fn to_home() -> Vec<ToHome> {
+    vec![
+        ToHome::Welcome { missing: vec![0, 7, u32::MAX] },
+        ToHome::Refused(reason()),
+        ToHome::Call(call()),
+        ToHome::Taken { tid: GuestTid(1), sequence: 3 },
+        ToHome::Awaits { tid: GuestTid(1), sequence: u64::MAX },
+        ToHome::MaskChanged { tid: GuestTid(1), mask: 1 },
+        ToHome::NeedsHome(reason()),
+        ToHome::Image(Box::new(image())),
+        ToHome::Pages(Pages { address: GuestAddr(0), content: vec![1; 4096] }),
+        ToHome::MovedOn { bytes_sent: 1, freeze_began_us_ago: 2 },
+        ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },
+    ]
+}
+
+pub fn wait() -> Wait {
+    Wait { tid: GuestTid(1), number: 202, argument: 3, until_ns: Some(4) }
+}
+
+pub fn past_clock() -> PastClock {
+    let Clock { away, told, .. } = clock();
+    PastClock { tid: Some(GuestTid(1)), started_ticks: 5, away, told }
+}
+
+pub fn to_deputy() -> Vec<ToDeputy> {
+    let past = past_clock();
+    vec![
+        ToDeputy::Waits(vec![wait()]),
+        ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
+        ToDeputy::Leave { berth: berth() },
+        ToDeputy::ComeHome,
+    ]
+}
+
+pub fn from_deputy() -> Vec<FromDeputy> {
+    vec![
+        FromDeputy::Waits(vec![wait(); 3]),
+        FromDeputy::Clocks(vec![past_clock(); 3]),
+        FromDeputy::Moved { to: NodeId(2), report: report() },
+        FromDeputy::CameHome { reason: reason(), report: report() },
+        FromDeputy::Stayed { reason: reason() },
+        FromDeputy::Usage { cpu_us: 1, rss_bytes: 2, forwarded: vec![("read".into(), 3)] },
+        FromDeputy::Ended { wait_status: 9 },
+        FromDeputy::Lost { node: NodeId(3), reason: reason() },
+    ]
+}
+
+pub fn to_body() -> Vec<ToBody> {
+    let expect = ToBody::Expect {
+        ticket: Ticket([1; 16]),
+        key: [2; 32],
+        pid: HomePid(12),
+        node: NodeId(1),
+        guest_cgroup: vec!["/sys/fs/cgroup/cpu/work".into()],
+    };
+    vec![
+        expect,
+        ToBody::Connection { role: Role::Image },
+        ToBody::SendHome,
+        ToBody::StandBack { nice: 10 },
+    ]
+}
+
+pub fn from_body() -> Vec<FromBody> {
+    vec![
+        FromBody::Running { local_pid: 3, command: "env".into() },
+        FromBody::Usage { cpu_us: 1, rss_bytes: 2, runnable: vec![GuestTid(3); 4] },
+        FromBody::Gone { reason: reason() },
+    ]
+}
+
+pub fn hello() -> Hello {
+    Hello { offers: vec![1, 2], sent_ns: 3, node: None, listen: address() }
+}
+
+pub fn selected() -> Vec<Selected> {
+    [None, Some(1)].map(|version| Selected { version }).into()
+}
+
+pub fn peer_messages() -> Vec<PeerMessage> {
+    let member = Member { node: NodeId(2), address: address(), key: NodeKey([1; 32]) };
+    let berth = BerthRequest {
+        pid: HomePid(12),
+        owner: Owner { uid: 1000, gid: 1000 },
+        from: NodeId(1),
+        rss_bytes: 1 << 20,
+        cpu_us: 5,
+        freeze_us: 6,
+        freeze_bytes: 1 << 19,
+        is_ordered: true,
+        is_pinned: false,
+        user_milli: 7,
+        group: NonZeroU64::new(8),
+    };
+    let place = PlaceWeighed {
+        node: NodeId(2),
+        rate_milli: 500,
+        runnable_milli: 1_000,
+        cores: 2,
+        speed_milli: 1_000,
+        age_ms: 12,
+        but: Some("its owner takes no guests".into()),
+    };
+    let answered = |answer| PeerMessage::BerthAnswered { request: 1, answer };
+    let (pid, to, text) = (HomePid(12), NodeId(3), "load".to_owned());
+    vec![
+        PeerMessage::Ping,
+        PeerMessage::Members(vec![member; 5]),
+        PeerMessage::Welcome { node: to, secret: [1; 32], address: address(), by: member },
+        PeerMessage::BerthAsked { request: 1, berth },
+        answered(Ok(BerthGrant { ticket: Ticket([1; 16]), key: [2; 32], core_speed_milli: 600 })),
+        answered(Err(Refusal::MemoryShort { needed_bytes: 2, free_bytes: 1 })),
+        answered(Err(Refusal::NoSandbox { feature: "user-namespaces".into() })),
+        answered(Err(Refusal::EnoughGuests { max: 3 })),
+        PeerMessage::MoveWanted { pid, to, motive: Motive::Exchange, reason: text.clone() },
+        PeerMessage::MoveEnded { pid, to, end: MoveEnd::Failed, freeze_us: 1 },
+        PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
+        PeerMessage::Leaving,
+        PeerMessage::Left,
+        PeerMessage::Forgotten(vec![Forgotten { node: to, key: NodeKey([3; 32]) }; 5]),
+        PeerMessage::Secret { generation: 2, secret: [4; 32] },
+        PeerMessage::Stamped { newest_ns: 5 },
+        PeerMessage::NumberAsked { request: 6 },
+        PeerMessage::NumberGiven { request: 6, node: to },
+        PeerMessage::Decided {
+            pid,
+            verdict: text.clone(),
+            reason: text,
+            rate_milli: 250,
+            places: vec![place; 4],
+        },
+    ]
+}
+
+pub fn requests() -> Vec<Request> {
+    let placement = Placement::Node(NodeId(2));
+    vec![
+        Request::Manage(ManageOptions { placement, storm_ms: Some(50) }),
+        Request::Migrate { pid: 12, to: Destination::Node(NodeId(3)) },
+        Request::Events { follow: true },
+        Request::Join { address: "10.0.0.1".into(), token: "word".into() },
+        Request::Leave,
+        Request::Forget { node: NodeId(3), force: true },
+        Request::RenewSecret,
+        Request::Down,
+        Request::WhatIf { pid: 12, to: NodeId(3) },
+        Request::Owner(OwnerOrder::Limit {
+            guests: Some(LimitChange::AtMost(3)),
+            guest_memory_bytes: Some(LimitChange::Lifted),
+        }),
+    ]
+}
+
+pub fn replies() -> Vec<Reply> {
+    let (home, to) = (NodeId(1), NodeId(2));
+    let migration = control::Migration::from_report(12, home, to, "user", &report());
+    let event = control::Event {
+        time: 1.5,
+        pid: Some(GlobalPid { home, pid: HomePid(12) }),
+        what: control::Happening::CameHome { reason: reason() },
+    };
+    let failure = control::Failure { code: "ended".into(), text: "it has ended".into() };
+    vec![
+        Reply::Done,
+        Reply::Migrated(migration),
+        Reply::Event(event),
+        Reply::Error(failure),
+        Reply::Managed { node: home, daemon_pid: 3 },
+    ]
+}
