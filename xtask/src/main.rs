@@ -3,6 +3,7 @@
 mod bench;
 mod conformance;
 mod dist;
+mod fuzz;
 mod machines;
 mod soak;
 mod tidy;
@@ -26,6 +27,8 @@ enum Chore {
     Conformance(conformance::Arguments),
     /// Build Osmos as fast as it gets, which takes minutes and needs llvm-profdata: prints where
     Dist(dist::Options),
+    /// Feed every decoder what is none of its messages, guided by coverage
+    Fuzz(fuzz::Arguments),
     /// Run programs between machines with kernels, clocks and processors of their own
     Machines(machines::Arguments),
     /// Move many processes of every kind at random for a long time, and see that none is lost,
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
         Chore::Dist(options) => dist::run(&options),
+        Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Tidy => tidy::run(),
     };

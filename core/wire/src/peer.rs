@@ -246,7 +246,9 @@ pub enum PeerMessage {
     /// The sender belongs to the cluster no more.
     Left,
     /// Nodes that belong to the cluster no more, whoever said so first.
-    Forgotten(#[serde(deserialize_with = "bounded::list::<_, _, MEMBERS_PER_MESSAGE>")] Vec<Forgotten>),
+    Forgotten(
+        #[serde(deserialize_with = "bounded::list::<_, _, MEMBERS_PER_MESSAGE>")] Vec<Forgotten>,
+    ),
     /// The cluster's secret; of two, the one of the later generation holds.
     Secret {
         generation: u64,

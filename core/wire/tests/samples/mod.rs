@@ -14,8 +14,8 @@ use wire::image::{
 use wire::motive::Motive;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{
-    BerthGrant, BerthRequest, Forgotten, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage, PlaceWeighed,
-    Refusal, Selected,
+    BerthGrant, BerthRequest, Forgotten, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
+    PlaceWeighed, Refusal, Selected,
 };
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::supervisor::{
