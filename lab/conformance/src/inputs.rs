@@ -4,8 +4,13 @@
 /// Name, and what makes it.
 type Input = (&'static str, fn() -> Vec<u8>);
 
-const INPUTS: &[Input] =
-    &[("numbers", numbers), ("words", words), ("sound.wav", sound), ("sums.bc", sums)];
+const INPUTS: &[Input] = &[
+    ("numbers", numbers),
+    ("words", words),
+    ("sound.wav", sound),
+    ("sums.bc", sums),
+    ("build.mk", build),
+];
 
 /// The name as a constant, if there is such an input.
 pub fn find(name: &str) -> Option<&'static str> {
@@ -61,6 +66,11 @@ fn words() -> Vec<u8> {
         text += &format!("{}\n", draw.below(100_000));
     }
     text.into_bytes()
+}
+
+/// For make: rules that make files and depend on their times.
+fn build() -> Vec<u8> {
+    include_bytes!("../programs/build.mk").to_vec()
 }
 
 /// For bc: two numbers with very many digits, and a recursive function.

@@ -51,7 +51,6 @@ const PYTHON_PROCESSES: &str = include_str!("../programs/processes.py");
 const PERL_TEXT: &str = include_str!("../programs/text.pl");
 const TAR_ROUND_TRIP: &str = include_str!("../programs/tar_create.bash");
 const TAR_EXTRACT: &str = include_str!("../programs/tar_extract.bash");
-const MAKE: &str = include_str!("../programs/make.bash");
 const SQL: &str = include_str!("../programs/words.sql");
 
 /// The same file sixty times.
@@ -207,8 +206,8 @@ const PROGRAMS: &[Program] = &[
     Program {
         name: "make",
         purpose: "make builds by the times of files",
-        command: &["bash", "-c", MAKE],
-        files: &[],
+        command: &["make", "--no-print-directory", "-f", "build.mk"],
+        files: &["build.mk"],
         stdin: None,
         may_stay: &[],
     },

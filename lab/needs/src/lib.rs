@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 15] = [
+pub const PROGRAMS: [(&str, &str); 16] = [
     ("bash", "bash"),
     ("bc", "bc"),
     ("flac", "flac"),
     ("gzip", "gzip"),
+    ("make", "make"),
     ("mawk", "mawk"),
     ("perl", "perl"),
     ("prlimit", "util-linux"),
