@@ -1,7 +1,7 @@
 //! What the command line is given of the layers below it.
 
 use cli::{DaemonFiles, DaemonOptions, DemoOptions, Finding, Inherited, Platform};
-use kernel::features::{Feature, Features, Need};
+use kernel::features::{Feature, Features, Need, Without};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -81,7 +81,7 @@ fn tried(
     options: &DaemonOptions,
     config: node::Config,
 ) -> Result<node::Config, Box<dyn std::error::Error>> {
-    let without: Vec<Feature> =
+    let without: Vec<Without> =
         options.without.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
     let policy = options.policy.as_deref().map(str::parse::<balance::policy::Policy>);
     let brain = policy.transpose()?.map_or(config.brain, |policy| policy.config());

@@ -1,6 +1,6 @@
 //! What a node is told when it starts. Everything else it finds out or is told by its cluster.
 
-use kernel::features::Feature;
+use kernel::features::Without;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub struct Config {
     pub lends_root: Option<bool>,
     pub lends_to: Option<Borrowers>,
     /// Kernel features to do without, although they may be there.
-    pub without: Vec<Feature>,
+    pub without: Vec<Without>,
     /// How its brain behaves; all nodes of a cluster should have the same.
     pub brain: cluster::Config,
     /// A file to which all that the brain is told is appended.

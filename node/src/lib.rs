@@ -41,13 +41,14 @@ mod test;
 pub use config::{Config, MAP_DEFAULT, PORT_DEFAULT};
 
 use daemon::StartError;
-use kernel::features::{self, Feature, Features, Need};
+use kernel::features::{self, Features, Need, Without};
 use nix::sys::resource::{Resource, setrlimit};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use supervisor::ProgramSpawn;
 use tokio::signal::unix::{SignalKind, signal};
+use wire::processor::is_feature;
 
 /// Runs a node daemon until it is told to end (`osmos down`, SIGTERM, SIGINT).
 pub fn run(config: Config) -> ExitCode {
@@ -75,10 +76,14 @@ pub fn log_to_standard_error() {
 }
 
 /// Finds out what this machine's kernel has, and goes by it from then on.
-fn settle_features(without: &[Feature]) -> Result<&'static Features, StartError> {
+fn settle_features(without: &[Without]) -> Result<&'static Features, StartError> {
     let features = features::settle(Features::probe(without));
     if !without.is_empty() {
-        tracing::warn!("doing without {}", features::names(without.iter().copied()));
+        let words: Vec<String> = without.iter().map(Without::to_string).collect();
+        tracing::warn!("doing without {}", words.join(", "));
+    }
+    if let Some(name) = features.without_of_processor().find(|name| !is_feature(name)) {
+        tracing::warn!("no feature of a processor is called `{name}`");
     }
     match features.lacks(Need::Node) {
         Some(feature) => Err(StartError::Kernel { feature }),
@@ -110,7 +115,7 @@ fn serve(config: Config) -> Result<(), StartError> {
     // Threads and supervisors that are started from here on inherit it.
     come_before_guests();
     let features = settle_features(&config.without)?;
-    let without = features::names(features.missing());
+    let without = features.words();
     let program = match &config.supervisor {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(StartError::Runtime)?,

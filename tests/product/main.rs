@@ -37,6 +37,7 @@ mod memory;
 mod owners;
 mod permissions;
 mod processor_time;
+mod processors;
 mod refusals;
 mod sandbox;
 mod sharing;

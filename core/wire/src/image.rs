@@ -4,9 +4,10 @@ use crate::bounded::{self, WORD_CHARS_MAX};
 use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
-    BACKINGS_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, CPU_FLAGS_MAX, MAPPINGS_MAX,
-    MESSAGE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX, XSTATE_BYTES_MAX,
+    BACKINGS_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, MAPPINGS_MAX, MESSAGE_BYTES_MAX,
+    SIGNALS_MAX, THREADS_MAX, XSTATE_BYTES_MAX,
 };
+use crate::processor::Demand;
 use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};
 
@@ -148,11 +149,6 @@ pub struct Machine {
     #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
     pub boot_id: String,
     pub kernel: String,
-    /// The words of `flags` in `/proc/cpuinfo`.
-    #[serde(deserialize_with = "bounded::list::<_, _, CPU_FLAGS_MAX>")]
-    pub cpu_flags: Vec<String>,
-    /// Size of the XSAVE area: signal frames and lazy binding depend on it.
-    pub xstate_bytes: u32,
     /// BLAKE3 of the vDSO's bytes.
     pub vdso_hash: [u8; 32],
 }
@@ -166,6 +162,8 @@ pub struct Prospect {
     #[serde(deserialize_with = "bounded::line::<_, COMMAND_BYTES_MAX>")]
     pub command: String,
     pub machine: Machine,
+    /// What the program was shown at home, which it needs wherever it goes.
+    pub processor: Demand,
     #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
     pub backings: Vec<Backing>,
     /// Estimated bytes of memory.
@@ -174,7 +172,7 @@ pub struct Prospect {
     pub clocks_ns: (i64, i64),
 }
 
-pub const IMAGE_VERSION: u32 = 3;
+pub const IMAGE_VERSION: u32 = 4;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

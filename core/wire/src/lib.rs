@@ -7,7 +7,8 @@
 //! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima
 //! * [`secure`]: the encrypted, mutually authenticated framing between nodes
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
-//! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran
+//! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
+//!   [`processor`]: what it can see of the processor
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of it
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
@@ -23,6 +24,7 @@ pub mod limits;
 pub mod motive;
 pub mod owner;
 pub mod peer;
+pub mod processor;
 pub mod processor_time;
 pub mod secure;
 pub mod supervisor;

@@ -12,8 +12,6 @@ pub const CALL_SEGMENTS_MAX: usize = 1_100;
 pub const THREADS_MAX: usize = 4_096;
 /// Signals that wait for one thread: what fits a message.
 pub const SIGNALS_MAX: usize = 65_536;
-/// Words that describe a processor; Linux knows some three hundred.
-pub const CPU_FLAGS_MAX: usize = 4_096;
 /// Memory mappings of one process that may move (Linux allows 65,530 by default).
 pub const MAPPINGS_MAX: usize = 65_530;
 /// Extended processor state of one thread: room for AMX.

@@ -8,6 +8,7 @@
 use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
 use crate::limits::COMMAND_BYTES_MAX;
+use crate::processor::Processor;
 use crate::processor_time::PastClock;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -98,6 +99,8 @@ pub enum ToDeputy {
     Waits(Vec<Wait>),
     /// The same, of its clocks; in parts of [`CLOCKS_PER_PACKET`].
     Clocks(Vec<PastClock>),
+    /// Before `Leave`: the program was told to use no more of a processor than this.
+    Baseline(Box<Processor>),
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth },
     /// Bring the process home.

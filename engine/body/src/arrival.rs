@@ -216,6 +216,7 @@ fn prepare(link: &mut Link, first: ToAway) -> Result<Prepared> {
     };
     let clock_offsets_ns = clock_offsets_ns(&prospect)?;
     check_prospect(&prospect)?;
+    migrate::processor::check(&prospect)?;
     if let Some(reason) = machine::mismatch(&prospect.machine, &machine::probe()?) {
         return Err(MigrateError::Refused(reason));
     }

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use wire::ids::GuestTid;
 use wire::image::{self, InFlight, Priority};
 use wire::limits::THREADS_MAX;
+use wire::processor::Processor;
 use wire::processor_time::PastClock;
 use wire::supervisor::Wait;
 
@@ -40,6 +41,8 @@ pub struct Remembered {
     pub waits: Vec<Wait>,
     /// Processor clocks.
     pub clocks: Vec<PastClock>,
+    /// What its program was told to keep to, if it was.
+    pub baseline: Option<Processor>,
 }
 
 impl Remembered {

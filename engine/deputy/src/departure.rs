@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, IMAGE_VERSION, Image, Prospect};
+use wire::processor::Processor;
 use wire::processor_time::{Clock, PastClock};
 use wire::supervisor::{Berth, MoveReport, Role, Wait};
 
@@ -86,7 +87,7 @@ pub fn leave(
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     // It tells the time: as late as possible.
-    let prospect = prospect(pid, &library)?;
+    let prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
     migrate::offer::offer(&mut link, prospect.clone(), &library)?;
     watch.phase("offer");
     let waiting = Waiting {
@@ -147,13 +148,14 @@ fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
     }
 }
 
-fn prospect(pid: i32, library: &Library) -> Result<Prospect> {
+fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Result<Prospect> {
     let stat = process::stat(&pid.to_string())?;
     Ok(Prospect {
         version: IMAGE_VERSION,
         pid: guest_tid(pid, pid)?,
         command: String::from_utf8_lossy(&stat.command).into_owned(),
         machine: machine::probe()?,
+        processor: migrate::processor::demand(baseline),
         backings: library.descriptions(),
         memory_bytes: process::resident_bytes(pid)?,
         clocks_ns: kernel::features::clocks_ns(),

@@ -80,6 +80,7 @@ fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
         match daemon.receive()? {
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
+            ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
             ToDeputy::Leave { berth } => break berth,
             ToDeputy::ComeHome => return Ok(()),
         }

@@ -326,7 +326,7 @@ impl Service<'_> {
                 Ok(ToDeputy::ComeHome) => self.recall(),
                 Ok(ToDeputy::Leave { berth }) => self.send_on(berth),
                 // Only of use to a supervisor that has to capture the process at home.
-                Ok(ToDeputy::Waits(_) | ToDeputy::Clocks(_)) => {}
+                Ok(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) => {}
                 Err(_) => self.has_daemon = false,
             }
         }

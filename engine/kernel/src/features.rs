@@ -180,17 +180,97 @@ pub fn names(features: impl IntoIterator<Item = Feature>) -> String {
     features.into_iter().map(Feature::name).collect::<Vec<_>>().join(",")
 }
 
+/// Something to do without, to see what happens where it is missing: a feature of the kernel; one of
+/// the processor, as `cpu-NAME`; or all processors from a number on, as `processors-from-N`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Without {
+    Kernel(Feature),
+    Processor(String),
+    ProcessorsFrom(u32),
+}
+
+const PROCESSOR: &str = "cpu-";
+const PROCESSORS_FROM: &str = "processors-from-";
+
+impl FromStr for Without {
+    type Err = UnknownFeature;
+
+    fn from_str(word: &str) -> Result<Without, UnknownFeature> {
+        let number = word.strip_prefix(PROCESSORS_FROM).and_then(|number| number.parse().ok());
+        if let Some(first @ 1..) = number {
+            return Ok(Without::ProcessorsFrom(first));
+        }
+        match word.strip_prefix(PROCESSOR) {
+            Some(name) => Ok(Without::Processor(name.to_owned())),
+            None => word.parse().map(Without::Kernel),
+        }
+    }
+}
+
+impl fmt::Display for Without {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Without::Kernel(feature) => write!(f, "{feature}"),
+            Without::Processor(name) => write!(f, "{PROCESSOR}{name}"),
+            Without::ProcessorsFrom(first) => write!(f, "{PROCESSORS_FROM}{first}"),
+        }
+    }
+}
+
 /// What there is to be used, and what not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     missing: BTreeSet<Feature>,
+    /// Of the processor, to be done without.
+    processor: BTreeSet<String>,
+    /// Number of the first processor that is to be done without.
+    processors_end: Option<u32>,
 }
 
 impl Features {
     /// Tries all of them, except those that are to be done without.
-    pub fn probe(without: &[Feature]) -> Features {
-        let is_missing = |feature: &Feature| without.contains(feature) || !feature.is_there();
-        Features { missing: Feature::ALL.into_iter().filter(is_missing).collect() }
+    pub fn probe(without: &[Without]) -> Features {
+        let mut features = Features::listed(without);
+        features.missing.extend(Feature::ALL.into_iter().filter(|feature| {
+            let is_known = without.contains(&Without::Kernel(*feature));
+            !is_known && !feature.is_there()
+        }));
+        features
+    }
+
+    fn listed(without: &[Without]) -> Features {
+        let mut features = Features::default();
+        for word in without {
+            match word {
+                Without::Kernel(feature) => {
+                    features.missing.insert(*feature);
+                }
+                Without::Processor(name) => {
+                    features.processor.insert(name.clone());
+                }
+                Without::ProcessorsFrom(first) => features.processors_end = Some(*first),
+            }
+        }
+        features
+    }
+
+    /// Features of the processor that are to be done without.
+    pub fn without_of_processor(&self) -> impl Iterator<Item = &str> {
+        self.processor.iter().map(String::as_str)
+    }
+
+    /// The number of the first processor that is to be done without.
+    pub fn processors_end(&self) -> Option<u32> {
+        self.processors_end
+    }
+
+    /// All that is done without, as [`inherit`] takes it.
+    pub fn words(&self) -> String {
+        let kernel = self.missing().map(Without::Kernel);
+        let processor = self.processor.iter().cloned().map(Without::Processor);
+        let end = self.processors_end.map(Without::ProcessorsFrom);
+        let all: Vec<String> = kernel.chain(processor).chain(end).map(|w| w.to_string()).collect();
+        all.join(",")
     }
 
     pub fn has(&self, feature: Feature) -> bool {
@@ -227,8 +307,8 @@ pub fn inherit(arguments: &[String]) -> Result<(), UnknownFeature> {
     let mut words = arguments.iter();
     let listed = words.find(|word| *word == "--without").and_then(|_| words.next());
     let listed = listed.map_or("", String::as_str).split(',').filter(|word| !word.is_empty());
-    let missing: Result<BTreeSet<Feature>, _> = listed.map(str::parse).collect();
-    settle(Features { missing: missing? });
+    let without: Result<Vec<Without>, _> = listed.map(str::parse).collect();
+    settle(Features::listed(&without?));
     Ok(())
 }
 
@@ -259,11 +339,6 @@ mod child {
     }
 }
 
-/// Size of the XSAVE area with the features that the kernel has enabled, bytes (CPUID leaf 13).
-pub fn xstate_bytes() -> u32 {
-    std::arch::x86_64::__cpuid_count(13, 0).ebx
-}
-
 /// The monotonic and boot-time clocks of this process, nanoseconds.
 pub fn clocks_ns() -> (i64, i64) {
     let read = |clock| {
@@ -288,13 +363,25 @@ mod test {
     #[test]
     fn what_is_switched_off_is_missing_and_told_by_what_needs_it() {
         let all = Features::probe(&[]);
-        let off = Features::probe(&[Feature::WaitKillable, Feature::PageMapScan]);
+        let without = [Feature::WaitKillable, Feature::PageMapScan].map(Without::Kernel);
+        let off = Features::probe(&without);
         assert!(!off.has(Feature::WaitKillable) && !off.has(Feature::PageMapScan));
         assert_eq!(off.lacks(Need::Node), Some(Feature::WaitKillable));
         for feature in Feature::ALL {
             let is_off = matches!(feature, Feature::WaitKillable | Feature::PageMapScan);
             assert_eq!(off.has(feature), all.has(feature) && !is_off, "{feature}");
         }
+    }
+
+    #[test]
+    fn what_a_supervisor_inherits_is_what_its_daemon_does_without() {
+        let words = "page-map-scan,cpu-avx2,processors-from-1";
+        let without: Vec<Without> = words.split(',').map(|word| word.parse().unwrap()).collect();
+        let features = Features::listed(&without);
+        assert_eq!(features.words(), words);
+        assert_eq!(features.without_of_processor().collect::<Vec<_>>(), ["avx2"]);
+        assert_eq!(features.processors_end(), Some(1));
+        assert!("processors-from-0".parse::<Without>().is_err());
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod packet;
 pub mod patience;
 pub mod pidfd;
 pub mod proc;
+pub mod processor;
 pub mod processor_time;
 pub mod quota;
 pub mod regs;

@@ -22,6 +22,7 @@ pub mod machine;
 pub mod offer;
 pub mod outward;
 pub mod pages;
+pub mod processor;
 pub mod refusal;
 pub mod sharing;
 pub mod threads;

@@ -59,8 +59,8 @@ pub fn start(node: &Node<'_>) -> Result<()> {
     for place in cgroup::places_inside(&node.record().hierarchies) {
         command.arg("--guest-cgroup").arg(place.join(Place::Work.dir_name()));
     }
-    for feature in &node.record().spec.without {
-        command.args(["--without", feature]);
+    for word in node.record().spec.without(node.id()) {
+        command.args(["--without", word]);
     }
     let status =
         command.stdout(log.try_clone()?).stderr(log).status().context("cannot start a daemon")?;

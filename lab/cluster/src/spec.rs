@@ -2,7 +2,7 @@
 
 use crate::record::address;
 use anyhow::{Context, Result, bail, ensure};
-use kernel::features::Feature;
+use kernel::features::Without;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -157,7 +157,7 @@ pub struct Spec {
     pub shared: Vec<PathBuf>,
     /// The osmos program, which is also what keeps the lab.
     pub osmos: PathBuf,
-    /// Kernel features that its daemons have to do without.
+    /// What its daemons have to do without; of one of them where its number and a colon come first.
     #[serde(default)]
     pub without: Vec<String>,
     /// Part of the machine that nodes may use together.
@@ -242,14 +242,20 @@ impl Spec {
             share > 0.0 && share <= 1.0,
             "{share} is no part of a machine: more than 0, up to 1"
         );
-        for feature in &self.without {
-            feature.parse::<Feature>()?;
+        for word in &self.without {
+            without_of(word).1.parse::<Without>()?;
         }
         for path in &self.shared {
             ensure!(path.is_absolute(), "cannot share `{}`: say its full path", path.display());
             ensure!(path.exists(), "cannot share `{}`: it does not exist", path.display());
         }
         Ok(())
+    }
+
+    /// What a node's daemon has to do without.
+    pub fn without(&self, node: NodeId) -> impl Iterator<Item = &str> {
+        let all = self.without.iter().map(|word| without_of(word));
+        all.filter(move |(of, _)| of.is_none_or(|of| of == node.0)).map(|(_, word)| word)
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
@@ -291,6 +297,12 @@ impl Spec {
             name => format!("{name}-node{node}"),
         }
     }
+}
+
+/// The node, if it is one, and what it has to do without.
+fn without_of(word: &str) -> (Option<u32>, &str) {
+    let parts = word.split_once(':').and_then(|(node, rest)| Some((node.parse().ok()?, rest)));
+    parts.map_or((None, word), |(node, rest)| (Some(node), rest))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use wire::peer::{
     BerthGrant, BerthRequest, Forgotten, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
     PlaceWeighed, Refusal, Selected,
 };
+use wire::processor::{COMPONENTS, Demand, Processor, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::supervisor::{
     Berth, FromBody, FromDeputy, MoveReport, Reason, Role, ToBody, ToDeputy, Wait,
@@ -108,20 +109,20 @@ pub fn image() -> Image {
     }
 }
 
+fn processor() -> Processor {
+    let components = [(u16::MAX, 2); COMPONENTS];
+    Processor { words: [u32::MAX; WORDS], xcr0: u64::MAX, components }
+}
+
 pub fn prospect() -> Prospect {
-    let machine = Machine {
-        boot_id: "a boot".into(),
-        kernel: "6.18".into(),
-        cpu_flags: vec!["sse2".into(), "avx2".into()],
-        xstate_bytes: 832,
-        vdso_hash: [3; 32],
-    };
+    let machine = Machine { boot_id: "a boot".into(), kernel: "6.18".into(), vdso_hash: [3; 32] };
     let backing = Backing { path: b"/usr/bin/env".to_vec(), size: 3, hash: [5; 32] };
     Prospect {
         version: IMAGE_VERSION,
         pid: GuestTid(12),
         command: "env".into(),
         machine,
+        processor: Demand { processor: processor(), is_baseline: true },
         backings: vec![backing],
         memory_bytes: 1 << 30,
         clocks_ns: (1, -1),
@@ -188,6 +189,7 @@ pub fn to_deputy() -> Vec<ToDeputy> {
     vec![
         ToDeputy::Waits(vec![wait()]),
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
+        ToDeputy::Baseline(Box::new(processor())),
         ToDeputy::Leave { berth: berth() },
         ToDeputy::ComeHome,
     ]
