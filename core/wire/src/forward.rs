@@ -5,9 +5,10 @@
 //! patches the pointers and executes; what the call wrote comes back segment by segment.
 
 use crate::bounded;
+use crate::clocks::Readings;
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Image, Pages, Priority, Prospect, Thread};
-use crate::limits::{BACKINGS_MAX, CALL_SEGMENTS_MAX, THREADS_MAX};
+use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, THREADS_MAX};
 use crate::supervisor::{Berth, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -143,8 +144,13 @@ pub mod bytes {
 pub enum ToAway {
     /// An image is about to come over this link. Answered by `Welcome` or `Refused`.
     Prospect(Box<Prospect>),
-    /// The image will come over another connection to the same berth.
-    AwaitImage,
+    /// The image will come over another connection to the same berth. Home is this boot.
+    AwaitImage {
+        #[serde(deserialize_with = "bounded::line::<_, BOOT_BYTES_MAX>")]
+        boot_id: String,
+    },
+    /// What home's clocks show (`AskTime`).
+    Time(Readings),
     /// Part of a mapped file that the target lacks.
     BackingPart {
         backing: u32,
@@ -191,6 +197,8 @@ pub enum ToHome {
         missing: Vec<u32>,
     },
     Refused(Reason),
+    /// Asks home for the time. Answered by `Time`, at once.
+    AskTime,
     Stored,
     /// Complete, and ready to run.
     Restored,

@@ -1,11 +1,12 @@
 //! The state of one process, as it travels. Memory contents travel apart, as [`Pages`].
 
 use crate::bounded::{self, WORD_CHARS_MAX};
+use crate::clocks::Readings;
 use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
-    BACKINGS_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, MAPPINGS_MAX, MESSAGE_BYTES_MAX,
-    SIGNALS_MAX, THREADS_MAX, XSTATE_BYTES_MAX,
+    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, MAPPINGS_MAX,
+    MESSAGE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::processor::Demand;
 use crate::processor_time::Clock;
@@ -37,6 +38,8 @@ pub struct Image {
     /// The most memory that it had in use in this stay away, so far. 0 when it leaves home, which
     /// knows its own.
     pub peak_rss_kib: u64,
+    /// What its clocks showed when it was captured: they never show less from then on.
+    pub time: Readings,
 }
 
 /// One thread.
@@ -142,15 +145,16 @@ pub struct Backing {
     pub hash: [u8; 32],
 }
 
-/// The machine that an image comes from: what another must match to run it.
+/// What a process keeps of its home wherever it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// Names one boot of one kernel: two nodes with the same one have the same clocks.
-    #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
+pub struct Home {
+    /// Names one boot of one kernel, and one time namespace: two nodes with the same one have the
+    /// same clocks and the same vDSO.
+    #[serde(deserialize_with = "bounded::line::<_, BOOT_BYTES_MAX>")]
     pub boot_id: String,
-    pub kernel: String,
-    /// BLAKE3 of the vDSO's bytes.
-    pub vdso_hash: [u8; 32],
+    /// The vDSO's bytes; none if it has none.
+    #[serde(with = "bytes")]
+    pub vdso: Vec<u8>,
 }
 
 /// The head of an image stream: what the target needs before anything is frozen.
@@ -161,15 +165,13 @@ pub struct Prospect {
     pub pid: GuestTid,
     #[serde(deserialize_with = "bounded::line::<_, COMMAND_BYTES_MAX>")]
     pub command: String,
-    pub machine: Machine,
+    pub home: Home,
     /// What the program was shown at home, which it needs wherever it goes.
     pub processor: Demand,
     #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
     pub backings: Vec<Backing>,
     /// Estimated bytes of memory.
     pub memory_bytes: u64,
-    /// The guest's monotonic and boot-time clocks now, nanoseconds.
-    pub clocks_ns: (i64, i64),
 }
 
 pub const IMAGE_VERSION: u32 = 4;
@@ -199,6 +201,10 @@ pub enum ImageError {
     Call(GuestTid, usize),
     #[error("a name of {0} bytes (at most {COMMAND_BYTES_MAX})")]
     Command(usize),
+    #[error("a vDSO of {0} bytes (whole pages, at most {VDSO_BYTES_MAX})")]
+    Vdso(usize),
+    #[error("a boot's name of {0} bytes (at most {BOOT_BYTES_MAX})")]
+    Boot(usize),
     #[error("{0} mapped files (at most {BACKINGS_MAX})")]
     Backings(usize),
     #[error("a processor clock of centuries")]
@@ -232,6 +238,13 @@ impl Prospect {
     pub fn check(&self) -> Result<(), ImageError> {
         if self.command.len() > COMMAND_BYTES_MAX {
             return Err(ImageError::Command(self.command.len()));
+        }
+        if self.home.boot_id.len() > BOOT_BYTES_MAX {
+            return Err(ImageError::Boot(self.home.boot_id.len()));
+        }
+        let vdso = self.home.vdso.len();
+        if vdso > VDSO_BYTES_MAX || !vdso.is_multiple_of(4096) {
+            return Err(ImageError::Vdso(vdso));
         }
         if self.backings.len() > BACKINGS_MAX {
             return Err(ImageError::Backings(self.backings.len()));
@@ -395,6 +408,7 @@ mod test {
             reserved: (0, 0),
             clock: Clock::default(),
             peak_rss_kib: 0,
+            time: Readings::default(),
         }
     }
 

@@ -15,6 +15,7 @@
 
 pub mod bounded;
 pub mod calls;
+pub mod clocks;
 pub mod control;
 pub mod forecast;
 pub mod forward;

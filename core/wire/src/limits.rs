@@ -18,6 +18,10 @@ pub const MAPPINGS_MAX: usize = 65_530;
 pub const XSTATE_BYTES_MAX: usize = 16 << 10;
 /// Length of a command's name: 15 bytes for Linux, three times that if they are no text.
 pub const COMMAND_BYTES_MAX: usize = 64;
+/// A kernel's vDSO; that of Linux 6.18 has two pages.
+pub const VDSO_BYTES_MAX: usize = 64 << 10;
+/// Name of one boot of a kernel.
+pub const BOOT_BYTES_MAX: usize = 96;
 /// Mapped files of one process that may move.
 pub const BACKINGS_MAX: usize = 4_096;
 /// Largest file that is sent to be mapped from memory.

@@ -1,17 +1,19 @@
 //! From an empty berth to a body that is ready to run. All of this happens in one thread, because
 //! the sandbox is a copy of this process.
 
+use crate::abroad::Abroad;
 use crate::daemon::Daemon;
 use crate::filter::{self, Kept};
 use crate::tracing_loop;
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
 use kernel::sandbox::{Blank, Sandbox};
+use kernel::vdso::Stub;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::outward::Body;
 use migrate::pages::Intake;
-use migrate::{MigrateError, Result, machine};
+use migrate::{MigrateError, Result, machine, time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -19,6 +21,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Backing, IMAGE_VERSION, Image, Prospect};
 use wire::supervisor::{FromBody, Role, ToBody};
@@ -43,8 +46,8 @@ pub struct Arrived {
     pub library: Library,
     pub prospect: Prospect,
     pub signals: ChildSignal,
-    /// The guest's monotonic clock minus ours, nanoseconds.
-    pub clock_offset_ns: i64,
+    /// Where its home is another machine.
+    pub abroad: Option<Abroad>,
 }
 
 /// The life of an away supervisor.
@@ -99,15 +102,18 @@ fn accept(daemon: &Daemon, expected: &Expected, wanted: Role) -> Result<Link> {
 
 fn arrive(daemon: &Daemon, expected: Expected, home: &mut Link) -> Result<Arrived> {
     let first = home.0.receive()?;
-    if !matches!(first, ToAway::AwaitImage) {
-        let arrived = receive(expected.blank, home, first)?;
+    let ToAway::AwaitImage { boot_id } = first else {
+        let arrived = receive(expected.blank, home, first, None)?;
         return await_run(home, arrived);
-    }
+    };
+    // Home tells the time, and no other: what two measurements are off by would add up.
+    let offset = time::ask_home(home)?;
+    let offset = if machine::is_this_boot(&boot_id)? { None } else { Some(offset) };
     await_source(daemon, home)?;
     let mut source = accept(daemon, &expected, Role::Image)?;
     source.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let first = source.0.receive()?;
-    let outcome = receive(expected.blank, &mut source, first);
+    let outcome = receive(expected.blank, &mut source, first, Some(offset));
     match outcome {
         Ok(arrived) => {
             home.1.send(&ToHome::Restored)?;
@@ -183,19 +189,26 @@ fn await_word(home: &Link, source: &mut Link) -> Result<()> {
     }
 }
 
-/// The dialogue with whoever sends the image: home, or the node that the body moves on from.
-fn receive(blank: kernel::Result<Blank>, link: &mut Link, first: ToAway) -> Result<Arrived> {
-    let Prepared { prospect, mut library, clock_offsets_ns } = prepare(link, first)?;
+/// The dialogue with whoever sends the image: home, or the node that the body moves on from. `told`
+/// is how far home's clocks are ahead of ours, if home has told already.
+fn receive(
+    blank: kernel::Result<Blank>,
+    link: &mut Link,
+    first: ToAway,
+    told: Option<Option<Offset>>,
+) -> Result<Arrived> {
+    let Prepared { prospect, mut library, offset } = prepare(link, first, told)?;
     let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
         kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
     })?;
-    let clock_offset_ns = clock_offsets_ns.map_or(0, |(monotonic, _)| monotonic);
-    let sandbox = fill_sandbox(blank?, &prospect, clock_offsets_ns)?;
+    let stub = offset.map(|offset| Ok::<_, MigrateError>((Stub::create()?, offset))).transpose()?;
+    let sandbox = fill_sandbox(blank?, &prospect, offset)?;
     let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
     let image = receive_image(&mut link.0, &prospect)?;
     let mut intake = Intake::promised(prospect.memory_bytes, &image);
-    let mut body = Body::lay_out(sandbox, shared, image, &library)?;
+    let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
+    let mut body = Body::lay_out(sandbox, shared, image, &library, of_home)?;
     library.learn(&kernel::proc::maps::read(body.sandbox.body_pid)?, &body.image().mappings);
     loop {
         match link.0.receive()? {
@@ -204,42 +217,36 @@ fn receive(blank: kernel::Result<Blank>, link: &mut Link, first: ToAway) -> Resu
             other => return Err(unexpected("memory contents", &other)),
         }
     }
-    let listener = body.finish(&filter::rules(&Kept::new(body.kept())))?;
+    let own_vdso = body.elsewhere.as_ref().map(|elsewhere| &elsewhere.own_vdso);
+    let listener = body.finish(&filter::rules(&Kept::new(body.kept()), own_vdso))?;
     link.1.send(&ToHome::Restored)?;
-    Ok(Arrived { body, listener, library, prospect, signals, clock_offset_ns })
+    let elsewhere = body.elsewhere.clone();
+    let abroad = stub.zip(elsewhere).map(|((stub, offset), it)| Abroad::new(stub, it, offset));
+    Ok(Arrived { body, listener, library, prospect, signals, abroad })
 }
 
 /// Checks the prospect and gets hold of every file that it maps.
-fn prepare(link: &mut Link, first: ToAway) -> Result<Prepared> {
+fn prepare(link: &mut Link, first: ToAway, told: Option<Option<Offset>>) -> Result<Prepared> {
     let ToAway::Prospect(mut prospect) = first else {
         return Err(unexpected("a prospect", &first));
     };
-    let clock_offsets_ns = clock_offsets_ns(&prospect)?;
     check_prospect(&prospect)?;
     migrate::processor::check(&prospect)?;
-    if let Some(reason) = machine::mismatch(&prospect.machine, &machine::probe()?) {
-        return Err(MigrateError::Refused(reason));
-    }
+    let offset = match told {
+        Some(offset) => offset,
+        None if machine::is_this_boot(&prospect.home.boot_id)? => None,
+        None => Some(time::ask_home(link)?),
+    };
     let library = collect_files(link, std::mem::take(&mut prospect.backings))?;
-    Ok(Prepared { prospect: *prospect, library, clock_offsets_ns })
+    Ok(Prepared { prospect: *prospect, library, offset })
 }
 
 /// What there is before anything of the process itself has come.
 struct Prepared {
     prospect: Prospect,
     library: Library,
-    clock_offsets_ns: Option<(i64, i64)>,
-}
-
-/// The guest's monotonic and boot-time clocks minus ours, as the prospect arrives: it says what the
-/// clocks were when it was sent. None within one boot, where they are the same clocks.
-fn clock_offsets_ns(prospect: &Prospect) -> Result<Option<(i64, i64)>> {
-    let here = kernel::features::clocks_ns();
-    if machine::probe()?.boot_id == prospect.machine.boot_id {
-        return Ok(None);
-    }
-    let (monotonic, boot) = prospect.clocks_ns;
-    Ok(Some((monotonic.saturating_sub(here.0), boot.saturating_sub(here.1))))
+    /// How far home's clocks are ahead of ours; None if they are the same clocks.
+    offset: Option<Offset>,
 }
 
 fn check_prospect(prospect: &Prospect) -> Result<()> {
@@ -287,13 +294,9 @@ fn collect_files(link: &mut Link, backings: Vec<Backing>) -> Result<Library> {
     Ok(library)
 }
 
-fn fill_sandbox(
-    blank: Blank,
-    prospect: &Prospect,
-    clock_offset_ns: Option<(i64, i64)>,
-) -> Result<Sandbox> {
+fn fill_sandbox(blank: Blank, prospect: &Prospect, offset: Option<Offset>) -> Result<Sandbox> {
     let has_time_namespaces = kernel::features::settled().has(Feature::TimeNamespaces);
-    if clock_offset_ns.is_some() && !has_time_namespaces {
+    if offset.is_some() && !has_time_namespaces {
         let text = format!(
             "the node cannot continue the clocks of another machine: its kernel has no time \
              namespaces ({})",
@@ -301,7 +304,8 @@ fn fill_sandbox(
         );
         return Err(MigrateError::refused("no-time-namespaces", text));
     }
-    Ok(blank.start(prospect.pid.0, clock_offset_ns)?)
+    let ahead = offset.map(|offset| (offset.ahead.monotonic_ns, offset.ahead.boot_ns));
+    Ok(blank.start(prospect.pid.0, ahead)?)
 }
 
 fn receive_image(reader: &mut LinkReader, prospect: &Prospect) -> Result<Image> {

@@ -24,15 +24,22 @@ pub struct Fixed<'a> {
 pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     let maps = maps::read(shared.pid)?;
     let reserved = fixed.origin.reserved;
-    let ours = [fixed.agent.base()..fixed.agent.end(), reserved.0..reserved.1];
+    let mut ours = vec![fixed.agent.base()..fixed.agent.end(), reserved.0..reserved.1];
+    let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
+    ours.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.ours()));
     let mut mappings = layout::of_guest(&maps, &ours, fixed.library)?;
+    mappings.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.provided()).cloned());
+    mappings.sort_unstable_by_key(|mapping| mapping.start.0);
     trim_stack(shared, fixed.origin, &mut mappings)?;
     let mut layout_words = fixed.origin.layout;
     layout_words[BREAK] = 0; // the first thread asked tells
     let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
     let state = shared.lock();
     for thread in state.threads.values() {
-        threads::leave_vdso(thread.local, &vdso)?;
+        match elsewhere {
+            Some(elsewhere) => elsewhere.lead_out(thread.local)?,
+            None => threads::leave_vdso(thread.local, &vdso)?,
+        }
     }
     // Read first, like those of the threads: what capturing makes them compute is not the guest's.
     let clock = state.meter.clock();
@@ -53,6 +60,7 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
         reserved,
         clock,
         peak_rss_kib: state.peak.rss_kib(),
+        time: shared.guest_time(),
     })
 }
 

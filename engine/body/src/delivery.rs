@@ -63,6 +63,10 @@ impl Tracing<'_> {
             self.stopped.insert(tid);
             return Ok(());
         }
+        if let Some(abroad) = &self.shared.abroad {
+            // A handler's frame must not lead back to where the guest has nothing.
+            abroad.elsewhere.lead_out(tid)?;
+        }
         let mut info = [0; tracee::SIGINFO_BYTES];
         info.copy_from_slice(&signal.siginfo);
         tracee::set_signal_info(tid, &info)?;
@@ -130,6 +134,11 @@ impl Tracing<'_> {
     /// The guest's own fault: its handler runs here; without one it is death, which happens at
     /// home.
     pub(crate) fn on_fault(&mut self, tid: i32, number: i32, info: &[u8]) -> Result<End> {
+        if self.is_at_home_vdso(tid)? {
+            self.stopped.insert(tid);
+            let text = "a function of its home's vDSO that is not known here";
+            return self.need_home(reason("vdso", text));
+        }
         let mask = tracee::signal_mask(tid)?;
         let (action, guest) = {
             let state = self.shared.lock();
@@ -162,6 +171,16 @@ impl Tracing<'_> {
         }
         let text = format!("signal {number} of its own making");
         self.need_home(reason("fault", text))
+    }
+
+    /// Whether a thread has failed in what stands for home's vDSO for being away. A fault of the
+    /// caller's there is made one of the function as a whole.
+    fn is_at_home_vdso(&self, tid: i32) -> Result<bool> {
+        let Some(abroad) = &self.shared.abroad else { return Ok(false) };
+        if abroad.elsewhere.blame_caller(tid)? {
+            return Ok(false);
+        }
+        Ok(abroad.elsewhere.is_in_home_vdso(tracee::registers(tid)?.rip))
     }
 
     /// Delivers the signal that ended a call with a temporary mask: the handler runs under that
@@ -216,8 +235,12 @@ impl Tracing<'_> {
                     self.on_end(tid);
                     return Ok(false);
                 }
+                Stop::Event(tracee::CALL_EVENT) => self.translate_deadline(tid, true)?,
                 // A placeholder: what it stands for is still queued, and is raised again.
-                _ => tracee::resume_interrupted(tid, 0)?,
+                _ => {
+                    self.restore_deadline(tid)?;
+                    tracee::resume_interrupted(tid, 0)?;
+                }
             }
         }
     }

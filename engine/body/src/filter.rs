@@ -1,13 +1,17 @@
 //! The body's seccomp filter, made from the one table of system calls: what the table calls local
 //! passes, everything else stops and is reported.
 //!
+//! On a machine that is not the guest's home some clocks differ: reading them is reported as well,
+//! and a wait until a time of day stops for its deadline to be translated ([`crate::abroad`]).
+//!
 //! Parts of a body's address space are not the guest's: the agent, and where home has its own. By
 //! these a body is stopped and sent home, so that the guest must not take them away, not even by
 //! accident. A call that changes mappings passes the filter if it is far from them; one that is not
 //! is reported and looked at more closely ([`Kept`]), and one that touches them is made at home,
 //! where nothing of ours is in its way.
 
-use kernel::seccomp::{Allow, Condition};
+use crate::abroad::FOREIGN_CLOCKS;
+use kernel::seccomp::{Action, Condition, Rule};
 use std::ops::Range;
 use wire::calls::{LocalRule, Test};
 
@@ -73,40 +77,44 @@ const PAGE: u64 = 4096;
 const FIXED: u64 = libc::MAP_FIXED as u64;
 const MREMAP_FIXED: u64 = libc::MREMAP_FIXED as u64;
 
-/// The rules of the filter.
-pub fn rules(kept: &Kept) -> Vec<Allow> {
-    let mut rules: Vec<Allow> = wire::calls::local_rules().flat_map(|rule| expand(&rule)).collect();
+/// The rules of the filter. `own_vdso` is this kernel's vDSO, for a body whose home is another
+/// machine.
+pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = own_vdso.map_or_else(Vec::new, rules_abroad);
+    let local = wire::calls::local_rules().flat_map(|rule| expand(&rule));
+    rules.extend(local.filter(|rule| own_vdso.is_none() || !reads_foreign_clock(rule)));
     // The shape that matters: nothing is placed somewhere, and no length of 0 makes an alias.
-    rules.push(Allow {
+    rules.push(Rule {
         number: MREMAP,
         conditions: vec![
             equals(3, !(libc::MREMAP_MAYMOVE as u32), 0, true),
             Condition::LowNotZero { argument: 1 },
         ],
+        within: None,
+        action: Action::Allow,
     });
     // Reading a thread's clear-on-exit address is how its state is captured (`migrate::threads`).
-    rules.push(Allow {
+    rules.push(Rule {
         number: libc::SYS_prctl as u32,
         conditions: vec![equals(0, u32::MAX, libc::PR_GET_TID_ADDRESS as u32, false)],
+        within: None,
+        action: Action::Allow,
     });
     rules.into_iter().flat_map(|rule| far_from(kept, rule)).collect()
 }
 
 /// A rule for a call that changes mappings holds only far from what is kept.
-fn far_from(kept: &Kept, rule: Allow) -> Vec<Allow> {
+fn far_from(kept: &Kept, rule: Rule) -> Vec<Rule> {
     if ![MMAP, MUNMAP, MPROTECT, MREMAP].contains(&rule.number) {
         return vec![rule];
     }
     let far = kept.far_conditions(0, 1).into_iter();
-    far.map(|far| Allow {
-        number: rule.number,
-        conditions: [rule.conditions.clone(), far].concat(),
-    })
-    .collect()
+    far.map(|far| Rule { conditions: [rule.conditions.clone(), far].concat(), ..rule.clone() })
+        .collect()
 }
 
 /// One rule for each combination of the values that the tests allow.
-fn expand(rule: &LocalRule) -> Vec<Allow> {
+fn expand(rule: &LocalRule) -> Vec<Rule> {
     let mut combinations: Vec<Vec<Condition>> = vec![vec![]];
     for test in rule.tests {
         combinations = combinations
@@ -120,7 +128,9 @@ fn expand(rule: &LocalRule) -> Vec<Allow> {
             })
             .collect();
     }
-    combinations.into_iter().map(|conditions| Allow { number: rule.number, conditions }).collect()
+    let local =
+        |conditions| Rule { number: rule.number, conditions, within: None, action: Action::Allow };
+    combinations.into_iter().map(local).collect()
 }
 
 fn condition(test: &Test, value: u64) -> Condition {
@@ -131,6 +141,62 @@ fn condition(test: &Test, value: u64) -> Condition {
 
 fn equals(argument: u8, mask: u32, value: u32, and_high_zero: bool) -> Condition {
     Condition::Equal { argument, mask, value, and_high_zero }
+}
+
+const CLOCK_GETTIME: u32 = libc::SYS_clock_gettime as u32;
+const GETTIMEOFDAY: u32 = libc::SYS_gettimeofday as u32;
+const TIME: u32 = libc::SYS_time as u32;
+const FUTEX: u32 = libc::SYS_futex as u32;
+const FUTEX_WAITV: u32 = libc::SYS_futex_waitv as u32;
+
+/// Whether the rule lets a clock be read that only home has.
+fn reads_foreign_clock(rule: &Rule) -> bool {
+    match rule.number {
+        GETTIMEOFDAY | TIME => true,
+        CLOCK_GETTIME => rule.conditions.iter().any(names_foreign_clock),
+        _ => false,
+    }
+}
+
+fn names_foreign_clock(condition: &Condition) -> bool {
+    matches!(condition, Condition::Equal { value, .. } if FOREIGN_CLOCKS.contains(&(*value as i32)))
+}
+
+/// What comes before all others: the node's own vDSO may ask its kernel for the time.
+fn rules_abroad(own_vdso: &Range<u64>) -> Vec<Rule> {
+    let mut rules = vec![Rule {
+        number: CLOCK_GETTIME,
+        conditions: vec![],
+        within: Some(own_vdso.clone()),
+        action: Action::Allow,
+    }];
+    for (number, condition) in waits_until_time_of_day() {
+        let no_deadline = equals(TIMEOUT, u32::MAX, 0, true);
+        let rule = |conditions, action| Rule { number, conditions, within: None, action };
+        rules.push(rule(vec![condition, no_deadline], Action::Allow));
+        rules.push(rule(vec![condition], Action::Trace));
+    }
+    rules
+}
+
+/// The argument that points to the deadline.
+pub const TIMEOUT: u8 = 3;
+const FUTEX_PRIVATE: u32 = 128;
+const FUTEX_CLOCK_REALTIME: u32 = 256;
+const LOCK_PI: u32 = 6;
+const WAIT_BITSET: u32 = 9;
+const WAIT_REQUEUE_PI: u32 = 11;
+const LOCK_PI2: u32 = 13;
+
+/// Waits on a futex with a deadline in terms of the time of day (futex(2), futex_waitv): the older
+/// FUTEX_LOCK_PI knows no other.
+fn waits_until_time_of_day() -> impl Iterator<Item = (u32, Condition)> {
+    let by_flag = [WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2].map(|op| op | FUTEX_CLOCK_REALTIME);
+    let older = [LOCK_PI, LOCK_PI | FUTEX_CLOCK_REALTIME];
+    let futex = by_flag.into_iter().chain(older);
+    futex
+        .map(|operation| (FUTEX, equals(1, !FUTEX_PRIVATE, operation, false)))
+        .chain([(FUTEX_WAITV, equals(4, u32::MAX, libc::CLOCK_REALTIME as u32, false))])
 }
 
 #[cfg(test)]
@@ -145,9 +211,19 @@ mod test {
 
     #[test]
     fn every_rule_of_the_table_can_be_expressed_and_fits_the_kernel() {
-        let rules = rules(&kept());
-        assert!(rules.iter().any(|rule| rule.number == libc::SYS_munmap as u32));
-        kernel::seccomp::program(&rules).unwrap();
+        let at_home = rules(&kept(), None);
+        assert!(at_home.iter().any(|rule| rule.number == libc::SYS_munmap as u32));
+        kernel::seccomp::program(&at_home).unwrap();
+        let abroad = rules(&kept(), Some(&(0x7fff_0000_1000..0x7fff_0000_3000)));
+        kernel::seccomp::program(&abroad).unwrap();
+    }
+
+    #[test]
+    fn abroad_no_rule_lets_a_foreign_clock_be_read_but_from_the_nodes_own_vdso() {
+        let own_vdso = 0x7fff_0000_1000..0x7fff_0000_3000;
+        let leaks = |rule: &&Rule| reads_foreign_clock(rule) && rule.within.is_none();
+        assert_eq!(rules(&kept(), Some(&own_vdso)).iter().filter(leaks).count(), 0);
+        assert_eq!(rules(&kept(), None).iter().filter(leaks).count(), 2 + FOREIGN_CLOCKS.len());
     }
 
     #[test]

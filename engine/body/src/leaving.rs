@@ -10,6 +10,7 @@ use kernel::patience::Patience;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
 use migrate::backing::Library;
+use migrate::offer::Offerer;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashSet;
@@ -178,7 +179,11 @@ impl Tracing<'_> {
                 waiting.remove(&tid);
                 self.stopped.insert(tid);
             }
-            Stop::Event(_) | Stop::Syscall => tracee::resume_interrupted(tid, 0)?,
+            Stop::Event(tracee::CALL_EVENT) => self.translate_deadline(tid, true)?,
+            Stop::Event(_) | Stop::Syscall => {
+                self.restore_deadline(tid)?;
+                tracee::resume_interrupted(tid, 0)?;
+            }
         }
         Ok(())
     }
@@ -336,7 +341,7 @@ impl Tracing<'_> {
         let (shared, library) = (self.shared.clone(), self.library.clone());
         let prospect = self.prospect.clone();
         let offer = move || {
-            let outcome = offer(&berth, prospect, &library, shared.clock_offset_ns);
+            let outcome = offer(&berth, prospect, &library);
             shared.order(Order::Offered { number, outcome });
         };
         if let Err(error) = std::thread::Builder::new().name("offer".into()).spawn(offer) {
@@ -403,21 +408,10 @@ fn is_broken(error: &MigrateError) -> bool {
 }
 
 /// Everything that can be done before the body is stopped.
-fn offer(
-    berth: &Berth,
-    prospect: Prospect,
-    library: &Library,
-    clock_offset_ns: i64,
-) -> Result<Link> {
+fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
     let mut link = link::connect(berth, Role::Image)?;
-    let (monotonic, boot) = kernel::features::clocks_ns();
-    let prospect = Prospect {
-        backings: library.descriptions(),
-        clocks_ns: (monotonic + clock_offset_ns, boot + clock_offset_ns),
-        machine: migrate::machine::probe()?,
-        ..prospect
-    };
-    migrate::offer::offer(&mut link, prospect, library)?;
+    let prospect = Prospect { backings: library.descriptions(), ..prospect };
+    migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
     link.1.set_hurried(true)?;
     Ok(link)
 }

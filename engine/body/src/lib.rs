@@ -16,10 +16,11 @@
 //! all its effects on the world go through there, so a body without a link has none, and is
 //! destroyed.
 
+mod abroad;
 mod arrival;
 mod capture;
-mod clock;
 mod daemon;
+mod deadlines;
 mod delivery;
 mod filter;
 mod leaving;

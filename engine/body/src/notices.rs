@@ -1,5 +1,6 @@
 //! What the body may not do itself: taking notifications and forwarding calls.
 
+use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
@@ -26,6 +27,9 @@ pub fn serve(shared: &Arc<Shared>) {
 
 fn take(shared: &Arc<Shared>, n: &Notification) {
     let mut state = shared.lock();
+    if shared.abroad.as_ref().is_some_and(|abroad| take_abroad(shared, abroad, &mut state, n)) {
+        return;
+    }
     let (is_frozen, is_interrupted) = (state.is_frozen, state.is_interrupted);
     let Some(thread) = state.threads.get_mut(&(n.tid as i32)) else {
         // Not a thread of the guest: nothing that we know of may run in the sandbox.
@@ -64,6 +68,79 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
     if let Some(call) = route(shared, &mut state, n) {
         shared.send_after(state, ToHome::Call(call));
     }
+}
+
+/// Calls that are different for a guest whose home is another machine: false for all others.
+fn take_abroad(shared: &Shared, abroad: &Abroad, state: &mut State, n: &Notification) -> bool {
+    if n.architecture != ARCHITECTURE || !state.threads.contains_key(&(n.tid as i32)) {
+        return false;
+    }
+    if abroad.elsewhere.is_inside(n.instruction_pointer) {
+        take_of_stub(shared, state, n);
+        return true;
+    }
+    let at = |clock| Some(abroad.read(clock));
+    let time_ns = match i64::from(n.number) {
+        libc::SYS_clock_gettime if FOREIGN_CLOCKS.contains(&(n.arguments[0] as i32)) => {
+            at(n.arguments[0] as i32)
+        }
+        // What else it tells is of another kernel: who asks for a time zone does it at home.
+        libc::SYS_gettimeofday if n.arguments[1] == 0 => at(libc::CLOCK_REALTIME),
+        libc::SYS_gettimeofday => None,
+        libc::SYS_time => at(libc::CLOCK_REALTIME_COARSE),
+        _ => return false,
+    };
+    match time_ns {
+        Some(ns) => shared.listener.reply(n.id, tell_time(shared, n, ns)),
+        None => return park(shared, state, n, "a time zone"),
+    };
+    true
+}
+
+/// Writes what a call that reads a clock is told; returns its result.
+fn tell_time(shared: &Shared, n: &Notification, ns: i64) -> i64 {
+    let (seconds, part) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
+    let (address, bytes, result) = match i64::from(n.number) {
+        libc::SYS_time => (n.arguments[0], seconds.to_le_bytes().to_vec(), seconds),
+        libc::SYS_gettimeofday => (n.arguments[0], words(seconds, part / 1000), 0),
+        _ => (n.arguments[1], words(seconds, part), 0),
+    };
+    let may_be_null = i64::from(n.number) != libc::SYS_clock_gettime;
+    let is_written = (address == 0 && may_be_null)
+        || shared.memory.write_as_guest(address, &bytes) == bytes.len();
+    if is_written { result } else { -i64::from(libc::EFAULT) }
+}
+
+fn words(first: i64, second: i64) -> Vec<u8> {
+    [first, second].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// A call from the stub is never in flight when its thread is captured: its place is nowhere else.
+fn take_of_stub(shared: &Shared, state: &mut State, n: &Notification) {
+    match calls::classify(n.number as u32, &n.arguments) {
+        Class::Local => {
+            shared.listener.let_pass(n.id);
+        }
+        Class::Emulate(Emulation::ProcessorClock, _) if answer_clock(shared, state, n) => {}
+        _ => {
+            park(shared, state, n, "another process's clock");
+        }
+    }
+}
+
+/// The thread waits for the homecoming, and makes its call there.
+fn park(shared: &Shared, state: &mut State, n: &Notification, what: &str) -> bool {
+    if state.is_frozen && state.is_interrupted {
+        shared.listener.reply(n.id, ERESTARTNOINTR);
+        return true;
+    }
+    if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
+        thread.parked = Some(n.id);
+    }
+    if !state.is_frozen {
+        shared.order(Order::NeedsHome(reason("call", format!("it asks for {what}"))));
+    }
+    true
 }
 
 /// A thread that was moved in the middle of a call has come back to it: what home is told.
@@ -294,12 +371,17 @@ fn wait_on_futex(shared: &Shared, state: &mut State, n: &Notification) {
 
 /// Answered here, unless it is another process's clock.
 fn read_clock(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Call> {
-    let caller = state.threads.get(&(n.tid as i32))?;
+    if answer_clock(shared, state, n) { None } else { forward(shared, state, n, None) }
+}
+
+/// False if it is none of the process's own.
+fn answer_clock(shared: &Shared, state: &State, n: &Notification) -> bool {
+    let Some(caller) = state.threads.get(&(n.tid as i32)) else { return false };
     let Some(ns) = state.read_clock(caller, shared.guest_pid, n.arguments[0] as i32) else {
-        return forward(shared, state, n, None);
+        return false;
     };
     let time = timespec(ns);
     let is_written = shared.memory.write_as_guest(n.arguments[1], &time) == time.len();
     shared.listener.reply(n.id, if is_written { 0 } else { -i64::from(libc::EFAULT) });
-    None
+    true
 }

@@ -15,6 +15,11 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
         match reader.receive() {
             Ok(ToAway::Reply(reply)) => finish_call(shared, reply),
             Ok(ToAway::Signal(signal)) => queue_signal(shared, signal),
+            Ok(ToAway::Time(told)) => {
+                if let Some(abroad) = &shared.abroad {
+                    abroad.hear(told);
+                }
+            }
             Ok(ToAway::Priority { tid, priority }) => {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }

@@ -1,5 +1,6 @@
 //! What the threads of this supervisor share about the body.
 
+use crate::abroad::Abroad;
 use crate::arrival::Link;
 use crate::filter::Kept;
 use crate::processor_time::{Meter, Peak};
@@ -12,6 +13,7 @@ use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use wire::calls::{Emulation, GuestMemory};
+use wire::clocks::Readings;
 use wire::forward::{Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{InFlight, Priority};
@@ -119,8 +121,8 @@ pub struct Shared {
     writer: Mutex<LinkWriter>,
     orders: Mutex<VecDeque<Order>>,
     pub wake: EventFd,
-    /// Guest's monotonic clock minus ours, nanoseconds.
-    pub clock_offset_ns: i64,
+    /// Where the guest's home is another machine.
+    pub abroad: Option<Abroad>,
 }
 
 /// What a body's threads are given to share.
@@ -134,7 +136,7 @@ pub struct Parts {
     pub state: State,
     pub writer: LinkWriter,
     pub wake: EventFd,
-    pub clock_offset_ns: i64,
+    pub abroad: Option<Abroad>,
 }
 
 impl Shared {
@@ -151,7 +153,7 @@ impl Shared {
             writer: Mutex::new(parts.writer),
             orders: Mutex::default(),
             wake: parts.wake,
-            clock_offset_ns: parts.clock_offset_ns,
+            abroad: parts.abroad,
         }
     }
 
@@ -220,7 +222,12 @@ impl Shared {
 
     /// The guest's monotonic clock, nanoseconds.
     pub fn guest_clock_ns(&self) -> u64 {
-        crate::clock::monotonic_ns().saturating_add_signed(self.clock_offset_ns)
+        self.guest_time().monotonic_ns as u64
+    }
+
+    /// What the guest's clocks show.
+    pub fn guest_time(&self) -> Readings {
+        self.abroad.as_ref().map_or_else(migrate::time::now, Abroad::guest_time)
     }
 }
 

@@ -3,6 +3,7 @@
 //! It delivers signals to handlers, watches for faults, stops and continues the body, and captures
 //! it when it has to leave. One order or stop is handled at a time, to its end.
 
+use crate::abroad::Abroad;
 use crate::arrival::{Arrived, Link};
 use crate::daemon::Daemon;
 use crate::filter::Kept;
@@ -46,6 +47,9 @@ pub(crate) struct Tracing<'a> {
     pub(crate) haste: Haste,
     /// Threads about to get a signal whose disposition is just being changed.
     pub(crate) deferred: VecDeque<(i32, i32)>,
+    /// Where threads that wait until a time of day have their deadline, while this node's kernel
+    /// has been told another ([`crate::deadlines`]).
+    pub(crate) deadlines: HashMap<i32, u64>,
     /// Stopped by job control.
     pub(crate) is_held: bool,
     has_daemon: bool,
@@ -79,7 +83,7 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) -> Reason {
 }
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
-    let Arrived { body, listener, library, prospect, signals, clock_offset_ns } = arrived;
+    let Arrived { body, listener, library, prospect, signals, abroad } = arrived;
     let threads: HashMap<i32, Thread> = (0..body.threads.len())
         .map(|slot| (body.threads[slot].1, thread_of(&body, slot)))
         .collect();
@@ -115,7 +119,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         state,
         writer: home.1,
         wake,
-        clock_offset_ns,
+        abroad,
     }));
     spawn("modesty", &shared, |shared| modesty::watch(&shared));
     spawn("notices", &shared, |shared| notices::serve(&shared));
@@ -133,6 +137,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         haste: Haste::default(),
         stopped: HashSet::new(),
         deferred: VecDeque::new(),
+        deadlines: HashMap::new(),
         is_held: false,
         has_daemon: true,
         next_usage: Instant::now() + USAGE_INTERVAL,
@@ -189,6 +194,7 @@ impl Tracing<'_> {
             }
             state.threads.keys().copied().collect()
         };
+        migrate::time::await_no_less(self.origin.time, self.shared.guest_time());
         // Said first: no call of a thread may come before it.
         self.shared.send(ToHome::Running);
         crate::priority::adopt(&self.shared.lock());
@@ -319,6 +325,9 @@ impl Tracing<'_> {
         let cpu_ns = self.shared.lock().meter.away_ns();
         let rss_bytes = kernel::proc::process::resident_bytes(self.shared.pid).unwrap_or(0);
         self.shared.send(ToHome::Usage { cpu_ns, rss_bytes });
+        if self.shared.abroad.as_ref().is_some_and(Abroad::asks) {
+            self.shared.send(ToHome::AskTime);
+        }
         let (runnable, taken) = {
             let mut state = self.shared.lock();
             let is_computing = |thread: &&Thread| thread.outstanding.is_none();
@@ -340,6 +349,14 @@ impl Tracing<'_> {
             Stop::Interrupted | Stop::Group(_) if self.is_held => {
                 self.stopped.insert(tid);
             }
+            Stop::Event(tracee::CALL_EVENT) => self.translate_deadline(tid, self.is_held)?,
+            Stop::Syscall => {
+                self.restore_deadline(tid)?;
+                match self.is_held {
+                    true => tracee::resume_interrupted(tid, 0)?,
+                    false => self.resume(tid, 0)?,
+                }
+            }
             _ => self.resume(tid, 0)?,
         }
         Ok(End::Continues)
@@ -349,6 +366,7 @@ impl Tracing<'_> {
         let mut state = self.shared.lock();
         state.threads.remove(&tid);
         self.stopped.remove(&tid);
+        self.deadlines.remove(&tid);
         if state.threads.is_empty() {
             return End::Goes(reason("ended", "the body has ended"));
         }

@@ -17,6 +17,7 @@ use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
 use migrate::homeward;
 use migrate::injection::{self, Borrowed};
+use migrate::offer::Offerer;
 use migrate::threads;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result, freeze, layout, machine, pages, refusal};
@@ -86,9 +87,8 @@ pub fn leave(
     watch.phase("inspect");
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
-    // It tells the time: as late as possible.
     let prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
-    migrate::offer::offer(&mut link, prospect.clone(), &library)?;
+    migrate::offer::offer(&mut link, Offerer::Home, prospect.clone(), &library)?;
     watch.phase("offer");
     let waiting = Waiting {
         calls: process::threads(pid)?
@@ -154,11 +154,10 @@ fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Result
         version: IMAGE_VERSION,
         pid: guest_tid(pid, pid)?,
         command: String::from_utf8_lossy(&stat.command).into_owned(),
-        machine: machine::probe()?,
+        home: machine::home()?,
         processor: migrate::processor::demand(baseline),
         backings: library.descriptions(),
         memory_bytes: process::resident_bytes(pid)?,
-        clocks_ns: kernel::features::clocks_ns(),
     })
 }
 
@@ -322,6 +321,7 @@ impl Frozen {
             reserved: (agent.base(), agent.end()),
             clock,
             peak_rss_kib: 0,
+            time: migrate::time::now(),
         };
         Ok((image, actions))
     }

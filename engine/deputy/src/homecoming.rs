@@ -131,6 +131,7 @@ impl Homecoming {
         let bytes = receive_pages(service, image, reader, &mut self.sending)?;
         homeward::protect(worker(service)?, &image.mappings)?;
         phase("receive");
+        let shown = image.time;
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
         let waits = waits_of(service, image, &plan);
         let clocks = processor_time::pasts(service, image);
@@ -138,6 +139,7 @@ impl Homecoming {
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
         phase("restore");
+        migrate::time::await_no_less(shown, migrate::time::now());
         remove_agent(service)?;
         commit(service);
         phase("let-go");

@@ -4,7 +4,7 @@ use crate::homecoming::{self, Ending, Home};
 use crate::priorities;
 use crate::service::{End, Notice, Service};
 use link::{LinkReader, LinkWriter};
-use migrate::{MigrateError, Result, reason};
+use migrate::{MigrateError, Result, machine, reason};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, Role};
@@ -29,10 +29,22 @@ pub enum Pending {
     },
 }
 
+/// A node that does not ask for the time for so long will not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Why a process comes home that needs nothing there.
 const ASKED: &str = "asked";
 /// After a homecoming that failed, before the next that nobody asked for.
 const RECALL_PAUSE: Duration = Duration::from_secs(5);
+
+/// Calls the next node and tells it the time.
+fn connect(target: &Berth) -> Result<Link> {
+    let mut link = link::connect(target, Role::Deputy)?;
+    link.0.set_timeout(Some(ANSWER_TIMEOUT))?;
+    link.1.send(&ToAway::AwaitImage { boot_id: machine::boot_id()? })?;
+    migrate::time::tell(&mut link)?;
+    link.0.set_timeout(None)?;
+    Ok(link)
+}
 
 /// Has the next node, which has the image, run it.
 fn run_there(reader: &mut LinkReader, writer: &mut LinkWriter) -> Result<()> {
@@ -60,10 +72,7 @@ impl Service<'_> {
         self.connections += 1;
         let (shared, number, target) = (self.shared.clone(), self.connections, berth.clone());
         let connect = move || {
-            let outcome = link::connect(&target, Role::Deputy).and_then(|mut link| {
-                link.1.send(&ToAway::AwaitImage)?;
-                Ok(Box::new(link))
-            });
+            let outcome = connect(&target).map(Box::new);
             shared.notify(Notice::Connected { number, outcome });
         };
         // Signals of the process do not wait for a node that does not answer.
@@ -80,7 +89,7 @@ impl Service<'_> {
 
     /// The next node has answered, or does not. If the body has come home meanwhile, or wants to,
     /// nobody is interested any more.
-    pub fn on_connected(&mut self, number: u64, outcome: link::Result<Box<Link>>) {
+    pub fn on_connected(&mut self, number: u64, outcome: Result<Box<Link>>) {
         let is_awaited =
             |p: &mut Pending| matches!(p, Pending::Connecting { number: n, .. } if *n == number);
         let Some(Pending::Connecting { berth, since, .. }) = self.pending.take_if(is_awaited)
@@ -93,7 +102,7 @@ impl Service<'_> {
                 self.pending = Some(Pending::MoveOn { berth, link, since });
             }
             Err(error) => {
-                let reason = MigrateError::from(error).reason();
+                let reason = error.reason();
                 self.daemon.send(&FromDeputy::Stayed { reason });
             }
         }

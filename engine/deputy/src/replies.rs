@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use wire::forward::{Call, Reply, ToHome};
+use wire::forward::{Call, Reply, ToAway, ToHome};
 use wire::ids::GuestTid;
 
 /// How long the reader waits for a call before it leaves it to the waiter: longer than a wake-up of
@@ -64,6 +64,7 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     }
                 }
             }
+            ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
             ToHome::Usage { cpu_ns, rss_bytes } => {
                 if !shared.is_flooded() {
                     shared.notify(Notice::Usage { cpu_ns, rss_bytes });

@@ -60,7 +60,7 @@ pub fn resolve_calls(
         let outcome = settled.get(&slot).map_or(Outcome::Settled, |settled| settled.outcome);
         let is_futex_wait = resumption.registers.rax == libc::SYS_futex as u64;
         if let Some(until_ns) = thread.wait_until_ns.filter(|_| is_futex_wait) {
-            let now_ns = kernel::features::clocks_ns().0 as u64;
+            let now_ns = migrate::time::now().monotonic_ns as u64;
             resumption.sleep = Some(Duration::from_nanos(until_ns.saturating_sub(now_ns)));
         }
         if let (Some(in_flight), Some((call, reply))) = (&thread.in_flight, &answered)

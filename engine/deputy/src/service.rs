@@ -37,7 +37,7 @@ pub enum Notice {
     /// The next node answers, or does not: to the call of that number.
     Connected {
         number: u64,
-        outcome: link::Result<Box<Link>>,
+        outcome: Result<Box<Link>>,
     },
     /// A fault handler runs in the body: what it blocks has to be blocked here as well.
     MaskChanged {

@@ -29,6 +29,7 @@ pub enum Feature {
     SyncWakeUp,
     PageMapScan,
     MapQuery,
+    BootId,
 }
 
 /// What needs a feature.
@@ -43,7 +44,7 @@ pub enum Need {
 }
 
 impl Feature {
-    pub const ALL: [Feature; 11] = [
+    pub const ALL: [Feature; 12] = [
         Feature::CheckpointRestore,
         Feature::ChosenPids,
         Feature::RseqConfiguration,
@@ -55,6 +56,7 @@ impl Feature {
         Feature::SyncWakeUp,
         Feature::PageMapScan,
         Feature::MapQuery,
+        Feature::BootId,
     ];
 
     /// As `--without` takes it.
@@ -71,6 +73,7 @@ impl Feature {
             Feature::SyncWakeUp => "sync-wake-up",
             Feature::PageMapScan => "page-map-scan",
             Feature::MapQuery => "map-query",
+            Feature::BootId => "boot-id",
         }
     }
 
@@ -88,6 +91,7 @@ impl Feature {
             Feature::SyncWakeUp => "Linux 6.6",
             Feature::PageMapScan => "Linux 6.7",
             Feature::MapQuery => "Linux 6.11",
+            Feature::BootId => "any Linux with /proc/sys",
         }
     }
 
@@ -113,6 +117,7 @@ impl Feature {
             Feature::SyncWakeUp => "calls of guests take longer",
             Feature::PageMapScan => "large processes take longer to capture",
             Feature::MapQuery => "large results of calls take longer to check",
+            Feature::BootId => "nodes on one kernel translate their clocks as if they were on two",
         }
     }
 
@@ -127,7 +132,8 @@ impl Feature {
             | Feature::ExecutableMemfd
             | Feature::SyncWakeUp
             | Feature::PageMapScan
-            | Feature::MapQuery => Need::Nothing,
+            | Feature::MapQuery
+            | Feature::BootId => Need::Nothing,
         }
     }
 
@@ -148,6 +154,7 @@ impl Feature {
             Feature::SyncWakeUp => child::succeeds(seccomp::has_sync_wake_up),
             Feature::PageMapScan => crate::proc::pagemap::has_scan(),
             Feature::MapQuery => crate::proc::maps::has_query(),
+            Feature::BootId => std::fs::read("/proc/sys/kernel/random/boot_id").is_ok(),
         }
     }
 }
@@ -337,14 +344,6 @@ mod child {
         // SAFETY: a plain number; the calling process is a copy that ends at once.
         unsafe { libc::unshare(flags) == 0 }
     }
-}
-
-/// The monotonic and boot-time clocks of this process, nanoseconds.
-pub fn clocks_ns() -> (i64, i64) {
-    let read = |clock| {
-        nix::time::clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1_000_000_000 + t.tv_nsec())
-    };
-    (read(nix::time::ClockId::CLOCK_MONOTONIC), read(nix::time::ClockId::CLOCK_BOOTTIME))
 }
 
 #[cfg(test)]

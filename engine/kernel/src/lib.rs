@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod allocator;
 pub mod child_signal;
+pub mod clocks;
 pub mod features;
 pub mod haste;
 pub mod inherited;
@@ -27,6 +28,7 @@ pub mod shared;
 pub mod signal;
 pub mod tcp;
 pub mod tracee;
+pub mod vdso;
 
 mod sys;
 

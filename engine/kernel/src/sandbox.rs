@@ -133,7 +133,7 @@ impl Blank {
         let _limit = Patience::of(START_TIMEOUT);
         let orders = orders(pid, clock_offset_ns);
         let Blank { init, orders: pipe, _shared: until_it_has_read } = self;
-        tracee::seize(init.0, SeizeOptions { follow: true, exit_kill: true })
+        tracee::seize(init.0, SeizeOptions { follow: true, exit_kill: true, calls: true })
             .and_then(|()| send(&pipe, &orders))
             .map_err(|error| init.failure().unwrap_or(error))?;
         loop {

@@ -7,14 +7,27 @@ use crate::agent::BatchCall;
 use crate::features::{self, Feature};
 use crate::{KernelError, Result, sys};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// A call number that runs natively if every condition holds.
+/// What becomes of a call if every condition holds; the first rule that fits counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allow {
+pub struct Rule {
     pub number: u32,
     pub conditions: Vec<Condition>,
+    /// Where its `syscall` instruction has to lie, if not anywhere.
+    pub within: Option<Range<u64>>,
+    pub action: Action,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The call runs natively.
+    Allow,
+    /// The thread's tracer may change the call, which then runs natively.
+    Trace,
 }
 
 /// What has to be true of one argument. The kernel's filters look at 32 bits at a time.
@@ -47,8 +60,11 @@ const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 const RETURN_ALLOW: u32 = 0x7fff_0000;
 const RETURN_NOTIFY: u32 = 0x7fc0_0000;
+const RETURN_TRACE: u32 = 0x7ff0_0000;
 const OFFSET_NUMBER: u32 = 0;
 const OFFSET_ARCHITECTURE: u32 = 4;
+/// Behind the `syscall` instruction.
+const OFFSET_INSTRUCTION: u32 = 8;
 const OFFSET_ARGUMENTS: u32 = 16;
 /// AUDIT_ARCH_X86_64
 pub const ARCHITECTURE: u32 = 0xc000_003e;
@@ -57,13 +73,13 @@ pub const ARCHITECTURE: u32 = 0xc000_003e;
 ///
 /// # Errors
 /// E2BIG if it would be longer than the kernel's 4,096 instructions.
-pub fn program(allowed: &[Allow]) -> Result<Vec<u8>> {
+pub fn program(rules: &[Rule]) -> Result<Vec<u8>> {
     let mut code = vec![
         load(OFFSET_ARCHITECTURE),
         jump_equal(ARCHITECTURE, 1, 0),
         Instruction { code: RETURN, jump_true: 0, jump_false: 0, value: RETURN_NOTIFY },
     ];
-    for rule in allowed {
+    for rule in rules {
         code.extend(rule_code(rule));
     }
     code.push(Instruction { code: RETURN, jump_true: 0, jump_false: 0, value: RETURN_NOTIFY });
@@ -114,9 +130,9 @@ impl Condition {
     }
 }
 
-fn rule_code(rule: &Allow) -> Vec<Instruction> {
-    let comparisons: Vec<Comparison> =
-        rule.conditions.iter().flat_map(|condition| condition.comparisons()).collect();
+fn rule_code(rule: &Rule) -> Vec<Instruction> {
+    let mut comparisons = rule.within.as_ref().map_or_else(Vec::new, place_comparisons);
+    comparisons.extend(rule.conditions.iter().flat_map(|condition| condition.comparisons()));
     let length_of = |c: &Comparison| 2 + usize::from(c.mask.is_some());
     let length: usize = comparisons.iter().map(length_of).sum();
     let mut tests = Vec::new();
@@ -128,15 +144,33 @@ fn rule_code(rule: &Allow) -> Vec<Instruction> {
             jump_false: 0,
             value,
         }));
-        // Every failed test jumps behind this rule's ALLOW.
+        // Every failed test jumps behind this rule's RETURN.
         let miss = (length - tests.len()) as u8;
         let (jump_true, jump_false) = if shall_hold { (0, miss) } else { (miss, 0) };
         tests.push(Instruction { code: jump, jump_true, jump_false, value });
     }
     let mut code = vec![load(OFFSET_NUMBER), jump_equal(rule.number, 0, length as u8 + 1)];
     code.extend(tests);
-    code.push(Instruction { code: RETURN, jump_true: 0, jump_false: 0, value: RETURN_ALLOW });
+    let value = match rule.action {
+        Action::Allow => RETURN_ALLOW,
+        Action::Trace => RETURN_TRACE,
+    };
+    code.push(Instruction { code: RETURN, jump_true: 0, jump_false: 0, value });
     code
+}
+
+/// That the `syscall` instruction lies in `range`, which must not cross a border of 4 GiB: if it
+/// does, nothing lies in it.
+fn place_comparisons(range: &Range<u64>) -> Vec<Comparison> {
+    let (start, end) = (range.start, range.end.max(range.start));
+    let end = if end >> 32 == start >> 32 { end as u32 } else { start as u32 };
+    let low = |value, shall_hold| {
+        let (offset, jump) = (OFFSET_INSTRUCTION, JUMP_AT_LEAST);
+        Comparison { offset, mask: None, jump, value, shall_hold }
+    };
+    let (offset, value) = (OFFSET_INSTRUCTION + 4, (start >> 32) as u32);
+    let high = Comparison { offset, mask: None, jump: JUMP_EQUAL, value, shall_hold: true };
+    vec![high, low(start as u32, true), low(end, false)]
 }
 
 fn load(offset: u32) -> Instruction {
@@ -339,10 +373,20 @@ mod test {
 
     /// What the filter would return, by a tiny interpreter of the instructions used here.
     fn run(program: &[u8], number: u32, architecture: u32, arguments: [u64; 6]) -> u32 {
+        run_at(program, 0, number, architecture, arguments)
+    }
+
+    fn run_at(
+        program: &[u8],
+        instruction: u64,
+        number: u32,
+        architecture: u32,
+        arguments: [u64; 6],
+    ) -> u32 {
         let mut input = vec![];
         input.extend(number.to_le_bytes());
         input.extend(architecture.to_le_bytes());
-        input.extend([0; 8]);
+        input.extend(instruction.to_le_bytes());
         arguments.iter().for_each(|a| input.extend(a.to_le_bytes()));
         let (mut at, mut accumulator) = (0usize, 0u32);
         loop {
@@ -375,9 +419,12 @@ mod test {
     fn filter_allows_exactly_what_its_rules_say() {
         let condition =
             |argument, mask, value| Condition::Equal { argument, mask, value, and_high_zero: true };
+        let allow =
+            |number, conditions| Rule { number, conditions, within: None, action: Action::Allow };
         let rules = [
-            Allow { number: 39, conditions: vec![] },
-            Allow { number: 9, conditions: vec![condition(3, 0xff, 0x22), condition(0, !0, 0)] },
+            allow(39, vec![]),
+            allow(9, vec![condition(3, 0xff, 0x22), condition(0, !0, 0)]),
+            Rule { action: Action::Trace, ..allow(9, vec![condition(0, !0, 8)]) },
         ];
         let program = program(&rules).unwrap();
         let check = |number, arguments| run(&program, number, ARCHITECTURE, arguments);
@@ -387,12 +434,16 @@ mod test {
         assert_eq!(check(9, [1 << 40, 1, 2, 0x22, 4, 5]), RETURN_NOTIFY);
         assert_eq!(check(9, [0, 1, 2, 0x21, 4, 5]), RETURN_NOTIFY);
         assert_eq!(check(40, [0; 6]), RETURN_NOTIFY);
+        assert_eq!(check(9, [8, 1, 2, 0x21, 4, 5]), RETURN_TRACE);
         assert_eq!(run(&program, 39, 0x4000_0003, [0; 6]), RETURN_NOTIFY);
     }
 
     #[test]
     fn halves_of_arguments_are_compared_with_limits() {
-        let rule = |conditions| program(&[Allow { number: 11, conditions }]).unwrap();
+        let rule = |conditions| {
+            let rule = Rule { number: 11, conditions, within: None, action: Action::Allow };
+            program(&[rule]).unwrap()
+        };
         let above = rule(vec![Condition::HighAbove { argument: 0, limit: 16 }]);
         let below = rule(vec![
             Condition::HighBelow { argument: 0, limit: 8 },
@@ -407,5 +458,29 @@ mod test {
         assert!(passes(&below, (8 << 32) - 1, (8 << 32) - 1));
         assert!(!passes(&below, 8 << 32, 0) && !passes(&below, 0, 8 << 32));
         assert!(passes(&some, 0, 1) && !passes(&some, 1, 0) && !passes(&some, 1, 1 << 32));
+    }
+
+    #[test]
+    fn a_rule_for_a_place_counts_there_alone() {
+        let allow = |within| {
+            let condition =
+                Condition::Equal { argument: 0, mask: !0, value: 5, and_high_zero: false };
+            let conditions = vec![condition];
+            let rule = Rule { number: 39, conditions, within, action: Action::Allow };
+            program(&[rule]).unwrap()
+        };
+        let there = allow(Some(0x7f12_0000_1000..0x7f12_0000_2000));
+        let check = |at, first| run_at(&there, at, 39, ARCHITECTURE, [first; 6]);
+        for at in [0x7f12_0000_1000, 0x7f12_0000_1fff] {
+            assert_eq!(check(at, 5), RETURN_ALLOW);
+            assert_eq!(check(at, 6), RETURN_NOTIFY);
+        }
+        for at in [0x7f12_0000_0fff, 0x7f12_0000_2000, 0x7f13_0000_1000, 0x1000] {
+            assert_eq!(check(at, 5), RETURN_NOTIFY);
+        }
+        let across = allow(Some(0xffff_f000..0x1_0000_1000));
+        for at in [0xffff_f000, 0xffff_ffff, 0x1_0000_0000] {
+            assert_eq!(run_at(&across, at, 39, ARCHITECTURE, [5; 6]), RETURN_NOTIFY);
+        }
     }
 }

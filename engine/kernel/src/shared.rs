@@ -31,6 +31,18 @@ impl SharedMemory {
         SharedMemory::of_file(file, size)
     }
 
+    /// The same for memory that code is to be mapped from elsewhere.
+    pub fn create_for_code(size: usize) -> Result<SharedMemory> {
+        let arguments = [c"osmos".as_ptr() as u64, code_file_flags(), 0, 0, 0, 0];
+        // SAFETY: the name is a literal, the rest are numbers.
+        let made = unsafe {
+            crate::sys::call("create memory for code", libc::SYS_memfd_create, arguments)
+        };
+        // SAFETY: the kernel has just made this descriptor for us alone.
+        let file = made.map(|number| unsafe { OwnedFd::from_raw_fd(number as i32) })?;
+        SharedMemory::of_file(file, size)
+    }
+
     /// Maps an existing memory file, setting its size.
     pub fn of_file(file: OwnedFd, size: usize) -> Result<SharedMemory> {
         nix::unistd::ftruncate(file.as_fd(), size as i64)

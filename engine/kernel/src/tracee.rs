@@ -35,7 +35,12 @@ pub struct SeizeOptions {
     pub follow: bool,
     /// The tracee is killed when its tracer dies.
     pub exit_kill: bool,
+    /// Calls that its filter leaves to its tracer stop it ([`CALL_EVENT`]).
+    pub calls: bool,
 }
+
+/// The [`Stop::Event`] in front of a call that the filter leaves to the tracer.
+pub const CALL_EVENT: i32 = libc::PTRACE_EVENT_SECCOMP;
 
 /// Attaches without stopping. `tid` is one thread.
 pub fn seize(tid: i32, options: SeizeOptions) -> Result<()> {
@@ -53,6 +58,9 @@ impl SeizeOptions {
         if self.follow {
             bits |=
                 libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+        }
+        if self.calls {
+            bits |= libc::PTRACE_O_TRACESECCOMP;
         }
         if self.exit_kill {
             bits |= libc::PTRACE_O_EXITKILL;
@@ -364,7 +372,8 @@ fn stopped_child() -> Option<i32> {
         },
         pid => pid,
     };
-    let is_stopped = seize(pid, SeizeOptions { follow: false, exit_kill: true }).is_ok()
+    let is_stopped = seize(pid, SeizeOptions { exit_kill: true, ..SeizeOptions::default() })
+        .is_ok()
         && interrupt(pid).is_ok()
         && matches!(wait_raw(pid, libc::__WALL), Ok(Some((_, Stop::Interrupted))));
     if !is_stopped {
@@ -464,7 +473,7 @@ mod test {
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             assert!(lines.any(|line| line.unwrap() == "ready"));
             let pid = child.id() as i32;
-            let options = SeizeOptions { follow: true, exit_kill: true };
+            let options = SeizeOptions { follow: true, exit_kill: true, calls: false };
             let tids = crate::proc::process::threads(pid).unwrap();
             for tid in &tids {
                 seize(*tid, options).unwrap();

@@ -186,7 +186,7 @@ fn attach(tid: i32) -> kernel::Result<()> {
 /// (masks that block everything, registers in the agent, memory that is elsewhere), and half a
 /// process that runs is worse than one that has ended.
 pub fn hold(tids: &[i32]) -> Result<()> {
-    let held = SeizeOptions { follow: false, exit_kill: true };
+    let held = SeizeOptions { exit_kill: true, ..SeizeOptions::default() };
     tids.iter().try_for_each(|tid| Ok(tracee::set_options(*tid, held)?))
 }
 

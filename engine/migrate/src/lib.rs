@@ -14,6 +14,7 @@
 //! failure before that puts the process back where it was.
 
 pub mod backing;
+pub mod elsewhere;
 pub mod freeze;
 pub mod homeward;
 pub mod injection;
@@ -26,6 +27,8 @@ pub mod processor;
 pub mod refusal;
 pub mod sharing;
 pub mod threads;
+pub mod time;
+pub mod vdso;
 pub mod worker;
 
 use wire::supervisor::Reason;

@@ -1,62 +1,43 @@
-//! What one machine must have in common with another for a process to move between them.
+//! What tells one machine from another, and what a process keeps of its own.
 
-use crate::{Result, reason};
+use crate::Result;
 use kernel::KernelError;
+use kernel::features::Feature;
 use kernel::memory::Memory;
 use kernel::proc::maps;
-use wire::image::Machine;
-use wire::supervisor::Reason;
+use wire::image::Home;
 
-/// Describes this machine.
-pub fn probe() -> Result<Machine> {
+/// What a process whose home this machine is keeps of it.
+pub fn home() -> Result<Home> {
+    Ok(Home { boot_id: boot_id()?, vdso: own_vdso()? })
+}
+
+/// Names this boot and the time namespace that we are in; empty where that cannot be known.
+pub fn boot_id() -> Result<String> {
+    if !kernel::features::settled().has(Feature::BootId) {
+        return Ok(String::new());
+    }
+    let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    Ok(format!("{} {}", line("/proc/sys/kernel/random/boot_id")?, namespace.display()))
+}
+
+/// Whether a process of that boot finds its own clocks and vDSO here.
+pub fn is_this_boot(boot: &str) -> Result<bool> {
+    Ok(!boot.is_empty() && boot == boot_id()?)
+}
+
+/// The bytes of this machine's vDSO; none if it has none.
+pub fn own_vdso() -> Result<Vec<u8>> {
     let own = std::process::id() as i32;
-    let memory = Memory::open(own)?;
-    Ok(Machine {
-        boot_id: line("/proc/sys/kernel/random/boot_id")?,
-        kernel: line("/proc/sys/kernel/osrelease")?,
-        vdso_hash: vdso_hash(&memory, &maps::read(own)?)?,
-    })
+    let maps = maps::read(own)?;
+    let Some(vdso) = maps.iter().find(|m| m.name == b"[vdso]") else { return Ok(vec![]) };
+    let mut bytes = vec![0; vdso.length() as usize];
+    Memory::open(own)?.read(vdso.start, &mut bytes)?;
+    Ok(bytes)
 }
 
 fn line(path: &str) -> Result<String> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| KernelError { what: format!("read {path}"), source })?;
     Ok(text.trim().to_owned())
-}
-
-fn vdso_hash(memory: &Memory, maps: &[maps::Mapping]) -> Result<[u8; 32]> {
-    let Some(vdso) = maps.iter().find(|m| m.name == b"[vdso]") else { return Ok([0; 32]) };
-    let mut bytes = vec![0; vdso.length() as usize];
-    memory.read(vdso.start, &mut bytes)?;
-    Ok(blake3::hash(&bytes).into())
-}
-
-/// Why a process of `source` cannot run on `here`, if it cannot.
-///
-/// Programs hold addresses inside the vDSO: it must stay what it was. What they know of the
-/// processor is compared for itself ([`crate::processor`]).
-pub fn mismatch(source: &Machine, here: &Machine) -> Option<Reason> {
-    if source.boot_id == here.boot_id {
-        return None;
-    }
-    if source.vdso_hash != here.vdso_hash {
-        let text = format!("its kernel {} has another vDSO than {}", here.kernel, source.kernel);
-        return Some(reason("vdso", text));
-    }
-    None
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn another_machine_must_have_the_same_vdso() {
-        let here = probe().unwrap();
-        assert_eq!(mismatch(&here, &here), None);
-        let other = Machine { boot_id: "another".into(), ..here.clone() };
-        assert_eq!(mismatch(&here, &other), None);
-        let newer = Machine { vdso_hash: [9; 32], boot_id: "x".into(), ..here.clone() };
-        assert_eq!(mismatch(&here, &newer).unwrap().code, "vdso");
-    }
 }

@@ -10,19 +10,34 @@ use wire::image::Prospect;
 /// A node that does not answer an offer for so long will not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Who offers a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offerer {
+    /// Its home, which can tell the time.
+    Home,
+    /// The node that its body moves on from.
+    Away,
+}
+
 /// Offers, and sends the mapped files that the target lacks. When this returns the target has its
 /// sandbox ready and waits for the image.
 pub fn offer(
     (reader, writer): &mut (LinkReader, LinkWriter),
+    offerer: Offerer,
     prospect: Prospect,
     library: &Library,
 ) -> Result<()> {
     reader.set_timeout(Some(ANSWER_TIMEOUT))?;
     writer.send(&ToAway::Prospect(Box::new(prospect)))?;
-    let missing = match reader.receive()? {
-        ToHome::Welcome { missing } => missing,
-        ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
-        _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
+    let missing = loop {
+        match reader.receive()? {
+            ToHome::AskTime if offerer == Offerer::Home => {
+                writer.send(&ToAway::Time(crate::time::now()))?;
+            }
+            ToHome::Welcome { missing } => break missing,
+            ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
+            _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
+        }
     };
     for index in missing {
         let file = library

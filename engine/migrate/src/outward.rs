@@ -4,6 +4,7 @@
 //! threads come before capabilities are dropped, and the filter closes the sandbox last.
 
 use crate::backing::Library;
+use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::pages::Intake;
 use crate::worker::{self, Worker};
 use crate::{MigrateError, Result, homeward, injection, layout, threads};
@@ -17,11 +18,12 @@ use kernel::sandbox::{self, Sandbox};
 use kernel::seccomp::{self, Listener};
 use kernel::shared::SharedMemory;
 use kernel::tracee::{self, Stop};
+use kernel::vdso::Stub;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use wire::ids::GuestTid;
-use wire::image::{self, Image, MappingKind, Pages};
+use wire::image::{self, Home, Image, MappingKind, Pages};
 
 const MAIN_SLOT: usize = 0;
 
@@ -33,17 +35,21 @@ pub struct Body {
     pub agent: Agent,
     /// Guest thread, local thread; the index is the agent's slot.
     pub threads: Vec<(GuestTid, i32)>,
+    /// Where home is another machine.
+    pub elsewhere: Option<Elsewhere>,
     image: Image,
 }
 
 impl Body {
     /// Replaces the memory of a fresh sandbox by the image's mappings, empty. `shared` is a memory
-    /// file that the sandbox inherited, as are the files of `library`.
+    /// file that the sandbox inherited, as are the files of `library`, and the `stub` for a process
+    /// whose home is another machine.
     pub fn lay_out(
         sandbox: Sandbox,
         shared: OwnedFd,
         image: Image,
         library: &Library,
+        abroad: Option<(&Stub, &Home)>,
     ) -> Result<Body> {
         image.check(library.len())?;
         if !image.has_first_thread() {
@@ -57,11 +63,32 @@ impl Body {
         let agent = place_agent(pid, borrowed, &own, &image, shared)?;
         enter_agent(pid, &agent, MAIN_SLOT)?;
         let main = (image.pid, pid);
-        let body = Body { sandbox, memory, agent, threads: vec![main], image };
+        let threads = vec![main];
+        let mut body = Body { sandbox, memory, agent, threads, elsewhere: None, image };
+        // What is read of the sandbox is read before it is cleared.
+        let plan = abroad.map(|(stub, home)| body.plan_abroad(&own, stub, home)).transpose()?;
         body.clear(&own)?;
-        body.move_kernel_mappings(&own)?;
-        body.map_all(library)?;
+        match &plan {
+            Some(plan) => body.execute("move the vDSO", MAIN_SLOT, &plan.own)?,
+            None => body.move_kernel_mappings(&own)?,
+        }
+        let of_home = plan.as_ref().map_or(&[][..], |plan| &plan.home);
+        body.map_all(library, of_home)?;
+        if let Some(plan) = plan {
+            if let Some(address) = plan.vdso_address() {
+                body.memory.write(address, &plan.vdso)?;
+            }
+            body.execute("protect home's vDSO", MAIN_SLOT, &plan.protect)?;
+            body.elsewhere = Some(plan.elsewhere);
+        }
         Ok(body)
+    }
+
+    fn plan_abroad(&self, own: &[Mapping], stub: &Stub, home: &Home) -> Result<Plan> {
+        let taken = layout::ranges(own)
+            .chain(self.image.mappings.iter().map(|m| m.start.0..m.end.0))
+            .chain([self.agent.base()..self.agent.end(), reserved(&self.image)]);
+        elsewhere::plan(own, &self.memory, home, &self.image, taken, stub)
     }
 
     /// Writes received memory contents; only into the image's mappings, only whole pages.
@@ -72,14 +99,14 @@ impl Body {
 
     /// Makes the threads, hands over what the kernel keeps for them, and closes the sandbox with
     /// the filter. The threads end up stopped, ready to be resumed.
-    pub fn finish(&mut self, allowed: &[seccomp::Allow]) -> Result<Listener> {
+    pub fn finish(&mut self, rules: &[seccomp::Rule]) -> Result<Listener> {
         let _limit = Patience::of(FINISH_TIMEOUT);
         let protect = homeward::protect_calls(&self.image.mappings);
         self.execute("protect memory", MAIN_SLOT, &protect)?;
         self.adopt_process()?;
         self.make_threads()?;
         self.adopt_threads()?;
-        let listener = self.close_sandbox(allowed)?;
+        let listener = self.close_sandbox(rules)?;
         for index in 0..self.threads.len() {
             self.stop_in_agent(index)?;
         }
@@ -100,9 +127,11 @@ impl Body {
         &self.image
     }
 
-    /// What of its address space is not the guest's: the agent, and the place of that of home.
-    pub fn kept(&self) -> [Range<u64>; 2] {
-        [self.agent.base()..self.agent.end(), reserved(&self.image)]
+    /// What of its address space is not the guest's: the agent, the place of that of home, and the
+    /// vDSO of another machine's kernel.
+    pub fn kept(&self) -> [Range<u64>; 3] {
+        let vdso = self.elsewhere.as_ref().map_or(0..0, Elsewhere::hidden);
+        [self.agent.base()..self.agent.end(), reserved(&self.image), vdso]
     }
 
     /// What the body's supervisor goes on with.
@@ -174,8 +203,9 @@ impl Body {
         if calls.is_empty() { Ok(()) } else { self.execute("move the vDSO", MAIN_SLOT, &calls) }
     }
 
-    fn map_all(&self, library: &Library) -> Result<()> {
-        let mut calls = Vec::new();
+    /// `of_home` stand in for what home's kernel provides.
+    fn map_all(&self, library: &Library, of_home: &[BatchCall]) -> Result<()> {
+        let mut calls = of_home.to_vec();
         let mut below = 0;
         for mapping in &self.image.mappings {
             let start = match mapping.kind {
@@ -317,8 +347,8 @@ impl Body {
     }
 
     /// Installs the filter on all threads and takes its listener out of the body.
-    fn close_sandbox(&self, allowed: &[seccomp::Allow]) -> Result<Listener> {
-        let program = seccomp::program(allowed)?;
+    fn close_sandbox(&self, rules: &[seccomp::Rule]) -> Result<Listener> {
+        let program = seccomp::program(rules)?;
         let staging = self.agent.staging_address(MAIN_SLOT);
         self.agent.write_staging(MAIN_SLOT, 64, &program);
         let header = seccomp::program_header(program.len(), staging + 64);

@@ -241,12 +241,26 @@ pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
     if !vdso.contains(&registers.rip) || registers.interrupted_call().is_some() {
         return Ok(());
     }
+    step_while(tid, |registers| vdso.contains(&registers.rip))
+}
+
+/// Has a stopped thread execute one instruction after another for as long as `goes_on` says so. It
+/// may change the registers of the thread where it has it stop.
+pub fn step_while(tid: i32, mut goes_on: impl FnMut(&mut Registers) -> bool) -> Result<()> {
     let _limit = Patience::of(STEP_TIMEOUT);
     let mask = tracee::signal_mask(tid)?;
     // SIGTRAP stays open: a forced trap that is blocked would reset its disposition.
     tracee::set_signal_mask(tid, !kernel::signal::bit(libc::SIGTRAP))?;
     let mut passed_on = 0;
     for _ in 0..VDSO_STEPS_MAX {
+        let before = tracee::registers(tid)?;
+        let mut registers = before;
+        if !goes_on(&mut registers) {
+            if registers != before {
+                tracee::set_registers(tid, &registers)?;
+            }
+            break;
+        }
         tracee::step(tid, passed_on)?;
         passed_on = 0;
         match tracee::wait(tid)? {
@@ -254,7 +268,6 @@ pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
             // It cannot be blocked; the kernel has the process count as stopped, and this thread
             // goes on for us.
             Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
-            _ if !vdso.contains(&tracee::registers(tid)?.rip) => break,
             _ => {}
         }
     }

@@ -116,7 +116,7 @@ mod test {
     /// Has a process do a batch in the agent after each of these signals, and lets it go.
     fn work_while_signalled(child: &Child, signals: &[i32]) {
         let pid = child.id() as i32;
-        tracee::seize(pid, SeizeOptions { follow: false, exit_kill: true }).unwrap();
+        tracee::seize(pid, SeizeOptions { exit_kill: true, ..SeizeOptions::default() }).unwrap();
         tracee::interrupt(pid).unwrap();
         assert_eq!(tracee::wait(pid).unwrap(), Stop::Interrupted);
         let maps = maps::read(pid).unwrap();

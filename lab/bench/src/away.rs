@@ -49,7 +49,7 @@ fn compare(setting: &Setting, share: Share, seconds: f64, node: &str) -> Result<
 }
 
 /// A round that was not computed away says nothing about being away.
-fn ensure_stayed(lab: &Lab, pid: i32) -> Result<()> {
+pub fn ensure_stayed(lab: &Lab, pid: i32) -> Result<()> {
     let processes = lab.processes()?;
     let process = processes.iter().find(|process| process.pid == pid);
     let process = process.with_context(|| format!("process {pid} is not managed"))?;

@@ -65,6 +65,16 @@ struct Row {
 
 impl Lab {
     pub fn up(setting: &Setting, nodes: u32, share: Share) -> Result<Lab> {
+        Lab::up_without(setting, nodes, share, None)
+    }
+
+    /// Whose nodes do without a kernel feature.
+    pub fn up_without(
+        setting: &Setting,
+        nodes: u32,
+        share: Share,
+        feature: Option<&str>,
+    ) -> Result<Lab> {
         let osmos = setting.osmos.to_str().context("the path of osmos is not text")?;
         let lab = Lab { osmos: osmos.to_owned(), share };
         // What an earlier run that was killed may have left.
@@ -75,6 +85,7 @@ impl Lab {
         if share != Share::Equal {
             words.push("--no-cpu-limit");
         }
+        words.extend(feature.iter().flat_map(|feature| ["--without", feature]));
         output_of(&mut lab.osmos(&words)).map_err(|error| NoLab(format!("{error:#}")))?;
         lab.pin_daemons()?;
         Ok(lab)

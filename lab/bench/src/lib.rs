@@ -8,11 +8,13 @@
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
-//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`], [`owner`]: the benchmarks;
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`], [`owner`], [`clock`]: the
+//!   benchmarks;
 //!   [`parts`]: what a forwarded call is made of
 
 pub mod at_home;
 pub mod away;
+pub mod clock;
 pub mod driven;
 pub mod effort;
 pub mod figure;
@@ -45,11 +47,19 @@ pub enum Bench {
     Freeze,
     Spread,
     Owner,
+    Clock,
 }
 
 impl Bench {
-    pub const ALL: [Bench; 6] =
-        [Bench::AtHome, Bench::Away, Bench::Forward, Bench::Freeze, Bench::Spread, Bench::Owner];
+    pub const ALL: [Bench; 7] = [
+        Bench::AtHome,
+        Bench::Away,
+        Bench::Forward,
+        Bench::Freeze,
+        Bench::Spread,
+        Bench::Owner,
+        Bench::Clock,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -59,6 +69,7 @@ impl Bench {
             Bench::Freeze => "freeze",
             Bench::Spread => "spread",
             Bench::Owner => "owner",
+            Bench::Clock => "clock",
         }
     }
 }
@@ -103,6 +114,7 @@ pub fn run(
             Bench::Freeze => freeze::run(&setting),
             Bench::Spread => spread::run(&setting),
             Bench::Owner => owner::run(&setting),
+            Bench::Clock => clock::run(&setting),
         };
         let figures = figures.with_context(|| format!("benchmark {}", bench.name()))?;
         report.add(bench.name(), figures);

@@ -1,6 +1,6 @@
-//! Clocks and timers. Wall clocks are equal in both halves (a body has home's offsets); processor
-//! time is spent in both and added up by the body; whatever waits or fires does so at home, where
-//! the signals are.
+//! Clocks and timers. Wall clocks are equal in both halves: a body has home's offsets, or its
+//! supervisor adds them where no time namespace can. Processor time is spent in both and added up
+//! by the body; whatever waits or fires does so at home, where the signals are.
 
 use super::Arguments;
 use super::argument::{Argument, V, input, output, remaining};

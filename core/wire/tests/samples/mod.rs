@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use wire::clocks::Readings;
 use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
 use wire::forward::{
     Call, Direction, Output, Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
 };
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
-    Backing, IMAGE_VERSION, Image, InFlight, Machine, Mapping, MappingKind, Pages, Priority,
-    Prospect, Thread,
+    Backing, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages, Priority, Prospect,
+    Thread,
 };
 use wire::motive::Motive;
 use wire::owner::{LimitChange, OwnerOrder};
@@ -106,6 +107,7 @@ pub fn image() -> Image {
         reserved: (0x10_0000, 0x20_0000),
         clock: clock(),
         peak_rss_kib: 1 << 20,
+        time: readings(),
     }
 }
 
@@ -114,18 +116,21 @@ fn processor() -> Processor {
     Processor { words: [u32::MAX; WORDS], xcr0: u64::MAX, components }
 }
 
+fn readings() -> Readings {
+    Readings { monotonic_ns: 1, boot_ns: -1, raw_ns: i64::MAX, ..Readings::default() }
+}
+
 pub fn prospect() -> Prospect {
-    let machine = Machine { boot_id: "a boot".into(), kernel: "6.18".into(), vdso_hash: [3; 32] };
+    let home = Home { boot_id: "a boot".into(), vdso: vec![3; 8192] };
     let backing = Backing { path: b"/usr/bin/env".to_vec(), size: 3, hash: [5; 32] };
     Prospect {
         version: IMAGE_VERSION,
         pid: GuestTid(12),
         command: "env".into(),
-        machine,
+        home,
         processor: Demand { processor: processor(), is_baseline: true },
         backings: vec![backing],
         memory_bytes: 1 << 30,
-        clocks_ns: (1, -1),
     }
 }
 
@@ -139,7 +144,8 @@ pub fn to_away() -> Vec<ToAway> {
     let reply = CallReply { tid: GuestTid(12), sequence: 1, result: -512, outputs, home_ns: 1 };
     vec![
         ToAway::Prospect(Box::new(prospect())),
-        ToAway::AwaitImage,
+        ToAway::AwaitImage { boot_id: "a boot".into() },
+        ToAway::Time(readings()),
         ToAway::BackingPart { backing: 0, offset: 9, content: vec![1; 70] },
         ToAway::BackingsSent,
         ToAway::Image(Box::new(image())),
@@ -163,6 +169,7 @@ pub fn to_home() -> Vec<ToHome> {
     vec![
         ToHome::Welcome { missing: vec![0, 7, u32::MAX] },
         ToHome::Refused(reason()),
+        ToHome::AskTime,
         ToHome::Call(call()),
         ToHome::Taken { tid: GuestTid(1), sequence: 3 },
         ToHome::Awaits { tid: GuestTid(1), sequence: u64::MAX },

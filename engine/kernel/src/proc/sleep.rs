@@ -9,8 +9,9 @@
 //! All that is inexact here makes a sleep look shorter than it was.
 
 use super::process::{stat, status_field};
-use crate::features::clocks_ns;
+use crate::clocks;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::time::ClockId;
 use nix::unistd::Pid;
 use std::collections::HashMap;
 
@@ -86,7 +87,7 @@ fn clock_of(processor: usize) -> Option<(u64, u64)> {
     // Has the scheduler charge us up to now.
     std::thread::yield_now();
     let there_ns = charged_ns(&std::fs::read_to_string("/proc/thread-self/sched").ok()?)?;
-    Some((there_ns, clocks_ns().0 as u64))
+    Some((there_ns, clocks::ns(ClockId::CLOCK_MONOTONIC) as u64))
 }
 
 /// `se.exec_start : MILLISECONDS.NANOSECONDS`, as the scheduler prints it.
@@ -113,7 +114,7 @@ mod test {
 
     #[test]
     fn sleep_begins_when_the_thread_went_to_sleep_and_not_before() {
-        let before_ns = clocks_ns().0 as u64;
+        let before_ns = clocks::ns(ClockId::CLOCK_MONOTONIC) as u64;
         let mut child: Child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id() as i32;
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -121,7 +122,7 @@ mod test {
             assert!(Instant::now() < deadline, "it does not sleep");
             std::thread::yield_now();
         }
-        let asleep_ns = clocks_ns().0 as u64;
+        let asleep_ns = clocks::ns(ClockId::CLOCK_MONOTONIC) as u64;
         std::thread::sleep(Duration::from_millis(200));
         let found = sleeps(pid, &[pid]);
         tracee::seize(pid, SeizeOptions::default()).unwrap();

@@ -1,0 +1,64 @@
+//! Whose clocks a process has: those of its home, wherever it is. The side that takes a process
+//! in asks home for the time, over the link that it will make its calls over.
+
+use crate::{MigrateError, Result};
+use link::{LinkReader, LinkWriter};
+use std::time::Duration;
+use wire::clocks::{Offset, Readings};
+use wire::forward::{ToAway, ToHome};
+
+/// Questions before a process moves: the quickest answer is the one that counts.
+const QUESTIONS: usize = 4;
+/// The longest that a process stands still so that no clock goes back, as the clocks of two
+/// machines can be compared to half a round trip only.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What this machine's clocks show.
+pub fn now() -> Readings {
+    let clocks = kernel::clocks::read();
+    Readings {
+        monotonic_ns: clocks.monotonic_ns,
+        boot_ns: clocks.boot_ns,
+        raw_ns: clocks.raw_ns,
+        real_ns: clocks.real_ns,
+        tai_ns: clocks.tai_ns,
+        coarse_ns: clocks.coarse_ns,
+        real_coarse_ns: clocks.real_coarse_ns,
+    }
+}
+
+/// Asks home how far its clocks are ahead of ours. Nothing else is said on the link meanwhile.
+pub fn ask_home((reader, writer): &mut (LinkReader, LinkWriter)) -> Result<Offset> {
+    let mut best: Option<Offset> = None;
+    for _ in 0..QUESTIONS {
+        let asked = now();
+        writer.send(&ToHome::AskTime)?;
+        let ToAway::Time(told) = reader.receive()? else {
+            return Err(MigrateError::Protocol("home does not tell the time".into()));
+        };
+        let offset = Offset::measured(asked, told, now());
+        best = Some(best.map_or(offset, |best| best.or(offset)));
+    }
+    best.ok_or_else(|| MigrateError::Protocol("home was not asked for the time".into()))
+}
+
+/// Home's part of [`ask_home`], where nothing else can come.
+pub fn tell((reader, writer): &mut (LinkReader, LinkWriter)) -> Result<()> {
+    for _ in 0..QUESTIONS {
+        match reader.receive()? {
+            ToHome::AskTime => writer.send(&ToAway::Time(now()))?,
+            ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
+            _ => return Err(MigrateError::Protocol("it does not ask for the time".into())),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until none of a process's clocks, which go on with `now`, shows less than it did.
+pub fn await_no_less(floor: Readings, now: Readings) {
+    let wait_ns = now.wait_for_ns(floor, WAIT_MAX.as_nanos() as i64);
+    if wait_ns > 0 {
+        ::tracing::debug!("its clocks are waited for: {wait_ns} ns");
+        std::thread::sleep(Duration::from_nanos(wait_ns));
+    }
+}
