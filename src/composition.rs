@@ -106,6 +106,7 @@ fn finding(feature: Feature, present: bool) -> Finding {
 /// The user's defaults, where an option does not say otherwise.
 fn config(options: &DaemonOptions) -> node::Config {
     let defaults = node::Config::for_user();
+    let patience = options.succession_patience.map(std::time::Duration::from_secs);
     node::Config {
         runtime_dir: options.runtime_dir.clone().unwrap_or(defaults.runtime_dir),
         state_dir: options.state_dir.clone().unwrap_or(defaults.state_dir),
@@ -122,6 +123,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         lends_root: options.lend_root.map(|switch| switch == cli::Switch::On),
         lends_to: options.lend_to.clone(),
         record: options.record.clone(),
+        succession_patience: patience.unwrap_or(defaults.succession_patience),
         ..defaults
     }
 }

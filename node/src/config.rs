@@ -12,6 +12,10 @@ pub const PORT_DEFAULT: u16 = 7780;
 /// Where a MOSIX node map is looked for by those who give none.
 pub const MAP_DEFAULT: &str = "/etc/mosix.map";
 
+/// Long enough for an upgrade, or for somebody to notice; short enough that nothing of an Osmos
+/// which is not there any more lasts.
+const SUCCESSION_PATIENCE: Duration = Duration::from_secs(10 * 60);
+
 /// How one node daemon runs.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -54,6 +58,9 @@ pub struct Config {
     pub handshake_timeout: Duration,
     /// How long a reserved berth waits for its process.
     pub berth_timeout: Duration,
+    /// How long supervisors wait for the next daemon if this one dies, before their processes come
+    /// home.
+    pub succession_patience: Duration,
 }
 
 impl Config {
@@ -94,12 +101,18 @@ impl Config {
             supervisor: None,
             handshake_timeout: Duration::from_secs(10),
             berth_timeout: Duration::from_secs(10),
+            succession_patience: SUCCESSION_PATIENCE,
         }
     }
 
     /// Where tools reach this daemon.
     pub fn control_socket(&self) -> PathBuf {
         self.runtime_dir.join(wire::control::SOCKET_NAME)
+    }
+
+    /// Where supervisors of a daemon that has died reach this one.
+    pub fn return_socket(&self) -> PathBuf {
+        self.runtime_dir.join(wire::supervisor::RETURN_SOCKET_NAME)
     }
 
     /// Where the shared secret of a map cluster is.

@@ -56,9 +56,7 @@ pub enum ControlError {
 /// Makes the socket; one left by a daemon that died is replaced. `is_public` lets every user in.
 pub fn bind(path: &Path, is_public: bool) -> Result<UnixListener, ControlError> {
     let failed = |source| ControlError::Bind { path: path.to_owned(), source };
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(ControlError::Running(path.to_owned()));
-    }
+    check_vacant(path)?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => (),
@@ -68,6 +66,14 @@ pub fn bind(path: &Path, is_public: bool) -> Result<UnixListener, ControlError> 
     let permissions = std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(path, permissions).map_err(failed)?;
     Ok(listener)
+}
+
+/// That no daemon listens there.
+pub fn check_vacant(path: &Path) -> Result<(), ControlError> {
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(ControlError::Running(path.to_owned())),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Serves tools until the daemon ends.

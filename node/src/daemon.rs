@@ -14,6 +14,7 @@
 //! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
+//! * [`succession`]: what an earlier daemon has left, and what the next one is left
 //! * [`listing`]: what `ps`, `nodes`, `why` show
 
 mod cluster;
@@ -28,6 +29,7 @@ mod owner;
 mod processes;
 mod requests;
 mod start;
+mod succession;
 mod thinking;
 mod time_away;
 
@@ -54,6 +56,8 @@ use crate::net::listener::{Calling, Welcome};
 use crate::past_berths::PastBerths;
 use crate::process::Process;
 use crate::rejections::Rejections;
+use crate::returning::Returned;
+use crate::roster::Roster;
 use crate::sample::Gauge;
 use crate::sample::scan::{Scan, Scanner};
 use crate::state::State;
@@ -127,6 +131,8 @@ pub enum Event {
         id: SupervisorId,
         news: News,
     },
+    /// A supervisor that an earlier daemon has started looks for its next.
+    Returned(Returned),
     ProcessEnded {
         pid: HomePid,
         started_ticks: u64,
@@ -189,6 +195,9 @@ struct Daemon {
     processes: BTreeMap<HomePid, Process>,
     deputies: BTreeMap<SupervisorId, HomePid>,
     guests: BTreeMap<SupervisorId, Guest>,
+    /// Supervisors of an earlier daemon that have not called yet.
+    awaited: BTreeMap<SupervisorId, succession::Awaited>,
+    roster: Roster,
     berth_count: u64,
     berths_asked: BTreeMap<u64, HomePid>,
 
@@ -205,6 +214,8 @@ struct Daemon {
 
     journal: Journal,
     drain: Option<Drain>,
+    /// Who is told when this daemon has ended and left everything to the next.
+    heirs: Vec<oneshot::Sender<Answer>>,
     wishes: owner::Wishes,
     events: mpsc::Sender<Event>,
 }
@@ -223,7 +234,7 @@ impl Daemon {
                 () = tokio::time::sleep_until(wake.into()) => (),
             }
             self.pass_time(Instant::now());
-            if self.is_drained() {
+            if self.is_drained() || !self.heirs.is_empty() {
                 break;
             }
         }
@@ -249,6 +260,7 @@ impl Daemon {
             }
             Event::Gossiped(gossip) => self.gossiped(gossip),
             Event::Supervised { id, news } => self.supervised(id, news),
+            Event::Returned(returned) => self.supervisor_returned(returned),
             Event::ProcessEnded { pid, started_ticks } => self.process_ended(pid, started_ticks),
             Event::Scanned(scan) => self.scanned(scan),
             Event::SpeedMeasured(speed) => self.speed_measured(speed),
@@ -304,14 +316,8 @@ impl Daemon {
 
     fn serve_supervisor(&mut self, started: crate::supervisor::Started) -> io::Result<Supervisor> {
         self.supervisor_count += 1;
-        let events = self.events.clone();
-        crate::supervisor::serve(SupervisorId(self.supervisor_count), started, move |id, news| {
-            let events = events.clone();
-            async move {
-                // Nobody is left to be told once the daemon has ended.
-                let _ = events.send(Event::Supervised { id, news }).await;
-            }
-        })
+        let report = reporting(self.events.clone());
+        crate::supervisor::serve(SupervisorId(self.supervisor_count), started, report)
     }
 
     /// From now on nobody comes or is moved; everybody goes home.
@@ -337,17 +343,35 @@ impl Daemon {
     }
 
     async fn end(&mut self) {
-        let me = self.me();
-        let away = self.processes.values().filter(|process| process.at != me);
-        for process in away {
-            tracing::error!("process {} could not be brought home in time", process.pid);
+        if self.heirs.is_empty() {
+            let me = self.me();
+            let away = self.processes.values().filter(|process| process.at != me);
+            for process in away {
+                tracing::error!("process {} could not be brought home in time", process.pid);
+            }
+            self.roster.clear();
         }
         for link in std::mem::take(&mut self.links).into_values() {
             link.finish().await;
         }
         let answers = self.drain.take().map(|drain| drain.answers).unwrap_or_default();
-        for answer in answers {
+        for answer in answers.into_iter().chain(std::mem::take(&mut self.heirs)) {
             let _ = answer.send(Answer::One(wire::control::Reply::Done));
         }
     }
 }
+
+/// Tells the dispatcher what a supervisor says.
+fn reporting(
+    events: mpsc::Sender<Event>,
+) -> impl Fn(SupervisorId, News) -> BoxFuture + Send + Sync + 'static {
+    move |id, news| {
+        let events = events.clone();
+        Box::pin(async move {
+            // Nobody is left to be told once the daemon has ended.
+            let _ = events.send(Event::Supervised { id, news }).await;
+        })
+    }
+}
+
+type BoxFuture = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -1,7 +1,7 @@
 //! A process of another node that runs here, or has a place reserved here.
 
 use crate::process::{Activity, LastFreeze};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Identity, Supervisor};
 use std::time::Instant;
 use wire::ids::{GlobalPid, NodeId, Ticket};
 use wire::peer::{BerthRequest, Owner};
@@ -16,7 +16,7 @@ pub enum Arrival {
     /// Its deputy has connected; from now on the supervisors see to it.
     Arriving,
     Running {
-        local_pid: i32,
+        body: Identity,
         since: Instant,
     },
 }
@@ -42,8 +42,8 @@ pub struct Guest {
     pub has_moved_on: bool,
     /// It was asked to go home.
     pub is_sent_home: bool,
-    /// Nice values that it was told to stand back by.
-    pub stands_back: i32,
+    /// Nice values that it was told to stand back by, if it was told.
+    pub stands_back: Option<i32>,
     /// What all of its owner's processes get, as its home says, in reference cores.
     pub user_cores: f64,
 }
@@ -56,7 +56,7 @@ impl Guest {
 
     pub fn local_pid(&self) -> Option<i32> {
         match self.arrival {
-            Arrival::Running { local_pid, .. } => Some(local_pid),
+            Arrival::Running { body, .. } => Some(body.pid),
             Arrival::Expected { .. } | Arrival::Arriving => None,
         }
     }

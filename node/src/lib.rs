@@ -31,6 +31,8 @@ mod progress;
 mod readiness;
 mod recorder;
 mod rejections;
+mod returning;
+mod roster;
 mod sample;
 mod state;
 mod supervisor;
@@ -128,7 +130,10 @@ fn serve(config: Config) -> Result<(), StartError> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
-        let node = daemon::start(config, Arc::new(ProgramSpawn { program, without })).await?;
+        let return_socket = config.return_socket();
+        let patience = config.succession_patience;
+        let spawn = ProgramSpawn { program, without, return_socket, patience };
+        let node = daemon::start(config, Arc::new(spawn)).await?;
         let stop = node.stopper();
         tokio::spawn(async move {
             tokio::select! {

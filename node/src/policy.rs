@@ -21,6 +21,7 @@ pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(),
     let is_for_all = match request {
         Request::Token | Request::Join { .. } | Request::Down | Request::Owner(_) => false,
         Request::Leave | Request::Forget { .. } | Request::RenewSecret => false,
+        Request::HandOver => false,
         Request::Manage(_) | Request::Adopt { .. } | Request::Migrate { .. } => true,
         Request::Processes | Request::Nodes | Request::Why { .. } => true,
         Request::Events { .. } | Request::Status => true,
@@ -176,6 +177,7 @@ mod test {
         }
         let forget = Request::Forget { node: NodeId(2), force: true };
         let orders = [Request::Token, Request::Down, Request::Leave, forget, Request::RenewSecret];
+        let orders = orders.into_iter().chain([Request::HandOver]);
         for request in orders {
             assert_eq!(may_ask(ROOT, &request, 1000), Ok(()));
             assert_eq!(may_ask(ANNA, &request, 1000), Ok(()));

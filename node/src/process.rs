@@ -11,6 +11,7 @@ use crate::journal::wall_clock_s;
 use crate::progress::{self, Progress};
 use crate::sample::window::Window;
 use crate::supervisor::Supervisor;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ const COPIED_BYTES_PER_US: f64 = 100.0;
 const COPY_TELLING_BYTES: u64 = 16 << 20;
 
 /// Who wants a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// Somebody typed `osmos migrate`.
     User,
@@ -99,6 +100,8 @@ pub enum Stage {
     Asking { request: u64, until: Instant },
     /// The supervisors are at work.
     Moving,
+    /// They were when the last daemon died; its supervisor knows whether they still are.
+    Inherited,
 }
 
 /// The move under way.

@@ -36,6 +36,10 @@ impl Progress {
         Progress { core_speed, looks: VecDeque::new(), moves: VecDeque::new() }
     }
 
+    pub fn core_speed(&self) -> f64 {
+        self.core_speed
+    }
+
     /// Its processor time, in a count that goes on as long as it stays.
     pub fn look(&mut self, at: Instant, cpu_us: u64) {
         let newest = self.looks.back();

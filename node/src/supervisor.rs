@@ -4,23 +4,29 @@
 //! sequenced-packet socket as its standard input (the one descriptor that a child can be given
 //! without any unsafe code or a race; `--control-fd 0` tells it). Its ends of everything else are
 //! `/dev/null`, its messages for people go to the daemon's own.
+//!
+//! It outlives its daemon and then calls the next one ([`crate::returning`]), which has no parent's
+//! rights over it and watches it by a pidfd.
 
+use crate::procfs;
 use crate::readiness::register;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
 };
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use wire::ids::HomePid;
 use wire::peer::Owner;
-use wire::supervisor::PACKET_BYTES_MAX;
+use wire::supervisor::{FromDaemon, PACKET_BYTES_MAX};
 
 /// Packets waiting to be taken by one supervisor. A supervisor that takes none is broken.
 const QUEUE_MAX: usize = 64;
@@ -51,6 +57,9 @@ pub struct ProgramSpawn {
     pub program: PathBuf,
     /// Names of the kernel features that they have to do without.
     pub without: String,
+    /// Where they find the next daemon, and for how long they look for it.
+    pub return_socket: PathBuf,
+    pub patience: Duration,
 }
 
 impl Spawn for ProgramSpawn {
@@ -62,6 +71,8 @@ impl Spawn for ProgramSpawn {
             Half::Body => command.arg("body"),
         };
         command.args(["--control-fd", "0", "--without", &self.without]).current_dir("/");
+        command.arg("--return").arg(&self.return_socket);
+        command.args(["--patience", &self.patience.as_secs().to_string()]);
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::inherit());
         if nix::unistd::geteuid().is_root() {
             // This also drops all supplementary groups: a supervisor needs none of them.
@@ -88,10 +99,31 @@ pub struct Packet {
     pub descriptor: Option<OwnedFd>,
 }
 
+/// Names a process of this machine even if its number is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub pid: i32,
+    pub started_ticks: u64,
+}
+
+impl Identity {
+    pub fn of(pid: i32) -> Option<Identity> {
+        procfs::read_stat(pid).map(|stat| Identity { pid, started_ticks: stat.started_ticks })
+    }
+
+    /// It is there, and has not ended.
+    pub fn is_alive(self) -> bool {
+        procfs::read_stat(self.pid)
+            .is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.has_ended())
+    }
+}
+
 /// The daemon's hold on one supervisor. Dropping it closes the socket, which ends the supervisor.
 #[derive(Clone)]
 pub struct Supervisor {
     pub id: SupervisorId,
+    /// None where a test plays it.
+    pub process: Option<Identity>,
     packets: mpsc::Sender<Packet>,
 }
 
@@ -99,11 +131,21 @@ impl Supervisor {
     /// One to which nobody listens.
     #[cfg(test)]
     pub fn deaf() -> Supervisor {
-        Supervisor { id: SupervisorId(1), packets: mpsc::channel(1).0 }
+        Supervisor { id: SupervisorId(1), process: None, packets: mpsc::channel(1).0 }
     }
 
     /// False if the supervisor is gone or takes nothing any more.
-    pub fn send<T: serde::Serialize>(&self, message: &T, descriptor: Option<OwnedFd>) -> bool {
+    pub fn send<T: Serialize>(&self, message: &T, descriptor: Option<OwnedFd>) -> bool {
+        self.say(&FromDaemon::Order(message), descriptor)
+    }
+
+    /// What it said last is on the roster: no other daemon need hear it.
+    pub fn note(&self) {
+        // One that is gone has said it for nobody else either.
+        self.say(&FromDaemon::<()>::Noted, None);
+    }
+
+    fn say<T: Serialize>(&self, message: &FromDaemon<T>, descriptor: Option<OwnedFd>) -> bool {
         let Ok(bytes) = postcard::to_stdvec(message) else { return false };
         self.packets.try_send(Packet { bytes, descriptor }).is_ok()
     }
@@ -116,65 +158,147 @@ pub enum News {
     Ended,
 }
 
+/// A supervisor's process, to be waited for when it has nothing more to say.
+enum Running {
+    /// Started by this daemon.
+    Child(Box<Child>),
+    /// Started by an earlier one: a pidfd.
+    Stranger(AsyncFd<OwnedFd>),
+    /// Played by a test.
+    Nobody,
+}
+
 /// Serves one supervisor: its packets go to `report`, in order, and last [`News::Ended`].
 pub fn serve<F, R>(id: SupervisorId, started: Started, report: F) -> io::Result<Supervisor>
 where
-    F: Fn(SupervisorId, News) -> R + Send + 'static,
+    F: Fn(SupervisorId, News) -> R + Send + Sync + 'static,
     R: Future<Output = ()> + Send,
 {
-    nix::fcntl::fcntl(
-        &started.socket,
-        nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK),
-    )?;
-    let socket = register(started.socket, Interest::READABLE | Interest::WRITABLE)?;
+    let Started { half, socket, child } = started;
+    let socket = make_ready(socket)?;
     let (packets, mut waiting) = mpsc::channel::<Packet>(QUEUE_MAX);
-    let (half, mut child) = (started.half, started.child);
+    let pid = child.as_ref().and_then(Child::id).and_then(|pid| i32::try_from(pid).ok());
+    let running = child.map_or(Running::Nobody, |child| Running::Child(Box::new(child)));
     tokio::spawn(async move {
-        let mut buffer = vec![0; PACKET_BYTES_MAX + 1];
-        let mut takes_packets = true;
-        loop {
-            tokio::select! {
-                packet = waiting.recv(), if takes_packets => match packet {
-                    // One that has closed its end may have had last words, which are still to read.
-                    Some(packet) => takes_packets = write(&socket, &packet).await.is_ok(),
-                    None => break,
-                },
-                length = read(&socket, &mut buffer) => match length {
-                    Ok(1..=PACKET_BYTES_MAX) => {
-                        let length = length.unwrap_or_default();
-                        report(id, News::Packet(buffer[..length].to_vec())).await;
-                    }
-                    // It ended with packets unread, which is told once and before its last words.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
-                    // The end, an error, or more than any message may be.
-                    _ => break,
-                },
-            }
-        }
+        talk(id, &socket, &mut waiting, &report).await;
         drop(socket);
-        if let Some(child) = child.as_mut() {
-            await_exit(id, half, child).await;
-        }
+        await_exit(id, half, running).await;
         report(id, News::Ended).await;
     });
-    Ok(Supervisor { id, packets })
+    Ok(Supervisor { id, process: pid.and_then(Identity::of), packets })
 }
 
-async fn await_exit(id: SupervisorId, half: Half, child: &mut Child) {
+/// Waits for a supervisor of an earlier daemon to call, or to end, and serves it. What it is sent
+/// before waits for it. Its socket, once it has called, goes into the channel that is returned.
+pub fn await_return<F, R>(
+    id: SupervisorId,
+    half: Half,
+    process: Identity,
+    report: F,
+) -> io::Result<(Supervisor, oneshot::Sender<OwnedFd>)>
+where
+    F: Fn(SupervisorId, News) -> R + Send + Sync + 'static,
+    R: Future<Output = ()> + Send,
+{
+    let raw = Pid::from_raw(process.pid).ok_or(io::ErrorKind::InvalidInput)?;
+    let pidfd = pidfd_open(raw, PidfdFlags::NONBLOCK)?;
+    // Opened by number: make sure that the number still names the same process.
+    if !process.is_alive() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let pidfd = register(pidfd, Interest::READABLE)?;
+    let (packets, mut waiting) = mpsc::channel::<Packet>(QUEUE_MAX);
+    let (returned, calls) = oneshot::channel();
+    tokio::spawn(async move {
+        let socket = tokio::select! {
+            socket = calls => socket.ok(),
+            // A pidfd becomes readable, once and for ever, when the process has ended.
+            _ = pidfd.readable() => None,
+        };
+        if let Some(socket) = socket.and_then(|socket| make_ready(socket).ok()) {
+            talk(id, &socket, &mut waiting, &report).await;
+        }
+        drop(waiting);
+        await_exit(id, half, Running::Stranger(pidfd)).await;
+        report(id, News::Ended).await;
+    });
+    Ok((Supervisor { id, process: Some(process), packets }, returned))
+}
+
+fn make_ready(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    nix::fcntl::fcntl(&socket, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
+    register(socket, Interest::READABLE | Interest::WRITABLE)
+}
+
+/// Until either side closes the socket.
+async fn talk<F, R>(
+    id: SupervisorId,
+    socket: &AsyncFd<OwnedFd>,
+    waiting: &mut mpsc::Receiver<Packet>,
+    report: &F,
+) where
+    F: Fn(SupervisorId, News) -> R,
+    R: Future<Output = ()>,
+{
+    let mut buffer = vec![0; PACKET_BYTES_MAX + 1];
+    let mut takes_packets = true;
+    loop {
+        tokio::select! {
+            packet = waiting.recv(), if takes_packets => match packet {
+                // One that has closed its end may have had last words, which are still to read.
+                Some(packet) => takes_packets = write(socket, &packet).await.is_ok(),
+                None => break,
+            },
+            length = read(socket, &mut buffer) => match length {
+                Ok(1..=PACKET_BYTES_MAX) => {
+                    let length = length.unwrap_or_default();
+                    report(id, News::Packet(buffer[..length].to_vec())).await;
+                }
+                // It ended with packets unread, which is told once and before its last words.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+                // The end, an error, or more than any message may be.
+                _ => break,
+            },
+        }
+    }
+}
+
+async fn await_exit(id: SupervisorId, half: Half, mut running: Running) {
     // Killing a deputy's supervisor would kill the process that it holds: better wait for ever.
     let patience = match half {
         Half::Deputy { .. } => Duration::MAX,
         Half::Body => EXIT_PATIENCE,
     };
-    match tokio::time::timeout(patience, child.wait()).await {
-        Ok(Ok(status)) if status.success() => (),
-        Ok(Ok(status)) => tracing::warn!("supervisor {}: {status}", id.0),
+    match tokio::time::timeout(patience, running.exit()).await {
+        Ok(Ok(Some(status))) if !status.success() => {
+            tracing::warn!("supervisor {}: {status}", id.0);
+        }
+        Ok(Ok(_)) => (),
         Ok(Err(error)) => tracing::warn!("supervisor {}: {error}", id.0),
         Err(_) => {
             tracing::warn!("supervisor {} does not end; killed", id.0);
-            if let Err(error) = child.kill().await {
+            if let Err(error) = running.kill().await {
                 tracing::warn!("supervisor {}: {error}", id.0);
             }
+        }
+    }
+}
+
+impl Running {
+    /// Only a parent learns the status.
+    async fn exit(&mut self) -> io::Result<Option<ExitStatus>> {
+        match self {
+            Running::Child(child) => child.wait().await.map(Some),
+            Running::Stranger(pidfd) => pidfd.readable().await.map(|_| None),
+            Running::Nobody => Ok(None),
+        }
+    }
+
+    async fn kill(&mut self) -> io::Result<()> {
+        match self {
+            Running::Child(child) => child.kill().await,
+            Running::Stranger(pidfd) => Ok(pidfd_send_signal(pidfd.get_ref(), Signal::KILL)?),
+            Running::Nobody => Ok(()),
         }
     }
 }

@@ -182,10 +182,9 @@ fn guests_outlive_the_daemon_of_the_node_that_they_are_on() {
     let stage = Stage::new("away-daemon", 2);
     let mut bystander = start_bystander(&stage);
     let mut guests = start_each(&stage);
-    kill(stage.node(2).daemon_pid().expect("a daemon"));
-    until_true("the daemon is gone", || stage.node(2).daemon_pid().is_none());
+    stage.kill_daemon(2);
     assert_all_answer(&mut guests);
-    stage.node(2).start_daemon().expect("a daemon again");
+    stage.start_daemon(2);
     for program in &mut guests {
         stage.migrate(program.pid, "home");
         stage.await_plain(program.pid);
@@ -210,11 +209,11 @@ fn assert_all_answer(guests: &mut [Program]) {
 }
 
 #[test]
-fn processes_come_home_when_the_daemon_of_their_home_dies() {
+fn processes_come_home_when_the_daemon_of_their_home_dies_and_no_other_comes() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    let stage = Stage::new("home-daemon", 2);
+    let stage = Stage::with_patience(1, "home-daemon", 2);
     let mut bystander = start_bystander(&stage);
     let mut guests = start_each(&stage);
     kill(stage.node(1).daemon_pid().expect("a daemon"));
@@ -224,9 +223,9 @@ fn processes_come_home_when_the_daemon_of_their_home_dies() {
     stage.await_no_supervisors();
     assert_all_answer(&mut guests);
     assert_untouched(&mut bystander, &stage);
-    stage.node(1).start_daemon().expect("a daemon again");
+    stage.start_daemon(1);
     for program in &guests {
-        stage.text(1, &["osmos", "adopt", &program.pid.to_string()]);
+        assert_eq!(stage.place(program.pid), Some(1), "it is under osmos still");
         until_true("it can move again", || stage.try_migrate(program.pid, "2"));
     }
     assert_all_answer(&mut guests);
@@ -237,7 +236,7 @@ fn processes_survive_the_death_of_all_daemons_in_a_storm() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    let stage = Stage::new("all-daemons", 3);
+    let stage = Stage::with_patience(1, "all-daemons", 3);
     let mut programs: Vec<Program> = [COUNTING, COUNTING]
         .map(|script| {
             let words = [&["osmos", "run", "--storm", "20", "--"], &python(script)[..]].concat();

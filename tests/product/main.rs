@@ -4,6 +4,7 @@
 //! * [`job_control`]: signals, stops and ends of a process that is away
 //! * [`faults`]: what is left after any part was killed
 //! * [`busy`]: load that nobody manages, and what it takes to see it
+//! * [`succession`]: what becomes of processes when a daemon is killed and another one comes
 //! * [`homecoming`]: what becomes of a process that its home cannot take in
 //! * [`owners`]: what the owner of a node says, and what moves bring
 //! * [`permissions`]: who may do what, and as whom it is done
@@ -42,5 +43,6 @@ mod refusals;
 mod sandbox;
 mod sharing;
 mod stage;
+mod succession;
 mod terminal;
 mod waits;

@@ -128,6 +128,23 @@ impl Stage {
         Stage::of(spec)
     }
 
+    /// Whose supervisors wait so long for another daemon.
+    pub fn with_patience(patience_s: u64, name: &str, nodes: u32) -> Stage {
+        let mut spec = Stage::spec(name, nodes);
+        spec.succession_patience_s = Some(patience_s);
+        Stage::of(spec)
+    }
+
+    /// Kills the daemon of a node with all that is in it, and waits until it is gone.
+    pub fn kill_daemon(&self, node: u32) {
+        kill(self.node(node).daemon_pid().expect("a daemon"));
+        until_true("the daemon is gone", || self.node(node).daemon_pid().is_none());
+    }
+
+    pub fn start_daemon(&self, node: u32) {
+        self.node(node).start_daemon().unwrap_or_else(|error| panic!("{error:#}"));
+    }
+
     fn of(mut spec: Spec) -> Stage {
         spec.osmos = PathBuf::from(OSMOS);
         spec.is_cpu_limited = false;

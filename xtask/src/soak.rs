@@ -23,6 +23,10 @@ pub struct Arguments {
     /// How long the moving may take
     #[arg(long, value_name = "S", default_value_t = 600)]
     limit: u64,
+    /// Kill the daemon of a node every so many seconds, and start another in its place: then it is
+    /// the limit that says how long programs are moved, and N moves are the least
+    #[arg(long, value_name = "S")]
+    kill_daemons: Option<u64>,
     /// Soak this program instead of the one built here
     #[arg(long, value_name = "PATH")]
     osmos: Option<PathBuf>,
@@ -42,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         nodes: arguments.nodes,
         seed: arguments.seed,
         limit: Duration::from_secs(arguments.limit),
+        kill_daemons: arguments.kill_daemons.map(Duration::from_secs),
         osmos: arguments.osmos.clone(),
         without: arguments.without.clone(),
     };

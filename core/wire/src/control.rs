@@ -82,6 +82,8 @@ pub enum Request {
     RenewSecret,
     /// Guests go home, own processes come home, the daemon ends.
     Down,
+    /// The daemon ends and leaves everything where it is to the next one.
+    HandOver,
     Status,
 }
 

@@ -1,6 +1,11 @@
 //! What a node daemon and the supervisors it starts say to each other, over an inherited unix
 //! socket (SOCK_SEQPACKET, descriptor 3 of the supervisor, one postcard message a packet).
 //!
+//! A supervisor outlives its daemon. It then calls at the socket [`RETURN_SOCKET_NAME`] of the
+//! node's runtime directory until the next daemon answers, which may be of another version of
+//! Osmos: what is said first is a [`Greeting`] and a [`Welcome`], and those are the same in all
+//! versions.
+//!
 //! A *home supervisor* (`osmos deputy`) exists for as long as its process is away or on the move:
 //! it holds the deputy. An *away supervisor* (`osmos body`) holds one body. Both run as the owner
 //! of the process, so a crash or a take-over of one costs one process, never the node.
@@ -12,6 +17,73 @@ use crate::processor::Processor;
 use crate::processor_time::PastClock;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+
+/// Name of the socket in a node's runtime directory at which supervisors find their next daemon.
+pub const RETURN_SOCKET_NAME: &str = "return.sock";
+
+/// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
+/// another version sends the process home, and its next supervisor is of the daemon's own.
+pub const SUPERVISOR_VERSION: u16 = 1;
+
+const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
+/// Length of an encoded [`Greeting`], bytes.
+pub const GREETING_BYTES: usize = 8;
+
+/// The first packet of a supervisor that has lost its daemon. Who it is the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    pub version: u16,
+}
+
+impl Greeting {
+    pub fn encode(self) -> [u8; GREETING_BYTES] {
+        let mut bytes = [0; GREETING_BYTES];
+        bytes[..6].copy_from_slice(GREETING_MAGIC);
+        bytes[6..].copy_from_slice(&self.version.to_le_bytes());
+        bytes
+    }
+
+    /// None if it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Greeting> {
+        let version = bytes.strip_prefix(GREETING_MAGIC)?.try_into().ok()?;
+        Some(Greeting { version: u16::from_le_bytes(version) })
+    }
+}
+
+/// What a daemon answers to a [`Greeting`], in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Welcome {
+    /// It is known, and of the same version: all goes on as before.
+    Stay,
+    /// It is not: it brings, or sends, its process home, and ends.
+    GoHome,
+}
+
+impl Welcome {
+    pub fn encode(self) -> [u8; 1] {
+        match self {
+            Welcome::Stay => *b"S",
+            Welcome::GoHome => *b"H",
+        }
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Welcome> {
+        match bytes {
+            b"S" => Some(Welcome::Stay),
+            b"H" => Some(Welcome::GoHome),
+            _ => None,
+        }
+    }
+}
+
+/// All that a daemon says, to either half.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromDaemon<T> {
+    /// The oldest word that it has not acknowledged yet is on its record: the supervisor need not
+    /// keep that for the next daemon.
+    Noted,
+    Order(T),
+}
 
 /// A place reserved on another node for one arriving process, and how to reach it.
 ///
@@ -151,6 +223,15 @@ pub enum FromDeputy {
     Ended { wait_status: i32 },
     /// The away node was lost with the process on it; the deputy was killed.
     Lost { node: NodeId, reason: Reason },
+    /// To a daemon that it has just found, after all that is kept: whether a move is under way.
+    Attached { is_moving: bool },
+}
+
+impl FromDeputy {
+    /// Said to the next daemon as well, unless this one has noted it.
+    pub fn is_kept(&self) -> bool {
+        !matches!(self, FromDeputy::Usage { .. } | FromDeputy::Attached { .. })
+    }
 }
 
 /// Daemon to away supervisor. `Connection` carries the connected socket as ancillary data
@@ -195,6 +276,13 @@ pub enum FromBody {
     Gone { reason: Reason },
 }
 
+impl FromBody {
+    /// Said to the next daemon as well, unless this one has noted it.
+    pub fn is_kept(&self) -> bool {
+        !matches!(self, FromBody::Usage { .. })
+    }
+}
+
 /// What to refuse before decoding: no supervisor message is larger. A packet that is, is a fault.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 /// Clocks in one packet.
@@ -204,6 +292,22 @@ pub const CLOCKS_PER_PACKET: usize = 1000;
 mod test {
     use super::*;
     use crate::processor_time::{PROCESSOR_TIME_NS_MAX, ProcessorTime};
+
+    /// They meet those of all other versions: neither may ever change.
+    #[test]
+    fn greetings_are_the_same_in_all_versions() {
+        let greeting = Greeting { version: 0x0102 };
+        assert_eq!(greeting.encode(), *b"OSMOS\x02\x02\x01");
+        assert_eq!(Greeting::decode(&greeting.encode()), Some(greeting));
+        for wrong in [&b""[..], b"OSMOS\x02", b"OSMOS\x01\x02\x01", b"OSMOS\x02\x02\x01\0"] {
+            assert_eq!(Greeting::decode(wrong), None);
+        }
+        assert_eq!((Welcome::Stay.encode(), Welcome::GoHome.encode()), (*b"S", *b"H"));
+        for welcome in [Welcome::Stay, Welcome::GoHome] {
+            assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
+        }
+        assert_eq!(Welcome::decode(b""), None);
+    }
 
     #[test]
     fn a_full_part_of_clocks_fits_a_packet() {

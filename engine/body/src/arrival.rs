@@ -5,6 +5,7 @@ use crate::abroad::Abroad;
 use crate::daemon::Daemon;
 use crate::filter::{self, Kept};
 use crate::tracing_loop;
+use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
 use kernel::sandbox::{Blank, Sandbox};
@@ -18,7 +19,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
@@ -51,12 +52,19 @@ pub struct Arrived {
 }
 
 /// The life of an away supervisor.
-pub fn run(control: OwnedFd) -> Result<()> {
-    let daemon = Daemon::new(control);
-    let expected = expect(&daemon)?;
-    let mut home = accept(&daemon, &expected, Role::Deputy)?;
+pub fn run(attached: Attachment) -> Result<()> {
+    let daemon = Daemon::new(attached);
+    let outcome = serve(&daemon);
+    // There is no body any more, whoever has still to be told.
+    daemon.deliver();
+    outcome
+}
+
+fn serve(daemon: &Daemon) -> Result<()> {
+    let expected = expect(daemon)?;
+    let mut home = accept(daemon, &expected, Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
-    let outcome = arrive(&daemon, expected, &mut home);
+    let outcome = arrive(daemon, expected, &mut home);
     let arrived = match outcome {
         Ok(arrived) => arrived,
         Err(error) => {
@@ -68,7 +76,7 @@ pub fn run(control: OwnedFd) -> Result<()> {
         }
     };
     home.0.set_timeout(None)?;
-    let reason = tracing_loop::run(&daemon, home, arrived);
+    let reason = tracing_loop::run(daemon, home, arrived);
     daemon.send(&FromBody::Gone { reason });
     Ok(())
 }
@@ -134,8 +142,11 @@ fn arrive(daemon: &Daemon, expected: Expected, home: &mut Link) -> Result<Arrive
 /// Waits until the node that the body comes from has called, or home is not interested any more:
 /// it has nothing to say before.
 fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
+    let Some(socket) = daemon.socket() else {
+        return Err(MigrateError::refused("no-daemon", "the daemon of the next node has ended"));
+    };
     let mut watched = [
-        PollFd::new(daemon.as_fd(), PollFlags::POLLIN),
+        PollFd::new(socket.as_fd(), PollFlags::POLLIN),
         PollFd::new(home.0.as_fd(), PollFlags::POLLIN),
     ];
     let patience = PollTimeout::try_from(ARRIVAL_TIMEOUT).unwrap_or(PollTimeout::MAX);

@@ -1,42 +1,66 @@
-//! The socket to the node daemon that started this supervisor.
+//! The node daemon as this supervisor sees it: the one that started it, or the next.
 
+use attachment::{Attachment, Heard};
 use migrate::{MigrateError, Result};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wire::supervisor::{FromBody, PACKET_BYTES_MAX, ToBody};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+use wire::supervisor::{FromBody, ToBody};
 
-pub struct Daemon(OwnedFd);
+pub struct Daemon(Attachment);
 
 impl Daemon {
-    pub fn new(socket: OwnedFd) -> Daemon {
-        Daemon(socket)
+    pub fn new(attachment: Attachment) -> Daemon {
+        Daemon(attachment)
     }
 
-    /// Waits for the next message, and the connection that comes with it if there is one.
+    /// Waits for the next message of the daemon that started this supervisor, and the connection
+    /// that comes with it if there is one.
+    ///
+    /// # Errors
+    /// If that daemon is gone: no other knows of a process that has not arrived.
     pub fn receive(&self) -> Result<(ToBody, Option<TcpStream>)> {
-        let packet = kernel::packet::receive(&self.0, PACKET_BYTES_MAX)?;
-        let Some((bytes, descriptor)) = packet else {
-            return Err(MigrateError::Protocol("the daemon closed its socket".into()));
-        };
-        let message = postcard::from_bytes(&bytes)
-            .map_err(|error| MigrateError::Protocol(format!("message of the daemon: {error}")))?;
+        let received = self.0.receive();
+        let (message, descriptor) = received.map_err(|error| {
+            let text = format!("the daemon of the node that it was to go to ended: {error}");
+            MigrateError::refused("no-daemon", text)
+        })?;
         Ok((message, descriptor.map(TcpStream::from)))
     }
 
-    /// Tells the daemon; it may be gone, which does not concern the body.
-    pub fn send(&self, message: &FromBody) {
-        let sent =
-            postcard::to_stdvec(message).map_err(|error| error.to_string()).and_then(|bytes| {
-                kernel::packet::send(&self.0, &bytes, None).map_err(|error| error.to_string())
-            });
-        if let Err(error) = sent {
-            ::tracing::warn!("could not tell the daemon: {error}");
+    /// Takes the next message if there is one.
+    ///
+    /// # Errors
+    /// If no daemon can be called.
+    pub fn hear(&self) -> Result<Option<ToBody>> {
+        match self.0.hear()? {
+            Heard::Order(order, _) => Ok(Some(order)),
+            Heard::Attached | Heard::Nothing => Ok(None),
         }
     }
-}
 
-impl AsFd for Daemon {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// What to wait for before there can be something to hear, and until when at most.
+    pub fn socket(&self) -> Option<Rc<OwnedFd>> {
+        self.0.socket()
+    }
+
+    pub fn next_call(&self) -> Option<Instant> {
+        self.0.next_call()
+    }
+
+    /// There is none, and none is to come.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.is_abandoned()
+    }
+
+    /// Tells the daemon, or the next one what that must know.
+    pub fn send(&self, message: &FromBody) {
+        self.0.send(message, message.is_kept());
+    }
+
+    /// Waits until a daemon knows all that one must know.
+    pub fn deliver(&self) {
+        self.0.deliver::<ToBody>();
     }
 }

@@ -35,14 +35,17 @@ mod tracing_loop;
 use std::process::ExitCode;
 
 /// Runs an away supervisor: `--control-fd N` (default 3) is its socket to the daemon, `--without`
-/// lists the kernel features that are missing.
+/// lists the kernel features that are missing; `--return` and `--patience` say where and for how
+/// long the next daemon is waited for.
 pub fn main(arguments: Vec<String>) -> ExitCode {
     let descriptor = control_descriptor(&arguments);
     if let Err(error) = kernel::features::inherit(&arguments) {
         ::tracing::error!("away supervisor: {error}");
         return ExitCode::from(2);
     }
-    match kernel::packet::inherited(descriptor).map_err(Into::into).and_then(arrival::run) {
+    let attached = kernel::packet::inherited(descriptor)
+        .and_then(|socket| attachment::Attachment::new(socket, &arguments));
+    match attached.map_err(Into::into).and_then(arrival::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             ::tracing::error!("away supervisor: {error}");

@@ -52,7 +52,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) deadlines: HashMap<i32, u64>,
     /// Stopped by job control.
     pub(crate) is_held: bool,
-    has_daemon: bool,
+    /// When a body that no daemon is to look after any more asks its home to take it back.
+    next_farewell: Instant,
     pub(crate) next_usage: Instant,
     /// Offers to other nodes so far. Only the answer to the last is of interest, and that no more
     /// once the body has left for home.
@@ -139,7 +140,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         deferred: VecDeque::new(),
         deadlines: HashMap::new(),
         is_held: false,
-        has_daemon: true,
+        next_farewell: Instant::now(),
         next_usage: Instant::now() + USAGE_INTERVAL,
         offers: 0,
         awaits_verdict: false,
@@ -181,6 +182,8 @@ fn spawn(name: &str, shared: &Arc<Shared>, serve: impl FnOnce(Arc<Shared>) + Sen
     builder.spawn(move || serve(shared)).expect("a supervisor can start its threads");
 }
 
+/// Between two tries to go home by a body that no daemon looks after: each costs its transfer.
+const FAREWELL_PAUSE: Duration = Duration::from_secs(30);
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// A notification is received at once, unless the body is being killed.
 const NOTIFICATION_PATIENCE: Duration = Duration::from_secs(2);
@@ -271,6 +274,11 @@ impl Tracing<'_> {
             }
         }
         let now = Instant::now();
+        if self.daemon.is_abandoned() && now >= self.next_farewell {
+            self.next_farewell = now + FAREWELL_PAUSE;
+            let text = "the node that it is on has no daemon any more";
+            return self.need_home(reason("no-daemon", text));
+        }
         if now >= self.next_usage {
             self.next_usage += USAGE_INTERVAL;
             self.report_usage();
@@ -285,7 +293,8 @@ impl Tracing<'_> {
     fn wait(&mut self) {
         let is_waiting = self.homesick.is_some() && !self.awaits_verdict;
         let homesick_at = is_waiting.then_some(self.next_homecoming);
-        let next = homesick_at.map_or(self.next_usage, |at| at.min(self.next_usage));
+        let next = [homesick_at, self.daemon.next_call()].into_iter().flatten();
+        let next = next.fold(self.next_usage, Instant::min);
         let mut left = next.saturating_duration_since(Instant::now());
         if !self.deferred.is_empty() {
             // Nothing tells when the guest's own rt_sigaction has been executed: it is a matter of
@@ -295,28 +304,29 @@ impl Tracing<'_> {
         }
         let timeout =
             PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
-        let mut watched = [
+        let socket = self.daemon.socket();
+        let mut watched = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.daemon.as_fd(), PollFlags::POLLIN),
         ];
-        // A daemon that is gone would have its socket readable for ever.
-        let count = if self.has_daemon { 3 } else { 2 };
-        let _ = poll(&mut watched[..count], timeout);
-        let from_daemon = watched[2].revents().unwrap_or(PollFlags::empty());
-        if from_daemon.contains(PollFlags::POLLIN) {
-            // Any other message, or the end of the daemon, does not concern a running body.
-            match self.daemon.receive() {
-                Ok((ToBody::SendHome, _)) => {
-                    self.unwanted_since.get_or_insert_with(Instant::now);
-                    self.shared.order(Order::NeedsHome(unwanted()));
-                }
-                Ok((ToBody::StandBack { nice }, _)) => {
-                    crate::priority::stand_back(&mut self.shared.lock(), nice);
-                }
-                Ok(_) => {}
-                Err(_) => self.has_daemon = false,
+        watched.extend(socket.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+        let _ = poll(&mut watched, timeout);
+        self.obey();
+    }
+
+    /// What the daemon orders, if it does.
+    fn obey(&mut self) {
+        match self.daemon.hear() {
+            Ok(Some(ToBody::SendHome)) => {
+                self.unwanted_since.get_or_insert_with(Instant::now);
+                self.shared.order(Order::NeedsHome(unwanted()));
             }
+            Ok(Some(ToBody::StandBack { nice })) => {
+                crate::priority::stand_back(&mut self.shared.lock(), nice);
+            }
+            // Any other message does not concern a running body.
+            Ok(_) => {}
+            Err(error) => ::tracing::warn!("body of {}: {error}", self.shared.guest_pid),
         }
     }
 

@@ -1,43 +1,62 @@
-//! The socket to the node daemon that started this supervisor.
+//! The node daemon as this supervisor sees it: the one that started it, or the next.
 
-use migrate::{MigrateError, Result};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wire::supervisor::{FromDeputy, PACKET_BYTES_MAX, ToDeputy};
+use attachment::{Attachment, Heard};
+use migrate::Result;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+use wire::supervisor::{FromDeputy, ToDeputy};
 
-pub struct Daemon(OwnedFd);
+pub struct Daemon(Attachment);
 
 impl Daemon {
-    pub fn new(socket: OwnedFd) -> Daemon {
-        Daemon(socket)
+    pub fn new(attachment: Attachment) -> Daemon {
+        Daemon(attachment)
     }
 
-    /// Waits for the next order.
+    /// Waits for the next order of the daemon that started this supervisor.
     ///
     /// # Errors
-    /// Also when the daemon is gone.
+    /// If that is gone.
     pub fn receive(&self) -> Result<ToDeputy> {
-        let packet = kernel::packet::receive(&self.0, PACKET_BYTES_MAX)?;
-        let Some((bytes, _)) = packet else {
-            return Err(MigrateError::Protocol("the daemon closed its socket".into()));
-        };
-        postcard::from_bytes(&bytes)
-            .map_err(|error| MigrateError::Protocol(format!("message of the daemon: {error}")))
+        Ok(self.0.receive()?.0)
     }
 
-    /// Tells the daemon; it may be gone, which does not concern the process.
-    pub fn send(&self, message: &FromDeputy) {
-        let sent =
-            postcard::to_stdvec(message).map_err(|error| error.to_string()).and_then(|bytes| {
-                kernel::packet::send(&self.0, &bytes, None).map_err(|error| error.to_string())
-            });
-        if let Err(error) = sent {
-            ::tracing::warn!("could not tell the daemon: {error}");
+    /// Takes the next order if there is one. Says to a daemon that is new whether a move is under
+    /// way.
+    ///
+    /// # Errors
+    /// If no daemon can be called.
+    pub fn hear(&self, is_moving: bool) -> Result<Option<ToDeputy>> {
+        match self.0.hear()? {
+            Heard::Order(order, _) => return Ok(Some(order)),
+            Heard::Attached => self.send(&FromDeputy::Attached { is_moving }),
+            Heard::Nothing => {}
         }
+        Ok(None)
     }
-}
 
-impl AsFd for Daemon {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// What to wait for before there can be something to hear, and until when at most.
+    pub fn socket(&self) -> Option<Rc<OwnedFd>> {
+        self.0.socket()
+    }
+
+    pub fn next_call(&self) -> Option<Instant> {
+        self.0.next_call()
+    }
+
+    /// There is none, and none is to come.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.is_abandoned()
+    }
+
+    /// Tells the daemon, or the next one what that must know.
+    pub fn send(&self, message: &FromDeputy) {
+        self.0.send(message, message.is_kept());
+    }
+
+    /// Waits until a daemon knows all that one must know.
+    pub fn deliver(&self) {
+        self.0.deliver::<ToDeputy>();
     }
 }

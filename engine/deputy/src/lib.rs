@@ -39,13 +39,15 @@ mod settling;
 mod signals;
 mod withdrawal;
 
+use attachment::Attachment;
 use departed::Remembered;
 use migrate::{MigrateError, Result};
 use std::process::ExitCode;
 use wire::supervisor::{FromDeputy, ToDeputy};
 
 /// Runs a home supervisor: `--pid N` is the process, `--control-fd N` (default 3) the socket to the
-/// daemon, `--without` lists the kernel features that are missing.
+/// daemon, `--without` lists the kernel features that are missing; `--return` and `--patience` say
+/// where and for how long the next daemon is waited for.
 pub fn main(arguments: Vec<String>) -> ExitCode {
     let number = |name: &str| -> Option<i32> {
         let mut words = arguments.iter();
@@ -59,11 +61,9 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         ::tracing::error!("deputy of {pid}: {error}");
         return ExitCode::from(2);
     }
-    let socket = kernel::packet::inherited(number("--control-fd").unwrap_or(3));
-    match socket
-        .map_err(MigrateError::from)
-        .and_then(|socket| run(pid, daemon::Daemon::new(socket)))
-    {
+    let attached = kernel::packet::inherited(number("--control-fd").unwrap_or(3))
+        .and_then(|socket| Attachment::new(socket, &arguments));
+    match attached.map_err(MigrateError::from).and_then(|attached| run(pid, attached)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             ::tracing::error!("deputy of {pid}: {error}");
@@ -72,8 +72,16 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
     }
 }
 
+fn run(pid: i32, attached: Attachment) -> Result<()> {
+    let daemon = daemon::Daemon::new(attached);
+    let outcome = serve(pid, &daemon);
+    // The process is on its own again, whoever has still to be told.
+    daemon.deliver();
+    outcome
+}
+
 /// Serves one process from its first departure to its return or end.
-fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
+fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
     let signals = kernel::child_signal::ChildSignal::new()?;
     let mut remembered = Remembered::default();
     let berth = loop {
@@ -86,7 +94,7 @@ fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
         }
     };
     match departure::leave(pid, &berth, &mut remembered, &signals) {
-        Ok(away) => service::run(away, &daemon, signals),
+        Ok(away) => service::run(away, daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
             daemon.send(&FromDeputy::Ended { wait_status });
             Ok(())
@@ -97,6 +105,7 @@ fn run(pid: i32, daemon: daemon::Daemon) -> Result<()> {
                 return Ok(());
             }
             service::kill(pid);
+            service::see_it_end(pid, &signals);
             let error = MigrateError::Lost(error);
             daemon.send(&FromDeputy::Lost { node: berth.node, reason: error.reason() });
             Err(error)

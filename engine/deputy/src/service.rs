@@ -149,7 +149,6 @@ pub struct Service<'a> {
     next_look: Instant,
     /// When the daemon was last told what the process has used.
     usage_told_at: Instant,
-    has_daemon: bool,
     /// When a process that is to come home unasked, and could not, is told to again.
     pub next_recall: Instant,
     /// Processor time of all stays away.
@@ -167,6 +166,8 @@ pub enum End {
 
 /// Notices that wait, where what a body says is not one for each thread.
 const NOTICES_MAX: usize = 2 * THREADS_MAX;
+/// How long a process that was killed may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A body reports once a second. One that does so more often is not listened to more often.
 const USAGE_PAUSE: Duration = Duration::from_millis(500);
@@ -208,7 +209,6 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         waiter: None,
         next_look: Instant::now() + LOOK_INTERVAL,
         usage_told_at: Instant::now(),
-        has_daemon: true,
         next_recall: Instant::now(),
         cpu_ns: away.away_ns,
         cpu_limit: CpuLimit::default(),
@@ -245,6 +245,31 @@ pub fn end_behind(pid: i32, error: &MigrateError) -> Option<i32> {
 pub fn kill(pid: i32) {
     let pid = nix::unistd::Pid::from_raw(pid);
     let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+}
+
+/// Its parent does not hear of the end of a process before its tracer has: nobody shall have to
+/// wait until this supervisor is over.
+pub fn see_it_end(pid: i32, signals: &ChildSignal) {
+    let deadline = Instant::now() + END_PATIENCE;
+    loop {
+        match tracee::poll_any() {
+            Ok(Some((tid, Stop::Ended(_)))) if tid == pid => return,
+            Ok(Some((_, Stop::Ended(_)))) => {}
+            // Killed threads may still report a stop on their way out.
+            Ok(Some((tid, _))) => {
+                let _ = tracee::resume(tid, 0);
+            }
+            Ok(None) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return;
+                }
+                signals.wait(left);
+                signals.drain();
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
@@ -299,8 +324,8 @@ impl Service<'_> {
                 return Ok(End::Goes);
             }
         }
-        // Without its daemon a process has nobody to move it again: it comes home.
-        let is_left = !self.has_daemon && Instant::now() >= self.next_recall;
+        // Without a daemon to come a process has nobody to move it again: it comes home.
+        let is_left = self.daemon.is_abandoned() && Instant::now() >= self.next_recall;
         let is_bound = self.is_real_time && Instant::now() >= self.next_recall;
         if !self.deadly.is_empty() || is_left || is_bound {
             self.recall();
@@ -310,25 +335,28 @@ impl Service<'_> {
     }
 
     fn wait(&mut self) {
-        let left = self.next_look.saturating_duration_since(Instant::now());
+        let next = self.daemon.next_call().map_or(self.next_look, |at| at.min(self.next_look));
+        let left = next.saturating_duration_since(Instant::now());
         let timeout =
             PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
-        let mut watched = [
+        let socket = self.daemon.socket();
+        let mut watched = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.daemon.as_fd(), PollFlags::POLLIN),
         ];
-        let count = if self.has_daemon { 3 } else { 2 };
-        let _ = poll(&mut watched[..count], timeout);
-        let from_daemon = watched[2].revents().unwrap_or(PollFlags::empty());
-        if from_daemon.intersects(PollFlags::POLLIN | PollFlags::POLLHUP) {
-            match self.daemon.receive() {
-                Ok(ToDeputy::ComeHome) => self.recall(),
-                Ok(ToDeputy::Leave { berth }) => self.send_on(berth),
-                // Only of use to a supervisor that has to capture the process at home.
-                Ok(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) => {}
-                Err(_) => self.has_daemon = false,
-            }
+        watched.extend(socket.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+        let _ = poll(&mut watched, timeout);
+        self.obey();
+    }
+
+    /// What the daemon orders, if it does.
+    fn obey(&mut self) {
+        match self.daemon.hear(self.pending.is_some()) {
+            Ok(Some(ToDeputy::ComeHome)) => self.recall(),
+            Ok(Some(ToDeputy::Leave { berth })) => self.send_on(berth),
+            // Only of use to a supervisor that has to capture the process at home.
+            Ok(Some(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) | None) => {}
+            Err(error) => ::tracing::warn!("process {}: {error}", self.pid),
         }
     }
 
@@ -420,6 +448,7 @@ impl Service<'_> {
     fn lost(&mut self, reason: Reason) {
         self.shared.writer().close();
         kill(self.pid);
+        see_it_end(self.pid, &self.signals);
         self.daemon.send(&FromDeputy::Lost { node: self.berth.node, reason });
     }
 }

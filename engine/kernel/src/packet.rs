@@ -1,7 +1,8 @@
 //! Packets with descriptors over a SOCK_SEQPACKET unix socket: a daemon and its supervisors.
 
 use crate::{KernelError, Result};
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -22,15 +23,15 @@ pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sends one packet.
-pub fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<RawFd>) -> Result<()> {
+/// Sends one packet if that is possible without waiting; false if the other end takes none now.
+pub fn send_now(socket: &OwnedFd, bytes: &[u8]) -> Result<bool> {
     let slices = [IoSlice::new(bytes)];
-    let descriptors = descriptor.map(|fd| [fd]);
-    let control: Vec<ControlMessage> =
-        descriptors.iter().map(|fds| ControlMessage::ScmRights(fds)).collect();
-    sendmsg::<UnixAddr>(socket.as_raw_fd(), &slices, &control, MsgFlags::MSG_NOSIGNAL, None)
-        .map_err(|e| KernelError::errno("send packet", e as i32))?;
-    Ok(())
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    match sendmsg::<UnixAddr>(socket.as_raw_fd(), &slices, &[], flags, None) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
+        Err(errno) => Err(KernelError::errno("send packet", errno as i32)),
+    }
 }
 
 /// Receives one packet of at most `size_max` bytes, waiting for it. None at the end of the stream.

@@ -53,6 +53,9 @@ pub fn start(node: &Node<'_>) -> Result<()> {
     if node.record().spec.trusts_root {
         command.args(["--lend-root", "on", "--guest-users", "*=same"]);
     }
+    if let Some(seconds) = node.record().spec.succession_patience_s {
+        command.args(["--succession-patience", &seconds.to_string()]);
+    }
     if let Some(policy) = &node.record().spec.policy {
         command.args(["--policy", policy]);
     }

@@ -173,6 +173,9 @@ pub struct Spec {
     /// The policy by which its daemons balance, if not their own.
     #[serde(default)]
     pub policy: Option<String>,
+    /// How long its supervisors wait for another daemon, if not as long as they do by themselves.
+    #[serde(default)]
+    pub succession_patience_s: Option<u64>,
     /// What users run on a node, and guests, have one processor there, shared fairly. A quota alone
     /// bounds what they get together: of three on two processors one gets as much as two.
     #[serde(default)]
@@ -212,6 +215,7 @@ impl Spec {
             core_speed: core_speed(),
             policy: None,
             trusts_root: true,
+            succession_patience_s: None,
             has_one_core_each: false,
             machines: 0,
         })

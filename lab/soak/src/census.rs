@@ -129,14 +129,17 @@ fn walk(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 }
 
 /// A process of this machine.
-struct Seen {
-    pid: i32,
+pub struct Seen {
+    pub pid: i32,
     parent: i32,
+    /// Its pids, from this namespace to its innermost.
+    pub pids: Vec<i32>,
+    pub is_zombie: bool,
     name: String,
 }
 
 impl Seen {
-    fn all() -> Result<Vec<Seen>> {
+    pub fn all() -> Result<Vec<Seen>> {
         let names =
             fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.filter_map(|name| Seen::of_pid(name.parse().ok()?)).collect())
@@ -154,10 +157,12 @@ impl Seen {
         let words: Vec<String> =
             words.split(|b| *b == 0).take(2).map(|w| String::from_utf8_lossy(w).into()).collect();
         let name = if is_zombie { format!("{} (zombie)", field("Name")?) } else { words.join(" ") };
-        Some(Seen { pid, parent: field("PPid")?.parse().ok()?, name })
+        let parent = field("PPid")?.parse().ok()?;
+        let pids = field("NSpid")?.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+        Some(Seen { pid, parent, pids, is_zombie, name })
     }
 
-    fn descends_from(&self, ancestor: i32, all: &[Seen]) -> bool {
+    pub fn descends_from(&self, ancestor: i32, all: &[Seen]) -> bool {
         let parent = |child: &&Seen| all.iter().find(|seen| seen.pid == child.parent);
         std::iter::successors(Some(self), parent).any(|seen| seen.pid == ancestor)
     }

@@ -1,9 +1,11 @@
 //! The programs of one soak, from their start to the judgement on each.
 
+use crate::census::Seen;
 use crate::ground::{Ground, NATIVE, RUN};
 use crate::programs::{Program, check_log, check_output, digest_of_lap, runnable};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Output};
 use std::time::{Duration, Instant};
@@ -81,6 +83,22 @@ impl Crew {
         Ok(false)
     }
 
+    /// What runs of the programs at their homes, by home and the pid there.
+    pub fn processes(&self, ground: &Ground) -> Result<BTreeSet<(u32, i32)>> {
+        let all = Seen::all()?;
+        let mut found = BTreeSet::new();
+        for member in &self.members {
+            let depth = 1 + depth_of(ground, member.home, &all)?;
+            let outside = member.child.id() as i32;
+            let inside = all.iter().filter(|seen| {
+                let is_below = seen.pid != outside && seen.descends_from(outside, &all);
+                is_below && !seen.is_zombie && seen.pids.len() == depth
+            });
+            found.extend(inside.filter_map(|seen| Some((member.home, *seen.pids.last()?))));
+        }
+        Ok(found)
+    }
+
     /// Tells all to end and judges how each did.
     pub fn end(mut self, ground: &Ground) -> Result<Vec<Fate>> {
         ground.stop(RUN)?;
@@ -144,6 +162,13 @@ impl Member {
         let listed = ground.node(self.home).command("osmos").arg("ps").output();
         listed.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stdout).into_owned())
     }
+}
+
+/// How many PID namespaces are around that of a node.
+fn depth_of(ground: &Ground, node: u32, all: &[Seen]) -> Result<usize> {
+    let keeper = ground.node(node).keeper()?.pid;
+    let keeper = all.iter().find(|seen| seen.pid == keeper).context("a node without its keeper")?;
+    Ok(keeper.pids.len() - 1)
 }
 
 fn wait_until(child: &mut Child, deadline: Instant) -> Result<Option<ExitStatus>> {

@@ -8,12 +8,14 @@
 //! and after.
 //!
 //! * [`programs`]: what is run; [`ground`]: where; [`crew`]: the programs of one soak
+//! * [`killer`]: who kills daemons meanwhile
 //! * [`movers`]: who moves them; [`census`]: what a lab holds; [`report`]: the outcome
 //! * [`soak`]: all of it in order
 
 pub mod census;
 pub mod crew;
 pub mod ground;
+pub mod killer;
 pub mod movers;
 pub mod programs;
 pub mod report;

@@ -35,6 +35,8 @@ pub struct Work {
     pub moves: usize,
     pub seed: u64,
     pub until: Instant,
+    /// Daemons are killed meanwhile: one that does not answer is asked again later.
+    pub bears_silence: bool,
 }
 
 /// Moves until enough moves have succeeded, the time is over, or `is_off` says so.
@@ -64,9 +66,7 @@ struct Mover<'a> {
 
 impl<'a> Mover<'a> {
     fn new(ground: &'a Ground, draw: Rng) -> Result<Mover<'a>> {
-        let connect = |node: NodeId| Ok((node, ground.client(node.0)?));
-        let clients: Result<Vec<_>> = ground.nodes().map(|node| connect(node.id())).collect();
-        Ok(Mover { ground, draw, clients: clients? })
+        Ok(Mover { ground, draw, clients: connect(ground)? })
     }
 
     fn work(
@@ -77,13 +77,16 @@ impl<'a> Mover<'a> {
     ) -> Result<()> {
         let has_enough = || tally.lock().map_or(true, |tally| tally.done.len() >= work.moves);
         while !has_enough() && Instant::now() < work.until && !is_off() {
-            let Some((process, to)) = self.choose()? else {
+            let moved = match self.move_one() {
+                Err(_) if work.bears_silence => {
+                    self.clients.clear();
+                    Ok(None)
+                }
+                moved => moved,
+            };
+            let Some((process, moved)) = moved? else {
                 std::thread::sleep(PAUSE);
                 continue;
-            };
-            let moved = match self.draw.u64(..BY_COMMAND) {
-                0 => self.command(&process, to)?,
-                _ => self.request(&process, to)?,
             };
             let mut tally = tally.lock().ok().context("another mover panicked")?;
             match moved {
@@ -97,8 +100,21 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
+    /// None if there is nothing to move.
+    fn move_one(&mut self) -> Result<Option<(Process, Result<Migration, Refused>)>> {
+        let Some((process, to)) = self.choose()? else { return Ok(None) };
+        let moved = match self.draw.u64(..BY_COMMAND) {
+            0 => self.command(&process, to)?,
+            _ => self.request(&process, to)?,
+        };
+        Ok(Some((process, moved)))
+    }
+
     /// Any process of any home, to any other node.
     fn choose(&mut self) -> Result<Option<(Process, NodeId)>> {
+        if self.clients.is_empty() {
+            self.clients = connect(self.ground)?;
+        }
         let index = self.draw.usize(..self.clients.len());
         let (home, client) = &mut self.clients[index];
         let home = *home;
@@ -139,6 +155,10 @@ impl<'a> Mover<'a> {
         let migration = serde_json::from_slice(&output.stdout).context("`osmos migrate --json`")?;
         Ok(Ok(migration))
     }
+}
+
+fn connect(ground: &Ground) -> Result<Vec<(NodeId, Client)>> {
+    ground.nodes().map(|node| Ok((node.id(), ground.client(node.id().0)?))).collect()
 }
 
 /// Code and text.

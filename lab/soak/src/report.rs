@@ -18,6 +18,8 @@ pub struct Report {
     pub freeze_ms_median: f64,
     pub freeze_ms_max: f64,
     pub bytes_sent: u64,
+    /// And others started in their place.
+    pub daemons_killed: u64,
     /// How much more memory the daemon of any node holds than before.
     pub daemon_growth_bytes: u64,
     pub wall_s: f64,
@@ -84,6 +86,9 @@ impl Report {
             self.bytes_sent >> 20,
             self.daemon_growth_bytes >> 10
         );
+        if self.daemons_killed > 0 {
+            let _ = writeln!(text, "{} daemons killed and replaced meanwhile", self.daemons_killed);
+        }
         for Refused { code, count, example } in &self.refused {
             let _ = writeln!(text, "refused {count:3} x {code}: {example}");
         }

@@ -3,32 +3,29 @@
 use crate::census::Census;
 use crate::crew::Crew;
 use crate::ground::{DIRECTORY, Ground};
+use crate::killer;
 use crate::movers::{self, Tally, Work};
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use wire::control::Happening;
+use wire::control::{Event, Happening};
 
 /// How long supervisors may take to go after their processes have ended.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
+const JOURNAL: &str = "/var/lib/osmos/events.jsonl";
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(100);
 /// Lines of each node's log that are told.
 const WARNINGS_MAX: usize = 20;
 /// A daemon that holds so much more than before keeps what it should not.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
-/// Reasons that are no property of a process: with them a move has failed, not been refused.
-const ACCIDENTS: [&str; 7] = [
-    "protocol",
-    "supervisor-crashed",
-    "supervisor-deaf",
-    "no-supervisor",
-    "unreachable",
-    "no-answer",
-    "lost",
-];
+/// Reasons that are no property of a process: with them a move has failed, not been refused ...
+const ACCIDENTS: [&str; 3] = ["protocol", "supervisor-crashed", "lost"];
+/// ... or a daemon was not there, which happens only to who kills it.
+const SILENCES: [&str; 5] =
+    ["supervisor-deaf", "no-supervisor", "unreachable", "no-answer", "no-daemon"];
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -36,8 +33,10 @@ pub struct Options {
     pub processes: usize,
     pub nodes: u32,
     pub seed: u64,
-    /// How long the moving may take.
+    /// How long the moving may take; and takes, if daemons are killed.
     pub limit: Duration,
+    /// Kill a daemon so often, and start another in its place.
+    pub kill_daemons: Option<Duration>,
     /// This program; else the workspace's own, which is built if it is not up to date.
     pub osmos: Option<PathBuf>,
     /// Kernel features to do without.
@@ -52,6 +51,7 @@ impl Default for Options {
             nodes: 3,
             seed: 1,
             limit: Duration::from_secs(10 * 60),
+            kill_daemons: None,
             osmos: None,
             without: Vec::new(),
         }
@@ -74,12 +74,15 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> Result<Report> {
     let crew = Crew::start(&ground, options.processes)?;
     tell(&format!("{} moves of {} processes", options.moves, options.processes));
     let moving = Instant::now();
-    let (tally, crew) = move_all(&ground, crew, options)?;
+    let (tally, crew, daemons_killed) = move_all(&ground, crew, options)?;
     let moving_s = moving.elapsed().as_secs_f64();
+    let unmanaged = killer::unmanaged(&ground, &crew)?;
     tell("the end of each program");
     let fates = crew.end(&ground)?;
     let mut report = empty_report(options);
     report.count(&tally, moving_s);
+    report.daemons_killed = daemons_killed;
+    report.faults.extend(unmanaged);
     report.faults.extend(
         fates
             .iter()
@@ -109,6 +112,7 @@ fn empty_report(options: &Options) -> Report {
         freeze_ms_median: 0.0,
         freeze_ms_max: 0.0,
         bytes_sent: 0,
+        daemons_killed: 0,
         daemon_growth_bytes: 0,
         wall_s: 0.0,
         fates: Vec::new(),
@@ -118,22 +122,35 @@ fn empty_report(options: &Options) -> Report {
     }
 }
 
-/// Moves until there were enough moves, or a program has ended that was not told to.
-fn move_all(ground: &Ground, crew: Crew, options: &Options) -> Result<(Tally, Crew)> {
-    let work =
-        Work { moves: options.moves, seed: options.seed, until: Instant::now() + options.limit };
+/// Moves until there were enough moves, or a program has ended that was not told to. Returns how
+/// many daemons were killed meanwhile, too.
+fn move_all(ground: &Ground, crew: Crew, options: &Options) -> Result<(Tally, Crew, u64)> {
+    let until = Instant::now() + options.limit;
+    let moves = options.kill_daemons.map_or(options.moves, |_| usize::MAX);
+    let bears_silence = options.kill_daemons.is_some();
+    let work = Work { moves, seed: options.seed, until, bears_silence };
     let crew = Mutex::new(crew);
     let is_off = || crew.lock().map_or(true, |mut crew| crew.has_lost_one().unwrap_or(true));
-    let tally = movers::run(ground, work, &is_off)?;
-    Ok((tally, crew.into_inner().ok().context("a mover panicked")?))
+    let is_off = &is_off;
+    let (tally, killed) = std::thread::scope(|scope| {
+        let killer = options.kill_daemons.map(|every| {
+            scope.spawn(move || killer::run(ground, every, options.seed, until, is_off))
+        });
+        let tally = movers::run(ground, work, is_off);
+        let killed = killer.map_or(Ok(Ok(0)), std::thread::ScopedJoinHandle::join);
+        (tally, killed)
+    });
+    let killed = killed.ok().context("the killer of daemons panicked")??;
+    Ok((tally?, crew.into_inner().ok().context("a mover panicked")?, killed))
 }
 
 fn judge_moves(options: &Options, tally: &Tally, report: &mut Report) {
     if report.moves < options.moves {
         report.faults.push(format!("only {} of {} moves", report.moves, options.moves));
     }
-    for code in ACCIDENTS {
-        if let Some((count, text)) = tally.refused.get(code) {
+    let silences = SILENCES.iter().filter(|_| options.kill_daemons.is_none());
+    for code in ACCIDENTS.iter().chain(silences) {
+        if let Some((count, text)) = tally.refused.get(*code) {
             report.faults.push(format!("{count} moves failed: {code}: {text}"));
         }
     }
@@ -143,8 +160,10 @@ fn judge_moves(options: &Options, tally: &Tally, report: &mut Report) {
 fn losses(ground: &Ground) -> Result<Vec<String>> {
     let mut lost = Vec::new();
     for node in ground.nodes() {
-        for event in ground.client(node.id().0)?.events(false)? {
-            let event = event?;
+        // From its file: a daemon that was replaced is asked for nothing any more.
+        let journal = std::fs::read_to_string(node.path(JOURNAL)?).context(JOURNAL)?;
+        for line in journal.lines() {
+            let event: Event = serde_json::from_str(line).context(JOURNAL)?;
             if let Happening::Lost { node: at, reason } = &event.what {
                 let pid = event.pid.map_or_else(String::new, |process| process.pid.to_string());
                 let text = &reason.text;

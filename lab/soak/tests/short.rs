@@ -7,8 +7,19 @@ use std::time::Duration;
 #[test]
 fn processes_of_every_kind_survive_random_moves_and_leave_nothing_behind() {
     let limit = Duration::from_secs(30);
-    let options = Options { moves: 60, processes: 8, seed: 20, limit, ..Options::default() };
-    let report = match run(&options, &|_| {}) {
+    survive(&Options { moves: 60, processes: 8, seed: 20, limit, ..Options::default() });
+}
+
+#[test]
+fn processes_of_every_kind_survive_daemons_that_are_killed_and_replaced() {
+    let (limit, every) = (Duration::from_secs(30), Duration::from_secs(2));
+    let kill_daemons = Some(every);
+    let moves = 20;
+    survive(&Options { moves, processes: 8, seed: 21, limit, kill_daemons, ..Options::default() });
+}
+
+fn survive(options: &Options) {
+    let report = match run(options, &|_| {}) {
         Err(error) if error.is::<NoLab>() => return needs::skip(&format!("{error:#}")),
         report => report.expect("the soak can be held"),
     };

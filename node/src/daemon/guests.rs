@@ -8,7 +8,8 @@ use crate::net::listener::Welcome;
 use crate::policy::{self, HostState};
 use crate::process::Activity;
 use crate::procfs;
-use crate::supervisor::{Half, Supervisor, SupervisorId};
+use crate::roster::Roster;
+use crate::supervisor::{Half, Identity, Supervisor, SupervisorId};
 use cluster::{Input, MoveOutcome, Placement, Span};
 use kernel::features::{self, Feature, Need};
 use std::path::PathBuf;
@@ -66,10 +67,11 @@ impl Daemon {
             wanted_on: None,
             has_moved_on: false,
             is_sent_home: false,
-            stands_back: 0,
+            stands_back: Some(0),
             user_cores: f64::from(asked.user_milli) / 1e3,
         };
         self.guests.insert(supervisor.id, guest);
+        self.keep_guest(supervisor.id);
         let core_speed_milli = (self.load.capacity.core_speed * 1e3) as u32;
         Ok(BerthGrant { ticket, key, core_speed_milli })
     }
@@ -114,6 +116,7 @@ impl Daemon {
             let ends = matches!(guest.arrival, Arrival::Expected { .. }) && which(guest);
             if ends {
                 self.past_berths.note(now, guest.ticket);
+                forget_guest(&self.roster, guest);
             }
             !ends
         });
@@ -133,16 +136,7 @@ impl Daemon {
         let Some(guest) = self.guests.get_mut(&id) else { return };
         let process = guest.process;
         match postcard::from_bytes::<FromBody>(bytes) {
-            Ok(FromBody::Running { local_pid, command }) => {
-                guest.arrival = Arrival::Running { local_pid, since: Instant::now() };
-                guest.command = command;
-                let owner = guest.owner;
-                let limits = self.config.guest_cgroup.clone();
-                // The kernel lets one wait for ten milliseconds and more.
-                tokio::task::spawn_blocking(move || confine(local_pid, owner, &limits));
-                self.let_stand_back(id);
-                self.guest_arrived(id);
-            }
+            Ok(FromBody::Running { local_pid, command }) => self.guest_runs(id, local_pid, command),
             Ok(FromBody::Usage { cpu_us, rss_bytes, .. }) => {
                 guest.cpu_us = cpu_us;
                 guest.rss_bytes = rss_bytes;
@@ -160,7 +154,34 @@ impl Daemon {
         }
     }
 
-    fn guest_arrived(&mut self, id: SupervisorId) {
+    fn guest_runs(&mut self, id: SupervisorId, local_pid: i32, command: String) {
+        let Some(guest) = self.guests.get_mut(&id) else { return };
+        let is_news = guest.local_pid().is_none();
+        // One that has ended already is known by its number until its supervisor says so.
+        let body = Identity::of(local_pid).unwrap_or(Identity { pid: local_pid, started_ticks: 0 });
+        guest.arrival = Arrival::Running { body, since: Instant::now() };
+        guest.command = command;
+        let supervisor = guest.supervisor.clone();
+        self.keep_guest(id);
+        supervisor.note();
+        self.confine_guest(id);
+        self.let_stand_back(id);
+        // It may have told an earlier daemon as well.
+        if is_news {
+            self.guest_arrived(id);
+        }
+    }
+
+    /// Puts a guest's body under this node's limits.
+    pub(super) fn confine_guest(&self, id: SupervisorId) {
+        let Some(guest) = self.guests.get(&id) else { return };
+        let Some(local_pid) = guest.local_pid() else { return };
+        let (owner, limits) = (guest.owner, self.config.guest_cgroup.clone());
+        // The kernel lets one wait for ten milliseconds and more.
+        tokio::task::spawn_blocking(move || confine(local_pid, owner, &limits));
+    }
+
+    pub(super) fn guest_arrived(&mut self, id: SupervisorId) {
         let Some(guest) = self.guests.get(&id) else { return };
         let (process, from) = (guest.process, guest.asked.from);
         let how = match guest.asked.is_ordered {
@@ -181,6 +202,10 @@ impl Daemon {
     /// Its supervisor has nothing more to say.
     fn guest_gone(&mut self, id: SupervisorId) {
         let Some(guest) = self.guests.remove(&id) else { return };
+        self.awaited.remove(&id);
+        forget_guest(&self.roster, &guest);
+        // Its supervisor need not look for a daemon that it could tell.
+        guest.supervisor.note();
         let was_here = guest.local_pid().is_some();
         if !was_here {
             self.past_berths.note(Instant::now(), guest.ticket);
@@ -191,7 +216,7 @@ impl Daemon {
     }
 
     pub(super) fn body_ended(&mut self, id: SupervisorId) {
-        if let Some(guest) = self.guests.get(&id) {
+        if let Some(guest) = self.guests.get(&id).filter(|_| !self.awaited.contains_key(&id)) {
             tracing::warn!("the supervisor of guest {} ended without a word", guest.process);
         }
         self.guest_gone(id);
@@ -263,6 +288,12 @@ impl Daemon {
         for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home && which(guest)) {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
         }
+    }
+}
+
+fn forget_guest(roster: &Roster, guest: &Guest) {
+    if let Some(supervisor) = guest.supervisor.process {
+        roster.forget_guest(supervisor);
     }
 }
 

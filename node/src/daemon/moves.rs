@@ -7,7 +7,6 @@ use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
 use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
-use crate::procfs;
 use crate::sample::scan;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
@@ -28,7 +27,7 @@ const SHORT_STAY: Duration = Duration::from_secs(2);
 /// How a move did not happen.
 pub(super) struct NotMoved {
     end: MoveEnd,
-    reason: Reason,
+    pub(super) reason: Reason,
 }
 
 pub(super) fn not_moved(end: MoveEnd, code: &str, text: impl Into<String>) -> NotMoved {
@@ -62,6 +61,7 @@ impl Daemon {
         let begun = if to == from {
             Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
         } else if to == me {
+            self.keep_process(pid);
             self.tell_deputy(pid, &ToDeputy::ComeHome)
         } else {
             self.begin_leaving(pid, to)
@@ -158,6 +158,7 @@ impl Daemon {
         for part in clocks.chunks(CLOCKS_PER_PACKET) {
             self.tell_deputy(pid, &ToDeputy::Clocks(part.to_vec()))?;
         }
+        self.keep_process(pid);
         self.tell_deputy(pid, &ToDeputy::Leave { berth })
     }
 
@@ -188,14 +189,28 @@ impl Daemon {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.deputy = Some(deputy.clone());
         }
+        // Before it is told anything: the next daemon shall know whom to expect.
+        self.keep_process(pid);
         Ok(deputy)
     }
 
     pub(super) fn hear_deputy(&mut self, pid: HomePid, id: SupervisorId, bytes: &[u8]) {
         let Ok(message) = postcard::from_bytes::<FromDeputy>(bytes) else {
             tracing::error!("supervisor {} of process {pid} says nonsense: dropped", id.0);
-            return self.drop_deputy(pid);
+            self.drop_deputy(pid);
+            return self.keep_process(pid);
         };
+        let is_kept = message.is_kept();
+        let deputy = self.processes.get(&pid).and_then(|process| process.deputy.clone());
+        self.take_word(pid, message);
+        if is_kept {
+            // In this order: what is noted must be there for the next daemon.
+            self.keep_process(pid);
+            deputy.inspect(Supervisor::note);
+        }
+    }
+
+    fn take_word(&mut self, pid: HomePid, message: FromDeputy) {
         match message {
             FromDeputy::Waits(waits) => {
                 if let Some(process) = self.processes.get_mut(&pid) {
@@ -223,6 +238,7 @@ impl Daemon {
                 self.drop_deputy(pid);
                 self.lost(pid, node, reason);
             }
+            FromDeputy::Attached { is_moving } => self.deputy_attached(pid, is_moving),
         }
     }
 
@@ -277,7 +293,7 @@ impl Daemon {
     }
 
     /// The process is home, because that was asked or because it had to.
-    fn came_home(&mut self, pid: HomePid, reason: Reason, report: &MoveReport) {
+    pub(super) fn came_home(&mut self, pid: HomePid, reason: Reason, report: &MoveReport) {
         self.drop_deputy(pid);
         let (me, core_speed) = (self.me(), self.load.capacity.core_speed);
         let global = self.global(pid);
@@ -396,7 +412,7 @@ impl Daemon {
 
     /// The process is lost: what it was on `node`, or its hold at home, is gone. The kernel kills
     /// what is left of it at home, which is noticed like any other end.
-    fn lost(&mut self, pid: HomePid, node: NodeId, reason: Reason) {
+    pub(super) fn lost(&mut self, pid: HomePid, node: NodeId, reason: Reason) {
         let (me, global) = (self.me(), self.global(pid));
         self.journal.record(Some(global), Happening::Lost { node, reason: reason.clone() });
         let Some(process) = self.processes.get_mut(&pid) else { return };
@@ -409,33 +425,6 @@ impl Daemon {
             self.refuse_order(order, Failure { code: reason.code, text });
         }
         self.forget_if_ended(pid);
-    }
-
-    /// A supervisor is gone. If it had more to do, it crashed, and took the process with it if it
-    /// had it in its hands.
-    pub(super) fn deputy_ended(&mut self, pid: HomePid, id: SupervisorId) {
-        self.deputies.remove(&id);
-        let me = self.me();
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        if process.deputy.as_ref().is_none_or(|deputy| deputy.id != id) {
-            return;
-        }
-        process.deputy = None;
-        let (at, has_ended) = (process.at, process.has_ended);
-        let text = "its supervisor at home ended without a word";
-        let not_moved = not_moved(MoveEnd::Stayed, "supervisor-crashed", text);
-        // The kernel kills what a tracer held before it lets the tracer's parent know.
-        if has_ended || procfs::is_ending(pid.0) {
-            return self.lost(pid, at, not_moved.reason);
-        }
-        if at != me {
-            // It had just let the process go at home.
-            return self.came_home(pid, not_moved.reason, &MoveReport::default());
-        }
-        // It may have been killed between hurrying the threads and stopping them.
-        let threads = kernel::proc::process::threads(pid.0).unwrap_or_default();
-        threads.into_iter().for_each(kernel::haste::end);
-        self.move_failed(pid, not_moved);
     }
 
     /// Berths that were asked for in vain.

@@ -154,8 +154,8 @@ impl Daemon {
             (true, Ordering::Equal) => usual,
             (true, Ordering::Greater) => worse,
         };
-        if guest.stands_back != nice {
-            guest.stands_back = nice;
+        if guest.stands_back != Some(nice) {
+            guest.stands_back = Some(nice);
             guest.supervisor.send(&ToBody::StandBack { nice }, None);
         }
     }

@@ -58,6 +58,7 @@ impl Daemon {
             process.storm = storm;
             process.launch = launch;
             self.tell_brain_placement(pid);
+            self.keep_process(pid);
             return Ok(());
         }
         let watch = self.watch(pid, stat.started_ticks).map_err(|error| {
@@ -106,12 +107,13 @@ impl Daemon {
             self.journal.record(Some(self.global(pid)), Happening::Managed { command });
         }
         self.processes.insert(pid, process);
+        self.keep_process(pid);
         self.tell_brain(Input::ProcessArrived { process: self.global(pid), how: Arrival::Born });
         self.tell_brain_placement(pid);
     }
 
     /// Waits for the end of a process in a task of its own.
-    fn watch(&self, pid: HomePid, started_ticks: u64) -> io::Result<AbortHandle> {
+    pub(super) fn watch(&self, pid: HomePid, started_ticks: u64) -> io::Result<AbortHandle> {
         let raw = Pid::from_raw(pid.0).ok_or(io::ErrorKind::InvalidInput)?;
         let descriptor = pidfd_open(raw, PidfdFlags::NONBLOCK)?;
         // Opened by number: make sure that the number still names the same process.
@@ -144,6 +146,7 @@ impl Daemon {
     /// The end of a managed process.
     pub(super) fn forget_process(&mut self, pid: HomePid, wait_status: Option<i32>) {
         let Some(mut process) = self.processes.remove(&pid) else { return };
+        self.keep_process(pid);
         let global = self.global(pid);
         if let Some(deputy) = &process.deputy {
             self.deputies.remove(&deputy.id);
@@ -175,6 +178,11 @@ impl Daemon {
             managed: self.processes.keys().map(|pid| pid.0).collect::<BTreeSet<i32>>(),
             away: away.map(|process| process.pid.0).collect(),
             bodies: self.guests.values().filter_map(|guest| guest.local_pid()).collect(),
+            inherited: self
+                .supervisors()
+                .filter_map(|supervisor| supervisor.process)
+                .map(|p| p.pid)
+                .collect(),
         };
         let (events, scanner) = (self.events.clone(), Arc::clone(&self.scanner));
         tokio::task::spawn_blocking(move || {
@@ -286,6 +294,7 @@ impl Daemon {
             }
             let command = process.command.clone();
             self.journal.record(Some(self.global(pid)), Happening::Managed { command });
+            self.keep_process(pid);
         }
     }
 

@@ -32,6 +32,11 @@ impl Daemon {
             Request::Join { address, token } => return self.join(&address, &token, answer),
             Request::Leave => return self.leave_cluster(answer),
             Request::Down => return self.begin_drain(Some(answer)),
+            Request::HandOver => {
+                tracing::info!("going down for another daemon: everything stays where it is");
+                self.heirs.push(answer);
+                return;
+            }
             Request::Owner(order) => return self.take_owner_order(order, answer),
             Request::Events { follow } => {
                 let live = follow.then(|| self.journal.follow());

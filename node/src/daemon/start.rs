@@ -18,19 +18,27 @@ use crate::net::gossip::Mouth;
 use crate::net::{Credentials, gossip, listener};
 use crate::past_berths::PastBerths;
 use crate::rejections::Rejections;
+use crate::returning;
+use crate::roster::Roster;
 use crate::sample::Gauge;
 use crate::sample::calibrate::{Belief, RUNS_FIRST, measure_core_speed};
 use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
 use crate::supervisor::Spawn;
 use kernel::features::Feature;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::net::if_::InterfaceFlags;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -40,6 +48,9 @@ use wire::peer::Member;
 
 /// Events waiting for the dispatcher; whoever has one more waits.
 const EVENTS_MAX: usize = 4_096;
+/// How long a daemon that dies may hold the lock of its node, and between two looks.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_STEP: Duration = Duration::from_millis(10);
 /// Free ports tried for TCP and UDP together, if any will do.
 const PORT_TRIES: u32 = 16;
 
@@ -54,6 +65,14 @@ pub enum StartError {
     NoRandomness(#[from] NoRandomness),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot lock {}: {source}", path.display())]
+    Lock { path: PathBuf, source: io::Error },
+    #[error("an osmos daemon runs here already (it holds {}): `osmos down` ends it", .0.display())]
+    Locked(PathBuf),
+    #[error("cannot listen on {}: {source}", path.display())]
+    ReturnSocket { path: PathBuf, source: io::Error },
+    #[error("cannot keep a roster in {}: {source}", path.display())]
+    Roster { path: PathBuf, source: io::Error },
     #[error("cannot open journal {}: {source}", path.display())]
     Journal { path: PathBuf, source: io::Error },
     #[error("cannot read map {}: {source}", path.display())]
@@ -122,7 +141,11 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
     let is_public = nix::unistd::geteuid().is_root();
     make_dir(&config.runtime_dir, if is_public { 0o755 } else { 0o700 })?;
     let state = State::open(&config.state_dir)?;
+    let lock = lock(&config).await?;
     let control = control::bind(&config.control_socket(), is_public)?;
+    let door_path = config.return_socket();
+    let door = returning::open(&door_path, is_public)
+        .map_err(|source| StartError::ReturnSocket { path: door_path.clone(), source })?;
     let (tcp, udp) = bind(config.listen).await?;
     let address =
         tcp.local_addr().map_err(|source| StartError::Listen { address: config.listen, source })?;
@@ -151,16 +174,19 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
         events: events.clone(),
     };
     let daemon = parts.assemble(Mouth::new(udp.clone(), stamps), dropped.clone())?;
-    let listeners = Listeners { control, tcp, udp, shown, newest, dropped, patience };
+    let listeners = Listeners { control, door, tcp, udp, shown, newest, dropped, patience };
     let told = events.clone();
     tasks.spawn(async move {
         let mut listening = listeners.listen(told);
         daemon.run(taken).await;
         // The ports are free when this node is gone: it may be started again at once.
         listening.shutdown().await;
-        if let Err(error) = std::fs::remove_file(&socket_path) {
-            tracing::debug!("{}: {error}", socket_path.display());
+        for path in [&socket_path, &door_path] {
+            if let Err(error) = std::fs::remove_file(path) {
+                tracing::debug!("{}: {error}", path.display());
+            }
         }
+        drop(lock);
     });
     tracing::info!("listening on {address}");
     Ok(Node {
@@ -171,9 +197,34 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
     })
 }
 
+/// Of two daemons that start at the same time, one is the node. The lock of one that was killed is
+/// free when the kernel has cleared it away, which may take a moment longer than to start the next.
+async fn lock(config: &Config) -> Result<Flock<File>, StartError> {
+    let path = config.runtime_dir.join("daemon.lock");
+    let failed = |source| StartError::Lock { path: path.clone(), source };
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let mut file = options.open(&path).map_err(failed)?;
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((same, Errno::EWOULDBLOCK)) => file = same,
+            Err((_, errno)) => return Err(failed(errno.into())),
+        }
+        control::check_vacant(&config.control_socket())?;
+        if Instant::now() >= deadline {
+            return Err(StartError::Locked(path));
+        }
+        // The kernel does not tell when it is free without making one wait for ever.
+        tokio::time::sleep(LOCK_STEP).await;
+    }
+}
+
 /// The sockets, until they are served.
 struct Listeners {
     control: tokio::net::UnixListener,
+    door: AsyncFd<OwnedFd>,
     tcp: TcpListener,
     udp: Arc<UdpSocket>,
     shown: watch::Receiver<Credentials>,
@@ -187,6 +238,7 @@ impl Listeners {
     fn listen(self, events: mpsc::Sender<Event>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         tasks.spawn(control::listen(self.control, events.clone()));
+        tasks.spawn(returning::take_calls(self.door, events.clone()));
         let shown = self.shown.clone();
         tasks.spawn(gossip::listen(self.udp, shown, self.newest, self.dropped, events.clone()));
         tasks.spawn(listener::listen(self.tcp, self.shown, self.patience, events));
@@ -223,6 +275,8 @@ impl Parts {
         let journal =
             Journal::open(&path).map_err(|source| StartError::Journal { path, source })?;
         let owner = owner_state(&config, &state)?;
+        let roster = Roster::open(&config.runtime_dir)
+            .map_err(|source| StartError::Roster { path: config.runtime_dir.clone(), source })?;
         let record = state.clone();
         let call_record = CallRecord::start(move |calls: &Replay| record.keep_replay(calls))
             .map_err(StartError::Thread)?;
@@ -261,6 +315,8 @@ impl Parts {
             processes: BTreeMap::new(),
             deputies: BTreeMap::new(),
             guests: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            roster,
             berth_count: 0,
             berths_asked: BTreeMap::new(),
             gauge,
@@ -273,6 +329,7 @@ impl Parts {
             thought: Thought::new(me.node, &config, stamp),
             journal,
             drain: None,
+            heirs: Vec::new(),
             wishes: Wishes::of(owner),
             config,
             state,

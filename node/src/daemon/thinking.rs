@@ -95,6 +95,7 @@ impl Daemon {
         if self.wishes.state != OwnerState::default() {
             self.owner_has_decided();
         }
+        self.take_over();
     }
 
     /// This node has another number now: whatever was thought before was somebody else's.
@@ -400,7 +401,7 @@ fn span(duration: Duration) -> Span {
 mod test {
     use super::*;
     use crate::process::Activity;
-    use crate::supervisor::Supervisor;
+    use crate::supervisor::{Identity, Supervisor};
     use wire::ids::Ticket;
     use wire::peer::{BerthRequest, Owner};
 
@@ -438,11 +439,12 @@ mod test {
             wanted_on: None,
             has_moved_on: false,
             is_sent_home: false,
-            stands_back: 0,
+            stands_back: Some(0),
             user_cores: 0.0,
         };
         assert_eq!(sample_of_guest(&guest, now), None, "it does not run yet");
-        guest.arrival = Arrival::Running { local_pid: 7, since: now };
+        let body = Identity { pid: 7, started_ticks: 1 };
+        guest.arrival = Arrival::Running { body, since: now };
         let sample = sample_of_guest(&guest, now).expect("it runs");
         assert!(group.is_some());
         assert_eq!((sample.group, sample.cpu), (group, Span::from_micros(2_500_000)));

@@ -189,6 +189,9 @@ impl Ledger {
             if watched.managed.contains(&at) || watched.bodies.contains(&at) {
                 return Part::Other;
             }
+            if watched.inherited.contains(&at) {
+                return Part::Osmos;
+            }
             match self.entries.get(&at) {
                 Some(entry) if entry.parent > 1 => at = entry.parent,
                 _ => return Part::Other,
@@ -243,7 +246,7 @@ mod test {
         let mut ledger = Ledger::default();
         let bodies = BTreeSet::from([103]);
         let away = BTreeSet::from([50]);
-        let watched = Watched { managed: away.clone(), away, bodies };
+        let watched = Watched { managed: away.clone(), away, bodies, ..Watched::default() };
         // The daemon, a supervisor, the init of a sandbox, a body; a deputy and a child of it.
         let stats = |ticks| {
             let children = [(100, 1), (101, 100), (102, 101), (103, 102), (50, 1), (51, 50)];

@@ -30,6 +30,8 @@ pub struct Watched {
     pub away: BTreeSet<i32>,
     /// Bodies of guests that run here.
     pub bodies: BTreeSet<i32>,
+    /// Supervisors that an earlier daemon has started: parts of Osmos, and nobody's children.
+    pub inherited: BTreeSet<i32>,
 }
 
 impl Watched {
@@ -341,8 +343,10 @@ mod test {
             stat(102, 101, 'R', 1),
             stat(200, 1, 'R', 1),
             stat(201, 1, 'S', 1),
+            stat(202, 1, 'R', 1),
         ];
-        let watched = Watched { bodies: BTreeSet::from([102]), ..Watched::default() };
+        let (bodies, inherited) = (BTreeSet::from([102]), BTreeSet::from([202]));
+        let watched = Watched { bodies, inherited, ..Watched::default() };
         let scan = evaluate(&stats, &watched, looking(|_| 0));
         assert_eq!(scan.runnable, 2, "the body 102 and the stranger 200");
         assert_eq!(scan.others, 1, "the stranger 200");

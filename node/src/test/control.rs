@@ -33,6 +33,7 @@ async fn other_users_may_look_but_not_touch() {
         Request::Token,
         Request::Join { address: "127.0.0.1".into(), token: "x".into() },
         Request::Down,
+        Request::HandOver,
     ];
     for touch in touches {
         assert_eq!(failure_code(node.ask_as(STRANGER, None, touch).await), "not-allowed");
@@ -94,8 +95,12 @@ async fn a_hostile_tool_gets_an_error_or_is_cut_off_and_the_daemon_stays() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_daemon_in_the_same_place_does_not_start() {
     let node = TestNode::start().await;
-    let spawn =
-        Arc::new(ProgramSpawn { program: PathBuf::from("/bin/false"), without: String::new() });
+    let spawn = Arc::new(ProgramSpawn {
+        program: PathBuf::from("/bin/false"),
+        without: String::new(),
+        return_socket: node.config.return_socket(),
+        patience: node.config.succession_patience,
+    });
     let error = start(node.config.clone(), spawn).await.err().unwrap().to_string();
     assert!(error.starts_with("an osmos daemon runs here already"), "{error}");
 }

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use wire::control::{Event as Happened, Happening, Process, Reply, Request};
 use wire::ids::NodeId;
 use wire::peer::Owner;
+use wire::supervisor::FromDaemon;
 use wire::users::UserTable;
 
 /// Nothing here takes nearly so long; a test that waits longer has failed.
@@ -54,8 +55,17 @@ impl Played {
         nix::sys::socket::send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty()).unwrap();
     }
 
-    /// The next message, and the descriptor that came along. None at the end.
+    /// The next order, and the descriptor that came along. None at the end.
     pub fn hear<T: serde::de::DeserializeOwned>(&self) -> Option<(T, Option<OwnedFd>)> {
+        loop {
+            match self.hear_any()? {
+                (FromDaemon::Order(order), descriptor) => return Some((order, descriptor)),
+                (FromDaemon::Noted, _) => (),
+            }
+        }
+    }
+
+    fn hear_any<T: serde::de::DeserializeOwned>(&self) -> Option<(T, Option<OwnedFd>)> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);

@@ -292,6 +292,9 @@ pub struct UpOptions {
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     pub foreground: bool,
+    /// Take over from the daemon that runs, an older version perhaps: no process moves for it
+    #[arg(long)]
+    pub replace: bool,
     #[command(flatten)]
     pub daemon: DaemonOptions,
 }
@@ -337,6 +340,10 @@ pub struct DaemonOptions {
     /// Cgroup directory for guests; once for each controller hierarchy
     #[arg(long, value_name = "DIR")]
     pub guest_cgroup: Vec<PathBuf>,
+    /// Seconds that processes wait where they are for the next daemon, should this one die, before
+    /// they come home [default: 600]
+    #[arg(long, value_name = "SECONDS", hide_short_help = true)]
+    pub succession_patience: Option<u64>,
     /// Do without these kernel features, to see what happens on an older kernel
     #[arg(long, value_name = "FEATURE", value_delimiter = ',', hide = true)]
     pub without: Vec<String>,
@@ -375,6 +382,8 @@ impl DaemonOptions {
         push("--guest-users", self.guest_users.as_ref().map(|table| table.to_string().into()));
         push("--lend-root", self.lend_root.map(|switch| switch.word().into()));
         push("--lend-to", self.lend_to.as_ref().map(|nodes| nodes.to_string().into()));
+        let patience = self.succession_patience.map(|seconds| seconds.to_string().into());
+        push("--succession-patience", patience);
         for directory in &self.guest_cgroup {
             push("--guest-cgroup", Some(directory.clone().into_os_string()));
         }
@@ -489,7 +498,7 @@ mod tests {
                     --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
                     --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
-                    --runtime-dir r --state-dir s";
+                    --succession-patience 7 --runtime-dir r --state-dir s";
         let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {
             Ok(Arguments { command: Command::Daemon(options), .. }) => options,
             other => panic!("parsed as {other:?}"),

@@ -17,8 +17,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cluster", &["wire"]),
     ("link", &["wire", "kernel"]),
     ("migrate", &["wire", "kernel", "link"]),
-    ("body", &["wire", "kernel", "link", "migrate"]),
-    ("deputy", &["wire", "kernel", "link", "migrate"]),
+    ("attachment", &["wire", "kernel"]),
+    ("body", &["wire", "kernel", "link", "migrate", "attachment"]),
+    ("deputy", &["wire", "kernel", "link", "migrate", "attachment"]),
     // node connects
     ("node", &["wire", "cluster", "kernel", "link", "migrate", "body", "deputy"]),
     // tools show

@@ -313,6 +313,7 @@ pub fn requests() -> Vec<Request> {
         Request::Forget { node: NodeId(3), force: true },
         Request::RenewSecret,
         Request::Down,
+        Request::HandOver,
         Request::WhatIf { pid: 12, to: NodeId(3) },
         Request::Owner(OwnerOrder::Limit {
             guests: Some(LimitChange::AtMost(3)),

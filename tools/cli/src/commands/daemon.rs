@@ -32,10 +32,16 @@ pub struct DaemonFiles {
 }
 
 pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
+    let files = platform.daemon_files(&options.daemon);
+    if options.replace
+        && let Err(error) = dismiss(&files.socket)
+    {
+        return exit_code::report(&error, exit_code::FAILED);
+    }
     if options.foreground {
         return platform.daemon(&options.daemon);
     }
-    match start(&options.daemon, &platform.daemon_files(&options.daemon)) {
+    match start(&options.daemon, &files) {
         Ok(status) => {
             print!("{}", welcome(&status));
             ExitCode::from(exit_code::DONE)
@@ -51,10 +57,19 @@ pub fn daemon(options: &DaemonOptions, platform: &dyn Platform) -> ExitCode {
     platform.daemon(options)
 }
 
+/// Has the daemon that runs, if one does, leave everything to the next.
+fn dismiss(socket: &Path) -> Result<()> {
+    match Client::connect(socket) {
+        Ok(mut client) => super::membership::hand_over(&mut client),
+        Err(_) => Ok(()),
+    }
+}
+
 fn start(options: &DaemonOptions, files: &DaemonFiles) -> Result<Status> {
     if let Ok(status) = ask_status(&files.socket) {
         bail!(
-            "node {} already runs here (pid {}): end it with `osmos down` first",
+            "node {} already runs here (pid {}): end it with `osmos down` first, or put this one \
+             in its place with `--replace`",
             status.node,
             status.daemon_pid
         );

@@ -56,6 +56,15 @@ fn done(client: &mut Client, request: &Request) -> Result<()> {
 
 /// Returns when the daemon has ended, so that another can be started at once.
 pub fn down(client: &mut Client) -> Result<()> {
+    end(client, &Request::Down)
+}
+
+/// The same, of a daemon that leaves everything where it is to the next.
+pub fn hand_over(client: &mut Client) -> Result<()> {
+    end(client, &Request::HandOver)
+}
+
+fn end(client: &mut Client, how: &Request) -> Result<()> {
     let daemon_pid = match client.request(&Request::Status)? {
         Reply::Status(status) => status.daemon_pid,
         other => return Err(unexpected(&other)),
@@ -64,7 +73,7 @@ pub fn down(client: &mut Client) -> Result<()> {
     let daemon = Pid::from_raw(daemon_pid)
         .filter(|_| daemon_pid > 0)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    match client.request(&Request::Down)? {
+    match client.request(how)? {
         Reply::Done => daemon.map_or(Ok(()), |daemon| wait_for_end(&daemon, daemon_pid)),
         other => Err(unexpected(&other)),
     }

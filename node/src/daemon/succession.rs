@@ -1,0 +1,375 @@
+//! One daemon after another: what an earlier one has left, and what the next one is left.
+//!
+//! Supervisors outlive their daemon and call the next one ([`crate::returning`]). What they know
+//! themselves they say, and repeat until it is noted; all else is on the roster
+//! ([`crate::roster`]). Until a supervisor has called, its process counts as being where the roster
+//! has it, and what is said to it waits for it.
+//!
+//! | on the roster | its supervisor | then |
+//! |---|---|---|
+//! | at home, nothing under way | - | goes on: it is watched and thought about again |
+//! | at home, leaving | lives | moving, until the supervisor says how that ended |
+//! | at home, leaving | has ended | at home: nothing was sent, or it was put back |
+//! | away | lives | away, moving if it says so |
+//! | away | has ended | it came home meanwhile, or was lost: the kernel knows |
+//! | a guest that runs | lives | a guest again |
+//! | a berth, or an arrival | lives | comes, or not, as its supervisor says |
+//! | has ended | - | its end is told |
+
+use super::moves::not_moved;
+use super::{Daemon, reporting};
+use crate::guest::{Arrival, Guest};
+use crate::process::{
+    Activity, Consumption, Forwarded, LastFreeze, Launch, Move, Order, Process, Stage, Storm,
+};
+use crate::procfs;
+use crate::progress::Progress;
+use crate::returning::Returned;
+use crate::roster::{KeptGuest, KeptOrder, KeptProcess, Left};
+use crate::supervisor::{Half, Identity, Supervisor, SupervisorId, await_return};
+use cluster::Input;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use wire::control::{Happening, ManageOptions};
+use wire::ids::HomePid;
+use wire::peer::MoveEnd;
+use wire::supervisor::{MoveReport, Reason, SUPERVISOR_VERSION, ToBody, Welcome};
+
+/// A supervisor that has to call before it can be spoken to.
+pub struct Awaited {
+    process: Identity,
+    /// As whom it runs.
+    uid: u32,
+    socket: oneshot::Sender<OwnedFd>,
+}
+
+impl Daemon {
+    /// Puts what must outlive this daemon of a process on the roster, or takes it off.
+    pub(super) fn keep_process(&self, pid: HomePid) {
+        match self.processes.get(&pid) {
+            Some(process) => self.roster.keep_process(&kept_process(process)),
+            None => self.roster.forget_process(pid),
+        }
+    }
+
+    /// The same of a guest; one that a test plays is nobody's concern.
+    pub(super) fn keep_guest(&self, id: SupervisorId) {
+        let Some(guest) = self.guests.get(&id) else { return };
+        let Some(supervisor) = guest.supervisor.process else { return };
+        let body = match guest.arrival {
+            Arrival::Running { body, .. } => Some(body),
+            Arrival::Expected { .. } | Arrival::Arriving => None,
+        };
+        self.roster.keep_guest(&KeptGuest {
+            process: guest.process,
+            ticket: guest.ticket,
+            asked: guest.asked,
+            owner: guest.owner,
+            supervisor,
+            body,
+            command: guest.command.clone(),
+        });
+    }
+
+    pub(super) fn supervisors(&self) -> impl Iterator<Item = &Supervisor> {
+        let deputies = self.processes.values().filter_map(|process| process.deputy.as_ref());
+        deputies.chain(self.guests.values().map(|guest| &guest.supervisor))
+    }
+
+    /// Goes on with everything that an earlier daemon has left.
+    pub(super) fn take_over(&mut self) {
+        let Left { processes, guests } = match self.roster.load() {
+            Ok(left) => left,
+            Err(error) => return tracing::warn!("cannot read the roster: {error}"),
+        };
+        for kept in processes {
+            self.take_over_process(kept);
+        }
+        for kept in guests {
+            self.take_over_guest(kept);
+        }
+        let (processes, guests) = (self.processes.len(), self.guests.len());
+        if processes + guests > 0 {
+            tracing::info!(
+                "took over {processes} processes and {guests} guests of an earlier daemon; {} \
+                 supervisors are waited for",
+                self.awaited.len()
+            );
+        }
+    }
+
+    fn take_over_process(&mut self, kept: KeptProcess) {
+        let (me, pid) = (self.me(), HomePid(kept.process.pid));
+        let (at, order) = (kept.at, kept.order.is_some());
+        let was_held = kept.deputy.is_some();
+        let watch = self.watch(pid, kept.process.started_ticks).ok();
+        let deputy = kept.deputy.and_then(|deputy| {
+            let awaited = self.await_supervisor(Half::Deputy { pid }, deputy, kept.owner.uid)?;
+            self.deputies.insert(awaited.id, pid);
+            Some(awaited)
+        });
+        let is_held = deputy.is_some();
+        if watch.is_none() && !is_held {
+            return self.tell_of_unseen_end(&kept);
+        }
+        self.processes.insert(pid, restored(kept, deputy, watch));
+        if was_held && !is_held {
+            // It may have died between hurrying the threads and stopping them.
+            let threads = kernel::proc::process::threads(pid.0).unwrap_or_default();
+            threads.into_iter().for_each(kernel::haste::end);
+        }
+        if at == me {
+            let process = self.global(pid);
+            self.tell_brain(Input::ProcessArrived { process, how: cluster::Arrival::Born });
+        } else if !is_held {
+            let text = "its supervisor brought it home while there was no daemon";
+            let reason = Reason { code: "no-daemon".to_owned(), text: text.to_owned() };
+            self.came_home(pid, reason, &MoveReport::default());
+        }
+        self.tell_brain_placement(pid);
+        if order && !is_held {
+            self.inherited_move_is_off(pid);
+        }
+        self.keep_process(pid);
+    }
+
+    /// It has ended, and nobody is left who could say how.
+    fn tell_of_unseen_end(&mut self, kept: &KeptProcess) {
+        let pid = HomePid(kept.process.pid);
+        self.roster.forget_process(pid);
+        let what = if kept.at == self.me() {
+            Happening::Ended { wait_status: None }
+        } else {
+            let text = "it and its supervisor ended while there was no daemon";
+            let reason = Reason { code: "no-daemon".to_owned(), text: text.to_owned() };
+            Happening::Lost { node: kept.at, reason }
+        };
+        self.journal.record(Some(self.global(pid)), what);
+    }
+
+    fn take_over_guest(&mut self, kept: KeptGuest) {
+        let awaited = self.await_supervisor(Half::Body, kept.supervisor, kept.owner.uid);
+        let Some(supervisor) = awaited else {
+            self.past_berths.note(Instant::now(), kept.ticket);
+            return self.roster.forget_guest(kept.supervisor);
+        };
+        let body = kept.body.filter(|body| body.is_alive());
+        let arrival = match body {
+            Some(body) => Arrival::Running { body, since: Instant::now() },
+            None => Arrival::Arriving,
+        };
+        let id = supervisor.id;
+        self.guests.insert(
+            id,
+            Guest {
+                process: kept.process,
+                ticket: kept.ticket,
+                asked: kept.asked,
+                owner: kept.owner,
+                supervisor,
+                arrival,
+                command: kept.command,
+                cpu_us: 0,
+                rss_bytes: kept.asked.rss_bytes,
+                forwarded_per_s: 0,
+                activity: Activity::default(),
+                wanted_on: None,
+                has_moved_on: false,
+                is_sent_home: false,
+                stands_back: None,
+                user_cores: f64::from(kept.asked.user_milli) / 1e3,
+            },
+        );
+        if body.is_some() {
+            self.confine_guest(id);
+            self.let_stand_back(id);
+            self.guest_arrived(id);
+        }
+    }
+
+    /// None if it has ended.
+    fn await_supervisor(&mut self, half: Half, process: Identity, uid: u32) -> Option<Supervisor> {
+        self.supervisor_count += 1;
+        let id = SupervisorId(self.supervisor_count);
+        let (supervisor, socket) =
+            await_return(id, half, process, reporting(self.events.clone())).ok()?;
+        self.awaited.insert(id, Awaited { process, uid, socket });
+        Some(supervisor)
+    }
+
+    /// A supervisor has called. One that nobody misses, or that speaks another version, is sent
+    /// home; where it is missed, its end will show where its process is.
+    pub(super) fn supervisor_returned(&mut self, returned: Returned) {
+        let is_it = |awaited: &Awaited| {
+            (awaited.process.pid, awaited.uid) == (returned.pid, returned.uid)
+                && awaited.process.is_alive()
+        };
+        let missed = self.awaited.iter().find(|(_, awaited)| is_it(awaited)).map(|(id, _)| *id);
+        let Some(id) = missed.filter(|_| returned.version == SUPERVISOR_VERSION) else {
+            tracing::info!("supervisor {} (user {}) is sent home", returned.pid, returned.uid);
+            // One that is gone has nobody to bring.
+            returned.answer(Welcome::GoHome);
+            return;
+        };
+        if !returned.answer(Welcome::Stay) {
+            return;
+        }
+        if let Some(Awaited { socket, .. }) = self.awaited.remove(&id) {
+            // It has just ended if nobody takes it.
+            let _ = socket.send(returned.socket);
+        }
+        if self.drain.is_some()
+            && let Some(guest) = self.guests.get_mut(&id)
+        {
+            guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
+        }
+    }
+
+    /// A supervisor is gone. If it had more to do, it crashed, and took the process with it if it
+    /// had it in its hands.
+    pub(super) fn deputy_ended(&mut self, pid: HomePid, id: SupervisorId) {
+        self.deputies.remove(&id);
+        self.see_deputy_end(pid, id);
+        self.keep_process(pid);
+    }
+
+    fn see_deputy_end(&mut self, pid: HomePid, id: SupervisorId) {
+        let me = self.me();
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.deputy.as_ref().is_none_or(|deputy| deputy.id != id) {
+            return;
+        }
+        process.deputy = None;
+        let (at, has_ended) = (process.at, process.has_ended);
+        let (code, text) = match self.awaited.remove(&id) {
+            Some(_) => ("no-daemon", "its supervisor ended while no daemon was there for it"),
+            None => ("supervisor-crashed", "its supervisor at home ended without a word"),
+        };
+        let not_moved = not_moved(MoveEnd::Stayed, code, text);
+        // The kernel kills what a tracer held before it lets the tracer's parent know.
+        if has_ended || procfs::is_ending(pid.0) {
+            return self.lost(pid, at, not_moved.reason);
+        }
+        if at != me {
+            // It had just let the process go at home.
+            return self.came_home(pid, not_moved.reason, &MoveReport::default());
+        }
+        // It may have been killed between hurrying the threads and stopping them.
+        let threads = kernel::proc::process::threads(pid.0).unwrap_or_default();
+        threads.into_iter().for_each(kernel::haste::end);
+        self.move_failed(pid, not_moved);
+    }
+
+    /// The home supervisor of a process is back, and has said all that it had to say.
+    pub(super) fn deputy_attached(&mut self, pid: HomePid, is_moving: bool) {
+        if !is_moving {
+            self.inherited_move_is_off(pid);
+            self.keep_process(pid);
+        }
+    }
+
+    /// A move that the last daemon had in mind, and whose supervisor knows nothing of it.
+    fn inherited_move_is_off(&mut self, pid: HomePid) {
+        let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
+        if moving.is_some_and(|moving| moving.stage == Stage::Inherited) {
+            let text = "the node's daemon was started again before the move had begun";
+            self.move_failed(pid, not_moved(MoveEnd::Stayed, "no-daemon", text));
+        }
+    }
+}
+
+fn kept_process(process: &Process) -> KeptProcess {
+    let (is_pending, program) = match &process.launch {
+        Launch::Pending { program, .. } => (true, program.clone()),
+        Launch::Found | Launch::Running => (false, None),
+    };
+    // A berth that was asked for means nothing to the next daemon: nobody has left for it.
+    let order = process.moving.as_ref().filter(|moving| {
+        matches!(moving.stage, Stage::Moving | Stage::Inherited) && process.deputy.is_some()
+    });
+    KeptProcess {
+        process: Identity { pid: process.pid.0, started_ticks: process.started_ticks },
+        owner: process.owner,
+        command: process.command.clone(),
+        options: ManageOptions {
+            placement: process.placement.clone(),
+            storm_ms: process.storm.map(|storm| storm.every.as_millis() as u64),
+        },
+        is_pending,
+        program,
+        at: process.at,
+        deputy: process.deputy.as_ref().and_then(|deputy| deputy.process),
+        order: order.map(|moving| KeptOrder {
+            to: moving.order.to,
+            cause: moving.order.cause,
+            why: moving.order.why.clone(),
+            core_speed: moving.core_speed,
+        }),
+        waits: process.waits.clone(),
+        clocks: process.clocks.clone(),
+        away_cpu_us: process.consumption.away_cpu_us,
+        past_cpu_us: process.consumption.past_cpu_us,
+        rss_bytes: process.consumption.rss_bytes,
+        core_speed: process.progress.core_speed(),
+        migrations: process.migrations,
+        last_move_s: process.last_move_s,
+        freeze_us: process.last_freeze.us,
+        freeze_bytes: process.last_freeze.bytes,
+        reason: process.reason.clone(),
+        decisions: process.decisions.iter().cloned().collect(),
+    }
+}
+
+fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHandle>) -> Process {
+    let now = Instant::now();
+    let at = kept.at;
+    let moving = kept.order.map(|kept| Move {
+        order: Order::new(kept.to, kept.cause, kept.why),
+        from: at,
+        stage: Stage::Inherited,
+        core_speed: kept.core_speed,
+    });
+    let launch = match kept.is_pending {
+        true => Launch::Pending { program: kept.program, left: Some(now) },
+        false => Launch::Running,
+    };
+    Process {
+        pid: HomePid(kept.process.pid),
+        owner: kept.owner,
+        started_ticks: kept.process.started_ticks,
+        command: kept.command,
+        placement: kept.options.placement,
+        storm: kept
+            .options
+            .storm_ms
+            .map(|ms| Storm { every: Duration::from_millis(ms), next: now }),
+        at,
+        here_since: now,
+        deputy,
+        moving,
+        waiting: std::collections::VecDeque::new(),
+        launch,
+        retry: None,
+        consumption: Consumption {
+            away_cpu_us: kept.away_cpu_us,
+            past_cpu_us: kept.past_cpu_us,
+            rss_bytes: kept.rss_bytes,
+            ..Consumption::default()
+        },
+        forwarded: Forwarded::default(),
+        activity: Activity::default(),
+        waits: kept.waits,
+        clocks: kept.clocks,
+        migrations: kept.migrations,
+        last_move_s: kept.last_move_s,
+        last_freeze: LastFreeze { us: kept.freeze_us, bytes: kept.freeze_bytes },
+        reason: kept.reason,
+        decisions: kept.decisions.into(),
+        progress: Progress::starting(kept.core_speed),
+        // Its supervisor is about to say how.
+        has_ended: watch.is_none(),
+        watch: watch.unwrap_or_else(|| tokio::spawn(async {}).abort_handle()),
+    }
+}
