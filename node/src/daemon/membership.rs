@@ -1,5 +1,5 @@
 //! Who belongs to the cluster, as it changes: nodes that leave or are forgotten, another secret, and
-//! numbers for those that join. Reasons: `docs/decisions/0011-membership.md`.
+//! numbers for those that join. Reasons: `docs/decisions/0014-membership.md`.
 
 use super::Daemon;
 use super::requests::failure;
@@ -125,10 +125,16 @@ impl Daemon {
 
     /// A member says that it goes for good.
     pub(super) fn member_left(&mut self, node: NodeId) {
-        self.forget_member(node, "it has left");
+        if self.config.map.is_none() {
+            self.forget_member(node, "it has left");
+        }
     }
 
     pub(super) fn hear_forgotten(&mut self, from: NodeId, gone: &[Forgotten]) {
+        if self.config.map.is_some() {
+            tracing::warn!("node {from} speaks of nodes that were forgotten: {IN_MAP}");
+            return;
+        }
         let mut news = Vec::new();
         for gone in gone {
             let me = self.members.me();
