@@ -108,8 +108,8 @@ pub struct GuestMemory {
 
 /// Guests of one node.
 pub const GUESTS_MAX: usize = 4_096;
-/// Berths that wait for their process. Each is a supervisor and the init of a sandbox already, and a
-/// member may ask for as many as it likes without ever sending anybody.
+/// Berths that wait for their process. Each is a supervisor and the init of a sandbox already, and
+/// a member may ask for as many as it likes without ever sending anybody.
 pub const COMING_MAX: usize = 256;
 
 /// May this process come here, and as which user would it run?

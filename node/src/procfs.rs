@@ -53,8 +53,8 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
         is_exiting: number(9)? & EXITING != 0,
-        cpu_ticks: number(14)? + number(15)?,
-        children_ticks: number(16)? + number(17)?,
+        cpu_ticks: number(14)?.checked_add(number(15)?)?,
+        children_ticks: number(16)?.checked_add(number(17)?)?,
         threads: u32::try_from(number(20)?).ok()?,
         started_ticks: number(22)?,
     })
@@ -238,6 +238,15 @@ mod test {
         assert_eq!(parse_resident_pages("1430 438 409 5 0 88 0\n"), Some(438));
         assert_eq!(parse_resident_pages(""), None);
         assert_eq!(read_resident_pages((1 << 22) + 1), None);
+    }
+
+    #[test]
+    fn times_that_no_process_has_used_are_no_times() {
+        let line = |user: u64| {
+            format!("7 (x) R 1 7 7 0 -1 0 0 0 0 0 {user} 5 0 0 20 0 1 0 99 0 0 0 0 0 0 0 0 0 0 0")
+        };
+        assert_eq!(parse_stat(&line(3)).map(|stat| stat.cpu_ticks), Some(8));
+        assert_eq!(parse_stat(&line(u64::MAX)), None);
     }
 
     #[test]
