@@ -18,8 +18,8 @@ pub const MEMBERS_MAX: usize = 65_535;
 /// Numbers of one node's range.
 const RANGE: u32 = 10_000;
 
-/// The numbers that a node gives: node 1 those below 10,000, node N those from 10,000 N on. None for
-/// a node whose number is too large for that.
+/// The numbers that a node gives: node 1 those below 10,000, node N those from 10,000 N on. None
+/// for a node whose number is too large for that.
 fn range_of(node: NodeId) -> Option<std::ops::Range<u32>> {
     if node == NodeId(1) {
         return Some(2..RANGE);

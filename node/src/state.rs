@@ -1,7 +1,8 @@
 //! What a node keeps on disk, all of it private to its user (directory 0700, files 0600):
 //!
 //! * `node.key`: the secret half of its static key
-//! * `cluster.json`: its number, the cluster's secret and those before it, the members it knows, and
+//! * `cluster.json`: its number, the cluster's secret and those before it, the members it knows,
+//! and
 //!   those that were forgotten
 //! * `stamp`: above all stamps that it has used (see [`crate::keys::stamps`])
 //! * `calls.json`: the newest call of each caller (see [`crate::keys::replay`])

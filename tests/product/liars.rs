@@ -6,12 +6,15 @@
 //! whole, and what was wrong is refused by name.
 
 use link::{LinkReader, LinkWriter};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg, setsockopt,
+    socketpair, sockopt,
+};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{IoSlice, Read, Seek};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -62,7 +65,12 @@ impl Supervisor {
 
     fn tell<T: Serialize>(&self, message: &T, descriptor: Option<i32>) {
         let bytes = postcard::to_stdvec(message).expect("a message of ours");
-        kernel::packet::send(&self.control, &bytes, descriptor).expect("it listens");
+        let descriptors = descriptor.map(|descriptor| [descriptor]);
+        let rights: Vec<ControlMessage<'_>> =
+            descriptors.iter().map(|all| ControlMessage::ScmRights(all)).collect();
+        let (socket, slices) = (self.control.as_raw_fd(), [IoSlice::new(&bytes)]);
+        sendmsg::<UnixAddr>(socket, &slices, &rights, MsgFlags::MSG_NOSIGNAL, None)
+            .expect("it listens");
     }
 
     fn hear<T: DeserializeOwned>(&self) -> T {

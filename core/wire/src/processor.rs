@@ -381,9 +381,9 @@ impl Processor {
     ///
     /// They must be the same, not only enough. The kernel writes them into the frames of signal
     /// handlers, with their size, and a frame that is larger than the kernel's own is read without
-    /// the wide registers, silently (`check_xstate_in_sigframe`); the loader's lazy binding reserves
-    /// as much stack as they needed where the program started, and reads back with XRSTOR, which
-    /// faults on what is not there.
+    /// the wide registers, silently (`check_xstate_in_sigframe`); the loader's lazy binding
+    /// reserves as much stack as they needed where the program started, and reads back with XRSTOR,
+    /// which faults on what is not there.
     pub fn other_state(&self, other: &Processor) -> Option<String> {
         let differs = |bit: u8| {
             let place = |of: &Processor| {

@@ -1,5 +1,5 @@
 //! A body whose home is another machine: its clocks are those of home ([decision
-//! 0011](../../../docs/decisions/0011-vdso-and-clocks.md)).
+//! 0015](../../../docs/decisions/0015-vdso-and-clocks.md)).
 //!
 //! Three ways lead to a clock. The vDSO's functions are the stub's (`migrate::elsewhere`), which
 //! adds offsets that are set here. System calls that read a clock which no time namespace shifts

@@ -1,10 +1,10 @@
 //! A supervisor comes before what its node runs itself only as long as it works little.
 //!
-//! Where the daemon may, it gives its supervisors a better nice value than all programs have: others
-//! wait for what they do. But what a body's supervisor does is what the guest asks for, and a guest
-//! that asks without end would take a processor from the programs of the node's owner. So it has
-//! precedence for half a second of processor time in five; from then on it competes like the guest
-//! itself, until it has been calm for a while.
+//! Where the daemon may, it gives its supervisors a better nice value than all programs have:
+//! others wait for what they do. But what a body's supervisor does is what the guest asks for, and
+//! a guest that asks without end would take a processor from the programs of the node's owner. So
+//! it has precedence for half a second of processor time in five; from then on it competes like the
+//! guest itself, until it has been calm for a while.
 
 use crate::state::Shared;
 use kernel::proc::process;

@@ -100,7 +100,8 @@ impl Feature {
         match self {
             Feature::CheckpointRestore => "the state of a process cannot be read and set",
             Feature::ChosenPids => {
-                "no guests: they could not have the pids of their home (a container's filter may forbid clone3)"
+                "no guests: they could not have the pids of their home (a container's filter may \
+                 forbid clone3)"
             }
             Feature::RseqConfiguration => "threads' restartable sequences cannot be found",
             Feature::WaitKillable => "signals would interrupt forwarded calls",
@@ -187,8 +188,8 @@ pub fn names(features: impl IntoIterator<Item = Feature>) -> String {
     features.into_iter().map(Feature::name).collect::<Vec<_>>().join(",")
 }
 
-/// Something to do without, to see what happens where it is missing: a feature of the kernel; one of
-/// the processor, as `cpu-NAME`; or all processors from a number on, as `processors-from-N`.
+/// Something to do without, to see what happens where it is missing: a feature of the kernel; one
+/// of the processor, as `cpu-NAME`; or all processors from a number on, as `processors-from-N`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Without {
     Kernel(Feature),

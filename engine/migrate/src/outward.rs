@@ -407,8 +407,8 @@ impl Body {
     }
 }
 
-/// All that is left to do when the memory is there: milliseconds, and more with thousands of threads
-/// on a busy node.
+/// All that is left to do when the memory is there: milliseconds, and more with thousands of
+/// threads on a busy node.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Most of an unlimited stack that is mapped ahead.
 const STACK_BYTES_MAX: u64 = 256 << 20;

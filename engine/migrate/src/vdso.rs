@@ -1,5 +1,5 @@
 //! Home's vDSO on a machine with another kernel, or other clocks ([decision
-//! 0011](../../../docs/decisions/0011-vdso-and-clocks.md)).
+//! 0015](../../../docs/decisions/0015-vdso-and-clocks.md)).
 //!
 //! A program has the addresses of its vDSO's functions, and may stand behind a `syscall`
 //! instruction there: so home's bytes stay at their place, but for a jump at the beginning of each

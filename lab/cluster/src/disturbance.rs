@@ -2,8 +2,9 @@
 //!
 //! A cut is a second bridge: the cables of one part are plugged into it, as if the cable between
 //! two switches were cut. Every kernel that has a lab has that. Datagrams are lost at a filter
-//! where they enter the switch, a few instructions of classic BPF, because the kernel's own emulator
-//! of bad networks (`sch_netem`) is missing in many kernels and would not spare the streams.
+//! where they enter the switch, a few instructions of classic BPF, because the kernel's own
+//! emulator of bad networks (`sch_netem`) is missing in many kernels and would not spare the
+//! streams.
 
 use crate::netlink::{self, Netlink, Traffic};
 use crate::network::{self, Side};

@@ -8,8 +8,8 @@
 //! * [`spec`]: what a lab is asked to be; [`record`]: what is written down about it
 //! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
-//!   [`netlink`]: how the network is told; [`disturbance`]: what is wrong with it; [`switch`]: where
-//!   machines are plugged in
+//!   [`netlink`]: how the network is told; [`disturbance`]: what is wrong with it; [`switch`]:
+//!   where machines are plugged in
 //! * [`pace`]: how fast the machine is meanwhile; [`awake`]: that it does not sleep;
 //!   [`expedited`]: that nobody waits to enter a cgroup
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all

@@ -86,8 +86,8 @@ impl Keeper {
     }
 }
 
-/// From now on this process is the parent of what its children leave behind, commands in nodes above
-/// all; [`Keeper::kill_all`] waits for those.
+/// From now on this process is the parent of what its children leave behind, commands in nodes
+/// above all; [`Keeper::kill_all`] waits for those.
 ///
 /// Process 1 does that on machines, and not in all containers: there it may be any program, and one
 /// that waits for nobody would keep a lab from ending.

@@ -14,9 +14,9 @@ use tempfile::TempDir;
 use wire::control::SOCKET_NAME;
 use wire::ids::NodeId;
 
-pub const CANNOT_SHOW: &str = "nodes on loopback share files, processors and process numbers: that a \
-                               program still sees only its home, and that work goes where there is \
-                               more speed, is not shown here";
+pub const CANNOT_SHOW: &str = "nodes on loopback share files, processors and process numbers: \
+                               that a program still sees only its home, and that work goes where \
+                               there is more speed, is not shown here";
 /// The first of consecutive addresses that nothing else is likely to have.
 const ADDRESS: [u8; 4] = [127, 77, 0, 1];
 const PORT: u16 = 7780;

@@ -244,8 +244,8 @@ impl Stage {
 /// The next best, and what it lacks.
 fn on_loopback(reason: &anyhow::Error) -> Result<Ground> {
     let reason = format!("no separate nodes: {reason:#}");
-    let way_out = "in a container, allow namespaces (docker run --privileged, or --cap-add SYS_ADMIN \
-                   --security-opt seccomp=unconfined --security-opt apparmor=unconfined)";
+    let way_out = "in a container, allow namespaces (docker run --privileged, or --cap-add \
+                   SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined)";
     let loopback = Loopback::up(SAME_SPEEDS.len() as u32)
         .with_context(|| format!("{reason}; nor can nodes run without them; {way_out}"))?;
     let missing = [reason, way_out.to_owned(), CANNOT_SHOW.to_owned()];

@@ -1,7 +1,8 @@
 /*
- * A guest that means harm: `hostile WAY`, where WAY is one of the table at the end. It says `ready`,
- * is moved away, and begins when it reads a line. From then on it does its worst until it is killed.
- * What it does has to hurt nobody but itself, and nothing may keep its node from getting rid of it.
+ * A guest that means harm: `hostile WAY`, where WAY is one of the table at the end. It says
+ * `ready`, is moved away, and begins when it reads a line. From then on it does its worst until it
+ * is killed. What it does has to hurt nobody but itself, and nothing may keep its node from getting
+ * rid of it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

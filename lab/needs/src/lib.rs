@@ -1,8 +1,10 @@
-//! What tests need of a machine beyond the toolchain, and what becomes of one whose need is not met.
+//! What tests need of a machine beyond the toolchain, and what becomes of one whose need is not
+//! met.
 //!
 //! A test that cannot be done here says so, whether or not the harness shows what tests print, and
 //! says what to install; it does not fail, so that the first `cargo test` of a user tells of Osmos
-//! and not of his machine. Where `CI` is set it fails: on a machine that decides nothing is skipped.
+//! and not of his machine. Where `CI` is set it fails: on a machine that decides nothing is
+//! skipped.
 
 use std::io::Write;
 use std::path::PathBuf;

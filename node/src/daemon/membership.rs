@@ -1,5 +1,5 @@
-//! Who belongs to the cluster, as it changes: nodes that leave or are forgotten, another secret, and
-//! numbers for those that join. Reasons: `docs/decisions/0014-membership.md`.
+//! Who belongs to the cluster, as it changes: nodes that leave or are forgotten, another secret,
+//! and numbers for those that join. Reasons: `docs/decisions/0014-membership.md`.
 
 use super::Daemon;
 use super::requests::failure;

@@ -5,9 +5,9 @@
 //! generation, made by nodes that did not hear each other, the one that is larger: so all come to
 //! the same one, whatever they hear first.
 //!
-//! A node that was down meanwhile calls with the old one. For [`OLD_LIFE_S`] it is heard with that if
-//! it is a known member by its own key, and told the new one; whoever was forgotten is not. Gossip
-//! under an old secret is heard for a minute only: any holder could make it.
+//! A node that was down meanwhile calls with the old one. For [`OLD_LIFE_S`] it is heard with that
+//! if it is a known member by its own key, and told the new one; whoever was forgotten is not.
+//! Gossip under an old secret is heard for a minute only: any holder could make it.
 
 use crate::keys::{ClusterSecret, NoRandomness};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! What is remembered of each process from one look to the next: who computes, and how much all of
 //! them have used.
 //!
-//! To count the threads of a process that could run, each of them has to be looked at. That is worth
-//! it only for processes that compute, and these are known by the processor time of the whole
+//! To count the threads of a process that could run, each of them has to be looked at. That is
+//! worth it only for processes that compute, and these are known by the processor time of the whole
 //! process, which grows.
 
 use super::scan::Watched;

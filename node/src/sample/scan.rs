@@ -1,11 +1,11 @@
 //! Looks over `/proc`: which processes are runnable, what the watched ones use, and which new
 //! children they have. Reads many small files, so it runs on a thread for blocking work.
 //!
-//! A look over all processes (a *sweep*) is cheap on most nodes and comes four times a second. Where
-//! it is not, the looks between two sweeps are at those that are watched, those that have computed
-//! lately, and those that were born since; [`super::unseen`] knows of load that these miss. A
-//! process of many threads is as busy as all of them, whatever its first one does, so all threads
-//! are looked at, of processes that compute.
+//! A look over all processes (a *sweep*) is cheap on most nodes and comes four times a second.
+//! Where it is not, the looks between two sweeps are at those that are watched, those that have
+//! computed lately, and those that were born since; [`super::unseen`] knows of load that these
+//! miss. A process of many threads is as busy as all of them, whatever its first one does, so all
+//! threads are looked at, of processes that compute.
 
 use super::effort::{Effort, thread_time};
 use super::ledger::{Ledger, Part};

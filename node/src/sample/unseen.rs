@@ -25,8 +25,9 @@ pub struct Unseen {
 }
 
 impl Unseen {
-    /// `seen` threads could run at that moment; all processes together had used `used_s` of processor
-    /// time, if that is known, and a thread that computes without a pause gets `share` of a core.
+    /// `seen` threads could run at that moment; all processes together had used `used_s` of
+    /// processor time, if that is known, and a thread that computes without a pause gets `share` of
+    /// a core.
     pub fn look(&mut self, at: Instant, seen: f64, used_s: Option<f64>, share: f64) {
         if let Some((before, seen_before)) = self.last.replace((at, seen)) {
             let passed_s = at.saturating_duration_since(before).as_secs_f64();
