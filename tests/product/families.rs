@@ -165,6 +165,9 @@ for line in sys.stdin: print(low.native_id, low.is_alive(), flush=True)";
 
 #[test]
 fn a_process_moves_whose_thread_has_a_lower_number_than_itself() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("low-thread", 3);
     // Numbers of a young namespace are too low to have any below them.
     stage.text(1, &["sh", "-c", "echo 5000 > /proc/sys/kernel/ns_last_pid"]);

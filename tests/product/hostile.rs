@@ -66,7 +66,7 @@ fn told_by(attack: Child) -> Value {
 
 #[test]
 fn strangers_get_not_one_byte_and_processes_keep_moving_meanwhile() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "ip"]) {
         return;
     }
     let stage = Stage::new("strangers", 3);
@@ -161,6 +161,9 @@ fn daemon_of(stage: &Stage, socket: &str) -> i32 {
 
 #[test]
 fn what_was_recorded_between_two_nodes_is_ignored_when_it_is_played_again() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let mut relayed = Relayed::new();
     // A process of the second node goes to the first: its berth's stream passes the relay, too.
     let words = ["osmos", "--socket", SECOND, "run", "--home", "--", "sleep", "1000"];

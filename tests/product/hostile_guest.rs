@@ -86,6 +86,9 @@ impl Attacked {
 
 #[test]
 fn who_attacks_what_is_ours_in_its_memory_goes_when_the_owner_says_so() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let mut attacked = Attacked::new("grabs");
     for way in ["unmap", "overwrite", "remap", "slots", "jump", "vdso", "everything", "no-stack"] {
         attacked.attack(way);
@@ -94,6 +97,9 @@ fn who_attacks_what_is_ours_in_its_memory_goes_when_the_owner_says_so() {
 
 #[test]
 fn who_takes_more_than_there_is_goes_when_the_owner_says_so() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let mut attacked = Attacked::new("bombs");
     for way in ["forks", "memory", "populate", "mappings", "aliases", "threads", "calls"] {
         attacked.attack(way);
@@ -102,6 +108,9 @@ fn who_takes_more_than_there_is_goes_when_the_owner_says_so() {
 
 #[test]
 fn who_makes_calls_that_no_program_makes_goes_when_the_owner_says_so() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let mut attacked = Attacked::new("oddities");
     let ways = [
         "old-calls",

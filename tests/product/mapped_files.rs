@@ -27,6 +27,9 @@ fn sees_the_same_everywhere(stage: &Stage, program: &mut Program, expression: &s
 
 #[test]
 fn a_mapped_file_that_was_deleted_moves_with_its_process() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("deleted", 3);
     let mut program = start(&stage);
     let make = "[open('/tmp/gone', 'wb').write(b'a' * 5000 + b'b' * 5000), \
@@ -41,6 +44,9 @@ fn a_mapped_file_that_was_deleted_moves_with_its_process() {
 
 #[test]
 fn a_deleted_file_that_is_still_open_moves_whole() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("unlinked", 3);
     let mut program = start(&stage);
     let make = "[open('/tmp/held', 'wb').write(b'a' * 10000), \
@@ -52,6 +58,9 @@ fn a_deleted_file_that_is_still_open_moves_whole() {
 
 #[test]
 fn memory_of_dev_zero_moves() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("dev-zero", 3);
     let mut program = start(&stage);
     for (name, way) in [("private", 2), ("shared", 1)] {

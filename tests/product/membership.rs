@@ -28,6 +28,9 @@ fn place_at(stage: &Stage, home: u32, pid: i32) -> Option<u64> {
 
 #[test]
 fn a_node_that_leaves_has_its_own_processes_back_and_its_guests_are_at_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::joined("leave", 3);
     let mut guest = start_away(&stage, 1, 2);
     let mut own = start_away(&stage, 2, 3);
@@ -57,6 +60,9 @@ fn a_node_that_leaves_has_its_own_processes_back_and_its_guests_are_at_home() {
 
 #[test]
 fn what_is_on_a_node_that_is_forgotten_by_force_comes_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::joined("forget", 3);
     let mut away = start_away(&stage, 1, 2);
     let mut guest = start_away(&stage, 2, 1);

@@ -94,6 +94,9 @@ fn a_user_may_not_move_or_adopt_what_belongs_to_others() {
 
 #[test]
 fn roots_processes_stay_home_until_the_owner_lends_them_and_are_nobodys_elsewhere() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::with_defaults_for_root("roots", 2);
     let words = ["osmos", "run", "--node", "2", "--", "python3", "-IS", "-c", ECHO];
     let mut program = stage.start(1, &words);
@@ -122,6 +125,9 @@ fn roots_processes_stay_home_until_the_owner_lends_them_and_are_nobodys_elsewher
 
 #[test]
 fn a_process_is_lent_only_to_the_nodes_that_its_home_names() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("lendto", 3);
     let mut annas = start_annas(&stage);
     let pid = annas.pid.to_string();

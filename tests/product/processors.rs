@@ -21,11 +21,17 @@ fn refused_on_node_2(without: &[&str], name: &str, words: &[&str]) {
 
 #[test]
 fn a_process_stays_where_its_processor_has_what_another_lacks_and_is_told_what() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     refused_on_node_2(&["2:cpu-sse4_2"], "lacking", &["its processor lacks sse4_2"]);
 }
 
 #[test]
 fn a_process_does_not_go_where_it_would_find_what_home_lacks() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let words = ["its processor has popcnt, which home's lacks", "--cpu-baseline"];
     refused_on_node_2(&["1:cpu-popcnt"], "exceeding", &words);
 }

@@ -125,6 +125,9 @@ fn the_body_has_no_descriptor_no_capability_and_no_way_out_of_its_filter() {
 
 #[test]
 fn the_init_of_a_sandbox_has_nothing_that_is_worth_taking() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("init", 2);
     let program = start_curious(&stage);
     let (body, supervisor) = stage.await_body(2, program.pid);

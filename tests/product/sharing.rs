@@ -20,6 +20,9 @@ const FORK: &str = "[child := os.fork(), child or (signal.sigwait([signal.SIGUSR
 
 #[test]
 fn memory_that_is_shared_while_a_move_is_prepared_is_not_emptied() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("shared-late", 2);
     let mut program = start(&stage);
     // A large file that the target has not: it is sent before the process is frozen.
@@ -46,6 +49,9 @@ fn memory_that_is_shared_while_a_move_is_prepared_is_not_emptied() {
 
 #[test]
 fn a_program_that_is_just_being_started_and_its_parent_stay_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("vfork", 2);
     let mut program = start(&stage);
     assert_eq!(program.ask("os.mkfifo('/tmp/gate')"), "None");
@@ -75,6 +81,9 @@ fn a_program_that_is_just_being_started_and_its_parent_stay_home() {
 
 #[test]
 fn who_does_not_let_itself_be_looked_into_counts_as_sharing() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("secretive", 2);
     let user = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"];
     let run = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", OBEDIENT];

@@ -61,6 +61,9 @@ for line in sys.stdin: print(line, end='', flush=True)";
 
 #[test]
 fn a_process_that_polls_with_memory_that_cannot_be_written_to_is_not_lost() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("ro-poll", 2);
     let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", READ_ONLY_POLL];
     let mut program = stage.start(1, &words);

@@ -9,11 +9,13 @@
 use crate::cgroup;
 use crate::record::{KEY_FILE, Record, address};
 use anyhow::{Context, Result};
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns};
+use nix::unistd::pivot_root;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use wire::ids::NodeId;
 
@@ -36,6 +38,33 @@ pub fn detach_from_machine() -> Result<()> {
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
         .context("cannot make the mounts of the lab its own")
+}
+
+/// Makes the root directory that of this process's mount namespace, which was just made.
+///
+/// After chroot(2) it is not: whoever joins the namespace later would see the machine around it, and
+/// the kernel gives a process in a chroot no user namespace, so no guest a sandbox. To join the
+/// namespace again leads out of the chroot, and from there its directory becomes the root.
+pub fn be_at_the_root() -> Result<()> {
+    let own = File::open("/").context("cannot open the root directory")?;
+    let namespace = File::open("/proc/self/ns/mnt").context("cannot open its mount namespace")?;
+    setns(namespace, CloneFlags::CLONE_NEWNS).context("cannot join its own mount namespace")?;
+    detach_from_machine()?;
+    let place = |file: &File| file.metadata().map(|meta| (meta.dev(), meta.ino()));
+    if place(&own)? == place(&File::open("/")?)? {
+        return Ok(());
+    }
+    let path = fs::read_link(format!("/proc/self/fd/{}", own.as_raw_fd()))
+        .context("cannot find out where the chroot is")?;
+    let what = || format!("cannot make the chroot at {} the root of the lab", path.display());
+    // Only what is mounted can become a root.
+    mount(Some(&path), &path, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
+        .with_context(what)?;
+    std::env::set_current_dir(&path).with_context(what)?;
+    pivot_root(".", ".").with_context(what)?;
+    // The old root lies over the new one now.
+    umount2(".", MntFlags::MNT_DETACH).with_context(what)?;
+    std::env::set_current_dir("/").with_context(what)
 }
 
 /// Puts a copy of this program where all nodes of the lab share it.

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 16] = [
+pub const PROGRAMS: [(&str, &str); 17] = [
     ("bash", "bash"),
     ("bc", "bc"),
     ("flac", "flac"),
     ("gzip", "gzip"),
+    ("ip", "iproute2"),
     ("make", "make"),
     ("mawk", "mawk"),
     ("perl", "perl"),

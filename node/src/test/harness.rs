@@ -110,6 +110,9 @@ impl TestNode {
     }
 
     pub async fn start_with(config: Config, dir: Arc<TempDir>) -> TestNode {
+        // Supervisors are played, so it does not matter what this kernel has; in a chroot, say, it
+        // gives nobody a user namespace, and nodes would take no guests.
+        kernel::features::settle(kernel::features::Features::default());
         let (sender, supervisors) = mpsc::channel();
         let spawn = Arc::new(PlayedSpawn(Mutex::new(sender)));
         let node = start(config.clone(), spawn).await.unwrap();

@@ -35,7 +35,7 @@ pub fn keep(lab_dir: &Path) -> Result<()> {
     // From here on the builder has written down who we are.
     expect(&mut builder, GO)?;
     let record = record::read(lab_dir)?.context("the lab is not written down")?;
-    mounts::detach_from_machine()?;
+    mounts::be_at_the_root()?;
     mounts::stage_programs(lab_dir)?;
     network::make_switch()?;
     for node in record.spec.nodes() {

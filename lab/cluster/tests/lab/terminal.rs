@@ -54,6 +54,9 @@ print('typed all')
 
 #[test]
 fn a_command_in_a_node_obeys_the_terminal() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     machine::alone("terminal::a_command_in_a_node_obeys_the_terminal", || {
         let name = machine::name();
         lab_ok(&["up", "--bare", "--nodes", "1", "--name", &name]);
