@@ -32,7 +32,9 @@ pub fn plan(
     let mut changes = Vec::new();
     for mapping in home {
         let mut at = mapping.start;
-        for m in wanted.iter().filter(|m| m.start.0 < mapping.end && m.end.0 > mapping.start) {
+        // Both are in order.
+        let first = wanted.partition_point(|m| m.end.0 <= mapping.start);
+        for m in wanted[first..].iter().take_while(|m| m.start.0 < mapping.end) {
             if m.start.0 > at {
                 changes.push(Change::Unmap(at..m.start.0));
             }
@@ -62,7 +64,8 @@ fn plan_one(
         Change::Map(range, wanted.clone(), offset)
     };
     let (mut at, end) = (wanted.start.0, wanted.end.0);
-    for h in home.iter().filter(|h| h.start < end && h.end > wanted.start.0) {
+    let first = home.partition_point(|h| h.end <= wanted.start.0);
+    for h in home[first..].iter().take_while(|h| h.start < end) {
         if h.start > at {
             changes.push(map(at..h.start));
         }
