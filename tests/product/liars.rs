@@ -24,7 +24,8 @@ use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Image, Mapping, MappingKind, Pages, Prospect};
 use wire::supervisor::{
-    Berth, FromBody, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, Role, ToBody, ToDeputy,
+    Berth, FromBody, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, Role, ToBody,
+    ToDeputy,
 };
 
 const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
@@ -64,7 +65,7 @@ impl Supervisor {
     }
 
     fn tell<T: Serialize>(&self, message: &T, descriptor: Option<i32>) {
-        let bytes = postcard::to_stdvec(message).expect("a message of ours");
+        let bytes = postcard::to_stdvec(&FromDaemon::Order(message)).expect("a message of ours");
         let descriptors = descriptor.map(|descriptor| [descriptor]);
         let rights: Vec<ControlMessage<'_>> =
             descriptors.iter().map(|all| ControlMessage::ScmRights(all)).collect();
