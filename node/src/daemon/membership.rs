@@ -187,6 +187,7 @@ impl Daemon {
         }
         for pid in unplaced {
             self.tell_brain_placement(pid);
+            self.keep_process(pid);
         }
         let there = self.processes.values().filter(|process| process.at == node);
         let there: Vec<HomePid> = there.map(|process| process.pid).collect();
@@ -389,6 +390,8 @@ impl Daemon {
                     process.placement = Placement::Balanced;
                 }
             }
+            // The next daemon must not take it for one that is away.
+            self.keep_process(pid);
             let process = GlobalPid { home: me, pid };
             self.tell_brain(Input::ProcessArrived { process, how: Arrival::Born });
             self.tell_brain_placement(pid);
