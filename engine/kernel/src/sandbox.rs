@@ -283,11 +283,13 @@ fn init(plan: &InitPlan<'_>) -> ! {
         }
         libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
         give_up_capabilities();
+        let may_unmap = give_up_rseq();
         let calls = [libc::SYS_munmap, libc::SYS_wait4, libc::SYS_exit_group];
         if !crate::seccomp::confine_to(calls.map(|number| number as u32)) {
             libc::_exit(FAILED_INIT);
         }
-        osmos_init_wait()
+        // With an area still registered the kernel would kill it for the memory that is gone.
+        if may_unmap { osmos_init_wait() } else { osmos_init_reap() }
     }
 }
 
@@ -307,6 +309,8 @@ std::arch::global_asm!(
     "sub rsi, rdi",
     "mov eax, 11",
     "syscall",
+    ".globl osmos_init_reap",
+    "osmos_init_reap:",
     "1:",
     "mov rdi, -1",
     "xor esi, esi",
@@ -328,6 +332,8 @@ std::arch::global_asm!(
 unsafe extern "C" {
     /// Never returns, and leaves no memory to return to.
     fn osmos_init_wait() -> !;
+    /// The same, and leaves the memory as it is.
+    fn osmos_init_reap() -> !;
 }
 
 /// Has the calling process, alone in a mount namespace of its own, see an empty directory that
@@ -385,6 +391,55 @@ unsafe fn give_up_capabilities() {
     }
 }
 
+/// Takes back the rseq area that the C library has registered for the calling thread (rseq(2)): the
+/// kernel writes to it whenever the thread has been preempted, and kills a process whose area is
+/// gone. False if that cannot be done.
+///
+/// The C library does not tell all programs where the area is, and not how long; but it lies near
+/// the thread pointer, and the kernel refuses every other address.
+///
+/// # Safety
+///
+/// As for [`init`]: called in a copied process, makes system calls only.
+unsafe fn give_up_rseq() -> bool {
+    /// RSEQ_FLAG_UNREGISTER, and the signature that x86-64 programs use.
+    const UNREGISTER: i32 = 1;
+    const SIGNATURE: u32 = 0x5305_3053;
+    const ALIGNMENT: usize = 32;
+    const NEAR: usize = 8 << 10;
+    const AT_RSEQ_FEATURE_SIZE: u64 = 27;
+    const ARCH_GET_FS: i32 = 0x1003;
+    #[repr(C, align(64))]
+    struct Area([u8; 64]);
+    let mut own = Area([0; 64]);
+    // SAFETY: the area is a live local for as long as it is registered, and the kernel writes
+    // nowhere else but to a local: an address that is taken back is compared, not used.
+    unsafe {
+        let rseq = |address: usize, length: usize, flags: i32| {
+            libc::syscall(libc::SYS_rseq, address, length, flags, SIGNATURE) == 0
+        };
+        let mut is_free = || {
+            let place = &raw mut own as usize;
+            let error = libc::syscall(libc::SYS_rseq, place, ALIGNMENT, 0, SIGNATURE);
+            let is_missing = error != 0 && *libc::__errno_location() == libc::ENOSYS;
+            is_missing || error == 0 && rseq(place, ALIGNMENT, UNREGISTER)
+        };
+        if is_free() {
+            return true;
+        }
+        let mut thread_pointer = 0usize;
+        libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut thread_pointer);
+        let middle = thread_pointer & !(ALIGNMENT - 1);
+        let told = (libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize).max(ALIGNMENT);
+        let lengths = [ALIGNMENT, told, told.next_multiple_of(ALIGNMENT)];
+        let mut places = (0..NEAR)
+            .step_by(ALIGNMENT)
+            .flat_map(|distance| [middle.wrapping_add(distance), middle.wrapping_sub(distance)]);
+        places.any(|place| lengths.iter().any(|length| rseq(place, *length, UNREGISTER)));
+        is_free()
+    }
+}
+
 /// Children of the calling process get a time namespace with these offsets.
 ///
 /// # Safety
@@ -436,4 +491,24 @@ pub(crate) fn has_chosen_pids() -> bool {
     // SAFETY: the pid is invalid, so no child is made.
     let made = unsafe { clone3("try a chosen pid", &arguments) };
     matches!(made, Err(error) if error.source.raw_os_error() == Some(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_area_that_the_c_library_has_registered_is_found_and_taken_back() {
+        // In a copy, which has the area of this thread, and ends.
+        // SAFETY: the copy makes system calls only, and exits.
+        let pid = unsafe { crate::sys::fork() }.unwrap();
+        if pid == 0 {
+            // SAFETY: this process is a copy that runs nothing else.
+            unsafe { libc::_exit(if give_up_rseq() { 7 } else { 8 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is a live local; the pid is our child's.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) }, pid);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+    }
 }
