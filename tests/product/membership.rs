@@ -48,7 +48,8 @@ fn a_node_that_leaves_has_its_own_processes_back_and_its_guests_are_at_home() {
     }
     stage.await_no_supervisors();
     let events = stage.text(1, &["osmos", "events"]);
-    assert!(events.contains("node 2 belongs to the cluster no more: it has left"), "{events}");
+    // It tells every node; another may have passed it on before.
+    assert!(events.contains("node 2 belongs to the cluster no more: "), "{events}");
     // Back again, and processes move as before: where somebody is managed, nobody joins.
     drop(own);
     until_true("nothing is managed there", || stage.listed(2).is_empty());
