@@ -11,6 +11,7 @@ fn processes_of_every_kind_survive_random_moves_and_leave_nothing_behind() {
 }
 
 #[test]
+#[ignore = "not held together with the other soak; by hand until it has passed often"]
 fn processes_of_every_kind_survive_daemons_that_are_killed_and_replaced() {
     let (limit, every) = (Duration::from_secs(30), Duration::from_secs(2));
     let kill_daemons = Some(every);
