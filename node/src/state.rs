@@ -2,8 +2,7 @@
 //!
 //! * `node.key`: the secret half of its static key
 //! * `cluster.json`: its number, the cluster's secret and those before it, the members it knows,
-//! and
-//!   those that were forgotten
+//!   and those that were forgotten
 //! * `stamp`: above all stamps that it has used (see [`crate::keys::stamps`])
 //! * `calls.json`: the newest call of each caller (see [`crate::keys::replay`])
 //! * `owner.json`: what its owner has decided

@@ -42,8 +42,8 @@ pub fn detach_from_machine() -> Result<()> {
 
 /// Makes the root directory that of this process's mount namespace, which was just made.
 ///
-/// After chroot(2) it is not: whoever joins the namespace later would see the machine around it, and
-/// the kernel gives a process in a chroot no user namespace, so no guest a sandbox. To join the
+/// After chroot(2) it is not: whoever joins the namespace later would see the machine around it,
+/// and the kernel gives a process in a chroot no user namespace, so no guest a sandbox. To join the
 /// namespace again leads out of the chroot, and from there its directory becomes the root.
 pub fn be_at_the_root() -> Result<()> {
     let own = File::open("/").context("cannot open the root directory")?;
