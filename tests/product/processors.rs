@@ -32,6 +32,9 @@ fn a_process_does_not_go_where_it_would_find_what_home_lacks() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    let words = ["its processor has popcnt, which home's lacks", "--cpu-baseline"];
+    let words = [
+        "its processor has popcnt, which home's lacks",
+        "nodes with the same features as home take it",
+    ];
     refused_on_node_2(&["1:cpu-popcnt"], "exceeding", &words);
 }

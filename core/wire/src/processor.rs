@@ -461,7 +461,7 @@ impl std::fmt::Display for Unfit {
             Unfit::Exceeds(names) => write!(
                 f,
                 "its processor has {}, which home's lacks: a program that finds that there would \
-                 fail at home (`osmos run --cpu-baseline` starts one that does not look)",
+                 fail at home; nodes with the same features as home take it",
                 list(names)
             ),
         }
