@@ -187,6 +187,16 @@ struct Frozen {
 /// What [`Away`] has besides the threads.
 type Parts = ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, Prospect, MoveReport);
 
+/// A thread that was given up in the middle of something that it did for us runs still, and has to
+/// stop before it can be put back: else it would die with us.
+fn await_stopped(tid: i32) -> Result<()> {
+    match tracee::registers(tid) {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_gone() => stop(tid, &mut Vec::new()).map(drop),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// What a target said before its link broke has arrived before that was noticed.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -466,7 +476,10 @@ impl Frozen {
 
     fn try_put_back(&self) -> Result<()> {
         let Some(agent) = &self.agent else {
-            return self.threads.iter().try_for_each(|d| threads::put_back(&d.stopped));
+            return self.threads.iter().try_for_each(|departed| {
+                await_stopped(departed.stopped.tid)?;
+                threads::put_back(&departed.stopped)
+            });
         };
         for (slot, departed) in self.threads.iter().enumerate() {
             if let Some(rseq) = &departed.stopped.rseq {

@@ -15,11 +15,17 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Since when the deadline is known to have passed.
+    static OVERDUE: Cell<Option<Instant>> = const { Cell::new(None) };
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
 }
 
 /// After the deadline the thread is interrupted this often.
 const AGAIN: Duration = Duration::from_millis(20);
+/// What is waited for has this long yet when the deadline is found to have passed: a machine that
+/// stood still, as a virtual one that is saved or a computer that sleeps, has its clock go on, and
+/// nobody could do anything meanwhile.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Waits of the calling thread end at the latest when this much time has passed, until this is
 /// dropped. Where one lies within another, the earlier deadline holds.
@@ -47,9 +53,15 @@ impl Drop for Patience {
 /// # Errors
 /// ETIMEDOUT once the calling thread's patience is at its end.
 pub fn check(what: impl FnOnce() -> String) -> Result<()> {
-    match DEADLINE.get().is_some_and(|deadline| deadline <= Instant::now()) {
-        true => Err(KernelError::errno(what(), libc::ETIMEDOUT)),
-        false => Ok(()),
+    let now = Instant::now();
+    if DEADLINE.get().is_none_or(|deadline| now < deadline) {
+        return Ok(());
+    }
+    let overdue_since = OVERDUE.get().unwrap_or(now);
+    OVERDUE.set(Some(overdue_since));
+    match now - overdue_since < GRACE {
+        true => Ok(()),
+        false => Err(KernelError::errno(what(), libc::ETIMEDOUT)),
     }
 }
 
@@ -57,6 +69,7 @@ fn set(deadline: Option<Instant>) {
     if DEADLINE.replace(deadline) == deadline {
         return;
     }
+    OVERDUE.set(None);
     let first = deadline.map(|at| at.saturating_duration_since(Instant::now()));
     TIMER.with_borrow_mut(|timer| {
         // Without a timer, which only a lack of memory explains, waits have no limit.
@@ -151,6 +164,18 @@ mod test {
         assert_eq!(tracee::wait(pid).unwrap(), tracee::Stop::Interrupted, "and others go on");
         drop(outer);
         assert!(DEADLINE.get().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_happened_while_the_machine_stood_still_is_not_too_late() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = child.id() as i32;
+        tracee::seize(pid, SeizeOptions::default()).unwrap();
+        let _limit = Patience::of(Duration::ZERO);
+        tracee::interrupt(pid).unwrap();
+        assert_eq!(tracee::wait(pid).unwrap(), tracee::Stop::Interrupted);
         child.kill().unwrap();
         child.wait().unwrap();
     }

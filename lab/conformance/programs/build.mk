@@ -23,4 +23,4 @@ both: a.out b.out
 	cat a.out b.out > both
 
 %.out: %.in
-	i=0; while [ $$i -lt 6000 ]; do i=$$((i + 1)); done; tr a-z A-Z < $< > $@
+	i=0; while [ $$i -lt 40000 ]; do i=$$((i + 1)); done; tr a-z A-Z < $< > $@

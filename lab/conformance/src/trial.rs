@@ -224,8 +224,11 @@ impl Run {
     ) -> Result<End> {
         let deadline = Instant::now() + patience;
         let mut is_away = false;
+        let mut has_begun = false;
         loop {
             let pause = match flavour {
+                // Some programs are over soon: the first move is not late for them.
+                Flavour::PingPong if !has_begun => Duration::from_millis(PING_PONG_MS / 10),
                 Flavour::PingPong => Duration::from_millis(PING_PONG_MS),
                 Flavour::Stopped => Duration::from_millis(5 + self.draw.below(70)),
                 _ => patience,
@@ -247,6 +250,7 @@ impl Run {
                     let to = if is_away { "home".to_string() } else { away.to_string() };
                     self.migrate_all(console, &to)?;
                     is_away = !is_away;
+                    has_begun = true;
                 }
                 Flavour::Stopped => self.stop_and_continue(console)?,
                 _ => {}
