@@ -28,15 +28,19 @@ const NEEDED: &[&str] = &[
     "cut",
     "date",
     "dirname",
+    "echo",
     "env",
     "find",
     "grep",
     "head",
+    "id",
     "kill",
     "ln",
     "ls",
+    "make",
     "mkdir",
     "mv",
+    "printf",
     "ps",
     "readlink",
     "rm",
@@ -48,13 +52,12 @@ const NEEDED: &[&str] = &[
     "stat",
     "tail",
     "tee",
+    "test",
     "touch",
     "tr",
     "true",
     "uname",
     "wc",
-    "make",
-    "id",
 ];
 /// What it has if this machine has it: real programs.
 const WANTED: &[&str] = &[
@@ -109,6 +112,8 @@ pub fn write(path: &Path, kernel: &Kernel, built: &Built) -> Result<()> {
     let mut archive = Archive::new(BufWriter::new(file));
     let mut files = BTreeSet::new();
     programs(&mut files)?;
+    // What make and system(3) look for.
+    files.insert(PathBuf::from("/bin/sh"));
     python(&mut files)?;
     perl(&mut files);
     for program in [&built.init, &built.osmos] {
@@ -149,21 +154,20 @@ fn located(name: &str) -> Option<PathBuf> {
     directories.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
 }
 
-/// The interpreter, under its own path and as /usr/bin/python3, and its library.
+/// The distribution's interpreter, where ordinary users find it, and its library.
 fn python(files: &mut BTreeSet<PathBuf>) -> Result<()> {
-    let script =
-        "import sys, sysconfig; print(sys.executable); print(sysconfig.get_path('stdlib'))";
-    let Ok(output) = Command::new("python3").args(["-c", script]).output() else { return Ok(()) };
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let [program, library] = text.lines().collect::<Vec<_>>()[..] else { return Ok(()) };
-    libraries(Path::new(program), files)?;
-    files.insert(PathBuf::from(program));
+    let script = "import sysconfig; print(sysconfig.get_path('stdlib'))";
+    let Some(program) = located("python3") else { return Ok(()) };
+    let output = Command::new(&program).args(["-c", script]).output()?;
+    let library = String::from_utf8_lossy(&output.stdout).into_owned();
+    libraries(&program, files)?;
+    files.insert(program);
     let is_wanted = |path: &Path| {
         let unwanted = ["test", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3"];
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         !unwanted.contains(&name) && !name.starts_with("config-")
     };
-    tree(Path::new(library), &is_wanted, files)
+    tree(Path::new(library.trim_end()), &is_wanted, files)
 }
 
 /// What the scripts of the trials use of perl's library is little, but not named anywhere.
