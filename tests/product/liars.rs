@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use wire::bounded::LINE_CHARS_MAX;
 use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
-use wire::image::{Backing, Image, Mapping, MappingKind, Pages, Prospect};
+use wire::image::{Backing, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
 use wire::supervisor::{
     Berth, FromBody, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, Role, ToBody,
     ToDeputy,
@@ -327,7 +327,13 @@ const FS_BASE: usize = 21;
 
 fn mapping(start: u64, end: u64) -> Mapping {
     let kind = MappingKind::Anonymous { grows_down: false };
-    Mapping { start: GuestAddr(start), end: GuestAddr(end), protection: 3, kind }
+    Mapping {
+        start: GuestAddr(start),
+        end: GuestAddr(end),
+        protection: 3,
+        kind,
+        flags: MappingFlags::default(),
+    }
 }
 
 const LIES: &[Lie] = &[

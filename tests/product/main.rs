@@ -14,6 +14,8 @@
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
+//! * [`hostile`]: strangers, replays, floods
+//! * [`limits`]: limits on memory
 //! * [`mapped_files`]: files without a name, and none
 //! * [`liars`]: supervisors whose other side has the keys and lies
 //! * [`membership`]: nodes that leave or are forgotten
@@ -32,6 +34,7 @@ mod hostile;
 mod hostile_guest;
 mod job_control;
 mod liars;
+mod limits;
 mod mapped_files;
 mod membership;
 mod memory;

@@ -102,6 +102,27 @@ fn posix_timer() -> String {
 }
 
 #[test]
+fn a_process_with_a_memory_policy_stays_home() {
+    // MPOL_INTERLEAVE over node 0.
+    let expression = "libc.syscall(238, 3, ctypes.byref(ctypes.c_ulong(1)), 8)";
+    refused_after("mempolicy", expression, &["memory policy", "interleave"]);
+}
+
+#[test]
+fn a_process_with_sealed_memory_stays_home() {
+    let stage = Stage::new("mseal", 2);
+    let mut program = start_obedient(&stage);
+    let expression = "globals().update(m=mmap.mmap(-1, 8192, mmap.MAP_PRIVATE)) or \
+                      libc.syscall(462, ctypes.c_void_p(ctypes.addressof(\
+                      ctypes.c_char.from_buffer(m))), 8192, 0)";
+    if program.ask(expression) == "-1" {
+        eprintln!("skipped: this kernel has no mseal(2) (Linux 6.10)");
+        return;
+    }
+    assert_refused(&stage, &mut program, &["sealed memory", "at 0x"]);
+}
+
+#[test]
 fn a_process_that_shares_memory_with_a_child_stays_home() {
     if !needs::can_run(&["python3"]) {
         return;
@@ -247,4 +268,25 @@ fn an_unknown_process_or_node_is_named_in_the_refusal() {
     let output = stage.output(1, &["osmos", "migrate", &unmanaged.pid.to_string(), "2"]);
     let complaint = text(&output.stderr);
     assert!(output.status.success() || complaint.contains("adopt"), "{complaint}");
+}
+
+#[test]
+fn a_process_that_has_a_file_about_itself_open_stays_home() {
+    let stage = Stage::new("proc-self", 2);
+    let mut program = start_obedient(&stage);
+    for file in ["maps", "mem", "stat", "task/self/status"] {
+        let path = file.replace("self", &program.pid.to_string());
+        let descriptor = program.ask(&format!("os.open('/proc/self/{path}', os.O_RDONLY)"));
+        let open = format!("open (fd {descriptor})");
+        assert_refused(&stage, &mut program, &[&path, &open]);
+        assert_eq!(program.ask(&format!("os.close({descriptor})")), "None");
+    }
+    assert_eq!(program.ask("os.chdir('/proc/self')"), "None");
+    assert_refused(&stage, &mut program, &["as its working directory"]);
+    assert_eq!(program.ask("os.chdir('/')"), "None");
+    assert_eq!(program.ask("os.open('/proc/1/stat', os.O_RDONLY) > 0"), "True", "of another");
+    stage.migrate(program.pid, "2");
+    assert_eq!(program.ask("os.chdir('/proc/self')"), "None");
+    assert_eq!(program.ask("'VmSize' in open('status').read()"), "True");
+    stage.await_place(program.pid, 1);
 }

@@ -5,7 +5,7 @@ use crate::clocks::Readings;
 use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
-    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, MAPPINGS_MAX,
+    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GUARDS_MAX, MAPPINGS_MAX,
     MESSAGE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::processor::Demand;
@@ -23,6 +23,10 @@ pub struct Image {
     pub later_threads: u32,
     #[serde(deserialize_with = "bounded::list::<_, _, MAPPINGS_MAX>")]
     pub mappings: Vec<Mapping>,
+    /// Ranges of them that nobody may touch, though their protection says otherwise
+    /// (MADV_GUARD_INSTALL): start and end, ascending.
+    #[serde(deserialize_with = "bounded::list::<_, _, GUARDS_MAX>")]
+    pub guards: Vec<(GuestAddr, GuestAddr)>,
     /// `struct prctl_mm_map`: start_code, end_code, start_data, end_data, start_brk, brk,
     /// start_stack, arg_start, arg_end, env_start, env_end.
     pub layout: [u64; 11],
@@ -31,6 +35,9 @@ pub struct Image {
     pub actions: Vec<[u64; 4]>,
     /// Soft and hard limit of the stack, bytes.
     pub stack_limit: (u64, u64),
+    /// Soft limits of the address space and of data (RLIMIT_AS, RLIMIT_DATA), bytes; u64::MAX is
+    /// none.
+    pub memory_limits: (u64, u64),
     /// Where the agent lies at home: nothing of the guest may be placed there while it is away.
     pub reserved: (u64, u64),
     /// Processor time of all its threads, those that have ended included.
@@ -110,6 +117,54 @@ pub struct Mapping {
     /// PROT_* bits.
     pub protection: u32,
     pub kind: MappingKind,
+    pub flags: MappingFlags,
+}
+
+/// The part of a mapping behind an address in it.
+pub fn behind(mapping: &Mapping, address: u64) -> Mapping {
+    let kind = match &mapping.kind {
+        MappingKind::File { backing, offset, is_shared } => MappingKind::File {
+            backing: *backing,
+            offset: offset + (address - mapping.start.0),
+            is_shared: *is_shared,
+        },
+        kind => kind.clone(),
+    };
+    Mapping { start: GuestAddr(address), kind, ..*mapping }
+}
+
+/// What was asked for a mapping besides its protection (madvise(2), mmap(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingFlags(pub u16);
+
+impl MappingFlags {
+    pub const NOT_FORKED: MappingFlags = MappingFlags(1);
+    pub const WIPED_ON_FORK: MappingFlags = MappingFlags(1 << 1);
+    pub const NOT_DUMPED: MappingFlags = MappingFlags(1 << 2);
+    pub const HUGE_PAGES: MappingFlags = MappingFlags(1 << 3);
+    pub const NO_HUGE_PAGES: MappingFlags = MappingFlags(1 << 4);
+    pub const MERGEABLE: MappingFlags = MappingFlags(1 << 5);
+    pub const RANDOM: MappingFlags = MappingFlags(1 << 6);
+    pub const SEQUENTIAL: MappingFlags = MappingFlags(1 << 7);
+    pub const NOT_RESERVED: MappingFlags = MappingFlags(1 << 8);
+    pub const DROPPABLE: MappingFlags = MappingFlags(1 << 9);
+
+    pub fn has(self, other: MappingFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub fn with(self, other: MappingFlags) -> MappingFlags {
+        MappingFlags(self.0 | other.0)
+    }
+
+    /// Those that are in both.
+    pub fn and(self, other: MappingFlags) -> MappingFlags {
+        MappingFlags(self.0 & other.0)
+    }
+
+    pub fn without(self, other: MappingFlags) -> MappingFlags {
+        MappingFlags(self.0 & !other.0)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,7 +229,7 @@ pub struct Prospect {
     pub memory_bytes: u64,
 }
 
-pub const IMAGE_VERSION: u32 = 4;
+pub const IMAGE_VERSION: u32 = 5;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -189,6 +244,8 @@ pub enum ImageError {
     Protection(GuestAddr, u32),
     #[error("a mapping at {0} of no part of a file")]
     Offset(GuestAddr),
+    #[error("{0} guard regions (at most {GUARDS_MAX}), or one that is none of its memory")]
+    Guards(usize),
     #[error("a mapping at {0} of an unlisted file")]
     Backing(GuestAddr),
     #[error("thread {0} with {1} registers or an extended state of {2} bytes")]
@@ -228,8 +285,11 @@ const SEGMENT_BYTES: usize = 64;
 /// Threads in one message: beside them the first has the mappings.
 const THREADS_PART_BYTES_MAX: usize = 4 << 20;
 const MAPPING_BYTES: usize = 48;
-const _: () =
-    assert!(THREADS_PART_BYTES_MAX + MAPPINGS_MAX * MAPPING_BYTES + (64 << 10) < MESSAGE_BYTES_MAX);
+const GUARD_BYTES: usize = 16;
+const _: () = assert!(
+    THREADS_PART_BYTES_MAX + MAPPINGS_MAX * MAPPING_BYTES + GUARDS_MAX * GUARD_BYTES + (64 << 10)
+        < MESSAGE_BYTES_MAX
+);
 const SIGNAL_MAX: i32 = 64;
 const SIGINFO_BYTES: usize = 128;
 
@@ -317,6 +377,7 @@ impl Image {
             return Err(ImageError::Clock);
         }
         self.check_mappings(backings)?;
+        self.check_guards()?;
         self.check_threads()
     }
 
@@ -339,6 +400,25 @@ impl Image {
             if offset % 4096 != 0 || offset > FILE_OFFSET_MAX - (end - start) {
                 return Err(ImageError::Offset(mapping.start));
             }
+        }
+        Ok(())
+    }
+
+    fn check_guards(&self) -> Result<(), ImageError> {
+        let broken = Err(ImageError::Guards(self.guards.len()));
+        if self.guards.len() > GUARDS_MAX {
+            return broken;
+        }
+        let mut last_end = 0;
+        for (start, end) in self.guards.iter().map(|(start, end)| (start.0, end.0)) {
+            let is_aligned = start % 4096 == 0 && end % 4096 == 0;
+            // Mappings are in order: the last that begins before it has to hold all of it.
+            let index = self.mappings.partition_point(|m| m.start.0 <= start).checked_sub(1);
+            let is_mapped = index.is_some_and(|index| end <= self.mappings[index].end.0);
+            if !is_aligned || start >= end || start < last_end || !is_mapped {
+                return broken;
+            }
+            last_end = end;
         }
         Ok(())
     }
@@ -402,9 +482,11 @@ mod test {
             threads,
             later_threads: 0,
             mappings: vec![],
+            guards: vec![],
             layout: [0; 11],
             actions: vec![[0; 4]; 64],
             stack_limit: (0, 0),
+            memory_limits: (u64::MAX, u64::MAX),
             reserved: (0, 0),
             clock: Clock::default(),
             peak_rss_kib: 0,
@@ -416,7 +498,8 @@ mod test {
     fn mappings_that_no_process_has_are_refused() {
         let with = |protection, kind| {
             let (start, end) = (GuestAddr(0x1000), GuestAddr(0x3000));
-            let mappings = vec![Mapping { start, end, protection, kind }];
+            let flags = MappingFlags::default();
+            let mappings = vec![Mapping { start, end, protection, kind, flags }];
             Image { mappings, ..image(vec![thread(100)]) }.check(1)
         };
         let plain = MappingKind::Anonymous { grows_down: false };
@@ -441,6 +524,23 @@ mod test {
         for image in [of_process, of_thread] {
             assert_eq!(image.check(0), Err(ImageError::Clock));
         }
+    }
+
+    #[test]
+    fn guards_outside_of_the_memory_are_refused() {
+        let place = |page: u64| GuestAddr(page << 12);
+        let kind = MappingKind::Anonymous { grows_down: false };
+        let flags = MappingFlags::default();
+        let mapping = Mapping { start: place(2), end: place(6), protection: 3, kind, flags };
+        let with = |guards: Vec<(GuestAddr, GuestAddr)>| {
+            Image { guards, mappings: vec![mapping.clone()], ..image(vec![thread(100)]) }.check(0)
+        };
+        assert_eq!(with(vec![(place(2), place(3)), (place(5), place(6))]), Ok(()));
+        for (start, end) in [(1, 3), (5, 7), (7, 8), (4, 4), (5, 4)] {
+            assert_eq!(with(vec![(place(start), place(end))]), Err(ImageError::Guards(1)));
+        }
+        assert!(with(vec![(place(4), place(5)), (place(2), place(3))]).is_err(), "order");
+        assert!(with(vec![(GuestAddr(0x2001), place(3))]).is_err(), "no page");
     }
 
     #[test]

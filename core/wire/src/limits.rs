@@ -14,6 +14,8 @@ pub const THREADS_MAX: usize = 4_096;
 pub const SIGNALS_MAX: usize = 65_536;
 /// Memory mappings of one process that may move (Linux allows 65,530 by default).
 pub const MAPPINGS_MAX: usize = 65_530;
+/// Guard regions of one process that may move: each of its threads may have one.
+pub const GUARDS_MAX: usize = 16_384;
 /// Extended processor state of one thread: room for AMX.
 pub const XSTATE_BYTES_MAX: usize = 16 << 10;
 /// Length of a command's name: 15 bytes for Linux, three times that if they are no text.

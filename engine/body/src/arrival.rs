@@ -5,6 +5,7 @@ use crate::abroad::Abroad;
 use crate::daemon::Daemon;
 use crate::filter::{self, Kept};
 use crate::tracing_loop;
+use crate::watch::Watch;
 use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
@@ -229,7 +230,9 @@ fn receive(
         }
     }
     let own_vdso = body.elsewhere.as_ref().map(|elsewhere| &elsewhere.own_vdso);
-    let listener = body.finish(&filter::rules(&Kept::new(body.kept()), own_vdso))?;
+    let is_watched = Watch::of(&body).is_needed();
+    let rules = filter::rules(&Kept::new(body.kept()), own_vdso, is_watched);
+    let listener = body.finish(&rules)?;
     link.1.send(&ToHome::Restored)?;
     let elsewhere = body.elsewhere.clone();
     let abroad = stub.zip(elsewhere).map(|((stub, offset), it)| Abroad::new(stub, it, offset));

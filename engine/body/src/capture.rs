@@ -2,15 +2,16 @@
 
 use crate::state::{Shared, Thread};
 use kernel::agent::Agent;
-use kernel::proc::maps;
+use kernel::features::{self, Feature};
+use kernel::proc::flags;
 use kernel::proc::pagemap::{Pagemap, Select};
 use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee;
 use migrate::backing::Library;
-use migrate::{Result, layout, pages, threads};
+use migrate::{Result, attributes, layout, pages, threads};
 use wire::ids::GuestAddr;
-use wire::image::{self, Image, MappingKind, Pages};
+use wire::image::{self, Image, MappingFlags, MappingKind, Pages};
 
 /// What does not change while a body lives here.
 pub struct Fixed<'a> {
@@ -18,11 +19,13 @@ pub struct Fixed<'a> {
     pub library: &'a Library,
     /// The image that the body was made from.
     pub origin: &'a Image,
+    /// What this kernel could not give its mappings.
+    pub missing: MappingFlags,
 }
 
 /// Captures everything but memory contents. All threads are stopped.
 pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
-    let maps = maps::read(shared.pid)?;
+    let maps = flags::read_maps(shared.pid)?;
     let reserved = fixed.origin.reserved;
     let mut ours = vec![fixed.agent.base()..fixed.agent.end(), reserved.0..reserved.1];
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
@@ -31,6 +34,11 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     mappings.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.provided()).cloned());
     mappings.sort_unstable_by_key(|mapping| mapping.start.0);
     trim_stack(shared, fixed.origin, &mut mappings)?;
+    attributes::carry(&mut mappings, fixed.origin, fixed.missing);
+    let guards = match features::settled().has(Feature::GuardRegions) {
+        true => attributes::guards(&Pagemap::open(shared.pid)?, &mappings)?,
+        false => attributes::uncover(&mut mappings, fixed.origin),
+    };
     let mut layout_words = fixed.origin.layout;
     layout_words[BREAK] = 0; // the first thread asked tells
     let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
@@ -54,9 +62,11 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
         threads: images,
         later_threads: 0,
         mappings,
+        guards,
         layout: layout_words,
         actions,
         stack_limit: fixed.origin.stack_limit,
+        memory_limits: fixed.origin.memory_limits,
         reserved,
         clock,
         peak_rss_kib: state.peak.rss_kib(),
@@ -147,5 +157,5 @@ pub fn memory(
     send: &mut dyn FnMut(Pages) -> Result<()>,
 ) -> Result<pages::Sent> {
     let pagemap = Pagemap::open(shared.pid)?;
-    pages::send_all(&shared.memory, &pagemap, &image.mappings, send)
+    pages::send_all(&shared.memory, &pagemap, (&image.mappings, &image.guards), send)
 }

@@ -1,9 +1,10 @@
 //! Signals on their last step: into the handler's frame, by the body's own kernel.
 
 use crate::notices::raise;
-use crate::state::Order;
+use crate::state::{Agreement, Order};
 use crate::tracing_loop::{End, Tracing};
 use kernel::patience::Patience;
+use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::threads::STEP_TIMEOUT;
@@ -224,6 +225,61 @@ impl Tracing<'_> {
         }
         rest.into_iter().for_each(|number| raise(&self.shared, tid, number));
         Ok(())
+    }
+
+    /// Has a call that is over at home the same effect here: the thread does not make it, but is
+    /// stopped behind it and given what home has.
+    pub(crate) fn agree(&mut self, tid: i32, id: u64, agreement: Agreement) -> Result<()> {
+        match tracee::interrupt(tid) {
+            Err(error) if !error.is_gone() => return Err(error.into()),
+            _ => {}
+        }
+        match agreement {
+            Agreement::Return(_) => self.shared.listener.let_pass(id),
+            _ => self.shared.listener.reply(id, 0),
+        };
+        if !self.await_stop(tid)? {
+            return Ok(());
+        }
+        match agreement {
+            Agreement::Action(number, bytes) => self.set_action(tid, number, &bytes)?,
+            Agreement::Mask(how, set) => {
+                let now = tracee::signal_mask(tid)?;
+                tracee::set_signal_mask(tid, signal::masked(now, how, set))?;
+            }
+            Agreement::Return(mask) => tracee::set_signal_mask(tid, signal::maskable(mask))?,
+        }
+        let due: Vec<i32> = {
+            let state = self.shared.lock();
+            let thread = state.threads.get(&tid);
+            thread.map_or(vec![], |thread| thread.signals.iter().map(|s| s.number).collect())
+        };
+        due.into_iter().for_each(|number| raise(&self.shared, tid, number));
+        if self.is_held {
+            self.stopped.insert(tid);
+            return Ok(());
+        }
+        self.resume(tid, 0)
+    }
+
+    /// Has a stopped thread set a disposition, which lies where the guest does not write.
+    fn set_action(&self, tid: i32, number: i32, bytes: &[u8]) -> Result<()> {
+        let slot = {
+            let mut state = self.shared.lock();
+            let Some(thread) = state.threads.get_mut(&tid) else { return Ok(()) };
+            thread.agrees_at = Some(self.agent.staging_address(thread.slot));
+            thread.slot
+        };
+        self.agent.write_staging(slot, 0, bytes);
+        let staging = self.agent.staging_address(slot);
+        let mut calls = RemoteCalls::begin(tid, self.agent.syscall_instruction())?;
+        let arguments = [number as u64, staging, 0, 8, 0, 0];
+        let outcome = calls.call("set a disposition", libc::SYS_rt_sigaction, arguments);
+        drop(calls);
+        if let Some(thread) = self.shared.lock().threads.get_mut(&tid) {
+            thread.agrees_at = None;
+        }
+        outcome.map(drop).or_else(|error| if error.is_gone() { Ok(()) } else { Err(error.into()) })
     }
 
     /// Waits until an interrupted thread has stopped; false if it has ended.

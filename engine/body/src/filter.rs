@@ -19,6 +19,7 @@ const MMAP: u32 = libc::SYS_mmap as u32;
 const MUNMAP: u32 = libc::SYS_munmap as u32;
 const MPROTECT: u32 = libc::SYS_mprotect as u32;
 const MREMAP: u32 = libc::SYS_mremap as u32;
+const BRK: u32 = libc::SYS_brk as u32;
 
 /// The parts of a body's address space that the guest must leave as they are.
 #[derive(Clone, Debug, Default)]
@@ -77,9 +78,12 @@ const PAGE: u64 = 4096;
 const FIXED: u64 = libc::MAP_FIXED as u64;
 const MREMAP_FIXED: u64 = libc::MREMAP_FIXED as u64;
 
+/// Calls about mappings, which some bodies do not make unseen (`watch`).
+pub const MAPPING_CALLS: [u32; 5] = [MMAP, MUNMAP, MPROTECT, MREMAP, BRK];
+
 /// The rules of the filter. `own_vdso` is this kernel's vDSO, for a body whose home is another
-/// machine.
-pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>) -> Vec<Rule> {
+/// machine; calls about mappings may be watched.
+pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>, is_watched: bool) -> Vec<Rule> {
     let mut rules: Vec<Rule> = own_vdso.map_or_else(Vec::new, rules_abroad);
     let local = wire::calls::local_rules().flat_map(|rule| expand(&rule));
     rules.extend(local.filter(|rule| own_vdso.is_none() || !reads_foreign_clock(rule)));
@@ -97,6 +101,14 @@ pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>) -> Vec<Rule> {
     rules.push(Rule {
         number: libc::SYS_prctl as u32,
         conditions: vec![equals(0, u32::MAX, libc::PR_GET_TID_ADDRESS as u32, false)],
+        within: None,
+        action: Action::Allow,
+    });
+    rules.retain(|rule| !is_watched || !MAPPING_CALLS.contains(&rule.number));
+    // Asking where the break is, as capturing does.
+    rules.push(Rule {
+        number: BRK,
+        conditions: vec![equals(0, u32::MAX, 0, true)],
         within: None,
         action: Action::Allow,
     });
@@ -211,10 +223,13 @@ mod test {
 
     #[test]
     fn every_rule_of_the_table_can_be_expressed_and_fits_the_kernel() {
-        let at_home = rules(&kept(), None);
-        assert!(at_home.iter().any(|rule| rule.number == libc::SYS_munmap as u32));
+        let at_home = rules(&kept(), None, false);
+        assert!(at_home.iter().any(|rule| rule.number == MUNMAP));
         kernel::seccomp::program(&at_home).unwrap();
-        let abroad = rules(&kept(), Some(&(0x7fff_0000_1000..0x7fff_0000_3000)));
+        let watched = rules(&kept(), None, true);
+        assert!(!watched.iter().any(|rule| rule.number == MUNMAP));
+        kernel::seccomp::program(&watched).unwrap();
+        let abroad = rules(&kept(), Some(&(0x7fff_0000_1000..0x7fff_0000_3000)), false);
         kernel::seccomp::program(&abroad).unwrap();
     }
 
@@ -222,8 +237,9 @@ mod test {
     fn abroad_no_rule_lets_a_foreign_clock_be_read_but_from_the_nodes_own_vdso() {
         let own_vdso = 0x7fff_0000_1000..0x7fff_0000_3000;
         let leaks = |rule: &&Rule| reads_foreign_clock(rule) && rule.within.is_none();
-        assert_eq!(rules(&kept(), Some(&own_vdso)).iter().filter(leaks).count(), 0);
-        assert_eq!(rules(&kept(), None).iter().filter(leaks).count(), 2 + FOREIGN_CLOCKS.len());
+        assert_eq!(rules(&kept(), Some(&own_vdso), false).iter().filter(leaks).count(), 0);
+        let at_home = rules(&kept(), None, false);
+        assert_eq!(at_home.iter().filter(leaks).count(), 2 + FOREIGN_CLOCKS.len());
     }
 
     #[test]

@@ -24,6 +24,9 @@ use wire::supervisor::{Berth, ELSEWHERE, Reason, Role};
 /// most. Each costs the transfer of the whole body.
 pub(crate) const HOMECOMING_PAUSE: Duration = Duration::from_millis(100);
 const HOMECOMING_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// After so many homecomings in a row that failed, about a minute, a call that needs one ends with
+/// ENOMEM: home has no room for the process, and would have none for what the call asks for.
+const HOMECOMINGS_MAX: u32 = 10;
 /// Threads of a body stop at once, or the kernel keeps one.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same, and between two attempts, where the owner of the node wants the body gone.
@@ -139,6 +142,7 @@ impl Tracing<'_> {
                 Order::DeliverMasked { tid, id, result, mask } => {
                     self.deliver_masked(tid, id, result, mask)?;
                 }
+                Order::Agree { tid, id, agreement } => self.agree(tid, id, agreement)?,
                 other => self.shared.order(other),
             }
         }
@@ -194,7 +198,23 @@ impl Tracing<'_> {
             self.homesick = Some(why);
             return Ok(End::Continues);
         }
+        if self.failed_homecomings >= HOMECOMINGS_MAX && self.end_parked_calls() {
+            // The next one is tried once more.
+            self.failed_homecomings = HOMECOMINGS_MAX - 1;
+            ::tracing::warn!("body of {}: ENOMEM for: {}", self.shared.guest_pid, why.text);
+            return Ok(End::Continues);
+        }
         self.leave(ToHome::NeedsHome(why))
+    }
+
+    /// Ends the calls that wait for a homecoming; false if there are none.
+    fn end_parked_calls(&self) -> bool {
+        let mut state = self.shared.lock();
+        let parked: Vec<u64> = state.threads.values_mut().filter_map(|t| t.parked.take()).collect();
+        for id in &parked {
+            self.shared.listener.reply(*id, -i64::from(libc::ENOMEM));
+        }
+        !parked.is_empty()
     }
 
     /// Freezes the body and sends its image home.
@@ -204,6 +224,7 @@ impl Tracing<'_> {
         self.offers += 1;
         let end = self.try_to_leave(announcement)?;
         if matches!(end, End::Continues) {
+            self.failed_homecomings += 1;
             // What needs home will ask again at once.
             self.next_homecoming = Instant::now() + self.homecoming_pause;
             self.homecoming_pause = (self.homecoming_pause * 2).min(HOMECOMING_PAUSE_MAX);
@@ -241,7 +262,8 @@ impl Tracing<'_> {
 
     /// Everything but the contents of its memory. The body is frozen.
     fn capture(&self) -> Result<Image> {
-        let fixed = Fixed { agent: &self.agent, library: &self.library, origin: &self.origin };
+        let (library, missing) = (&self.library, self.missing);
+        let fixed = Fixed { agent: &self.agent, library, origin: &self.origin, missing };
         let _limit = Patience::of(CAPTURE_TIMEOUT);
         capture::image(&self.shared, &fixed)
     }

@@ -31,6 +31,7 @@ mod processor_time;
 mod replies;
 mod state;
 mod tracing_loop;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -36,6 +36,10 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         shared.listener.reply(n.id, -i64::from(libc::EPERM));
         return;
     };
+    if thread.agrees_at.is_some_and(|at| is_for_us(n, at)) {
+        shared.listener.let_pass(n.id);
+        return;
+    }
     if is_frozen {
         // It will make the call again. Only a thread that is about to stop may be told so: the
         // kernel takes the restart code for one that has something to stop for, and lets any other
@@ -143,6 +147,11 @@ fn park(shared: &Shared, state: &mut State, n: &Notification, what: &str) -> boo
     true
 }
 
+/// Whether the main thread has it make this call (`Tracing::set_action`).
+fn is_for_us(n: &Notification, place: u64) -> bool {
+    i64::from(n.number) == libc::SYS_rt_sigaction && n.arguments[1] == place
+}
+
 /// A thread that was moved in the middle of a call has come back to it: what home is told.
 fn await_again(shared: &Shared, thread: &mut Thread, n: &Notification, call: InFlight) -> ToHome {
     let emulation = match calls::classify(n.number as u32, &n.arguments) {
@@ -187,10 +196,13 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
             needs_home(shared, state, n, "reserved-memory")
         }
-        Class::Local => {
-            shared.listener.let_pass(n.id);
-            None
-        }
+        Class::Local => match shared.watch.objection(shared.pid, number, &n.arguments) {
+            Some(word) => needs_home(shared, state, n, word),
+            None => {
+                shared.listener.let_pass(n.id);
+                None
+            }
+        },
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
         Class::Homecoming(word) => needs_home(shared, state, n, word),
@@ -278,8 +290,8 @@ fn record_call(
 }
 
 fn without_bytes(segment: &Segment) -> Segment {
-    // The mask of a call that changes it meanwhile is needed again should the call move.
-    let keeps = segment.data.len() <= 16;
+    // A mask or a disposition is needed again when the call is over, perhaps on another node.
+    let keeps = segment.data.len() <= kernel::signal::ACTION_BYTES;
     let data = if keeps { segment.data.clone() } else { vec![] };
     Segment { data, ..*segment }
 }

@@ -1,13 +1,13 @@
 //! What home sends while the body runs: results of calls, signals, orders.
 
 use crate::notices::raise;
-use crate::state::{Order, Outstanding, Shared, State, Thread};
+use crate::state::{Agreement, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
 use std::sync::Arc;
 use wire::calls::{self, Emulation};
-use wire::forward::{Reply, Signal, ToAway};
+use wire::forward::{Direction, Place, Reply, Segment, Signal, ToAway};
 
 /// Serves the link until it breaks, or the body is released.
 pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
@@ -106,7 +106,7 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         shared.order(Order::DeliverMasked { tid: local, id, result, mask });
         return;
     }
-    answer(shared, &mut state, &outstanding, result);
+    answer(shared, &mut state, local, &outstanding, result);
 }
 
 /// Whether home has ended a call for a signal, and that alone.
@@ -129,29 +129,67 @@ fn write_outputs(shared: &Shared, outstanding: &Outstanding, reply: &Reply) -> b
     }
 }
 
-fn answer(shared: &Shared, state: &mut State, outstanding: &Outstanding, result: i64) {
-    match outstanding.emulation {
-        _ if result < 0 => shared.listener.reply(outstanding.id, result),
-        Some(Emulation::SignalAction) => {
-            record_action(shared, state, outstanding);
-            shared.order(Order::ActionSettled);
-            shared.listener.let_pass(outstanding.id)
-        }
+fn answer(shared: &Shared, state: &mut State, tid: i32, outstanding: &Outstanding, result: i64) {
+    let id = outstanding.id;
+    if result < 0 {
+        shared.listener.reply(id, result);
+        return;
+    }
+    if outstanding.emulation == Some(Emulation::SignalAction) {
+        record_action(state, outstanding);
+        shared.order(Order::ActionSettled);
+    }
+    // With other threads the guest can have changed what home was told, before the kernel reads it.
+    let agreement = agreement(outstanding).filter(|_| state.threads.len() > 1);
+    match (outstanding.emulation, agreement) {
+        (_, Some(agreement)) => shared.order(Order::Agree { tid, id, agreement }),
         // The body's kernel does the same again for itself.
-        Some(Emulation::SignalMask | Emulation::SignalReturn | Emulation::ThreadExit) => {
-            shared.listener.let_pass(outstanding.id)
+        (
+            Some(
+                Emulation::SignalAction
+                | Emulation::SignalMask
+                | Emulation::SignalReturn
+                | Emulation::ThreadExit,
+            ),
+            None,
+        ) => {
+            shared.listener.let_pass(id);
         }
-        _ => shared.listener.reply(outstanding.id, result),
-    };
+        _ => {
+            shared.listener.reply(id, result);
+        }
+    }
 }
 
-/// Notes the disposition that the guest has just set.
-fn record_action(shared: &Shared, state: &mut State, outstanding: &Outstanding) {
-    let [signal, address, ..] = outstanding.call.arguments;
-    let mut bytes = [0; kernel::signal::ACTION_BYTES];
-    let is_read = address != 0 && shared.memory.read_as_guest(address, &mut bytes) == bytes.len();
-    let slot = usize::try_from(signal).ok().and_then(|s| s.checked_sub(1));
-    if let (true, Some(action)) = (is_read, slot.and_then(|s| state.actions.get_mut(s))) {
-        *action = Action::decode(&bytes).unwrap_or_default();
+/// What the call has set at home, if it has set anything that the body has as well.
+fn agreement(outstanding: &Outstanding) -> Option<Agreement> {
+    let [first, address, ..] = outstanding.call.arguments;
+    if address == 0 {
+        return None;
+    }
+    let told = told(outstanding)?;
+    let mask = || Some(u64::from_le_bytes(told.try_into().ok()?));
+    match outstanding.emulation? {
+        Emulation::SignalAction => Some(Agreement::Action(first as i32, told.try_into().ok()?)),
+        Emulation::SignalMask => Some(Agreement::Mask(first, mask()?)),
+        Emulation::SignalReturn => Some(Agreement::Return(mask()?)),
+        _ => None,
+    }
+}
+
+/// What home was told of the call's second argument.
+fn told(outstanding: &Outstanding) -> Option<&[u8]> {
+    let is_second = |segment: &&Segment| {
+        segment.place == Place::Argument(1) && segment.direction == Direction::In
+    };
+    outstanding.call.segments.iter().find(is_second).map(|segment| segment.data.as_slice())
+}
+
+/// Notes the disposition that the guest has just set, as home has it.
+fn record_action(state: &mut State, outstanding: &Outstanding) {
+    let slot = usize::try_from(outstanding.call.arguments[0]).ok().and_then(|s| s.checked_sub(1));
+    let action = told(outstanding).and_then(Action::decode);
+    if let (Some(action), Some(known)) = (action, slot.and_then(|s| state.actions.get_mut(s))) {
+        *known = action;
     }
 }

@@ -4,6 +4,7 @@ use crate::abroad::Abroad;
 use crate::arrival::Link;
 use crate::filter::Kept;
 use crate::processor_time::{Meter, Peak};
+use crate::watch::Watch;
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
 use kernel::seccomp::Listener;
@@ -54,6 +55,8 @@ pub struct Thread {
     pub bulky_call: Option<u64>,
     /// The notification of a call that it has to make again: at home, or once it was stopped.
     pub parked: Option<u64>,
+    /// It makes a call for us, about this place in the agent's memory.
+    pub agrees_at: Option<u64>,
     /// A call that it had in flight when it was stopped, and will come back to.
     pub in_flight: Option<InFlight>,
     /// It was interrupted in a call with this result, and has not come back to it yet.
@@ -76,6 +79,8 @@ pub enum Order {
     /// A call with a temporary mask ended because of a signal: deliver it under that mask, then
     /// give the thread this result.
     DeliverMasked { tid: i32, id: u64, result: i64, mask: u64 },
+    /// A call that home has made for a thread is over, and is to have the same effect here.
+    Agree { tid: i32, id: u64, agreement: Agreement },
     /// This notification of a thread ended at home for a signal that the thread blocks here: it
     /// makes the call again.
     MakeAgain { tid: i32, id: u64 },
@@ -85,6 +90,18 @@ pub enum Order {
     Offered { number: u64, outcome: migrate::Result<Link> },
     /// The link to home broke.
     LinkLost(String),
+}
+
+/// What a call is to have set here: what home was told of it, whatever another thread of the guest
+/// has put in the place of it since. The kernel would read it a second time.
+#[derive(Clone, Copy, Debug)]
+pub enum Agreement {
+    /// rt_sigaction: signal and disposition.
+    Action(i32, [u8; signal::ACTION_BYTES]),
+    /// rt_sigprocmask: how, and the set.
+    Mask(u64, u64),
+    /// rt_sigreturn, which the kernel has to make: the mask after it.
+    Return(u64),
 }
 
 /// What is shared under one lock: short critical sections, no waiting inside but for the link.
@@ -115,6 +132,7 @@ pub struct Shared {
     pub maps: MapQuery,
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
+    pub watch: Watch,
     state: Mutex<State>,
     /// What is to go home, in order; whoever has the writer sends it.
     outbox: Mutex<VecDeque<ToHome>>,
@@ -133,6 +151,7 @@ pub struct Parts {
     pub memory: Memory,
     pub maps: MapQuery,
     pub kept: Kept,
+    pub watch: Watch,
     pub state: State,
     pub writer: LinkWriter,
     pub wake: EventFd,
@@ -148,6 +167,7 @@ impl Shared {
             memory: parts.memory,
             maps: parts.maps,
             kept: parts.kept,
+            watch: parts.watch,
             state: Mutex::new(parts.state),
             outbox: Mutex::default(),
             writer: Mutex::new(parts.writer),

@@ -13,6 +13,7 @@ use crate::notices::{self, raise};
 use crate::processor_time::{Meter, Peak};
 use crate::replies;
 use crate::state::{Order, Parts, Shared, State, Thread};
+use crate::watch::Watch;
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::processor_time::process_ns;
@@ -40,6 +41,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) library: Arc<migrate::backing::Library>,
     pub(crate) prospect: wire::image::Prospect,
     pub(crate) origin: wire::image::Image,
+    /// Flags of mappings that this kernel could not give them.
+    pub(crate) missing: wire::image::MappingFlags,
     pub(crate) signals: ChildSignal,
     /// Threads that stand stopped: because of freezing, or of a signal that has to wait.
     pub(crate) stopped: HashSet<i32>,
@@ -67,6 +70,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) unwanted_since: Option<Instant>,
     pub(crate) next_homecoming: Instant,
     pub(crate) homecoming_pause: Duration,
+    /// In a row.
+    pub(crate) failed_homecomings: u32,
 }
 
 /// Why the loop is left.
@@ -85,30 +90,13 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) -> Reason {
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
     let Arrived { body, listener, library, prospect, signals, abroad } = arrived;
-    let threads: HashMap<i32, Thread> = (0..body.threads.len())
-        .map(|slot| (body.threads[slot].1, thread_of(&body, slot)))
-        .collect();
-    let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
-        handler: *handler,
-        flags: *flags,
-        restorer: *restorer,
-        mask: *mask,
-    });
-    let pid = body.sandbox.body_pid;
-    let state = State {
-        threads,
-        actions: actions.collect(),
-        meter: Meter::of_process(pid, body.image().clock),
-        peak: Peak::new(pid, body.image().peak_rss_kib),
-        stands_back: 0,
-        is_frozen: false,
-        is_interrupted: false,
-    };
+    let state = state_of(&body);
     let wake =
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
         })?;
     let kept = Kept::new(body.kept());
+    let (missing, watch) = (body.missing, Watch::of(&body));
     let (sandbox, memory, agent, image) = body.into_parts();
     let shared = Arc::new(Shared::new(Parts {
         pid: sandbox.body_pid,
@@ -117,6 +105,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         memory,
         maps: kernel::proc::maps::MapQuery::open(sandbox.body_pid)?,
         kept,
+        watch,
         state,
         writer: home.1,
         wake,
@@ -134,6 +123,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         library: Arc::new(library),
         prospect,
         origin: image,
+        missing,
         signals,
         haste: Haste::default(),
         stopped: HashSet::new(),
@@ -148,9 +138,31 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         unwanted_since: None,
         next_homecoming: Instant::now(),
         homecoming_pause: HOMECOMING_PAUSE,
+        failed_homecomings: 0,
     };
     tracing.begin()?;
     Ok(tracing)
+}
+
+fn state_of(body: &Body) -> State {
+    let threads: HashMap<i32, Thread> =
+        (0..body.threads.len()).map(|slot| (body.threads[slot].1, thread_of(body, slot))).collect();
+    let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
+        handler: *handler,
+        flags: *flags,
+        restorer: *restorer,
+        mask: *mask,
+    });
+    let pid = body.sandbox.body_pid;
+    State {
+        threads,
+        actions: actions.collect(),
+        meter: Meter::of_process(pid, body.image().clock),
+        peak: Peak::new(pid, body.image().peak_rss_kib),
+        stands_back: 0,
+        is_frozen: false,
+        is_interrupted: false,
+    }
 }
 
 fn thread_of(body: &Body, slot: usize) -> Thread {
@@ -167,6 +179,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         outstanding: None,
         bulky_call: None,
         parked: None,
+        agrees_at: None,
         in_flight: image.in_flight.clone(),
         interrupted: image.interrupted,
         resumes: None,
@@ -397,6 +410,10 @@ impl Tracing<'_> {
             Order::NeedsHome(why) => self.need_home(why),
             Order::DeliverMasked { tid, id, result, mask } => {
                 self.deliver_masked(tid, id, result, mask)?;
+                Ok(End::Continues)
+            }
+            Order::Agree { tid, id, agreement } => {
+                self.agree(tid, id, agreement)?;
                 Ok(End::Continues)
             }
             Order::MakeAgain { tid, id } => {

@@ -2,16 +2,17 @@
 
 use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
 use crate::limited_sleep;
-use crate::processor_time::{self, TOLD_BYTES, Whose};
+use crate::processor_time;
+use crate::settings;
 use crate::settling::{shown_memory, stop};
-use kernel::agent::{Agent, BatchCall};
+use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
-use kernel::proc::{maps, process};
+use kernel::proc::{flags, maps, process};
 use kernel::quota::Relief;
-use kernel::signal::{ACTION_BYTES, Action, SIGNAL_MAX};
+use kernel::signal::Action;
 use kernel::tracee;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
@@ -20,13 +21,13 @@ use migrate::injection::{self, Borrowed};
 use migrate::offer::Offerer;
 use migrate::threads;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, freeze, layout, machine, pages, refusal};
+use migrate::{MigrateError, Result, attributes, freeze, layout, machine, pages, refusal};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, IMAGE_VERSION, Image, Prospect};
 use wire::processor::Processor;
-use wire::processor_time::{Clock, PastClock};
+use wire::processor_time::PastClock;
 use wire::supervisor::{Berth, MoveReport, Role, Wait};
 
 /// A process that has just left home.
@@ -81,7 +82,7 @@ pub fn leave(
     signals: &ChildSignal,
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
-    let maps = maps::read(pid)?;
+    let maps = flags::read_maps(pid)?;
     refusal::check(pid, &maps)?;
     let library = Library::of_process(pid, &maps)?;
     watch.phase("inspect");
@@ -209,7 +210,7 @@ fn send(
     (reader, writer): &mut (LinkReader, LinkWriter),
     watch: &mut Stopwatch,
 ) -> Result<(Vec<Action>, Instant)> {
-    let maps = maps::read(frozen.pid)?;
+    let maps = flags::read_maps(frozen.pid)?;
     refusal::check_frozen(frozen.pid, &maps)?;
     freeze::hold(&frozen.tids)?;
     frozen.read_threads(memory, &maps, waiting)?;
@@ -217,11 +218,11 @@ fn send(
     let (image, actions) = frozen.image(&maps, library)?;
     watch.phase("capture");
     let pagemap = Pagemap::open(frozen.pid)?;
-    let mappings = image.mappings.clone();
+    let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
     let (head, parts) = image.into_parts();
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-    pages::send_all(memory, &pagemap, &mappings, &mut |pages| {
+    pages::send_all(memory, &pagemap, (&mappings, &guards), &mut |pages| {
         Ok(writer.send(&ToAway::Pages(pages))?)
     })?;
     writer.send(&ToAway::ImageSent)?;
@@ -310,8 +311,8 @@ impl Frozen {
     /// Asks the threads for what only they can tell, and puts the image together.
     fn image(&self, maps: &[maps::Mapping], library: &Library) -> Result<(Image, Vec<Action>)> {
         let agent = self.agent()?;
-        let actions = self.read_actions()?;
-        let (program_break, stack_limit, clock) = self.read_process()?;
+        let actions = settings::actions(&self.worker(0)?)?;
+        let (program_break, stack_limit, clock) = settings::process(&self.worker(0)?, &self.pasts)?;
         let mut layout_words = process::stat(&self.pid.to_string())?.layout;
         layout_words[5] = program_break;
         let mut images = Vec::with_capacity(self.threads.len());
@@ -320,66 +321,23 @@ impl Frozen {
             let past = processor_time::past_of_thread(&self.pasts, self.pid, tid, guest);
             images.push(departed.image(self.worker(slot)?, past, &self.haste)?);
         }
+        let mappings = layout::of_guest(maps, &[], library)?;
         let image = Image {
             pid: images[0].tid,
             threads: images,
             later_threads: 0,
-            mappings: layout::of_guest(maps, &[], library)?,
+            guards: attributes::guards(&Pagemap::open(self.pid)?, &mappings)?,
+            mappings,
             layout: layout_words,
             actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
             stack_limit,
+            memory_limits: settings::memory_limits(&self.worker(0)?)?,
             reserved: (agent.base(), agent.end()),
             clock,
             peak_rss_kib: 0,
             time: migrate::time::now(),
         };
         Ok((image, actions))
-    }
-
-    fn read_actions(&self) -> Result<Vec<Action>> {
-        let agent = self.agent()?;
-        let staging = agent.staging_address(0);
-        let calls: Vec<BatchCall> = (1..=SIGNAL_MAX as u64)
-            .map(|signal| {
-                let place = staging + (signal - 1) * ACTION_BYTES as u64;
-                BatchCall::new(libc::SYS_rt_sigaction, [signal, 0, place, 8, 0, 0])
-            })
-            .collect();
-        self.worker(0)?.execute_all("read signal dispositions", &calls)?;
-        let mut bytes = vec![0; SIGNAL_MAX as usize * ACTION_BYTES];
-        agent.read_staging(0, 0, &mut bytes);
-        Ok(bytes.chunks(ACTION_BYTES).filter_map(Action::decode).collect())
-    }
-
-    /// The program break, the stack limit and the processor clock; refuses running timers on
-    /// processor time.
-    fn read_process(&self) -> Result<(u64, (u64, u64), Clock)> {
-        let agent = self.agent()?;
-        let staging = agent.staging_address(0);
-        let stack = [0, u64::from(libc::RLIMIT_STACK), 0, staging, 0, 0];
-        let timer = |which: i32, at: u64| {
-            BatchCall::new(libc::SYS_getitimer, [which as u64, staging + at, 0, 0, 0, 0])
-        };
-        let [usage, time] = processor_time::tell_calls(Whose::Process, staging + 96);
-        let calls = [
-            BatchCall::new(libc::SYS_brk, [0; 6]),
-            BatchCall::new(libc::SYS_prlimit64, stack),
-            timer(libc::ITIMER_VIRTUAL, 32),
-            timer(libc::ITIMER_PROF, 64),
-            usage,
-            time,
-        ];
-        let results = self.worker(0)?.execute(&calls)?;
-        let mut bytes = [0; 96 + TOLD_BYTES];
-        agent.read_staging(0, 0, &mut bytes);
-        let word = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().unwrap_or_default());
-        if bytes[32 + 16..64].iter().chain(&bytes[64 + 16..96]).any(|byte| *byte != 0) {
-            let text = "it has a timer on processor time (setitimer) running";
-            return Err(MigrateError::refused("cpu-timer", text));
-        }
-        let past = processor_time::past_of_process(&self.pasts);
-        let clock = processor_time::told(&bytes[96..], past);
-        Ok((results[0] as u64, (word(0), word(8)), clock))
     }
 
     /// The memory lives elsewhere now.

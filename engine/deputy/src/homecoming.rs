@@ -14,7 +14,8 @@ use crate::withdrawal;
 use kernel::agent::{BatchCall, STAGING_BYTES};
 use kernel::haste::Haste;
 use kernel::memory::Memory;
-use kernel::proc::{maps, process};
+use kernel::proc::pagemap::Pagemap;
+use kernel::proc::{flags, maps, process};
 use kernel::regs::Registers;
 use kernel::signal::Action;
 use kernel::tracee::{self, SIGINFO_BYTES};
@@ -22,7 +23,7 @@ use link::{LinkError, LinkReader};
 use migrate::homeward;
 use migrate::pages::Intake;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, freeze, injection, layout, threads};
+use migrate::{MigrateError, Result, attributes, freeze, injection, layout, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -130,6 +131,8 @@ impl Homecoming {
         phase("map");
         let bytes = receive_pages(service, image, reader, &mut self.sending)?;
         homeward::protect(worker(service)?, &image.mappings)?;
+        let guards = attributes::install(&image.guards);
+        worker(service)?.execute_all("guard memory", &guards)?;
         phase("receive");
         let shown = image.time;
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
@@ -197,13 +200,17 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
     // Where the break cannot be set, the mappings below make up for it.
     worker.execute(&[BatchCall::new(libc::SYS_brk, [image.layout[5], 0, 0, 0, 0, 0])])?;
     let ours = worker.agent.base()..worker.agent.end();
-    let home: Vec<maps::Mapping> = maps::read(service.pid)?
+    let home: Vec<maps::Mapping> = flags::read_maps(service.pid)?
         .into_iter()
         .filter(|m| !layout::is_ours(m, std::slice::from_ref(&ours)) && !m.is_kernel_provided())
         .collect();
     let library = &service.library;
     let changes = homeward::plan(&home, &image.mappings, &|m, index| library.is_same(m, index));
     homeward::change(worker, &changes, library)?;
+    let stale = attributes::guards(&Pagemap::open(service.pid)?, &image.mappings)?;
+    if stale != image.guards {
+        worker.execute_all("remove guard regions", &attributes::remove(&stale))?;
+    }
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
     // guest's memory: what was not written away is zero, and is not sent.
     homeward::empty(worker, &image.mappings, &homeward::NOTHING)

@@ -35,6 +35,7 @@ mod processor_time;
 mod replies;
 mod resumption;
 mod service;
+mod settings;
 mod settling;
 mod signals;
 mod withdrawal;

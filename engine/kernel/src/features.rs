@@ -30,6 +30,7 @@ pub enum Feature {
     PageMapScan,
     MapQuery,
     BootId,
+    GuardRegions,
 }
 
 /// What needs a feature.
@@ -44,7 +45,7 @@ pub enum Need {
 }
 
 impl Feature {
-    pub const ALL: [Feature; 12] = [
+    pub const ALL: [Feature; 13] = [
         Feature::CheckpointRestore,
         Feature::ChosenPids,
         Feature::RseqConfiguration,
@@ -57,6 +58,7 @@ impl Feature {
         Feature::PageMapScan,
         Feature::MapQuery,
         Feature::BootId,
+        Feature::GuardRegions,
     ];
 
     /// As `--without` takes it.
@@ -74,6 +76,7 @@ impl Feature {
             Feature::PageMapScan => "page-map-scan",
             Feature::MapQuery => "map-query",
             Feature::BootId => "boot-id",
+            Feature::GuardRegions => "guard-regions",
         }
     }
 
@@ -92,6 +95,7 @@ impl Feature {
             Feature::PageMapScan => "Linux 6.7",
             Feature::MapQuery => "Linux 6.11",
             Feature::BootId => "any Linux with /proc/sys",
+            Feature::GuardRegions => "Linux 6.15",
         }
     }
 
@@ -119,6 +123,9 @@ impl Feature {
             Feature::PageMapScan => "large processes take longer to capture",
             Feature::MapQuery => "large results of calls take longer to check",
             Feature::BootId => "nodes on one kernel translate their clocks as if they were on two",
+            Feature::GuardRegions => {
+                "guests with guard regions come home to change mappings beside these"
+            }
         }
     }
 
@@ -134,7 +141,8 @@ impl Feature {
             | Feature::SyncWakeUp
             | Feature::PageMapScan
             | Feature::MapQuery
-            | Feature::BootId => Need::Nothing,
+            | Feature::BootId
+            | Feature::GuardRegions => Need::Nothing,
         }
     }
 
@@ -156,6 +164,7 @@ impl Feature {
             Feature::PageMapScan => crate::proc::pagemap::has_scan(),
             Feature::MapQuery => crate::proc::maps::has_query(),
             Feature::BootId => std::fs::read("/proc/sys/kernel/random/boot_id").is_ok(),
+            Feature::GuardRegions => crate::proc::pagemap::has_guards(),
         }
     }
 }

@@ -58,3 +58,11 @@ fn cpu_place(mounts: &Mounts, process: &str) -> Option<Place> {
 fn procs(place: &Place) -> PathBuf {
     place.dir.join("cgroup.procs")
 }
+
+/// The hard limit of a resource (RLIMIT_*) that the calling process has; u64::MAX is none.
+pub fn hard_limit(resource: u32) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: u64::MAX };
+    // SAFETY: the structure is a live local.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    limit.rlim_max
+}

@@ -234,6 +234,12 @@ pub(crate) mod test_support {
             self.base
         }
 
+        pub fn advise(&self, advice: i32) {
+            // SAFETY: the mapping made above; what is advised concerns children and dumps.
+            let result = unsafe { libc::madvise(self.base.cast(), self.size, advice) };
+            assert_eq!(result, 0);
+        }
+
         pub fn touch(&self, offset: usize) {
             assert!(offset < self.size);
             // SAFETY: inside the mapping made above.

@@ -88,6 +88,20 @@ pub fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
+/// A mask after rt_sigprocmask(2).
+pub fn masked(now: u64, how: u64, set: u64) -> u64 {
+    maskable(match how as i32 {
+        libc::SIG_BLOCK => now | set,
+        libc::SIG_UNBLOCK => now & !set,
+        _ => set,
+    })
+}
+
+/// What of a mask can be blocked.
+pub fn maskable(mask: u64) -> u64 {
+    mask & !UNBLOCKABLE
+}
+
 const UNBLOCKABLE: u64 = (1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1));
 
 /// True for a siginfo that the processor caused in the thread itself (a fault), by its si_code.

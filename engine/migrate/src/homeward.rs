@@ -5,19 +5,21 @@
 
 use crate::backing::Library;
 use crate::worker::Worker;
-use crate::{MigrateError, Result, layout};
+use crate::{MigrateError, Result, attributes, layout};
 use kernel::KernelError;
 use kernel::agent::BatchCall;
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use wire::image::{self, MappingKind};
+use wire::image::{self, MappingFlags, MappingKind};
 
 /// One change to the mappings at home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Unmap(Range<u64>),
     Protect(Range<u64>, u32),
+    /// Give it flags, or take them away.
+    Advise(Vec<BatchCall>),
     /// Map afresh; of a file from this offset.
     Map(Range<u64>, image::Mapping, u64),
 }
@@ -47,6 +49,12 @@ pub fn plan(
     for m in wanted.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })) {
         plan_one(home, m, is_same, &mut changes);
     }
+    // What counts less against a limit comes before what counts more (RLIMIT_DATA).
+    changes.sort_by_key(|change| match change {
+        Change::Unmap(_) => 0,
+        Change::Protect(_, protection) if protection & libc::PROT_WRITE as u32 == 0 => 1,
+        _ => 2,
+    });
     changes
 }
 
@@ -68,18 +76,35 @@ fn plan_one(
     for h in home[first..].iter().take_while(|h| h.start < end) {
         if h.start > at {
             changes.push(map(at..h.start));
+            changes.extend(flag(&(at..h.start), wanted));
         }
         let piece = at.max(h.start)..end.min(h.end);
-        if !fits(h, wanted, piece.start, is_same) {
+        let advice = attributes::change(&piece, attributes::flags_of(h), wanted.flags)
+            .filter(|_| fits(h, wanted, piece.start, is_same));
+        let Some(advice) = advice else {
             changes.push(map(piece.clone()));
-        } else if h.protection() != filling_protection(wanted) {
+            changes.extend(flag(&piece, wanted));
+            at = piece.end;
+            continue;
+        };
+        if h.protection() != filling_protection(wanted) {
             changes.push(Change::Protect(piece.clone(), filling_protection(wanted)));
+        }
+        if !advice.is_empty() {
+            changes.push(Change::Advise(advice));
         }
         at = piece.end;
     }
     if at < end {
         changes.push(map(at..end));
+        changes.extend(flag(&(at..end), wanted));
     }
+}
+
+/// What a new mapping is given besides.
+fn flag(range: &Range<u64>, wanted: &image::Mapping) -> Option<Change> {
+    let calls = attributes::advise(range, wanted.flags);
+    (!calls.is_empty()).then_some(Change::Advise(calls))
 }
 
 /// The protection of a mapping while its contents arrive. Shared memory can be written from outside
@@ -177,11 +202,15 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
                 let arguments = [range.start, length, u64::from(*protection), 0, 0, 0];
                 calls.push(BatchCall::new(libc::SYS_mprotect, arguments));
             }
+            Change::Advise(advice) => {
+                worker.execute_all("restore mappings", &std::mem::take(&mut calls))?;
+                // Advice that this kernel does not know has no effect here, nor had it before.
+                worker.execute(advice)?;
+            }
             Change::Map(range, mapping, offset) => match mapping.kind {
                 MappingKind::File { backing, is_shared, .. } => {
                     worker.execute_all("restore mappings", &std::mem::take(&mut calls))?;
-                    let place = (range, mapping.protection, *offset, is_shared);
-                    map_file(worker, library, backing, place)?;
+                    map_file(worker, library, backing, (range, mapping, *offset, is_shared))?;
                 }
                 _ => calls.push(map_anonymous(range, mapping)),
             },
@@ -191,8 +220,9 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
 }
 
 fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
-    let mut flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let mut flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | reservation(mapping);
     flags |= match mapping.kind {
+        _ if mapping.flags.has(MappingFlags::DROPPABLE) => MAP_DROPPABLE,
         MappingKind::SharedAnonymous => libc::MAP_SHARED,
         MappingKind::Anonymous { grows_down: true } => libc::MAP_PRIVATE | libc::MAP_GROWSDOWN,
         _ => libc::MAP_PRIVATE,
@@ -203,12 +233,20 @@ fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
     BatchCall::new(libc::SYS_mmap, arguments)
 }
 
+/// Memory that is given up instead of swapped (Linux 6.11), instead of MAP_PRIVATE.
+pub const MAP_DROPPABLE: i32 = 8;
+
+/// The flag of mmap(2) for memory that swap space need not be kept for, if the guest asked for it.
+pub fn reservation(mapping: &image::Mapping) -> i32 {
+    if mapping.flags.has(MappingFlags::NOT_RESERVED) { libc::MAP_NORESERVE } else { 0 }
+}
+
 /// Maps part of a file at a place where it was not mapped when the process left.
 fn map_file(
     worker: Worker<'_>,
     library: &Library,
     backing: u32,
-    (range, protection, offset, is_shared): (&Range<u64>, u32, u64, bool),
+    (range, mapping, offset, is_shared): (&Range<u64>, &image::Mapping, u64, bool),
 ) -> Result<()> {
     let file = library
         .file(backing)
@@ -223,9 +261,9 @@ fn map_file(
         return Err(MigrateError::Protocol(text));
     };
     let way = if is_shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    let flags = (way | libc::MAP_FIXED) as u64;
+    let flags = (way | libc::MAP_FIXED | reservation(mapping)) as u64;
     let length = range.end - range.start;
-    let protection = u64::from(protection);
+    let protection = u64::from(mapping.protection);
     let map = [range.start, length, protection, flags, descriptor as u64, offset];
     let calls = [
         BatchCall::new(libc::SYS_mmap, map),
@@ -251,12 +289,14 @@ mod test {
             device: 1,
             inode,
             name: vec![],
+            flags: Default::default(),
         }
     }
 
     fn anonymous(start: u64, end: u64, protection: u32) -> image::Mapping {
         let kind = MappingKind::Anonymous { grows_down: false };
-        image::Mapping { start: GuestAddr(start), end: GuestAddr(end), protection, kind }
+        let flags = MappingFlags::default();
+        image::Mapping { start: GuestAddr(start), end: GuestAddr(end), protection, kind, flags }
     }
 
     const NEVER: &dyn Fn(&Mapping, u32) -> bool = &|_, _| false;

@@ -1,6 +1,6 @@
 //! Which mappings of a process travel, and where there is room for ours.
 
-use crate::{MigrateError, Result};
+use crate::{MigrateError, Result, attributes};
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use wire::ids::GuestAddr;
@@ -29,6 +29,7 @@ pub fn of_guest(
                 end: GuestAddr(mapping.end),
                 protection: mapping.protection(),
                 kind: kind(mapping, backings)?,
+                flags: attributes::flags_of(mapping),
             })
         })
         .collect()
@@ -100,8 +101,10 @@ pub fn is_private_zero(mapping: &Mapping) -> bool {
 }
 
 /// MAP_SHARED|MAP_ANONYMOUS memory, which Linux shows as a deleted /dev/zero.
+/// A program may have given it a name of its own (PR_SET_VMA_ANON_NAME).
 pub fn is_shared_anonymous(mapping: &Mapping) -> bool {
-    mapping.is_shared && mapping.name == b"/dev/zero (deleted)"
+    let is_named = mapping.name.starts_with(b"[anon_shmem:");
+    mapping.is_shared && (mapping.name == b"/dev/zero (deleted)" || is_named)
 }
 
 /// Lowest address at which we look for room: well above what a program might expect to be unmapped.
@@ -153,6 +156,7 @@ mod test {
             device: 1,
             inode: 9,
             name: b"/dev/zero (deleted)".to_vec(),
+            flags: Default::default(),
         };
         check_aliases(&[part(0x1000, 0), part(0x3000, 0x2000)]).unwrap();
         check_aliases(&[part(0x9000, 0), part(0x3000, 0x1000)]).unwrap();

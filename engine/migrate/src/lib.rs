@@ -13,6 +13,8 @@
 //! **Invariant.** The source keeps everything until the target has said that it has everything. Any
 //! failure before that puts the process back where it was.
 
+mod adoption;
+pub mod attributes;
 pub mod backing;
 pub mod elsewhere;
 pub mod freeze;

@@ -7,10 +7,12 @@ use crate::backing::Library;
 use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::pages::Intake;
 use crate::worker::{self, Worker};
-use crate::{MigrateError, Result, homeward, injection, layout, threads};
+use crate::{MigrateError, Result, attributes, homeward, injection, layout, threads};
 use kernel::agent::{self, Agent, BatchCall};
+use kernel::features::{self, Feature};
 use kernel::memory::Memory;
 use kernel::patience::{self, Patience};
+use kernel::proc::flags;
 use kernel::proc::maps::{self, Mapping};
 use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
@@ -23,9 +25,9 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use wire::ids::GuestTid;
-use wire::image::{self, Home, Image, MappingKind, Pages};
+use wire::image::{self, Home, Image, MappingFlags, MappingKind, Pages};
 
-const MAIN_SLOT: usize = 0;
+pub(crate) const MAIN_SLOT: usize = 0;
 
 /// A body under construction, and then the body: its threads are traced by the calling thread.
 pub struct Body {
@@ -37,7 +39,9 @@ pub struct Body {
     pub threads: Vec<(GuestTid, i32)>,
     /// Where home is another machine.
     pub elsewhere: Option<Elsewhere>,
-    image: Image,
+    pub(crate) image: Image,
+    /// Flags of mappings that this kernel could not give them.
+    pub missing: MappingFlags,
 }
 
 impl Body {
@@ -64,7 +68,8 @@ impl Body {
         enter_agent(pid, &agent, MAIN_SLOT)?;
         let main = (image.pid, pid);
         let threads = vec![main];
-        let mut body = Body { sandbox, memory, agent, threads, elsewhere: None, image };
+        let (elsewhere, missing) = (None, MappingFlags::default());
+        let mut body = Body { sandbox, memory, agent, threads, elsewhere, image, missing };
         // What is read of the sandbox is read before it is cleared.
         let plan = abroad.map(|(stub, home)| body.plan_abroad(&own, stub, home)).transpose()?;
         body.clear(&own)?;
@@ -81,6 +86,7 @@ impl Body {
             body.execute("protect home's vDSO", MAIN_SLOT, &plan.protect)?;
             body.elsewhere = Some(plan.elsewhere);
         }
+        body.flag_all()?;
         Ok(body)
     }
 
@@ -103,9 +109,15 @@ impl Body {
         let _limit = Patience::of(FINISH_TIMEOUT);
         let protect = homeward::protect_calls(&self.image.mappings);
         self.execute("protect memory", MAIN_SLOT, &protect)?;
+        let guard = match features::settled().has(Feature::GuardRegions) {
+            true => attributes::install(&self.image.guards),
+            false => attributes::protect(&self.image.guards),
+        };
+        self.execute("guard memory", MAIN_SLOT, &guard)?;
         self.adopt_process()?;
         self.make_threads()?;
         self.adopt_threads()?;
+        self.limit_memory()?;
         let listener = self.close_sandbox(rules)?;
         for index in 0..self.threads.len() {
             self.stop_in_agent(index)?;
@@ -139,11 +151,11 @@ impl Body {
         (self.sandbox, self.memory, self.agent, self.image)
     }
 
-    fn worker(&self, slot: usize) -> Worker<'_> {
+    pub(crate) fn worker(&self, slot: usize) -> Worker<'_> {
         Worker { agent: &self.agent, slot, tid: self.threads[slot].1 }
     }
 
-    fn execute(&self, what: &str, slot: usize, calls: &[BatchCall]) -> Result<()> {
+    pub(crate) fn execute(&self, what: &str, slot: usize, calls: &[BatchCall]) -> Result<()> {
         self.worker(slot).execute_all(what, calls)
     }
 
@@ -230,22 +242,52 @@ impl Body {
                 }
             };
             let protection = u64::from(homeward::filling_protection(mapping));
+            let flags = flags | homeward::reservation(mapping) as u64;
             let arguments = [start, length, protection, flags, descriptor, offset];
             calls.push(BatchCall::new(libc::SYS_mmap, arguments));
         }
         let home = reserved(&self.image);
         if !home.is_empty() {
-            let arguments = [home.start, len(&home), 0, PRIVATE_NEW, NO_FILE, 0];
+            let flags = PRIVATE_NEW | libc::MAP_NORESERVE as u64;
+            let arguments = [home.start, len(&home), 0, flags, NO_FILE, 0];
             calls.push(BatchCall::new(libc::SYS_mmap, arguments));
         }
         calls.push(BatchCall::new(libc::SYS_close_range, [0, u64::from(u32::MAX), 0, 0, 0, 0]));
         self.execute("map the guest's memory", MAIN_SLOT, &calls)
     }
 
+    /// Gives the mappings their flags, as far as this kernel has them, and notes which it has not.
+    fn flag_all(&mut self) -> Result<()> {
+        let mut calls = Vec::new();
+        for mapping in self.image.mappings.iter().filter(|m| m.flags != MappingFlags::default()) {
+            let range = mapping.start.0..mapping.end.0;
+            if mapping.flags.has(MappingFlags::DROPPABLE) {
+                let flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | homeward::MAP_DROPPABLE;
+                let protection = u64::from(mapping.protection);
+                let arguments = [range.start, len(&range), protection, flags as u64, NO_FILE, 0];
+                calls.push(BatchCall::new(libc::SYS_mmap, arguments));
+            }
+            calls.extend(attributes::advise(&range, mapping.flags));
+        }
+        if calls.is_empty()
+            && self.image.mappings.iter().all(|m| m.flags == MappingFlags::default())
+        {
+            return Ok(());
+        }
+        self.worker(MAIN_SLOT).execute(&calls)?;
+        self.missing = attributes::missing(&flags::read_maps(self.sandbox.body_pid)?, &self.image);
+        Ok(())
+    }
+
     /// Where the stack's mapping has to start so that it never needs to grow: only the guest's own
     /// accesses make the kernel grow a stack, not ours for the results of its calls.
     fn stack_start(&self, stack: &image::Mapping, below: u64) -> u64 {
-        let size = self.image.stack_limit.0.min(STACK_BYTES_MAX) & !4095;
+        let mapped = self.image.mappings.iter().map(|m| m.end.0 - m.start.0);
+        let mapped = mapped.fold(len(&reserved(&self.image)), u64::saturating_add);
+        // What is mapped ahead counts against the limit of the address space.
+        let room = self.image.memory_limits.0.saturating_sub(mapped);
+        let size = (stack.end.0 - stack.start.0).saturating_add(room);
+        let size = size.min(self.image.stack_limit.0).min(STACK_BYTES_MAX) & !4095;
         let lowest = below.saturating_add(STACK_GAP_BYTES).next_multiple_of(4096);
         stack.end.0.saturating_sub(size).max(lowest).min(stack.start.0)
     }
@@ -292,58 +334,6 @@ impl Body {
         self.worker(MAIN_SLOT).await_done()?;
         self.agent.clear(MAIN_SLOT);
         Ok(local)
-    }
-
-    /// Hands over what belongs to the process: dispositions, memory layout, limits.
-    fn adopt_process(&self) -> Result<()> {
-        let staging = self.agent.staging_address(MAIN_SLOT);
-        // The guest may have registered for any of these; what a kernel does not have, it has not.
-        let registrations = MEMBARRIER_REGISTRATIONS
-            .map(|command| BatchCall::new(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]));
-        self.worker(MAIN_SLOT).execute(&registrations)?;
-        let mut calls = Vec::new();
-        for (index, words) in self.image.actions.iter().enumerate() {
-            let signal = index as i32 + 1;
-            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            self.agent.write_staging(MAIN_SLOT, index * 32, &bytes);
-            if signal != libc::SIGKILL && signal != libc::SIGSTOP {
-                let act = staging + index as u64 * 32;
-                let arguments = [signal as u64, act, 0, 8, 0, 0];
-                calls.push(BatchCall::new(libc::SYS_rt_sigaction, arguments));
-            }
-        }
-        self.execute("set signal dispositions", MAIN_SLOT, &calls)?;
-        let (map, limits) = (layout_bytes(&self.image.layout), limit_bytes(self.image.stack_limit));
-        self.agent.write_staging(MAIN_SLOT, 0, &map);
-        self.agent.write_staging(MAIN_SLOT, 256, &limits);
-        let map_call = [PR_SET_MM, PR_SET_MM_MAP, staging, map.len() as u64, 0, 0];
-        let stack = [0, u64::from(libc::RLIMIT_STACK), staging + 256, 0, 0, 0];
-        let core = [0, u64::from(libc::RLIMIT_CORE), staging + 272, 0, 0, 0];
-        self.execute(
-            "set memory layout and limits",
-            MAIN_SLOT,
-            &[
-                BatchCall::new(libc::SYS_prctl, map_call),
-                BatchCall::new(libc::SYS_prlimit64, stack),
-                BatchCall::new(libc::SYS_prlimit64, core),
-            ],
-        )
-    }
-
-    /// Hands over what the kernel keeps for each thread, and takes away what it must not have.
-    fn adopt_threads(&self) -> Result<()> {
-        for slot in 0..self.threads.len() {
-            let thread = self.thread_image(slot);
-            let staging = self.agent.staging_address(slot);
-            self.agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
-            self.agent.write_staging(slot, 64, &CAPABILITY_HEADER);
-            self.agent.write_staging(slot, 80, &[0; 24]);
-            let mut calls = threads::adopt_calls(thread, staging);
-            calls.push(BatchCall::new(libc::SYS_prctl, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]));
-            calls.push(BatchCall::new(libc::SYS_capset, [staging + 64, staging + 80, 0, 0, 0, 0]));
-            self.execute("hand over thread state", slot, &calls)?;
-        }
-        Ok(())
     }
 
     /// Installs the filter on all threads and takes its listener out of the body.
@@ -415,17 +405,8 @@ const STACK_BYTES_MAX: u64 = 256 << 20;
 /// What Linux keeps free below a stack (stack_guard_gap).
 const STACK_GAP_BYTES: u64 = 1 << 20;
 const NO_FILE: u64 = u64::MAX;
-const PRIVATE_NEW: u64 =
-    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE) as u64;
-const SHARED_NEW: u64 =
-    (libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE) as u64;
-/// MEMBARRIER_CMD_REGISTER_*: global, private, private with core serialisation, private for rseq.
-const MEMBARRIER_REGISTRATIONS: [u64; 4] = [1 << 2, 1 << 4, 1 << 6, 1 << 8];
-const PR_SET_MM: u64 = 35;
-const PR_SET_MM_MAP: u64 = 14;
-const PR_SET_NO_NEW_PRIVS: u64 = 38;
-/// `_LINUX_CAPABILITY_VERSION_3` and "myself".
-const CAPABILITY_HEADER: [u8; 8] = [0x22, 0x05, 0x08, 0x20, 0, 0, 0, 0];
+const PRIVATE_NEW: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
+const SHARED_NEW: u64 = (libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
 fn place_agent(
     pid: i32,
@@ -475,23 +456,6 @@ fn len(range: &Range<u64>) -> u64 {
 fn remap(source: u64, target: u64, length: u64) -> BatchCall {
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
     BatchCall::new(libc::SYS_mremap, [source, length, length, flags, target, 0])
-}
-
-/// `struct prctl_mm_map`: the layout words, no auxiliary vector, no executable.
-fn layout_bytes(layout: &[u64; 11]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = layout.iter().flat_map(|word| word.to_le_bytes()).collect();
-    bytes.extend(0u64.to_le_bytes());
-    bytes.extend(0u32.to_le_bytes());
-    bytes.extend(u32::MAX.to_le_bytes());
-    bytes
-}
-
-/// Two `struct rlimit64`: the guest's stack, within what this node allows, and no core files.
-fn limit_bytes(stack: (u64, u64)) -> Vec<u8> {
-    let hard = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_STACK)
-        .map_or(u64::MAX, |(_, hard)| hard);
-    let soft = stack.0.min(hard);
-    [soft, stack.1.min(hard).max(soft), 0, 0].iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
 fn kernel_failure(what: &str, errno: i32) -> MigrateError {

@@ -1,6 +1,6 @@
 //! Memory contents: which pages travel, and reading them out.
 
-use crate::{MigrateError, Result};
+use crate::{MigrateError, Result, attributes};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select};
 use wire::ids::GuestAddr;
@@ -24,19 +24,19 @@ pub struct Sent {
 pub fn send_all(
     memory: &Memory,
     pagemap: &Pagemap,
-    mappings: &[Mapping],
+    (mappings, guards): (&[Mapping], &[(GuestAddr, GuestAddr)]),
     send: &mut dyn FnMut(Pages) -> Result<()>,
 ) -> Result<Sent> {
     let mut sent = Sent::default();
     for mapping in mappings {
         let (start, end) = (mapping.start.0, mapping.end.0);
         let skip_zero = matches!(mapping.kind, MappingKind::Anonymous { .. });
-        for run in runs(pagemap, mapping)? {
+        for run in attributes::unguarded(runs(pagemap, mapping)?, guards) {
             let mut at = run.start;
             while at < run.end {
                 let length = (run.end - at).min(RUN_BYTES);
                 let mut content = vec![0; length as usize];
-                memory.read(at, &mut content)?;
+                memory.read(at, &mut content).map_err(|error| unreadable(at, error))?;
                 send_run(at, content, skip_zero, &mut sent, send)?;
                 at += length;
             }
@@ -56,6 +56,17 @@ fn runs(pagemap: &Pagemap, mapping: &Mapping) -> Result<Vec<Run>> {
         MappingKind::File { is_shared: true, .. } => vec![],
         MappingKind::File { is_shared: false, .. } => pagemap.scan(start, end, Select::Private)?,
     })
+}
+
+/// Guard regions that the kernel has and does not tell (Linux 6.13 and 6.14), or broken memory.
+fn unreadable(at: u64, error: kernel::KernelError) -> MigrateError {
+    match error.source.raw_os_error() {
+        Some(libc::EIO | libc::EFAULT) => {
+            let text = format!("its memory at {at:#x} cannot be read: {}", error.source);
+            MigrateError::refused("unreadable-memory", text)
+        }
+        _ => error.into(),
+    }
 }
 
 /// Sends the parts of `content` between zero pages, or all of it.
@@ -199,6 +210,7 @@ mod test {
             end: GuestAddr(end),
             protection: 3,
             kind,
+            flags: Default::default(),
         };
         let plain = MappingKind::Anonymous { grows_down: false };
         let mappings = [
@@ -221,7 +233,8 @@ mod test {
     fn memory_comes_once_and_not_without_end() {
         let kind = MappingKind::Anonymous { grows_down: false };
         let end = GuestAddr(1 << 40);
-        let mappings = [Mapping { start: GuestAddr(0x1000), end, protection: 3, kind }];
+        let flags = Default::default();
+        let mappings = [Mapping { start: GuestAddr(0x1000), end, protection: 3, kind, flags }];
         let pages = |address| Pages { address: GuestAddr(address), content: vec![0; 0x1000] };
         let mut intake = Intake { next: 0, left: 0x2000 };
         intake.check(&pages(0x3000), &mappings).unwrap();

@@ -5,9 +5,10 @@
 //! process's
 //! *memory*, or to the thread that is on the processor.
 
-use crate::{MigrateError, Result, layout, sharing};
+use crate::{MigrateError, Result, attributes, layout, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
+use std::os::unix::ffi::OsStrExt;
 use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 
 /// Checks the process `pid`, whose mappings are `maps`, while it runs.
@@ -16,6 +17,7 @@ use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 /// Refused, with the object and its number.
 pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
     check_state(pid, maps)?;
+    check_policy(pid)?;
     sharing::check_patiently(pid, maps)
 }
 
@@ -33,7 +35,7 @@ fn check_state(pid: i32, maps: &[Mapping]) -> Result<()> {
     let threads = process::threads(pid)?;
     check_size(threads.len(), maps.len())?;
     check_policies(&threads)?;
-    check_descriptors(pid)?;
+    check_descriptors(pid, &threads)?;
     for mapping in maps {
         check_mapping(pid, mapping)?;
     }
@@ -101,12 +103,26 @@ const MEMORY_BOUND: &[(&str, &str, &str)] = &[
     ("anon_inode:kvm", "kvm", "a virtual machine"),
 ];
 
-fn check_descriptors(pid: i32) -> Result<()> {
-    for (number, target) in process::descriptors(pid)? {
+fn check_descriptors(pid: i32, threads: &[i32]) -> Result<()> {
+    let own = own_numbers(pid, threads)?;
+    let open = process::descriptors(pid)?
+        .into_iter()
+        .map(|(number, target)| (format!("open (fd {number})"), target));
+    let directory = std::fs::read_link(format!("/proc/{pid}/cwd"));
+    let used = directory.into_iter().map(|target| ("as its working directory".into(), target));
+    for (how, target) in open.chain(used) {
+        if wire::calls::tells_of_body(target.as_os_str().as_bytes(), &own) {
+            let text = format!(
+                "it has {} {how}, which shows the process's memory or state, and would show those \
+                 of what stays here",
+                target.display()
+            );
+            return Err(MigrateError::refused("proc-self", text));
+        }
         let target = target.to_string_lossy();
         for (prefix, code, name) in MEMORY_BOUND {
             if target.starts_with(prefix) {
-                let text = format!("it has {name} open (fd {number})");
+                let text = format!("it has {name} {how}");
                 return Err(MigrateError::refused(code, text));
             }
         }
@@ -114,7 +130,30 @@ fn check_descriptors(pid: i32) -> Result<()> {
     Ok(())
 }
 
+/// The numbers under which a process and its threads are known, here and in its own namespace.
+fn own_numbers(pid: i32, threads: &[i32]) -> Result<Vec<i32>> {
+    let status = process::status(pid)?;
+    let named = process::status_field(&status, "NSpid").unwrap_or("");
+    let inner = named.split_whitespace().filter_map(|number| number.parse().ok());
+    Ok(inner.chain(threads.iter().copied()).chain([pid]).collect())
+}
+
+/// A program that says on which memory of its machine what is to lie means that machine.
+fn check_policy(pid: i32) -> Result<()> {
+    // A kernel without NUMA has no such file.
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/numa_maps")) else { return Ok(()) };
+    let policy = |line: &str| Some(line.split(' ').nth(1)?.to_owned());
+    match text.lines().filter_map(policy).find(|policy| policy != "default") {
+        Some(policy) => {
+            let text = format!("it has a memory policy ({policy}; see numactl(8), mbind(2))");
+            Err(MigrateError::refused("memory-policy", text))
+        }
+        None => Ok(()),
+    }
+}
+
 fn check_mapping(pid: i32, mapping: &Mapping) -> Result<()> {
+    attributes::check(mapping)?;
     let name = String::from_utf8_lossy(&mapping.name);
     let at = mapping.start;
     let is_memory = layout::is_shared_anonymous(mapping) || layout::is_private_zero(mapping);
@@ -215,6 +254,7 @@ mod test {
             device: 5,
             inode: 77,
             name: b"/SYSV00000000 (deleted)".to_vec(),
+            flags: Default::default(),
         };
         let error = check_mapping(1, &mapping).unwrap_err();
         assert_eq!(error.reason().code, "shared-memory");

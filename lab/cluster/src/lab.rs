@@ -148,8 +148,16 @@ pub fn try_smallest(osmos: &Path) -> Result<Vec<String>> {
 
 /// Takes a lab down, whatever state it is in. False if there was none.
 pub fn down(name: &LabName) -> Result<bool> {
+    down_if(name, &|_| true)
+}
+
+/// The same, if its record says so while nobody else may change it.
+fn down_if(name: &LabName, is_wanted: &dyn Fn(&Record) -> bool) -> Result<bool> {
     let Some(lab_dir) = LabDir::lock(name)? else { return Ok(false) };
     if let Some(record) = record::read(lab_dir.path())? {
+        if !is_wanted(&record) {
+            return Ok(false);
+        }
         clear(&lab_dir, &record)?;
     }
     lab_dir.remove()?;
@@ -162,7 +170,9 @@ fn sweep() -> Result<()> {
         let dir = record::labs_dir()?.join(name.as_str());
         // One that cannot be read is for its owner to take down.
         if record::read(&dir).is_ok_and(|record| record.is_some_and(|record| record.is_orphan())) {
-            down(&name).with_context(|| format!("cannot clear away lab `{name}`"))?;
+            // Another lab may have come to that name by now.
+            down_if(&name, &Record::is_orphan)
+                .with_context(|| format!("cannot clear away lab `{name}`"))?;
         }
     }
     Ok(())

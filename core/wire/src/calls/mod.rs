@@ -40,6 +40,7 @@ mod test;
 pub use argument::{Argument, Length, Width};
 pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal};
 pub use matrix::matrix_markdown;
+pub use process::tells_of_body;
 pub use result::{ApplyError, apply, collect};
 pub use signal::{eintr_after_stop, has_temporary_mask};
 pub use stage::{STAGING_BYTES_MAX, StageError, Staged, stage};

@@ -75,6 +75,7 @@ pub(super) const PERSONALITY: Rule = Rule::Chosen {
 };
 
 const OPEN: u32 = 2;
+const CHDIR: u32 = 80;
 const OPENAT: u32 = 257;
 const OPENAT2: u32 = 437;
 
@@ -105,39 +106,74 @@ const ACTIVITY_FILES: &[&[u8]] = &[
     b"cgroup",
 ];
 
-/// Why this open has to happen at home, if it has to.
+/// Why this call has to happen at home, if it has to: an open of such a file; and to enter a
+/// directory of such files, in which they have names that do not show what they are.
 pub(super) fn home_only_path(number: u32, segments: &[Segment]) -> Option<&'static str> {
     let index = match number {
-        OPEN => 0,
+        OPEN | CHDIR => 0,
         OPENAT | OPENAT2 => 1,
         _ => return None,
     };
     let path = super::argument_bytes(segments, index)?;
     let path = path.strip_suffix(b"\0").unwrap_or(path);
-    shows_body(path).then_some("proc-self")
+    let is_home_only = if number == CHDIR { enters_body(path) } else { shows_body(path) };
+    is_home_only.then_some("proc-self")
 }
 
-/// `/proc/self/FILE`, `/proc/thread-self/FILE`, `/proc/PID/FILE` and the same below `task/TID`.
-/// With a number only the memory itself counts: it may be any process, mostly is another, and a
-/// program that lists all processes should not travel for each.
-fn shows_body(path: &[u8]) -> bool {
+/// A path in `/proc` as whose process it is about (`/proc/self/...`: the caller's own), and the
+/// names below that. The same below `task/TID` is the same file of a thread.
+fn of_process(path: &[u8]) -> Option<(Whose<'_>, &[u8])> {
     let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
     if path.first() != Some(&b'/') || names.next() != Some(b"proc") {
-        return false;
+        return None;
     }
-    let is_self = match names.next() {
-        Some(b"self" | b"thread-self") => true,
-        Some(pid) if pid.iter().all(u8::is_ascii_digit) => false,
-        _ => return false,
+    let whose = match names.next()? {
+        b"self" | b"thread-self" => Whose::Own,
+        pid if pid.iter().all(u8::is_ascii_digit) => Whose::Number(pid),
+        _ => return None,
     };
     let mut file = names.next().unwrap_or_default();
     if file == b"task" {
         names.next();
         file = names.next().unwrap_or_default();
     }
-    if is_self {
-        MEMORY_FILES.contains(&file) || ACTIVITY_FILES.contains(&file)
-    } else {
-        MEMORY_FILES.contains(&file) && file != b"cmdline" && file != b"environ"
+    Some((whose, file))
+}
+
+enum Whose<'a> {
+    Own,
+    Number(&'a [u8]),
+}
+
+/// With a number only the memory itself counts: it may be any process, mostly is another, and a
+/// program that lists all processes should not travel for each.
+fn shows_body(path: &[u8]) -> bool {
+    match of_process(path) {
+        Some((Whose::Own, file)) => is_of_body(file) || file.is_empty(),
+        Some((Whose::Number(_), file)) => {
+            MEMORY_FILES.contains(&file) && file != b"cmdline" && file != b"environ"
+        }
+        None => false,
+    }
+}
+
+fn enters_body(path: &[u8]) -> bool {
+    matches!(of_process(path), Some((Whose::Own, _)))
+}
+
+fn is_of_body(file: &[u8]) -> bool {
+    MEMORY_FILES.contains(&file) || ACTIVITY_FILES.contains(&file)
+}
+
+/// Whether an open file of this name tells of a process with one of these numbers what is true only
+/// of its body: it is read when it is used. So does a directory in which such files are.
+pub fn tells_of_body(path: &[u8], pids: &[i32]) -> bool {
+    let is_one = |pid: &[u8]| {
+        let pid = std::str::from_utf8(pid).ok().and_then(|pid| pid.parse().ok());
+        pid.is_some_and(|pid| pids.contains(&pid))
+    };
+    match of_process(path) {
+        Some((Whose::Number(pid), file)) => is_one(pid) && (is_of_body(file) || file.is_empty()),
+        _ => false,
     }
 }

@@ -95,6 +95,7 @@ pub fn image() -> Image {
         end: GuestAddr((index * 2 + 2) << 20),
         protection: 3,
         kind,
+        flags: wire::image::MappingFlags::NOT_FORKED,
     };
     Image {
         pid: GuestTid(12),
@@ -104,6 +105,8 @@ pub fn image() -> Image {
         layout: [7; 11],
         actions: vec![[1, 2, 3, 4]; 64],
         stack_limit: (8 << 20, u64::MAX),
+        memory_limits: (1 << 40, u64::MAX),
+        guards: vec![(GuestAddr(1 << 20), GuestAddr((1 << 20) + 4096))],
         reserved: (0x10_0000, 0x20_0000),
         clock: clock(),
         peak_rss_kib: 1 << 20,

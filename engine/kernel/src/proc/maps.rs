@@ -1,5 +1,6 @@
 //! `/proc/PID/maps`: the memory mappings of a process.
 
+use super::flags::Flags;
 use crate::features::{self, Feature};
 use crate::{KernelError, Result};
 use std::os::fd::AsRawFd;
@@ -21,6 +22,8 @@ pub struct Mapping {
     /// Path, or a name in brackets; empty for anonymous memory. Bytes, not text: octal escapes for
     /// newlines are undone.
     pub name: Vec<u8>,
+    /// Empty unless they were asked for (`flags::read_maps`).
+    pub flags: Flags,
 }
 
 impl Mapping {
@@ -188,6 +191,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
         device: nix::sys::stat::makedev(hex(major)?, hex(minor)?),
         inode: std::str::from_utf8(inode).ok()?.parse().ok()?,
         name: unescape(name),
+        flags: Flags::default(),
     })
 }
 

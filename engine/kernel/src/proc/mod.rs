@@ -1,6 +1,7 @@
 //! What `/proc` says about a process. The parsers are pure functions of bytes.
 
 pub mod cgroup;
+pub mod flags;
 pub mod maps;
 pub mod pagemap;
 pub mod process;

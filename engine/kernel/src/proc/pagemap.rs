@@ -25,6 +25,8 @@ pub enum Select {
     Populated,
     /// Pages of a private file mapping that were written to and so differ from the file.
     Private,
+    /// Guard regions (MADV_GUARD_INSTALL), where the kernel tells them.
+    Guard,
 }
 
 pub struct Pagemap {
@@ -63,6 +65,7 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PAGE_IS_GUARD: u64 = 1 << 8;
 const REGIONS: usize = 512;
 
 impl Pagemap {
@@ -75,7 +78,10 @@ impl Pagemap {
 
     /// The selected pages between two addresses, in order, neighbours merged.
     pub fn scan(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
-        match features::settled().has(Feature::PageMapScan) {
+        if select == Select::Guard && !features::settled().has(Feature::GuardRegions) {
+            return Ok(vec![]);
+        }
+        match select == Select::Guard || features::settled().has(Feature::PageMapScan) {
             true => self.scan_fast(start, end, select),
             false => self.scan_entries(start, end, select),
         }
@@ -87,6 +93,11 @@ impl Pagemap {
         let excluded = match select {
             Select::Populated => PAGE_IS_PFNZERO,
             Select::Private => PAGE_IS_PFNZERO | PAGE_IS_FILE,
+            Select::Guard => 0,
+        };
+        let wanted = match select {
+            Select::Guard => PAGE_IS_GUARD,
+            _ => PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
         };
         let mut at = start;
         while at < end {
@@ -101,8 +112,8 @@ impl Pagemap {
                 max_pages: 0,
                 category_inverted: excluded,
                 category_mask: excluded,
-                category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-                return_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+                category_anyof_mask: wanted,
+                return_mask: wanted,
             };
             // SAFETY: the argument block and the region array are live locals of the sizes that
             // the block itself states.
@@ -152,6 +163,12 @@ impl Pagemap {
 pub(crate) fn has_scan() -> bool {
     let own = Pagemap::open(std::process::id() as i32);
     own.is_ok_and(|own| own.scan_fast(0, PAGE_BYTES, Select::Populated).is_ok())
+}
+
+/// Whether there are guard regions, and the kernel tells them: tried on nothing.
+pub(crate) fn has_guards() -> bool {
+    let own = Pagemap::open(std::process::id() as i32);
+    own.is_ok_and(|own| own.scan_fast(0, PAGE_BYTES, Select::Guard).is_ok())
 }
 
 /// One entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst).

@@ -85,10 +85,19 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
 /// Resident memory of a process, bytes: the second word of `/proc/PID/statm`. That in `stat` may
 /// lack 32 pages of every processor, more on a big machine (see node/src/procfs.rs).
 pub fn resident_bytes(pid: i32) -> Result<u64> {
+    statm_bytes(pid, 1)
+}
+
+/// All that a process has mapped, bytes: what RLIMIT_AS limits.
+pub fn mapped_bytes(pid: i32) -> Result<u64> {
+    statm_bytes(pid, 0)
+}
+
+fn statm_bytes(pid: i32, word: usize) -> Result<u64> {
     const PAGE_BYTES: u64 = 4096;
     let path = format!("/proc/{pid}/statm");
     let text = read(&path)?;
-    let pages = text.split(|byte| *byte == b' ').nth(1).and_then(number);
+    let pages = text.split(|byte| *byte == b' ').nth(word).and_then(number);
     let unreadable = || KernelError::errno(format!("parse {path}"), libc::EINVAL);
     Ok(pages.ok_or_else(unreadable)? * PAGE_BYTES)
 }

@@ -54,6 +54,29 @@ fn a_lab_with_running_commands_leaves_nothing() {
     });
 }
 
+/// Who clears away what others left may have looked at a lab that ended, and then there is another
+/// one of that name.
+#[test]
+fn a_lab_is_not_taken_for_the_one_that_had_its_name_before() {
+    machine::alone("left_behind::a_lab_is_not_taken_for_the_one_that_had_its_name_before", || {
+        let make = |suffix: &str| {
+            let mut spec = bare(1);
+            spec.name = format!("{}-{suffix}", spec.name).parse().unwrap();
+            for round in 0..25 {
+                let lab = Lab::up(&spec).unwrap();
+                let status = lab.node(1).command("true").status().unwrap();
+                assert!(status.success(), "lab {suffix}, round {round}: {status}");
+                lab.down().unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            for suffix in ["a", "b", "c"] {
+                scope.spawn(move || make(suffix));
+            }
+        });
+    });
+}
+
 #[test]
 fn a_dropped_lab_is_down() {
     machine::alone("left_behind::a_dropped_lab_is_down", || {

@@ -1,0 +1,102 @@
+//! The flags of a memory mapping, as `VmFlags` in `/proc/PID/smaps` lists them (proc(5)).
+
+use super::maps::{self, Mapping};
+use crate::{KernelError, Result};
+
+/// A set of those flags that say how a mapping was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u32);
+
+impl Flags {
+    pub const GROWS_DOWN: Flags = Flags(1);
+    pub const LOCKED: Flags = Flags(1 << 1);
+    /// Memory of a device.
+    pub const DEVICE: Flags = Flags(1 << 2);
+    pub const SEQUENTIAL: Flags = Flags(1 << 3);
+    pub const RANDOM: Flags = Flags(1 << 4);
+    pub const NOT_FORKED: Flags = Flags(1 << 5);
+    pub const WIPED_ON_FORK: Flags = Flags(1 << 6);
+    pub const NOT_RESERVED: Flags = Flags(1 << 7);
+    pub const HUGE_TABLE: Flags = Flags(1 << 8);
+    pub const NOT_DUMPED: Flags = Flags(1 << 9);
+    pub const HUGE_PAGES: Flags = Flags(1 << 10);
+    pub const NO_HUGE_PAGES: Flags = Flags(1 << 11);
+    pub const MERGEABLE: Flags = Flags(1 << 12);
+    pub const SEALED: Flags = Flags(1 << 13);
+    pub const DROPPABLE: Flags = Flags(1 << 14);
+
+    pub fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+const WORDS: [(&[u8], Flags); 15] = [
+    (b"gd", Flags::GROWS_DOWN),
+    (b"lo", Flags::LOCKED),
+    (b"io", Flags::DEVICE),
+    (b"sr", Flags::SEQUENTIAL),
+    (b"rr", Flags::RANDOM),
+    (b"dc", Flags::NOT_FORKED),
+    (b"wf", Flags::WIPED_ON_FORK),
+    (b"nr", Flags::NOT_RESERVED),
+    (b"ht", Flags::HUGE_TABLE),
+    (b"dd", Flags::NOT_DUMPED),
+    (b"hg", Flags::HUGE_PAGES),
+    (b"nh", Flags::NO_HUGE_PAGES),
+    (b"mg", Flags::MERGEABLE),
+    (b"sl", Flags::SEALED),
+    (b"dp", Flags::DROPPABLE),
+];
+
+/// Reads the mappings of a process with their flags: the kernel counts its pages for that, which
+/// takes some 30 ms for a gigabyte of small pages.
+pub fn read_maps(pid: i32) -> Result<Vec<Mapping>> {
+    let path = format!("/proc/{pid}/smaps");
+    let text =
+        std::fs::read(&path).map_err(|source| super::failed(format!("read {path}"), source))?;
+    parse(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+}
+
+/// Parses the whole file; None if it is not as the kernel writes it.
+fn parse(text: &[u8]) -> Option<Vec<Mapping>> {
+    let mut maps: Vec<Mapping> = Vec::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        match (line.strip_prefix(b"VmFlags:"), line.first()) {
+            (Some(words), _) => maps.last_mut()?.flags = flags(words),
+            // What is told of a mapping begins with a capital, an address does not.
+            (None, Some(first)) if !first.is_ascii_uppercase() => maps.extend(maps::parse(line)?),
+            (None, _) => {}
+        }
+    }
+    Some(maps)
+}
+
+fn flags(words: &[u8]) -> Flags {
+    let known = |word: &[u8]| WORDS.iter().find(|(name, _)| *name == word).map(|(_, flag)| flag.0);
+    Flags(words.split(|byte| *byte == b' ').filter_map(known).fold(0, |all, flag| all | flag))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn own_mappings_have_the_flags_that_were_asked_for() {
+        let map = crate::shared::test_support::anonymous(4 * 4096);
+        let start = map.as_ptr() as u64;
+        map.advise(libc::MADV_DONTFORK);
+        let maps = read_maps(std::process::id() as i32).unwrap();
+        let plain = maps::read(std::process::id() as i32).unwrap();
+        let own = maps.iter().find(|m| (m.start..m.end).contains(&start)).unwrap();
+        assert!(own.flags.has(Flags::NOT_FORKED) && !own.flags.has(Flags::WIPED_ON_FORK));
+        let stack = maps.iter().find(|m| m.name == b"[stack]").unwrap();
+        assert!(stack.flags.has(Flags::GROWS_DOWN));
+        assert!(plain.iter().any(|m| m.name == b"[stack]"));
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        assert_eq!(parse(b"VmFlags: rd\n"), None, "of no mapping");
+        assert_eq!(parse(b"10-zz rw-p 0 00:00 0 \nVmFlags: rd\n"), None);
+    }
+}

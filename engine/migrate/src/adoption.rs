@@ -1,0 +1,114 @@
+//! What a body takes over from its home besides memory and registers: dispositions of signals, the
+//! layout that `/proc` shows, limits, and what the kernel keeps for each thread.
+
+use crate::outward::{Body, MAIN_SLOT};
+use crate::{Result, threads};
+use kernel::agent::BatchCall;
+use kernel::quota;
+
+/// MEMBARRIER_CMD_REGISTER_*: global, private, private with core serialisation, private for rseq.
+const MEMBARRIER_REGISTRATIONS: [u64; 4] = [1 << 2, 1 << 4, 1 << 6, 1 << 8];
+const PR_SET_MM: u64 = 35;
+const PR_SET_MM_MAP: u64 = 14;
+const PR_SET_NO_NEW_PRIVS: u64 = 38;
+/// `_LINUX_CAPABILITY_VERSION_3` and "myself".
+const CAPABILITY_HEADER: [u8; 8] = [0x22, 0x05, 0x08, 0x20, 0, 0, 0, 0];
+
+impl Body {
+    /// Hands over what belongs to the process: dispositions, memory layout, limits.
+    pub(crate) fn adopt_process(&self) -> Result<()> {
+        let staging = self.agent.staging_address(MAIN_SLOT);
+        // The guest may have registered for any of these; what a kernel does not have, it has not.
+        let registrations = MEMBARRIER_REGISTRATIONS
+            .map(|command| BatchCall::new(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]));
+        self.worker(MAIN_SLOT).execute(&registrations)?;
+        let mut calls = Vec::new();
+        for (index, words) in self.image.actions.iter().enumerate() {
+            let signal = index as i32 + 1;
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            self.agent.write_staging(MAIN_SLOT, index * 32, &bytes);
+            if signal != libc::SIGKILL && signal != libc::SIGSTOP {
+                let act = staging + index as u64 * 32;
+                let arguments = [signal as u64, act, 0, 8, 0, 0];
+                calls.push(BatchCall::new(libc::SYS_rt_sigaction, arguments));
+            }
+        }
+        self.execute("set signal dispositions", MAIN_SLOT, &calls)?;
+        let (map, limits) = (layout_bytes(&self.image.layout), limit_bytes(self.image.stack_limit));
+        self.agent.write_staging(MAIN_SLOT, 0, &map);
+        self.agent.write_staging(MAIN_SLOT, 256, &limits);
+        let map_call = [PR_SET_MM, PR_SET_MM_MAP, staging, map.len() as u64, 0, 0];
+        let stack = [0, u64::from(libc::RLIMIT_STACK), staging + 256, 0, 0, 0];
+        let core = [0, u64::from(libc::RLIMIT_CORE), staging + 272, 0, 0, 0];
+        self.execute(
+            "set memory layout and limits",
+            MAIN_SLOT,
+            &[
+                BatchCall::new(libc::SYS_prctl, map_call),
+                BatchCall::new(libc::SYS_prlimit64, stack),
+                BatchCall::new(libc::SYS_prlimit64, core),
+            ],
+        )
+    }
+
+    /// The most that the body may map, so that its home can take it in again: as much as at home,
+    /// where the agent of home has its room as well. That is reserved here, so only our own agent
+    /// is more. None if home has no limit.
+    pub fn address_space_max(&self) -> Option<u64> {
+        let home = self.image.memory_limits.0;
+        let own = self.agent.end() - self.agent.base();
+        (home != u64::MAX).then(|| home.saturating_add(own))
+    }
+
+    /// Imposes the limits that memory has at home. Last, as we would not get by with them.
+    pub(crate) fn limit_memory(&self) -> Result<()> {
+        let staging = self.agent.staging_address(MAIN_SLOT);
+        let limits = [
+            (libc::RLIMIT_AS, self.address_space_max()),
+            (libc::RLIMIT_DATA, Some(self.image.memory_limits.1).filter(|max| *max != u64::MAX)),
+        ];
+        for (resource, max) in limits {
+            let Some(max) = max else { continue };
+            let here = quota::hard_limit(resource);
+            let bytes = max.min(here).to_le_bytes();
+            self.agent.write_staging(MAIN_SLOT, 0, &[bytes, bytes].concat());
+            let arguments = [0, u64::from(resource), staging, 0, 0, 0];
+            let call = BatchCall::new(libc::SYS_prlimit64, arguments);
+            self.execute("limit its memory", MAIN_SLOT, &[call])?;
+        }
+        Ok(())
+    }
+
+    /// Hands over what the kernel keeps for each thread, and takes away what it must not have.
+    pub(crate) fn adopt_threads(&self) -> Result<()> {
+        for slot in 0..self.threads.len() {
+            let thread = self.thread_image(slot);
+            let staging = self.agent.staging_address(slot);
+            self.agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
+            self.agent.write_staging(slot, 64, &CAPABILITY_HEADER);
+            self.agent.write_staging(slot, 80, &[0; 24]);
+            let mut calls = threads::adopt_calls(thread, staging);
+            calls.push(BatchCall::new(libc::SYS_prctl, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]));
+            calls.push(BatchCall::new(libc::SYS_capset, [staging + 64, staging + 80, 0, 0, 0, 0]));
+            self.execute("hand over thread state", slot, &calls)?;
+        }
+        Ok(())
+    }
+}
+
+/// `struct prctl_mm_map`: the layout words, no auxiliary vector, no executable.
+fn layout_bytes(layout: &[u64; 11]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = layout.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.extend(0u64.to_le_bytes());
+    bytes.extend(0u32.to_le_bytes());
+    bytes.extend(u32::MAX.to_le_bytes());
+    bytes
+}
+
+/// Two `struct rlimit64`: the guest's stack, within what this node allows, and no core files.
+fn limit_bytes(stack: (u64, u64)) -> Vec<u8> {
+    let hard = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_STACK)
+        .map_or(u64::MAX, |(_, hard)| hard);
+    let soft = stack.0.min(hard);
+    [soft, stack.1.min(hard).max(soft), 0, 0].iter().flat_map(|w| w.to_le_bytes()).collect()
+}
