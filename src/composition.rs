@@ -119,6 +119,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         guests_max: options.guests_max,
         guest_memory_max_bytes: options.guest_memory_max,
         guest_cgroup: options.guest_cgroup.clone(),
+        makes_guest_cgroup: options.guest_cgroup.is_empty(),
         guest_users: options.guest_users.clone(),
         lends_root: options.lend_root.map(|switch| switch == cli::Switch::On),
         lends_to: options.lend_to.clone(),

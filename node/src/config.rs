@@ -37,6 +37,8 @@ pub struct Config {
     pub speed: Option<f64>,
     /// Directories whose `cgroup.procs` takes guests, one for each controller hierarchy.
     pub guest_cgroup: Vec<PathBuf>,
+    /// Where none are given, they are made, if that can be.
+    pub makes_guest_cgroup: bool,
     /// At most so many guests; as the owner has said before if not given.
     pub guests_max: Option<u32>,
     /// At most so much memory for all guests, likewise.
@@ -90,6 +92,7 @@ impl Config {
             cluster_key: None,
             speed: None,
             guest_cgroup: Vec::new(),
+            makes_guest_cgroup: false,
             guests_max: None,
             guest_memory_max_bytes: None,
             guest_users: None,

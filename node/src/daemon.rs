@@ -28,6 +28,7 @@ mod moves;
 mod owner;
 mod processes;
 mod requests;
+mod spare;
 mod start;
 mod succession;
 mod thinking;
@@ -37,6 +38,7 @@ mod time_away;
 pub use start::Node;
 pub use start::{StartError, start};
 
+use self::spare::Spare;
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
@@ -161,6 +163,8 @@ struct Drain {
 /// All state of a node.
 struct Daemon {
     config: Config,
+    /// What guests may use, where that is seen to here.
+    spare: Option<Spare>,
     state: State,
     started: Instant,
     secrets: Secrets,
@@ -303,6 +307,7 @@ impl Daemon {
         self.give_up_berths(now);
         self.place_processes(now);
         self.grant_wishes(now);
+        self.look_after_memory(now);
         self.begin_scan(now);
     }
 

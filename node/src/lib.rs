@@ -17,6 +17,7 @@ mod control;
 mod daemon;
 pub mod decoders;
 mod guest;
+mod guest_cgroup;
 mod journal;
 mod keys;
 mod map;
@@ -122,6 +123,7 @@ fn serve(config: Config) -> Result<(), StartError> {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(StartError::Runtime)?,
     };
+    let hashes = config.runtime_dir.join("hashes");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -132,7 +134,7 @@ fn serve(config: Config) -> Result<(), StartError> {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
         let return_socket = config.return_socket();
         let patience = config.succession_patience;
-        let spawn = ProgramSpawn { program, without, return_socket, patience };
+        let spawn = ProgramSpawn { program, without, return_socket, patience, hashes };
         let node = daemon::start(config, Arc::new(spawn)).await?;
         let stop = node.stopper();
         tokio::spawn(async move {

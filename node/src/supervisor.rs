@@ -15,9 +15,11 @@ use nix::sys::socket::{
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::Interest;
@@ -26,7 +28,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 use wire::ids::HomePid;
 use wire::peer::Owner;
-use wire::supervisor::{FromDaemon, PACKET_BYTES_MAX};
+use wire::supervisor::{FromDaemon, HASH_TABLE_BYTES, PACKET_BYTES_MAX};
 
 /// Packets waiting to be taken by one supervisor. A supervisor that takes none is broken.
 const QUEUE_MAX: usize = 64;
@@ -60,6 +62,8 @@ pub struct ProgramSpawn {
     /// Where they find the next daemon, and for how long they look for it.
     pub return_socket: PathBuf,
     pub patience: Duration,
+    /// The directory of what they know of files, a table for each user.
+    pub hashes: PathBuf,
 }
 
 impl Spawn for ProgramSpawn {
@@ -73,6 +77,10 @@ impl Spawn for ProgramSpawn {
         command.args(["--control-fd", "0", "--without", &self.without]).current_dir("/");
         command.arg("--return").arg(&self.return_socket);
         command.args(["--patience", &self.patience.as_secs().to_string()]);
+        match hash_table(&self.hashes, owner) {
+            Ok(table) => drop(command.arg("--hashes").arg(table)),
+            Err(error) => tracing::debug!("{}: {error}", self.hashes.display()),
+        }
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::inherit());
         if nix::unistd::geteuid().is_root() {
             // This also drops all supplementary groups: a supervisor needs none of them.
@@ -81,6 +89,29 @@ impl Spawn for ProgramSpawn {
         let child = Some(command.spawn()?);
         Ok(Started { half, socket, child })
     }
+}
+
+/// Users that have a table of hashes.
+const HASH_TABLES_MAX: usize = 256;
+
+/// The table of hashes of a user, which nobody else can write to (`migrate::hashes`).
+fn hash_table(directory: &Path, owner: Owner) -> io::Result<PathBuf> {
+    let table = directory.join(owner.uid.to_string());
+    if table.exists() {
+        return Ok(table);
+    }
+    if !directory.exists() {
+        DirBuilder::new().mode(0o711).create(directory)?;
+    }
+    if fs::read_dir(directory)?.count() >= HASH_TABLES_MAX {
+        return Err(io::Error::other("too many users have one"));
+    }
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&table)?;
+    file.set_len(HASH_TABLE_BYTES)?;
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::fchown(&file, Some(owner.uid), Some(owner.gid))?;
+    }
+    Ok(table)
 }
 
 /// The two ends of a socket that keeps packets whole and in order.

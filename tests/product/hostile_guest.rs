@@ -2,6 +2,7 @@
 //! of them at once, what he runs himself goes on, and nothing is left.
 
 use crate::stage::{COUNTING, Program, Stage, until, until_true};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -126,5 +127,46 @@ fn who_makes_calls_that_no_program_makes_goes_when_the_owner_says_so() {
     ];
     for way in ways {
         attacked.attack(way);
+    }
+}
+
+/// A daemon of its own in the one node of a lab, whose guests are put where it says by itself.
+fn up(stage: &Stage, name: &str, rest: &[&str]) -> String {
+    let directories = [format!("/tmp/{name}/run"), format!("/tmp/{name}/state")];
+    let [run, state] = directories.each_ref().map(String::as_str);
+    let first = ["osmos", "up", "--runtime-dir", run, "--state-dir", state, "--speed", "1"];
+    stage.text(1, &[&first[..], rest].concat());
+    format!("{run}/control.sock")
+}
+
+#[test]
+fn who_outgrows_what_a_node_has_for_guests_goes_home_alive() {
+    let stage = Stage::without_daemons("outgrown");
+    build(&stage);
+    let home = up(&stage, "a", &["--listen", "127.0.0.1:7781", "--lend-root", "on"]);
+    let away = up(&stage, "b", &["--listen", "127.0.0.1:7782", "--guest-memory-max", "64M"]);
+    let token = stage.text(1, &["osmos", "--socket", &home, "token"]);
+    stage.text(1, &["osmos", "--socket", &away, "join", "127.0.0.1:7781", token.trim()]);
+    let words = ["osmos", "--socket", &home, "run", "--home", "--", "/tmp/hostile", "memory"];
+    let mut guest = stage.start(1, &words);
+    assert_eq!(guest.line(), "ready");
+    let pid = guest.pid.to_string();
+    until_true("it is there", || {
+        stage.output(1, &["osmos", "--socket", &home, "migrate", &pid, "2"]).status.success()
+    });
+    guest.write("\n");
+    until_true("it is at home again", || {
+        let listed = stage.text(1, &["osmos", "--socket", &home, "ps", "--json"]);
+        let listed: Value = serde_json::from_str(&listed).expect("a list of processes");
+        listed[0]["node"] == 1 && listed[0]["rss_bytes"].as_u64() > Some(64 << 20)
+    });
+    assert!(!guest.has_ended());
+    let told = stage.text(1, &["osmos", "--socket", &home, "events"]);
+    assert!(told.contains("came home: the node asked it to leave"), "{told}");
+    assert!(!told.contains("lost"), "{told}");
+    guest.close_input();
+    stage.text(1, &["kill", "-KILL", &pid]);
+    for socket in [&home, &away] {
+        stage.text(1, &["osmos", "--socket", socket, "down"]);
     }
 }

@@ -30,6 +30,8 @@ pub const BACKINGS_MAX: usize = 4_096;
 pub const BACKING_BYTES_MAX: u64 = 1 << 30;
 /// All files together that are sent for one process: they take memory of the target's.
 pub const BACKINGS_BYTES_MAX: u64 = 2 << 30;
+/// Files that are hashed for one move, besides those whose hash is known: seconds.
+pub const HASHED_BYTES_MAX: u64 = 8 << 30;
 /// What a process may have grown, besides to the double, while its files were sent ahead.
 pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
 /// Guest memory in one page message.

@@ -283,6 +283,9 @@ impl FromBody {
     }
 }
 
+/// Size of the table of hashes that all supervisors of one user share.
+pub const HASH_TABLE_BYTES: u64 = 4096 * 88;
+
 /// What to refuse before decoding: no supervisor message is larger. A packet that is, is a fault.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 /// Clocks in one packet.

@@ -13,6 +13,7 @@ use kernel::sandbox::{Blank, Sandbox};
 use kernel::vdso::Stub;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
+use migrate::hashes::Effort;
 use migrate::outward::Body;
 use migrate::pages::Intake;
 use migrate::{MigrateError, Result, machine, time};
@@ -20,7 +21,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
@@ -84,7 +85,7 @@ fn serve(daemon: &Daemon) -> Result<()> {
 
 /// Begins a sandbox for the process that the daemon says to expect.
 fn expect(daemon: &Daemon) -> Result<Expected> {
-    let (ToBody::Expect { key, guest_cgroup, .. }, _) = daemon.receive()? else {
+    let (ToBody::Expect { key, guest_cgroup, .. }, entrance) = daemon.receive()? else {
         return Err(MigrateError::Protocol("the daemon did not say what to expect".into()));
     };
     let mut cgroups: Vec<PathBuf> = guest_cgroup.into_iter().map(PathBuf::from).collect();
@@ -95,7 +96,7 @@ fn expect(daemon: &Daemon) -> Result<Expected> {
     // Only the sandbox's init has entries there, and they vanish with it: always empty enough, and
     // nothing to clean up.
     let root = c"/proc/self/fdinfo".to_owned();
-    Ok(Expected { key, blank: Blank::create(root, &cgroups) })
+    Ok(Expected { key, blank: Blank::create(root, &cgroups, entrance.map(OwnedFd::from)) })
 }
 
 /// Waits for the connection of this role that the daemon passes on.
@@ -279,7 +280,9 @@ fn check_prospect(prospect: &Prospect) -> Result<()> {
 }
 
 fn collect_files(link: &mut Link, backings: Vec<Backing>) -> Result<Library> {
-    let mut found: Vec<Option<File>> = backings.iter().map(backing::find_here).collect();
+    let mut effort = Effort::default();
+    let mut found: Vec<Option<File>> =
+        backings.iter().map(|backing| backing::find_here(backing, &mut effort)).collect();
     let missing: Vec<u32> =
         (0..found.len() as u32).filter(|index| found[*index as usize].is_none()).collect();
     backing::check_total(missing.iter().map(|index| &backings[*index as usize]))?;

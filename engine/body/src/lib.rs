@@ -44,6 +44,7 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         ::tracing::error!("away supervisor: {error}");
         return ExitCode::from(2);
     }
+    migrate::hashes::inherit(&arguments);
     let attached = kernel::packet::inherited(descriptor)
         .and_then(|socket| attachment::Attachment::new(socket, &arguments));
     match attached.map_err(Into::into).and_then(arrival::run) {

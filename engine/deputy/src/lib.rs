@@ -62,6 +62,7 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         ::tracing::error!("deputy of {pid}: {error}");
         return ExitCode::from(2);
     }
+    migrate::hashes::inherit(&arguments);
     let attached = kernel::packet::inherited(number("--control-fd").unwrap_or(3))
         .and_then(|socket| Attachment::new(socket, &arguments));
     match attached.map_err(MigrateError::from).and_then(|attached| run(pid, attached)) {

@@ -89,20 +89,24 @@ pub(crate) const CLONE_NEWTIME: i32 = 0x80;
 
 impl Blank {
     /// Starts an init that will have `root`, an empty directory, as its root directory, and enters
-    /// the cgroups of these `cgroup.procs` files. The calling process must have a single thread,
-    /// because the copies of it inherit only that one. The body will have all descriptors that the
-    /// calling process has when it is started, under the same numbers.
-    pub fn create(root: CString, cgroups: &[PathBuf]) -> Result<Blank> {
+    /// the cgroups of these `cgroup.procs` files, as far as it may open them, and that of
+    /// `entrance`, which somebody who may has opened. The calling process must have a single
+    /// thread, because the copies of it inherit only that one. The body will have all descriptors
+    /// that the calling process has when it is started, under the same numbers.
+    pub fn create(root: CString, cgroups: &[PathBuf], entrance: Option<OwnedFd>) -> Result<Blank> {
         let (orders_read, orders) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
             .map_err(|e| KernelError::errno("make pipe", e as i32))?;
         let open = |procs: &PathBuf| match File::options().write(true).open(procs) {
-            Ok(file) => Ok(OwnedFd::from(file)),
+            Ok(file) => Ok(Some(OwnedFd::from(file))),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(None),
             Err(source) => {
                 let what = format!("put sandbox into {}", procs.display());
                 Err(KernelError { what, source })
             }
         };
-        let mut shared: Vec<OwnedFd> = cgroups.iter().map(open).collect::<Result<_>>()?;
+        let opened: Vec<Option<OwnedFd>> = cgroups.iter().map(open).collect::<Result<_>>()?;
+        let mut shared: Vec<OwnedFd> =
+            entrance.into_iter().chain(opened.into_iter().flatten()).collect();
         let cgroups: Vec<i32> = shared.iter().map(AsRawFd::as_raw_fd).collect();
         let supervisor = pidfd::open(nix::unistd::getpid().as_raw())?;
         let plan = InitPlan {

@@ -5,6 +5,7 @@
 //! other one says. A file that the target lacks is sent once, ahead of the freeze, and mapped there
 //! from memory.
 
+use crate::hashes::Effort;
 use crate::layout::Backings;
 use crate::{MigrateError, Result, layout};
 use kernel::KernelError;
@@ -18,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::image::{self, Backing, MappingKind};
-use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX};
+use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX, HASHED_BYTES_MAX};
 
 /// The mapped files of a process here, each open.
 #[derive(Debug, Default)]
@@ -42,12 +43,13 @@ impl Library {
     /// Refused if a mapped file can no longer be opened under its name or changed hands since.
     pub fn of_process(pid: i32, maps: &[Mapping]) -> Result<Library> {
         let mut library = Library::default();
+        let mut effort = Effort::default();
         for mapping in maps {
             let is_file = mapping.inode != 0
                 && !layout::is_shared_anonymous(mapping)
                 && !layout::is_anonymous(mapping);
             if is_file && library.index_of(mapping).is_none() {
-                library.entries.push(Entry::open(pid, mapping, maps)?);
+                library.entries.push(Entry::open(pid, mapping, maps, &mut effort)?);
             }
         }
         Ok(library)
@@ -85,7 +87,8 @@ impl Library {
         for mapping in made {
             let MappingKind::File { backing, .. } = mapping.kind else { continue };
             let at = mapping.start.0;
-            let seen = maps.iter().find(|m| (m.start..m.end).contains(&at));
+            let seen = maps.get(maps.partition_point(|m| m.end <= at));
+            let seen = seen.filter(|m| m.start <= at);
             if let (Some(entry), Some(seen)) = (self.entries.get_mut(backing as usize), seen) {
                 (entry.device, entry.inode) = (seen.device, seen.inode);
             }
@@ -108,14 +111,19 @@ impl Backings for Library {
 }
 
 impl Entry {
-    fn open(pid: i32, mapping: &Mapping, maps: &[Mapping]) -> Result<Entry> {
+    fn open(pid: i32, mapping: &Mapping, maps: &[Mapping], effort: &mut Effort) -> Result<Entry> {
         let file = open_mapped(pid, mapping, maps)?;
         let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
-        let backing = Backing {
-            path: mapping.name.clone(),
-            size: metadata.len(),
-            hash: hash(&file).map_err(|source| unreadable(mapping, source))?,
+        let hash = effort.hash(&file).map_err(|source| unreadable(mapping, source))?;
+        let Some(hash) = hash else {
+            let text = format!(
+                "it maps more bytes of files than can be compared ({HASHED_BYTES_MAX}): {} is one \
+                 of them",
+                shown(mapping)
+            );
+            return Err(MigrateError::refused("mapped-file", text));
         };
+        let backing = Backing { path: mapping.name.clone(), size: metadata.len(), hash };
         Ok(Entry { backing, file, device: mapping.device, inode: mapping.inode })
     }
 }
@@ -195,29 +203,17 @@ fn shown(mapping: &Mapping) -> String {
     String::from_utf8_lossy(&mapping.name).into_owned()
 }
 
-fn hash(file: &File) -> std::io::Result<[u8; 32]> {
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; 256 << 10];
-    let mut at = 0;
-    loop {
-        let count = file.read_at(&mut buffer, at)?;
-        if count == 0 {
-            return Ok(hasher.finalize().into());
-        }
-        hasher.update(&buffer[..count]);
-        at += count as u64;
-    }
-}
-
 /// This node's own copy of `backing`, if it has one with the same contents.
 ///
 /// The path is the other node's word. That its hash of the whole file is ours, too, proves that it
 /// has the contents already: a guest can map nothing here that its home does not know.
-pub fn find_here(backing: &Backing) -> Option<File> {
+/// One that would take too long to compare counts as none.
+pub fn find_here(backing: &Backing, effort: &mut Effort) -> Option<File> {
     let file = open_plainly(Path::new(OsStr::from_bytes(&backing.path))).ok()?;
     let metadata = file.metadata().ok()?;
-    let is_same =
-        metadata.is_file() && metadata.len() == backing.size && hash(&file).ok()? == backing.hash;
+    let is_same = metadata.is_file()
+        && metadata.len() == backing.size
+        && effort.hash(&file).ok()?? == backing.hash;
     is_same.then_some(file)
 }
 
@@ -330,20 +326,24 @@ mod test {
     fn only_a_file_whose_contents_the_other_node_knows_is_found() {
         let own = std::env::current_exe().unwrap();
         let file = File::open(&own).unwrap();
-        let (size, hash) = (file.metadata().unwrap().len(), hash(&file).unwrap());
-        assert!(find_here(&backing_of(&own, size, hash)).is_some());
-        assert!(find_here(&backing_of(&own, size, [0; 32])).is_none());
-        assert!(find_here(&backing_of(&own, size - 1, hash)).is_none());
+        let size = file.metadata().unwrap().len();
+        let hash = Effort::default().hash(&file).unwrap().unwrap();
+        assert!(find_here(&backing_of(&own, size, hash), &mut Effort::default()).is_some());
+        assert!(find_here(&backing_of(&own, size, [0; 32]), &mut Effort::default()).is_none());
+        assert!(find_here(&backing_of(&own, size - 1, hash), &mut Effort::default()).is_none());
     }
 
     #[test]
     fn what_is_no_file_is_not_waited_for() {
         let path = std::env::temp_dir().join(format!("osmos-fifo-{}", std::process::id()));
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        let found = find_here(&backing_of(&path, 0, [0; 32]));
+        let found = find_here(&backing_of(&path, 0, [0; 32]), &mut Effort::default());
         std::fs::remove_file(&path).unwrap();
         assert!(found.is_none());
-        assert!(find_here(&backing_of("/dev/zero".as_ref(), 0, [0; 32])).is_none());
+        assert!(
+            find_here(&backing_of("/dev/zero".as_ref(), 0, [0; 32]), &mut Effort::default())
+                .is_none()
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod attributes;
 pub mod backing;
 pub mod elsewhere;
 pub mod freeze;
+pub mod hashes;
 pub mod homeward;
 pub mod injection;
 pub mod layout;

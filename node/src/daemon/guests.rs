@@ -1,6 +1,7 @@
 //! Processes of other nodes that run here: from the berth they are given to the day they leave.
 
 use super::Daemon;
+use super::spare::Spare;
 use crate::accounts;
 use crate::guest::{Arrival, Guest};
 use crate::keys;
@@ -39,7 +40,7 @@ impl Daemon {
             lacks: features::settled().lacks(Need::Guests).map(Feature::name),
             guests: self.guests.len(),
             coming: self.guests.values().filter(is_coming).count(),
-            memory_free_bytes: self.load.memory.free_bytes.saturating_sub(promised),
+            memory_free_bytes: self.memory_to_spare().saturating_sub(promised),
             is_closed: self.wishes.is_closed(),
             guests_max: self.wishes.state.guests_max,
             guest_memory: self.guest_memory(promised),
@@ -76,6 +77,20 @@ impl Daemon {
         Ok(BerthGrant { ticket, key, core_speed_milli })
     }
 
+    /// What is free for guests, as it is enforced.
+    fn memory_to_spare(&self) -> u64 {
+        let left = self.spare.as_ref().map_or(u64::MAX, Spare::left_bytes);
+        self.load.memory.free_bytes.min(left)
+    }
+
+    /// Where guests are put, one directory for each hierarchy.
+    fn guest_cgroups(&self) -> &[PathBuf] {
+        match &self.spare {
+            Some(spare) => spare.groups().directories(),
+            None => &self.config.guest_cgroup,
+        }
+    }
+
     fn start_body(
         &mut self,
         home: NodeId,
@@ -86,10 +101,11 @@ impl Daemon {
     ) -> std::io::Result<Supervisor> {
         let started = self.spawn.spawn(Half::Body, owner)?;
         let supervisor = self.serve_supervisor(started)?;
-        let cgroups = self.config.guest_cgroup.iter();
+        let cgroups = self.guest_cgroups().iter();
         let guest_cgroup = cgroups.map(|dir| dir.to_string_lossy().into_owned()).collect();
         let expect = ToBody::Expect { ticket, key, pid, node: home, guest_cgroup };
-        match supervisor.send(&expect, None) {
+        let entrance = self.spare.as_ref().map(|spare| spare.groups().entrance()).transpose()?;
+        match supervisor.send(&expect, entrance) {
             true => Ok(supervisor),
             false => Err(std::io::Error::other("it takes no message")),
         }
@@ -176,7 +192,7 @@ impl Daemon {
     pub(super) fn confine_guest(&self, id: SupervisorId) {
         let Some(guest) = self.guests.get(&id) else { return };
         let Some(local_pid) = guest.local_pid() else { return };
-        let (owner, limits) = (guest.owner, self.config.guest_cgroup.clone());
+        let (owner, limits) = (guest.owner, self.guest_cgroups().to_vec());
         // The kernel lets one wait for ten milliseconds and more.
         tokio::task::spawn_blocking(move || confine(local_pid, owner, &limits));
     }

@@ -1,11 +1,13 @@
 //! From a configuration to a running node.
 
 use super::owner::Wishes;
+use super::spare::Spare;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
+use crate::guest_cgroup::GuestCgroups;
 use crate::journal::Journal;
 use crate::keys::replay::Replay;
 use crate::keys::seal::Newest;
@@ -331,12 +333,28 @@ impl Parts {
             drain: None,
             heirs: Vec::new(),
             wishes: Wishes::of(owner),
+            spare: spare(&config),
             config,
             state,
             credentials,
             spawn,
             events,
         })
+    }
+}
+
+/// What guests may use, where nobody has said where they are to be put.
+fn spare(config: &Config) -> Option<Spare> {
+    if !config.makes_guest_cgroup {
+        return None;
+    }
+    match GuestCgroups::make(&config.state_dir) {
+        Ok(groups) => Some(Spare::of(groups)),
+        Err(error) => {
+            let what = "guests run without limits of memory and processor time";
+            tracing::info!("{what} (see `osmos doctor`): {error}");
+            None
+        }
     }
 }
 

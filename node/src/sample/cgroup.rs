@@ -38,7 +38,7 @@ pub fn read_memory(places: &[Place]) -> Option<Memory> {
 }
 
 /// File pages that the kernel can drop at once are as good as free.
-fn cached_bytes(stat: &str) -> u64 {
+pub fn cached_bytes(stat: &str) -> u64 {
     let field = |name: &str| {
         let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().parse::<u64>().ok()

@@ -100,6 +100,7 @@ async fn a_second_daemon_in_the_same_place_does_not_start() {
         without: String::new(),
         return_socket: node.config.return_socket(),
         patience: node.config.succession_patience,
+        hashes: PathBuf::from("/nonexistent"),
     });
     let error = start(node.config.clone(), spawn).await.err().unwrap().to_string();
     assert!(error.starts_with("an osmos daemon runs here already"), "{error}");

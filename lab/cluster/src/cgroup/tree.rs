@@ -135,7 +135,7 @@ fn favour_system(hierarchy: &Hierarchy, dir: &Path) -> Result<()> {
     }
 }
 
-/// All labs together come after the rest of the machine, which is what watches them and does little.
+/// All labs together come after the rest of the machine, which watches them and does little.
 ///
 /// With the usual weight two pairs of processes of one cgroup that wake each other all the time can
 /// keep everything outside of it waiting, kernel threads included: 5 to 56 s at a time were seen on
