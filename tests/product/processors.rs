@@ -1,7 +1,9 @@
 //! Nodes whose processors differ: a process goes where all is that its program was shown, and a
 //! refusal names what is missing.
 
-use crate::stage::{COUNTING, Stage};
+use crate::stage::{COUNTING, Stage, until_true};
+use std::path::Path;
+use std::process::Command;
 
 /// A counting program of node 1, at home, on nodes that do without these things.
 fn refused_on_node_2(without: &[&str], name: &str, words: &[&str]) {
@@ -37,4 +39,87 @@ fn a_process_does_not_go_where_it_would_find_what_home_lacks() {
         "nodes with the same features as home take it",
     ];
     refused_on_node_2(&["1:cpu-popcnt"], "exceeding", &words);
+}
+
+/// Home has one processor, as far as its programs know, and node 2 all of this machine.
+const LESS_AT_HOME: [&str; 1] = ["1:processors-from-1"];
+
+/// The processors that each thread of a body may use.
+fn allowed_away(stage: &Stage, pid: i32) -> Vec<String> {
+    let (body, _) = stage.await_body(2, pid);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", body.pid)).expect("a body");
+    let allowed = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some(line.trim().to_owned())
+    };
+    tasks.flatten().filter_map(allowed).collect()
+}
+
+fn has_one_processor() -> bool {
+    let is_one = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+    if is_one {
+        eprintln!("skipped: this machine has one processor, so no node has more than home");
+    }
+    is_one
+}
+
+#[test]
+fn a_program_with_a_table_of_processors_gets_only_numbers_that_home_has() {
+    if has_one_processor() {
+        return;
+    }
+    let stage = Stage::without(&LESS_AT_HOME, "percpu", 2);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/product/percpu.c");
+    let program = stage.path(1, "/tmp/percpu");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(compiler.status().expect("a C compiler: install gcc").success());
+    // At home it has one processor indeed.
+    let mut program = stage.start_away(&["taskset", "-c", "0", "/tmp/percpu", "1"]);
+    for _ in 0..20 {
+        assert_eq!(program.ask(""), "counted");
+    }
+    until_true("it is on node 2", || {
+        stage.place(program.pid) == Some(2) || {
+            stage.try_migrate(program.pid, "2");
+            false
+        }
+    });
+    assert!(allowed_away(&stage, program.pid).iter().all(|list| list == "0"));
+    for _ in 0..20 {
+        assert_eq!(program.ask(""), "counted");
+    }
+    // Who does not ask has all processors.
+    let other = stage.start_away(&["cat"]);
+    assert!(allowed_away(&stage, other.pid).iter().all(|list| list != "0"));
+}
+
+#[test]
+fn jemalloc_with_an_arena_for_each_processor_goes_to_a_node_with_more_of_them() {
+    const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    if has_one_processor() {
+        return;
+    }
+    if !Path::new(LIBRARY).exists() {
+        eprintln!("skipped: {LIBRARY} is not there (package libjemalloc2)");
+        return;
+    }
+    let stage = Stage::without(&LESS_AT_HOME, "jemalloc", 2);
+    let script = "\
+import sys, threading
+def fill():
+    while True: [bytes(n) for n in range(1, 3000, 7)]
+for _ in range(3): threading.Thread(target=fill, daemon=True).start()
+for line in sys.stdin: print(sum(map(len, [bytes(n) for n in range(100)])), flush=True)";
+    let preload = format!("LD_PRELOAD={LIBRARY}");
+    let words = ["env", &preload, "MALLOC_CONF=percpu_arena:percpu", "PYTHONMALLOC=malloc"];
+    let python = ["taskset", "-c", "0", "python3", "-IS", "-c", script];
+    let mut program = stage.start_away(&[&words[..], &python].concat());
+    for _ in 0..20 {
+        assert_eq!(program.ask(""), "4950");
+    }
+    stage.try_migrate(program.pid, "2");
+    assert!(allowed_away(&stage, program.pid).iter().all(|list| list == "0"));
+    assert_eq!(program.ask(""), "4950");
 }

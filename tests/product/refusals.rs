@@ -158,6 +158,59 @@ fn a_process_with_a_seccomp_filter_of_its_own_stays_home() {
 }
 
 #[test]
+fn a_process_with_segments_of_its_own_stays_home() {
+    // modify_ldt(1, ...): entry 0, base 0, limit 1, 32 bits.
+    let ldt = "libc.syscall(154, 1, ctypes.byref((ctypes.c_uint * 4)(0, 0, 1, 1)), 16)";
+    refused_after("ldt", ldt, &["modify_ldt"]);
+}
+
+#[test]
+fn a_process_that_gets_its_system_calls_as_signals_stays_home() {
+    // PR_SET_SYSCALL_USER_DISPATCH, with a selector that lets all pass.
+    let expression = "globals().update(s=ctypes.create_string_buffer(1)) or \
+                      libc.prctl(59, 1, 0, 0, ctypes.c_void_p(ctypes.addressof(s)))";
+    refused_after("dispatch", expression, &["syscall user dispatch"]);
+}
+
+#[test]
+fn a_process_whose_memory_may_not_become_executable_stays_home() {
+    refused_after("mdwe", "libc.prctl(65, 1, 0, 0, 0)", &["PR_SET_MDWE"]);
+}
+
+#[test]
+fn a_process_that_may_use_ports_of_devices_stays_home() {
+    let stage = Stage::new("ports", 2);
+    let mut program = start_obedient(&stage);
+    if program.ask("libc.ioperm(0x80, 1, 1)") != "0" {
+        eprintln!(
+            "skipped: ioperm(2) needs CAP_SYS_RAWIO on the machine itself, and it forbids it"
+        );
+        return;
+    }
+    assert_refused(&stage, &mut program, &["ioperm"]);
+}
+
+#[test]
+fn a_process_with_breakpoints_that_a_debugger_left_stays_home() {
+    let stage = Stage::new("breakpoints", 2);
+    let mut program = start_obedient(&stage);
+    assert_eq!(program.ask("1"), "1");
+    // PTRACE_ATTACH, POKEUSER of debug registers 0 and 7: a byte that nobody executes; DETACH.
+    let script = format!(
+        "import ctypes, os\n\
+         libc, pid = ctypes.CDLL(None), {}\n\
+         libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]\n\
+         print(libc.ptrace(16, pid, None, None)); os.waitpid(pid, 0)\n\
+         print(libc.ptrace(6, pid, 848, 0x1000), libc.ptrace(6, pid, 848 + 56, 1))\n\
+         print(libc.ptrace(17, pid, None, None))",
+        program.pid
+    );
+    let left = stage.text(1, &["python3", "-IS", "-c", &script]);
+    assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["0", "0", "0", "0"]);
+    assert_refused(&stage, &mut program, &["breakpoints"]);
+}
+
+#[test]
 fn a_process_that_somebody_traces_stays_home() {
     if !needs::can_run(&["python3"]) {
         return;

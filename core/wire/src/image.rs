@@ -47,6 +47,17 @@ pub struct Image {
     pub peak_rss_kib: u64,
     /// What its clocks showed when it was captured: they never show less from then on.
     pub time: Readings,
+    /// It gets no huge pages by itself (prctl(2), PR_SET_THP_DISABLE).
+    pub has_no_huge_pages: bool,
+    /// The ids that processors have at home, if its program asks for that of its own.
+    pub processors: Option<ProcessorIds>,
+}
+
+/// Below what the ids of processors and of their NUMA nodes are: programs have tables for so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessorIds {
+    pub end: u32,
+    pub nodes_end: u32,
 }
 
 /// One thread.
@@ -86,6 +97,20 @@ pub struct Thread {
     /// `-EINTR`): a signal that comes before it is in the call again has interrupted the call.
     pub interrupted: Option<i64>,
     pub clock: Clock,
+    pub attributes: Attributes,
+}
+
+/// What the kernel of whichever node does with a thread because it, or its parent, said so once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// As personality(2) has it.
+    pub personality: u32,
+    /// How much later than asked it may be woken.
+    pub timer_slack_ns: u64,
+    /// Reading the time stamp counter is a fault (prctl(2), PR_SET_TSC).
+    pub has_no_counter: bool,
+    /// What PR_GET_SPECULATION_CTRL says of store bypass, indirect branches and the flush of L1D.
+    pub speculation: [u32; 3],
 }
 
 /// How much a thread leaves to others, wherever it runs, as its home has it.
@@ -278,7 +303,7 @@ const PROTECTION_BITS: u32 = 7;
 const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
 const REGISTER_WORDS: usize = 27;
 /// What one thread takes at most in a message, besides what is counted apart.
-const THREAD_BYTES: usize = 640;
+const THREAD_BYTES: usize = 704;
 const SIGNAL_BYTES: usize = SIGINFO_BYTES + 32;
 /// Of a call in flight, with the few bytes that travel along.
 const SEGMENT_BYTES: usize = 64;
@@ -473,6 +498,7 @@ mod test {
             wait_until_ns: None,
             interrupted: None,
             clock: Clock::default(),
+            attributes: Attributes::default(),
         }
     }
 
@@ -491,6 +517,8 @@ mod test {
             clock: Clock::default(),
             peak_rss_kib: 0,
             time: Readings::default(),
+            has_no_huge_pages: false,
+            processors: None,
         }
     }
 

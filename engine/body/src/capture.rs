@@ -9,7 +9,7 @@ use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee;
 use migrate::backing::Library;
-use migrate::{Result, attributes, layout, pages, threads};
+use migrate::{Result, layout, mapping_flags, pages, threads};
 use wire::ids::GuestAddr;
 use wire::image::{self, Image, MappingFlags, MappingKind, Pages};
 
@@ -34,10 +34,10 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     mappings.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.provided()).cloned());
     mappings.sort_unstable_by_key(|mapping| mapping.start.0);
     trim_stack(shared, fixed.origin, &mut mappings)?;
-    attributes::carry(&mut mappings, fixed.origin, fixed.missing);
+    mapping_flags::carry(&mut mappings, fixed.origin, fixed.missing);
     let guards = match features::settled().has(Feature::GuardRegions) {
-        true => attributes::guards(&Pagemap::open(shared.pid)?, &mappings)?,
-        false => attributes::uncover(&mut mappings, fixed.origin),
+        true => mapping_flags::guards(&Pagemap::open(shared.pid)?, &mappings)?,
+        false => mapping_flags::uncover(&mut mappings, fixed.origin),
     };
     let mut layout_words = fixed.origin.layout;
     layout_words[BREAK] = 0; // the first thread asked tells
@@ -71,6 +71,8 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
         clock,
         peak_rss_kib: state.peak.rss_kib(),
         time: shared.guest_time(),
+        has_no_huge_pages: fixed.origin.has_no_huge_pages,
+        processors: fixed.origin.processors,
     })
 }
 
@@ -147,6 +149,7 @@ fn thread_image(
             None => threads::interruption_of(&stopped.registers, &registers),
         }),
         clock,
+        attributes: thread.attributes,
     })
 }
 

@@ -17,7 +17,7 @@ use wire::calls::{Emulation, GuestMemory};
 use wire::clocks::Readings;
 use wire::forward::{Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
-use wire::image::{InFlight, Priority};
+use wire::image::{Attributes, InFlight, Priority};
 use wire::supervisor::Reason;
 
 /// A call that waits for home.
@@ -45,6 +45,8 @@ pub struct Thread {
     pub slot: usize,
     /// As home has it; here it is never better than that of others.
     pub priority: Priority,
+    /// Modes that it set once; what would change them comes home.
+    pub attributes: Attributes,
     /// Number of the last call forwarded.
     pub sequence: u64,
     pub signals_seen: u64,

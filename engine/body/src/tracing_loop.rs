@@ -173,6 +173,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         local,
         slot,
         priority: image.priority,
+        attributes: image.attributes,
         sequence: image.sequence,
         signals_seen: image.signals_seen,
         signals: image.signals.iter().cloned().collect(),

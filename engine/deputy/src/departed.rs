@@ -7,9 +7,9 @@ use kernel::memory::Memory;
 use kernel::proc::sleep::Sleep;
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee;
-use migrate::Result;
 use migrate::threads::{self, Interruption, Stopped};
 use migrate::worker::Worker;
+use migrate::{Result, attributes};
 use std::collections::HashMap;
 use wire::ids::GuestTid;
 use wire::image::{self, InFlight, Priority};
@@ -216,6 +216,7 @@ impl DepartedThread {
         let told = threads::told(&scratch);
         let mut clock = [0; TOLD_BYTES];
         agent.read_staging(slot, CLOCK_OFFSET, &mut clock);
+        let attributes = attributes::of_thread(worker, ATTRIBUTES_OFFSET)?;
         Ok(image::Thread {
             tid: self.stopped.guest,
             registers: self.settled.to_words().to_vec(),
@@ -236,12 +237,20 @@ impl DepartedThread {
             wait_until_ns: self.wait_until_ns,
             interrupted: self.interrupted,
             clock: processor_time::told(&clock, past),
+            attributes,
         })
+    }
+
+    /// Its rights to memory by key, where the processor has them.
+    pub fn rights_by_key(&self) -> Option<u32> {
+        attributes::rights_by_key(&self.stopped.extended_state)
     }
 }
 
 /// Where in the staging area a thread tells its clock.
 const CLOCK_OFFSET: usize = 32;
+/// And where what else it has set.
+const ATTRIBUTES_OFFSET: usize = CLOCK_OFFSET + TOLD_BYTES;
 
 /// Number of a call that a thread was in when it left.
 const FIRST_SEQUENCE: u64 = 1;

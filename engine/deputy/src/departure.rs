@@ -21,7 +21,10 @@ use migrate::injection::{self, Borrowed};
 use migrate::offer::Offerer;
 use migrate::threads;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, attributes, freeze, layout, machine, pages, refusal};
+use migrate::{
+    MigrateError, Result, attributes, freeze, layout, machine, mapping_flags, pages, processor_ids,
+    refusal,
+};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
@@ -85,6 +88,7 @@ pub fn leave(
     let maps = flags::read_maps(pid)?;
     refusal::check(pid, &maps)?;
     let library = Library::of_process(pid, &maps)?;
+    let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
@@ -106,8 +110,16 @@ pub fn leave(
     let tids = freeze::freeze(pid, signals)?;
     watch.phase("freeze");
     let memory = Memory::open(pid)?;
-    let mut frozen =
-        Frozen { pid, tids, haste, threads: vec![], agent: None, borrowed: None, pasts: vec![] };
+    let mut frozen = Frozen {
+        pid,
+        tids,
+        haste,
+        threads: vec![],
+        agent: None,
+        borrowed: None,
+        pasts: vec![],
+        asks_processor,
+    };
     if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
         remembered.waits = frozen.put_back(waiting);
         return Err(error);
@@ -183,6 +195,8 @@ struct Frozen {
     borrowed: Option<Borrowed>,
     /// Clocks of earlier stays away.
     pasts: Vec<PastClock>,
+    /// Its program may ask which processor it runs on.
+    asks_processor: bool,
 }
 
 /// What [`Away`] has besides the threads.
@@ -267,8 +281,10 @@ impl Frozen {
     ) -> Result<()> {
         let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
         for tid in self.tids.clone() {
+            attributes::check_stopped(tid)?;
             threads::leave_vdso(tid, &vdso)?;
             let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
+            self.asks_processor |= processor_ids::uses_rseq(&stopped, memory);
             let is_64bit = stopped.registers.is_64bit();
             let (departed, is_known) = DepartedThread::new(self.pid, stopped, memory, waiting);
             self.threads.push(departed);
@@ -313,6 +329,10 @@ impl Frozen {
         let agent = self.agent()?;
         let actions = settings::actions(&self.worker(0)?)?;
         let (program_break, stack_limit, clock) = settings::process(&self.worker(0)?, &self.pasts)?;
+        let keys = self.threads.iter().filter_map(|thread| thread.rights_by_key());
+        // Only those of a thread that has been given some are not the least.
+        let keys = keys.max_by_key(|rights| *rights != attributes::NO_KEYS);
+        let has_no_huge_pages = attributes::of_process(self.worker(0)?, 0, keys)?;
         let mut layout_words = process::stat(&self.pid.to_string())?.layout;
         layout_words[5] = program_break;
         let mut images = Vec::with_capacity(self.threads.len());
@@ -326,7 +346,7 @@ impl Frozen {
             pid: images[0].tid,
             threads: images,
             later_threads: 0,
-            guards: attributes::guards(&Pagemap::open(self.pid)?, &mappings)?,
+            guards: mapping_flags::guards(&Pagemap::open(self.pid)?, &mappings)?,
             mappings,
             layout: layout_words,
             actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
@@ -336,6 +356,8 @@ impl Frozen {
             clock,
             peak_rss_kib: 0,
             time: migrate::time::now(),
+            has_no_huge_pages,
+            processors: self.asks_processor.then(processor_ids::own),
         };
         Ok((image, actions))
     }

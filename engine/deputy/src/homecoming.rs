@@ -23,7 +23,7 @@ use link::{LinkError, LinkReader};
 use migrate::homeward;
 use migrate::pages::Intake;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, attributes, freeze, injection, layout, threads};
+use migrate::{MigrateError, Result, freeze, injection, layout, mapping_flags, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -131,7 +131,7 @@ impl Homecoming {
         phase("map");
         let bytes = receive_pages(service, image, reader, &mut self.sending)?;
         homeward::protect(worker(service)?, &image.mappings)?;
-        let guards = attributes::install(&image.guards);
+        let guards = mapping_flags::install(&image.guards);
         worker(service)?.execute_all("guard memory", &guards)?;
         phase("receive");
         let shown = image.time;
@@ -207,9 +207,9 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
     let library = &service.library;
     let changes = homeward::plan(&home, &image.mappings, &|m, index| library.is_same(m, index));
     homeward::change(worker, &changes, library)?;
-    let stale = attributes::guards(&Pagemap::open(service.pid)?, &image.mappings)?;
+    let stale = mapping_flags::guards(&Pagemap::open(service.pid)?, &image.mappings)?;
     if stale != image.guards {
-        worker.execute_all("remove guard regions", &attributes::remove(&stale))?;
+        worker.execute_all("remove guard regions", &mapping_flags::remove(&stale))?;
     }
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
     // guest's memory: what was not written away is zero, and is not sent.

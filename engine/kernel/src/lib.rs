@@ -27,6 +27,7 @@ pub mod seccomp;
 pub mod shared;
 pub mod signal;
 pub mod tcp;
+pub mod thread_state;
 pub mod tracee;
 pub mod vdso;
 

@@ -1,6 +1,6 @@
 //! The processors of this machine, as programs see them.
 
-use crate::features;
+use crate::{Result, features, sys};
 use std::ops::Range;
 
 /// What CPUID answers for a leaf and a subleaf: eax, ebx, ecx, edx.
@@ -37,6 +37,46 @@ pub fn possible() -> Range<u32> {
     0..features::settled().processors_end().map_or(end, |limit| end.min(limit))
 }
 
+/// The ids that NUMA nodes of this machine can have.
+pub fn possible_nodes() -> Range<u32> {
+    let text = std::fs::read_to_string("/sys/devices/system/node/possible").unwrap_or_default();
+    0..end_of_list(&text).unwrap_or(1)
+}
+
+/// The NUMA node that a processor belongs to.
+pub fn node_of(processor: u32) -> u32 {
+    let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{processor}"));
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
+    names.filter_map(node).next().unwrap_or(0)
+}
+
+/// Room for the most processors that Linux can have (NR_CPUS).
+const MASK_WORDS: usize = 8192 / 64;
+
+/// The processors that a thread may run on.
+pub fn allowed(tid: i32) -> Result<Vec<u32>> {
+    let mut mask = [0u64; MASK_WORDS];
+    let place = (&raw mut mask) as u64;
+    let arguments = [tid as u64, size_of_val(&mask) as u64, place, 0, 0, 0];
+    // SAFETY: the pointer is to a live local of the size that is told with it.
+    unsafe { sys::call("read affinity", libc::SYS_sched_getaffinity, arguments) }?;
+    let ids = 0..MASK_WORDS as u32 * 64;
+    Ok(ids.filter(|id| mask[*id as usize / 64] & 1 << (id % 64) != 0).collect())
+}
+
+/// Lets a thread run on these processors only.
+pub fn allow(tid: i32, processors: &[u32]) -> Result<()> {
+    let mut mask = [0u64; MASK_WORDS];
+    for id in processors.iter().filter(|id| (**id as usize) < MASK_WORDS * 64) {
+        mask[*id as usize / 64] |= 1 << (id % 64);
+    }
+    let place = (&raw const mask) as u64;
+    let arguments = [tid as u64, size_of_val(&mask) as u64, place, 0, 0, 0];
+    // SAFETY: the pointer is to a live local of the size that is told with it.
+    unsafe { sys::call("set affinity", libc::SYS_sched_setaffinity, arguments) }.map(drop)
+}
+
 /// One more than the last number of a list as the kernel writes them: `0-3,8`.
 fn end_of_list(text: &str) -> Option<u32> {
     let last = text.trim().split([',', '-']).next_back()?;
@@ -53,6 +93,19 @@ mod test {
             assert_eq!(end_of_list(text), Some(end), "{text}");
         }
         assert_eq!(end_of_list(""), None);
+    }
+
+    #[test]
+    fn a_thread_runs_where_it_is_allowed_to() {
+        std::thread::spawn(|| {
+            let all = allowed(0).unwrap();
+            assert!(all.iter().all(|id| possible().contains(id)));
+            assert!(possible_nodes().contains(&node_of(all[0])));
+            allow(0, &all[..1]).unwrap();
+            assert_eq!(allowed(0).unwrap(), all[..1]);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -310,9 +310,9 @@ fn iovec(regs: &mut Registers) -> libc::iovec {
 }
 
 /// One ptrace request. Address and data are machine words; those that are pointers point to locals
-/// of the calling function above, of the size that the request reads or writes.
-fn request(what: &str, request: u32, tid: i32, address: u64, data: u64) -> Result<u64> {
-    // SAFETY: each caller in this file passes, for the request it names, either plain numbers or
+/// of the calling function, of the size that the request reads or writes.
+pub(crate) fn request(what: &str, request: u32, tid: i32, address: u64, data: u64) -> Result<u64> {
+    // SAFETY: each caller in this crate passes, for the request it names, either plain numbers or
     // the address of a live local of the size the kernel reads or writes (ptrace(2)); the tracee's
     // memory is another address space and cannot alias ours.
     let result = unsafe { libc::ptrace(request, tid, address, data) };

@@ -1,6 +1,7 @@
 //! What a body takes over from its home besides memory and registers: dispositions of signals, the
 //! layout that `/proc` shows, limits, and what the kernel keeps for each thread.
 
+use crate::attributes::{self, no_huge_pages_call};
 use crate::outward::{Body, MAIN_SLOT};
 use crate::{Result, threads};
 use kernel::agent::BatchCall;
@@ -48,7 +49,11 @@ impl Body {
                 BatchCall::new(libc::SYS_prlimit64, stack),
                 BatchCall::new(libc::SYS_prlimit64, core),
             ],
-        )
+        )?;
+        match self.image.has_no_huge_pages {
+            true => self.execute("give up huge pages", MAIN_SLOT, &[no_huge_pages_call()]),
+            false => Ok(()),
+        }
     }
 
     /// The most that the body may map, so that its home can take it in again: as much as at home,
@@ -91,6 +96,7 @@ impl Body {
             calls.push(BatchCall::new(libc::SYS_prctl, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]));
             calls.push(BatchCall::new(libc::SYS_capset, [staging + 64, staging + 80, 0, 0, 0, 0]));
             self.execute("hand over thread state", slot, &calls)?;
+            attributes::give(self.worker(slot), &thread.attributes)?;
         }
         Ok(())
     }

@@ -1,350 +1,286 @@
-//! What mappings have besides place, protection and contents: the flags that were asked for them,
-//! and guard regions. Both sides keep them as the guest has them: a flag that was lost, or that
-//! outlived the mapping it was asked for, would be found by the next fork.
+//! What the kernel keeps for threads and processes because they said so once: modes, permissions,
+//! descriptors of the processor. Each travels, or refuses the move; docs/migration.md has the
+//! table.
+//!
+//! Three ways to find out: `/proc` before the freeze, so that most refusals cost nothing; ptrace
+//! under it, before the thread is made to do anything; and calls by the thread itself for what only
+//! it can ask.
 
+use crate::worker::Worker;
 use crate::{MigrateError, Result};
 use kernel::agent::BatchCall;
-use kernel::proc::flags::Flags;
-use kernel::proc::maps::Mapping;
-use kernel::proc::pagemap::{Pagemap, Run, Select};
-use std::ops::Range;
-use wire::ids::GuestAddr;
-use wire::image::{self, Image, MappingFlags, MappingKind};
-use wire::limits::GUARDS_MAX;
+use kernel::proc::process;
+use kernel::thread_state::{self, Tie};
+use wire::image::Attributes;
 
-/// A flag as the kernel shows it and as it travels, the advice that gives it, and the one that
-/// takes it away again, where there is one.
-struct Known {
-    here: Flags,
-    travels: MappingFlags,
-    given: Option<i32>,
-    taken: Option<i32>,
-}
-
-const fn known(
-    here: Flags,
-    travels: MappingFlags,
-    given: Option<i32>,
-    taken: Option<i32>,
-) -> Known {
-    Known { here, travels, given, taken }
-}
-
-const KNOWN: [Known; 10] = [
-    known(
-        Flags::NOT_FORKED,
-        MappingFlags::NOT_FORKED,
-        Some(libc::MADV_DONTFORK),
-        Some(libc::MADV_DOFORK),
-    ),
-    known(
-        Flags::WIPED_ON_FORK,
-        MappingFlags::WIPED_ON_FORK,
-        Some(libc::MADV_WIPEONFORK),
-        Some(libc::MADV_KEEPONFORK),
-    ),
-    known(
-        Flags::NOT_DUMPED,
-        MappingFlags::NOT_DUMPED,
-        Some(libc::MADV_DONTDUMP),
-        Some(libc::MADV_DODUMP),
-    ),
-    known(
-        Flags::MERGEABLE,
-        MappingFlags::MERGEABLE,
-        Some(libc::MADV_MERGEABLE),
-        Some(libc::MADV_UNMERGEABLE),
-    ),
-    known(Flags::RANDOM, MappingFlags::RANDOM, Some(libc::MADV_RANDOM), Some(libc::MADV_NORMAL)),
-    known(
-        Flags::SEQUENTIAL,
-        MappingFlags::SEQUENTIAL,
-        Some(libc::MADV_SEQUENTIAL),
-        Some(libc::MADV_NORMAL),
-    ),
-    known(Flags::HUGE_PAGES, MappingFlags::HUGE_PAGES, Some(libc::MADV_HUGEPAGE), None),
-    known(Flags::NO_HUGE_PAGES, MappingFlags::NO_HUGE_PAGES, Some(libc::MADV_NOHUGEPAGE), None),
-    known(Flags::NOT_RESERVED, MappingFlags::NOT_RESERVED, None, None),
-    known(Flags::DROPPABLE, MappingFlags::DROPPABLE, None, None),
-];
-
-/// The flags of a mapping here as they travel.
-pub fn flags_of(mapping: &Mapping) -> MappingFlags {
-    let has = |flag: &&Known| mapping.flags.has(flag.here);
-    KNOWN.iter().filter(has).fold(MappingFlags::default(), |all, flag| all.with(flag.travels))
-}
-
-/// Refuses what no other node can give a mapping, or nobody can take away from it.
-pub fn check(mapping: &Mapping) -> Result<()> {
-    let is_of_kernel = mapping.is_kernel_provided();
-    let is_stack = mapping.name == b"[stack]";
-    let reasons = [
-        (Flags::SEALED, "sealed-memory", "it has sealed memory (mseal)"),
-        (Flags::HUGE_TABLE, "hugetlb", "it uses huge pages of the hugetlb pool"),
-        (Flags::LOCKED, "locked-memory", "it has locked memory (mlock)"),
-        (Flags::DEVICE, "device-memory", "it maps memory of a device"),
-        (Flags::GROWS_DOWN, "growing-memory", "it has memory that grows (MAP_GROWSDOWN)"),
-    ];
-    let has = |(flag, ..): &&(Flags, &str, &str)| {
-        mapping.flags.has(*flag) && !(is_stack && *flag == Flags::GROWS_DOWN)
-    };
-    match reasons.iter().find(has).filter(|_| !is_of_kernel) {
-        Some((_, code, text)) => {
-            Err(MigrateError::refused(code, format!("{text} at {:#x}", mapping.start)))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Calls that give a range these flags, which it has not.
-pub fn advise(range: &Range<u64>, flags: MappingFlags) -> Vec<BatchCall> {
-    let wanted = KNOWN.iter().filter(|known| flags.has(known.travels));
-    wanted.filter_map(|known| Some(advice(range, known.given?))).collect()
-}
-
-/// Calls that give a range the flags of `wanted` instead of those of `now`; None if only a new
-/// mapping has them.
-pub fn change(
-    range: &Range<u64>,
-    now: MappingFlags,
-    wanted: MappingFlags,
-) -> Option<Vec<BatchCall>> {
-    let is_size = |flags: MappingFlags| {
-        flags.and(MappingFlags::HUGE_PAGES.with(MappingFlags::NO_HUGE_PAGES)).0 != 0
-    };
-    let mut calls = Vec::new();
-    for known in KNOWN.iter().filter(|known| now.without(wanted).has(known.travels)) {
-        match known.taken {
-            Some(taken) => calls.push(advice(range, taken)),
-            // Huge or not: the one takes the other away.
-            None if is_size(known.travels) && is_size(wanted) => {}
-            None => return None,
-        }
-    }
-    for known in KNOWN.iter().filter(|known| wanted.without(now).has(known.travels)) {
-        calls.push(advice(range, known.given?));
-    }
-    Some(calls)
-}
-
-fn advice(range: &Range<u64>, advice: i32) -> BatchCall {
-    let arguments = [range.start, range.end - range.start, advice as u64, 0, 0, 0];
-    BatchCall::new(libc::SYS_madvise, arguments)
-}
-
-/// Flags that some mapping of the image should have here and has not: this kernel has no such.
-pub fn missing(here: &[Mapping], image: &Image) -> MappingFlags {
-    let lacks = |wanted: &image::Mapping| {
-        let at = here.partition_point(|m| m.end <= wanted.start.0);
-        let found = here.get(at).filter(|m| m.start <= wanted.start.0);
-        found.map_or(MappingFlags::default(), |found| wanted.flags.without(flags_of(found)))
-    };
-    image.mappings.iter().map(lacks).fold(MappingFlags::default(), MappingFlags::with)
-}
-
-/// Gives captured mappings the flags of `origin`, from which they were made, that this kernel could
-/// not give them.
-pub fn carry(mappings: &mut Vec<image::Mapping>, origin: &Image, missing: MappingFlags) {
-    if missing == MappingFlags::default() {
-        return;
-    }
-    for source in origin.mappings.iter().filter(|m| m.flags.and(missing).0 != 0) {
-        each_part(mappings, &(source.start.0..source.end.0), |part| {
-            if std::mem::discriminant(&part.kind) == std::mem::discriminant(&source.kind) {
-                part.flags = part.flags.with(source.flags.and(missing));
-            }
-        });
-    }
-}
-
-/// Splits mappings at the ends of a range, and does something to what is inside.
-fn each_part(
-    mappings: &mut Vec<image::Mapping>,
-    range: &Range<u64>,
-    mut change: impl FnMut(&mut image::Mapping),
-) {
-    for edge in [range.start, range.end] {
-        let inside = |m: &image::Mapping| m.start.0 < edge && edge < m.end.0;
-        if let Some(at) = mappings.iter().position(inside) {
-            let second = image::behind(&mappings[at], edge);
-            mappings[at].end = GuestAddr(edge);
-            mappings.insert(at + 1, second);
-        }
-    }
-    let is_inside = |m: &&mut image::Mapping| m.start.0 >= range.start && m.end.0 <= range.end;
-    mappings.iter_mut().filter(is_inside).for_each(&mut change);
-}
-
-/// The guard regions of the guest.
+/// Before the freeze: what `/proc` tells.
 ///
 /// # Errors
-/// Refused if there are too many.
-pub fn guards(
-    pagemap: &Pagemap,
-    mappings: &[image::Mapping],
-) -> Result<Vec<(GuestAddr, GuestAddr)>> {
-    let mut guards = Vec::new();
-    for mapping in mappings.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })) {
-        let runs = pagemap.scan(mapping.start.0, mapping.end.0, Select::Guard)?;
-        guards.extend(runs.into_iter().map(|run| (GuestAddr(run.start), GuestAddr(run.end))));
+/// Refused, with the thread.
+pub fn check(pid: i32, threads: &[i32]) -> Result<()> {
+    for tid in threads {
+        // One that has ended meanwhile has nothing.
+        let Ok(status) = process::status_of_thread(pid, *tid) else { continue };
+        check_status(*tid, &status)?;
     }
-    if guards.len() > GUARDS_MAX {
-        let text = format!("it has {} guard regions, at most {GUARDS_MAX} can move", guards.len());
-        return Err(MigrateError::refused("guard-regions", text));
-    }
-    Ok(guards)
+    Ok(())
 }
 
-/// What of `runs` is not guarded: there is nothing to be read.
-pub fn unguarded(runs: Vec<Run>, guards: &[(GuestAddr, GuestAddr)]) -> Vec<Run> {
-    let mut left = Vec::with_capacity(runs.len());
-    for run in runs {
-        let mut at = run.start;
-        let first = guards.partition_point(|(_, end)| end.0 <= run.start);
-        for (start, end) in guards[first..].iter().take_while(|(start, _)| start.0 < run.end) {
-            if start.0 > at {
-                left.push(Run { start: at, end: start.0 });
-            }
-            at = end.0;
+fn check_status(tid: i32, status: &str) -> Result<()> {
+    let field = |name| process::status_field(status, name).unwrap_or("");
+    if field("x86_Thread_features").split_whitespace().any(|word| word == "shstk") {
+        return Err(tied(tid, Tie::ShadowStack));
+    }
+    let mask = field("untag_mask").strip_prefix("0x");
+    if mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|m| m != u64::MAX) {
+        let text = "it tags its addresses (LAM), which no other node takes for the same";
+        return Err(MigrateError::refused("tagged-addresses", text));
+    }
+    Ok(())
+}
+
+/// Under the freeze: what ptrace tells of a stopped thread.
+///
+/// # Errors
+/// Refused, with the thread.
+pub fn check_stopped(tid: i32) -> Result<()> {
+    thread_state::tie(tid).map_or(Ok(()), |tie| Err(tied(tid, tie)))
+}
+
+fn tied(tid: i32, tie: Tie) -> MigrateError {
+    let (code, what) = match tie {
+        Tie::ShadowStack => ("shadow-stack", "has a shadow stack (CET)"),
+        Tie::SyscallDispatch => {
+            ("syscall-dispatch", "gets its system calls as signals (syscall user dispatch)")
         }
-        if at < run.end {
-            left.push(Run { start: at, end: run.end });
-        }
-    }
-    left
-}
-
-const MADV_GUARD_INSTALL: i32 = 102;
-const MADV_GUARD_REMOVE: i32 = 103;
-
-fn each_guard(guards: &[(GuestAddr, GuestAddr)], advised: i32) -> Vec<BatchCall> {
-    guards.iter().map(|(start, end)| advice(&(start.0..end.0), advised)).collect()
-}
-
-/// Calls that make guard regions.
-pub fn install(guards: &[(GuestAddr, GuestAddr)]) -> Vec<BatchCall> {
-    each_guard(guards, MADV_GUARD_INSTALL)
-}
-
-/// Calls that take them away.
-pub fn remove(guards: &[(GuestAddr, GuestAddr)]) -> Vec<BatchCall> {
-    each_guard(guards, MADV_GUARD_REMOVE)
-}
-
-/// Calls for a kernel without guard regions: memory that nobody may touch.
-pub fn protect(guards: &[(GuestAddr, GuestAddr)]) -> Vec<BatchCall> {
-    let call = |(start, end): &(GuestAddr, GuestAddr)| {
-        BatchCall::new(libc::SYS_mprotect, [start.0, end.0 - start.0, 0, 0, 0, 0])
+        Tie::Ports => ("io-ports", "may use ports of this machine's devices (ioperm)"),
+        Tie::Segments => ("segments", "has segments of its own (set_thread_area)"),
+        Tie::Breakpoints => ("breakpoints", "has breakpoints that a debugger left in it"),
     };
-    guards.iter().map(call).collect()
+    MigrateError::refused(code, format!("its thread {tid} {what}"))
 }
 
-/// Captured on a kernel without guard regions: what was protected for them ([`protect`]) gets the
-/// protection that it has at home. Returns those that are there still; whoever changes one comes
-/// home for it.
-pub fn uncover(mappings: &mut Vec<image::Mapping>, origin: &Image) -> Vec<(GuestAddr, GuestAddr)> {
-    let mut guards = Vec::with_capacity(origin.guards.len());
-    for (start, end) in &origin.guards {
-        let holder = origin.mappings.iter().find(|m| m.start <= *start && *end <= m.end);
-        let Some(holder) = holder else { continue };
-        let mut covered = 0;
-        each_part(mappings, &(start.0..end.0), |part| {
-            if part.protection == 0 {
-                part.protection = holder.protection;
-                covered += part.end.0 - part.start.0;
-            }
-        });
-        if covered == end.0 - start.0 {
-            guards.push((*start, *end));
-        }
+const PR_GET_TSC: u64 = 25;
+const PR_SET_TSC: u64 = 26;
+const PR_TSC_SIGSEGV: u32 = 2;
+const PR_SET_TIMERSLACK: u64 = 29;
+const PR_GET_TIMERSLACK: u64 = 30;
+const PR_SET_THP_DISABLE: u64 = 41;
+const PR_GET_THP_DISABLE: u64 = 42;
+const PR_GET_SPECULATION_CTRL: u64 = 52;
+const PR_SET_SPECULATION_CTRL: u64 = 53;
+const PR_GET_MDWE: u64 = 66;
+/// Bits of a mode of speculation: the thread may choose, and has chosen to be without; for good;
+/// until an exec. For the flush of L1D it is the flush that is enabled.
+const SPECULATION_CHOSEN: u32 = 1;
+const SPECULATION_ENABLED: u32 = 1 << 1;
+const SPECULATION_DISABLED: u32 = 0b1_1100;
+/// Number of the flush of L1D among them.
+const L1D_FLUSH: usize = 2;
+const PERSONALITY_QUERY: u64 = 0xffff_ffff;
+// asm/prctl.h.
+const ARCH_GET_CPUID: u64 = 0x1011;
+const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
+/// What has to be asked for before it may be used: the tiles of AMX.
+const XCOMP_DYNAMIC: u64 = 1 << 18;
+const PKEY_DISABLE_ACCESS: u64 = 1;
+/// The first key that a process gets.
+const FIRST_KEY: i64 = 1;
+
+fn prctl(option: u64, argument: u64) -> BatchCall {
+    BatchCall::new(libc::SYS_prctl, [option, argument, 0, 0, 0, 0])
+}
+
+/// Has a thread tell its attributes; `scratch` is an offset into its staging memory.
+///
+/// # Errors
+/// Refused, if there is one that no other node can give it.
+pub fn of_thread(worker: Worker<'_>, scratch: usize) -> Result<Attributes> {
+    let place = worker.agent.staging_address(worker.slot) + scratch as u64;
+    worker.agent.write_staging(worker.slot, scratch, &[0; 4]);
+    let calls = [
+        BatchCall::new(libc::SYS_personality, [PERSONALITY_QUERY, 0, 0, 0, 0, 0]),
+        prctl(PR_GET_TIMERSLACK, 0),
+        prctl(PR_GET_TSC, place),
+        prctl(PR_GET_SPECULATION_CTRL, 0),
+        prctl(PR_GET_SPECULATION_CTRL, 1),
+        prctl(PR_GET_SPECULATION_CTRL, 2),
+        BatchCall::new(libc::SYS_arch_prctl, [ARCH_GET_CPUID, 0, 0, 0, 0, 0]),
+    ];
+    let results = worker.execute(&calls)?;
+    let mut counter = [0; 4];
+    worker.agent.read_staging(worker.slot, scratch, &mut counter);
+    if results[6] == 0 {
+        let text = format!("its thread {} gets CPUID as a fault (arch_prctl)", worker.tid);
+        return Err(MigrateError::refused("cpuid-faults", text));
     }
-    guards
+    // What a kernel or processor does not have is not held back.
+    let mode = |result: i64| u32::try_from(result).unwrap_or(0);
+    Ok(Attributes {
+        personality: mode(results[0]),
+        timer_slack_ns: u64::try_from(results[1]).unwrap_or(0),
+        has_no_counter: u32::from_le_bytes(counter) == PR_TSC_SIGSEGV,
+        speculation: [results[3], results[4], results[5]].map(mode),
+    })
+}
+
+/// Has a new thread of a body take over its attributes.
+///
+/// # Errors
+/// Refused, if this node does not hold back speculation as home does.
+pub fn give(worker: Worker<'_>, wanted: &Attributes) -> Result<()> {
+    let personality = [u64::from(wanted.personality), 0, 0, 0, 0, 0];
+    let slack = prctl(PR_SET_TIMERSLACK, wanted.timer_slack_ns);
+    let mut calls = vec![BatchCall::new(libc::SYS_personality, personality), slack];
+    if wanted.has_no_counter {
+        calls.push(prctl(PR_SET_TSC, u64::from(PR_TSC_SIGSEGV)));
+    }
+    worker.execute_all("take over modes", &calls)?;
+    for (which, mode) in wanted.speculation.iter().enumerate() {
+        hold_speculation(worker, which, *mode)?;
+    }
+    Ok(())
+}
+
+/// The bits of a mode that hold something back.
+fn held(which: usize, mode: u32) -> u32 {
+    mode & if which == L1D_FLUSH { SPECULATION_ENABLED } else { SPECULATION_DISABLED }
+}
+
+fn hold_speculation(worker: Worker<'_>, which: usize, mode: u32) -> Result<()> {
+    let wanted = held(which, mode);
+    // What is so for all threads of a machine is nobody's choice.
+    if wanted == 0 || mode & SPECULATION_CHOSEN == 0 {
+        return Ok(());
+    }
+    let set = [PR_SET_SPECULATION_CTRL, which as u64, u64::from(wanted), 0, 0, 0];
+    let get = [PR_GET_SPECULATION_CTRL, which as u64, 0, 0, 0, 0];
+    let calls = [set, get].map(|arguments| BatchCall::new(libc::SYS_prctl, arguments));
+    let now = worker.execute(&calls)?[1];
+    // A processor that need not be held back says 0.
+    let is_held = u32::try_from(now).is_ok_and(|now| now == 0 || held(which, now) != 0);
+    if is_held {
+        return Ok(());
+    }
+    let text = format!("the node cannot hold back speculation of kind {which} for it");
+    Err(MigrateError::refused("speculation", text))
+}
+
+/// Has a thread tell what belongs to its process; true if it gets no huge pages by itself.
+/// `protection_keys` are the rights of the thread to memory by key, where the processor has them.
+///
+/// # Errors
+/// Refused, if there is something that no other node can give it.
+pub fn of_process(
+    worker: Worker<'_>,
+    scratch: usize,
+    protection_keys: Option<u32>,
+) -> Result<bool> {
+    let place = worker.agent.staging_address(worker.slot) + scratch as u64;
+    worker.agent.write_staging(worker.slot, scratch, &[0; 32]);
+    let calls = [
+        prctl(PR_GET_THP_DISABLE, 0),
+        prctl(PR_GET_MDWE, 0),
+        // Read, 16 bytes: one entry.
+        BatchCall::new(libc::SYS_modify_ldt, [0, place, 16, 0, 0, 0]),
+        BatchCall::new(libc::SYS_arch_prctl, [ARCH_GET_XCOMP_PERM, place + 16, 0, 0, 0, 0]),
+    ];
+    let results = worker.execute(&calls)?;
+    let mut word = [0; 8];
+    worker.agent.read_staging(worker.slot, scratch + 16, &mut word);
+    if results[1] > 0 {
+        let text =
+            "its memory may not become executable (PR_SET_MDWE), and restoring it needs that";
+        return Err(MigrateError::refused("mdwe", text));
+    }
+    if results[2] > 0 {
+        let text = "it has a table of segments of its own (modify_ldt)";
+        return Err(MigrateError::refused("ldt", text));
+    }
+    if results[3] == 0 && u64::from_le_bytes(word) & XCOMP_DYNAMIC != 0 {
+        return Err(MigrateError::refused("amx", "it may use the tiles of AMX (arch_prctl)"));
+    }
+    if let Some(rights) = protection_keys {
+        check_keys(worker, rights)?;
+    }
+    Ok(results[0] > 0)
+}
+
+/// The call by which a body gets no huge pages by itself.
+pub fn no_huge_pages_call() -> BatchCall {
+    prctl(PR_SET_THP_DISABLE, 1)
+}
+
+/// Rights of a program that has no keys: memory without a key only (`init_pkru`).
+pub const NO_KEYS: u32 = 0x5555_5554;
+
+/// No call tells which keys a process has; but the next one is the first if it has none. It is
+/// asked for with the rights that the thread has to it anyway, and given back.
+fn check_keys(worker: Worker<'_>, rights: u32) -> Result<()> {
+    let refusal = "it uses memory protection keys, or memory that may be executed only";
+    let refused = || MigrateError::refused("protection-keys", refusal);
+    if rights != NO_KEYS {
+        return Err(refused());
+    }
+    let ask = BatchCall::new(libc::SYS_pkey_alloc, [0, PKEY_DISABLE_ACCESS, 0, 0, 0, 0]);
+    let key = worker.execute(&[ask])?[0];
+    if key > 0 {
+        let give_back = BatchCall::new(libc::SYS_pkey_free, [key as u64, 0, 0, 0, 0, 0]);
+        worker.execute(&[give_back])?;
+    }
+    if key == FIRST_KEY { Ok(()) } else { Err(refused()) }
+}
+
+/// Where the rights by key lie in what a kernel saves of a thread (CPUID 0xd.9), if it keeps them.
+fn place_of_rights() -> Option<usize> {
+    const PKRU: u32 = 9;
+    let is_kept = kernel::processor::kept_registers() & 1 << PKRU != 0;
+    is_kept.then(|| kernel::processor::cpuid(0xd, PKRU)[1] as usize)
+}
+
+/// The rights of a thread to memory by key, where the processor has them.
+pub fn rights_by_key(extended_state: &[u8]) -> Option<u32> {
+    let place = place_of_rights()?;
+    let bytes = extended_state.get(place..place + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
 
-    fn mapping(start: u64, end: u64, flags: MappingFlags) -> image::Mapping {
-        let kind = MappingKind::Anonymous { grows_down: false };
-        let (start, end) = (GuestAddr(start), GuestAddr(end));
-        image::Mapping { start, end, protection: 3, kind, flags }
+    fn code_of(status: &str) -> Option<String> {
+        check_status(7, status).err().map(|error| error.reason().code)
     }
 
     #[test]
-    fn flags_are_changed_by_advice_where_there_is_one() {
-        let range = 0x1000..0x3000;
-        let none = MappingFlags::default();
-        let fork = MappingFlags::NOT_FORKED;
-        assert_eq!(change(&range, fork, fork), Some(vec![]));
-        assert_eq!(change(&range, none, fork), Some(vec![advice(&range, libc::MADV_DONTFORK)]));
-        assert_eq!(change(&range, fork, none), Some(vec![advice(&range, libc::MADV_DOFORK)]));
-        let (huge, small) = (MappingFlags::HUGE_PAGES, MappingFlags::NO_HUGE_PAGES);
-        let swapped = vec![advice(&range, libc::MADV_NOHUGEPAGE)];
-        assert_eq!(change(&range, huge, small), Some(swapped));
-        assert_eq!(change(&range, huge, none), None, "nothing takes it away");
-        assert_eq!(change(&range, none, MappingFlags::NOT_RESERVED), None);
+    fn shadow_stacks_and_tagged_addresses_are_seen_in_the_status() {
+        assert_eq!(code_of("Name:\tcat\nuntag_mask:\t0xffffffffffffffff\n"), None);
+        assert_eq!(code_of("x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk \n"), None);
+        let status = "x86_Thread_features:\tshstk wrss \n";
+        assert_eq!(code_of(status).as_deref(), Some("shadow-stack"));
+        let status = "untag_mask:\t0x81ffffffffffffff\n";
+        assert_eq!(code_of(status).as_deref(), Some("tagged-addresses"));
     }
 
     #[test]
-    fn what_a_kernel_cannot_give_is_carried_over_the_part_that_had_it() {
-        let (merge, fork) = (MappingFlags::MERGEABLE, MappingFlags::NOT_FORKED);
-        let origin = vec![mapping(0x2000, 0x4000, merge.with(fork)), mapping(0x4000, 0x6000, fork)];
-        let mut here = vec![mapping(0x1000, 0x6000, fork)];
-        carry(&mut here, &Image { mappings: origin, ..empty() }, merge);
-        let expected = [
-            mapping(0x1000, 0x2000, fork),
-            mapping(0x2000, 0x4000, merge.with(fork)),
-            mapping(0x4000, 0x6000, fork),
-        ];
-        assert_eq!(here, expected);
+    fn only_what_holds_speculation_back_counts() {
+        // PR_SPEC_PRCTL with ENABLE, DISABLE, FORCE_DISABLE, DISABLE_NOEXEC.
+        assert_eq!([3, 5, 9, 17].map(|mode| held(0, mode)), [0, 4, 8, 16]);
+        // The flush is off by default, and for good where there is none.
+        assert_eq!([3, 5, 8].map(|mode| held(L1D_FLUSH, mode)), [2, 0, 0]);
     }
 
-    fn empty() -> Image {
-        Image {
-            pid: wire::ids::GuestTid(2),
-            threads: vec![],
-            later_threads: 0,
-            mappings: vec![],
-            guards: vec![],
-            layout: [0; 11],
-            actions: vec![],
-            stack_limit: (0, 0),
-            memory_limits: (u64::MAX, u64::MAX),
-            reserved: (0, 0),
-            clock: Default::default(),
-            peak_rss_kib: 0,
-            time: Default::default(),
+    #[test]
+    fn rights_by_key_are_read_where_the_kernel_keeps_them() {
+        let mut state = vec![0; 16 << 10];
+        match place_of_rights() {
+            Some(place) => {
+                state[place..place + 4].copy_from_slice(&NO_KEYS.to_le_bytes());
+                assert_eq!(rights_by_key(&state), Some(NO_KEYS));
+                assert_eq!(rights_by_key(&state[..place]), None);
+            }
+            None => assert_eq!(rights_by_key(&state), None),
         }
-    }
-
-    #[test]
-    fn guards_come_back_from_a_kernel_that_has_none() {
-        let none = MappingFlags::default();
-        let at = |start, end| (GuestAddr(start), GuestAddr(end));
-        let origin = Image {
-            mappings: vec![mapping(0x1000, 0x9000, none)],
-            guards: vec![at(0x2000, 0x3000), at(0x6000, 0x7000)],
-            ..empty()
-        };
-        // The second was unmapped, and something else is there.
-        let mut here = vec![
-            mapping(0x1000, 0x2000, none),
-            image::Mapping { protection: 0, ..mapping(0x2000, 0x4000, none) },
-            mapping(0x6000, 0x7000, none),
-        ];
-        assert_eq!(uncover(&mut here, &origin), [at(0x2000, 0x3000)]);
-        assert_eq!((here[1].protection, here[1].end), (3, GuestAddr(0x3000)));
-        assert_eq!((here[2].protection, here[2].start), (0, GuestAddr(0x3000)));
-    }
-
-    #[test]
-    fn guarded_pages_are_not_read() {
-        let run = |start, end| Run { start, end };
-        let at = |start, end| (GuestAddr(start), GuestAddr(end));
-        let guards = [at(0x1000, 0x2000), at(0x3000, 0x4000), at(0x7000, 0x9000)];
-        let left = unguarded(vec![run(0x1000, 0x5000), run(0x6000, 0x8000)], &guards);
-        assert_eq!(left, [run(0x2000, 0x3000), run(0x4000, 0x5000), run(0x6000, 0x7000)]);
-        assert_eq!(unguarded(vec![run(0x1000, 0x2000)], &guards), []);
     }
 }

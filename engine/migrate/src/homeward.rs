@@ -5,7 +5,7 @@
 
 use crate::backing::Library;
 use crate::worker::Worker;
-use crate::{MigrateError, Result, attributes, layout};
+use crate::{MigrateError, Result, layout, mapping_flags};
 use kernel::KernelError;
 use kernel::agent::BatchCall;
 use kernel::proc::maps::Mapping;
@@ -79,7 +79,7 @@ fn plan_one(
             changes.extend(flag(&(at..h.start), wanted));
         }
         let piece = at.max(h.start)..end.min(h.end);
-        let advice = attributes::change(&piece, attributes::flags_of(h), wanted.flags)
+        let advice = mapping_flags::change(&piece, mapping_flags::flags_of(h), wanted.flags)
             .filter(|_| fits(h, wanted, piece.start, is_same));
         let Some(advice) = advice else {
             changes.push(map(piece.clone()));
@@ -103,7 +103,7 @@ fn plan_one(
 
 /// What a new mapping is given besides.
 fn flag(range: &Range<u64>, wanted: &image::Mapping) -> Option<Change> {
-    let calls = attributes::advise(range, wanted.flags);
+    let calls = mapping_flags::advise(range, wanted.flags);
     (!calls.is_empty()).then_some(Change::Advise(calls))
 }
 

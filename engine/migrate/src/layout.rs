@@ -1,6 +1,6 @@
 //! Which mappings of a process travel, and where there is room for ours.
 
-use crate::{MigrateError, Result, attributes};
+use crate::{MigrateError, Result, mapping_flags};
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use wire::ids::GuestAddr;
@@ -29,7 +29,7 @@ pub fn of_guest(
                 end: GuestAddr(mapping.end),
                 protection: mapping.protection(),
                 kind: kind(mapping, backings)?,
-                flags: attributes::flags_of(mapping),
+                flags: mapping_flags::flags_of(mapping),
             })
         })
         .collect()

@@ -7,7 +7,9 @@ use crate::backing::Library;
 use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::pages::Intake;
 use crate::worker::{self, Worker};
-use crate::{MigrateError, Result, attributes, homeward, injection, layout, threads};
+use crate::{
+    MigrateError, Result, homeward, injection, layout, mapping_flags, processor_ids, threads,
+};
 use kernel::agent::{self, Agent, BatchCall};
 use kernel::features::{self, Feature};
 use kernel::memory::Memory;
@@ -110,13 +112,16 @@ impl Body {
         let protect = homeward::protect_calls(&self.image.mappings);
         self.execute("protect memory", MAIN_SLOT, &protect)?;
         let guard = match features::settled().has(Feature::GuardRegions) {
-            true => attributes::install(&self.image.guards),
-            false => attributes::protect(&self.image.guards),
+            true => mapping_flags::install(&self.image.guards),
+            false => mapping_flags::protect(&self.image.guards),
         };
         self.execute("guard memory", MAIN_SLOT, &guard)?;
         self.adopt_process()?;
         self.make_threads()?;
         self.adopt_threads()?;
+        if let Some(ids) = self.image.processors {
+            processor_ids::bind(self.threads.iter().map(|(_, tid)| *tid), ids)?;
+        }
         self.limit_memory()?;
         let listener = self.close_sandbox(rules)?;
         for index in 0..self.threads.len() {
@@ -267,7 +272,7 @@ impl Body {
                 let arguments = [range.start, len(&range), protection, flags as u64, NO_FILE, 0];
                 calls.push(BatchCall::new(libc::SYS_mmap, arguments));
             }
-            calls.extend(attributes::advise(&range, mapping.flags));
+            calls.extend(mapping_flags::advise(&range, mapping.flags));
         }
         if calls.is_empty()
             && self.image.mappings.iter().all(|m| m.flags == MappingFlags::default())
@@ -275,7 +280,8 @@ impl Body {
             return Ok(());
         }
         self.worker(MAIN_SLOT).execute(&calls)?;
-        self.missing = attributes::missing(&flags::read_maps(self.sandbox.body_pid)?, &self.image);
+        self.missing =
+            mapping_flags::missing(&flags::read_maps(self.sandbox.body_pid)?, &self.image);
         Ok(())
     }
 

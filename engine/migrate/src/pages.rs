@@ -1,6 +1,6 @@
 //! Memory contents: which pages travel, and reading them out.
 
-use crate::{MigrateError, Result, attributes};
+use crate::{MigrateError, Result, mapping_flags};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select};
 use wire::ids::GuestAddr;
@@ -31,7 +31,7 @@ pub fn send_all(
     for mapping in mappings {
         let (start, end) = (mapping.start.0, mapping.end.0);
         let skip_zero = matches!(mapping.kind, MappingKind::Anonymous { .. });
-        for run in attributes::unguarded(runs(pagemap, mapping)?, guards) {
+        for run in mapping_flags::unguarded(runs(pagemap, mapping)?, guards) {
             let mut at = run.start;
             while at < run.end {
                 let length = (run.end - at).min(RUN_BYTES);

@@ -5,7 +5,7 @@
 //! process's
 //! *memory*, or to the thread that is on the processor.
 
-use crate::{MigrateError, Result, attributes, layout, sharing};
+use crate::{MigrateError, Result, attributes, layout, mapping_flags, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +35,7 @@ fn check_state(pid: i32, maps: &[Mapping]) -> Result<()> {
     let threads = process::threads(pid)?;
     check_size(threads.len(), maps.len())?;
     check_policies(&threads)?;
+    attributes::check(pid, &threads)?;
     check_descriptors(pid, &threads)?;
     for mapping in maps {
         check_mapping(pid, mapping)?;
@@ -153,7 +154,7 @@ fn check_policy(pid: i32) -> Result<()> {
 }
 
 fn check_mapping(pid: i32, mapping: &Mapping) -> Result<()> {
-    attributes::check(mapping)?;
+    mapping_flags::check(mapping)?;
     let name = String::from_utf8_lossy(&mapping.name);
     let at = mapping.start;
     let is_memory = layout::is_shared_anonymous(mapping) || layout::is_private_zero(mapping);

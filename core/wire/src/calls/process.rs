@@ -11,16 +11,17 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 pub(super) const PRCTL: Rule = Rule::LocalIf {
     alternatives: &[&[Test { argument: 0, mask: 0xffff_ffff, values: &[PR_SET_VMA] }]],
     otherwise: prctl,
-    text: "names of mappings are local; name, death signal, slack, subreaper, privileges lock and \
+    text: "names of mappings are local; name, death signal, subreaper, privileges lock and \
            harmless queries are forwarded; everything else comes home",
 };
 
 fn prctl(arguments: &Arguments) -> Class {
     match arguments[0] as u32 {
         // PR_SET_PDEATHSIG, GET_DUMPABLE, GET_KEEPCAPS, GET_SECCOMP, CAPBSET_READ,
-        // GET_SECUREBITS, SET_TIMERSLACK, GET_TIMERSLACK, SET_CHILD_SUBREAPER, SET_NO_NEW_PRIVS,
-        // GET_NO_NEW_PRIVS, GET_SPECULATION_CTRL
-        1 | 3 | 7 | 21 | 23 | 27 | 29 | 30 | 36 | 38 | 39 | 52 => Class::Forward(&[V, V, V, V, V]),
+        // GET_SECUREBITS, GET_TIMERSLACK, SET_CHILD_SUBREAPER, SET_NO_NEW_PRIVS,
+        // GET_NO_NEW_PRIVS, GET_SPECULATION_CTRL. What sets a mode that the body has, too, comes
+        // home, and the body gets it when it is made again.
+        1 | 3 | 7 | 21 | 23 | 27 | 30 | 36 | 38 | 39 | 52 => Class::Forward(&[V, V, V, V, V]),
         // PR_GET_PDEATHSIG, PR_GET_CHILD_SUBREAPER
         2 | 37 => Class::Forward(const { &[V, output(4)] }),
         15 => Class::Forward(const { &[V, Argument::Text(16)] }), // PR_SET_NAME

@@ -9,8 +9,8 @@ use wire::forward::{
 };
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
-    Backing, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages, Priority, Prospect,
-    Thread,
+    Attributes, Backing, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
+    Priority, ProcessorIds, Prospect, Thread,
 };
 use wire::motive::Motive;
 use wire::owner::{LimitChange, OwnerOrder};
@@ -80,6 +80,12 @@ pub fn thread() -> Thread {
         interrupted: Some(-512),
         priority: Priority { nice: 3, policy: 5 },
         clock: clock(),
+        attributes: Attributes {
+            personality: 0x0040_0000,
+            timer_slack_ns: 1,
+            has_no_counter: true,
+            speculation: [5, 9, 0],
+        },
     }
 }
 
@@ -111,6 +117,8 @@ pub fn image() -> Image {
         clock: clock(),
         peak_rss_kib: 1 << 20,
         time: readings(),
+        has_no_huge_pages: true,
+        processors: Some(ProcessorIds { end: 4, nodes_end: 1 }),
     }
 }
 

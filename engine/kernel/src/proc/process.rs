@@ -119,6 +119,12 @@ pub fn status(pid: i32) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+/// The same of one thread of the process `pid`.
+pub fn status_of_thread(pid: i32, tid: i32) -> Result<String> {
+    let text = read(&format!("/proc/{pid}/task/{tid}/status"))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// A soft and a hard limit; None is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {

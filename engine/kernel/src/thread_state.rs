@@ -1,0 +1,94 @@
+//! What the kernel keeps of the processor's state for a stopped thread besides its registers:
+//! seldom used, and lost if nobody looks.
+
+use crate::Result;
+use crate::tracee::request;
+
+/// Something that ties a thread to the machine that it runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    /// It returns by a shadow stack (CET).
+    ShadowStack,
+    /// System calls outside a part of its code are signals to it (prctl(2),
+    /// PR_SET_SYSCALL_USER_DISPATCH).
+    SyscallDispatch,
+    /// It may use ports of devices (ioperm(2)).
+    Ports,
+    /// It has segments of its own for thread-local storage, as 32-bit code does
+    /// (set_thread_area(2)).
+    Segments,
+    /// A debugger has left breakpoints of the processor in it.
+    Breakpoints,
+}
+
+/// Whether a stopped tracee has something.
+type Look = fn(i32) -> bool;
+
+/// The first such thing of a stopped tracee. What the kernel does not have, no thread has.
+pub fn tie(tid: i32) -> Option<Tie> {
+    let looks: [(Tie, Look); 5] = [
+        (Tie::ShadowStack, has_shadow_stack),
+        (Tie::SyscallDispatch, dispatches_syscalls),
+        (Tie::Ports, may_use_ports),
+        (Tie::Segments, has_segments),
+        (Tie::Breakpoints, has_breakpoints),
+    ];
+    looks.into_iter().find(|(_, has)| has(tid)).map(|(tie, _)| tie)
+}
+
+const NT_X86_SHSTK: u64 = 0x204;
+const NT_386_IOPERM: u64 = 0x201;
+/// The largest bitmap of ports, bytes.
+const PORTS_BYTES: usize = 8 << 10;
+// linux/ptrace.h and asm/ptrace-abi.h.
+const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: u32 = 0x4211;
+const PTRACE_GET_THREAD_AREA: u32 = 25;
+/// Entries of the descriptor table that threads may set (GDT_ENTRY_TLS_MIN and MAX).
+const THREAD_AREAS: std::ops::RangeInclusive<u64> = 12..=14;
+/// Of the last word of `struct user_desc`.
+const SEGMENT_NOT_PRESENT: u32 = 1 << 5;
+/// `offsetof(struct user, u_debugreg[7])`.
+const DEBUG_CONTROL: u64 = 848 + 7 * 8;
+/// Enabled, for this thread or for all: two bits for each of four.
+const BREAKPOINTS_ENABLED: u64 = 0xff;
+
+/// The kernel has such a set of registers for a thread only while that uses them.
+fn uses(tid: i32, set: u64, room: usize) -> bool {
+    let mut bytes = vec![0u8; room];
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: room };
+    let place = (&raw mut vector) as u64;
+    request("look for registers", libc::PTRACE_GETREGSET, tid, set, place).is_ok()
+}
+
+fn has_shadow_stack(tid: i32) -> bool {
+    uses(tid, NT_X86_SHSTK, 8)
+}
+
+fn may_use_ports(tid: i32) -> bool {
+    uses(tid, NT_386_IOPERM, PORTS_BYTES)
+}
+
+fn dispatches_syscalls(tid: i32) -> bool {
+    // `struct ptrace_sud_config`: mode, selector, offset, length.
+    let mut words = [0u64; 4];
+    let place = (&raw mut words) as u64;
+    let size = size_of_val(&words) as u64;
+    let read = request("read dispatch", PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, place);
+    read.is_ok() && words[0] != 0
+}
+
+fn has_segments(tid: i32) -> bool {
+    THREAD_AREAS.into_iter().any(|index| {
+        // `struct user_desc`: number, base, limit, bits.
+        let mut words = [0u32; 4];
+        let place = (&raw mut words) as u64;
+        let read = request("read segment", PTRACE_GET_THREAD_AREA, tid, index, place);
+        read.is_ok() && words[3] & SEGMENT_NOT_PRESENT == 0
+    })
+}
+
+fn has_breakpoints(tid: i32) -> bool {
+    let read: Result<u64> =
+        request("read breakpoints", libc::PTRACE_PEEKUSER, tid, DEBUG_CONTROL, 0);
+    read.is_ok_and(|control| control & BREAKPOINTS_ENABLED != 0)
+}
