@@ -63,9 +63,9 @@ impl Library {
         self.entries.get(index as usize).map(|entry| &entry.file)
     }
 
-    /// Each with the path that it is mapped by.
-    pub fn files(&self) -> impl Iterator<Item = (&[u8], &File)> {
-        self.entries.iter().map(|entry| (&entry.backing.path[..], &entry.file))
+    /// Each with the path that it is mapped by and its hash.
+    pub fn files(&self) -> impl Iterator<Item = (&Backing, &File)> {
+        self.entries.iter().map(|entry| (&entry.backing, &entry.file))
     }
 
     pub fn len(&self) -> usize {

@@ -66,7 +66,7 @@ impl Effort {
     pub fn hash(&mut self, file: &File) -> std::io::Result<Option<Hash>> {
         let table = TABLE.get().and_then(Option::as_ref);
         let before = file.metadata()?;
-        if let Some(known) = table.and_then(|table| table.recall(&before)) {
+        if let Some(known) = table.and_then(|table| table.recall(&key(&before))) {
             return Ok(Some(known));
         }
         let Some(left) = self.left_bytes.checked_sub(before.len()) else { return Ok(None) };
@@ -77,10 +77,36 @@ impl Effort {
         let Some(hash) = hash(file, before.len())? else { return Ok(None) };
         let is_same = key(&before) == key(&file.metadata()?);
         if let Some(table) = table.filter(|_| is_watched && is_same && is_settled(&before)) {
-            table.note(&before, &hash);
+            table.note(&key(&before), &hash);
         }
         Ok(Some(hash))
     }
+}
+
+/// What is so of all files with this content, found out once and noted as hashes are. `question`
+/// names it.
+///
+/// # Errors
+/// Those of `answer`, of which nothing is noted.
+pub fn once(
+    content: &Hash,
+    question: &str,
+    answer: impl FnOnce() -> std::io::Result<bool>,
+) -> std::io::Result<bool> {
+    let table = TABLE.get().and_then(Option::as_ref);
+    let mut key = [0; KEY_BYTES];
+    // No device has that number.
+    let asked = blake3::Hasher::new().update(question.as_bytes()).update(content).finalize();
+    key[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    key[8..].copy_from_slice(asked.as_bytes());
+    if let Some(known) = table.and_then(|table| table.recall(&key)) {
+        return Ok(known[0] != 0);
+    }
+    let is_so = answer()?;
+    if let Some(table) = table {
+        table.note(&key, &[u8::from(is_so); 32]);
+    }
+    Ok(is_so)
 }
 
 /// None if the file grows while it is read.
@@ -152,21 +178,19 @@ impl Table {
         }
     }
 
-    fn recall(&self, metadata: &Metadata) -> Option<Hash> {
-        let key = key(metadata);
+    fn recall(&self, key: &[u8; KEY_BYTES]) -> Option<Hash> {
         let mut entry = [0; ENTRY_BYTES];
-        self.0.read_exact_at(&mut entry, place(&key)).ok()?;
+        self.0.read_exact_at(&mut entry, place(key)).ok()?;
         let (content, check) = entry.split_at(ENTRY_BYTES - CHECK_BYTES);
         let (its_key, hash) = content.split_at(KEY_BYTES);
         (its_key == key && check == checked(content)).then(|| hash.try_into().ok())?
     }
 
-    fn note(&self, metadata: &Metadata, hash: &Hash) {
-        let key = key(metadata);
+    fn note(&self, key: &[u8; KEY_BYTES], hash: &Hash) {
         let mut entry = [&key[..], hash].concat();
         let check = checked(&entry);
         entry.extend(check);
-        if let Err(error) = self.0.write_all_at(&entry, place(&key)) {
+        if let Err(error) = self.0.write_all_at(&entry, place(key)) {
             ::tracing::debug!("a hash is not kept: {error}");
         }
     }
@@ -204,15 +228,15 @@ mod test {
         let mut file = File::create(&path).unwrap();
         file.write_all(b"one").unwrap();
         let before = file.metadata().unwrap();
-        assert_eq!(table.recall(&before), None);
-        table.note(&before, &[7; 32]);
-        assert_eq!(table.recall(&before), Some([7; 32]));
+        assert_eq!(table.recall(&key(&before)), None);
+        table.note(&key(&before), &[7; 32]);
+        assert_eq!(table.recall(&key(&before)), Some([7; 32]));
         assert!(!is_settled(&before), "another change may get the same time");
         let long_ago = SystemTime::now() - Duration::from_secs(100);
         file.set_times(std::fs::FileTimes::new().set_modified(long_ago)).unwrap();
-        assert_eq!(table.recall(&file.metadata().unwrap()), None, "it has changed");
+        assert_eq!(table.recall(&key(&file.metadata().unwrap())), None, "it has changed");
         file.write_all(b"more").unwrap();
-        assert_eq!(table.recall(&file.metadata().unwrap()), None);
+        assert_eq!(table.recall(&key(&file.metadata().unwrap())), None);
     }
 
     #[test]
@@ -220,9 +244,9 @@ mod test {
         let directory = tempfile::tempdir().unwrap();
         let table = table(directory.path());
         let metadata = std::env::current_exe().unwrap().metadata().unwrap();
-        table.note(&metadata, &[7; 32]);
+        table.note(&key(&metadata), &[7; 32]);
         table.0.write_all_at(&[8], place(&key(&metadata)) + KEY_BYTES as u64).unwrap();
-        assert_eq!(table.recall(&metadata), None);
+        assert_eq!(table.recall(&key(&metadata)), None);
     }
 
     #[test]

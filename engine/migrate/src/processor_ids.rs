@@ -13,7 +13,7 @@
 
 use crate::backing::Library;
 use crate::threads::Stopped;
-use crate::{MigrateError, Result};
+use crate::{MigrateError, Result, hashes};
 use kernel::memory::Memory;
 use kernel::processor;
 use memchr::memmem::Finder;
@@ -36,7 +36,10 @@ const OWN_AREA_BYTES: u64 = 64 << 10;
 /// Whether a mapped file refers to the number of a processor.
 pub fn is_asked_by(library: &Library) -> bool {
     let mut files = library.files();
-    files.any(|(path, file)| !is_offerer(path) && contains_name(file).unwrap_or(true))
+    files.any(|(backing, file)| {
+        let asks = || hashes::once(&backing.hash, "getcpu", || contains_name(file));
+        !is_offerer(&backing.path) && asks().unwrap_or(true)
+    })
 }
 
 fn is_offerer(path: &[u8]) -> bool {
