@@ -71,6 +71,9 @@ fn programs_whose_first_thread_sleeps_count_with_all_their_threads_within_two_se
 
 #[test]
 fn guests_leave_when_the_owner_starts_programs_of_many_threads() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let crowd = Crowd::build();
     let stage = Stage::new("yieldmany", 3);
     stage.text(2, &["osmos", "yield"]);

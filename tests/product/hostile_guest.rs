@@ -165,7 +165,7 @@ fn who_outgrows_what_a_node_has_for_guests_goes_home_alive() {
     assert!(told.contains("came home: the node asked it to leave"), "{told}");
     assert!(!told.contains("lost"), "{told}");
     guest.close_input();
-    stage.text(1, &["kill", "-KILL", &pid]);
+    stage.text(1, &["sh", "-c", &format!("kill -KILL {pid}")]);
     for socket in [&home, &away] {
         stage.text(1, &["osmos", "--socket", socket, "down"]);
     }

@@ -48,6 +48,9 @@ fn runs_into_it_away_and_comes_home(stage: &Stage, mut program: Program) {
 
 #[test]
 fn a_process_does_not_outgrow_the_limit_of_its_address_space_away() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("limit-as", 3);
     let program = start(&stage, "limit(resource.RLIMIT_AS, 'VmSize', 200)");
     runs_into_it_away_and_comes_home(&stage, program);
@@ -55,6 +58,9 @@ fn a_process_does_not_outgrow_the_limit_of_its_address_space_away() {
 
 #[test]
 fn a_process_does_not_outgrow_the_limit_of_its_data_away() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("limit-data", 3);
     let program = start(&stage, "limit(resource.RLIMIT_DATA, 'VmData', 200)");
     runs_into_it_away_and_comes_home(&stage, program);

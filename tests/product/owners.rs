@@ -82,6 +82,9 @@ fn what_was_born_here_is_brought_home_whoever_sent_it_away() {
 
 #[test]
 fn own_processes_stay_while_the_owner_wants_that() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("stay", 3);
     stage.text(1, &["osmos", "stay"]);
     let programs: Vec<Program> = (0..5).map(|_| start_computing(&stage, 1)).collect();
@@ -166,6 +169,9 @@ fn what_an_owner_has_decided_outlives_the_daemon() {
 
 #[test]
 fn guests_leave_when_the_owner_returns() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("yield", 3);
     stage.text(2, &["osmos", "yield"]);
     let guest = start_computing(&stage, 1);
@@ -205,6 +211,9 @@ fn forecast(stage: &Stage, asked: u32, pid: &str, to: u32) -> Value {
 
 #[test]
 fn what_a_move_would_bring_can_be_asked_and_what_it_brought_is_measured() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("foresight", 2);
     let program = start_computing(&stage, 1);
     let pid = program.pid.to_string();

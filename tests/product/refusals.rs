@@ -103,6 +103,9 @@ fn posix_timer() -> String {
 
 #[test]
 fn a_process_with_a_memory_policy_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     // MPOL_INTERLEAVE over node 0.
     let expression = "libc.syscall(238, 3, ctypes.byref(ctypes.c_ulong(1)), 8)";
     refused_after("mempolicy", expression, &["memory policy", "interleave"]);
@@ -110,6 +113,9 @@ fn a_process_with_a_memory_policy_stays_home() {
 
 #[test]
 fn a_process_with_sealed_memory_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("mseal", 2);
     let mut program = start_obedient(&stage);
     let expression = "globals().update(m=mmap.mmap(-1, 8192, mmap.MAP_PRIVATE)) or \
@@ -159,6 +165,9 @@ fn a_process_with_a_seccomp_filter_of_its_own_stays_home() {
 
 #[test]
 fn a_process_with_segments_of_its_own_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     // modify_ldt(1, ...): entry 0, base 0, limit 1, 32 bits.
     let ldt = "libc.syscall(154, 1, ctypes.byref((ctypes.c_uint * 4)(0, 0, 1, 1)), 16)";
     refused_after("ldt", ldt, &["modify_ldt"]);
@@ -166,6 +175,9 @@ fn a_process_with_segments_of_its_own_stays_home() {
 
 #[test]
 fn a_process_that_gets_its_system_calls_as_signals_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     // PR_SET_SYSCALL_USER_DISPATCH, with a selector that lets all pass.
     let expression = "globals().update(s=ctypes.create_string_buffer(1)) or \
                       libc.prctl(59, 1, 0, 0, ctypes.c_void_p(ctypes.addressof(s)))";
@@ -174,11 +186,17 @@ fn a_process_that_gets_its_system_calls_as_signals_stays_home() {
 
 #[test]
 fn a_process_whose_memory_may_not_become_executable_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     refused_after("mdwe", "libc.prctl(65, 1, 0, 0, 0)", &["PR_SET_MDWE"]);
 }
 
 #[test]
 fn a_process_that_may_use_ports_of_devices_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("ports", 2);
     let mut program = start_obedient(&stage);
     if program.ask("libc.ioperm(0x80, 1, 1)") != "0" {
@@ -192,6 +210,9 @@ fn a_process_that_may_use_ports_of_devices_stays_home() {
 
 #[test]
 fn a_process_with_breakpoints_that_a_debugger_left_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("breakpoints", 2);
     let mut program = start_obedient(&stage);
     assert_eq!(program.ask("1"), "1");
@@ -325,6 +346,9 @@ fn an_unknown_process_or_node_is_named_in_the_refusal() {
 
 #[test]
 fn a_process_that_has_a_file_about_itself_open_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
     let stage = Stage::new("proc-self", 2);
     let mut program = start_obedient(&stage);
     for file in ["maps", "mem", "stat", "task/self/status"] {
