@@ -125,6 +125,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         lends_to: options.lend_to.clone(),
         record: options.record.clone(),
         succession_patience: patience.unwrap_or(defaults.succession_patience),
+        cpu_baseline: options.cpu_baseline,
         ..defaults
     }
 }

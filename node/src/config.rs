@@ -48,6 +48,8 @@ pub struct Config {
     pub guest_users: Option<UserTable>,
     pub lends_root: Option<bool>,
     pub lends_to: Option<Borrowers>,
+    /// All programs use no more of a processor than all nodes have, asked or not.
+    pub cpu_baseline: bool,
     /// Kernel features to do without, although they may be there.
     pub without: Vec<Without>,
     /// How its brain behaves; all nodes of a cluster should have the same.
@@ -98,6 +100,7 @@ impl Config {
             guest_users: None,
             lends_root: None,
             lends_to: None,
+            cpu_baseline: false,
             without: Vec::new(),
             brain: cluster::Config::default(),
             record: None,

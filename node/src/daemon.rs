@@ -7,6 +7,7 @@
 //! * [`cluster`](self::cluster): calls, links, members, messages of other nodes
 //! * [`requests`]: what user tools ask
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
+//! * [`processors`]: whose processors will do for which processes
 //! * [`moves`]: one move from order to end
 //! * [`foresight`]: what would become of a move
 //! * [`guests`]: processes of other nodes that run here
@@ -27,6 +28,7 @@ mod membership;
 mod moves;
 mod owner;
 mod processes;
+mod processors;
 mod requests;
 mod spare;
 mod start;
@@ -173,6 +175,7 @@ struct Daemon {
     /// Where this node says that it listens: unspecified if others see that better.
     listens: SocketAddr,
     members: Members,
+    processors: processors::Processors,
     links: BTreeMap<NodeId, Link>,
     link_count: u64,
     dials: BTreeMap<NodeId, Dial>,

@@ -22,6 +22,7 @@ use wire::forecast::{PastMove, Weighed};
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::peer::Owner;
+use wire::processor::Processor;
 use wire::processor_time::PastClock;
 use wire::supervisor::Wait;
 
@@ -201,6 +202,8 @@ pub struct Process {
     pub started_ticks: u64,
     pub command: String,
     pub placement: Placement,
+    /// What its program was told to use of a processor, if it was told that.
+    pub baseline: Option<Box<Processor>>,
     pub storm: Option<Storm>,
     pub at: NodeId,
     pub here_since: Instant,
@@ -420,6 +423,7 @@ mod test {
             started_ticks: 1,
             command: "sleep".to_owned(),
             placement: Placement::Balanced,
+            baseline: None,
             storm: Some(Storm { every: Duration::from_millis(1), next: now }),
             at: NodeId(1),
             here_since: now,

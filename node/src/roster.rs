@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use wire::control::{Decision, ManageOptions};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthRequest, Owner};
+use wire::processor::Processor;
 use wire::processor_time::PastClock;
 use wire::supervisor::Wait;
 
@@ -34,6 +35,8 @@ pub struct KeptProcess {
     pub owner: Owner,
     pub command: String,
     pub options: ManageOptions,
+    /// What its program was told to use of a processor, if it was told that.
+    pub baseline: Option<Box<Processor>>,
     /// It has not become its command yet ...
     pub is_pending: bool,
     /// ... but is this program still.
@@ -224,7 +227,12 @@ mod test {
             process: Identity { pid, started_ticks: 7 },
             owner: Owner { uid: 1000, gid: 1000 },
             command: "sleep".to_owned(),
-            options: ManageOptions { placement: Placement::Home, storm_ms: Some(20) },
+            options: ManageOptions {
+                placement: Placement::Home,
+                storm_ms: Some(20),
+                cpu_baseline: true,
+            },
+            baseline: Some(Box::default()),
             is_pending: true,
             program: Some("/bin/osmos".into()),
             at: NodeId(2),

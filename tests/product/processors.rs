@@ -1,7 +1,8 @@
 //! Nodes whose processors differ: a process goes where all is that its program was shown, and a
 //! refusal names what is missing.
 
-use crate::stage::{COUNTING, Stage, until_true};
+use crate::stage::{COUNTING, Stage, until, until_true};
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
@@ -39,6 +40,49 @@ fn a_process_does_not_go_where_it_would_find_what_home_lacks() {
         "nodes with the same features as home take it",
     ];
     refused_on_node_2(&["1:cpu-popcnt"], "exceeding", &words);
+}
+
+/// What node 1 says of the processor of node 2, once it was told.
+fn cpu_of_node_2(stage: &Stage) -> (String, String) {
+    until("node 2 has told of its processor", || {
+        let text = stage.text(1, &["osmos", "nodes", "--json"]);
+        let nodes: Vec<Value> = serde_json::from_str(&text).expect("a list of nodes");
+        let node = nodes.into_iter().find(|node| node["id"] == 2)?;
+        let word = |name: &str| node[name].as_str().unwrap_or_default().to_owned();
+        (word("cpu") != "unknown").then(|| (word("cpu"), word("cpu_reason")))
+    })
+}
+
+#[test]
+fn a_program_that_keeps_to_the_baseline_goes_where_others_are_not_even_offered() {
+    let stage = Stage::without(&["2:cpu-sse4_2", "2:cpu-popcnt"], "baseline", 2);
+    let (fit, reason) = cpu_of_node_2(&stage);
+    assert_eq!(fit, "baseline", "{reason}");
+    assert!(reason.contains("sse4_2, popcnt") || reason.contains("popcnt, sse4_2"), "{reason}");
+    // Known in advance: it costs no supervisor, and `why` names it.
+    let plain = stage.start(1, &["osmos", "run", "--", "cat"]);
+    let complaint = stage.complaint(1, &["osmos", "migrate", &plain.pid.to_string(), "2"]);
+    assert!(complaint.contains("sse4_2") && complaint.contains("node 2"), "{complaint}");
+    let why = stage.text(1, &["osmos", "why", &plain.pid.to_string()]);
+    assert!(why.contains("sse4_2"), "{why}");
+    assert!(stage.supervisors(1, "deputy").is_empty());
+    // Its child is told, too, and goes as well.
+    let script = "echo $GLIBC_TUNABLES; echo $OPENSSL_ia32cap; cat; exit 3";
+    let words = ["osmos", "run", "--cpu-baseline", "--node", "2", "--", "sh", "-c", script];
+    let mut program = stage.start(1, &words);
+    let tunables = program.line();
+    assert!(
+        tunables.starts_with("glibc.cpu.hwcaps=-") && tunables.contains("-SSE4_2"),
+        "{tunables}"
+    );
+    assert_eq!(program.line(), "~0x90000000000000:~0x0");
+    stage.await_place(program.pid, 2);
+    until_true("its child is on node 2", || {
+        stage.listed(1).iter().any(|p| p["command"] == "cat" && p["node"] == 2)
+    });
+    assert_eq!(program.ask("hello"), "hello");
+    program.close_input();
+    assert_eq!(program.end(), 3);
 }
 
 /// Home has one processor, as far as its programs know, and node 2 all of this machine.

@@ -1,6 +1,7 @@
 //! The brain of one node: what comes in, and the round of each second. The two halves of a move are
 //! in `source` and `target`; answers to questions in `view`.
 
+use crate::bars::Bars;
 use crate::condition::{Condition, Entry};
 use crate::config::{Config, Decision, VIEW_MAX, WINDOW_MAX};
 use crate::departures::Departures;
@@ -58,6 +59,8 @@ pub struct Brain {
     /// None while the owner has decided nothing, and while nothing is known of users.
     pub(crate) owner: Option<Box<Owner>>,
     pub(crate) shares: Option<Box<Shares>>,
+    /// Where some cannot run; mostly nowhere.
+    pub(crate) bars: Option<Box<Bars>>,
     /// Only where MOSIX decides.
     pub(crate) estimate: Option<Box<Estimate>>,
     /// When the processes were last weighed against the places elsewhere, at that load.
@@ -115,6 +118,7 @@ impl Brain {
             announced_wake: NEVER,
             rejected_datagrams: 0,
             owner: None,
+            bars: None,
             shares: None,
             estimate: None,
             had_room: true,
@@ -144,7 +148,10 @@ impl Brain {
             Input::ProcessArrived { process, how } => {
                 self.process_arrived(now, process, how, outbox);
             }
-            Input::ProcessEnded { process } => self.process_ended(now, process, outbox),
+            Input::ProcessEnded { process } => {
+                self.forget_bars_of(process);
+                self.process_ended(now, process, outbox);
+            }
             Input::MoveEnded { process, from, to, outcome, freeze } => {
                 if from == self.me {
                     self.move_ended(now, process, to, outcome, freeze, outbox);
@@ -156,6 +163,8 @@ impl Brain {
             Input::OwnerDecided { ref ownership } => {
                 self.owner_decided(now, ownership.clone(), outbox);
             }
+            Input::NodesBarred { ref nodes } => self.nodes_barred(nodes),
+            Input::ProcessExempted { process } => self.process_exempted(process),
         }
     }
 

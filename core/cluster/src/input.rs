@@ -35,6 +35,11 @@ pub enum Input {
     ProcessPlaced { process: GlobalPid, placement: Placement },
     /// The owner of this node said what others may have of it.
     OwnerDecided { ownership: Ownership },
+    /// Processes that were born here cannot run on these nodes, and on no others known so far: in
+    /// place of all that was said of that before.
+    NodesBarred { nodes: Vec<NodeId> },
+    /// This process, which was born here, can run there nevertheless.
+    ProcessExempted { process: GlobalPid },
 }
 
 /// How a process came to run here.

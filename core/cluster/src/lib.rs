@@ -11,6 +11,7 @@
 //! ```
 
 mod attained;
+mod bars;
 mod brain;
 mod calls;
 mod candidate;

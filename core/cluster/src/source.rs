@@ -142,6 +142,7 @@ impl Brain {
     #[inline(never)]
     fn targets(&mut self, now: Time, only: Option<NodeId>) -> Vec<Target> {
         let departures = &self.departures;
+        let barred = self.barred_to_all().cloned();
         let seen = |entry: &Entry| {
             let condition = entry.condition()?;
             let pending = departures.offered_to(entry.node);
@@ -151,6 +152,9 @@ impl Brain {
             [(f64::NEG_INFINITY, None); TARGETS_WEIGHED];
         for entry in self.members.useful_entries(now, only, &self.config) {
             if entry.is_closed || self.members.exclusions.holds(now, entry.node) {
+                continue;
+            }
+            if barred.as_ref().is_some_and(|barred| barred.contains(&entry.node)) {
                 continue;
             }
             let Some(condition) = seen(entry) else { continue };
@@ -184,6 +188,9 @@ impl Brain {
         let (mut gains, mut is_new) = (false, false);
         let home = self.home_as_target(now, &candidate, targets);
         for target in targets.iter().copied().chain(home) {
+            if self.is_barred(candidate.process, target.node) {
+                continue;
+            }
             let burden = self.burden(&candidate, target.node);
             let Some(gain) = judge(&own, &target.condition, burden, self.noise(), &self.config)
             else {
@@ -272,6 +279,9 @@ impl Brain {
         outbox: &mut Outbox,
     ) {
         let process = candidate.process;
+        if self.is_barred(process, to) {
+            return;
+        }
         let Some(own) = self.condition_for_leaving(now, Some(process)) else { return };
         let offer = Offer {
             id: self.next_offer_id(),

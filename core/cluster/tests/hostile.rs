@@ -248,6 +248,8 @@ fn input() -> impl Strategy<Value = Input> {
             Input::ProcessPlaced { process, placement: Placement::Balanced }
         }),
         1 => ownership().prop_map(|ownership| Input::OwnerDecided { ownership }),
+        1 => prop::collection::vec(node(), 0..3).prop_map(|nodes| Input::NodesBarred { nodes }),
+        1 => process().prop_map(|process| Input::ProcessExempted { process }),
     ]
 }
 

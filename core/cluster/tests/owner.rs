@@ -96,11 +96,16 @@ impl Node {
 
     /// Pids offered because the owner wants them gone.
     fn sent_away(&self) -> Vec<i32> {
+        self.offered(|motive| motive == FOR_THE_OWNER)
+    }
+
+    /// Pids offered for some reason, in order.
+    fn offered(&self, is_meant: impl Fn(u8) -> bool) -> Vec<i32> {
         let datagrams = self.said.iter().filter_map(|output| match output {
             Output::SendDatagram { bytes, .. } => Some(bytes),
             _ => None,
         });
-        let offers = datagrams.filter(|bytes| bytes[3] == OFFER && bytes[4] == FOR_THE_OWNER);
+        let offers = datagrams.filter(|bytes| bytes[3] == OFFER && is_meant(bytes[4]));
         let mut pids: Vec<i32> = offers
             .map(|bytes| i32::from_le_bytes(bytes[56..60].try_into().expect("an offer")))
             .collect();
@@ -173,6 +178,25 @@ fn a_drained_node_sends_its_own_away_too() {
     node.look(1.5, &all);
     node.decide(Ownership { drains: true, ..Ownership::default() });
     assert_eq!(node.sent_away(), [7, 5], "guests first");
+}
+
+#[test]
+fn nothing_is_offered_to_a_node_that_is_barred_but_what_is_exempt() {
+    let all = [5, 6, 7].map(|pid| process(ME, pid));
+    let offered = |told: &[Input]| {
+        let mut node = Node::beside(0);
+        told.iter().for_each(|input| node.tell(input.clone()));
+        (0..20).for_each(|_| node.look(3.0, &all));
+        node.offered(|_| true)
+    };
+    assert!(!offered(&[]).is_empty());
+    let barred = Input::NodesBarred { nodes: vec![OTHER] };
+    assert_eq!(offered(std::slice::from_ref(&barred)), []);
+    let exempted = Input::ProcessExempted { process: all[1] };
+    let of_exempt = offered(&[barred.clone(), exempted.clone()]);
+    assert!(!of_exempt.is_empty() && of_exempt.iter().all(|pid| *pid == 6), "{of_exempt:?}");
+    let lifted = Input::NodesBarred { nodes: vec![] };
+    assert!(!offered(&[barred, lifted]).is_empty());
 }
 
 #[test]

@@ -92,6 +92,9 @@ pub struct ManageOptions {
     pub placement: Placement,
     /// Move to a random node about every this many milliseconds.
     pub storm_ms: Option<u64>,
+    /// The program is to use no more of a processor than all nodes have.
+    #[serde(default)]
+    pub cpu_baseline: bool,
 }
 
 /// Where a process may run.
@@ -124,6 +127,9 @@ pub enum Reply {
     Managed {
         node: NodeId,
         daemon_pid: i32,
+        /// What the program is not to use of this processor, by name, if it keeps to a baseline.
+        #[serde(default)]
+        left_out: Option<Vec<String>>,
     },
     Processes {
         processes: Vec<Process>,
@@ -198,6 +204,39 @@ pub struct Node {
     /// Its owner lets guests come now.
     #[serde(default = "yes")]
     pub takes_guests: bool,
+    /// Whether programs that were started on the node asked can run there.
+    #[serde(default)]
+    pub cpu: CpuFit,
+    /// What its processor lacks, keeps otherwise, or has too much of.
+    #[serde(default)]
+    pub cpu_reason: Option<String>,
+}
+
+/// Whether a node's processor will do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuFit {
+    /// For all programs.
+    Fits,
+    /// For those that were started with `--cpu-baseline`.
+    Baseline,
+    /// For none.
+    Unfit,
+    /// It has not told yet.
+    #[default]
+    Unknown,
+}
+
+impl CpuFit {
+    /// As people are shown it.
+    pub fn word(self) -> &'static str {
+        match self {
+            CpuFit::Fits => "fits",
+            CpuFit::Baseline => "baseline",
+            CpuFit::Unfit => "unfit",
+            CpuFit::Unknown => "?",
+        }
+    }
 }
 
 fn yes() -> bool {

@@ -8,6 +8,7 @@ use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::ids::{HomePid, NodeId, Ticket};
 use crate::limits::FRAME_PLAIN_BYTES_MAX;
 use crate::motive::Motive;
+use crate::processor::Processor;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -278,6 +279,8 @@ pub enum PeerMessage {
         #[serde(deserialize_with = "bounded::list::<_, _, PLACES_PER_MESSAGE_MAX>")]
         places: Vec<PlaceWeighed>,
     },
+    /// The sender's processor as programs see it: first of all that is said over a link.
+    Processor(Box<Processor>),
 }
 
 /// A message that is too large, or not a message of this protocol.

@@ -43,6 +43,7 @@ const EAX: usize = 0;
 const EBX: usize = 1;
 const ECX: usize = 2;
 const EDX: usize = 3;
+const REGISTERS: [&str; 4] = ["eax", "ebx", "ecx", "edx"];
 /// Of words whose other bits are all of no interest to programs.
 const ALL: u32 = u32::MAX;
 /// No leaf of CPUID: what the kernel tells by AT_HWCAP2.
@@ -290,7 +291,7 @@ impl Word {
         let known = self.names.iter().find(|(known, _)| *known == bit);
         known.map_or_else(
             || {
-                let register = ["eax", "ebx", "ecx", "edx"][self.register];
+                let register = REGISTERS[self.register];
                 format!("bit {bit} of CPUID {:#x}.{} {register}", self.leaf, self.subleaf)
             },
             |(_, name)| (*name).to_owned(),
@@ -409,6 +410,14 @@ fn narrow(value: u32) -> u16 {
 /// Whether programs know something by this name.
 pub fn is_feature(name: &str) -> bool {
     LAYOUT.iter().flat_map(|word| word.names).any(|(_, known)| *known == name)
+}
+
+/// Leaf, register and bit of CPUID by which programs find something of this name.
+pub fn place_of(name: &str) -> Option<(u32, &'static str, u8)> {
+    LAYOUT.iter().filter(|word| word.leaf != HWCAP2 && word.subleaf == 0).find_map(|word| {
+        let (bit, _) = word.names.iter().find(|(_, known)| *known == name)?;
+        Some((word.leaf, REGISTERS[word.register], *bit))
+    })
 }
 
 /// The first few of many names, and how many more there are.

@@ -191,6 +191,12 @@ impl Daemon {
         if is_dialed || self.dials.get(&node).is_some_and(|dial| !dial.is_calling) {
             self.dials.remove(&node);
         }
+        // It may have been forgotten since it was let in: it gets no word more, the secret least.
+        let is_forgotten = self.members.forgotten().any(|gone| gone.node == node);
+        if is_forgotten && self.members.get(node).is_none() {
+            tracing::info!("node {node} was forgotten while it called");
+            return;
+        }
         // Two nodes that called each other at the same time must keep the same one of the links.
         if let Some(link) = self.links.get(&node) {
             let higher_called = |dialed: bool| dialed == (self.me() > node);
@@ -204,6 +210,7 @@ impl Daemon {
         if self.joining_callers.remove(&node) {
             self.welcome(node, &link);
         }
+        link.send(PeerMessage::Processor(Box::new(self.processors.own.clone())));
         self.tell_forgotten(&link);
         self.tell_members(&link);
         self.tell_secret_and_stamp(node, &link);
@@ -269,6 +276,7 @@ impl Daemon {
             PeerMessage::CallsCounted { pid, per_s, user_milli } => {
                 self.calls_counted(node, pid, per_s, user_milli);
             }
+            PeerMessage::Processor(processor) => self.hear_processor(node, *processor),
             PeerMessage::Leaving => self.tell_brain(Input::MemberLeft { node }),
             PeerMessage::Left => self.member_left(node),
             PeerMessage::Forgotten(gone) => self.hear_forgotten(node, &gone),
@@ -424,6 +432,7 @@ impl Daemon {
         self.secrets = Secrets::first(secret);
         self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
         self.members = Members::new(me, []);
+        self.processors.forget_others();
         self.new_brain();
         self.members.merge(by);
         self.member_joined(by);

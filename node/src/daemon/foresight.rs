@@ -19,7 +19,11 @@ impl Daemon {
     /// What the brain would say of the process now, if it runs here.
     pub(super) fn weigh_up(&self, process: GlobalPid) -> Option<Weighed> {
         let (rate_here, guesses) = self.thought.brain.weigh_up(self.brain_time(), process)?;
-        Some(Weighed { rate_here, places: guesses.into_iter().map(place).collect() })
+        let unfit = |place: &Place| self.why_unfit(process, place.node?);
+        let places = guesses.into_iter().map(place);
+        let places =
+            places.map(|place| Place { but: unfit(&place).or(place.but.clone()), ..place });
+        Some(Weighed { rate_here, places: places.collect() })
     }
 
     pub(super) fn what_if(&self, pid: HomePid, to: NodeId) -> Result<Reply, Failure> {

@@ -21,6 +21,7 @@ impl Daemon {
             let end = if self.stays_home(uid) { MoveEnd::Stayed } else { MoveEnd::Failed };
             return Err(not_moved(end, &reason.code, reason.text));
         }
+        self.check_processor(pid, to)?;
         match self.waits_for_link(pid, to) {
             true => Ok(()),
             false => self.ask_for_berth(pid, to),

@@ -6,7 +6,7 @@ use crate::guest::Guest;
 use crate::process::Process;
 use cluster::NodeView;
 use std::collections::BTreeMap;
-use wire::control::{self, Failure, Reply};
+use wire::control::{self, CpuFit, Failure, Reply};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::Member;
 
@@ -101,6 +101,8 @@ impl Daemon {
             mem_free_bytes: load.memory.free_bytes,
             info_age_s: 0.0,
             takes_guests: view.is_none_or(|view| !view.is_closed),
+            cpu: CpuFit::Fits,
+            cpu_reason: None,
         }
     }
 
@@ -113,6 +115,7 @@ impl Daemon {
     fn show_node(&self, member: &Member, view: Option<&NodeView>) -> control::Node {
         let uptime_s = self.started.elapsed().as_secs_f64();
         let age = view.and_then(|view| view.age);
+        let (cpu, cpu_reason) = self.cpu_fit(member.node);
         control::Node {
             id: member.node,
             address: member.address.to_string(),
@@ -124,6 +127,8 @@ impl Daemon {
             mem_free_bytes: view.map_or(0, |view| view.memory_free_bytes),
             info_age_s: age.map_or(uptime_s, |age| age.as_secs_f64()),
             takes_guests: view.is_none_or(|view| !view.is_closed),
+            cpu,
+            cpu_reason,
         }
     }
 }

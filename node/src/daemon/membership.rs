@@ -170,6 +170,7 @@ impl Daemon {
             self.wishes_lost(node);
         }
         self.dials.remove(&node);
+        self.processors.forget(node);
         self.spread_forgotten(&[gone], node);
         self.tell_brain(Input::MemberLeft { node });
         let reason = reason.to_owned();

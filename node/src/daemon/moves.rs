@@ -158,6 +158,10 @@ impl Daemon {
         for part in clocks.chunks(CLOCKS_PER_PACKET) {
             self.tell_deputy(pid, &ToDeputy::Clocks(part.to_vec()))?;
         }
+        let baseline = self.processes.get(&pid).and_then(|process| process.baseline.clone());
+        if let Some(baseline) = baseline {
+            self.tell_deputy(pid, &ToDeputy::Baseline(baseline))?;
+        }
         self.keep_process(pid);
         self.tell_deputy(pid, &ToDeputy::Leave { berth })
     }

@@ -70,6 +70,7 @@ impl Daemon {
             started_ticks: stat.started_ticks,
             command: stat.command,
             placement: options.placement,
+            baseline: None,
             storm,
             at: self.me(),
             here_since: Instant::now(),
@@ -254,10 +255,15 @@ impl Daemon {
         let options = ManageOptions {
             placement: parent.placement.clone(),
             storm_ms: parent.storm.map(|storm| storm.every.as_millis() as u64),
+            cpu_baseline: false,
         };
+        // Not computed anew: its environment says what its ancestor's was told.
+        let baseline = parent.baseline.clone();
         let caller = Caller { uid: parent.owner.uid, pid: None };
         if let Err(failure) = self.admit_process(caller, pid, options, Launch::Found) {
             tracing::debug!("child {pid} of {ancestor} stays unmanaged: {}", failure.text);
+        } else if let Some(baseline) = baseline {
+            self.give_baseline(pid, baseline);
         }
     }
 
@@ -336,7 +342,8 @@ impl Daemon {
         let at = process.at;
         let mut places: Vec<NodeId> = self.links.keys().copied().collect();
         places.push(me);
-        places.retain(|node| *node != at && self.is_usable(*node));
+        let unfit = self.unfit_nodes(pid);
+        places.retain(|node| *node != at && self.is_usable(*node) && !unfit.contains(node));
         if let Some(to) = places.get((random >> 32) as usize % places.len().max(1)) {
             self.order_move(pid, Order::new(*to, Cause::Storm, "storm"));
         }

@@ -92,8 +92,13 @@ impl Daemon {
         })?;
         self.check_options(&options)?;
         let launch = Launch::Pending { program: procfs::read_program(pid.0), left: None };
+        let is_baseline = options.cpu_baseline || self.config.cpu_baseline;
         self.admit_process(caller, pid, options, launch)?;
-        Ok(Reply::Managed { node: self.me(), daemon_pid: std::process::id() as i32 })
+        let left_out = is_baseline.then(|| {
+            let baseline = Box::new(self.processors.baseline());
+            self.give_baseline(pid, baseline)
+        });
+        Ok(Reply::Managed { node: self.me(), daemon_pid: std::process::id() as i32, left_out })
     }
 
     fn check_options(&self, options: &ManageOptions) -> Result<(), Failure> {
@@ -132,7 +137,8 @@ impl Daemon {
         if procfs::read_program(pid.0).is_none() {
             return refuse("it is a kernel thread, or belongs to somebody else");
         }
-        let options = ManageOptions { placement: Placement::Balanced, storm_ms: None };
+        let placement = Placement::Balanced;
+        let options = ManageOptions { placement, storm_ms: None, cpu_baseline: false };
         self.admit_process(caller, pid, options, Launch::Running)
     }
 

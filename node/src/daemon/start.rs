@@ -1,6 +1,7 @@
 //! From a configuration to a running node.
 
 use super::owner::Wishes;
+use super::processors::Processors;
 use super::spare::Spare;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
@@ -299,6 +300,7 @@ impl Parts {
             listens,
             members: Members::new(me, membership.members)
                 .remembering(membership.forgotten, membership.given),
+            processors: Processors::new(),
             links: BTreeMap::new(),
             link_count: 0,
             dials: BTreeMap::new(),

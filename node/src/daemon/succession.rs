@@ -120,6 +120,10 @@ impl Daemon {
             let threads = kernel::proc::process::threads(pid.0).unwrap_or_default();
             threads.into_iter().for_each(kernel::haste::end);
         }
+        if self.processes.get(&pid).is_some_and(|process| process.baseline.is_some()) {
+            let process = self.global(pid);
+            self.tell_brain(Input::ProcessExempted { process });
+        }
         if at == me {
             let process = self.global(pid);
             self.tell_brain(Input::ProcessArrived { process, how: cluster::Arrival::Born });
@@ -296,7 +300,9 @@ fn kept_process(process: &Process) -> KeptProcess {
         options: ManageOptions {
             placement: process.placement.clone(),
             storm_ms: process.storm.map(|storm| storm.every.as_millis() as u64),
+            cpu_baseline: process.baseline.is_some(),
         },
+        baseline: process.baseline.clone(),
         is_pending,
         program,
         at: process.at,
@@ -341,6 +347,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         started_ticks: kept.process.started_ticks,
         command: kept.command,
         placement: kept.options.placement,
+        baseline: kept.baseline,
         storm: kept
             .options
             .storm_ms

@@ -243,9 +243,10 @@ impl Daemon {
     pub(super) fn best_node_for(&mut self, pid: HomePid) -> Option<NodeId> {
         let at = self.processes.get(&pid)?.at;
         let (now, process) = (self.brain_time(), self.global(pid));
-        let best = self.thought.brain.best_node(now, Some(process), &[]);
+        let unfit = self.unfit_nodes(pid);
+        let best = self.thought.brain.best_node(now, Some(process), &unfit);
         if let Some(recorder) = &mut self.thought.recorder {
-            recorder.write(&cluster::asked(now, Some(process), &[], best));
+            recorder.write(&cluster::asked(now, Some(process), &unfit, best));
         }
         let best = best?;
         (best != at).then_some(best)

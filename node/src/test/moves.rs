@@ -284,7 +284,8 @@ async fn a_storm_moves_a_process_again_and_again() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("read line; exec sleep 1000");
     let pid = program.pid();
-    let options = ManageOptions { placement: Placement::Balanced, storm_ms: Some(20) };
+    let options =
+        ManageOptions { placement: Placement::Balanced, storm_ms: Some(20), cpu_baseline: false };
     let owner = nix::unistd::getuid().as_raw();
     one.ask_as(owner, Some(pid), Request::Manage(options)).await;
     program.0.stdin.as_ref().unwrap().write_all(b"\n").unwrap();

@@ -60,6 +60,9 @@ Examples:
   osmos run --node 3 -- flac -8 song.wav   on node 3, and it stays there
   osmos run --home -- ./editor             never leaves by itself
   osmos run --storm 50 -- ./test-suite     to a random node about every 50 ms: a test of Osmos
+  osmos run --cpu-baseline -- ./simulate   also to nodes with an older or newer processor: the
+                                           C library, OpenSSL, Go, OpenBLAS and MKL are told by
+                                           the environment what to leave out
 
 The command's process and all its descendants are managed. The command replaces `osmos` in place:
 same process, same pid. If no daemon runs here nothing is started and the exit status is 125."
@@ -340,6 +343,10 @@ pub struct DaemonOptions {
     /// Cgroup directory for guests; once for each controller hierarchy
     #[arg(long, value_name = "DIR")]
     pub guest_cgroup: Vec<PathBuf>,
+    /// Start every program so that all nodes' processors will do for it, as with `run
+    /// --cpu-baseline`
+    #[arg(long)]
+    pub cpu_baseline: bool,
     /// Seconds that processes wait where they are for the next daemon, should this one die, before
     /// they come home [default: 600]
     #[arg(long, value_name = "SECONDS", hide_short_help = true)]
@@ -394,6 +401,9 @@ impl DaemonOptions {
         push("--record", path(&self.record));
         push("--runtime-dir", path(&self.runtime_dir));
         push("--state-dir", path(&self.state_dir));
+        if self.cpu_baseline {
+            words.push("--cpu-baseline".into());
+        }
         words
     }
 }
@@ -412,6 +422,9 @@ pub struct RunOptions {
     /// Move to a random node about every MS milliseconds, for as long as it runs
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub storm: Option<u64>,
+    /// Have it use no more of a processor than all nodes have, so that it can go to each of them
+    #[arg(long)]
+    pub cpu_baseline: bool,
     /// The command and its arguments, after `--`
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,

@@ -6,6 +6,7 @@
 mod arguments;
 mod classic;
 mod commands;
+mod cpu_baseline;
 mod exit_code;
 mod output;
 mod ownership;

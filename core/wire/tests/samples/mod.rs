@@ -297,6 +297,7 @@ pub fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::MoveEnded { pid, to, end: MoveEnd::Failed, freeze_us: 1 },
         PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
         PeerMessage::Leaving,
+        PeerMessage::Processor(Box::new(processor())),
         PeerMessage::Left,
         PeerMessage::Forgotten(vec![Forgotten { node: to, key: NodeKey([3; 32]) }; 5]),
         PeerMessage::Secret { generation: 2, secret: [4; 32] },
@@ -316,7 +317,7 @@ pub fn peer_messages() -> Vec<PeerMessage> {
 pub fn requests() -> Vec<Request> {
     let placement = Placement::Node(NodeId(2));
     vec![
-        Request::Manage(ManageOptions { placement, storm_ms: Some(50) }),
+        Request::Manage(ManageOptions { placement, storm_ms: Some(50), cpu_baseline: true }),
         Request::Migrate { pid: 12, to: Destination::Node(NodeId(3)) },
         Request::Events { follow: true },
         Request::Join { address: "10.0.0.1".into(), token: "word".into() },
@@ -347,6 +348,6 @@ pub fn replies() -> Vec<Reply> {
         Reply::Migrated(migration),
         Reply::Event(event),
         Reply::Error(failure),
-        Reply::Managed { node: home, daemon_pid: 3 },
+        Reply::Managed { node: home, daemon_pid: 3, left_out: Some(vec!["avx2".into()]) },
     ]
 }

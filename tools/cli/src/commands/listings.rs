@@ -4,7 +4,7 @@ use super::{moves, unexpected};
 use crate::output::{self, Align, Cell, Colour, Table};
 use anyhow::Result;
 use client::Client;
-use wire::control::{Event, Happening, Node, Process, Reply, Request};
+use wire::control::{CpuFit, Event, Happening, Node, Process, Reply, Request};
 
 /// Characters of a load bar in `nodes`.
 const BAR_COLUMNS: usize = 20;
@@ -85,6 +85,7 @@ fn node_table(nodes: &[Node]) -> Table {
         ("MEMORY", Align::Right),
         ("FREE", Align::Right),
         ("GUESTS", Align::Left),
+        ("CPU", Align::Left),
         ("AGE", Align::Right),
     ]);
     // Bars are compared with each other, and one process a core is never a full bar by itself.
@@ -106,10 +107,19 @@ fn node_table(nodes: &[Node]) -> Table {
             Cell::new(output::bytes(node.mem_total_bytes)),
             Cell::new(output::bytes(node.mem_free_bytes)),
             Cell::new(if node.takes_guests { "yes" } else { "no" }),
+            Cell::coloured(node.cpu.word(), cpu_colour(node.cpu)),
             Cell::new(output::seconds(node.info_age_s)),
         ]);
     }
     table
+}
+
+fn cpu_colour(fit: CpuFit) -> Colour {
+    match fit {
+        CpuFit::Fits | CpuFit::Unknown => Colour::Plain,
+        CpuFit::Baseline => Colour::Yellow,
+        CpuFit::Unfit => Colour::Red,
+    }
 }
 
 /// `14:03:27.120  1:4711  came home: ...`; the time is UTC.
@@ -199,6 +209,8 @@ mod tests {
             mem_free_bytes: 1 << 29,
             info_age_s: 0.0,
             takes_guests: true,
+            cpu: CpuFit::Fits,
+            cpu_reason: None,
         };
         let text = node_table(&[node(1, 8.0), node(2, 4.0), node(3, 0.0)]).render(false);
         let bars: Vec<usize> = text.lines().skip(1).map(|l| l.matches('█').count()).collect();

@@ -1,9 +1,11 @@
 //! `osmos run`: hand this very process to the daemon, then become the command.
 //!
 //! The command gets the process as its parent made it: same pid, terminal, descriptors, signal
-//! mask and dispositions. Nothing of Osmos remains in it, not even an environment variable.
+//! mask and dispositions. Nothing of Osmos remains in it, not even an environment variable, unless
+//! it is to keep to a baseline of processors.
 
 use crate::arguments::RunOptions;
+use crate::cpu_baseline;
 use crate::exit_code;
 use crate::platform::{Inherited, Platform};
 use anyhow::{Context, Result, bail};
@@ -20,26 +22,34 @@ use wire::control::{ManageOptions, Reply, Request};
 
 /// Returns only if the command was not started.
 pub fn run(options: &RunOptions, socket: &Path, platform: &dyn Platform) -> ExitCode {
-    if let Err(error) = be_managed(options, socket) {
-        return exit_code::report(&error, exit_code::NOT_STARTED);
-    }
-    let error = become_command(&options.command, platform.inherited());
+    let left_out = match be_managed(options, socket) {
+        Ok(left_out) => left_out,
+        Err(error) => return exit_code::report(&error, exit_code::NOT_STARTED),
+    };
+    let variables = cpu_baseline::variables(&left_out, |name| std::env::var_os(name));
+    let error = become_command(&options.command, variables, platform.inherited());
     let program = options.command[0].to_string_lossy().into_owned();
     let code = exit_code::of_exec_error(&error);
     exit_code::report(&anyhow::Error::new(error).context(format!("cannot run `{program}`")), code)
 }
 
-/// The connection is closed when this returns: the command inherits nothing of it.
-fn be_managed(options: &RunOptions, socket: &Path) -> Result<()> {
-    let manage = ManageOptions { placement: options.placement(), storm_ms: options.storm };
+/// What the command is to leave out of the processor. The connection is closed when this returns:
+/// the command inherits nothing of it.
+fn be_managed(options: &RunOptions, socket: &Path) -> Result<Vec<String>> {
+    let manage = ManageOptions {
+        placement: options.placement(),
+        storm_ms: options.storm,
+        cpu_baseline: options.cpu_baseline,
+    };
     let mut client = Client::connect(socket).context("the command was not started")?;
     let reply = client.request(&Request::Manage(manage)).context("the command was not started")?;
-    let Reply::Managed { daemon_pid, .. } = reply else {
+    let Reply::Managed { daemon_pid, left_out, .. } = reply else {
         bail!("the command was not started: the daemon answered {reply:?}");
     };
     allow_tracer(daemon_pid).with_context(|| {
         format!("the command was not started: cannot let the daemon (pid {daemon_pid}) move it")
-    })
+    })?;
+    Ok(left_out.unwrap_or_default())
 }
 
 /// Lets the daemon and what it starts trace this process, which outlasts the exec. Where Yama does
@@ -53,7 +63,11 @@ fn allow_tracer(daemon_pid: i32) -> io::Result<()> {
     }
 }
 
-fn become_command(command: &[OsString], inherited: Inherited) -> io::Error {
+fn become_command(
+    command: &[OsString],
+    variables: Vec<(&'static str, OsString)>,
+    inherited: Inherited,
+) -> io::Error {
     for (descriptor, closed) in inherited.closed_standard.into_iter().enumerate() {
         if closed {
             // The runtime opened /dev/null there before main. It is open, so this cannot fail.
@@ -63,17 +77,24 @@ fn become_command(command: &[OsString], inherited: Inherited) -> io::Error {
     if inherited.sigpipe_ignored {
         // The runtime ignores SIGPIPE, which is what the command is to find; std's exec would
         // set the default.
-        exec_unchanged(command)
+        exec_unchanged(command, &variables)
     } else {
-        Command::new(&command[0]).args(&command[1..]).exec()
+        Command::new(&command[0]).args(&command[1..]).envs(variables).exec()
     }
 }
 
-fn exec_unchanged(command: &[OsString]) -> io::Error {
+fn exec_unchanged(command: &[OsString], variables: &[(&'static str, OsString)]) -> io::Error {
     let words: Result<Vec<CString>, _> =
         command.iter().map(|word| CString::new(word.as_bytes())).collect();
-    match words {
-        Ok(words) => match nix::unistd::execvp(&words[0], &words) {
+    let is_set = |name: &OsString| variables.iter().any(|(set, _)| name == set);
+    let own = std::env::vars_os().filter(|(name, _)| !is_set(name));
+    let set = variables.iter().map(|(name, value)| (OsString::from(name), value.clone()));
+    let environment: Result<Vec<CString>, _> = own
+        .chain(set)
+        .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
+        .collect();
+    match words.and_then(|words| Ok((words, environment?))) {
+        Ok((words, environment)) => match nix::unistd::execvpe(&words[0], &words, &environment) {
             Ok(never) => match never {},
             Err(errno) => errno.into(),
         },
@@ -98,7 +119,7 @@ mod tests {
         let command = [OsString::from("/nowhere/command")];
         for sigpipe_ignored in [false, true] {
             let inherited = Inherited { sigpipe_ignored, ..Inherited::default() };
-            let error = become_command(&command, inherited);
+            let error = become_command(&command, Vec::new(), inherited);
             assert_eq!(exit_code::of_exec_error(&error), exit_code::NOT_FOUND);
         }
     }
