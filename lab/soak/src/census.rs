@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Directories of a node in which a process or a daemon may leave files.
 const DIRECTORIES: [&str; 4] = ["/tmp", "/run/osmos", "/dev/shm", "/var/lib/osmos"];
+/// What a daemon keeps for the next moves on purpose, of bounded size: hashes of files.
+const KEPT: &str = "/run/osmos/hashes";
 /// Deeper there is nothing of ours.
 const DEPTH_MAX: usize = 4;
 /// What is counted of processes only: there may be fewer of all else than before.
@@ -101,12 +103,13 @@ impl Census {
     }
 
     fn count_files(&mut self, node: &Node<'_>, ground: &str) -> Result<()> {
-        let own = node.path(ground)?;
+        let (own, kept) = (node.path(ground)?, node.path(KEPT)?);
         for directory in DIRECTORIES {
             let root = node.path(directory)?;
             let mut found = Vec::new();
             walk(&root, DEPTH_MAX, &mut found);
-            for path in found.iter().filter(|path| !path.starts_with(&own)) {
+            let counts = |path: &&PathBuf| !path.starts_with(&own) && !path.starts_with(&kept);
+            for path in found.iter().filter(counts) {
                 let inside = path.strip_prefix(&root).unwrap_or(path);
                 self.add(node, "file", format!("{directory}/{}", inside.display()));
             }
