@@ -37,7 +37,7 @@ fn a_process_does_not_go_where_it_would_find_what_home_lacks() {
     }
     let words = [
         "its processor has popcnt, which home's lacks",
-        "nodes with the same features as home take it",
+        "`osmos run --cpu-baseline` starts one that does not look",
     ];
     refused_on_node_2(&["1:cpu-popcnt"], "exceeding", &words);
 }

@@ -470,7 +470,7 @@ impl std::fmt::Display for Unfit {
             Unfit::Exceeds(names) => write!(
                 f,
                 "its processor has {}, which home's lacks: a program that finds that there would \
-                 fail at home; nodes with the same features as home take it",
+                 fail at home (`osmos run --cpu-baseline` starts one that does not look)",
                 list(names)
             ),
         }

@@ -21,7 +21,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
@@ -96,14 +97,14 @@ fn expect(daemon: &Daemon) -> Result<Expected> {
     // Only the sandbox's init has entries there, and they vanish with it: always empty enough, and
     // nothing to clean up.
     let root = c"/proc/self/fdinfo".to_owned();
-    Ok(Expected { key, blank: Blank::create(root, &cgroups, entrance.map(OwnedFd::from)) })
+    Ok(Expected { key, blank: Blank::create(root, &cgroups, entrance) })
 }
 
 /// Waits for the connection of this role that the daemon passes on.
 fn accept(daemon: &Daemon, expected: &Expected, wanted: Role) -> Result<Link> {
     match daemon.receive()? {
         (ToBody::Connection { role }, Some(stream)) if role == wanted => {
-            Ok(link::accept(stream, &expected.key)?)
+            Ok(link::accept(TcpStream::from(stream), &expected.key)?)
         }
         (ToBody::SendHome, _) => Err(MigrateError::refused("drained", "the node takes no guests")),
         (other, _) => Err(MigrateError::Protocol(format!("expected a connection, not {other:?}"))),

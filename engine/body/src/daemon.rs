@@ -2,7 +2,6 @@
 
 use attachment::{Attachment, Heard};
 use migrate::{MigrateError, Result};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
@@ -15,18 +14,16 @@ impl Daemon {
         Daemon(attachment)
     }
 
-    /// Waits for the next message of the daemon that started this supervisor, and the connection
-    /// that comes with it if there is one.
+    /// Waits for the next message of the daemon that started this supervisor, and the
+    /// descriptor that comes with it if there is one.
     ///
     /// # Errors
     /// If that daemon is gone: no other knows of a process that has not arrived.
-    pub fn receive(&self) -> Result<(ToBody, Option<TcpStream>)> {
-        let received = self.0.receive();
-        let (message, descriptor) = received.map_err(|error| {
+    pub fn receive(&self) -> Result<(ToBody, Option<OwnedFd>)> {
+        self.0.receive().map_err(|error| {
             let text = format!("the daemon of the node that it was to go to ended: {error}");
             MigrateError::refused("no-daemon", text)
-        })?;
-        Ok((message, descriptor.map(TcpStream::from)))
+        })
     }
 
     /// Takes the next message if there is one.
