@@ -109,12 +109,14 @@ fn who_takes_more_than_there_is_goes_when_the_owner_says_so() {
 }
 
 #[test]
-#[ignore = "one time in four it is still there after 30 s: not understood yet"]
-fn who_starts_a_thousand_threads_that_compute_goes_when_the_owner_says_so() {
+fn who_has_hundreds_of_threads_compute_goes_when_the_owner_says_so() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    Attacked::new("threads").attack("threads");
+    let mut attacked = Attacked::new("threads");
+    for way in ["threads", "masks"] {
+        attacked.attack(way);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::notices::raise;
 use crate::state::{Agreement, Order};
 use crate::tracing_loop::{End, Tracing};
+use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
@@ -102,6 +103,7 @@ impl Tracing<'_> {
         mask_after: Option<u64>,
     ) -> Result<()> {
         let _limit = Patience::of(STEP_TIMEOUT);
+        let _haste = Haste::of(self.shared.pid, [tid]);
         tracee::step(tid, number)?;
         match tracee::wait(tid)? {
             Stop::Ended(_) => {
@@ -194,6 +196,7 @@ impl Tracing<'_> {
         mask: u64,
     ) -> Result<()> {
         let _limit = Patience::of(STEP_TIMEOUT);
+        let _haste = Haste::of(self.shared.pid, [tid]);
         tracee::interrupt(tid)?;
         self.shared.listener.reply(id, result);
         if !self.await_stop(tid)? {
@@ -228,8 +231,10 @@ impl Tracing<'_> {
     }
 
     /// Has a call that is over at home the same effect here: the thread does not make it, but is
-    /// stopped behind it and given what home has.
-    pub(crate) fn agree(&mut self, tid: i32, id: u64, agreement: Agreement) -> Result<()> {
+    /// stopped behind it and given what home has. That it stops takes as long as it waits for a
+    /// processor, which nobody here waits for ([`Tracing::on_stop_towards_agreement`]).
+    pub(crate) fn begin_to_agree(&mut self, tid: i32, id: u64, agreement: Agreement) -> Result<()> {
+        self.agreeing.insert(tid, agreement);
         match tracee::interrupt(tid) {
             Err(error) if !error.is_gone() => return Err(error.into()),
             _ => {}
@@ -238,17 +243,31 @@ impl Tracing<'_> {
             Agreement::Return(_) => self.shared.listener.let_pass(id),
             _ => self.shared.listener.reply(id, 0),
         };
-        if !self.await_stop(tid)? {
-            return Ok(());
+        Ok(())
+    }
+
+    /// A thread that is to stop behind a call has stopped, or ended. True once it is where it was
+    /// led to, and has what home has.
+    pub(crate) fn on_stop_towards_agreement(&mut self, tid: i32, stop: Stop) -> Result<bool> {
+        if !self.is_led_to_stop(tid, stop)? {
+            return Ok(false);
         }
-        match agreement {
-            Agreement::Action(number, bytes) => self.set_action(tid, number, &bytes)?,
-            Agreement::Mask(how, set) => {
+        match self.agreeing.remove(&tid) {
+            Some(Agreement::Action(number, bytes)) => self.set_action(tid, number, &bytes)?,
+            Some(Agreement::Mask(how, set)) => {
                 let now = tracee::signal_mask(tid)?;
                 tracee::set_signal_mask(tid, signal::masked(now, how, set))?;
             }
-            Agreement::Return(mask) => tracee::set_signal_mask(tid, signal::maskable(mask))?,
+            Some(Agreement::Return(mask)) => {
+                tracee::set_signal_mask(tid, signal::maskable(mask))?;
+            }
+            None => {}
         }
+        Ok(true)
+    }
+
+    /// Goes on with a thread that has what home has.
+    pub(crate) fn go_on_in_agreement(&mut self, tid: i32) -> Result<()> {
         let due: Vec<i32> = {
             let state = self.shared.lock();
             let thread = state.threads.get(&tid);
@@ -272,6 +291,7 @@ impl Tracing<'_> {
         };
         self.agent.write_staging(slot, 0, bytes);
         let staging = self.agent.staging_address(slot);
+        let _haste = Haste::of(self.shared.pid, [tid]);
         let mut calls = RemoteCalls::begin(tid, self.agent.syscall_instruction())?;
         let arguments = [number as u64, staging, 0, 8, 0, 0];
         let outcome = calls.call("set a disposition", libc::SYS_rt_sigaction, arguments);
@@ -283,21 +303,32 @@ impl Tracing<'_> {
     }
 
     /// Waits until an interrupted thread has stopped; false if it has ended.
-    pub(crate) fn await_stop(&mut self, tid: i32) -> Result<bool> {
+    fn await_stop(&mut self, tid: i32) -> Result<bool> {
         loop {
             match tracee::wait(tid)? {
-                Stop::Interrupted | Stop::Group(_) => return Ok(true),
                 Stop::Ended(_) => {
                     self.on_end(tid);
                     return Ok(false);
                 }
-                Stop::Event(tracee::CALL_EVENT) => self.translate_deadline(tid, true)?,
-                // A placeholder: what it stands for is still queued, and is raised again.
-                _ => {
-                    self.restore_deadline(tid)?;
-                    tracee::resume_interrupted(tid, 0)?;
-                }
+                stop if self.is_led_to_stop(tid, stop)? => return Ok(true),
+                _ => {}
             }
         }
+    }
+
+    /// Whether a thread has stopped for being interrupted. If it has for another reason it goes on,
+    /// and will still stop; one that has ended does neither.
+    fn is_led_to_stop(&mut self, tid: i32, stop: Stop) -> Result<bool> {
+        match stop {
+            Stop::Interrupted | Stop::Group(_) => return Ok(true),
+            Stop::Ended(_) => {}
+            Stop::Event(tracee::CALL_EVENT) => self.translate_deadline(tid, true)?,
+            // A placeholder: what it stands for is still queued, and is raised again.
+            _ => {
+                self.restore_deadline(tid)?;
+                tracee::resume_interrupted(tid, 0)?;
+            }
+        }
+        Ok(false)
     }
 }

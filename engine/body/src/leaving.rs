@@ -142,7 +142,7 @@ impl Tracing<'_> {
                 Order::DeliverMasked { tid, id, result, mask } => {
                     self.deliver_masked(tid, id, result, mask)?;
                 }
-                Order::Agree { tid, id, agreement } => self.agree(tid, id, agreement)?,
+                Order::Agree { tid, id, agreement } => self.begin_to_agree(tid, id, agreement)?,
                 other => self.shared.order(other),
             }
         }
@@ -177,6 +177,12 @@ impl Tracing<'_> {
             Stop::Ended(_) => {
                 self.on_end(tid);
                 waiting.remove(&tid);
+            }
+            _ if self.agreeing.contains_key(&tid) => {
+                if self.on_stop_towards_agreement(tid, stop)? {
+                    waiting.remove(&tid);
+                    self.stopped.insert(tid);
+                }
             }
             // A forwarded signal is still queued; a fault will happen again.
             Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) => {
@@ -235,8 +241,10 @@ impl Tracing<'_> {
     }
 
     fn try_to_leave(&mut self, announcement: ToHome) -> Result<End> {
-        if let Err(error) = self.freeze() {
-            return self.stay_unless_unwanted(error.reason());
+        match self.freeze() {
+            Ok(()) => {}
+            Err(error) if is_broken(&error) => return Err(error),
+            Err(error) => return self.stay_unless_unwanted(error.reason()),
         }
         let image = match self.capture() {
             Ok(image) => image,
@@ -382,8 +390,10 @@ impl Tracing<'_> {
             }
         };
         let frozen_at = Instant::now();
-        if let Err(error) = self.freeze() {
-            return self.stay(error.reason());
+        match self.freeze() {
+            Ok(()) => {}
+            Err(error) if is_broken(&error) => return Err(error),
+            Err(error) => return self.stay(error.reason()),
         }
         match self.send_image(&mut link) {
             Err(error) if is_broken(&error) => Err(error),

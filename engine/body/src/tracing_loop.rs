@@ -12,7 +12,7 @@ use crate::modesty;
 use crate::notices::{self, raise};
 use crate::processor_time::{Meter, Peak};
 use crate::replies;
-use crate::state::{Order, Parts, Shared, State, Thread};
+use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
 use crate::watch::Watch;
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
@@ -50,6 +50,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) haste: Haste,
     /// Threads about to get a signal whose disposition is just being changed.
     pub(crate) deferred: VecDeque<(i32, i32)>,
+    /// Threads that are to stop behind a call, and what they are to have then as home has it.
+    pub(crate) agreeing: HashMap<i32, Agreement>,
     /// Where threads that wait until a time of day have their deadline, while this node's kernel
     /// has been told another ([`crate::deadlines`]).
     pub(crate) deadlines: HashMap<i32, u64>,
@@ -128,6 +130,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         haste: Haste::default(),
         stopped: HashSet::new(),
         deferred: VecDeque::new(),
+        agreeing: HashMap::new(),
         deadlines: HashMap::new(),
         is_held: false,
         next_farewell: Instant::now(),
@@ -369,6 +372,11 @@ impl Tracing<'_> {
     fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<End> {
         match stop {
             Stop::Ended(_) => return Ok(self.on_end(tid)),
+            _ if self.agreeing.contains_key(&tid) => {
+                if self.on_stop_towards_agreement(tid, stop)? {
+                    self.go_on_in_agreement(tid)?;
+                }
+            }
             Stop::Signal(number) => return self.on_signal(tid, number),
             Stop::Interrupted | Stop::Group(_) if self.is_held => {
                 self.stopped.insert(tid);
@@ -391,6 +399,7 @@ impl Tracing<'_> {
         state.threads.remove(&tid);
         self.stopped.remove(&tid);
         self.deadlines.remove(&tid);
+        self.agreeing.remove(&tid);
         if state.threads.is_empty() {
             return End::Goes(reason("ended", "the body has ended"));
         }
@@ -414,7 +423,7 @@ impl Tracing<'_> {
                 Ok(End::Continues)
             }
             Order::Agree { tid, id, agreement } => {
-                self.agree(tid, id, agreement)?;
+                self.begin_to_agree(tid, id, agreement)?;
                 Ok(End::Continues)
             }
             Order::MakeAgain { tid, id } => {

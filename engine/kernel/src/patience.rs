@@ -7,6 +7,7 @@
 //! does: once at the deadline, and again and again from then on, because the first may come just
 //! before the wait begins.
 
+use crate::proc::process;
 use crate::{KernelError, Result};
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// Since when the deadline is known to have passed.
+    /// When the deadline was found to have passed.
     static OVERDUE: Cell<Option<Instant>> = const { Cell::new(None) };
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
 }
@@ -26,6 +27,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// stood still, as a virtual one that is saved or a computer that sleeps, has its clock go on, and
 /// nobody could do anything meanwhile.
 const GRACE: Duration = Duration::from_secs(1);
+/// And a thread that could run has this long, if only no processor is there for it: on a node that
+/// gives its guests little, nothing is wrong with who waits.
+const GRACE_FOR_RUNNABLE: Duration = Duration::from_secs(60);
 
 /// Waits of the calling thread end at the latest when this much time has passed, until this is
 /// dropped. Where one lies within another, the earlier deadline holds.
@@ -53,16 +57,35 @@ impl Drop for Patience {
 /// # Errors
 /// ETIMEDOUT once the calling thread's patience is at its end.
 pub fn check(what: impl FnOnce() -> String) -> Result<()> {
-    let now = Instant::now();
-    if DEADLINE.get().is_none_or(|deadline| now < deadline) {
-        return Ok(());
-    }
-    let overdue_since = OVERDUE.get().unwrap_or(now);
-    OVERDUE.set(Some(overdue_since));
-    match now - overdue_since < GRACE {
+    match overdue() < GRACE {
         true => Ok(()),
         false => Err(KernelError::errno(what(), libc::ETIMEDOUT)),
     }
+}
+
+/// As [`check`], where this thread is waited for.
+pub fn check_wait(tid: i32) -> Result<()> {
+    let overdue = overdue();
+    let is_in_time = overdue < GRACE || (overdue < GRACE_FOR_RUNNABLE && is_runnable(tid));
+    match is_in_time {
+        true => Ok(()),
+        false => Err(KernelError::errno(format!("wait for {tid}"), libc::ETIMEDOUT)),
+    }
+}
+
+/// For how long the deadline has been known to have passed.
+fn overdue() -> Duration {
+    let now = Instant::now();
+    if DEADLINE.get().is_none_or(|deadline| now < deadline) {
+        return Duration::ZERO;
+    }
+    let overdue_since = OVERDUE.get().unwrap_or(now);
+    OVERDUE.set(Some(overdue_since));
+    now - overdue_since
+}
+
+fn is_runnable(tid: i32) -> bool {
+    process::stat(&tid.to_string()).is_ok_and(|stat| stat.state == b'R')
 }
 
 fn set(deadline: Option<Instant>) {
@@ -166,6 +189,34 @@ mod test {
         assert!(DEADLINE.get().is_none());
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// That of the calling thread has passed so long ago.
+    fn overdue_for(time: Duration) -> Patience {
+        let patience = Patience::of(Duration::ZERO);
+        OVERDUE.set(Instant::now().checked_sub(time));
+        patience
+    }
+
+    #[test]
+    fn who_has_got_no_processor_yet_is_waited_for_longer_than_who_sleeps() {
+        let mut computing = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut sleeping = Command::new("sleep").arg("100").spawn().unwrap();
+        let [runs, sleeps] = [&computing, &sleeping].map(|child| child.id() as i32);
+        // A shell that has not come so far yet reads its files.
+        while !is_runnable(runs) || is_runnable(sleeps) {
+            std::thread::yield_now();
+        }
+        let limit = overdue_for(2 * GRACE);
+        assert!(check_wait(sleeps).is_err());
+        assert!(check_wait(runs).is_ok());
+        drop(limit);
+        let _limit = overdue_for(2 * GRACE_FOR_RUNNABLE);
+        assert!(check_wait(runs).is_err());
+        for child in [&mut computing, &mut sleeping] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]

@@ -223,12 +223,12 @@ fn next_of(tid: i32, flags: c_int) -> Result<Option<Stop>> {
         return Ok(Some(stop));
     }
     loop {
-        patience::check(|| format!("wait for {tid}"))?;
+        patience::check_wait(tid)?;
         // Fails if it is nobody to wait for, which waiting for anybody would not tell.
-        if let Some((_, stop)) = wait_raw(tid, libc::__WALL | libc::WNOHANG)? {
+        if let Some((_, stop)) = wait_raw(tid, libc::__WALL | libc::WNOHANG, tid)? {
             return Ok(Some(stop));
         }
-        match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | flags)? {
+        match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | flags, tid)? {
             Some((waited, stop)) if waited == tid => return Ok(Some(stop)),
             Some(other) => PUT_BY.with_borrow_mut(|put_by| put_by.push_back(other)),
             None => return Ok(None),
@@ -241,7 +241,7 @@ pub fn poll_any() -> Result<Option<(i32, Stop)>> {
     if let Some(put_by) = take_put_by(|_| true) {
         return Ok(Some(put_by));
     }
-    match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG) {
+    match wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG, -1) {
         Err(error) if error.source.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         other => other,
     }
@@ -252,7 +252,7 @@ pub fn wait_any() -> Result<(i32, Stop)> {
     if let Some(put_by) = take_put_by(|_| true) {
         return Ok(put_by);
     }
-    let waited = wait_raw(-1, libc::__WALL | libc::__WNOTHREAD)?;
+    let waited = wait_raw(-1, libc::__WALL | libc::__WNOTHREAD, -1)?;
     waited.ok_or_else(|| KernelError::errno("wait for any thread", libc::ECHILD))
 }
 
@@ -262,7 +262,8 @@ pub fn poll(tid: i32) -> Result<Option<Stop>> {
     next_of(tid, libc::WNOHANG)
 }
 
-fn wait_raw(tid: i32, flags: c_int) -> Result<Option<(i32, Stop)>> {
+/// waitpid(2), as long as the caller's patience with `awaited` lasts.
+fn wait_raw(tid: i32, flags: c_int, awaited: i32) -> Result<Option<(i32, Stop)>> {
     loop {
         let mut status: c_int = 0;
         // SAFETY: `status` is a valid place for the status word; no other memory is involved.
@@ -277,7 +278,7 @@ fn wait_raw(tid: i32, flags: c_int) -> Result<Option<(i32, Stop)>> {
         if error.raw_os_error() != Some(libc::EINTR) {
             return Err(KernelError { what: format!("wait for {tid}"), source: error });
         }
-        patience::check(|| format!("wait for {tid}"))?;
+        patience::check_wait(awaited)?;
     }
 }
 
@@ -375,7 +376,7 @@ fn stopped_child() -> Option<i32> {
     let is_stopped = seize(pid, SeizeOptions { exit_kill: true, ..SeizeOptions::default() })
         .is_ok()
         && interrupt(pid).is_ok()
-        && matches!(wait_raw(pid, libc::__WALL), Ok(Some((_, Stop::Interrupted))));
+        && matches!(wait_raw(pid, libc::__WALL, pid), Ok(Some((_, Stop::Interrupted))));
     if !is_stopped {
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(pid),

@@ -198,6 +198,24 @@ static void threads_begin(void)
     in_threads(1000, compute);
 }
 
+static void *mask(void *unused)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    for (int how = SIG_BLOCK;; how = how == SIG_BLOCK ? SIG_UNBLOCK : SIG_BLOCK) {
+        for (volatile uint64_t n = 0; n < 10 * 1000 * 1000; n++) {
+        }
+        pthread_sigmask(how, &set, NULL);
+    }
+    return unused;
+}
+
+static void masks_begin(void)
+{
+    in_threads(300, mask);
+}
+
 static void *call(void *unused)
 {
     for (;;) {
@@ -393,6 +411,7 @@ static const struct {
     {"mappings", NULL, mappings},
     {"aliases", NULL, aliases},
     {"threads", threads_begin, NULL},
+    {"masks", masks_begin, NULL},
     {"calls", calls_begin, NULL},
     {"old-calls", NULL, old_calls},
     {"x32-calls", NULL, x32_calls},
