@@ -1,4 +1,5 @@
 /* The upper halves of the AVX registers and, where there are any, the AVX-512 masks are kept. */
+#include "instructions.h"
 #include "travel.h"
 
 #define EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) \
@@ -43,11 +44,7 @@ static int kept(void (*spin)(long), size_t size)
 
 int main(void)
 {
-    if (!__builtin_cpu_supports("avx2")) {
-        printf("SKIP this processor has no AVX2\n");
-        return 0;
-    }
-    CHECK(kept(spin_avx2, 512), "sixteen AVX registers");
-    CHECK(!__builtin_cpu_supports("avx512f") || kept(spin_avx512, 194), "AVX-512, if there is any");
+    CHECK(!MAY_USE_AVX2 || kept(spin_avx2, 512), "sixteen AVX registers, if there are any");
+    CHECK(!MAY_USE_AVX512 || kept(spin_avx512, 194), "AVX-512, if there is any");
     return verdict();
 }

@@ -2,7 +2,7 @@
 //! Where a supervisor would run, the test itself holds the other end of its socket.
 
 mod control;
-mod harness;
+pub(crate) mod harness;
 mod links;
 mod membership;
 mod moves;

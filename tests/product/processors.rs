@@ -85,6 +85,51 @@ fn a_program_that_keeps_to_the_baseline_goes_where_others_are_not_even_offered()
     assert_eq!(program.end(), 3);
 }
 
+/// What a kernel keeps for programs of what node 2 is to do without.
+const WIDE_REGISTERS: [(&str, &str); 2] =
+    [("avx512f", "avx512_registers"), ("ospke", "key_registers")];
+
+#[test]
+fn registers_outlive_handlers_that_return_where_the_kernel_keeps_fewer() {
+    let flags = std::fs::read_to_string("/proc/cpuinfo").expect("processors");
+    let has = |name: &str| flags.split_ascii_whitespace().any(|flag| flag == name);
+    let wide: Vec<_> = WIDE_REGISTERS.iter().filter(|(flag, _)| has(flag)).collect();
+    if !has("avx") || wide.is_empty() {
+        return needs::skip("this processor has no registers that a kernel could do without");
+    }
+    let without: Vec<String> = wide.iter().map(|(_, set)| format!("2:cpu-{set}")).collect();
+    let without: Vec<&str> = without.iter().map(String::as_str).collect();
+    let stage = Stage::without(&without, "registers", 2);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/product/registers.c");
+    let path = stage.path(1, "/tmp/registers");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-o"]).arg(&path).arg(source);
+    assert!(compiler.status().expect("a C compiler: install gcc").success());
+    let (fit, reason) = cpu_of_node_2(&stage);
+    assert_eq!(fit, "baseline", "{reason}");
+    let plain = stage.start(1, &["osmos", "run", "--home", "--", "/tmp/registers"]);
+    let complaint = stage.complaint(1, &["osmos", "migrate", &plain.pid.to_string(), "2"]);
+    assert!(complaint.contains("--cpu-baseline"), "{complaint}");
+    let words = ["osmos", "run", "--cpu-baseline", "--home", "--", "/tmp/registers"];
+    let mut program = stage.start(1, &words);
+    let pid = program.pid;
+    let go = |node: u64| {
+        until_true("it is there", || {
+            stage.place(pid) == Some(node) || {
+                let target = if node == 1 { "home".into() } else { node.to_string() };
+                stage.try_migrate(pid, &target);
+                false
+            }
+        });
+    };
+    for (entered, left) in [(1, 1), (1, 2), (2, 2), (2, 1), (1, 2), (2, 1)] {
+        go(entered);
+        assert_eq!(program.ask(""), "handling");
+        go(left);
+        assert_eq!(program.ask(""), "kept", "entered on {entered}, left on {left}");
+    }
+}
+
 /// Home has one processor, as far as its programs know, and node 2 all of this machine.
 const LESS_AT_HOME: [&str; 1] = ["1:processors-from-1"];
 

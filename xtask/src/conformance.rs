@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Do without these kernel features (`osmos doctor` names them)
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<String>,
+    /// Have programs keep to what the processors of all nodes have
+    #[arg(long)]
+    cpu_baseline: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -48,7 +51,7 @@ impl Arguments {
         Options {
             filter: self.filter.clone(),
             only: None,
-            may_stay: default.may_stay,
+            has_baseline: self.cpu_baseline,
             flavours: match self.flavour.is_empty() {
                 true => default.flavours,
                 false => self.flavour.clone(),

@@ -139,7 +139,6 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             let choice = Choice {
                 filter: filter.clone(),
                 only: None,
-                may_stay: Vec::new(),
                 flavours: flavour.clone(),
                 jobs: *jobs,
                 limit: Duration::from_secs(*limit),

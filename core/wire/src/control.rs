@@ -220,8 +220,6 @@ pub enum CpuFit {
     Fits,
     /// For those that were started with `--cpu-baseline`.
     Baseline,
-    /// For none.
-    Unfit,
     /// It has not told yet.
     #[default]
     Unknown,
@@ -233,7 +231,6 @@ impl CpuFit {
         match self {
             CpuFit::Fits => "fits",
             CpuFit::Baseline => "baseline",
-            CpuFit::Unfit => "unfit",
             CpuFit::Unknown => "?",
         }
     }

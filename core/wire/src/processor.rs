@@ -9,6 +9,7 @@
 //! that ends elsewhere by an instruction that is not there.
 
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Words of CPUID that are compared, and AT_HWCAP2 at the end.
 pub const WORDS: usize = 16;
@@ -22,10 +23,73 @@ const NAMES_SHOWN: usize = 4;
 pub struct Processor {
     /// In the order of [`LAYOUT`]; bits that do not matter to programs are 0.
     pub words: [u32; WORDS],
-    /// The registers that the kernel keeps for programs.
+    pub registers: Registers,
+}
+
+/// The registers that a kernel keeps for programs, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registers {
+    /// Which: XCR0.
     pub xcr0: u64,
-    /// Where each of them lies in what XSAVE writes, and how much there is of it.
+    /// Where those from bit 2 on lie in what XSAVE writes, and how many bytes each has.
     pub components: [(u16, u16); COMPONENTS],
+}
+
+/// Bit of XCR0 of the rights to memory by key (PKRU).
+pub const KEY_RIGHTS: u8 = 9;
+/// x87 and SSE: there is no processor without, and they lie in the same place on all.
+pub const LEGACY_REGISTERS: u64 = 0b11;
+
+impl Registers {
+    /// Where the registers of a bit lie, from the third on. None if they are not kept.
+    pub fn place(&self, bit: u8) -> Option<Range<usize>> {
+        let (offset, bytes) = *self.components.get(usize::from(bit).checked_sub(2)?)?;
+        let is_kept = self.xcr0 & 1u64.checked_shl(u32::from(bit))? != 0;
+        is_kept.then(|| usize::from(offset)..usize::from(offset) + usize::from(bytes))
+    }
+
+    /// The bits of those that both keep in the same place.
+    pub fn shared_with(&self, other: &Registers) -> u64 {
+        let is_shared = |bit: &u8| self.place(*bit).is_some_and(|p| other.place(*bit) == Some(p));
+        let shared = (2..64).filter(is_shared).fold(LEGACY_REGISTERS, |bits, bit| bits | 1 << bit);
+        shared & self.xcr0 & other.xcr0
+    }
+
+    /// Those that both keep in the same place.
+    fn common(&self, other: &Registers) -> Registers {
+        let xcr0 = self.shared_with(other);
+        let mut components = self.components;
+        for (index, place) in components.iter_mut().enumerate() {
+            if xcr0 & 4 << index == 0 {
+                *place = (0, 0);
+            }
+        }
+        Registers { xcr0, components }
+    }
+
+    /// In which of these registers the two differ, or keep them elsewhere; None if in none.
+    ///
+    /// For a program that keeps to no baseline all must be the same, not only enough. Programs ask
+    /// how much XSAVE writes and reserve that, the loader's lazy binding first of all: a processor
+    /// with more would write beyond it, and XRSTOR faults on what is not there.
+    fn difference(&self, other: &Registers, bits: u64) -> Option<String> {
+        let differs = |bit: u8| {
+            (self.xcr0 ^ other.xcr0) & 1 << bit != 0 || self.place(bit) != other.place(bit)
+        };
+        let bit = (0..64).find(|bit| bits & 1 << bit != 0 && differs(*bit))?;
+        let name = register_name(bit);
+        Some(match (self.xcr0 >> bit & 1, other.xcr0 >> bit & 1) {
+            (1, 0) => format!("keeps no {name} registers for programs, and home's does"),
+            (0, 1) => format!("keeps {name} registers for programs, and home's does not"),
+            _ => format!("saves the {name} registers in another place or size than home's"),
+        })
+    }
+}
+
+/// What people call the registers of a bit of XCR0.
+pub fn register_name(bit: u8) -> String {
+    let known = STATES.iter().find(|(known, _)| *known == bit);
+    known.map_or(format!("number {bit}"), |(_, name)| (*name).to_owned())
 }
 
 /// Where a word comes from, what is in it, and what of it does not matter.
@@ -319,7 +383,8 @@ impl Processor {
     /// Asks by `cpuid`, which answers for a leaf and a subleaf with eax, ebx, ecx and edx.
     pub fn read(mut cpuid: impl FnMut(u32, u32) -> [u32; 4], xcr0: u64, hwcap2: u32) -> Processor {
         let (basic, extended) = (cpuid(0, 0)[EAX], cpuid(0x8000_0000, 0)[EAX]);
-        let mut processor = Processor { xcr0, ..Processor::default() };
+        let mut processor = Processor::default();
+        processor.registers.xcr0 = xcr0;
         for (word, layout) in processor.words.iter_mut().zip(&LAYOUT) {
             let last = if layout.leaf < 0x8000_0000 { basic } else { extended };
             *word = layout.mask()
@@ -332,7 +397,7 @@ impl Processor {
                 };
         }
         if basic >= 0xd {
-            for (index, place) in processor.components.iter_mut().enumerate() {
+            for (index, place) in processor.registers.components.iter_mut().enumerate() {
                 if xcr0 & (4 << index) != 0 {
                     let [size, offset, ..] = cpuid(0xd, index as u32 + 2);
                     *place = (narrow(offset), narrow(size));
@@ -342,22 +407,31 @@ impl Processor {
         processor
     }
 
-    /// The same, less what has one of these names.
+    /// The same, less what has one of these names ([`is_feature`]).
     pub fn without<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Processor {
         for name in names {
-            for (word, layout) in self.words.iter_mut().zip(&LAYOUT) {
-                let named = layout.names.iter().filter(|(_, known)| *known == name);
-                *word &= !named.fold(0, |bits, (bit, _)| bits | 1 << bit);
+            if let Some((_, bits)) = REGISTER_SETS.iter().find(|(known, _)| *known == name) {
+                let kept = Registers { xcr0: !bits, components: self.registers.components };
+                self.registers = self.registers.common(&kept);
             }
+            self.leave_out(name);
         }
-        self
+        self.settled()
+    }
+
+    fn leave_out(&mut self, name: &str) {
+        for (word, layout) in self.words.iter_mut().zip(&LAYOUT) {
+            let named = layout.names.iter().filter(|(_, known)| *known == name);
+            *word &= !named.fold(0, |bits, (bit, _)| bits | 1 << bit);
+        }
     }
 
     /// What both have.
     pub fn common(&self, other: &Processor) -> Processor {
-        let mut common = self.clone();
+        let registers = self.registers.common(&other.registers);
+        let mut common = Processor { registers, ..self.clone() };
         common.words.iter_mut().zip(other.words).for_each(|(word, other)| *word &= other);
-        common
+        common.settled()
     }
 
     /// Bits that no processor of this build's making has are gone: for what came from another node.
@@ -378,28 +452,29 @@ impl Processor {
         names
     }
 
-    /// In what the two keep other registers, or keep them elsewhere; None if in nothing.
-    ///
-    /// They must be the same, not only enough. The kernel writes them into the frames of signal
-    /// handlers, with their size, and a frame that is larger than the kernel's own is read without
-    /// the wide registers, silently (`check_xstate_in_sigframe`); the loader's lazy binding
-    /// reserves as much stack as they needed where the program started, and reads back with XRSTOR,
-    /// which faults on what is not there.
-    pub fn other_state(&self, other: &Processor) -> Option<String> {
-        let differs = |bit: u8| {
-            let place = |of: &Processor| {
-                usize::from(bit).checked_sub(2).and_then(|at| of.components.get(at).copied())
-            };
-            (self.xcr0 ^ other.xcr0) & 1 << bit != 0 || place(self) != place(other)
-        };
-        let bit = (0..64).find(|bit| differs(*bit))?;
-        let known = STATES.iter().find(|(known, _)| *known == bit);
-        let name = known.map_or(format!("number {bit}"), |(_, name)| (*name).to_owned());
-        Some(match (self.xcr0 >> bit & 1, other.xcr0 >> bit & 1) {
-            (1, 0) => format!("keeps no {name} registers for programs, and home's does"),
-            (0, 1) => format!("keeps {name} registers for programs, and home's does not"),
-            _ => format!("saves the {name} registers in another place or size than home's"),
-        })
+    /// Less what needs registers that are not kept.
+    fn settled(mut self) -> Processor {
+        let xcr0 = self.registers.xcr0;
+        let names = LAYOUT.iter().flat_map(|word| word.names).map(|(_, name)| *name);
+        let absent = names.filter(|name| registers_of(name) & !xcr0 != 0);
+        absent.for_each(|name| self.leave_out(name));
+        self
+    }
+}
+
+/// The registers (bits of XCR0) that instructions of this name work on, beyond x87 and SSE.
+fn registers_of(name: &str) -> u64 {
+    const AVX: u64 = 1 << 2;
+    const AVX512: u64 = AVX | 1 << 5 | 1 << 6 | 1 << 7;
+    match name {
+        "avx" | "f16c" | "fma" | "avx2" | "xop" | "fma4" | "vaes" | "vpclmulqdq" | "sha512"
+        | "sm3" | "sm4" => AVX,
+        "ospke" => 1 << KEY_RIGHTS,
+        "apx_f" => 1 << 19,
+        _ if name.starts_with("avx512") || name == "avx10" => AVX512,
+        _ if name.starts_with("avx_") => AVX,
+        _ if name.starts_with("amx_") => 1 << 17 | 1 << 18,
+        _ => 0,
     }
 }
 
@@ -407,9 +482,18 @@ fn narrow(value: u32) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
-/// Whether programs know something by this name.
+/// Registers that a kernel can be told not to keep, and so a node here (`--without`).
+const REGISTER_SETS: [(&str, u64); 3] = [
+    ("avx_registers", 1 << 2),
+    ("avx512_registers", 1 << 5 | 1 << 6 | 1 << 7),
+    ("key_registers", 1 << KEY_RIGHTS),
+];
+
+/// Whether programs know something by this name, or it is a set of registers.
 pub fn is_feature(name: &str) -> bool {
-    LAYOUT.iter().flat_map(|word| word.names).any(|(_, known)| *known == name)
+    let mut sets = REGISTER_SETS.iter().map(|(known, _)| *known);
+    let mut known = LAYOUT.iter().flat_map(|word| word.names).map(|(_, known)| *known);
+    sets.any(|set| set == name) || known.any(|known| known == name)
 }
 
 /// Leaf, register and bit of CPUID by which programs find something of this name.
@@ -436,6 +520,8 @@ pub struct Demand {
     pub processor: Processor,
     /// It was started so that it uses no more than that, wherever it runs.
     pub is_baseline: bool,
+    /// How threads' registers are written down at home, and in every image.
+    pub kept_at_home: Registers,
 }
 
 /// Why a processor will not do for a process.
@@ -464,9 +550,18 @@ impl std::fmt::Display for Unfit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unfit::Lacks(names) => {
-                write!(f, "its processor lacks {}, which the program may be using", list(names))
+                let names = list(names);
+                write!(
+                    f,
+                    "its processor lacks {names}, which the program may be using (`osmos run \
+                     --cpu-baseline` starts one that does not)"
+                )
             }
-            Unfit::State(text) => write!(f, "its processor {text}"),
+            Unfit::State(text) => write!(
+                f,
+                "its processor {text} (`osmos run --cpu-baseline` starts a program that does \
+                 without)"
+            ),
             Unfit::Exceeds(names) => write!(
                 f,
                 "its processor has {}, which home's lacks: a program that finds that there would \
@@ -487,7 +582,8 @@ impl Demand {
         if !lacks.is_empty() {
             return Err(Unfit::Lacks(lacks));
         }
-        if let Some(text) = self.processor.other_state(here) {
+        let bits = if self.is_baseline { self.processor.registers.xcr0 } else { u64::MAX };
+        if let Some(text) = self.processor.registers.difference(&here.registers, bits) {
             return Err(Unfit::State(text));
         }
         let exceeds = here.lacking(&self.processor);
@@ -522,7 +618,23 @@ mod test {
     }
 
     fn demand(processor: &Processor) -> Demand {
-        Demand { processor: processor.clone(), is_baseline: false }
+        let kept_at_home = processor.registers.clone();
+        Demand { processor: processor.clone(), is_baseline: false, kept_at_home }
+    }
+
+    fn baseline(processor: &Processor) -> Demand {
+        Demand { is_baseline: true, ..demand(processor) }
+    }
+
+    /// It keeps 512-bit registers, and rights by key.
+    fn skylake() -> Processor {
+        let mut wider = haswell();
+        wider.registers.xcr0 = 0x2e7;
+        for (bit, offset, bytes) in [(5, 1088, 64), (6, 1152, 512), (7, 1664, 1024), (9, 2688, 8)] {
+            wider.registers.components[bit - 2] = (offset, bytes);
+        }
+        wider.words[2] |= 1 << 16 | 1 << 31;
+        wider
     }
 
     #[test]
@@ -546,7 +658,8 @@ mod test {
         assert_eq!(unfit, Unfit::Lacks(vec!["avx2".into(), "bmi2".into()]));
         assert_eq!(
             unfit.to_string(),
-            "its processor lacks avx2, bmi2, which the program may be using"
+            "its processor lacks avx2, bmi2, which the program may be using (`osmos run \
+             --cpu-baseline` starts one that does not)"
         );
         assert_eq!(unfit.code(), "cpu-features");
     }
@@ -557,8 +670,7 @@ mod test {
         let home = newer.clone().without(["avx2"]);
         let unfit = demand(&home).check(&newer).unwrap_err();
         assert_eq!(unfit, Unfit::Exceeds(vec!["avx2".into()]));
-        let told = Demand { processor: home, is_baseline: true };
-        assert_eq!(told.check(&newer), Ok(()));
+        assert_eq!(baseline(&home).check(&newer), Ok(()));
     }
 
     #[test]
@@ -594,13 +706,15 @@ mod test {
     #[test]
     fn registers_must_be_the_same_and_lie_at_the_same_place() {
         let home = haswell();
-        let wider = Processor { xcr0: 0xe7, ..home.clone() };
-        let text = demand(&home).check(&wider).unwrap_err().to_string();
+        let text = demand(&home).check(&skylake()).unwrap_err().to_string();
         assert!(text.contains("keeps avx512 mask registers"), "{text}");
-        let text = demand(&wider).check(&home).unwrap_err().to_string();
+        let text = demand(&skylake()).check(&home).unwrap_err().to_string();
+        assert!(text.contains("lacks avx512f, avx512vl"), "{text}");
+        let narrow = skylake().without(["avx512f", "avx512vl"]);
+        let text = demand(&narrow).check(&home).unwrap_err().to_string();
         assert!(text.contains("keeps no avx512 mask registers"), "{text}");
         let mut elsewhere = home.clone();
-        elsewhere.components[0] = (640, 256);
+        elsewhere.registers.components[0] = (640, 256);
         let unfit = demand(&home).check(&elsewhere).unwrap_err();
         assert!(unfit.to_string().contains("avx registers in another place"), "{unfit}");
         assert_eq!(unfit.code(), "cpu-state");
@@ -609,9 +723,29 @@ mod test {
     #[test]
     fn what_two_have_in_common_runs_on_both() {
         let (one, other) = (haswell().without(["fma"]), haswell().without(["movbe"]));
-        let common = Demand { processor: one.common(&other), is_baseline: true };
+        let common = baseline(&one.common(&other));
         assert_eq!((common.check(&one), common.check(&other)), (Ok(()), Ok(())));
         assert_eq!(haswell().lacking(&common.processor), ["fma", "movbe"]);
+    }
+
+    #[test]
+    fn who_keeps_to_a_baseline_goes_to_kernels_that_keep_other_registers() {
+        let (one, mut other) = (skylake(), haswell());
+        // As AMD's: less, and not where Intel has it.
+        other.registers.xcr0 |= 1 << KEY_RIGHTS;
+        other.registers.components[usize::from(KEY_RIGHTS) - 2] = (832, 8);
+        let common = baseline(&one.common(&other));
+        assert_eq!(common.processor.registers, haswell().registers);
+        assert_eq!((common.check(&one), common.check(&other)), (Ok(()), Ok(())));
+        assert_eq!(one.lacking(&common.processor), ["avx512f", "avx512vl"]);
+        // But only where there is what the baseline has.
+        let without = haswell().without(["avx_registers"]);
+        assert_eq!(without.registers.xcr0, LEGACY_REGISTERS);
+        assert_eq!(common.check(&without).unwrap_err().code(), "cpu-features");
+        let least = one.common(&without);
+        assert!(least.lacking(&without).is_empty());
+        let lost = one.lacking(&least);
+        assert!(["avx", "avx2", "fma"].iter().all(|name| lost.contains(&(*name).to_owned())));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use migrate::backing::{self, Library};
 use migrate::hashes::Effort;
 use migrate::outward::Body;
 use migrate::pages::Intake;
+use migrate::registers::Translator;
 use migrate::{MigrateError, Result, machine, time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -223,6 +224,8 @@ fn receive(
     let mut intake = Intake::promised(prospect.memory_bytes, &image);
     let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
     let mut body = Body::lay_out(sandbox, shared, image, &library, of_home)?;
+    let own = migrate::processor::own();
+    body.registers = Translator::between(&prospect.processor.kept_at_home, &own.registers);
     library.learn(&kernel::proc::maps::read(body.sandbox.body_pid)?, &body.image().mappings);
     loop {
         match link.0.receive()? {

@@ -106,7 +106,10 @@ fn thread_image(
     let clock = thread.meter.clock();
     let registers: Registers = tracee::registers(tid)?;
     let is_in_timed_wait = registers.result() == kernel::regs::ERESTART_RESTARTBLOCK;
-    let extended_state = tracee::extended_state(tid)?;
+    let mut extended_state = tracee::extended_state(tid)?;
+    if let Some(translator) = &shared.registers {
+        extended_state = translator.to_home(&extended_state, thread.extended_bytes)?;
+    }
     let signal_mask = tracee::signal_mask(tid)?;
     let rseq = tracee::rseq_registration(tid)?;
     let mut stopped = threads::Stopped {

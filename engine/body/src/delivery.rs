@@ -1,5 +1,6 @@
 //! Signals on their last step: into the handler's frame, by the body's own kernel.
 
+use crate::frames;
 use crate::notices::raise;
 use crate::state::{Agreement, Order};
 use crate::tracing_loop::{End, Tracing};
@@ -72,7 +73,10 @@ impl Tracing<'_> {
         let mut info = [0; tracee::SIGINFO_BYTES];
         info.copy_from_slice(&signal.siginfo);
         tracee::set_signal_info(tid, &info)?;
-        self.enter_handler(tid, number, mask_after)
+        match mask_after {
+            None => self.enter_handler(tid, number, Some(signal), None),
+            Some(_) => self.enter_handler(tid, number, None, mask_after),
+        }
     }
 
     /// True if the body's own kernel has a handler for the signal by now.
@@ -96,10 +100,12 @@ impl Tracing<'_> {
     }
 
     /// Lets the kernel build the handler's frame, and stops before the handler's first instruction.
-    pub(crate) fn enter_handler(
+    /// `signal` is put back if this kernel's frames are larger than home's and it does not fit.
+    fn enter_handler(
         &mut self,
         tid: i32,
         number: i32,
+        signal: Option<Signal>,
         mask_after: Option<u64>,
     ) -> Result<()> {
         let _limit = Patience::of(STEP_TIMEOUT);
@@ -113,6 +119,11 @@ impl Tracing<'_> {
             Stop::Signal(libc::SIGSEGV) => {
                 // The frame does not fit its stack. At home that is death, as it should be.
                 self.stopped.insert(tid);
+                if let Some(signal) = signal.filter(|_| self.shared.registers.is_some())
+                    && let Some(thread) = self.shared.lock().threads.get_mut(&tid)
+                {
+                    thread.signals.push_front(signal);
+                }
                 let why = reason("fault", format!("no stack for the handler of signal {number}"));
                 self.shared.order(Order::NeedsHome(why));
                 return Ok(());
@@ -120,6 +131,7 @@ impl Tracing<'_> {
             Stop::Signal(_) | Stop::Interrupted => {}
             other => ::tracing::debug!("thread {tid} at its handler: {other:?}"),
         }
+        self.frame_for_home(tid)?;
         if let Some(mask) = mask_after {
             let sp = tracee::registers(tid)?.rsp;
             self.shared.memory.write(sp + FRAME_MASK_OFFSET, &mask.to_le_bytes())?;
@@ -132,6 +144,18 @@ impl Tracing<'_> {
         }
         drop(state);
         self.resume(tid, 0)
+    }
+
+    /// A handler that has just been entered may return at home.
+    fn frame_for_home(&self, tid: i32) -> Result<()> {
+        let Some(translator) = &self.shared.registers else { return Ok(()) };
+        let at = tracee::registers(tid)?.rsp.wrapping_add(signal::FRAME_STATE_OFFSET);
+        // It has used what it was told not to: then it is restored whole here only.
+        if let Err(error) = frames::cut(&self.shared, at, |frame| translator.frame_for_home(frame))
+        {
+            ::tracing::warn!("body of {}: {error}", self.shared.guest_pid);
+        }
+        Ok(())
     }
 
     /// The guest's own fault: its handler runs here; without one it is death, which happens at
@@ -156,7 +180,7 @@ impl Tracing<'_> {
             // Said first: what the handler blocks must be blocked at home when it runs.
             let mask = action.mask_in_handler(number, mask);
             self.shared.send(ToHome::MaskChanged { tid: guest, mask });
-            self.enter_handler(tid, number, None)?;
+            self.enter_handler(tid, number, None, None)?;
             return Ok(End::Continues);
         }
         self.stopped.insert(tid);

@@ -23,6 +23,7 @@ mod daemon;
 mod deadlines;
 mod delivery;
 mod filter;
+mod frames;
 mod leaving;
 mod modesty;
 mod notices;

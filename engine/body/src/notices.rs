@@ -1,6 +1,7 @@
 //! What the body may not do itself: taking notifications and forwarding calls.
 
 use crate::abroad::{Abroad, FOREIGN_CLOCKS};
+use crate::frames;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
@@ -49,6 +50,14 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         } else {
             thread.parked = Some(n.id);
         }
+        return;
+    }
+    if i64::from(n.number) == libc::SYS_rt_sigreturn
+        && n.architecture == ARCHITECTURE
+        && let Err(error) = frame_for_here(shared, n)
+    {
+        thread.parked = Some(n.id);
+        shared.order(Order::NeedsHome(error.reason()));
         return;
     }
     if let Some(call) = thread.in_flight.take() {
@@ -352,6 +361,14 @@ fn forward_signal_return(
     let number = libc::SYS_rt_sigprocmask as u32;
     let emulation = Some(Emulation::SignalReturn);
     record_call(shared, state, n, number, arguments, vec![segment], emulation)
+}
+
+/// The frame of a handler that returns here may have been made at home.
+fn frame_for_here(shared: &Shared, n: &Notification) -> migrate::Result<()> {
+    let Some(translator) = &shared.registers else { return Ok(()) };
+    let Some(sp) = stack_pointer(shared.pid, n.tid as i32) else { return Ok(()) };
+    let at = sp.wrapping_add(kernel::signal::RETURN_STATE_OFFSET);
+    frames::cut(shared, at, |frame| translator.frame_for_here(frame))
 }
 
 /// The stack pointer of a thread that waits in a system call (`/proc/.../syscall`, proc(5)).

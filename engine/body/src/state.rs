@@ -10,6 +10,7 @@ use kernel::proc::maps::MapQuery;
 use kernel::seccomp::Listener;
 use kernel::signal::{self, Action};
 use link::LinkWriter;
+use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -45,6 +46,8 @@ pub struct Thread {
     pub slot: usize,
     /// As home has it; here it is never better than that of others.
     pub priority: Priority,
+    /// How many bytes home's kernel keeps of its registers, beyond the general ones.
+    pub extended_bytes: usize,
     /// Modes that it set once; what would change them comes home.
     pub attributes: Attributes,
     /// Number of the last call forwarded.
@@ -143,6 +146,8 @@ pub struct Shared {
     pub wake: EventFd,
     /// Where the guest's home is another machine.
     pub abroad: Option<Abroad>,
+    /// Where home's kernel keeps other registers.
+    pub registers: Option<Translator>,
 }
 
 /// What a body's threads are given to share.
@@ -158,6 +163,7 @@ pub struct Parts {
     pub writer: LinkWriter,
     pub wake: EventFd,
     pub abroad: Option<Abroad>,
+    pub registers: Option<Translator>,
 }
 
 impl Shared {
@@ -176,6 +182,7 @@ impl Shared {
             orders: Mutex::default(),
             wake: parts.wake,
             abroad: parts.abroad,
+            registers: parts.registers,
         }
     }
 

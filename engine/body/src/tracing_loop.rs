@@ -99,6 +99,8 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         })?;
     let kept = Kept::new(body.kept());
     let (missing, watch) = (body.missing, Watch::of(&body));
+    let mut body = body;
+    let registers = body.registers.take();
     let (sandbox, memory, agent, image) = body.into_parts();
     let shared = Arc::new(Shared::new(Parts {
         pid: sandbox.body_pid,
@@ -112,6 +114,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         writer: home.1,
         wake,
         abroad,
+        registers,
     }));
     spawn("modesty", &shared, |shared| modesty::watch(&shared));
     spawn("notices", &shared, |shared| notices::serve(&shared));
@@ -189,6 +192,7 @@ fn thread_of(body: &Body, slot: usize) -> Thread {
         resumes: None,
         wait_until_ns: None,
         continued_wait_ns: image.wait_until_ns,
+        extended_bytes: image.extended_state.len(),
         meter: Meter::of_thread(body.sandbox.body_pid, local, image.clock),
     }
 }

@@ -116,7 +116,12 @@ pub fn is_fault(signal: i32, siginfo: &[u8]) -> bool {
 /// stack_t 24, sigcontext 256).
 pub const FRAME_MASK_OFFSET: u64 = 8 + 296;
 /// The same from the stack pointer at the rt_sigreturn call, when the return address is popped.
-pub const RETURN_MASK_OFFSET: u64 = 296;
+pub const RETURN_MASK_OFFSET: u64 = FRAME_MASK_OFFSET - 8;
+/// Offset of the pointer to the floating-point and vector registers in a signal frame, from the
+/// stack pointer at the handler's first instruction: `fpstate` in sigcontext.
+pub const FRAME_STATE_OFFSET: u64 = 8 + 40 + 184;
+/// The same from the stack pointer at the rt_sigreturn call.
+pub const RETURN_STATE_OFFSET: u64 = FRAME_STATE_OFFSET - 8;
 
 #[cfg(test)]
 mod test {

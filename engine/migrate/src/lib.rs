@@ -30,6 +30,7 @@ pub mod pages;
 pub mod processor;
 pub mod processor_ids;
 pub mod refusal;
+pub mod registers;
 pub mod sharing;
 pub mod threads;
 pub mod time;

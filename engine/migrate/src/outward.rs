@@ -6,6 +6,7 @@
 use crate::backing::Library;
 use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::pages::Intake;
+use crate::registers::Translator;
 use crate::worker::{self, Worker};
 use crate::{
     MigrateError, Result, homeward, injection, layout, mapping_flags, processor_ids, threads,
@@ -41,6 +42,8 @@ pub struct Body {
     pub threads: Vec<(GuestTid, i32)>,
     /// Where home is another machine.
     pub elsewhere: Option<Elsewhere>,
+    /// Where home's kernel keeps other registers.
+    pub registers: Option<Translator>,
     pub(crate) image: Image,
     /// Flags of mappings that this kernel could not give them.
     pub missing: MappingFlags,
@@ -70,8 +73,16 @@ impl Body {
         enter_agent(pid, &agent, MAIN_SLOT)?;
         let main = (image.pid, pid);
         let threads = vec![main];
-        let (elsewhere, missing) = (None, MappingFlags::default());
-        let mut body = Body { sandbox, memory, agent, threads, elsewhere, image, missing };
+        let mut body = Body {
+            sandbox,
+            memory,
+            agent,
+            threads,
+            elsewhere: None,
+            registers: None,
+            image,
+            missing: MappingFlags::default(),
+        };
         // What is read of the sandbox is read before it is cleared.
         let plan = abroad.map(|(stub, home)| body.plan_abroad(&own, stub, home)).transpose()?;
         body.clear(&own)?;
@@ -396,7 +407,14 @@ impl Body {
         if !registers.is_64bit() {
             return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
         }
-        tracee::set_extended_state(tid, &thread.extended_state)?;
+        match &self.registers {
+            None => tracee::set_extended_state(tid, &thread.extended_state)?,
+            Some(translator) => {
+                let own = tracee::extended_state(tid)?;
+                let state = translator.to_here(&thread.extended_state, &own)?;
+                tracee::set_extended_state(tid, &state)?;
+            }
+        }
         tracee::set_registers(tid, &registers)?;
         tracee::set_signal_mask(tid, thread.signal_mask)?;
         Ok(())

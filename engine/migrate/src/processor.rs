@@ -14,9 +14,13 @@ pub fn own() -> Processor {
 /// What a process of this home asks for: all that it was shown here, or the baseline that it was
 /// told to keep to.
 pub fn demand(baseline: Option<&Processor>) -> Demand {
+    let own = own();
+    let kept_at_home = own.registers.clone();
     match baseline {
-        Some(baseline) => Demand { processor: own().common(baseline), is_baseline: true },
-        None => Demand { processor: own(), is_baseline: false },
+        Some(baseline) => {
+            Demand { processor: own.common(baseline), is_baseline: true, kept_at_home }
+        }
+        None => Demand { processor: own, is_baseline: false, kept_at_home },
     }
 }
 

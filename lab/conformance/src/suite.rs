@@ -31,10 +31,10 @@ pub struct Options {
     pub flavours: Vec<Flavour>,
     /// Programs at a time.
     pub jobs: usize,
-    /// Codes of the reasons for which any program may stay at home on this stage.
-    pub may_stay: Vec<String>,
     /// Kernel features that the lab does without.
     pub without: Vec<String>,
+    /// Programs keep to what the processors of all nodes have.
+    pub has_baseline: bool,
     /// Only guests, or only real programs.
     pub kind: Option<Kind>,
     /// How long a guest stays at one travel point.
@@ -53,8 +53,8 @@ impl Default for Options {
             only: None,
             flavours: Flavour::ALL.to_vec(),
             jobs: cores * JOBS_PER_CORE,
-            may_stay: Vec::new(),
             without: Vec::new(),
+            has_baseline: false,
             kind: None,
             travel_ms: 300,
             limit: Duration::from_secs(30),
@@ -98,9 +98,6 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
             && options.filter.as_ref().is_none_or(|part| subject.name.contains(part))
             && options.only.as_ref().is_none_or(|names| names.contains(&subject.name))
     });
-    for subject in &mut subjects {
-        subject.may_stay.extend(options.may_stay.iter().cloned());
-    }
     ensure!(!subjects.is_empty(), "no program is called so; see lab/guests");
     Ok(subjects)
 }
@@ -163,8 +160,8 @@ fn run_all(
     let rows = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         let console = stage.console()?;
-        let (travel_ms, limit) = (options.travel_ms, options.limit);
-        let mut bench = Bench { stage, console, moves, travel_ms, limit };
+        let Options { travel_ms, limit, has_baseline, .. } = *options;
+        let mut bench = Bench { stage, console, moves, has_baseline, travel_ms, limit };
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(subject) = subjects.get(index) else { return Ok(()) };

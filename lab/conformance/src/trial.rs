@@ -26,6 +26,8 @@ pub struct Bench<'a> {
     pub console: Console,
     /// Only where there are flavours with Osmos.
     pub moves: Option<&'a Moves>,
+    /// Programs keep to what the processors of all nodes have.
+    pub has_baseline: bool,
     pub travel_ms: u64,
     pub limit: Duration,
 }
@@ -185,7 +187,7 @@ impl Run {
         words.push(format!("{}/guests/witness", bench.stage.directory()));
         words.push(directory.to_string());
         words.push(bench.limit.as_millis().to_string());
-        words.extend(flavour.command(bench.stage.away()));
+        words.extend(flavour.command(bench.stage.away(), bench.has_baseline));
         words.extend(subject.command.iter().cloned());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut witness = bench.stage.command(&words).stdout(Stdio::piped()).spawn()?;

@@ -5,9 +5,11 @@ use crate::ground::Ground;
 use crate::machine::Machine;
 use anyhow::{Context, Result, bail, ensure};
 use conformance::stage::Stage;
+use std::cell::Cell;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use wire::control::CpuFit;
 use wire::ids::NodeId;
 
 /// The lab's only node.
@@ -162,10 +164,24 @@ impl<'a> Seat<'a> {
         self.await_that("its daemon sees who is there", || Ok(self.alive()? == wanted))
     }
 
-    fn alive(&self) -> Result<Vec<NodeId>> {
+    /// Whether the processor of another member will do for programs of this one.
+    pub fn await_fit(&self, other: NodeId) -> Result<CpuFit> {
+        let fit = Cell::new(CpuFit::Unknown);
+        self.await_that("another node tells of its processor", || {
+            let nodes = self.nodes()?.into_iter();
+            nodes.filter(|node| node.id == other).for_each(|node| fit.set(node.cpu));
+            Ok(fit.get() != CpuFit::Unknown)
+        })?;
+        Ok(fit.get())
+    }
+
+    fn nodes(&self) -> Result<Vec<wire::control::Node>> {
         let text = self.must(true, "osmos nodes --json", DAEMON_PATIENCE)?;
-        let nodes: Vec<wire::control::Node> =
-            serde_json::from_str(&text).context("`osmos nodes --json` lists none")?;
+        serde_json::from_str(&text).context("`osmos nodes --json` lists none")
+    }
+
+    fn alive(&self) -> Result<Vec<NodeId>> {
+        let nodes = self.nodes()?;
         let alive = nodes.iter().filter(|node| node.status == "alive");
         let mut alive: Vec<NodeId> = alive.map(|node| node.id).collect();
         alive.sort_unstable();

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use conformance::{Flavour, Options, Report};
 use std::str::FromStr;
 use std::time::Duration;
+use wire::control::CpuFit;
 use wire::ids::NodeId;
 
 /// Programs whose home is one member, moved to the other one.
@@ -39,8 +40,6 @@ pub struct Choice {
     pub filter: Option<String>,
     pub only: Option<Vec<String>>,
     pub flavours: Vec<Flavour>,
-    /// Codes of the reasons for which any program may stay at home.
-    pub may_stay: Vec<String>,
     /// Programs at a time.
     pub jobs: usize,
     /// How long one program may take in one flavour; emulated processors are slow.
@@ -50,12 +49,12 @@ pub struct Choice {
 }
 
 impl Choice {
-    fn options(&self) -> Options {
+    fn options(&self, has_baseline: bool) -> Options {
         Options {
             filter: self.filter.clone(),
             only: self.only.clone(),
             flavours: self.flavours.clone(),
-            may_stay: self.may_stay.clone(),
+            has_baseline,
             jobs: self.jobs,
             limit: self.limit,
             budget: self.budget,
@@ -86,18 +85,29 @@ impl Ground {
         Ok(())
     }
 
-    /// Runs the programs of a pair.
+    /// Whether programs move between the two only if they keep to what both processors have, as the
+    /// daemon at home says. The two are paired up.
+    pub fn needs_baseline(&self, pair: Pair) -> Result<bool> {
+        Ok(Seat::new(self, pair.home)?.await_fit(pair.away)? == CpuFit::Baseline)
+    }
+
+    /// Runs the programs of a pair, with the baseline where they need it.
     pub fn try_programs(&self, pair: Pair, choice: &Choice) -> Result<Report> {
         self.pair_up(pair)?;
+        let has_baseline = self.needs_baseline(pair)?;
+        if has_baseline {
+            eprintln!("  their processors differ: programs run with --cpu-baseline");
+        }
         let stage = Seat::new(self, pair.home)?.stage(&[pair.away])?;
-        let mut report = conformance::suite::run_on(&stage, &choice.options(), &|row| {
-            let words: Vec<String> = row
-                .cells
-                .iter()
-                .map(|cell| format!("{} {}x", cell.verdict.word(), cell.migrations))
-                .collect();
-            eprintln!("  {}: {}", row.name, words.join(", "));
-        })?;
+        let mut report =
+            conformance::suite::run_on(&stage, &choice.options(has_baseline), &|row| {
+                let words: Vec<String> = row
+                    .cells
+                    .iter()
+                    .map(|cell| format!("{} {}x", cell.verdict.word(), cell.migrations))
+                    .collect();
+                eprintln!("  {}: {}", row.name, words.join(", "));
+            })?;
         // What a machine's processor or image lacks is not this machine's to have.
         report.may_skip = true;
         Ok(report)

@@ -21,6 +21,7 @@ const SHORT: &[&str] = &[
     "file_append",
     "memory_private_file",
     "posix_timers",
+    "registers_in_handlers",
     "signal_handler_while_computing",
     "tcp_stream",
     "threads_condition_variable",
@@ -29,8 +30,6 @@ const SHORT: &[&str] = &[
     "python3-threads",
     "make",
 ];
-/// Codes of the reasons for which a process may stay at home where processors differ.
-const MAY_STAY: &[&str] = &["cpu-features", "cpu-state"];
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -118,9 +117,12 @@ pub fn run(options: &Options) -> Result<Table> {
 
 fn row(ground: &Ground, pair: Pair, options: &Options, with_faults: bool) -> Result<Row> {
     let (home, away) = (Seat::new(ground, pair.home)?, Seat::new(ground, pair.away)?);
-    let names = format!("{} → {}", home.description(), away.description());
+    let mut names = format!("{} → {}", home.description(), away.description());
     eprintln!("node {} to node {}: {names}", pair.home, pair.away);
     let report = ground.try_programs(pair, &choice(options));
+    if ground.needs_baseline(pair)? {
+        names.push_str(", baseline");
+    }
     let mut checks = Vec::new();
     let (seconds, moves, storm) = if options.short { (15, 10, 20) } else { (120, 200, 120) };
     if report.is_ok() {
@@ -138,7 +140,6 @@ fn choice(options: &Options) -> Choice {
         filter: options.filter.clone(),
         only: options.short.then(|| SHORT.iter().map(|name| name.to_string()).collect()),
         flavours: vec![Flavour::Storm],
-        may_stay: MAY_STAY.iter().map(|code| code.to_string()).collect(),
         jobs: 2,
         limit: Duration::from_secs(240),
         budget: Duration::from_secs(if options.short { 150 } else { 30 * 60 }),

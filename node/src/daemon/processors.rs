@@ -34,10 +34,11 @@ impl Processors {
 
     /// What a process that was born here asks for.
     fn demand(&self, baseline: Option<&Processor>) -> Demand {
-        match baseline {
-            Some(baseline) => Demand { processor: baseline.clone(), is_baseline: true },
-            None => Demand { processor: self.own.clone(), is_baseline: false },
-        }
+        let (processor, is_baseline) = match baseline {
+            Some(baseline) => (baseline.clone(), true),
+            None => (self.own.clone(), false),
+        };
+        Demand { processor, is_baseline, kept_at_home: self.own.registers.clone() }
     }
 
     /// Why such a process cannot run there. A node that has not told yet is asked, as all once
@@ -55,13 +56,9 @@ impl Processors {
         if !self.others.contains_key(&node) {
             return (CpuFit::Unknown, None);
         }
-        let Some(unfit) = self.unfit(&self.demand(None), node) else {
-            return (CpuFit::Fits, None);
-        };
-        let least = self.demand(Some(&self.baseline()));
-        match self.unfit(&least, node) {
-            None => (CpuFit::Baseline, Some(unfit.to_string())),
-            Some(unfit) => (CpuFit::Unfit, Some(unfit.to_string())),
+        match self.unfit(&self.demand(None), node) {
+            None => (CpuFit::Fits, None),
+            Some(unfit) => (CpuFit::Baseline, Some(unfit.to_string())),
         }
     }
 }
@@ -134,18 +131,23 @@ impl Daemon {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::test::harness;
 
     #[test]
     fn a_node_that_lacks_something_takes_what_was_told_not_to_use_it() {
+        harness::settle_features();
         let mut processors = Processors::new();
         let less = processors.own.clone().without(["sse4_2", "popcnt"]);
         processors.others.insert(NodeId(2), less.clone());
-        processors.others.insert(NodeId(3), Processor { xcr0: 0, ..less.clone() });
+        let registers = processors.own.clone().without(["avx_registers", "avx512_registers"]);
+        processors.others.insert(NodeId(3), registers);
         assert_eq!(processors.fit(NodeId(2)).0, CpuFit::Baseline);
-        assert_eq!(processors.fit(NodeId(3)).0, CpuFit::Unfit);
         assert_eq!(processors.fit(NodeId(4)).0, CpuFit::Unknown);
         let baseline = processors.baseline();
-        assert_eq!(processors.own.lacking(&baseline), ["sse4_2", "popcnt"]);
-        assert_eq!(processors.unfit(&processors.demand(Some(&baseline)), NodeId(2)), None);
+        let left_out = processors.own.lacking(&baseline);
+        assert!(["sse4_2", "popcnt"].iter().all(|name| left_out.contains(&(*name).to_owned())));
+        for node in [2, 3].map(NodeId) {
+            assert_eq!(processors.unfit(&processors.demand(Some(&baseline)), node), None);
+        }
     }
 }

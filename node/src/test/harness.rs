@@ -89,6 +89,13 @@ pub struct TestNode {
     pub dir: Arc<TempDir>,
 }
 
+/// Before any other word about them in this process: supervisors are played, so it does not matter
+/// what this kernel has; in a chroot, say, it gives nobody a user namespace, and nodes would take no
+/// guests.
+pub fn settle_features() {
+    kernel::features::settle(kernel::features::Features::default());
+}
+
 /// A configuration in fresh directories.
 pub fn config() -> (Config, Arc<TempDir>) {
     let dir = Arc::new(tempfile::tempdir().unwrap());
@@ -110,9 +117,7 @@ impl TestNode {
     }
 
     pub async fn start_with(config: Config, dir: Arc<TempDir>) -> TestNode {
-        // Supervisors are played, so it does not matter what this kernel has; in a chroot, say, it
-        // gives nobody a user namespace, and nodes would take no guests.
-        kernel::features::settle(kernel::features::Features::default());
+        settle_features();
         let (sender, supervisors) = mpsc::channel();
         let spawn = Arc::new(PlayedSpawn(Mutex::new(sender)));
         let node = start(config.clone(), spawn).await.unwrap();

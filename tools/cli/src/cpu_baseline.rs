@@ -3,6 +3,10 @@
 //! himself stays.
 //!
 //! Java is not told: it repeats its variable on standard error.
+//!
+//! The loader binds all functions at the start: when it does so as they are called it saves and
+//! restores registers by XSAVE, in as much room as the processor wanted where the program started,
+//! and a call may be under way when the program moves to one that wants more, or less.
 
 use std::ffi::OsString;
 use wire::processor::place_of;
@@ -40,6 +44,9 @@ pub fn variables(
     let is_out = |name: &str| left_out.iter().any(|out| out == name);
     let mut set: Vec<(&'static str, OsString)> = Vec::new();
     let glibc: Vec<&str> = GLIBC.iter().copied().filter(|name| is_out(name)).collect();
+    if !left_out.is_empty() && current("LD_BIND_NOW").is_none() {
+        set.push(("LD_BIND_NOW", "1".into()));
+    }
     if !glibc.is_empty() {
         let each = glibc.iter().map(|name| name.to_ascii_uppercase());
         let words: Vec<String> = each.map(|name| format!("-{name},-{name}_Usable")).collect();
@@ -139,13 +146,14 @@ mod tests {
     #[test]
     fn nothing_is_set_where_nothing_differs_or_no_library_has_a_word_for_it() {
         assert_eq!(set(&[], &[]), []);
-        assert_eq!(set(&["sha512"], &[]), []);
+        assert_eq!(set(&["sha512"], &[]), [("LD_BIND_NOW", "1".to_owned())]);
     }
 
     #[test]
     fn each_library_is_told_in_its_own_words() {
         let told = set(&["avx2", "vaes", "rdrand"], &[]);
         let expected = [
+            ("LD_BIND_NOW", "1"),
             ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable"),
             ("GODEBUG", "cpu.avx2=off"),
             ("OPENSSL_ia32cap", "~0x4000000000000000:~0x20000000020"),
@@ -158,6 +166,7 @@ mod tests {
     #[test]
     fn what_the_user_has_set_stays() {
         let own = [
+            ("LD_BIND_NOW", ""),
             ("GLIBC_TUNABLES", "glibc.malloc.check=3"),
             ("GODEBUG", "cpu.avx=off"),
             ("OPENBLAS_CORETYPE", "Zen"),
@@ -165,7 +174,10 @@ mod tests {
         let told = set(&["avx512f"], &own);
         let tunables = "glibc.malloc.check=3:glibc.cpu.hwcaps=-AVX512F,-AVX512F_Usable";
         assert_eq!(told[0], ("GLIBC_TUNABLES", tunables.to_owned()));
-        assert!(told.iter().all(|(name, _)| !["GODEBUG", "OPENBLAS_CORETYPE"].contains(name)));
+        assert!(
+            told.iter()
+                .all(|(name, _)| !["LD_BIND_NOW", "GODEBUG", "OPENBLAS_CORETYPE"].contains(name))
+        );
         let own = [("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-ERMS")];
         assert!(set(&["avx512f"], &own).iter().all(|(name, _)| *name != "GLIBC_TUNABLES"));
     }

@@ -18,7 +18,7 @@ use wire::peer::{
     BerthGrant, BerthRequest, Forgotten, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
     PlaceWeighed, Refusal, Selected,
 };
-use wire::processor::{COMPONENTS, Demand, Processor, WORDS};
+use wire::processor::{COMPONENTS, Demand, Processor, Registers, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::supervisor::{
     Berth, FromBody, FromDeputy, MoveReport, Reason, Role, ToBody, ToDeputy, Wait,
@@ -124,7 +124,7 @@ pub fn image() -> Image {
 
 fn processor() -> Processor {
     let components = [(u16::MAX, 2); COMPONENTS];
-    Processor { words: [u32::MAX; WORDS], xcr0: u64::MAX, components }
+    Processor { words: [u32::MAX; WORDS], registers: Registers { xcr0: u64::MAX, components } }
 }
 
 fn readings() -> Readings {
@@ -139,7 +139,11 @@ pub fn prospect() -> Prospect {
         pid: GuestTid(12),
         command: "env".into(),
         home,
-        processor: Demand { processor: processor(), is_baseline: true },
+        processor: Demand {
+            processor: processor(),
+            is_baseline: true,
+            kept_at_home: processor().registers,
+        },
         backings: vec![backing],
         memory_bytes: 1 << 30,
     }

@@ -118,7 +118,6 @@ fn cpu_colour(fit: CpuFit) -> Colour {
     match fit {
         CpuFit::Fits | CpuFit::Unknown => Colour::Plain,
         CpuFit::Baseline => Colour::Yellow,
-        CpuFit::Unfit => Colour::Red,
     }
 }
 
