@@ -44,6 +44,9 @@ static int kept(void (*spin)(long), size_t size)
 
 int main(void)
 {
+    if (!MAY_USE_AVX2) {
+        travel();
+    }
     CHECK(!MAY_USE_AVX2 || kept(spin_avx2, 512), "sixteen AVX registers, if there are any");
     CHECK(!MAY_USE_AVX512 || kept(spin_avx512, 194), "AVX-512, if there is any");
     return verdict();

@@ -254,7 +254,7 @@ pub struct Prospect {
     pub memory_bytes: u64,
 }
 
-pub const IMAGE_VERSION: u32 = 5;
+pub const IMAGE_VERSION: u32 = 6;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

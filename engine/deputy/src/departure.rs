@@ -331,7 +331,7 @@ impl Frozen {
         let (program_break, stack_limit, clock) = settings::process(&self.worker(0)?, &self.pasts)?;
         let keys = self.threads.iter().filter_map(|thread| thread.rights_by_key());
         // Only those of a thread that has been given some are not the least.
-        let keys = keys.max_by_key(|rights| *rights != attributes::NO_KEYS);
+        let keys = keys.max_by_key(|rights| !attributes::are_without_keys(*rights));
         let has_no_huge_pages = attributes::of_process(self.worker(0)?, 0, keys)?;
         let mut layout_words = process::stat(&self.pid.to_string())?.layout;
         layout_words[5] = program_break;

@@ -129,21 +129,46 @@ pub fn set_registers(tid: i32, regs: &Registers) -> Result<()> {
     request("write registers", libc::PTRACE_SETREGSET, tid, NT_PRSTATUS, address).map(drop)
 }
 
-/// The whole extended state (x87, SSE, AVX, ...) in the uncompacted XSAVE layout.
+/// The whole extended state (x87, SSE, AVX, ...) in the uncompacted XSAVE layout. Of a processor
+/// without XSAVE, which has x87 and SSE only, it is shown in the same layout.
 pub fn extended_state(tid: i32) -> Result<Vec<u8>> {
     let mut state = vec![0u8; XSTATE_BYTES];
-    let mut vector = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
-    let address = (&raw mut vector) as u64;
-    request("read extended state", libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, address)?;
-    state.truncate(vector.iov_len);
+    let what = "read extended state";
+    match register_set(what, libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &mut state) {
+        Ok(bytes) => state.truncate(bytes),
+        Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => {
+            state.truncate(LEGACY_BYTES + XSTATE_HEADER_BYTES);
+            let legacy = &mut state[..LEGACY_BYTES];
+            register_set(what, libc::PTRACE_GETREGSET, tid, NT_PRFPREG, legacy)?;
+            state[LEGACY_BYTES] = X87_AND_SSE;
+        }
+        Err(error) => return Err(error),
+    }
     Ok(state)
 }
 
+/// As [`extended_state`] shows it on this machine.
 pub fn set_extended_state(tid: i32, state: &[u8]) -> Result<()> {
-    let mut vector =
-        libc::iovec { iov_base: state.as_ptr().cast_mut().cast(), iov_len: state.len() };
+    let mut state = state.to_vec();
+    let what = "write extended state";
+    match register_set(what, libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, &mut state) {
+        Err(error)
+            if error.source.raw_os_error() == Some(libc::ENODEV)
+                && state.len() == LEGACY_BYTES + XSTATE_HEADER_BYTES =>
+        {
+            let legacy = &mut state[..LEGACY_BYTES];
+            register_set(what, libc::PTRACE_SETREGSET, tid, NT_PRFPREG, legacy).map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Reads or writes a register set; how many bytes it has.
+fn register_set(what: &str, way: u32, tid: i32, set: u64, state: &mut [u8]) -> Result<usize> {
+    let mut vector = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
     let address = (&raw mut vector) as u64;
-    request("write extended state", libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, address).map(drop)
+    request(what, way, tid, set, address)?;
+    Ok(vector.iov_len)
 }
 
 /// The blocked signals, bit n-1 for signal n.
@@ -299,7 +324,13 @@ fn decode(status: c_int) -> Stop {
 }
 
 const NT_PRSTATUS: u64 = 1;
+const NT_PRFPREG: u64 = 2;
 const NT_X86_XSTATE: u64 = 0x202;
+/// What FXSAVE writes.
+const LEGACY_BYTES: usize = 512;
+const XSTATE_HEADER_BYTES: usize = 64;
+/// In the header: in use.
+const X87_AND_SSE: u8 = 0b11;
 const XSTATE_BYTES: usize = 16 << 10;
 // Not in every libc's headers: linux/ptrace.h.
 const PTRACE_GETSIGMASK: u32 = 0x420a;

@@ -212,14 +212,20 @@ pub fn no_huge_pages_call() -> BatchCall {
 }
 
 /// Rights of a program that has no keys: memory without a key only (`init_pkru`).
-pub const NO_KEYS: u32 = 0x5555_5554;
+pub(crate) const NO_KEYS: u32 = 0x5555_5554;
+
+/// Whether these are the rights of a program that has no keys. The right to everything is what a
+/// handler's return leaves whose frame does not say (`crate::registers`).
+pub fn are_without_keys(rights: u32) -> bool {
+    [NO_KEYS, 0].contains(&rights)
+}
 
 /// No call tells which keys a process has; but the next one is the first if it has none. It is
 /// asked for with the rights that the thread has to it anyway, and given back.
 fn check_keys(worker: Worker<'_>, rights: u32) -> Result<()> {
     let refusal = "it uses memory protection keys, or memory that may be executed only";
     let refused = || MigrateError::refused("protection-keys", refusal);
-    if rights != NO_KEYS {
+    if !are_without_keys(rights) {
         return Err(refused());
     }
     let ask = BatchCall::new(libc::SYS_pkey_alloc, [0, PKEY_DISABLE_ACCESS, 0, 0, 0, 0]);

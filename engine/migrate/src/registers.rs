@@ -12,6 +12,7 @@
 //!
 //! What is in use and has no place in the other layout is refused, never left out.
 
+use crate::attributes::{NO_KEYS, are_without_keys};
 use crate::{MigrateError, Result};
 use wire::processor::{KEY_RIGHTS, LEGACY_REGISTERS, Registers, register_name};
 
@@ -26,8 +27,6 @@ const FRAME_WORDS: usize = 464;
 const FRAME_MAGIC: u32 = 0x4650_5853;
 /// Behind the registers.
 const FRAME_END_MAGIC: u32 = 0x4650_5845;
-/// Rights to memory by key that programs have who use no keys: Linux's `init_pkru_value`.
-const NO_KEYS: u32 = 0x5555_5554;
 
 /// Translates between home and here.
 #[derive(Debug)]
@@ -113,9 +112,8 @@ fn convert(state: &[u8], from: &Registers, to: &Registers, bytes: usize) -> Resu
             None => return Err(in_use_error(bit)),
         }
     }
-    // To the kernel, none would mean the right to everything.
-    if kept & 1 << KEY_RIGHTS == 0
-        && from.place(KEY_RIGHTS).is_none()
+    // Whoever has keys does not move.
+    if from.place(KEY_RIGHTS) != to.place(KEY_RIGHTS)
         && let Some(place) = to.place(KEY_RIGHTS).and_then(|place| out.get_mut(place))
         && place.len() >= 4
     {
@@ -157,8 +155,8 @@ fn cut_down(frame: &[u8], made_by: &Registers, shared: u64) -> Result<Option<Vec
 
 /// Whether registers have what they have where they are not in use.
 fn is_initial(bit: u8, value: &[u8]) -> bool {
-    let is_without_keys = bit == KEY_RIGHTS && word32(value, 0) == Some(NO_KEYS);
-    is_without_keys || value.iter().all(|byte| *byte == 0)
+    let has_no_keys = bit == KEY_RIGHTS && word32(value, 0).is_some_and(are_without_keys);
+    has_no_keys || value.iter().all(|byte| *byte == 0)
 }
 
 fn in_use_error(bit: u8) -> MigrateError {

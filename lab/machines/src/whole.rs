@@ -48,7 +48,9 @@ type Words = (&'static str, &'static str, u32, i64);
 const MACHINES: &[Words] =
     &[("6.1", "max", 1, 1000), ("6.12", "max", 2, -700), ("6.12", "Nehalem", 1, 300)];
 const MACHINES_SHORT: &[Words] = &[("6.1", "max", 1, 1000), ("6.12", "max", 2, -700)];
-const PAIRS: &[(u32, u32)] = &[(2, 3), (3, 2), (4, 3), (3, 4), (1, 2), (1, 3), (2, 1), (3, 1)];
+/// Those with the least processor last: programs of a baseline keep to what all members have that
+/// their home has heard of.
+const PAIRS: &[(u32, u32)] = &[(2, 3), (3, 2), (1, 2), (2, 1), (1, 3), (3, 1), (4, 3), (3, 4)];
 const PAIRS_SHORT: &[(u32, u32)] = &[(2, 3), (3, 2)];
 const MEMORY_MIB: u32 = 1024;
 
