@@ -9,6 +9,7 @@ use wire::forward::{Call, Direction, Place, Segment, Yield};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::Image;
 use wire::peer;
+use wire::processor::Registers;
 use wire::supervisor::{Preface, Role};
 
 /// Writes a file for each seed of the target.
@@ -18,6 +19,27 @@ pub fn write(directory: &Path, target: &Target) -> io::Result<()> {
         std::fs::write(directory.join(format!("seed-{index}")), seed)?;
     }
     Ok(())
+}
+
+/// Kernels with AVX, and with AVX-512 and rights by key: a frame of the second.
+fn registers() -> Vec<Vec<u8>> {
+    let of = |places: &[(usize, u16, u16)]| {
+        let mut registers = Registers { xcr0: 3, ..Registers::default() };
+        for (bit, offset, bytes) in places {
+            registers.xcr0 |= 1 << bit;
+            registers.components[bit - 2] = (*offset, *bytes);
+        }
+        registers
+    };
+    let narrow = of(&[(2, 576, 256)]);
+    let wide = of(&[(2, 576, 256), (5, 1088, 64), (6, 1152, 512), (7, 1664, 1024), (9, 2688, 8)]);
+    let mut frame = vec![0; 2696];
+    frame[464..468].copy_from_slice(&0x4650_5853u32.to_le_bytes());
+    frame[472..480].copy_from_slice(&wide.xcr0.to_le_bytes());
+    frame[480..484].copy_from_slice(&2696u32.to_le_bytes());
+    frame[512] = 7;
+    let layouts = [(wide.clone(), narrow.clone()), (narrow, wide)];
+    packets(&layouts).into_iter().map(|seed| [seed, frame.clone()].concat()).collect()
 }
 
 fn packets<T: Serialize>(messages: &[T]) -> Vec<Vec<u8>> {
@@ -43,6 +65,7 @@ fn of(target: &str) -> Vec<Vec<u8>> {
             let runs = [packets(&[whole]).concat(), vec![0, 0, 1, 1, 3, 4]].concat();
             vec![runs]
         }
+        "registers" => registers(),
         "call" => packets(&calls()),
         "marshal" => marshalled(),
         "peer" => {

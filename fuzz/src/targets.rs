@@ -6,6 +6,7 @@ use kernel::proc::{maps, process};
 use kernel::regs::{REGISTER_WORDS, Registers};
 use migrate::homeward;
 use migrate::pages::Intake;
+use migrate::registers::Translator;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wire::calls::{
@@ -36,6 +37,7 @@ pub static TARGETS: &[Target] = &[
     target("to-away", to_away),
     target("to-home", to_home),
     target("image", image),
+    target("registers", registers),
     target("call", call),
     target("marshal", marshalled),
     target("peer", peer),
@@ -116,6 +118,31 @@ fn use_image(image: &Image, rest: &[u8]) {
         registers.rewind();
         registers.complete(0);
         registers.interrupt(-512);
+    }
+}
+
+/// How much a machine's kernel keeps of a thread: the usual size of AVX, and with AVX-512.
+const STATE_BYTES: [usize; 2] = [832, 2696];
+
+/// Two layouts of registers, then registers or the frame of a handler.
+fn registers(data: &[u8]) {
+    type Layouts = (wire::processor::Registers, wire::processor::Registers);
+    let Ok(((home, here), rest)) = postcard::take_from_bytes::<Layouts>(data) else { return };
+    let Some(translator) = Translator::between(&home, &here) else { return };
+    for bytes in STATE_BYTES {
+        if let Ok(state) = translator.to_here(rest, &vec![0; bytes]) {
+            assert_eq!(state.len(), bytes);
+        }
+        if let Ok(state) = translator.to_home(rest, bytes) {
+            assert_eq!(state.len(), bytes);
+        }
+    }
+    type Cut = fn(&Translator, &[u8]) -> migrate::Result<Option<Vec<u8>>>;
+    for cut in [Translator::frame_for_here as Cut, Translator::frame_for_home as Cut] {
+        if let Ok(Some(frame)) = cut(&translator, rest) {
+            assert!(frame.len() <= rest.len() + 4, "a frame grows");
+            assert!(matches!(cut(&translator, &frame), Ok(None)), "a frame is cut twice");
+        }
     }
 }
 

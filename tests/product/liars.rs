@@ -176,14 +176,16 @@ struct Capture {
 }
 
 /// Takes a process in as an honest node would, up to its last page.
-fn take_in((reader, writer): &mut Link) -> Capture {
+fn take_in(supervisor: &Supervisor, (reader, writer): &mut Link) -> Capture {
     let ToAway::Prospect(prospect) = reader.receive().expect("an offer") else {
         panic!("no prospect")
     };
     writer.send(&ToHome::Welcome { missing: vec![] }).expect("it listens");
     assert_eq!(reader.receive::<ToAway>().expect("an answer"), ToAway::BackingsSent);
     writer.send(&ToHome::Stored).expect("it listens");
-    let ToAway::Image(image) = reader.receive().expect("an image") else { panic!("no image") };
+    let Ok(ToAway::Image(image)) = reader.receive() else {
+        panic!("no image: {:?}", supervisor.hear::<FromDeputy>())
+    };
     let mut pages = Vec::new();
     loop {
         match reader.receive().expect("its memory") {
@@ -198,7 +200,7 @@ fn take_in((reader, writer): &mut Link) -> Capture {
 /// A process that is away on a node which the test plays.
 fn away(program: &Program) -> (Supervisor, Link, Capture) {
     let (supervisor, mut link) = leaving(program);
-    let capture = take_in(&mut link);
+    let capture = take_in(&supervisor, &mut link);
     link.1.send(&ToHome::Restored).expect("it listens");
     assert_eq!(link.0.receive::<ToAway>().expect("an order"), ToAway::Run);
     link.1.send(&ToHome::Running).expect("it listens");
@@ -256,7 +258,7 @@ fn a_node_that_fails_at_the_last_moment_leaves_the_process_at_home() {
     for lie in [ToHome::Running, ToHome::Stored, ToHome::Frozen, ToHome::Refused(reason("no"))] {
         let name = format!("{lie:?}");
         let (supervisor, mut link) = leaving(&program);
-        take_in(&mut link);
+        take_in(&supervisor, &mut link);
         link.1.send(&lie).expect("it listens");
         let told = supervisor.hear();
         assert!(matches!(told, FromDeputy::Stayed { .. }), "{name}: {told:?}");
@@ -472,7 +474,7 @@ fn assert_refused(supervisor: Supervisor, mut link: Link, name: &str) {
 fn captured() -> Capture {
     let mut program = Program::start();
     let (supervisor, mut link) = leaving(&program);
-    let capture = take_in(&mut link);
+    let capture = take_in(&supervisor, &mut link);
     link.1.send(&ToHome::Refused(reason("only looking"))).expect("it listens");
     assert!(matches!(supervisor.hear(), FromDeputy::Stayed { .. }));
     program.assert_plain("it was only looked at");

@@ -15,8 +15,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Between two looks at it. Nothing tells when another process executes its program.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// Listings of all processes in one check: who was forked meanwhile is looked at in the next.
-const LISTINGS_MAX: usize = 32;
+/// All processes are listed again and again in one check, because who was forked meanwhile is in the
+/// next listing only: at least so often, and for so long. One that shows nobody new comes within
+/// milliseconds even while a build makes a thousand processes a second, but not for a supervisor
+/// that others keep from running.
+const LISTINGS_MIN: usize = 64;
+const LISTING_TIME_MIN: Duration = Duration::from_millis(250);
 
 /// As [`check`], for a process that runs: a vfork is given the time that it mostly takes.
 pub fn check_patiently(pid: i32, maps: &[Mapping]) -> Result<()> {
@@ -45,7 +49,10 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
     let can_compare = process::share_address_space(pid, pid).is_ok();
     let compared_maps = (!can_compare).then_some(maps);
     let mut seen = HashSet::from([pid]);
-    for _ in 0..LISTINGS_MAX {
+    let deadline = Instant::now() + LISTING_TIME_MIN;
+    let mut count = 0;
+    while count < LISTINGS_MIN || Instant::now() < deadline {
+        count += 1;
         let listed = process::all()?;
         let fresh: Vec<i32> = listed.into_iter().filter(|other| seen.insert(*other)).collect();
         if fresh.is_empty() {
@@ -195,6 +202,7 @@ fn is_hiding(mount: &str) -> bool {
 #[cfg(test)]
 mod test {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const COPIED: u64 = 0x40;
 
@@ -229,17 +237,40 @@ mod test {
         assert!(!is_hiding("24 30 0:22 / /mnt rw - ext4 /dev/sda rw,hidepid=2"));
     }
 
-    #[test]
-    fn a_process_without_relatives_shares_nothing() {
+    /// A process of no relatives, for as long as `look` needs it.
+    fn with_a_stranger(look: impl FnOnce(i32)) {
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let pid = child.id() as i32;
-        let verdict = check_patiently(pid, &maps::read(pid).unwrap());
+        look(child.id() as i32);
         drop(child.stdin.take());
         child.wait().unwrap();
-        verdict.unwrap();
+    }
+
+    #[test]
+    fn a_process_without_relatives_shares_nothing() {
+        with_a_stranger(|pid| check_patiently(pid, &maps::read(pid).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn processes_that_come_and_go_all_the_time_hinder_nobody() {
+        let is_over = AtomicBool::new(false);
+        let spawn = || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(spawn)));
+            with_a_stranger(|pid| {
+                let maps = maps::read(pid).unwrap();
+                let verdicts: Vec<_> = (0..200).map(|_| check(pid, &maps)).collect();
+                is_over.store(true, Ordering::Relaxed);
+                let refused = verdicts.iter().filter(|verdict| verdict.is_err()).count();
+                assert_eq!(refused, 0, "of {}", verdicts.len());
+            });
+        });
     }
 }
