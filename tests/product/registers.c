@@ -3,8 +3,8 @@
  * one node and returns on another.
  *
  * For each line that it reads it fills the registers, sends itself a signal in the middle, and says
- * "handling" in the handler, which clears the registers and waits for another line. When all is over
- * it says "kept", or what was lost.
+ * "handling" in the handler, which clears the registers and waits for another line. When all is
+ * over it says "kept", or what was lost.
  */
 
 #include <signal.h>

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Between two looks at it. Nothing tells when another process executes its program.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// All processes are listed again and again in one check, because who was forked meanwhile is in the
-/// next listing only: at least so often, and for so long. One that shows nobody new comes within
-/// milliseconds even while a build makes a thousand processes a second, but not for a supervisor
-/// that others keep from running.
+/// All processes are listed again and again in one check, because who was forked meanwhile is in
+/// the next listing only: at least so often, and for so long. One that shows nobody new comes
+/// within milliseconds even while a build makes a thousand processes a second, but not for a
+/// supervisor that others keep from running.
 const LISTINGS_MIN: usize = 64;
 const LISTING_TIME_MIN: Duration = Duration::from_millis(250);
 

@@ -90,8 +90,8 @@ pub struct TestNode {
 }
 
 /// Before any other word about them in this process: supervisors are played, so it does not matter
-/// what this kernel has; in a chroot, say, it gives nobody a user namespace, and nodes would take no
-/// guests.
+/// what this kernel has; in a chroot, say, it gives nobody a user namespace, and nodes would take
+/// no guests.
 pub fn settle_features() {
     kernel::features::settle(kernel::features::Features::default());
 }
