@@ -156,13 +156,13 @@ impl Registers {
     /// Puts the thread back in front of the system call that it was interrupted in.
     pub fn rewind(&mut self) {
         self.rax = self.orig_rax;
-        self.rip -= SYSCALL_INSTRUCTION_BYTES;
+        self.rip = self.rip.wrapping_sub(SYSCALL_INSTRUCTION_BYTES);
         self.orig_rax = u64::MAX;
     }
 
     /// Makes a thread that stands in front of a system call look as if it had just returned.
     pub fn complete(&mut self, result: i64) {
-        self.rip += SYSCALL_INSTRUCTION_BYTES;
+        self.rip = self.rip.wrapping_add(SYSCALL_INSTRUCTION_BYTES);
         self.rax = result as u64;
         self.rcx = self.rip;
         self.r11 = self.eflags;
@@ -173,7 +173,7 @@ impl Registers {
     /// one of the restart codes: the kernel then decides, when the thread resumes.
     pub fn interrupt(&mut self, result: i64) {
         self.orig_rax = self.rax;
-        self.rip += SYSCALL_INSTRUCTION_BYTES;
+        self.rip = self.rip.wrapping_add(SYSCALL_INSTRUCTION_BYTES);
         self.rax = result as u64;
         self.rcx = self.rip;
         self.r11 = self.eflags;
@@ -188,6 +188,19 @@ impl Registers {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    /// They come over a network, and the kernel judges them.
+    #[test]
+    fn registers_that_no_thread_has_are_no_error() {
+        let mut registers = Registers { rip: 1, ..Registers::default() };
+        registers.rewind();
+        assert_eq!(registers.rip, u64::MAX);
+        registers.complete(0);
+        assert_eq!(registers.rip, 1);
+        registers.rip = u64::MAX;
+        registers.interrupt(-512);
+        assert_eq!(registers.rip, 1);
+    }
 
     #[test]
     fn words_round_trip() {
