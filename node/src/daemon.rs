@@ -206,7 +206,6 @@ struct Daemon {
     awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
     berth_count: u64,
-    berths_asked: BTreeMap<u64, HomePid>,
 
     gauge: Gauge,
     scanner: Arc<Mutex<Scanner>>,
@@ -307,7 +306,8 @@ impl Daemon {
         self.call_members(now);
         self.admit_without_answer(now);
         self.go_on_leaving(now);
-        self.give_up_berths(now);
+        self.expire_guests(now);
+        self.give_up_waiting(now);
         self.place_processes(now);
         self.grant_wishes(now);
         self.look_after_memory(now);

@@ -5,7 +5,7 @@
 
 use super::Daemon;
 use super::moves::not_moved;
-use crate::process::{Cause, Process, Stage};
+use crate::process::{Cause, Move, Process, Stage};
 use std::time::{Duration, Instant};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::MoveEnd;
@@ -31,48 +31,45 @@ impl Daemon {
 
     /// There is a link to a node: what waits for it goes on.
     pub(super) fn ask_after_linking(&mut self, node: NodeId) {
-        let waits = |process: &&Process| {
-            process.moving.as_ref().is_some_and(|moving| {
-                moving.order.to == node && matches!(moving.stage, Stage::Linking { .. })
-            })
+        let waits = |moving: &Move| {
+            moving.order.to == node && matches!(moving.stage, Stage::Linking { .. })
         };
-        let waiting = self.processes.values().filter(waits).map(|process| process.pid);
-        for pid in waiting.collect::<Vec<_>>() {
-            if let Err(not_moved) = self.ask_for_berth(pid, node) {
+        for (pid, to) in self.moves_that(waits) {
+            if let Err(not_moved) = self.ask_for_berth(pid, to) {
                 self.move_failed(pid, not_moved);
             }
         }
     }
 
-    /// Moves that waited in vain.
-    pub(super) fn give_up_linking(&mut self, now: Instant) {
-        let unlinked = |process: &Process| {
-            let moving = process.moving.as_ref()?;
-            let is_late = matches!(moving.stage, Stage::Linking { until } if until <= now);
-            is_late.then_some((process.pid, moving.order.to))
+    /// Moves that waited in vain, for a link or for an answer.
+    pub(super) fn give_up_waiting(&mut self, now: Instant) {
+        let is_late = |moving: &Move| match moving.stage {
+            Stage::Linking { until } | Stage::Asking { until, .. } => until <= now,
+            Stage::Moving | Stage::Inherited => false,
         };
-        let unlinked: Vec<_> = self.processes.values().filter_map(unlinked).collect();
-        for (pid, to) in unlinked {
-            let text = format!("node {to} cannot be reached");
-            self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text));
+        self.fail_unreachable(is_late, |to| format!("node {to} cannot be reached"));
+    }
+
+    /// The link to a node broke: what was asked there gets no answer. Moves that supervisors are at
+    /// work on are theirs, and do not need it.
+    pub(super) fn berths_lost(&mut self, node: NodeId) {
+        let asks =
+            |moving: &Move| moving.order.to == node && matches!(moving.stage, Stage::Asking { .. });
+        self.fail_unreachable(asks, |to| format!("the link to node {to} broke"));
+    }
+
+    fn fail_unreachable(&mut self, is_it: impl Fn(&Move) -> bool, text: impl Fn(NodeId) -> String) {
+        for (pid, to) in self.moves_that(is_it) {
+            self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text(to)));
         }
     }
 
-    /// The link to a node broke: what was asked there gets no answer.
-    pub(super) fn berths_lost(&mut self, node: NodeId) {
-        let lost: Vec<(u64, HomePid)> = self
-            .berths_asked
-            .iter()
-            .filter(|(_, pid)| {
-                let moving = self.processes.get(pid).and_then(|process| process.moving.as_ref());
-                moving.is_some_and(|moving| moving.order.to == node)
-            })
-            .map(|(request, pid)| (*request, *pid))
-            .collect();
-        for (request, pid) in lost {
-            self.berths_asked.remove(&request);
-            let text = format!("the link to node {node} broke");
-            self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text));
-        }
+    /// The processes whose moves are as `is_it` says, and where these go.
+    fn moves_that(&self, is_it: impl Fn(&Move) -> bool) -> Vec<(HomePid, NodeId)> {
+        let of = |process: &Process| {
+            let moving = process.moving.as_ref().filter(|moving| is_it(moving))?;
+            Some((process.pid, moving.order.to))
+        };
+        self.processes.values().filter_map(of).collect()
     }
 }

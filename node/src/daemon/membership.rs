@@ -366,7 +366,6 @@ impl Daemon {
         self.tokens = OpenTokens::default();
         self.joining_callers.clear();
         self.admissions.clear();
-        self.berths_asked.clear();
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.journal.record(
             None,

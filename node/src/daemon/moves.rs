@@ -6,7 +6,7 @@ use super::requests::failure;
 use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
-use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
+use crate::process::{Cause, Move, ORDERS_MAX, Order, Process, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
@@ -108,7 +108,6 @@ impl Daemon {
         if !self.say(to, PeerMessage::BerthAsked { request, berth }) {
             return failed("unreachable", format!("node {to} cannot be reached"));
         }
-        self.berths_asked.insert(request, pid);
         Ok(())
     }
 
@@ -118,17 +117,18 @@ impl Daemon {
         request: u64,
         answer: Result<BerthGrant, Refusal>,
     ) {
-        let Some(pid) = self.berths_asked.get(&request).copied() else { return };
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        let Some(moving) = &mut process.moving else { return };
-        let is_asking =
-            matches!(moving.stage, Stage::Asking { request: asked, .. } if asked == request);
-        // Only the node that was asked can answer.
-        if !is_asking || moving.order.to != node {
-            return;
+        let is_asking = |process: &&mut Process| {
+            process.moving.as_ref().is_some_and(|moving| {
+                // Only the node that was asked can answer.
+                moving.order.to == node
+                    && matches!(moving.stage, Stage::Asking { request: asked, .. } if asked == request)
+            })
+        };
+        let Some(process) = self.processes.values_mut().find(is_asking) else { return };
+        let pid = process.pid;
+        if let Some(moving) = &mut process.moving {
+            moving.stage = Stage::Moving;
         }
-        self.berths_asked.remove(&request);
-        moving.stage = Stage::Moving;
         let begun = match answer {
             Ok(grant) => self.leave(pid, node, grant),
             Err(refusal) => {
@@ -429,25 +429,6 @@ impl Daemon {
             self.refuse_order(order, Failure { code: reason.code, text });
         }
         self.forget_if_ended(pid);
-    }
-
-    /// Berths that were asked for in vain.
-    pub(super) fn give_up_berths(&mut self, now: Instant) {
-        self.expire_guests(now);
-        let late: Vec<(u64, HomePid)> = self
-            .processes
-            .values()
-            .filter_map(|process| match process.moving.as_ref()?.stage {
-                Stage::Asking { request, until } if until <= now => Some((request, process.pid)),
-                _ => None,
-            })
-            .collect();
-        for (request, pid) in late {
-            self.berths_asked.remove(&request);
-            let text = "the node that was asked for a place does not answer";
-            self.move_failed(pid, not_moved(MoveEnd::Failed, "unreachable", text));
-        }
-        self.give_up_linking(now);
     }
 
     /// The brain of the node where the process is a guest wants it elsewhere.

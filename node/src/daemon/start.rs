@@ -322,7 +322,6 @@ impl Parts {
             awaited: BTreeMap::new(),
             roster,
             berth_count: 0,
-            berths_asked: BTreeMap::new(),
             gauge,
             scanner: Arc::default(),
             is_scanning: false,

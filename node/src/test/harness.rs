@@ -261,3 +261,4 @@ pub fn answer_to_stranger(address: SocketAddr, words: &[u8]) -> Vec<u8> {
 
 pub const NODE_1: NodeId = NodeId(1);
 pub const NODE_2: NodeId = NodeId(2);
+pub const NODE_3: NodeId = NodeId(3);

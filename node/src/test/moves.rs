@@ -1,14 +1,18 @@
 //! Moves between two real daemons, the test playing both supervisors.
 
-use super::harness::{NODE_1, NODE_2, PATIENCE, Played, Program, TestNode, config, eventually};
+use super::harness::{
+    NODE_1, NODE_2, NODE_3, PATIENCE, Played, Program, TestNode, config, eventually,
+};
+use crate::control::{Answer, Asked, Caller};
 use crate::daemon::Event;
 use crate::net::link::LinkId;
-use crate::supervisor::Half;
+use crate::supervisor::{Half, News, SupervisorId};
 use client::Error;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use wire::control::{Destination, Happening, ManageOptions, Migration, Placement, Reply, Request};
 use wire::ids::{HomePid, NodeId};
 use wire::owner::{LimitChange, OwnerOrder};
@@ -317,10 +321,36 @@ async fn a_move_to_a_node_that_is_not_linked_yet_waits_for_the_link() {
 
 /// As if the network had been cut.
 async fn lose_link(node: &TestNode, to: NodeId) {
-    for link in (1..=4).map(LinkId) {
+    for link in (1..=8).map(LinkId) {
         let error = std::io::ErrorKind::ConnectionReset.into();
         node.tell(Event::LinkLost { node: to, link, error }).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_under_way_outlives_a_link_whatever_was_asked_for_before() {
+    let away = Away::begin().await;
+    let three = TestNode::start().await;
+    three.join(&away.one);
+    let linked = || away.one.nodes().get(2).is_some_and(|node| node.status == "alive");
+    eventually("node 3 is linked", || linked().then_some(()));
+    let (answer, answered) = oneshot::channel();
+    let owner = nix::unistd::getuid().as_raw();
+    let request = Request::Migrate { pid: away.pid(), to: Destination::Node(NODE_3) };
+    let caller = Caller { uid: owner, pid: None };
+    away.one.tell(Event::Asked(Asked { caller, request, answer })).await;
+    // A homecoming before node 3 can answer: it is asked again.
+    let homecoming = FromDeputy::CameHome { reason: reason("mmap", "x"), report: report(1) };
+    let news = News::Packet(postcard::to_stdvec(&homecoming).unwrap());
+    away.one.tell(Event::Supervised { id: SupervisorId(1), news }).await;
+    let deputy = away.one.supervisor();
+    leave(&deputy);
+    // Both supervisors are at work: what becomes of the move, they know.
+    lose_link(&away.one, NODE_3).await;
+    deputy.say(&FromDeputy::Moved { to: NODE_3, report: report(1) });
+    let Answer::One(answer) = answered.await.unwrap() else { panic!("events") };
+    assert_eq!(migration(Ok(answer)).to, NODE_3);
+    assert_eq!(away.one.process(away.pid()).node, NODE_3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
