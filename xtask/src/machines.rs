@@ -144,7 +144,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
                 limit: Duration::from_secs(*limit),
                 budget: Duration::MAX,
             };
-            let report = Ground::open(&name)?.try_programs(*pair, &choice)?;
+            let ground = Ground::open(&name)?;
+            ground.pair_up(*pair)?;
+            let report = ground.try_programs(*pair, &choice, ground.needs_baseline(*pair)?)?;
             print!("{}", report.text());
             return Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

@@ -43,6 +43,16 @@ static void *take(size_t bytes, int kind)
     return at;
 }
 
+/* Shut until the line is read: readers pass all at once. */
+static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+
+static void *behind_gate(void *work)
+{
+    pthread_rwlock_rdlock(&gate);
+    pthread_rwlock_unlock(&gate);
+    return ((void *(*)(void *))work)(NULL);
+}
+
 static void in_threads(int count, void *(*work)(void *))
 {
     pthread_attr_t small;
@@ -50,7 +60,7 @@ static void in_threads(int count, void *(*work)(void *))
     pthread_attr_setstacksize(&small, 64 * KIB);
     for (int i = 0; i < count; i++) {
         pthread_t thread;
-        if (pthread_create(&thread, &small, work, NULL) != 0) {
+        if (pthread_create(&thread, &small, behind_gate, (void *)work) != 0) {
             exit(2);
         }
     }
@@ -431,6 +441,7 @@ int main(int count, char **words)
         if (strcmp(ways[i].name, words[1]) != 0) {
             continue;
         }
+        pthread_rwlock_wrlock(&gate);
         if (ways[i].begin != NULL) {
             ways[i].begin();
         }
@@ -439,6 +450,7 @@ int main(int count, char **words)
         if (read(0, &byte, 1) != 1) {
             return 0;
         }
+        pthread_rwlock_unlock(&gate);
         for (;;) {
             if (ways[i].again != NULL) {
                 ways[i].again();

@@ -91,10 +91,8 @@ impl Ground {
         Ok(Seat::new(self, pair.home)?.await_fit(pair.away)? == CpuFit::Baseline)
     }
 
-    /// Runs the programs of a pair, with the baseline where they need it.
-    pub fn try_programs(&self, pair: Pair, choice: &Choice) -> Result<Report> {
-        self.pair_up(pair)?;
-        let has_baseline = self.needs_baseline(pair)?;
+    /// Runs the programs of a pair that is paired up, with the baseline where they need it.
+    pub fn try_programs(&self, pair: Pair, choice: &Choice, has_baseline: bool) -> Result<Report> {
         if has_baseline {
             eprintln!("  their processors differ: programs run with --cpu-baseline");
         }

@@ -121,8 +121,10 @@ fn row(ground: &Ground, pair: Pair, options: &Options, with_faults: bool) -> Res
     let (home, away) = (Seat::new(ground, pair.home)?, Seat::new(ground, pair.away)?);
     let mut names = format!("{} → {}", home.description(), away.description());
     eprintln!("node {} to node {}: {names}", pair.home, pair.away);
-    let report = ground.try_programs(pair, &choice(options));
-    if ground.needs_baseline(pair)? {
+    ground.pair_up(pair)?;
+    let has_baseline = ground.needs_baseline(pair)?;
+    let report = ground.try_programs(pair, &choice(options), has_baseline);
+    if has_baseline {
         names.push_str(", baseline");
     }
     let mut checks = Vec::new();

@@ -6,7 +6,7 @@ use super::requests::failure;
 use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
-use crate::process::{Cause, Move, ORDERS_MAX, Order, Process, Retry, Stage};
+use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
@@ -117,18 +117,17 @@ impl Daemon {
         request: u64,
         answer: Result<BerthGrant, Refusal>,
     ) {
-        let is_asking = |process: &&mut Process| {
-            process.moving.as_ref().is_some_and(|moving| {
-                // Only the node that was asked can answer.
-                moving.order.to == node
-                    && matches!(moving.stage, Stage::Asking { request: asked, .. } if asked == request)
-            })
+        // Only the node that was asked can answer.
+        let is_asking = |moving: &Move| {
+            moving.order.to == node
+                && matches!(moving.stage, Stage::Asking { request: asked, .. } if asked == request)
         };
-        let Some(process) = self.processes.values_mut().find(is_asking) else { return };
-        let pid = process.pid;
-        if let Some(moving) = &mut process.moving {
-            moving.stage = Stage::Moving;
-        }
+        let asking = self.processes.values_mut().find_map(|process| {
+            let moving = process.moving.as_mut().filter(|moving| is_asking(moving))?;
+            Some((process.pid, moving))
+        });
+        let Some((pid, moving)) = asking else { return };
+        moving.stage = Stage::Moving;
         let begun = match answer {
             Ok(grant) => self.leave(pid, node, grant),
             Err(refusal) => {

@@ -47,6 +47,12 @@ impl Processors {
         demand.check(self.others.get(&node)?).err()
     }
 
+    /// The nodes where such a process cannot run.
+    fn unfit_nodes(&self, demand: &Demand) -> Vec<NodeId> {
+        let all = self.others.keys().copied();
+        all.filter(|node| self.unfit(demand, *node).is_some()).collect()
+    }
+
     /// What this node and all others that have told have in common.
     pub fn baseline(&self) -> Processor {
         self.others.values().fold(self.own.clone(), |common, other| common.common(other))
@@ -73,9 +79,7 @@ impl Daemon {
         if let (_, Some(reason)) = self.processors.fit(node) {
             tracing::info!("node {node}: {reason}");
         }
-        let demand = self.processors.demand(None);
-        let all = self.processors.others.keys().copied();
-        let nodes = all.filter(|node| self.processors.unfit(&demand, *node).is_some()).collect();
+        let nodes = self.processors.unfit_nodes(&self.processors.demand(None));
         self.tell_brain(Input::NodesBarred { nodes });
     }
 
@@ -110,9 +114,7 @@ impl Daemon {
     /// The nodes whose processors will not do for a process.
     pub(super) fn unfit_nodes(&self, pid: HomePid) -> Vec<NodeId> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
-        let demand = self.demand_of(process);
-        let all = self.processors.others.keys().copied();
-        all.filter(|node| self.processors.unfit(&demand, *node).is_some()).collect()
+        self.processors.unfit_nodes(&self.demand_of(process))
     }
 
     /// The process keeps to a baseline from now on, and its children with it. Names what its
