@@ -353,7 +353,7 @@ fn spare(config: &Config) -> Option<Spare> {
         Ok(groups) => Some(Spare::of(groups)),
         Err(error) => {
             let what = "guests run without limits of memory and processor time";
-            tracing::info!("{what} (see `osmos doctor`): {error}");
+            tracing::warn!("{what} (see `osmos doctor`): {error}");
             None
         }
     }
