@@ -64,6 +64,7 @@ fn packet<T: Serialize + DeserializeOwned>(data: &[u8]) -> Option<T> {
 fn to_away(data: &[u8]) {
     match packet::<ToAway>(data) {
         Some(ToAway::Image(image)) => use_image(&image, &[]),
+        Some(ToAway::Draft(draft)) => drop(draft.check(1)),
         Some(ToAway::Prospect(prospect)) => {
             let _ = prospect.check();
             let _ = migrate::backing::check_total(prospect.backings.iter());
@@ -103,7 +104,7 @@ fn use_image(image: &Image, rest: &[u8]) {
             assert!(has(address) && has(end - 1), "memory outside of the mappings");
         }
     }
-    for change in homeward::plan(&[], &image.mappings, &|_, _| false) {
+    for change in homeward::plan::<maps::Mapping>(&[], &image.mappings, &|_, _, _| false) {
         if let homeward::Change::Map(range, mapping, _) = change {
             assert!(range.start >= mapping.start.0 && range.end <= mapping.end.0);
             assert!(mapping.protection <= 7, "protection {:#x}", mapping.protection);

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use wire::bounded::LINE_CHARS_MAX;
 use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
-use wire::image::{Backing, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
+use wire::image::{Backing, Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
 use wire::supervisor::{
     Berth, FromBody, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, Role, ToBody,
     ToDeputy,
@@ -169,8 +169,10 @@ fn leaving(program: &Program) -> (Supervisor, Link) {
 }
 
 /// All that travels.
+#[derive(Clone)]
 struct Capture {
     prospect: Prospect,
+    draft: Draft,
     image: Image,
     pages: Vec<Pages>,
 }
@@ -183,6 +185,10 @@ fn take_in(supervisor: &Supervisor, (reader, writer): &mut Link) -> Capture {
     writer.send(&ToHome::Welcome { missing: vec![] }).expect("it listens");
     assert_eq!(reader.receive::<ToAway>().expect("an answer"), ToAway::BackingsSent);
     writer.send(&ToHome::Stored).expect("it listens");
+    let Ok(ToAway::Draft(draft)) = reader.receive() else {
+        panic!("no draft: {:?}", supervisor.hear::<FromDeputy>())
+    };
+    writer.send(&ToHome::Drafted).expect("it listens");
     let Ok(ToAway::Image(image)) = reader.receive() else {
         panic!("no image: {:?}", supervisor.hear::<FromDeputy>())
     };
@@ -194,7 +200,7 @@ fn take_in(supervisor: &Supervisor, (reader, writer): &mut Link) -> Capture {
             other => panic!("{other:?} in the middle of an image"),
         }
     }
-    Capture { prospect: *prospect, image: *image, pages }
+    Capture { prospect: *prospect, draft: *draft, image: *image, pages }
 }
 
 /// A process that is away on a node which the test plays.
@@ -320,6 +326,7 @@ fn calls_that_no_honest_body_sends_are_not_made() {
 
 /// One thing that is wrong with an image.
 type Lie = (&'static str, fn(&mut Image));
+type DraftLie = (&'static str, fn(&mut Draft));
 
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 const FLAGS: usize = 18;
@@ -456,7 +463,7 @@ fn assert_refused(supervisor: Supervisor, mut link: Link, name: &str) {
     link.0.set_timeout(patience).expect("a link");
     loop {
         match link.0.receive::<ToHome>() {
-            Ok(ToHome::Welcome { .. } | ToHome::Stored) => {}
+            Ok(ToHome::Welcome { .. } | ToHome::Stored | ToHome::Drafted) => {}
             Ok(ToHome::Refused(_)) => break,
             Err(link::LinkError::Silent) => panic!("{name}: nothing is said"),
             Err(_) => break,
@@ -495,6 +502,7 @@ fn journey(capture: &Capture, image: Image, pages: Vec<Pages>) -> Vec<ToAway> {
     let mut messages = vec![
         ToAway::Prospect(Box::new(capture.prospect.clone())),
         ToAway::BackingsSent,
+        ToAway::Draft(Box::new(capture.draft.clone())),
         ToAway::Image(Box::new(image)),
     ];
     messages.extend(pages.into_iter().map(ToAway::Pages));
@@ -506,6 +514,53 @@ fn journey(capture: &Capture, image: Image, pages: Vec<Pages>) -> Vec<ToAway> {
 fn images_that_no_process_has_are_not_built_by_a_node() {
     let capture = captured();
     for (name, lie) in LIES {
+        let mut image = capture.image.clone();
+        lie(&mut image);
+        let (supervisor, mut link) = berth();
+        send_all(&mut link, journey(&capture, image, capture.pages.clone()));
+        assert_refused(supervisor, link, name);
+    }
+}
+
+#[test]
+fn drafts_that_no_process_has_are_not_laid_out() {
+    let capture = captured();
+    let lies: [DraftLie; 9] = [
+        ("kernel memory", |draft| draft.mappings.push(mapping(KERNEL, KERNEL + 4096))),
+        ("overlap", |draft| draft.mappings.insert(1, draft.mappings[0].clone())),
+        ("out of order", |draft| draft.mappings.reverse()),
+        ("protection", |draft| draft.mappings[0].protection = u32::MAX),
+        ("no threads", |draft| draft.threads = 0),
+        ("too many threads", |draft| draft.threads = u32::MAX),
+        ("reserved in the kernel", |draft| draft.reserved = (KERNEL, KERNEL + 4096)),
+        ("reserved backwards", |draft| draft.reserved = (1 << 40, 1 << 39)),
+        ("all memory reserved", |draft| draft.reserved = (0, 1 << 47)),
+    ];
+    for (name, lie) in lies {
+        let mut draft = capture.draft.clone();
+        lie(&mut draft);
+        let capture = Capture { draft, ..capture.clone() };
+        let (supervisor, mut link) = berth();
+        send_all(&mut link, journey(&capture, capture.image.clone(), capture.pages.clone()));
+        assert_refused(supervisor, link, name);
+    }
+    // An image of another process than the draft's.
+    let lies: [Lie; 4] = [
+        ("another place for the agent", |image| image.reserved.1 += 4096),
+        ("memory in the place of the agent", |image| {
+            let (start, end) = image.reserved;
+            image.mappings.push(mapping(start, end));
+            image.mappings.sort_by_key(|mapping| mapping.start);
+        }),
+        ("without what the kernel provides", |image| {
+            image.mappings.retain(|m| !matches!(m.kind, MappingKind::Kernel { .. }));
+        }),
+        ("a file that was not announced", |image| {
+            let kind = MappingKind::File { backing: 999, offset: 0, is_shared: false };
+            image.mappings[0].kind = kind;
+        }),
+    ];
+    for (name, lie) in lies {
         let mut image = capture.image.clone();
         lie(&mut image);
         let (supervisor, mut link) = berth();
@@ -555,14 +610,17 @@ fn memory_and_files_outside_of_what_was_said_are_not_taken() {
 fn messages_out_of_their_turn_end_a_berth() {
     let capture = captured();
     let prospect = || ToAway::Prospect(Box::new(capture.prospect.clone()));
+    let draft = || ToAway::Draft(Box::new(capture.draft.clone()));
     let image = || ToAway::Image(Box::new(capture.image.clone()));
     let lies = [
         ("run nothing", vec![ToAway::Run]),
         ("an image first", vec![image()]),
         ("memory first", vec![ToAway::Pages(capture.pages[0].clone())]),
         ("no files", vec![prospect(), image()]),
-        ("no image", vec![prospect(), ToAway::BackingsSent, ToAway::ImageSent]),
-        ("run an image", vec![prospect(), ToAway::BackingsSent, image(), ToAway::Run]),
+        ("no draft", vec![prospect(), ToAway::BackingsSent, image()]),
+        ("two drafts", vec![prospect(), ToAway::BackingsSent, draft(), draft()]),
+        ("no image", vec![prospect(), ToAway::BackingsSent, draft(), ToAway::ImageSent]),
+        ("run an image", vec![prospect(), ToAway::BackingsSent, draft(), image(), ToAway::Run]),
         ("two offers", vec![prospect(), prospect()]),
         ("a signal", vec![prospect(), ToAway::BackingsSent, ToAway::Stop]),
     ];

@@ -7,7 +7,7 @@
 use crate::bounded;
 use crate::clocks::Readings;
 use crate::ids::{GuestAddr, GuestTid};
-use crate::image::{Image, Pages, Priority, Prospect, Thread};
+use crate::image::{Draft, Image, Pages, Priority, Prospect, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, THREADS_MAX};
 use crate::supervisor::{Berth, Reason};
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,8 @@ pub enum ToAway {
     },
     /// All asked-for files are complete. Answered by `Stored`.
     BackingsSent,
+    /// What the memory will be like. Answered by `Drafted` or `Refused`.
+    Draft(Box<Draft>),
     Image(Box<Image>),
     /// More threads of that image.
     Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
@@ -200,6 +202,8 @@ pub enum ToHome {
     /// Asks home for the time. Answered by `Time`, at once.
     AskTime,
     Stored,
+    /// The draft's memory is there, empty.
+    Drafted,
     /// Complete, and ready to run.
     Restored,
     Running,

@@ -1,6 +1,6 @@
 //! The state of one process, as it travels. Memory contents travel apart, as [`Pages`].
 
-use crate::bounded::{self, WORD_CHARS_MAX};
+use crate::bounded;
 use crate::clocks::Readings;
 use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
@@ -8,6 +8,8 @@ use crate::limits::{
     BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GUARDS_MAX, MAPPINGS_MAX,
     MESSAGE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
+use crate::memory::check_mappings;
+pub use crate::memory::{Draft, Mapping, MappingFlags, MappingKind, USER_MEMORY_END, behind};
 use crate::processor::Demand;
 use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};
@@ -134,79 +136,6 @@ pub struct InFlight {
     pub segments: Vec<Segment>,
 }
 
-/// One memory mapping.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mapping {
-    pub start: GuestAddr,
-    pub end: GuestAddr,
-    /// PROT_* bits.
-    pub protection: u32,
-    pub kind: MappingKind,
-    pub flags: MappingFlags,
-}
-
-/// The part of a mapping behind an address in it.
-pub fn behind(mapping: &Mapping, address: u64) -> Mapping {
-    let kind = match &mapping.kind {
-        MappingKind::File { backing, offset, is_shared } => MappingKind::File {
-            backing: *backing,
-            offset: offset + (address - mapping.start.0),
-            is_shared: *is_shared,
-        },
-        kind => kind.clone(),
-    };
-    Mapping { start: GuestAddr(address), kind, ..*mapping }
-}
-
-/// What was asked for a mapping besides its protection (madvise(2), mmap(2)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MappingFlags(pub u16);
-
-impl MappingFlags {
-    pub const NOT_FORKED: MappingFlags = MappingFlags(1);
-    pub const WIPED_ON_FORK: MappingFlags = MappingFlags(1 << 1);
-    pub const NOT_DUMPED: MappingFlags = MappingFlags(1 << 2);
-    pub const HUGE_PAGES: MappingFlags = MappingFlags(1 << 3);
-    pub const NO_HUGE_PAGES: MappingFlags = MappingFlags(1 << 4);
-    pub const MERGEABLE: MappingFlags = MappingFlags(1 << 5);
-    pub const RANDOM: MappingFlags = MappingFlags(1 << 6);
-    pub const SEQUENTIAL: MappingFlags = MappingFlags(1 << 7);
-    pub const NOT_RESERVED: MappingFlags = MappingFlags(1 << 8);
-    pub const DROPPABLE: MappingFlags = MappingFlags(1 << 9);
-
-    pub fn has(self, other: MappingFlags) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    pub fn with(self, other: MappingFlags) -> MappingFlags {
-        MappingFlags(self.0 | other.0)
-    }
-
-    /// Those that are in both.
-    pub fn and(self, other: MappingFlags) -> MappingFlags {
-        MappingFlags(self.0 & other.0)
-    }
-
-    pub fn without(self, other: MappingFlags) -> MappingFlags {
-        MappingFlags(self.0 & !other.0)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MappingKind {
-    /// Private anonymous memory; a stack that grows downwards if so marked.
-    Anonymous { grows_down: bool },
-    /// Shared anonymous memory with no other user.
-    SharedAnonymous,
-    /// Part of a file: what was written to it travels as pages.
-    File { backing: u32, offset: u64, is_shared: bool },
-    /// Provided by the kernel: `[vdso]`, `[vvar]`, ...
-    Kernel {
-        #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
-        name: String,
-    },
-}
-
 /// A run of memory contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pages {
@@ -254,7 +183,7 @@ pub struct Prospect {
     pub memory_bytes: u64,
 }
 
-pub const IMAGE_VERSION: u32 = 6;
+pub const IMAGE_VERSION: u32 = 7;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -295,12 +224,6 @@ pub enum ImageError {
     Actions(usize),
 }
 
-/// End of the address range that a 64-bit program may use (47 bits, less a guard page).
-pub const USER_MEMORY_END: u64 = (1 << 47) - 4096;
-/// PROT_READ, PROT_WRITE, PROT_EXEC: all that `/proc/PID/maps` can show.
-const PROTECTION_BITS: u32 = 7;
-/// Where files end for Linux (`loff_t`).
-const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
 const REGISTER_WORDS: usize = 27;
 /// What one thread takes at most in a message, besides what is counted apart.
 const THREAD_BYTES: usize = 704;
@@ -401,32 +324,9 @@ impl Image {
         if !clocks.all(Clock::is_plausible) {
             return Err(ImageError::Clock);
         }
-        self.check_mappings(backings)?;
+        check_mappings(&self.mappings, backings)?;
         self.check_guards()?;
         self.check_threads()
-    }
-
-    fn check_mappings(&self, backings: usize) -> Result<(), ImageError> {
-        let mut last_end = 0;
-        for mapping in &self.mappings {
-            let (start, end) = (mapping.start.0, mapping.end.0);
-            let is_aligned = start % 4096 == 0 && end % 4096 == 0;
-            if !is_aligned || start >= end || start < last_end || end > USER_MEMORY_END {
-                return Err(ImageError::Mapping(mapping.start));
-            }
-            last_end = end;
-            if mapping.protection & !PROTECTION_BITS != 0 {
-                return Err(ImageError::Protection(mapping.start, mapping.protection));
-            }
-            let MappingKind::File { backing, offset, .. } = mapping.kind else { continue };
-            if backing as usize >= backings {
-                return Err(ImageError::Backing(mapping.start));
-            }
-            if offset % 4096 != 0 || offset > FILE_OFFSET_MAX - (end - start) {
-                return Err(ImageError::Offset(mapping.start));
-            }
-        }
-        Ok(())
     }
 
     fn check_guards(&self) -> Result<(), ImageError> {

@@ -22,6 +22,7 @@ pub mod forward;
 pub mod ids;
 pub mod image;
 pub mod limits;
+pub mod memory;
 pub mod motive;
 pub mod owner;
 pub mod peer;

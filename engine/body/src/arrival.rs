@@ -17,6 +17,7 @@ use migrate::hashes::Effort;
 use migrate::outward::Body;
 use migrate::pages::Intake;
 use migrate::registers::Translator;
+use migrate::shell::Shell;
 use migrate::{MigrateError, Result, machine, time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
-use wire::image::{Backing, IMAGE_VERSION, Image, Prospect};
+use wire::image::{Backing, Draft, IMAGE_VERSION, Image, Prospect};
 use wire::supervisor::{FromBody, Role, ToBody};
 
 /// Silence for so long while an image is expected means that it will not come.
@@ -220,13 +221,15 @@ fn receive(
     let sandbox = fill_sandbox(blank?, &prospect, offset)?;
     let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
+    let draft = receive_draft(&mut link.0)?;
+    let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
+    let shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
+    link.1.send(&ToHome::Drafted)?;
     let image = receive_image(&mut link.0, &prospect)?;
     let mut intake = Intake::promised(prospect.memory_bytes, &image);
-    let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
-    let mut body = Body::lay_out(sandbox, shared, image, &library, of_home)?;
+    let mut body = shell.complete(image, &mut library)?;
     let own = migrate::processor::own();
     body.registers = Translator::between(&prospect.processor.kept_at_home, &own.registers);
-    library.learn(&kernel::proc::maps::read(body.sandbox.body_pid)?, &body.image().mappings);
     loop {
         match link.0.receive()? {
             ToAway::Pages(pages) => body.write(&pages, &mut intake)?,
@@ -327,6 +330,14 @@ fn fill_sandbox(blank: Blank, prospect: &Prospect, offset: Option<Offset>) -> Re
     }
     let ahead = offset.map(|offset| (offset.ahead.monotonic_ns, offset.ahead.boot_ns));
     Ok(blank.start(prospect.pid.0, ahead)?)
+}
+
+fn receive_draft(reader: &mut LinkReader) -> Result<Draft> {
+    match reader.receive()? {
+        ToAway::Draft(draft) => Ok(*draft),
+        ToAway::Release => Err(MigrateError::refused("called-off", "home called the move off")),
+        other => Err(unexpected("a draft", &other)),
+    }
 }
 
 fn receive_image(reader: &mut LinkReader, prospect: &Prospect) -> Result<Image> {

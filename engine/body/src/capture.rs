@@ -3,15 +3,15 @@
 use crate::state::{Shared, Thread};
 use kernel::agent::Agent;
 use kernel::features::{self, Feature};
-use kernel::proc::flags;
 use kernel::proc::pagemap::{Pagemap, Select};
+use kernel::proc::{flags, maps};
 use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee;
 use migrate::backing::Library;
 use migrate::{Result, layout, mapping_flags, pages, threads};
 use wire::ids::GuestAddr;
-use wire::image::{self, Image, MappingFlags, MappingKind, Pages};
+use wire::image::{self, Draft, Image, MappingFlags, MappingKind, Pages};
 
 /// What does not change while a body lives here.
 pub struct Fixed<'a> {
@@ -23,14 +23,28 @@ pub struct Fixed<'a> {
     pub missing: MappingFlags,
 }
 
-/// Captures everything but memory contents. All threads are stopped.
-pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
-    let maps = flags::read_maps(shared.pid)?;
+/// Mappings as the guest knows them, and their guard regions.
+type Space = (Vec<image::Mapping>, Vec<(GuestAddr, GuestAddr)>);
+
+/// What its memory is like while it runs still.
+pub fn draft(shared: &Shared, fixed: &Fixed<'_>) -> Result<Draft> {
+    let (mappings, _) = space(shared, fixed, &flags::read_maps(shared.pid)?)?;
+    Ok(Draft {
+        mappings,
+        stack_limit: fixed.origin.stack_limit,
+        memory_limits: fixed.origin.memory_limits,
+        reserved: fixed.origin.reserved,
+        // None begins away from home.
+        threads: fixed.origin.threads.len() as u32,
+    })
+}
+
+fn space(shared: &Shared, fixed: &Fixed<'_>, maps: &[maps::Mapping]) -> Result<Space> {
     let reserved = fixed.origin.reserved;
     let mut ours = vec![fixed.agent.base()..fixed.agent.end(), reserved.0..reserved.1];
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
     ours.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.ours()));
-    let mut mappings = layout::of_guest(&maps, &ours, fixed.library)?;
+    let mut mappings = layout::of_guest(maps, &ours, fixed.library)?;
     mappings.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.provided()).cloned());
     mappings.sort_unstable_by_key(|mapping| mapping.start.0);
     trim_stack(shared, fixed.origin, &mut mappings)?;
@@ -39,6 +53,14 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
         true => mapping_flags::guards(&Pagemap::open(shared.pid)?, &mappings)?,
         false => mapping_flags::uncover(&mut mappings, fixed.origin),
     };
+    Ok((mappings, guards))
+}
+
+/// Captures everything but memory contents. All threads are stopped.
+pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
+    let maps = flags::read_maps(shared.pid)?;
+    let (mappings, guards) = space(shared, fixed, &maps)?;
+    let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
     let mut layout_words = fixed.origin.layout;
     layout_words[BREAK] = 0; // the first thread asked tells
     let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
@@ -67,7 +89,7 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
         actions,
         stack_limit: fixed.origin.stack_limit,
         memory_limits: fixed.origin.memory_limits,
-        reserved,
+        reserved: fixed.origin.reserved,
         clock,
         peak_rss_kib: state.peak.rss_kib(),
         time: shared.guest_time(),

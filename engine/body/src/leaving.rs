@@ -270,10 +270,13 @@ impl Tracing<'_> {
 
     /// Everything but the contents of its memory. The body is frozen.
     fn capture(&self) -> Result<Image> {
-        let (library, missing) = (&self.library, self.missing);
-        let fixed = Fixed { agent: &self.agent, library, origin: &self.origin, missing };
         let _limit = Patience::of(CAPTURE_TIMEOUT);
-        capture::image(&self.shared, &fixed)
+        capture::image(&self.shared, &self.fixed())
+    }
+
+    fn fixed(&self) -> Fixed<'_> {
+        let (library, missing) = (&self.library, self.missing);
+        Fixed { agent: &self.agent, library, origin: &self.origin, missing }
     }
 
     /// The body cannot leave now, for a reason that lies here.
@@ -389,6 +392,12 @@ impl Tracing<'_> {
                 return Ok(End::Continues);
             }
         };
+        let drafted = capture::draft(&self.shared, &self.fixed())
+            .and_then(|draft| migrate::offer::draft(&mut link, draft));
+        if let Err(error) = drafted {
+            self.shared.send(ToHome::Stayed(error.reason()));
+            return Ok(End::Continues);
+        }
         let frozen_at = Instant::now();
         match self.freeze() {
             Ok(()) => {}

@@ -1,5 +1,6 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
+use crate::announcing::{draft, guest_tid, prospect};
 use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
 use crate::limited_sleep;
 use crate::processor_time;
@@ -22,14 +23,12 @@ use migrate::offer::Offerer;
 use migrate::threads;
 use migrate::worker::Worker;
 use migrate::{
-    MigrateError, Result, attributes, freeze, layout, machine, mapping_flags, pages, processor_ids,
-    refusal,
+    MigrateError, Result, attributes, freeze, layout, mapping_flags, pages, processor_ids, refusal,
 };
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::ids::GuestTid;
-use wire::image::{self, IMAGE_VERSION, Image, Prospect};
-use wire::processor::Processor;
+use wire::image::{self, Image, Prospect};
 use wire::processor_time::PastClock;
 use wire::supervisor::{Berth, MoveReport, Role, Wait};
 
@@ -93,8 +92,7 @@ pub fn leave(
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     let prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
-    migrate::offer::offer(&mut link, Offerer::Home, prospect.clone(), &library)?;
-    watch.phase("offer");
+    let agent_place = announce(pid, &mut link, &prospect, &library, &mut watch)?;
     let waiting = Waiting {
         calls: process::threads(pid)?
             .into_iter()
@@ -119,6 +117,7 @@ pub fn leave(
         borrowed: None,
         pasts: vec![],
         asks_processor,
+        agent_place,
     };
     if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
         remembered.waits = frozen.put_back(waiting);
@@ -149,6 +148,23 @@ pub fn leave(
     }
 }
 
+/// Makes sure that the target takes it, and has it prepare; returns where the agent is to lie, and
+/// for how many threads.
+fn announce(
+    pid: i32,
+    link: &mut (LinkReader, LinkWriter),
+    prospect: &Prospect,
+    library: &Library,
+    watch: &mut Stopwatch,
+) -> Result<(Range<u64>, usize)> {
+    migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
+    watch.phase("offer");
+    let (draft, place, slots) = draft(pid, library)?;
+    migrate::offer::draft(link, draft)?;
+    watch.phase("draft");
+    Ok((place, slots))
+}
+
 /// A target that gives up closes its link while there is still something on the way to it, and that
 /// breaks the link before its reason was looked for.
 fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
@@ -159,30 +175,6 @@ fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
         Ok(ToHome::Refused(reason)) => MigrateError::Refused(reason),
         _ => error,
     }
-}
-
-fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Result<Prospect> {
-    let stat = process::stat(&pid.to_string())?;
-    Ok(Prospect {
-        version: IMAGE_VERSION,
-        pid: guest_tid(pid, pid)?,
-        command: String::from_utf8_lossy(&stat.command).into_owned(),
-        home: machine::home()?,
-        processor: migrate::processor::demand(baseline),
-        backings: library.descriptions(),
-        memory_bytes: process::resident_bytes(pid)?,
-    })
-}
-
-/// A thread's id as the guest sees it: in its innermost PID namespace.
-fn guest_tid(pid: i32, tid: i32) -> Result<GuestTid> {
-    let path = format!("{pid}/task/{tid}");
-    let text = std::fs::read_to_string(format!("/proc/{path}/status")).map_err(|source| {
-        kernel::KernelError { what: format!("read status of thread {tid}"), source }
-    })?;
-    let own = process::status_field(&text, "NSpid")
-        .and_then(|ids| ids.split_whitespace().last().and_then(|id| id.parse().ok()));
-    Ok(GuestTid(own.unwrap_or(tid)))
 }
 
 /// A frozen process, until it has left or was put back.
@@ -197,6 +189,8 @@ struct Frozen {
     pasts: Vec<PastClock>,
     /// Its program may ask which processor it runs on.
     asks_processor: bool,
+    /// Where the agent is to lie, and for how many threads, as the target was told.
+    agent_place: (Range<u64>, usize),
 }
 
 /// What [`Away`] has besides the threads.
@@ -304,8 +298,12 @@ impl Frozen {
     fn enter_agent(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
         let borrowed = injection::borrow(memory, maps)?;
         self.borrowed = Some(borrowed);
-        let slots = self.threads.len();
-        let agent = injection::inject(self.pid, self.tids[0], borrowed, maps, slots)?;
+        let (place, slots) = (&self.agent_place.0, self.agent_place.1);
+        if self.threads.len() > slots {
+            let text = "it has begun many threads while it was being moved; try again";
+            return Err(MigrateError::refused("changed", text));
+        }
+        let agent = injection::inject(self.pid, self.tids[0], borrowed, maps, (place, slots))?;
         for (slot, departed) in self.threads.iter().enumerate() {
             let mut registers = departed.stopped.registers;
             agent.enter(&mut registers, slot);

@@ -205,7 +205,9 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
         .filter(|m| !layout::is_ours(m, std::slice::from_ref(&ours)) && !m.is_kernel_provided())
         .collect();
     let library = &service.library;
-    let changes = homeward::plan(&home, &image.mappings, &|m, index| library.is_same(m, index));
+    let is_same = |home: &_, index| library.is_same(home, index);
+    let fits = |home: &_, wanted: &_, at| homeward::fits(home, wanted, at, &is_same);
+    let changes = homeward::plan(&home, &image.mappings, &fits);
     homeward::change(worker, &changes, library)?;
     let stale = mapping_flags::guards(&Pagemap::open(service.pid)?, &image.mappings)?;
     if stale != image.guards {

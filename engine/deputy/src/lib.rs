@@ -21,6 +21,7 @@
 //! whole and can be thawed. A forwarded call is executed at most once: a lane remembers its last
 //! call's number and reply until the next call comes.
 
+mod announcing;
 mod cpu_limit;
 mod daemon;
 mod departed;

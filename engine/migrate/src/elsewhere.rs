@@ -12,7 +12,7 @@ use kernel::vdso::{CODE_BYTES, FRAME_BYTES, Function, STUB_BYTES, Stub};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use wire::image::{self, Home, Image, MappingKind};
+use wire::image::{self, Home, MappingKind};
 
 /// Where everything is, in the body's memory.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub fn plan(
     own: &[Mapping],
     memory: &Memory,
     home: &Home,
-    image: &Image,
+    wanted: &[image::Mapping],
     taken: impl Iterator<Item = Range<u64>>,
     stub: &Stub,
 ) -> Result<Plan> {
@@ -89,7 +89,7 @@ pub fn plan(
         return Err(MigrateError::refused("vdso", "this node's vDSO tells no time"));
     };
     stub.set_functions(gettime, getcpu);
-    let HomeSide { map, protect, vdso, place, entries, mappings } = home_side(home, image, base)?;
+    let HomeSide { map, protect, vdso, place, entries, mappings } = home_side(home, wanted, base)?;
     let elsewhere = Elsewhere {
         range: base..base + size,
         own_vdso: moved(own_vdso.start)..moved(own_vdso.end),
@@ -137,9 +137,9 @@ struct HomeSide {
     mappings: Vec<image::Mapping>,
 }
 
-fn home_side(home: &Home, image: &Image, stub: u64) -> Result<HomeSide> {
+fn home_side(home: &Home, wanted: &[image::Mapping], stub: u64) -> Result<HomeSide> {
     let mut side = HomeSide::default();
-    for mapping in &image.mappings {
+    for mapping in wanted {
         let MappingKind::Kernel { name } = &mapping.kind else { continue };
         let (start, length) = (mapping.start.0, mapping.end.0 - mapping.start.0);
         side.mappings.push(mapping.clone());

@@ -24,15 +24,52 @@ pub enum Change {
     Map(Range<u64>, image::Mapping, u64),
 }
 
-/// What turns the mappings of `home` into those of the image. `is_same` says whether a mapping at
-/// home is of this backing.
-pub fn plan(
-    home: &[Mapping],
+/// A mapping that is there.
+pub trait Present {
+    fn range(&self) -> Range<u64>;
+    /// PROT_* bits.
+    fn protection(&self) -> u32;
+    fn flags(&self) -> MappingFlags;
+}
+
+impl Present for Mapping {
+    fn range(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
+    fn protection(&self) -> u32 {
+        self.protection()
+    }
+
+    fn flags(&self) -> MappingFlags {
+        mapping_flags::flags_of(self)
+    }
+}
+
+/// One that was laid out and has no contents yet.
+impl Present for image::Mapping {
+    fn range(&self) -> Range<u64> {
+        self.start.0..self.end.0
+    }
+
+    fn protection(&self) -> u32 {
+        filling_protection(self)
+    }
+
+    fn flags(&self) -> MappingFlags {
+        self.flags
+    }
+}
+
+/// What turns the mappings that are `here` into those wanted. `fits` says whether one of them is,
+/// from an address on, what is wanted there.
+pub fn plan<M: Present>(
+    here: &[M],
     wanted: &[image::Mapping],
-    is_same: &dyn Fn(&Mapping, u32) -> bool,
+    fits: &dyn Fn(&M, &image::Mapping, u64) -> bool,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
-    for mapping in home {
+    for mapping in here.iter().map(Present::range) {
         let mut at = mapping.start;
         // Both are in order.
         let first = wanted.partition_point(|m| m.end.0 <= mapping.start);
@@ -47,7 +84,7 @@ pub fn plan(
         }
     }
     for m in wanted.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })) {
-        plan_one(home, m, is_same, &mut changes);
+        plan_one(here, m, fits, &mut changes);
     }
     // What counts less against a limit comes before what counts more (RLIMIT_DATA).
     changes.sort_by_key(|change| match change {
@@ -58,10 +95,10 @@ pub fn plan(
     changes
 }
 
-fn plan_one(
-    home: &[Mapping],
+fn plan_one<M: Present>(
+    here: &[M],
     wanted: &image::Mapping,
-    is_same: &dyn Fn(&Mapping, u32) -> bool,
+    fits: &dyn Fn(&M, &image::Mapping, u64) -> bool,
     changes: &mut Vec<Change>,
 ) {
     let map = |range: Range<u64>| {
@@ -72,15 +109,16 @@ fn plan_one(
         Change::Map(range, wanted.clone(), offset)
     };
     let (mut at, end) = (wanted.start.0, wanted.end.0);
-    let first = home.partition_point(|h| h.end <= wanted.start.0);
-    for h in home[first..].iter().take_while(|h| h.start < end) {
-        if h.start > at {
-            changes.push(map(at..h.start));
-            changes.extend(flag(&(at..h.start), wanted));
+    let first = here.partition_point(|h| h.range().end <= wanted.start.0);
+    for h in here[first..].iter().take_while(|h| h.range().start < end) {
+        let range = h.range();
+        if range.start > at {
+            changes.push(map(at..range.start));
+            changes.extend(flag(&(at..range.start), wanted));
         }
-        let piece = at.max(h.start)..end.min(h.end);
-        let advice = mapping_flags::change(&piece, mapping_flags::flags_of(h), wanted.flags)
-            .filter(|_| fits(h, wanted, piece.start, is_same));
+        let piece = at.max(range.start)..end.min(range.end);
+        let advice = mapping_flags::change(&piece, h.flags(), wanted.flags)
+            .filter(|_| fits(h, wanted, piece.start));
         let Some(advice) = advice else {
             changes.push(map(piece.clone()));
             changes.extend(flag(&piece, wanted));
@@ -134,8 +172,9 @@ pub fn protect(worker: Worker<'_>, mappings: &[image::Mapping]) -> Result<()> {
     worker.execute_all("protect memory", &protect_calls(mappings))
 }
 
-/// True if what is mapped at home at address `at` is what the image has there.
-fn fits(
+/// True if what is mapped at home at address `at` is what the image has there. `is_same` says
+/// whether a mapping at home is of this backing.
+pub fn fits(
     home: &Mapping,
     wanted: &image::Mapping,
     at: u64,
@@ -301,17 +340,25 @@ mod test {
 
     const NEVER: &dyn Fn(&Mapping, u32) -> bool = &|_, _| false;
 
+    fn plan_by(
+        home: &[Mapping],
+        wanted: &[image::Mapping],
+        is_same: &dyn Fn(&Mapping, u32) -> bool,
+    ) -> Vec<Change> {
+        plan(home, wanted, &|home, wanted, at| fits(home, wanted, at, is_same))
+    }
+
     #[test]
     fn unchanged_mappings_need_no_change() {
         let home = [at_home(0x1000, 0x5000, 0, 0)];
-        assert_eq!(plan(&home, &[anonymous(0x1000, 0x5000, 3)], NEVER), []);
+        assert_eq!(plan_by(&home, &[anonymous(0x1000, 0x5000, 3)], NEVER), []);
     }
 
     #[test]
     fn what_was_unmapped_mapped_or_protected_away_is_repeated() {
         let home = [at_home(0x1000, 0x5000, 0, 0), at_home(0x8000, 0x9000, 0, 0)];
         let wanted = [anonymous(0x2000, 0x3000, 1), anonymous(0x3000, 0x7000, 3)];
-        let changes = plan(&home, &wanted, NEVER);
+        let changes = plan_by(&home, &wanted, NEVER);
         assert_eq!(
             changes,
             [
@@ -336,7 +383,7 @@ mod test {
             ..at_home(0x1000, 0x2000, 9, 0)
         };
         let wanted = [shared(0x1000, 1), shared(0x8000, 3)];
-        let changes = plan(&[here], &wanted, NEVER);
+        let changes = plan_by(&[here], &wanted, NEVER);
         assert_eq!(changes[0], Change::Protect(0x1000..0x2000, 3));
         let after = protect_calls(&wanted);
         assert_eq!(after, [BatchCall::new(libc::SYS_mprotect, [0x1000, 0x1000, 1, 0, 0, 0])]);
@@ -351,8 +398,8 @@ mod test {
         };
         let same: &dyn Fn(&Mapping, u32) -> bool = &|m, _| m.inode == 7;
         let unmaps = [Change::Unmap(0x1000..0x2000), Change::Unmap(0x3000..0x5000)];
-        assert_eq!(plan(&home, &[file(0x11000)], same), unmaps);
-        let moved = plan(&home, &[file(0)], same);
+        assert_eq!(plan_by(&home, &[file(0x11000)], same), unmaps);
+        let moved = plan_by(&home, &[file(0)], same);
         assert_eq!(moved[2], Change::Map(0x2000..0x3000, file(0), 0));
     }
 }

@@ -7,7 +7,9 @@ use kernel::proc::maps::Mapping;
 use kernel::remote_call::RemoteCalls;
 use kernel::shared::SharedMemory;
 use std::fs::OpenOptions;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use wire::limits::THREADS_MAX;
 
 const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
@@ -23,6 +25,9 @@ pub struct Borrowed {
 
 /// Largest part of one mapping that is searched for a `syscall` instruction.
 const SEARCH_BYTES_MAX: u64 = 8 << 20;
+
+/// Threads that may begin while a process is on its way.
+const SPARE_SLOTS: usize = 8;
 
 /// Finds what remote calls borrow from the guest's own memory.
 pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
@@ -45,7 +50,21 @@ pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
     Err(MigrateError::refused("no-syscall", "it has no system call instruction in its memory"))
 }
 
-/// Places an agent with a slot for each of `slots` threads; `tid` of `pid` is stopped.
+/// Where the agent of a process with so many threads is to lie, and for how many there is room:
+/// some may begin before it is placed.
+///
+/// # Errors
+/// Refused if there is no room.
+pub fn place(maps: &[Mapping], threads: usize) -> Result<(Range<u64>, usize)> {
+    let slots = (threads + SPARE_SLOTS).min(THREADS_MAX).max(threads);
+    let size = agent::size_for(slots) as u64;
+    match layout::room(layout::ranges(maps), size) {
+        Some(base) => Ok((base..base + size, slots)),
+        None => Err(MigrateError::refused("no-room", "its address space is full")),
+    }
+}
+
+/// Places an agent with `slots` slots at its `place`; `tid` of `pid` is stopped.
 ///
 /// The shared memory is made inside the process, because that works without any path or permission,
 /// and its descriptor is closed before the guest runs again.
@@ -54,12 +73,13 @@ pub fn inject(
     tid: i32,
     borrowed: Borrowed,
     maps: &[Mapping],
-    slots: usize,
+    (place, slots): (&Range<u64>, usize),
 ) -> Result<Agent> {
-    let size = agent::size_for(slots) as u64;
-    let Some(base) = layout::room(layout::ranges(maps), size) else {
-        return Err(MigrateError::refused("no-room", "its address space is full"));
-    };
+    if layout::ranges(maps).any(|taken| taken.start < place.end && place.start < taken.end) {
+        let text = "it has mapped memory where there was room for the agent; try again";
+        return Err(MigrateError::refused("changed", text));
+    }
+    let (base, size) = (place.start, place.end - place.start);
     let mut calls = RemoteCalls::begin(tid, borrowed.syscall)?;
     let descriptor = make_memory(&mut calls, borrowed)?;
     let mapped = share(&mut calls, pid, descriptor, base, size);

@@ -7,8 +7,7 @@
 //! |---|---|---|
 //! | stop | [`freeze`] | [`freeze`] |
 //! | capture | [`threads`], [`layout`], [`pages`] | the same |
-//! | restore | [`homeward`]: the deputy's own memory is filled again | [`outward`]: built from
-//! nothing |
+//! | restore | [`homeward`]: its own memory is filled again | [`shell`], [`outward`]: from none |
 //!
 //! **Invariant.** The source keeps everything until the target has said that it has everything. Any
 //! failure before that puts the process back where it was.
@@ -32,6 +31,7 @@ pub mod processor_ids;
 pub mod refusal;
 pub mod registers;
 pub mod sharing;
+pub mod shell;
 pub mod threads;
 pub mod time;
 pub mod vdso;

@@ -132,14 +132,14 @@ fn advice(range: &Range<u64>, advice: i32) -> BatchCall {
     BatchCall::new(libc::SYS_madvise, arguments)
 }
 
-/// Flags that some mapping of the image should have here and has not: this kernel has no such.
-pub fn missing(here: &[Mapping], image: &Image) -> MappingFlags {
+/// Flags that some mapping should have here and has not: this kernel has no such.
+pub fn missing(here: &[Mapping], wanted: &[image::Mapping]) -> MappingFlags {
     let lacks = |wanted: &image::Mapping| {
         let at = here.partition_point(|m| m.end <= wanted.start.0);
         let found = here.get(at).filter(|m| m.start <= wanted.start.0);
         found.map_or(MappingFlags::default(), |found| wanted.flags.without(flags_of(found)))
     };
-    image.mappings.iter().map(lacks).fold(MappingFlags::default(), MappingFlags::with)
+    wanted.iter().map(lacks).fold(MappingFlags::default(), MappingFlags::with)
 }
 
 /// Gives captured mappings the flags of `origin`, from which they were made, that this kernel could

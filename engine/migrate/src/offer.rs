@@ -5,7 +5,7 @@ use crate::{MigrateError, Result};
 use link::{LinkReader, LinkWriter};
 use std::time::Duration;
 use wire::forward::{ToAway, ToHome};
-use wire::image::Prospect;
+use wire::image::{Draft, Prospect};
 
 /// A node that does not answer an offer for so long will not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -20,7 +20,7 @@ pub enum Offerer {
 }
 
 /// Offers, and sends the mapped files that the target lacks. When this returns the target has its
-/// sandbox ready and waits for the image.
+/// sandbox ready and waits for the [`draft`].
 pub fn offer(
     (reader, writer): &mut (LinkReader, LinkWriter),
     offerer: Offerer,
@@ -52,5 +52,15 @@ pub fn offer(
         ToHome::Stored => Ok(()),
         ToHome::Refused(reason) => Err(MigrateError::Refused(reason)),
         _ => Err(MigrateError::Protocol("the mapped files were not acknowledged".into())),
+    }
+}
+
+/// Has the target make the address space, after [`offer`] and before the freeze.
+pub fn draft((reader, writer): &mut (LinkReader, LinkWriter), draft: Draft) -> Result<()> {
+    writer.send(&ToAway::Draft(Box::new(draft)))?;
+    match reader.receive()? {
+        ToHome::Drafted => Ok(()),
+        ToHome::Refused(reason) => Err(MigrateError::Refused(reason)),
+        _ => Err(MigrateError::Protocol("no answer to the draft".into())),
     }
 }

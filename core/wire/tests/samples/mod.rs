@@ -9,7 +9,7 @@ use wire::forward::{
 };
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
-    Attributes, Backing, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
+    Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
     Priority, ProcessorIds, Prospect, Thread,
 };
 use wire::motive::Motive;
@@ -122,6 +122,11 @@ pub fn image() -> Image {
     }
 }
 
+pub fn draft() -> Draft {
+    let Image { mappings, stack_limit, memory_limits, reserved, .. } = image();
+    Draft { mappings, stack_limit, memory_limits, reserved, threads: 9 }
+}
+
 fn processor() -> Processor {
     let components = [(u16::MAX, 2); COMPONENTS];
     Processor { words: [u32::MAX; WORDS], registers: Registers { xcr0: u64::MAX, components } }
@@ -163,6 +168,7 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Time(readings()),
         ToAway::BackingPart { backing: 0, offset: 9, content: vec![1; 70] },
         ToAway::BackingsSent,
+        ToAway::Draft(Box::new(draft())),
         ToAway::Image(Box::new(image())),
         ToAway::Threads(vec![thread()]),
         ToAway::Pages(Pages { address: GuestAddr(1 << 20), content: vec![6; 8192] }),

@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod flags;
+pub mod limits;
 pub mod maps;
 pub mod pagemap;
 pub mod process;

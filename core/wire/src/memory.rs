@@ -1,0 +1,146 @@
+//! The memory of a process but for its contents: mappings, and a draft of them.
+
+use crate::bounded::{self, WORD_CHARS_MAX};
+use crate::ids::GuestAddr;
+use crate::image::ImageError;
+use crate::limits::{MAPPINGS_MAX, THREADS_MAX};
+use serde::{Deserialize, Serialize};
+
+/// End of the address range that a 64-bit program may use (47 bits, less a guard page).
+pub const USER_MEMORY_END: u64 = (1 << 47) - 4096;
+/// PROT_READ, PROT_WRITE, PROT_EXEC: all that `/proc/PID/maps` can show.
+const PROTECTION_BITS: u32 = 7;
+/// Where files end for Linux (`loff_t`).
+const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// The address space that an image is to fill, while the process still runs: the target makes it
+/// before the freeze. How it is then the image says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draft {
+    #[serde(deserialize_with = "bounded::list::<_, _, MAPPINGS_MAX>")]
+    pub mappings: Vec<Mapping>,
+    /// As in the image.
+    pub stack_limit: (u64, u64),
+    /// As in the image.
+    pub memory_limits: (u64, u64),
+    /// As in the image, which has the same.
+    pub reserved: (u64, u64),
+    /// The image has no more threads than these.
+    pub threads: u32,
+}
+
+/// One memory mapping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    pub start: GuestAddr,
+    pub end: GuestAddr,
+    /// PROT_* bits.
+    pub protection: u32,
+    pub kind: MappingKind,
+    pub flags: MappingFlags,
+}
+
+/// The part of a mapping behind an address in it.
+pub fn behind(mapping: &Mapping, address: u64) -> Mapping {
+    let kind = match &mapping.kind {
+        MappingKind::File { backing, offset, is_shared } => MappingKind::File {
+            backing: *backing,
+            offset: offset + (address - mapping.start.0),
+            is_shared: *is_shared,
+        },
+        kind => kind.clone(),
+    };
+    Mapping { start: GuestAddr(address), kind, ..*mapping }
+}
+
+/// What was asked for a mapping besides its protection (madvise(2), mmap(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingFlags(pub u16);
+
+impl MappingFlags {
+    pub const NOT_FORKED: MappingFlags = MappingFlags(1);
+    pub const WIPED_ON_FORK: MappingFlags = MappingFlags(1 << 1);
+    pub const NOT_DUMPED: MappingFlags = MappingFlags(1 << 2);
+    pub const HUGE_PAGES: MappingFlags = MappingFlags(1 << 3);
+    pub const NO_HUGE_PAGES: MappingFlags = MappingFlags(1 << 4);
+    pub const MERGEABLE: MappingFlags = MappingFlags(1 << 5);
+    pub const RANDOM: MappingFlags = MappingFlags(1 << 6);
+    pub const SEQUENTIAL: MappingFlags = MappingFlags(1 << 7);
+    pub const NOT_RESERVED: MappingFlags = MappingFlags(1 << 8);
+    pub const DROPPABLE: MappingFlags = MappingFlags(1 << 9);
+
+    pub fn has(self, other: MappingFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub fn with(self, other: MappingFlags) -> MappingFlags {
+        MappingFlags(self.0 | other.0)
+    }
+
+    /// Those that are in both.
+    pub fn and(self, other: MappingFlags) -> MappingFlags {
+        MappingFlags(self.0 & other.0)
+    }
+
+    pub fn without(self, other: MappingFlags) -> MappingFlags {
+        MappingFlags(self.0 & !other.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MappingKind {
+    /// Private anonymous memory; a stack that grows downwards if so marked.
+    Anonymous { grows_down: bool },
+    /// Shared anonymous memory with no other user.
+    SharedAnonymous,
+    /// Part of a file: what was written to it travels as pages.
+    File { backing: u32, offset: u64, is_shared: bool },
+    /// Provided by the kernel: `[vdso]`, `[vvar]`, ...
+    Kernel {
+        #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
+        name: String,
+    },
+}
+
+/// In order, whole pages of user memory, and parts of files that are listed.
+pub(crate) fn check_mappings(mappings: &[Mapping], backings: usize) -> Result<(), ImageError> {
+    let mut last_end = 0;
+    for mapping in mappings {
+        let (start, end) = (mapping.start.0, mapping.end.0);
+        let is_aligned = start % 4096 == 0 && end % 4096 == 0;
+        if !is_aligned || start >= end || start < last_end || end > USER_MEMORY_END {
+            return Err(ImageError::Mapping(mapping.start));
+        }
+        last_end = end;
+        if mapping.protection & !PROTECTION_BITS != 0 {
+            return Err(ImageError::Protection(mapping.start, mapping.protection));
+        }
+        let MappingKind::File { backing, offset, .. } = mapping.kind else { continue };
+        if backing as usize >= backings {
+            return Err(ImageError::Backing(mapping.start));
+        }
+        if offset % 4096 != 0 || offset > FILE_OFFSET_MAX - (end - start) {
+            return Err(ImageError::Offset(mapping.start));
+        }
+    }
+    Ok(())
+}
+
+impl Draft {
+    /// # Errors
+    /// As [`Image::check`].
+    pub fn check(&self, backings: usize) -> Result<(), ImageError> {
+        let threads = self.threads as usize;
+        if threads == 0 || threads > THREADS_MAX {
+            return Err(ImageError::Threads(threads));
+        }
+        if self.mappings.len() > MAPPINGS_MAX {
+            return Err(ImageError::Mappings(self.mappings.len()));
+        }
+        let (start, end) = self.reserved;
+        if start > end || start % 4096 != 0 || end % 4096 != 0 || end > USER_MEMORY_END {
+            return Err(ImageError::Mapping(GuestAddr(start)));
+        }
+        check_mappings(&self.mappings, backings)
+    }
+}

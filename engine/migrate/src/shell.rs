@@ -1,0 +1,404 @@
+//! The address space of a body before there is a body: laid out in its sandbox from a draft, while
+//! the process still runs elsewhere ([decision 0020](../../../docs/decisions/)).
+//!
+//! The supervisor's own memory has to go before the guest's can take its place. The image comes
+//! when the process stands frozen, and only what has changed since the draft is left to do then.
+
+use crate::backing::Library;
+use crate::elsewhere::{self, Elsewhere, Plan};
+use crate::homeward::{self, Change};
+use crate::outward::{Body, MAIN_SLOT, enter_agent};
+use crate::worker::Worker;
+use crate::{MigrateError, Result, injection, layout, mapping_flags, threads};
+use kernel::agent::{self, Agent, BatchCall};
+use kernel::memory::Memory;
+use kernel::proc::flags;
+use kernel::proc::maps::{self, Mapping};
+use kernel::remote_call::RemoteCalls;
+use kernel::sandbox::Sandbox;
+use kernel::shared::SharedMemory;
+use kernel::tracee;
+use kernel::vdso::Stub;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use wire::ids::GuestAddr;
+use wire::image::{self, Draft, Home, Image, MappingFlags, MappingKind};
+
+/// One thread, traced by the calling one, waits in the agent for what is to become of it.
+pub struct Shell {
+    // Dropped first: killing the sandbox's init ends everything inside.
+    sandbox: Sandbox,
+    memory: Memory,
+    agent: Agent,
+    elsewhere: Option<Elsewhere>,
+    missing: MappingFlags,
+    draft: Draft,
+    /// The draft's mappings as they are laid out: the stack is whole.
+    laid: Vec<image::Mapping>,
+}
+
+impl Shell {
+    /// Replaces the memory of a fresh sandbox by the draft's mappings, empty. `shared` is a memory
+    /// file that the sandbox inherited, as are the files of `library`, and the `stub` for a process
+    /// whose home is another machine.
+    ///
+    /// # Errors
+    /// Refused if this node cannot have such memory; the draft may also be one that no process has.
+    pub fn lay_out(
+        sandbox: Sandbox,
+        shared: OwnedFd,
+        draft: Draft,
+        library: &mut Library,
+        abroad: Option<(&Stub, &Home)>,
+    ) -> Result<Shell> {
+        draft.check(library.len())?;
+        let pid = sandbox.body_pid;
+        let memory = Memory::open(pid)?;
+        let own = maps::read(pid)?;
+        let borrowed = injection::borrow(&memory, &own)?;
+        let agent = place_agent(pid, borrowed, &own, &draft, shared)?;
+        enter_agent(pid, &agent, MAIN_SLOT)?;
+        let (elsewhere, missing, laid) = (None, MappingFlags::default(), whole_stack(&draft));
+        let mut shell = Shell { sandbox, memory, agent, elsewhere, missing, draft, laid };
+        // What is read of the sandbox is read before it is cleared.
+        let plan = abroad.map(|(stub, home)| shell.plan_abroad(&own, stub, home)).transpose()?;
+        shell.clear(&own)?;
+        match &plan {
+            Some(plan) => shell.execute("move the vDSO", &plan.own)?,
+            None => shell.move_kernel_mappings(&own)?,
+        }
+        let of_home = plan.as_ref().map_or(&[][..], |plan| &plan.home);
+        shell.map_all(library, of_home)?;
+        if let Some(plan) = plan {
+            if let Some(address) = plan.vdso_address() {
+                shell.memory.write(address, &plan.vdso)?;
+            }
+            shell.execute("protect home's vDSO", &plan.protect)?;
+            shell.elsewhere = Some(plan.elsewhere);
+        }
+        let all: Vec<_> = shell.laid.iter().map(|m| (m.start.0..m.end.0, m)).collect();
+        shell.worker().execute(&flag_calls(&all))?;
+        shell.look_again(library)?;
+        Ok(shell)
+    }
+
+    /// What has become of the process since the draft, and all that memory does not tell: a body,
+    /// without its contents.
+    ///
+    /// # Errors
+    /// Refused if that is not the process of the draft any more; a new attempt may succeed.
+    pub fn complete(mut self, image: Image, library: &mut Library) -> Result<Body> {
+        image.check(library.len())?;
+        if !image.has_first_thread() {
+            let text = "its first thread has ended, and others go on: it moves home only";
+            return Err(MigrateError::refused("leader-ended", text));
+        }
+        self.conform(&image, library)?;
+        let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
+        let close = BatchCall::new(libc::SYS_close_range, all);
+        self.execute("close the sandbox's files", &[close])?;
+        let threads = vec![(image.pid, self.sandbox.body_pid)];
+        let Shell { sandbox, memory, agent, elsewhere, missing, .. } = self;
+        let registers = None;
+        Ok(Body { sandbox, memory, agent, threads, elsewhere, registers, image, missing })
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.sandbox.body_pid
+    }
+
+    /// Makes of the draft's mappings those of the image.
+    fn conform(&mut self, image: &Image, library: &mut Library) -> Result<()> {
+        let Draft { mappings, stack_limit, memory_limits, reserved, threads } = &self.draft;
+        if *reserved != image.reserved {
+            return Err(MigrateError::Protocol("an image of another draft".into()));
+        }
+        if image.threads.len() > *threads as usize {
+            return Err(changed("has begun more threads than there is room for"));
+        }
+        let limits = (image.stack_limit, image.memory_limits);
+        if *mappings == image.mappings && (*stack_limit, *memory_limits) == limits {
+            return Ok(());
+        }
+        if !mappings.iter().filter(is_of_kernel).eq(image.mappings.iter().filter(is_of_kernel)) {
+            return Err(changed("has unmapped or moved what the kernel provides"));
+        }
+        self.draft = Draft {
+            mappings: image.mappings.clone(),
+            stack_limit: image.stack_limit,
+            memory_limits: image.memory_limits,
+            ..self.draft
+        };
+        let wanted = whole_stack(&self.draft);
+        let is_kept = |m: &image::Mapping| {
+            self.kept().iter().any(|kept| m.start.0 < kept.end && kept.start < m.end.0)
+        };
+        if wanted.iter().any(is_kept) {
+            return Err(changed("has mapped memory where there is no room for it"));
+        }
+        let changes = homeward::plan(&self.laid, &wanted, &is_same_kind);
+        self.laid = wanted;
+        self.change(&changes, library)?;
+        self.look_again(library)
+    }
+
+    fn change(&self, changes: &[Change], library: &Library) -> Result<()> {
+        let (mut calls, mut fresh, mut advice) = (Vec::new(), Vec::new(), Vec::new());
+        for change in changes {
+            match change {
+                Change::Unmap(range) => {
+                    let arguments = [range.start, len(range), 0, 0, 0, 0];
+                    calls.push(BatchCall::new(libc::SYS_munmap, arguments));
+                }
+                Change::Protect(range, protection) => {
+                    let arguments = [range.start, len(range), u64::from(*protection), 0, 0, 0];
+                    calls.push(BatchCall::new(libc::SYS_mprotect, arguments));
+                }
+                Change::Map(range, mapping, offset) => {
+                    calls.push(map_call(range, mapping, *offset, library)?);
+                    fresh.push((range.clone(), mapping));
+                }
+                Change::Advise(calls) => advice.extend(calls),
+            }
+        }
+        self.execute("change the guest's memory", &calls)?;
+        // Advice that this kernel does not know has no effect.
+        self.worker().execute(&flag_calls(&fresh))?;
+        self.worker().execute(&advice)?;
+        Ok(())
+    }
+
+    /// Notes how files are named here, and which flags this kernel could not give.
+    fn look_again(&mut self, library: &mut Library) -> Result<()> {
+        library.learn(&maps::read(self.pid())?, &self.draft.mappings);
+        if self.draft.mappings.iter().any(|m| m.flags != MappingFlags::default()) {
+            let here = flags::read_maps(self.pid())?;
+            self.missing = mapping_flags::missing(&here, &self.draft.mappings);
+        }
+        Ok(())
+    }
+
+    fn plan_abroad(&self, own: &[Mapping], stub: &Stub, home: &Home) -> Result<Plan> {
+        let taken =
+            taken(own, &self.draft).chain(std::iter::once(self.agent.base()..self.agent.end()));
+        elsewhere::plan(own, &self.memory, home, &self.draft.mappings, taken, stub)
+    }
+
+    /// What of the address space is not the guest's.
+    fn kept(&self) -> [Range<u64>; 3] {
+        let hidden = self.elsewhere.as_ref().map_or(0..0, Elsewhere::hidden);
+        [self.agent.base()..self.agent.end(), reserved(&self.draft), hidden]
+    }
+
+    fn worker(&self) -> Worker<'_> {
+        Worker { agent: &self.agent, slot: MAIN_SLOT, tid: self.sandbox.body_pid }
+    }
+
+    fn execute(&self, what: &str, calls: &[BatchCall]) -> Result<()> {
+        self.worker().execute_all(what, calls)
+    }
+
+    /// Unmaps all of the supervisor's memory but the agent and what the kernel provides.
+    fn clear(&self, own: &[Mapping]) -> Result<()> {
+        let calls: Vec<BatchCall> = own
+            .iter()
+            .filter(|m| !m.is_kernel_provided())
+            .map(|m| BatchCall::new(libc::SYS_munmap, [m.start, m.length(), 0, 0, 0, 0]))
+            .collect();
+        self.execute("clear the sandbox's memory", &calls)
+    }
+
+    /// Moves the vDSO and its data to where the guest knows them.
+    fn move_kernel_mappings(&self, own: &[Mapping]) -> Result<()> {
+        let of_kernel = |m: &'_ image::Mapping| match &m.kind {
+            MappingKind::Kernel { name } => Some((name.clone(), m.start.0..m.end.0)),
+            _ => None,
+        };
+        let wanted: Vec<(String, Range<u64>)> =
+            self.draft.mappings.iter().filter_map(of_kernel).collect();
+        let mine: Vec<&Mapping> =
+            own.iter().filter(|m| m.is_kernel_provided() && m.name != b"[vsyscall]").collect();
+        let mut pairs = Vec::new();
+        for (name, target) in &wanted {
+            let same = |m: &&&Mapping| m.name == name.as_bytes() && m.length() == len(target);
+            let Some(source) = mine.iter().find(same) else {
+                let text = format!("its kernel has no {name} of {} bytes", len(target));
+                return Err(MigrateError::refused("vdso", text));
+            };
+            pairs.push((source.start, target.start, len(target)));
+        }
+        let total: u64 = pairs.iter().map(|(_, _, length)| length).sum();
+        let taken =
+            taken(own, &self.draft).chain(std::iter::once(self.agent.base()..self.agent.end()));
+        let Some(mut middle) = layout::room(taken, total) else {
+            return Err(MigrateError::refused("no-room", "its address space is full"));
+        };
+        // By way of a free place, because sources and targets may overlap.
+        let (mut away, mut back) = (Vec::new(), Vec::new());
+        for (source, target, length) in pairs {
+            away.push(remap(source, middle, length));
+            back.push(remap(middle, target, length));
+            middle += length;
+        }
+        away.extend(back);
+        let is_used = |m: &&&Mapping| wanted.iter().any(|(name, _)| m.name == name.as_bytes());
+        let unused = mine.iter().filter(|m| !is_used(m));
+        let calls: Vec<BatchCall> = unused
+            .map(|m| BatchCall::new(libc::SYS_munmap, [m.start, m.length(), 0, 0, 0, 0]))
+            .chain(away)
+            .collect();
+        if calls.is_empty() { Ok(()) } else { self.execute("move the vDSO", &calls) }
+    }
+
+    /// `of_home` stand in for what home's kernel provides.
+    fn map_all(&self, library: &Library, of_home: &[BatchCall]) -> Result<()> {
+        let mut calls = of_home.to_vec();
+        for mapping in self.laid.iter().filter(|m| !is_of_kernel(m)) {
+            let offset = match mapping.kind {
+                MappingKind::File { offset, .. } => offset,
+                _ => 0,
+            };
+            calls.push(map_call(&(mapping.start.0..mapping.end.0), mapping, offset, library)?);
+        }
+        let home = reserved(&self.draft);
+        if !home.is_empty() {
+            let flags = PRIVATE_NEW | libc::MAP_NORESERVE as u64;
+            let arguments = [home.start, len(&home), 0, flags, NO_FILE, 0];
+            calls.push(BatchCall::new(libc::SYS_mmap, arguments));
+        }
+        self.execute("map the guest's memory", &calls)
+    }
+}
+
+/// A file from this offset. Its descriptor is one that the sandbox inherited.
+fn map_call(
+    range: &Range<u64>,
+    mapping: &image::Mapping,
+    offset: u64,
+    library: &Library,
+) -> Result<BatchCall> {
+    let (flags, descriptor) = match &mapping.kind {
+        MappingKind::Anonymous { grows_down: true } => {
+            (PRIVATE_NEW | libc::MAP_GROWSDOWN as u64, NO_FILE)
+        }
+        MappingKind::SharedAnonymous => (SHARED_NEW, NO_FILE),
+        MappingKind::File { backing, is_shared, .. } => {
+            let file = library.file(*backing).ok_or_else(|| {
+                MigrateError::Protocol(format!("mapping of unknown file {backing}"))
+            })?;
+            let way = if *is_shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+            ((way | libc::MAP_FIXED) as u64, file.as_raw_fd() as u64)
+        }
+        MappingKind::Anonymous { .. } | MappingKind::Kernel { .. } => (PRIVATE_NEW, NO_FILE),
+    };
+    let protection = u64::from(homeward::filling_protection(mapping));
+    let flags = flags | homeward::reservation(mapping) as u64;
+    let arguments = [range.start, len(range), protection, flags, descriptor, offset];
+    Ok(BatchCall::new(libc::SYS_mmap, arguments))
+}
+
+/// Calls that give new mappings their flags, as far as this kernel has them.
+fn flag_calls(fresh: &[(Range<u64>, &image::Mapping)]) -> Vec<BatchCall> {
+    let mut calls = Vec::new();
+    for (range, mapping) in fresh.iter().filter(|(_, m)| m.flags != MappingFlags::default()) {
+        if mapping.flags.has(MappingFlags::DROPPABLE) {
+            let flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | homeward::MAP_DROPPABLE;
+            let protection = u64::from(mapping.protection);
+            let arguments = [range.start, len(range), protection, flags as u64, NO_FILE, 0];
+            calls.push(BatchCall::new(libc::SYS_mmap, arguments));
+        }
+        calls.extend(mapping_flags::advise(range, mapping.flags));
+    }
+    calls
+}
+
+/// The mappings with a stack that never needs to grow: only the guest's own accesses make the
+/// kernel grow a stack, not ours for the results of its calls.
+fn whole_stack(draft: &Draft) -> Vec<image::Mapping> {
+    let mut mappings = draft.mappings.clone();
+    let is_stack = |m: &image::Mapping| m.kind == MappingKind::Anonymous { grows_down: true };
+    for index in 0..mappings.len() {
+        if is_stack(&mappings[index]) {
+            let below = index.checked_sub(1).map_or(0, |before| mappings[before].end.0);
+            mappings[index].start = GuestAddr(stack_start(draft, &mappings[index], below));
+        }
+    }
+    mappings
+}
+
+fn stack_start(draft: &Draft, stack: &image::Mapping, below: u64) -> u64 {
+    let mapped = draft.mappings.iter().map(|m| m.end.0 - m.start.0);
+    let mapped = mapped.fold(len(&reserved(draft)), u64::saturating_add);
+    // What is mapped ahead counts against the limit of the address space.
+    let room = draft.memory_limits.0.saturating_sub(mapped);
+    let size = (stack.end.0 - stack.start.0).saturating_add(room);
+    let size = size.min(draft.stack_limit.0).min(STACK_BYTES_MAX) & !4095;
+    let lowest = below.saturating_add(STACK_GAP_BYTES).next_multiple_of(4096);
+    stack.end.0.saturating_sub(size).max(lowest).min(stack.start.0)
+}
+
+/// Whether memory that is laid out goes on, at this address, as what is wanted.
+fn is_same_kind(laid: &image::Mapping, wanted: &image::Mapping, at: u64) -> bool {
+    image::behind(laid, at).kind == image::behind(wanted, at).kind
+}
+
+fn is_of_kernel(mapping: &&image::Mapping) -> bool {
+    matches!(mapping.kind, MappingKind::Kernel { .. })
+}
+
+/// The process is not any more what the target was told.
+fn changed(how: &str) -> MigrateError {
+    MigrateError::refused("changed", format!("it {how} while it was being moved; try again"))
+}
+
+fn place_agent(
+    pid: i32,
+    borrowed: injection::Borrowed,
+    own: &[Mapping],
+    draft: &Draft,
+    shared: OwnedFd,
+) -> Result<Agent> {
+    let slots = draft.threads as usize;
+    let size = agent::size_for(slots);
+    let Some(base) = layout::room(taken(own, draft), size as u64) else {
+        return Err(MigrateError::refused("no-room", "its address space is full"));
+    };
+    let mut calls = RemoteCalls::begin(pid, borrowed.syscall)?;
+    if let Some(rseq) = tracee::rseq_registration(pid)? {
+        let call = threads::rseq_unregister(&rseq);
+        calls.call("give up rseq", call.number as i64, call.arguments)?;
+    }
+    let descriptor = shared.as_raw_fd() as u64;
+    let memory = SharedMemory::of_file(shared, size)?;
+    injection::map(&mut calls, descriptor, base, size as u64)?;
+    drop(calls);
+    Ok(Agent::new(memory, base, slots))
+}
+
+/// Where nothing of ours can be placed.
+fn taken<'a>(own: &'a [Mapping], draft: &'a Draft) -> impl Iterator<Item = Range<u64>> + 'a {
+    layout::ranges(own)
+        .chain(draft.mappings.iter().map(|m| m.start.0..m.end.0))
+        .chain([reserved(draft)])
+}
+
+fn reserved(draft: &Draft) -> Range<u64> {
+    draft.reserved.0..draft.reserved.1
+}
+
+fn len(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+fn remap(source: u64, target: u64, length: u64) -> BatchCall {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    BatchCall::new(libc::SYS_mremap, [source, length, length, flags, target, 0])
+}
+
+/// Most of an unlimited stack that is mapped ahead.
+const STACK_BYTES_MAX: u64 = 256 << 20;
+/// What Linux keeps free below a stack (stack_guard_gap).
+const STACK_GAP_BYTES: u64 = 1 << 20;
+const NO_FILE: u64 = u64::MAX;
+const PRIVATE_NEW: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
+const SHARED_NEW: u64 = (libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
