@@ -189,9 +189,10 @@ fn of_two_daemons_that_start_at_once_one_is_the_node() {
     let stage = Stage::without_daemons("two-daemons");
     let words = ["osmos", "up", "--listen", "127.0.0.1:0", "--speed", "1"];
     for _ in 0..5 {
-        let mut starting = [stage.begin(1, &words), stage.begin(1, &words), stage.begin(1, &words)];
-        let started = starting.iter_mut().filter_map(|daemon| daemon.wait().expect("ours").code());
-        assert_eq!(started.filter(|code| *code == 0).count(), 1);
+        let starting = [stage.begin(1, &words), stage.begin(1, &words), stage.begin(1, &words)];
+        let ended = starting.map(|daemon| daemon.wait_with_output().expect("ours"));
+        let started = ended.iter().filter(|daemon| daemon.status.success()).count();
+        assert_eq!(started, 1, "{ended:#?}");
         stage.text(1, &["osmos", "nodes"]);
         stage.text(1, &["osmos", "down"]);
     }

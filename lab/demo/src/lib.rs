@@ -15,7 +15,7 @@ mod watch;
 mod work;
 
 use acts::{Acts, Length};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use picture::Screen;
 use report::{NodeSpeed, Report};
 use stage::{HOME, Stage};
@@ -68,21 +68,35 @@ fn demo(options: Options) -> Result<Report> {
     Ok(report)
 }
 
+/// What the demo runs, and how to have what is missing.
+const NO_AWK: &str = "awk, so no awk programs are run: install the package mawk";
+const NO_ENCODER: &str =
+    "flac, xz and gzip, so no tracks are encoded: install one of the packages flac, xz-utils, gzip";
+
 fn play(stage: &Stage, screen: &mut Screen, options: Options, started: Instant) -> Result<Report> {
     let length = if options.quick { QUICK } else { FULL };
     let cores = stage.cores(HOME).unwrap_or(1.0);
-    let encoder = Encoder::of_this_machine()?;
-    let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
-    let rounds = work::awk_rounds(length.awk_s * cores)?;
-    let track_cpu_s = length.tracks_s * cores / f64::from(TRACKS);
-    let track_bytes = encoder.track_bytes(track_cpu_s, scratch.path())?;
+    let encoder = Encoder::of_this_machine();
+    let rounds = work::has_awk().then(|| work::awk_rounds(length.awk_s * cores)).transpose()?;
+    let mut missing = stage.missing().to_vec();
+    let absent = [(rounds.is_none(), NO_AWK), (encoder.is_none(), NO_ENCODER)];
+    for (_, what) in absent.iter().filter(|(is_absent, _)| *is_absent) {
+        screen.say(&format!("missing here: {what}"))?;
+        missing.push((*what).to_owned());
+    }
+    ensure!(encoder.is_some() || rounds.is_some(), "there is nothing to run here: see above");
 
     let mut acts = Acts { stage, screen };
-    let awk = acts.awk(rounds)?;
-    stage.write_tracks(HOME, TRACKS, track_bytes)?;
-    let encoding = acts.encoding(encoder, track_bytes)?;
-    let mut missing = stage.missing().to_vec();
-    let has_moved = encoding.iter().chain([&awk]).any(|row| row.migrations > 0);
+    let awk = rounds.map(|rounds| acts.awk(rounds)).transpose()?;
+    let track_cpu_s = length.tracks_s * cores / f64::from(TRACKS);
+    let (mut track_bytes, mut encoding) = (0, Vec::new());
+    if let Some(encoder) = encoder {
+        let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
+        track_bytes = encoder.track_bytes(track_cpu_s, scratch.path())?;
+        stage.write_tracks(HOME, TRACKS, track_bytes)?;
+        encoding = acts.encoding(encoder, track_bytes)?;
+    }
+    let has_moved = encoding.iter().chain(&awk).any(|row| row.migrations > 0);
     if !has_moved && let Some(reason) = stage.refusal()? {
         missing.push(format!("no process could move: {reason}"));
     }
@@ -90,7 +104,7 @@ fn play(stage: &Stage, screen: &mut Screen, options: Options, started: Instant) 
         nodes: node_speeds(stage),
         missing,
         awk,
-        encoder: encoder.words().join(" "),
+        encoder: encoder.map(|encoder| encoder.words().join(" ")),
         tracks: TRACKS as usize,
         track_bytes,
         encoding,

@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub nodes: Vec<NodeSpeed>,
-    /// What this machine could not give the lab.
+    /// What this machine could not give the lab, and programs that it has not.
     pub missing: Vec<String>,
-    pub awk: Row,
-    /// The encoding command, without its file.
-    pub encoder: String,
+    pub awk: Option<Row>,
+    /// The encoding command, without its file; none if nothing here encodes.
+    pub encoder: Option<String>,
     pub tracks: usize,
     pub track_bytes: u64,
     pub encoding: Vec<Row>,
@@ -94,18 +94,20 @@ impl Report {
     }
 
     fn rows(&self) -> impl Iterator<Item = &Row> {
-        std::iter::once(&self.awk).chain(&self.encoding)
+        self.awk.iter().chain(&self.encoding)
     }
 
     pub fn table(&self) -> String {
         let mut text = String::new();
-        let _ = writeln!(
-            text,
-            "\n{} tracks of {:.1} MB, each by `{}`\n",
-            self.tracks,
-            self.track_bytes as f64 / 1e6,
-            self.encoder
-        );
+        text.push('\n');
+        if let Some(encoder) = &self.encoder {
+            let megabytes = self.track_bytes as f64 / 1e6;
+            let _ = writeln!(
+                text,
+                "{} tracks of {megabytes:.1} MB, each by `{encoder}`\n",
+                self.tracks
+            );
+        }
         let _ = writeln!(
             text,
             "{:<31} {:>7} {:>6} {:>5} {:>5} {:>10} {:>9}",
@@ -204,8 +206,8 @@ mod tests {
         let mut report = Report {
             nodes: vec![NodeSpeed { node: 1, speed: 1.0, cores: Some(0.6) }],
             missing: vec!["CPU limits: not root".into()],
-            awk: row("eight awk programs, balanced", true),
-            encoder: "xz".into(),
+            awk: Some(row("eight awk programs, balanced", true)),
+            encoder: Some("xz".into()),
             tracks: 13,
             track_bytes: 1_500_000,
             encoding: vec![row(ON_STRONGEST, true), row(DIRECTLY_THERE, true)],
@@ -217,6 +219,8 @@ mod tests {
         assert!(table.contains("cost of being away: +0.0 %"), "{table}");
         assert!(table.lines().all(|line| line.chars().count() <= 88), "{table}");
         assert!(table.contains("missing here: CPU limits: not root"), "{table}");
+        let without = Report { awk: None, encoder: None, encoding: vec![], ..report.clone() };
+        assert!(without.is_good() && !without.table().contains("tracks"), "{}", without.table());
         report.nodes[0].cores = None;
         assert!(!report.table().contains("cost of being away"));
         report.encoding[0].identical_output = false;

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 17] = [
+pub const PROGRAMS: [(&str, &str); 18] = [
+    ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
     ("flac", "flac"),
