@@ -5,7 +5,7 @@ use cluster::{Brain, Config, Identity, Input, Outbox, Time};
 use kernel::proc::{maps, process};
 use kernel::regs::{REGISTER_WORDS, Registers};
 use migrate::homeward;
-use migrate::pages::Intake;
+use migrate::intake::Intake;
 use migrate::registers::Translator;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -89,7 +89,7 @@ fn image(data: &[u8]) {
 
 fn use_image(image: &Image, rest: &[u8]) {
     let Ok(()) = image.check(1) else { return };
-    let mut intake = Intake::promised(1 << 20, image);
+    let mut intake = Intake::promised(1 << 20);
     let mut left = 4096 * 64;
     for step in rest.chunks_exact(3).take(64) {
         let index = usize::from(step[0]) % image.mappings.len().max(1);

@@ -581,7 +581,6 @@ fn memory_and_files_outside_of_what_was_said_are_not_taken() {
         ("outside", vec![page(0x1000, 1)]),
         ("kernel", vec![page(KERNEL, 1)]),
         ("wraps", vec![page(u64::MAX - 4095, 1)]),
-        ("twice", vec![page(first, 1), page(first, 1)]),
         ("half a page", vec![Pages { address: GuestAddr(first), content: vec![1; 100] }]),
     ];
     for (name, pages) in runs {

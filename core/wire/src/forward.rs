@@ -7,8 +7,8 @@
 use crate::bounded;
 use crate::clocks::Readings;
 use crate::ids::{GuestAddr, GuestTid};
-use crate::image::{Draft, Image, Pages, Priority, Prospect, Thread};
-use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, THREADS_MAX};
+use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
+use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::supervisor::{Berth, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -160,12 +160,16 @@ pub enum ToAway {
     },
     /// All asked-for files are complete. Answered by `Stored`.
     BackingsSent,
-    /// What the memory will be like. Answered by `Drafted` or `Refused`.
+    /// What the memory will be like, or is like by now. Answered by `Drafted` or `Refused`, when
+    /// all that was sent before has been taken in.
     Draft(Box<Draft>),
     Image(Box<Image>),
     /// More threads of that image.
     Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
+    /// Any number of times, after a draft or the image: the last counts.
     Pages(Pages),
+    /// Memory that is untouched again, from address to address.
+    Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     /// Answered by `Restored` or `Refused`.
     ImageSent,
     /// The body is the process from now on.
@@ -202,7 +206,7 @@ pub enum ToHome {
     /// Asks home for the time. Answered by `Time`, at once.
     AskTime,
     Stored,
-    /// The draft's memory is there, empty.
+    /// The draft's memory is there, with what has been sent of its contents.
     Drafted,
     /// Complete, and ready to run.
     Restored,
@@ -230,7 +234,10 @@ pub enum ToHome {
     Frozen,
     Image(Box<Image>),
     Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
+    /// As `ToAway::Pages`.
     Pages(Pages),
+    /// As `ToAway::Discard`.
+    Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     ImageSent,
     /// The image has reached the next node (`MoveOn`), which has restored it.
     MovedOn {

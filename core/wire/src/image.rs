@@ -9,7 +9,7 @@ use crate::limits::{
     MESSAGE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::memory::check_mappings;
-pub use crate::memory::{Draft, Mapping, MappingFlags, MappingKind, USER_MEMORY_END, behind};
+pub use crate::memory::{Draft, Mapping, MappingFlags, MappingKind, Span, USER_MEMORY_END, behind};
 use crate::processor::Demand;
 use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};

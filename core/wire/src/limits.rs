@@ -13,6 +13,8 @@ pub const THREADS_MAX: usize = 4_096;
 /// Signals that wait for one thread: what fits a message.
 pub const SIGNALS_MAX: usize = 65_536;
 /// Memory mappings of one process that may move (Linux allows 65,530 by default).
+/// Ranges of one message that tells of memory to be discarded.
+pub const DISCARDS_MAX: usize = 16_384;
 pub const MAPPINGS_MAX: usize = 65_530;
 /// Guard regions of one process that may move: each of its threads may have one.
 pub const GUARDS_MAX: usize = 16_384;

@@ -29,6 +29,9 @@ pub struct Draft {
     pub threads: u32,
 }
 
+/// A range of memory: its first address, and the first behind it.
+pub type Span = (GuestAddr, GuestAddr);
+
 /// One memory mapping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {

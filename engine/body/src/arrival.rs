@@ -14,8 +14,8 @@ use kernel::vdso::Stub;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::hashes::Effort;
+use migrate::intake::Intake;
 use migrate::outward::Body;
-use migrate::pages::Intake;
 use migrate::registers::Translator;
 use migrate::shell::Shell;
 use migrate::{MigrateError, Result, machine, time};
@@ -223,20 +223,23 @@ fn receive(
     link.1.send(&ToHome::Stored)?;
     let draft = receive_draft(&mut link.0)?;
     let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
-    let shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
+    let mut shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
     link.1.send(&ToHome::Drafted)?;
-    let image = receive_image(&mut link.0, &prospect)?;
-    let mut intake = Intake::promised(prospect.memory_bytes, &image);
-    let mut body = shell.complete(image, &mut library)?;
-    let own = migrate::processor::own();
-    body.registers = Translator::between(&prospect.processor.kept_at_home, &own.registers);
+    let mut intake = Intake::promised(prospect.memory_bytes);
+    let mut image = receive_ahead(link, &mut shell, &mut intake, (&prospect, &mut library))?;
+    receive_threads(&mut link.0, &mut image)?;
+    shell.settle(&image, &mut library)?;
     loop {
         match link.0.receive()? {
-            ToAway::Pages(pages) => body.write(&pages, &mut intake)?,
+            ToAway::Pages(pages) => shell.write(&pages, &mut intake)?,
+            ToAway::Discard(spans) => shell.discard(&spans, &mut intake)?,
             ToAway::ImageSent => break,
             other => return Err(unexpected("memory contents", &other)),
         }
     }
+    let mut body = shell.complete(image)?;
+    let own = migrate::processor::own();
+    body.registers = Translator::between(&prospect.processor.kept_at_home, &own.registers);
     let own_vdso = body.elsewhere.as_ref().map(|elsewhere| &elsewhere.own_vdso);
     let is_watched = Watch::of(&body).is_needed();
     let rules = filter::rules(&Kept::new(body.kept()), own_vdso, is_watched);
@@ -340,27 +343,42 @@ fn receive_draft(reader: &mut LinkReader) -> Result<Draft> {
     }
 }
 
-fn receive_image(reader: &mut LinkReader, prospect: &Prospect) -> Result<Image> {
-    let mut image = receive_head(reader, prospect)?;
+/// What comes while the process runs still, up to the image, of which threads may be missing.
+fn receive_ahead(
+    link: &mut Link,
+    shell: &mut Shell,
+    intake: &mut Intake,
+    (prospect, library): (&Prospect, &mut Library),
+) -> Result<Image> {
+    loop {
+        match link.0.receive()? {
+            ToAway::Draft(draft) => {
+                shell.redraft(*draft, library)?;
+                link.1.send(&ToHome::Drafted)?;
+            }
+            ToAway::Pages(pages) => shell.write(&pages, intake)?,
+            ToAway::Discard(spans) => shell.discard(&spans, intake)?,
+            ToAway::Image(image) if image.pid == prospect.pid => return Ok(*image),
+            ToAway::Image(image) => {
+                let text = format!("the image of {} came for {}", image.pid, prospect.pid);
+                return Err(MigrateError::Protocol(text));
+            }
+            ToAway::Release => {
+                return Err(MigrateError::refused("called-off", "home called the move off"));
+            }
+            other => return Err(unexpected("an image", &other)),
+        }
+    }
+}
+
+fn receive_threads(reader: &mut LinkReader, image: &mut Image) -> Result<()> {
     while image.is_incomplete() {
         match reader.receive()? {
             ToAway::Threads(threads) => image.add_threads(threads)?,
             other => return Err(unexpected("threads", &other)),
         }
     }
-    Ok(image)
-}
-
-fn receive_head(reader: &mut LinkReader, prospect: &Prospect) -> Result<Image> {
-    match reader.receive()? {
-        ToAway::Image(image) if image.pid == prospect.pid => Ok(*image),
-        ToAway::Image(image) => {
-            let text = format!("the image of {} came for {}", image.pid, prospect.pid);
-            Err(MigrateError::Protocol(text))
-        }
-        ToAway::Release => Err(MigrateError::refused("called-off", "home called the move off")),
-        other => Err(unexpected("an image", &other)),
-    }
+    Ok(())
 }
 
 fn await_run(home: &mut Link, arrived: Arrived) -> Result<Arrived> {

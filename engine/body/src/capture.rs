@@ -9,9 +9,10 @@ use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee;
 use migrate::backing::Library;
-use migrate::{Result, layout, mapping_flags, pages, threads};
+use migrate::copying::{Copying, Part};
+use migrate::{Result, layout, mapping_flags, threads};
 use wire::ids::GuestAddr;
-use wire::image::{self, Draft, Image, MappingFlags, MappingKind, Pages};
+use wire::image::{self, Draft, Image, MappingFlags, MappingKind};
 
 /// What does not change while a body lives here.
 pub struct Fixed<'a> {
@@ -182,8 +183,8 @@ fn thread_image(
 pub fn memory(
     shared: &Shared,
     image: &Image,
-    send: &mut dyn FnMut(Pages) -> Result<()>,
-) -> Result<pages::Sent> {
-    let pagemap = Pagemap::open(shared.pid)?;
-    pages::send_all(&shared.memory, &pagemap, (&image.mappings, &image.guards), send)
+    send: &mut dyn FnMut(Part) -> Result<()>,
+) -> Result<u64> {
+    let mut copying = Copying::of(shared.pid, None)?;
+    copying.finish(&shared.memory, (&image.mappings, &image.guards), send)
 }

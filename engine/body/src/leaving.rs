@@ -1,7 +1,7 @@
-//! Stopping the body, for job control or for good, and sending it home or on to another node.
+//! Stopping the body, for job control or for good, and sending it home.
 
-use crate::arrival::Link;
 use crate::capture::{self, Fixed};
+use crate::moving_on::{Successor, Word};
 use crate::notices::raise;
 use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
@@ -9,16 +9,14 @@ use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
-use migrate::backing::Library;
-use migrate::offer::Offerer;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::image::{Image, Prospect};
-use wire::supervisor::{Berth, ELSEWHERE, Reason, Role};
+use wire::image::Image;
+use wire::supervisor::{ELSEWHERE, Reason};
 
 /// Between a homecoming that failed and the next that nobody at home has asked for: first and at
 /// most. Each costs the transfer of the whole body.
@@ -39,11 +37,6 @@ const CAPTURE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a frozen body waits for the verdict on its move before it is given up with its home.
 /// The link to home is mostly given up before.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(link::LOSS_TIMEOUT.as_secs() + 30);
-/// How long it waits before the node that it was sent to is asked to give it back, if that is not
-/// its home: that node can always say whether home has had it run there, and home may be out of
-/// reach of both.
-const HOME_PATIENCE: Duration = Duration::from_secs(1);
-
 impl Tracing<'_> {
     /// Job control: the body stands still while the process is stopped at home.
     pub(crate) fn hold(&mut self) -> Result<()> {
@@ -256,8 +249,8 @@ impl Tracing<'_> {
         let (head, parts) = image.clone().into_parts();
         self.shared.send(ToHome::Image(Box::new(head)));
         parts.into_iter().for_each(|part| self.shared.send(ToHome::Threads(part)));
-        let sent = capture::memory(&self.shared, &image, &mut |pages| {
-            self.shared.send(ToHome::Pages(pages));
+        let sent = capture::memory(&self.shared, &image, &mut |part| {
+            self.shared.send(part.into());
             Ok(())
         });
         if let Err(error) = sent {
@@ -269,12 +262,12 @@ impl Tracing<'_> {
     }
 
     /// Everything but the contents of its memory. The body is frozen.
-    fn capture(&self) -> Result<Image> {
+    pub(crate) fn capture(&self) -> Result<Image> {
         let _limit = Patience::of(CAPTURE_TIMEOUT);
         capture::image(&self.shared, &self.fixed())
     }
 
-    fn fixed(&self) -> Fixed<'_> {
+    pub(crate) fn fixed(&self) -> Fixed<'_> {
         let (library, missing) = (&self.library, self.missing);
         Fixed { agent: &self.agent, library, origin: &self.origin, missing }
     }
@@ -319,7 +312,7 @@ impl Tracing<'_> {
 
     /// A frozen body waits to be released, or told to go on: by its home or, where it was sent to
     /// another node, by that node.
-    fn await_verdict(&mut self, mut successor: Option<Successor>) -> Result<End> {
+    pub(crate) fn await_verdict(&mut self, mut successor: Option<Successor>) -> Result<End> {
         let deadline = Instant::now() + VERDICT_TIMEOUT;
         loop {
             let _ = self.shared.wake.read();
@@ -365,73 +358,6 @@ impl Tracing<'_> {
             };
         }
     }
-
-    /// Offers the body to another node. It runs on until that has answered, with all its signals
-    /// and stops: so somebody else waits for the answer.
-    pub(crate) fn offer_to(&mut self, berth: Berth) {
-        self.offers += 1;
-        let number = self.offers;
-        let (shared, library) = (self.shared.clone(), self.library.clone());
-        let prospect = self.prospect.clone();
-        let offer = move || {
-            let outcome = offer(&berth, prospect, &library);
-            shared.order(Order::Offered { number, outcome });
-        };
-        if let Err(error) = std::thread::Builder::new().name("offer".into()).spawn(offer) {
-            let text = format!("cannot offer it to another node: {error}");
-            self.shared.send(ToHome::Stayed(reason("no-offer", text)));
-        }
-    }
-
-    /// Sends the body to the node that takes it; home decides when that may run it.
-    pub(crate) fn move_on(&mut self, offered: Result<Link>) -> Result<End> {
-        let mut link = match offered {
-            Ok(link) => link,
-            Err(error) => {
-                self.shared.send(ToHome::Stayed(error.reason()));
-                return Ok(End::Continues);
-            }
-        };
-        let drafted = capture::draft(&self.shared, &self.fixed())
-            .and_then(|draft| migrate::offer::draft(&mut link, draft));
-        if let Err(error) = drafted {
-            self.shared.send(ToHome::Stayed(error.reason()));
-            return Ok(End::Continues);
-        }
-        let frozen_at = Instant::now();
-        match self.freeze() {
-            Ok(()) => {}
-            Err(error) if is_broken(&error) => return Err(error),
-            Err(error) => return self.stay(error.reason()),
-        }
-        match self.send_image(&mut link) {
-            Err(error) if is_broken(&error) => Err(error),
-            Ok(bytes_sent) => {
-                let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
-                self.shared.send(ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
-                self.await_verdict(Some(Successor::new(link)))
-            }
-            Err(error) => self.stay(error.reason()),
-        }
-    }
-
-    fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
-        let image = self.capture()?;
-        let (head, parts) = image.clone().into_parts();
-        writer.send(&ToAway::Image(Box::new(head)))?;
-        parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-        capture::memory(
-            &self.shared,
-            &image,
-            &mut |pages| Ok(writer.send(&ToAway::Pages(pages))?),
-        )?;
-        writer.send(&ToAway::ImageSent)?;
-        match reader.receive_answer(writer)? {
-            ToHome::Restored => Ok(writer.bytes_sent()),
-            ToHome::Refused(why) => Err(MigrateError::Refused(why)),
-            _ => Err(MigrateError::Protocol("no answer to the image".into())),
-        }
-    }
 }
 
 /// Code of the reason of a body that its node's owner wants gone.
@@ -444,53 +370,6 @@ pub(crate) fn unwanted() -> Reason {
 
 /// True if a thread was left in the middle of something that we made it do: nothing can be said of
 /// the body any more.
-fn is_broken(error: &MigrateError) -> bool {
+pub(crate) fn is_broken(error: &MigrateError) -> bool {
     matches!(error, MigrateError::Kernel(error) if error.is_timeout() || error.is_fault())
-}
-
-/// Everything that can be done before the body is stopped.
-fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
-    let mut link = link::connect(berth, Role::Image)?;
-    let prospect = Prospect { backings: library.descriptions(), ..prospect };
-    migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
-    link.1.set_hurried(true)?;
-    Ok(link)
-}
-
-/// The node that a frozen body was sent to, until it is known which of the two lives.
-struct Successor {
-    link: Link,
-    /// When it is to be asked to give the body back, once.
-    call_back_at: Option<Instant>,
-}
-
-enum Word {
-    Silent,
-    /// It will not run the body, whatever home says to it.
-    GivesBack,
-    /// What it does only home can tell.
-    Gone,
-}
-
-impl Successor {
-    fn new(link: Link) -> Successor {
-        Successor { link, call_back_at: Some(Instant::now() + HOME_PATIENCE) }
-    }
-
-    fn poll(&mut self) -> Word {
-        let (reader, writer) = &mut self.link;
-        if self.call_back_at.take_if(|at| *at <= Instant::now()).is_some()
-            && writer.send(&ToAway::Release).is_err()
-        {
-            return Word::Gone;
-        }
-        let mut watched = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut watched, PollTimeout::ZERO) == Ok(0) {
-            return Word::Silent;
-        }
-        match reader.receive() {
-            Ok(ToHome::Refused(_)) => Word::GivesBack,
-            _ => Word::Gone,
-        }
-    }
 }

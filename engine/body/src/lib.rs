@@ -26,6 +26,7 @@ mod filter;
 mod frames;
 mod leaving;
 mod modesty;
+mod moving_on;
 mod notices;
 mod priority;
 mod processor_time;

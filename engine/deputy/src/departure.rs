@@ -1,36 +1,27 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
-use crate::announcing::{draft, guest_tid, prospect};
-use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
-use crate::limited_sleep;
-use crate::processor_time;
-use crate::settings;
-use crate::settling::{shown_memory, stop};
+use crate::announcing::{draft, prospect};
+use crate::departed::{DepartedThread, Remembered, Waiting};
+use crate::frozen::Frozen;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
-use kernel::haste::Haste;
+use kernel::features::{self, Feature};
 use kernel::memory::Memory;
-use kernel::proc::pagemap::Pagemap;
-use kernel::proc::{flags, maps, process};
+use kernel::proc::{flags, maps};
 use kernel::quota::Relief;
 use kernel::signal::Action;
-use kernel::tracee;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
-use migrate::homeward;
-use migrate::injection::{self, Borrowed};
+use migrate::copying::{Copying, Part};
+use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
-use migrate::threads;
-use migrate::worker::Worker;
-use migrate::{
-    MigrateError, Result, attributes, freeze, layout, mapping_flags, pages, processor_ids, refusal,
-};
+use migrate::rounds::Rounds;
+use migrate::{MigrateError, Result, freeze, layout, processor_ids, refusal};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::image::{self, Image, Prospect};
-use wire::processor_time::PastClock;
-use wire::supervisor::{Berth, MoveReport, Role, Wait};
+use wire::image::{Draft, Prospect};
+use wire::supervisor::{Berth, MoveReport, Role};
 
 /// A process that has just left home.
 pub struct Away {
@@ -92,39 +83,27 @@ pub fn leave(
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     let prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
-    let agent_place = announce(pid, &mut link, &prospect, &library, &mut watch)?;
-    let waiting = Waiting {
-        calls: process::threads(pid)?
-            .into_iter()
-            .filter_map(|tid| Some((tid, threads::waiting_call(pid, tid)?)))
-            .collect(),
-        waits: remembered.waits.clone(),
-        sleeps: limited_sleep::sample(pid)?,
-    };
-    link.1.set_hurried(true)?;
-    // Until it has left, or is as before: both ends of this function.
-    let haste = Haste::of(pid, process::threads(pid)?);
-    let frozen_at = Instant::now();
-    let tids = freeze::freeze(pid, signals)?;
-    watch.phase("freeze");
+    let (draft, agent_place) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
     let memory = Memory::open(pid)?;
-    let mut frozen = Frozen {
-        pid,
-        tids,
-        haste,
-        threads: vec![],
-        agent: None,
-        borrowed: None,
-        pasts: vec![],
-        asks_processor,
-        agent_place,
-    };
-    if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
+    let place = (asks_processor, agent_place);
+    let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
+    if prospect.memory_bytes >= AHEAD_BYTES_MIN && features::settled().has(Feature::WriteTracking) {
+        let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place.clone())?;
+        let tracking = frozen.track(&memory, &waiting);
         remembered.waits = frozen.put_back(waiting);
-        return Err(error);
+        drop(frozen);
+        watch.phase("track");
+        if let Some(tracking) = tracking? {
+            ahead.copying = Copying::of(pid, Some(tracking))?;
+            ahead.copy(pid, &memory, &library, &mut link)?;
+            watch.phase("copy");
+        }
     }
-    frozen.pasts.clone_from(&remembered.clocks);
-    match send(&mut frozen, &memory, &library, &waiting, &mut link, &mut watch) {
+    link.1.set_hurried(true)?;
+    let frozen_at = Instant::now();
+    let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
+    watch.phase("freeze");
+    match send(&mut frozen, &memory, (&library, ahead), &waiting, &mut link, &mut watch) {
         Ok((actions, running_at)) => {
             let freeze_us = (running_at - frozen_at).as_micros() as u64;
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
@@ -148,21 +127,57 @@ pub fn leave(
     }
 }
 
-/// Makes sure that the target takes it, and has it prepare; returns where the agent is to lie, and
-/// for how many threads.
+/// A process that uses less stands still for no longer than it takes to track its writes.
+const AHEAD_BYTES_MIN: u64 = 4 << 20;
+
+/// What the target has been told and sent of memory.
+struct Ahead {
+    draft: Draft,
+    copying: Copying,
+}
+
+impl Ahead {
+    /// Sends memory while the process runs, until the rest is little or does not become less.
+    fn copy(
+        &mut self,
+        pid: i32,
+        memory: &Memory,
+        library: &Library,
+        link: &mut (LinkReader, LinkWriter),
+    ) -> Result<()> {
+        let mut rounds = Rounds::default();
+        loop {
+            let began = Instant::now();
+            let mut send = |part: Part| Ok(link.1.send(&ToAway::from(part))?);
+            let bytes = self.copying.ahead(memory, &self.draft.mappings, &mut send)?;
+            // Its answer says that all this has been taken in.
+            let mappings = layout::of_guest(&flags::read_maps(pid)?, &[], library)?;
+            self.copying.remap(&self.draft.mappings, &mappings);
+            self.draft.mappings = mappings;
+            migrate::offer::draft(link, self.draft.clone())?;
+            let left = self.copying.left(&self.draft.mappings)?;
+            if !rounds.goes_on(bytes, began.elapsed(), left) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Makes sure that the target takes it, and has it prepare; returns the draft, where the agent is
+/// to lie, and for how many threads.
 fn announce(
     pid: i32,
     link: &mut (LinkReader, LinkWriter),
     prospect: &Prospect,
     library: &Library,
     watch: &mut Stopwatch,
-) -> Result<(Range<u64>, usize)> {
+) -> Result<(Draft, (Range<u64>, usize))> {
     migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
     watch.phase("offer");
     let (draft, place, slots) = draft(pid, library)?;
-    migrate::offer::draft(link, draft)?;
+    migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
-    Ok((place, slots))
+    Ok((draft, (place, slots)))
 }
 
 /// A target that gives up closes its link while there is still something on the way to it, and that
@@ -177,35 +192,6 @@ fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
     }
 }
 
-/// A frozen process, until it has left or was put back.
-struct Frozen {
-    pid: i32,
-    tids: Vec<i32>,
-    haste: Haste,
-    threads: Vec<DepartedThread>,
-    agent: Option<Agent>,
-    borrowed: Option<Borrowed>,
-    /// Clocks of earlier stays away.
-    pasts: Vec<PastClock>,
-    /// Its program may ask which processor it runs on.
-    asks_processor: bool,
-    /// Where the agent is to lie, and for how many threads, as the target was told.
-    agent_place: (Range<u64>, usize),
-}
-
-/// What [`Away`] has besides the threads.
-type Parts = ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, Prospect, MoveReport);
-
-/// A thread that was given up in the middle of something that it did for us runs still, and has to
-/// stop before it can be put back: else it would die with us.
-fn await_stopped(tid: i32) -> Result<()> {
-    match tracee::registers(tid) {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_gone() => stop(tid, &mut Vec::new()).map(drop),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// What a target said before its link broke has arrived before that was noticed.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -213,26 +199,27 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 fn send(
     frozen: &mut Frozen,
     memory: &Memory,
-    library: &Library,
+    (library, ahead): (&Library, Ahead),
     waiting: &Waiting,
     (reader, writer): &mut (LinkReader, LinkWriter),
     watch: &mut Stopwatch,
 ) -> Result<(Vec<Action>, Instant)> {
+    let Ahead { draft, mut copying } = ahead;
     let maps = flags::read_maps(frozen.pid)?;
+    check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps)?;
     freeze::hold(&frozen.tids)?;
     frozen.read_threads(memory, &maps, waiting)?;
     frozen.enter_agent(memory, &maps)?;
     let (image, actions) = frozen.image(&maps, library)?;
     watch.phase("capture");
-    let pagemap = Pagemap::open(frozen.pid)?;
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
     let (head, parts) = image.into_parts();
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-    pages::send_all(memory, &pagemap, (&mappings, &guards), &mut |pages| {
-        Ok(writer.send(&ToAway::Pages(pages))?)
-    })?;
+    copying.remap(&draft.mappings, &mappings);
+    let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
+    copying.finish(memory, (&mappings, &guards), &mut send)?;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
     match reader.receive_answer(writer)? {
@@ -256,224 +243,14 @@ fn send(
     Ok((actions, running_at))
 }
 
-/// Puts back what a sleeping call reads again of memory that was emptied. What was not, a shared
-/// mapping of a file that cannot be written to, has it still.
-fn keep_memory(memory: &Memory, address: u64, bytes: &[u8]) -> Result<()> {
-    let mut there = vec![0; bytes.len()];
-    if memory.read_some(address, &mut there) == bytes.len() && there == bytes {
-        return Ok(());
-    }
-    Ok(memory.write(address, bytes)?)
-}
-
-impl Frozen {
-    fn read_threads(
-        &mut self,
-        memory: &Memory,
-        maps: &[maps::Mapping],
-        waiting: &Waiting,
-    ) -> Result<()> {
-        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
-        for tid in self.tids.clone() {
-            attributes::check_stopped(tid)?;
-            threads::leave_vdso(tid, &vdso)?;
-            let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
-            self.asks_processor |= processor_ids::uses_rseq(&stopped, memory);
-            let is_64bit = stopped.registers.is_64bit();
-            let (departed, is_known) = DepartedThread::new(self.pid, stopped, memory, waiting);
-            self.threads.push(departed);
-            if !is_64bit {
-                return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
-            }
-            if !is_known {
-                let text =
-                    format!("thread {tid} is in a wait that somebody interrupted; try again");
-                return Err(MigrateError::refused("restarted-wait", text));
-            }
+/// A process that has begun another program has other memory than what was opened before.
+fn check_program(memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
+    let readable = maps.iter().find(|m| m.is_readable && m.name != b"[vvar]");
+    match readable.is_some_and(|m| memory.read_some(m.start, &mut [0]) == 1) {
+        true => Ok(()),
+        false => {
+            let text = "it has begun another program while it was being moved; try again";
+            Err(MigrateError::refused("changed", text))
         }
-        Ok(())
-    }
-
-    /// Places the agent and sets every thread going in it.
-    fn enter_agent(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
-        let borrowed = injection::borrow(memory, maps)?;
-        self.borrowed = Some(borrowed);
-        let (place, slots) = (&self.agent_place.0, self.agent_place.1);
-        if self.threads.len() > slots {
-            let text = "it has begun many threads while it was being moved; try again";
-            return Err(MigrateError::refused("changed", text));
-        }
-        let agent = injection::inject(self.pid, self.tids[0], borrowed, maps, (place, slots))?;
-        for (slot, departed) in self.threads.iter().enumerate() {
-            let mut registers = departed.stopped.registers;
-            agent.enter(&mut registers, slot);
-            tracee::set_registers(departed.stopped.tid, &registers)?;
-            tracee::resume(departed.stopped.tid, 0)?;
-        }
-        self.agent = Some(agent);
-        Ok(())
-    }
-
-    fn agent(&self) -> Result<&Agent> {
-        self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))
-    }
-
-    fn worker(&self, slot: usize) -> Result<Worker<'_>> {
-        Ok(Worker { agent: self.agent()?, slot, tid: self.threads[slot].stopped.tid })
-    }
-
-    /// Asks the threads for what only they can tell, and puts the image together.
-    fn image(&self, maps: &[maps::Mapping], library: &Library) -> Result<(Image, Vec<Action>)> {
-        let agent = self.agent()?;
-        let actions = settings::actions(&self.worker(0)?)?;
-        let (program_break, stack_limit, clock) = settings::process(&self.worker(0)?, &self.pasts)?;
-        let keys = self.threads.iter().filter_map(|thread| thread.rights_by_key());
-        // Only those of a thread that has been given some are not the least.
-        let keys = keys.max_by_key(|rights| !attributes::are_without_keys(*rights));
-        let has_no_huge_pages = attributes::of_process(self.worker(0)?, 0, keys)?;
-        let mut layout_words = process::stat(&self.pid.to_string())?.layout;
-        layout_words[5] = program_break;
-        let mut images = Vec::with_capacity(self.threads.len());
-        for (slot, departed) in self.threads.iter().enumerate() {
-            let (tid, guest) = (departed.stopped.tid, departed.stopped.guest);
-            let past = processor_time::past_of_thread(&self.pasts, self.pid, tid, guest);
-            images.push(departed.image(self.worker(slot)?, past, &self.haste)?);
-        }
-        let mappings = layout::of_guest(maps, &[], library)?;
-        let image = Image {
-            pid: images[0].tid,
-            threads: images,
-            later_threads: 0,
-            guards: mapping_flags::guards(&Pagemap::open(self.pid)?, &mappings)?,
-            mappings,
-            layout: layout_words,
-            actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
-            stack_limit,
-            memory_limits: settings::memory_limits(&self.worker(0)?)?,
-            reserved: (agent.base(), agent.end()),
-            clock,
-            peak_rss_kib: 0,
-            time: migrate::time::now(),
-            has_no_huge_pages,
-            processors: self.asks_processor.then(processor_ids::own),
-        };
-        Ok((image, actions))
-    }
-
-    /// The memory lives elsewhere now.
-    fn drop_memory(&self, mappings: &[image::Mapping]) -> Result<()> {
-        // What `ps` reads of a process is in its memory: its arguments and environment stay.
-        let shown = shown_memory(self.pid)?;
-        // What fails stays here, unused: it costs memory, not correctness.
-        if let Err(error) = homeward::empty(self.worker(0)?, mappings, &shown) {
-            ::tracing::warn!("process {}: {error}", self.pid);
-        }
-        Ok(())
-    }
-
-    /// Gives the deputy's threads the guest's signal masks, and sleepers their calls back. True if
-    /// job control has stopped the process meanwhile.
-    fn settle_away(&mut self, memory: &Memory) -> Result<bool> {
-        let agent = self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))?;
-        let mut is_held = false;
-        for (slot, departed) in self.threads.iter().enumerate() {
-            let tid = departed.stopped.tid;
-            let halt = stop(tid, &mut Vec::new())?;
-            if departed.kept.is_some() {
-                if let Some((address, bytes)) = &departed.kept_memory {
-                    keep_memory(memory, *address, bytes)?;
-                }
-                let mut registers = departed.stopped.registers;
-                agent.enter_inside_call(&mut registers, slot);
-                tracee::set_registers(tid, &registers)?;
-            }
-            tracee::set_signal_mask(tid, departed.stopped.signal_mask)?;
-            is_held |= halt.is_held;
-            if halt.is_held { tracee::listen(tid)? } else { tracee::resume(tid, 0)? }
-        }
-        Ok(is_held)
-    }
-
-    fn into_away(
-        mut self,
-        berth: Berth,
-        (link, memory, library, actions, prospect, report): Parts,
-        is_held: bool,
-    ) -> Result<Away> {
-        let (Some(agent), Some(borrowed)) = (self.agent, self.borrowed) else {
-            return Err(MigrateError::Protocol("no agent".into()));
-        };
-        let pid = self.pid;
-        let past = processor_time::past_of_process(&self.pasts);
-        let away_ns = past.map_or(0, |past| past.away.total_ns());
-        let (threads, relief) = (self.threads, self.haste.take_relief());
-        Ok(Away {
-            pid,
-            berth,
-            link,
-            agent,
-            memory,
-            library,
-            borrowed,
-            threads,
-            actions,
-            prospect,
-            report,
-            away_ns,
-            relief,
-            is_held,
-        })
-    }
-
-    /// Makes everything as it was and lets go.
-    /// Returns what is to be known of threads that go on waiting.
-    fn put_back(&mut self, waiting: Waiting) -> Vec<Wait> {
-        let standings = self.standings();
-        match self.try_put_back() {
-            Ok(()) => freeze::unhold(&self.tids),
-            Err(error) => ::tracing::error!("process {}: putting it back: {error}", self.pid),
-        }
-        for tid in &self.tids[self.threads.len()..] {
-            let _ = threads::put_back_unread(*tid);
-        }
-        for tid in &self.tids {
-            let _ = tracee::detach(*tid, 0);
-        }
-        waiting.after_failure(&standings)
-    }
-
-    /// Where the threads were stopped, those included that were not read yet.
-    fn standings(&self) -> Vec<Standing> {
-        let read = self.threads.iter().map(|departed| Standing::of(&departed.stopped));
-        let unread = self.tids[self.threads.len()..].iter().filter_map(|tid| {
-            let guest = guest_tid(self.pid, *tid).ok()?;
-            Some(Standing { tid: *tid, guest, registers: tracee::registers(*tid).ok()? })
-        });
-        read.chain(unread).collect()
-    }
-
-    fn try_put_back(&self) -> Result<()> {
-        let Some(agent) = &self.agent else {
-            return self.threads.iter().try_for_each(|departed| {
-                await_stopped(departed.stopped.tid)?;
-                threads::put_back(&departed.stopped)
-            });
-        };
-        for (slot, departed) in self.threads.iter().enumerate() {
-            if let Some(rseq) = &departed.stopped.rseq {
-                let (address, size, signature) = threads::rseq_image(rseq);
-                let call = threads::rseq_call(address, size, 0, signature);
-                // Busy means that it was never given up.
-                self.worker(slot)?.execute(&[call])?;
-            }
-        }
-        for departed in &self.threads {
-            stop(departed.stopped.tid, &mut Vec::new())?;
-            threads::put_back(&departed.stopped)?;
-        }
-        if let Some(borrowed) = self.borrowed {
-            injection::remove(self.tids[0], borrowed, agent)?;
-        }
-        Ok(())
     }
 }

@@ -21,7 +21,7 @@ use kernel::signal::Action;
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
 use migrate::homeward;
-use migrate::pages::Intake;
+use migrate::intake::Intake;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result, freeze, injection, layout, mapping_flags, threads};
 use std::collections::{BTreeSet, HashMap};
@@ -232,6 +232,11 @@ fn receive_pages(
                 intake.check(&pages, &image.mappings)?;
                 service.shared.lanes.memory.write(pages.address.0, &pages.content)?;
                 bytes += pages.content.len() as u64;
+            }
+            ToHome::Discard(spans) => {
+                intake.check_discarded(&spans, &image.mappings)?;
+                let calls = homeward::discard_calls(&spans);
+                worker(service)?.execute_all("discard memory", &calls)?;
             }
             ToHome::ImageSent => {
                 *sending = Sending::Done;

@@ -26,6 +26,7 @@ mod cpu_limit;
 mod daemon;
 mod departed;
 mod departure;
+mod frozen;
 mod homecoming;
 mod in_flight;
 mod lanes;

@@ -31,6 +31,7 @@ pub enum Feature {
     MapQuery,
     BootId,
     GuardRegions,
+    WriteTracking,
 }
 
 /// What needs a feature.
@@ -45,7 +46,7 @@ pub enum Need {
 }
 
 impl Feature {
-    pub const ALL: [Feature; 13] = [
+    pub const ALL: [Feature; 14] = [
         Feature::CheckpointRestore,
         Feature::ChosenPids,
         Feature::RseqConfiguration,
@@ -59,6 +60,7 @@ impl Feature {
         Feature::MapQuery,
         Feature::BootId,
         Feature::GuardRegions,
+        Feature::WriteTracking,
     ];
 
     /// As `--without` takes it.
@@ -77,6 +79,7 @@ impl Feature {
             Feature::MapQuery => "map-query",
             Feature::BootId => "boot-id",
             Feature::GuardRegions => "guard-regions",
+            Feature::WriteTracking => "write-tracking",
         }
     }
 
@@ -96,6 +99,7 @@ impl Feature {
             Feature::MapQuery => "Linux 6.11",
             Feature::BootId => "any Linux with /proc/sys",
             Feature::GuardRegions => "Linux 6.15",
+            Feature::WriteTracking => "Linux 6.7 with CONFIG_USERFAULTFD",
         }
     }
 
@@ -126,6 +130,7 @@ impl Feature {
             Feature::GuardRegions => {
                 "guests with guard regions come home to change mappings beside these"
             }
+            Feature::WriteTracking => "processes stand still for as long as their memory travels",
         }
     }
 
@@ -142,7 +147,8 @@ impl Feature {
             | Feature::PageMapScan
             | Feature::MapQuery
             | Feature::BootId
-            | Feature::GuardRegions => Need::Nothing,
+            | Feature::GuardRegions
+            | Feature::WriteTracking => Need::Nothing,
         }
     }
 
@@ -165,6 +171,9 @@ impl Feature {
             Feature::MapQuery => crate::proc::maps::has_query(),
             Feature::BootId => std::fs::read("/proc/sys/kernel/random/boot_id").is_ok(),
             Feature::GuardRegions => crate::proc::pagemap::has_guards(),
+            Feature::WriteTracking => {
+                crate::proc::pagemap::has_scan() && crate::tracking::is_there()
+            }
         }
     }
 }

@@ -29,6 +29,7 @@ pub mod signal;
 pub mod tcp;
 pub mod thread_state;
 pub mod tracee;
+pub mod tracking;
 pub mod vdso;
 
 mod sys;

@@ -11,7 +11,7 @@ use kernel::agent::BatchCall;
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use wire::image::{self, MappingFlags, MappingKind};
+use wire::image::{self, MappingFlags, MappingKind, Span};
 
 /// One change to the mappings at home.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +110,11 @@ fn plan_one<M: Present>(
     };
     let (mut at, end) = (wanted.start.0, wanted.end.0);
     let first = here.partition_point(|h| h.range().end <= wanted.start.0);
+    if is_in_pieces(&here[first..], wanted) {
+        changes.push(map(at..end));
+        changes.extend(flag(&(at..end), wanted));
+        return;
+    }
     for h in here[first..].iter().take_while(|h| h.range().start < end) {
         let range = h.range();
         if range.start > at {
@@ -137,6 +142,18 @@ fn plan_one<M: Present>(
         changes.push(map(at..end));
         changes.extend(flag(&(at..end), wanted));
     }
+}
+
+/// Whether what is one private mapping is several here, which the kernel does not join: mremap(2)
+/// of all of it would fail. Its contents are still to come.
+fn is_in_pieces<M: Present>(here: &[M], wanted: &image::Mapping) -> bool {
+    let is_private = match wanted.kind {
+        MappingKind::Anonymous { grows_down } => !grows_down,
+        MappingKind::File { is_shared, .. } => !is_shared,
+        MappingKind::SharedAnonymous | MappingKind::Kernel { .. } => false,
+    };
+    let inside = here.iter().take_while(|h| h.range().start < wanted.end.0);
+    is_private && inside.count() > 1
 }
 
 /// What a new mapping is given besides.
@@ -174,22 +191,38 @@ pub fn protect(worker: Worker<'_>, mappings: &[image::Mapping]) -> Result<()> {
 
 /// True if what is mapped at home at address `at` is what the image has there. `is_same` says
 /// whether a mapping at home is of this backing.
+///
+/// Private memory is only kept if it is one mapping here too: the kernel joins what is mapped
+/// beside it only if neither was moved, and mremap(2) of two mappings fails.
 pub fn fits(
     home: &Mapping,
     wanted: &image::Mapping,
     at: u64,
     is_same: &dyn Fn(&Mapping, u32) -> bool,
 ) -> bool {
+    let is_whole = home.start <= wanted.start.0 && wanted.end.0 <= home.end;
     match &wanted.kind {
         MappingKind::Kernel { .. } => true,
-        MappingKind::Anonymous { .. } => layout::is_anonymous(home),
+        MappingKind::Anonymous { grows_down } => {
+            layout::is_anonymous(home) && (*grows_down || is_whole)
+        }
         MappingKind::SharedAnonymous => layout::is_shared_anonymous(home),
         MappingKind::File { backing, offset, is_shared } => {
             is_same(home, *backing)
                 && home.is_shared == *is_shared
+                && (*is_shared || is_whole)
                 && home.offset + (at - home.start) == offset + (at - wanted.start.0)
         }
     }
+}
+
+/// Calls that make private memory untouched again.
+pub fn discard_calls(spans: &[Span]) -> Vec<BatchCall> {
+    let call = |(start, end): &Span| {
+        let arguments = [start.0, end.0 - start.0, libc::MADV_DONTNEED as u64, 0, 0, 0];
+        BatchCall::new(libc::SYS_madvise, arguments)
+    };
+    spans.iter().map(call).collect()
 }
 
 /// No memory at all, for [`empty`]: a range behind everything that starts where it ends.
@@ -365,8 +398,10 @@ mod test {
                 Change::Unmap(0x1000..0x2000),
                 Change::Unmap(0x8000..0x9000),
                 Change::Protect(0x2000..0x3000, 1),
+                Change::Map(0x3000..0x5000, wanted[1].clone(), 0),
                 Change::Map(0x5000..0x7000, wanted[1].clone(), 0),
-            ]
+            ],
+            "what has grown is mapped anew as a whole"
         );
     }
 

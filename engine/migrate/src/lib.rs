@@ -6,7 +6,7 @@
 //! | | at home (the deputy) | away (a body) |
 //! |---|---|---|
 //! | stop | [`freeze`] | [`freeze`] |
-//! | capture | [`threads`], [`layout`], [`pages`] | the same |
+//! | capture | [`threads`], [`layout`], [`copying`] | the same |
 //! | restore | [`homeward`]: its own memory is filled again | [`shell`], [`outward`]: from none |
 //!
 //! **Invariant.** The source keeps everything until the target has said that it has everything. Any
@@ -15,21 +15,24 @@
 mod adoption;
 pub mod attributes;
 pub mod backing;
+pub mod copying;
 pub mod elsewhere;
 pub mod freeze;
 pub mod hashes;
+pub mod held;
 pub mod homeward;
 pub mod injection;
+pub mod intake;
 pub mod layout;
 pub mod machine;
 pub mod mapping_flags;
 pub mod offer;
 pub mod outward;
-pub mod pages;
 pub mod processor;
 pub mod processor_ids;
 pub mod refusal;
 pub mod registers;
+pub mod rounds;
 pub mod sharing;
 pub mod shell;
 pub mod threads;

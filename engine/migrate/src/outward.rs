@@ -4,7 +4,6 @@
 //! sandbox last.
 
 use crate::elsewhere::Elsewhere;
-use crate::pages::Intake;
 use crate::registers::Translator;
 use crate::worker::{self, Worker};
 use crate::{MigrateError, Result, homeward, mapping_flags, processor_ids};
@@ -19,7 +18,7 @@ use kernel::tracee::{self, Stop};
 use std::ops::Range;
 use std::time::Duration;
 use wire::ids::GuestTid;
-use wire::image::{self, Image, MappingFlags, Pages};
+use wire::image::{self, Image, MappingFlags};
 
 pub(crate) const MAIN_SLOT: usize = 0;
 
@@ -41,12 +40,6 @@ pub struct Body {
 }
 
 impl Body {
-    /// Writes received memory contents; only into the image's mappings, only whole pages.
-    pub fn write(&self, pages: &Pages, intake: &mut Intake) -> Result<()> {
-        intake.check(pages, &self.image.mappings)?;
-        Ok(self.memory.write(pages.address.0, &pages.content)?)
-    }
-
     /// Makes the threads, hands over what the kernel keeps for them, and closes the sandbox with
     /// the filter. The threads end up stopped, ready to be resumed.
     pub fn finish(&mut self, rules: &[seccomp::Rule]) -> Result<Listener> {

@@ -7,6 +7,7 @@
 use crate::backing::Library;
 use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::homeward::{self, Change};
+use crate::intake::Intake;
 use crate::outward::{Body, MAIN_SLOT, enter_agent};
 use crate::worker::Worker;
 use crate::{MigrateError, Result, injection, layout, mapping_flags, threads};
@@ -22,7 +23,7 @@ use kernel::vdso::Stub;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::ids::GuestAddr;
-use wire::image::{self, Draft, Home, Image, MappingFlags, MappingKind};
+use wire::image::{self, Draft, Home, Image, MappingFlags, MappingKind, Pages, Span};
 
 /// One thread, traced by the calling one, waits in the agent for what is to become of it.
 pub struct Shell {
@@ -82,18 +83,56 @@ impl Shell {
         Ok(shell)
     }
 
-    /// What has become of the process since the draft, and all that memory does not tell: a body,
-    /// without its contents.
+    /// Makes of the last draft's mappings those of the next one. What is mapped on keeps its
+    /// contents.
     ///
     /// # Errors
     /// Refused if that is not the process of the draft any more; a new attempt may succeed.
-    pub fn complete(mut self, image: Image, library: &mut Library) -> Result<Body> {
+    pub fn redraft(&mut self, draft: Draft, library: &mut Library) -> Result<()> {
+        draft.check(library.len())?;
+        if draft.reserved != self.draft.reserved || draft.threads != self.draft.threads {
+            return Err(MigrateError::Protocol("a draft of something else".into()));
+        }
+        self.conform(draft, library)
+    }
+
+    /// Likewise of the image's, when the process stands frozen.
+    ///
+    /// # Errors
+    /// As [`Shell::redraft`].
+    pub fn settle(&mut self, image: &Image, library: &mut Library) -> Result<()> {
         image.check(library.len())?;
         if !image.has_first_thread() {
             let text = "its first thread has ended, and others go on: it moves home only";
             return Err(MigrateError::refused("leader-ended", text));
         }
-        self.conform(&image, library)?;
+        if self.draft.reserved != image.reserved {
+            return Err(MigrateError::Protocol("an image of another draft".into()));
+        }
+        let threads = self.draft.threads;
+        if image.threads.len() > threads as usize {
+            return Err(changed("has begun more threads than there is room for"));
+        }
+        let Image { stack_limit, memory_limits, reserved, .. } = *image;
+        let mappings = image.mappings.clone();
+        let draft = Draft { mappings, stack_limit, memory_limits, reserved, threads };
+        self.conform(draft, library)
+    }
+
+    /// Writes received memory contents; only into the draft's mappings, only whole pages.
+    pub fn write(&self, pages: &Pages, intake: &mut Intake) -> Result<()> {
+        intake.check(pages, &self.draft.mappings)?;
+        Ok(self.memory.write(pages.address.0, &pages.content)?)
+    }
+
+    /// Makes memory untouched again.
+    pub fn discard(&self, spans: &[Span], intake: &mut Intake) -> Result<()> {
+        intake.check_discarded(spans, &self.draft.mappings)?;
+        self.execute("discard memory", &homeward::discard_calls(spans))
+    }
+
+    /// The contents of its memory are there, and the image was settled.
+    pub fn complete(self, image: Image) -> Result<Body> {
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
         let close = BatchCall::new(libc::SYS_close_range, all);
         self.execute("close the sandbox's files", &[close])?;
@@ -107,28 +146,17 @@ impl Shell {
         self.sandbox.body_pid
     }
 
-    /// Makes of the draft's mappings those of the image.
-    fn conform(&mut self, image: &Image, library: &mut Library) -> Result<()> {
-        let Draft { mappings, stack_limit, memory_limits, reserved, threads } = &self.draft;
-        if *reserved != image.reserved {
-            return Err(MigrateError::Protocol("an image of another draft".into()));
-        }
-        if image.threads.len() > *threads as usize {
-            return Err(changed("has begun more threads than there is room for"));
-        }
-        let limits = (image.stack_limit, image.memory_limits);
-        if *mappings == image.mappings && (*stack_limit, *memory_limits) == limits {
+    fn conform(&mut self, draft: Draft, library: &mut Library) -> Result<()> {
+        if draft == self.draft {
             return Ok(());
         }
-        if !mappings.iter().filter(is_of_kernel).eq(image.mappings.iter().filter(is_of_kernel)) {
+        let of_kernel = |draft: &Draft| -> Vec<image::Mapping> {
+            draft.mappings.iter().filter(is_of_kernel).cloned().collect()
+        };
+        if of_kernel(&draft) != of_kernel(&self.draft) {
             return Err(changed("has unmapped or moved what the kernel provides"));
         }
-        self.draft = Draft {
-            mappings: image.mappings.clone(),
-            stack_limit: image.stack_limit,
-            memory_limits: image.memory_limits,
-            ..self.draft
-        };
+        self.draft = draft;
         let wanted = whole_stack(&self.draft);
         let is_kept = |m: &image::Mapping| {
             self.kept().iter().any(|kept| m.start.0 < kept.end && kept.start < m.end.0)
@@ -338,7 +366,7 @@ fn stack_start(draft: &Draft, stack: &image::Mapping, below: u64) -> u64 {
 }
 
 /// Whether memory that is laid out goes on, at this address, as what is wanted.
-fn is_same_kind(laid: &image::Mapping, wanted: &image::Mapping, at: u64) -> bool {
+pub(crate) fn is_same_kind(laid: &image::Mapping, wanted: &image::Mapping, at: u64) -> bool {
     image::behind(laid, at).kind == image::behind(wanted, at).kind
 }
 

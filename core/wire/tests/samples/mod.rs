@@ -172,6 +172,7 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Image(Box::new(image())),
         ToAway::Threads(vec![thread()]),
         ToAway::Pages(Pages { address: GuestAddr(1 << 20), content: vec![6; 8192] }),
+        ToAway::Discard(vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))]),
         ToAway::ImageSent,
         ToAway::Run,
         ToAway::Reply(reply),
@@ -198,6 +199,7 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::NeedsHome(reason()),
         ToHome::Image(Box::new(image())),
         ToHome::Pages(Pages { address: GuestAddr(0), content: vec![1; 4096] }),
+        ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
         ToHome::MovedOn { bytes_sent: 1, freeze_began_us_ago: 2 },
         ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },
     ]

@@ -29,6 +29,15 @@ pub enum Select {
     Guard,
 }
 
+/// What a walk over watched memory found ([`crate::tracking`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// All selected pages.
+    pub there: Vec<Run>,
+    /// Those of them that were written to since they were protected last.
+    pub written: Vec<Run>,
+}
+
 pub struct Pagemap {
     file: File,
     pid: i32,
@@ -61,11 +70,16 @@ struct ScanArguments {
 
 // _IOWR('f', 16, struct pm_scan_arg)
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
+const PAGE_IS_WRITTEN: u64 = 1 << 1;
 const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_GUARD: u64 = 1 << 8;
+/// Protect what is found against writes, asynchronously.
+const PM_SCAN_WP_MATCHING: u64 = 1;
+/// Fail at memory that is not under such protection.
+const PM_SCAN_CHECK_WPASYNC: u64 = 1 << 1;
 const REGIONS: usize = 512;
 
 impl Pagemap {
@@ -88,32 +102,62 @@ impl Pagemap {
     }
 
     fn scan_fast(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
+        let (excluded, wanted) = categories(select);
         let mut runs: Vec<Run> = Vec::new();
+        let asked = Asked { flags: 0, excluded, wanted, told: wanted };
+        self.each_region(start, end, &asked, |region| push(&mut runs, region.start, region.end))?;
+        Ok(runs)
+    }
+
+    /// The selected pages of watched memory, and which of them were written to; if `protects`,
+    /// those count as not written to from now on. None if some of it is not watched: then nothing
+    /// is known of what was written.
+    pub fn walk(
+        &self,
+        start: u64,
+        end: u64,
+        select: Select,
+        protects: bool,
+    ) -> Result<Option<Walked>> {
+        let (excluded, wanted) = categories(select);
+        let flags = PM_SCAN_CHECK_WPASYNC | if protects { PM_SCAN_WP_MATCHING } else { 0 };
+        let asked = Asked { flags, excluded, wanted, told: wanted | PAGE_IS_WRITTEN };
+        let mut walked = Walked::default();
+        let outcome = self.each_region(start, end, &asked, |region| {
+            push(&mut walked.there, region.start, region.end);
+            if region.categories & PAGE_IS_WRITTEN != 0 {
+                push(&mut walked.written, region.start, region.end);
+            }
+        });
+        match outcome {
+            Err(error) if error.source.raw_os_error() == Some(libc::EPERM) => Ok(None),
+            outcome => outcome.map(|()| Some(walked)),
+        }
+    }
+
+    fn each_region(
+        &self,
+        start: u64,
+        end: u64,
+        asked: &Asked,
+        mut found: impl FnMut(&PageRegion),
+    ) -> Result<()> {
         let mut regions = [PageRegion::default(); REGIONS];
-        let excluded = match select {
-            Select::Populated => PAGE_IS_PFNZERO,
-            Select::Private => PAGE_IS_PFNZERO | PAGE_IS_FILE,
-            Select::Guard => 0,
-        };
-        let wanted = match select {
-            Select::Guard => PAGE_IS_GUARD,
-            _ => PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-        };
         let mut at = start;
         while at < end {
             let mut arguments = ScanArguments {
                 size: size_of::<ScanArguments>() as u64,
-                flags: 0,
+                flags: asked.flags,
                 start: at,
                 end,
                 walk_end: 0,
                 vec: regions.as_mut_ptr() as u64,
                 vec_len: REGIONS as u64,
                 max_pages: 0,
-                category_inverted: excluded,
-                category_mask: excluded,
-                category_anyof_mask: wanted,
-                return_mask: wanted,
+                category_inverted: asked.excluded,
+                category_mask: asked.excluded,
+                category_anyof_mask: asked.wanted,
+                return_mask: asked.told,
             };
             // SAFETY: the argument block and the region array are live locals of the sizes that
             // the block itself states.
@@ -122,9 +166,7 @@ impl Pagemap {
             if count < 0 {
                 return Err(KernelError::last(format!("scan pages of {}", self.pid)));
             }
-            for region in &regions[..(count as usize).min(REGIONS)] {
-                push(&mut runs, region.start, region.end);
-            }
+            regions[..(count as usize).min(REGIONS)].iter().for_each(&mut found);
             if arguments.walk_end <= at {
                 // Whatever comes behind would be dropped without a word.
                 let what = format!("scan pages of {} beyond {at:#x}", self.pid);
@@ -132,7 +174,7 @@ impl Pagemap {
             }
             at = arguments.walk_end;
         }
-        Ok(runs)
+        Ok(())
     }
 
     fn scan_entries(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
@@ -157,6 +199,24 @@ impl Pagemap {
         }
         Ok(runs)
     }
+}
+
+/// Categories that a page must not have, and of which it must have one.
+fn categories(select: Select) -> (u64, u64) {
+    match select {
+        Select::Populated => (PAGE_IS_PFNZERO, PAGE_IS_PRESENT | PAGE_IS_SWAPPED),
+        Select::Private => (PAGE_IS_PFNZERO | PAGE_IS_FILE, PAGE_IS_PRESENT | PAGE_IS_SWAPPED),
+        Select::Guard => (0, PAGE_IS_GUARD),
+    }
+}
+
+/// What a scan is asked for.
+struct Asked {
+    flags: u64,
+    excluded: u64,
+    wanted: u64,
+    /// Categories that are told of what is found.
+    told: u64,
 }
 
 /// Whether there is the fast way: tried on nothing.

@@ -1,0 +1,362 @@
+//! A process whose threads all stand still, because it is to leave or to be made ready for that:
+//! what is read of it, and how it is put back.
+
+use crate::announcing::guest_tid;
+use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
+use crate::departure::Away;
+use crate::limited_sleep;
+use crate::processor_time;
+use crate::settings;
+use crate::settling::{shown_memory, stop};
+use kernel::agent::Agent;
+use kernel::child_signal::ChildSignal;
+use kernel::haste::Haste;
+use kernel::memory::Memory;
+use kernel::proc::pagemap::Pagemap;
+use kernel::proc::{maps, process};
+use kernel::remote_call::RemoteCalls;
+use kernel::signal::Action;
+use kernel::tracee;
+use kernel::tracking::{self, Tracking};
+use link::{LinkReader, LinkWriter};
+use migrate::backing::Library;
+use migrate::injection::{self, Borrowed};
+use migrate::worker::Worker;
+use migrate::{
+    MigrateError, Result, attributes, freeze, homeward, layout, mapping_flags, processor_ids,
+    threads,
+};
+use std::ops::Range;
+use wire::image::{self, Image, Prospect};
+use wire::processor_time::PastClock;
+use wire::supervisor::{Berth, MoveReport, Wait};
+
+/// A frozen process, until it has left or was put back.
+pub struct Frozen {
+    pub pid: i32,
+    pub tids: Vec<i32>,
+    haste: Haste,
+    threads: Vec<DepartedThread>,
+    agent: Option<Agent>,
+    borrowed: Option<Borrowed>,
+    /// Clocks of earlier stays away.
+    pub pasts: Vec<PastClock>,
+    /// Its program may ask which processor it runs on.
+    asks_processor: bool,
+    /// Where the agent is to lie, and for how many threads, as the target was told.
+    agent_place: (Range<u64>, usize),
+}
+
+/// What [`Away`] has besides the threads.
+pub type Parts = ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, Prospect, MoveReport);
+
+/// A thread that was given up in the middle of something that it did for us runs still, and has to
+/// stop before it can be put back: else it would die with us.
+fn await_stopped(tid: i32) -> Result<()> {
+    match tracee::registers(tid) {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_gone() => stop(tid, &mut Vec::new()).map(drop),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Puts back what a sleeping call reads again of memory that was emptied. What was not, a shared
+/// mapping of a file that cannot be written to, has it still.
+fn keep_memory(memory: &Memory, address: u64, bytes: &[u8]) -> Result<()> {
+    let mut there = vec![0; bytes.len()];
+    if memory.read_some(address, &mut there) == bytes.len() && there == bytes {
+        return Ok(());
+    }
+    Ok(memory.write(address, bytes)?)
+}
+
+impl Frozen {
+    /// Stops all threads of a process and lets them have the signals that are due to them. What is
+    /// returned besides is for [`Frozen::put_back`].
+    ///
+    /// # Errors
+    /// It runs on as if nothing had been, or has ended.
+    pub fn freeze(
+        pid: i32,
+        remembered: &mut Remembered,
+        signals: &ChildSignal,
+        (asks_processor, agent_place): (bool, (Range<u64>, usize)),
+    ) -> Result<(Frozen, Waiting)> {
+        let waiting = Waiting {
+            calls: process::threads(pid)?
+                .into_iter()
+                .filter_map(|tid| Some((tid, threads::waiting_call(pid, tid)?)))
+                .collect(),
+            waits: remembered.waits.clone(),
+            sleeps: limited_sleep::sample(pid)?,
+        };
+        // Until it has left, or is as before.
+        let haste = Haste::of(pid, process::threads(pid)?);
+        let tids = freeze::freeze(pid, signals)?;
+        let mut frozen = Frozen {
+            pid,
+            tids,
+            haste,
+            threads: vec![],
+            agent: None,
+            borrowed: None,
+            pasts: vec![],
+            asks_processor,
+            agent_place,
+        };
+        if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
+            remembered.waits = frozen.put_back(waiting);
+            return Err(error);
+        }
+        frozen.pasts.clone_from(&remembered.clocks);
+        Ok((frozen, waiting))
+    }
+
+    /// Has the process make what tells which of its pages are written to, and takes it over. None
+    /// if it cannot: it may have no descriptor left.
+    ///
+    /// Mappings are watched from here on and no others, because here they stand still: of one that
+    /// changes meanwhile a part would be watched, and mremap(2) of both parts fails.
+    pub fn track(&mut self, memory: &Memory, waiting: &Waiting) -> Result<Option<Tracking>> {
+        let maps = maps::read(self.pid)?;
+        freeze::hold(&self.tids)?;
+        // A restartable sequence ends here as it would by any other call.
+        self.read_threads(memory, &maps, waiting)?;
+        let borrowed = injection::borrow(memory, &maps)?;
+        let mut calls = RemoteCalls::begin(self.tids[0], borrowed.syscall)?;
+        let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
+        let made = calls.raw(libc::SYS_userfaultfd, make)?;
+        let Ok(number @ 0..) = i32::try_from(made) else {
+            ::tracing::debug!("process {}: no userfaultfd: {made}", self.pid);
+            return Ok(None);
+        };
+        let taken = kernel::pidfd::open(self.pid)
+            .and_then(|process| kernel::pidfd::duplicate_from(&process, number));
+        calls.call("close a userfaultfd", libc::SYS_close, [number as u64, 0, 0, 0, 0, 0])?;
+        drop(calls);
+        match taken.and_then(Tracking::of) {
+            Ok(tracking) => {
+                // What cannot be watched is sent in the freeze.
+                let watched = maps.iter().filter(|m| !m.is_shared && !m.is_kernel_provided());
+                for mapping in watched {
+                    tracking.watch(&(mapping.start..mapping.end));
+                }
+                Ok(Some(tracking))
+            }
+            Err(error) => {
+                ::tracing::debug!("process {}: {error}", self.pid);
+                Ok(None)
+            }
+        }
+    }
+
+    pub fn read_threads(
+        &mut self,
+        memory: &Memory,
+        maps: &[maps::Mapping],
+        waiting: &Waiting,
+    ) -> Result<()> {
+        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
+        for tid in self.tids.clone() {
+            attributes::check_stopped(tid)?;
+            threads::leave_vdso(tid, &vdso)?;
+            let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
+            self.asks_processor |= processor_ids::uses_rseq(&stopped, memory);
+            let is_64bit = stopped.registers.is_64bit();
+            let (departed, is_known) = DepartedThread::new(self.pid, stopped, memory, waiting);
+            self.threads.push(departed);
+            if !is_64bit {
+                return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
+            }
+            if !is_known {
+                let text =
+                    format!("thread {tid} is in a wait that somebody interrupted; try again");
+                return Err(MigrateError::refused("restarted-wait", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Places the agent and sets every thread going in it.
+    pub fn enter_agent(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
+        let borrowed = injection::borrow(memory, maps)?;
+        self.borrowed = Some(borrowed);
+        let (place, slots) = (&self.agent_place.0, self.agent_place.1);
+        if self.threads.len() > slots {
+            let text = "it has begun many threads while it was being moved; try again";
+            return Err(MigrateError::refused("changed", text));
+        }
+        let agent = injection::inject(self.pid, self.tids[0], borrowed, maps, (place, slots))?;
+        for (slot, departed) in self.threads.iter().enumerate() {
+            let mut registers = departed.stopped.registers;
+            agent.enter(&mut registers, slot);
+            tracee::set_registers(departed.stopped.tid, &registers)?;
+            tracee::resume(departed.stopped.tid, 0)?;
+        }
+        self.agent = Some(agent);
+        Ok(())
+    }
+
+    fn agent(&self) -> Result<&Agent> {
+        self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))
+    }
+
+    fn worker(&self, slot: usize) -> Result<Worker<'_>> {
+        Ok(Worker { agent: self.agent()?, slot, tid: self.threads[slot].stopped.tid })
+    }
+
+    /// Asks the threads for what only they can tell, and puts the image together.
+    pub fn image(&self, maps: &[maps::Mapping], library: &Library) -> Result<(Image, Vec<Action>)> {
+        let agent = self.agent()?;
+        let actions = settings::actions(&self.worker(0)?)?;
+        let (program_break, stack_limit, clock) = settings::process(&self.worker(0)?, &self.pasts)?;
+        let keys = self.threads.iter().filter_map(|thread| thread.rights_by_key());
+        // Only those of a thread that has been given some are not the least.
+        let keys = keys.max_by_key(|rights| !attributes::are_without_keys(*rights));
+        let has_no_huge_pages = attributes::of_process(self.worker(0)?, 0, keys)?;
+        let mut layout_words = process::stat(&self.pid.to_string())?.layout;
+        layout_words[5] = program_break;
+        let mut images = Vec::with_capacity(self.threads.len());
+        for (slot, departed) in self.threads.iter().enumerate() {
+            let (tid, guest) = (departed.stopped.tid, departed.stopped.guest);
+            let past = processor_time::past_of_thread(&self.pasts, self.pid, tid, guest);
+            images.push(departed.image(self.worker(slot)?, past, &self.haste)?);
+        }
+        let mappings = layout::of_guest(maps, &[], library)?;
+        let image = Image {
+            pid: images[0].tid,
+            threads: images,
+            later_threads: 0,
+            guards: mapping_flags::guards(&Pagemap::open(self.pid)?, &mappings)?,
+            mappings,
+            layout: layout_words,
+            actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
+            stack_limit,
+            memory_limits: settings::memory_limits(&self.worker(0)?)?,
+            reserved: (agent.base(), agent.end()),
+            clock,
+            peak_rss_kib: 0,
+            time: migrate::time::now(),
+            has_no_huge_pages,
+            processors: self.asks_processor.then(processor_ids::own),
+        };
+        Ok((image, actions))
+    }
+
+    /// The memory lives elsewhere now.
+    pub fn drop_memory(&self, mappings: &[image::Mapping]) -> Result<()> {
+        // What `ps` reads of a process is in its memory: its arguments and environment stay.
+        let shown = shown_memory(self.pid)?;
+        // What fails stays here, unused: it costs memory, not correctness.
+        if let Err(error) = homeward::empty(self.worker(0)?, mappings, &shown) {
+            ::tracing::warn!("process {}: {error}", self.pid);
+        }
+        Ok(())
+    }
+
+    /// Gives the deputy's threads the guest's signal masks, and sleepers their calls back. True if
+    /// job control has stopped the process meanwhile.
+    pub fn settle_away(&mut self, memory: &Memory) -> Result<bool> {
+        let agent = self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))?;
+        let mut is_held = false;
+        for (slot, departed) in self.threads.iter().enumerate() {
+            let tid = departed.stopped.tid;
+            let halt = stop(tid, &mut Vec::new())?;
+            if departed.kept.is_some() {
+                if let Some((address, bytes)) = &departed.kept_memory {
+                    keep_memory(memory, *address, bytes)?;
+                }
+                let mut registers = departed.stopped.registers;
+                agent.enter_inside_call(&mut registers, slot);
+                tracee::set_registers(tid, &registers)?;
+            }
+            tracee::set_signal_mask(tid, departed.stopped.signal_mask)?;
+            is_held |= halt.is_held;
+            if halt.is_held { tracee::listen(tid)? } else { tracee::resume(tid, 0)? }
+        }
+        Ok(is_held)
+    }
+
+    pub fn into_away(
+        mut self,
+        berth: Berth,
+        (link, memory, library, actions, prospect, report): Parts,
+        is_held: bool,
+    ) -> Result<Away> {
+        let (Some(agent), Some(borrowed)) = (self.agent, self.borrowed) else {
+            return Err(MigrateError::Protocol("no agent".into()));
+        };
+        let pid = self.pid;
+        let past = processor_time::past_of_process(&self.pasts);
+        let away_ns = past.map_or(0, |past| past.away.total_ns());
+        let (threads, relief) = (self.threads, self.haste.take_relief());
+        Ok(Away {
+            pid,
+            berth,
+            link,
+            agent,
+            memory,
+            library,
+            borrowed,
+            threads,
+            actions,
+            prospect,
+            report,
+            away_ns,
+            relief,
+            is_held,
+        })
+    }
+
+    /// Makes everything as it was and lets go.
+    /// Returns what is to be known of threads that go on waiting.
+    pub fn put_back(&mut self, waiting: Waiting) -> Vec<Wait> {
+        let standings = self.standings();
+        match self.try_put_back() {
+            Ok(()) => freeze::unhold(&self.tids),
+            Err(error) => ::tracing::error!("process {}: putting it back: {error}", self.pid),
+        }
+        for tid in &self.tids[self.threads.len()..] {
+            let _ = threads::put_back_unread(*tid);
+        }
+        for tid in &self.tids {
+            let _ = tracee::detach(*tid, 0);
+        }
+        waiting.after_failure(&standings)
+    }
+
+    /// Where the threads were stopped, those included that were not read yet.
+    fn standings(&self) -> Vec<Standing> {
+        let read = self.threads.iter().map(|departed| Standing::of(&departed.stopped));
+        let unread = self.tids[self.threads.len()..].iter().filter_map(|tid| {
+            let guest = guest_tid(self.pid, *tid).ok()?;
+            Some(Standing { tid: *tid, guest, registers: tracee::registers(*tid).ok()? })
+        });
+        read.chain(unread).collect()
+    }
+
+    fn try_put_back(&self) -> Result<()> {
+        let Some(agent) = &self.agent else {
+            return self.threads.iter().try_for_each(|departed| {
+                await_stopped(departed.stopped.tid)?;
+                threads::put_back(&departed.stopped)
+            });
+        };
+        for (slot, departed) in self.threads.iter().enumerate() {
+            if let Some(rseq) = &departed.stopped.rseq {
+                let (address, size, signature) = threads::rseq_image(rseq);
+                let call = threads::rseq_call(address, size, 0, signature);
+                // Busy means that it was never given up.
+                self.worker(slot)?.execute(&[call])?;
+            }
+        }
+        for departed in &self.threads {
+            stop(departed.stopped.tid, &mut Vec::new())?;
+            threads::put_back(&departed.stopped)?;
+        }
+        if let Some(borrowed) = self.borrowed {
+            injection::remove(self.tids[0], borrowed, agent)?;
+        }
+        Ok(())
+    }
+}

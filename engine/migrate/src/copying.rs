@@ -1,0 +1,286 @@
+//! The source's side of a process's memory: which pages the target lacks, and reading them out.
+//!
+//! Most of it can be copied while the process runs (decision 0020): what is written to meanwhile is
+//! told by [`kernel::tracking`], and what the target holds is remembered here. So each pass, and
+//! the last one, in which the process stands frozen, is the same comparison, and what the program
+//! does with its address space in between need not be seen.
+
+use crate::held::{Held, union};
+use crate::shell::is_same_kind;
+use crate::{MigrateError, Result, homeward, mapping_flags};
+use homeward::Change;
+use kernel::memory::Memory;
+use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select, Walked};
+use kernel::tracking::Tracking;
+use wire::forward::{ToAway, ToHome};
+use wire::ids::GuestAddr;
+use wire::image::{Mapping, MappingKind, Pages, Span};
+use wire::limits::DISCARDS_MAX;
+
+/// Bytes of memory in one message: large enough to amortise it, small enough to stay in cache.
+const RUN_BYTES: u64 = 256 << 10;
+
+/// What a target is told of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Pages(Pages),
+    /// Untouched memory again, whatever was sent.
+    Discard(Vec<Span>),
+}
+
+impl From<Part> for ToAway {
+    fn from(part: Part) -> ToAway {
+        match part {
+            Part::Pages(pages) => ToAway::Pages(pages),
+            Part::Discard(spans) => ToAway::Discard(spans),
+        }
+    }
+}
+
+impl From<Part> for ToHome {
+    fn from(part: Part) -> ToHome {
+        match part {
+            Part::Pages(pages) => ToHome::Pages(pages),
+            Part::Discard(spans) => ToHome::Discard(spans),
+        }
+    }
+}
+
+type Send<'a> = &'a mut dyn FnMut(Part) -> Result<()>;
+
+/// The memory of one process on its way to one target.
+pub struct Copying {
+    pagemap: Pagemap,
+    tracking: Option<Tracking>,
+    /// Pages that the target has as they were when they were last seen here.
+    held: Held,
+    /// Pages of which the target has some contents: these, older ones, or of what was there before.
+    sent: Held,
+}
+
+/// Whether the process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Running,
+    Frozen,
+}
+
+impl Copying {
+    /// # Errors
+    /// The process has ended, or is not ours to look at.
+    pub fn of(pid: i32, tracking: Option<Tracking>) -> Result<Copying> {
+        let pagemap = Pagemap::open(pid)?;
+        Ok(Copying { pagemap, tracking, held: Held::default(), sent: Held::default() })
+    }
+
+    /// What a target that changes its mappings from `old` to `new` does not hold any more.
+    pub fn remap(&mut self, old: &[Mapping], new: &[Mapping]) {
+        if old == new {
+            return;
+        }
+        for change in homeward::plan(old, new, &is_same_kind) {
+            if let Change::Unmap(range) | Change::Map(range, ..) = change {
+                self.forget(Run { start: range.start, end: range.end });
+            }
+        }
+    }
+
+    /// The target has nothing there.
+    fn forget(&mut self, run: Run) {
+        self.held.remove(run);
+        self.sent.remove(run);
+    }
+
+    /// Sends what the target lacks of a process that runs; returns how many bytes. What is written
+    /// to from now on is for the next time.
+    pub fn ahead(&mut self, memory: &Memory, mappings: &[Mapping], send: Send<'_>) -> Result<u64> {
+        self.pass(memory, (mappings, &[]), Pass::Running, send)
+    }
+
+    /// Sends what the target lacks of a process that stands frozen.
+    pub fn finish(
+        &mut self,
+        memory: &Memory,
+        (mappings, guards): (&[Mapping], &[Span]),
+        send: Send<'_>,
+    ) -> Result<u64> {
+        self.pass(memory, (mappings, guards), Pass::Frozen, send)
+    }
+
+    /// Bytes that [`Copying::finish`] would read if the process were frozen now.
+    pub fn left(&self, mappings: &[Mapping]) -> Result<u64> {
+        let mut bytes = 0;
+        for mapping in mappings {
+            let Some(select) = select(mapping) else { continue };
+            let (start, end) = (mapping.start.0, mapping.end.0);
+            let Some(walked) = self.pagemap.walk(start, end, select, false)? else {
+                bytes += length(&self.pagemap.scan(start, end, select)?);
+                continue;
+            };
+            bytes += length(&union(&walked.written, &self.held.lacks(&walked.there)));
+        }
+        Ok(bytes)
+    }
+
+    fn pass(
+        &mut self,
+        memory: &Memory,
+        (mappings, guards): (&[Mapping], &[Span]),
+        pass: Pass,
+        send: Send<'_>,
+    ) -> Result<u64> {
+        let mut there = Vec::new();
+        let mut lacking = Vec::with_capacity(mappings.len());
+        for mapping in mappings {
+            let (walked, is_watched) = self.walk(mapping, pass)?;
+            let walked = Walked {
+                there: mapping_flags::unguarded(walked.there, guards),
+                written: mapping_flags::unguarded(walked.written, guards),
+            };
+            // Memory whose writes are not seen is sent when nothing writes any more.
+            lacking.push(match is_watched || pass == Pass::Frozen {
+                true => union(&walked.written, &self.held.lacks(&walked.there)),
+                false => vec![],
+            });
+            there.extend(walked.there);
+        }
+        self.discard(&self.sent.beyond(&there), send)?;
+        let mut bytes = 0;
+        for (mapping, runs) in mappings.iter().zip(lacking) {
+            // Where the target starts from untouched memory it need not be sent zeros.
+            let skips_zeros = matches!(mapping.kind, MappingKind::Anonymous { .. });
+            for run in runs {
+                bytes += self.send_run(memory, run, (skips_zeros, pass), send)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The pages of a mapping that count, and those that were written to since the last pass; and
+    /// whether it is known which are.
+    fn walk(&mut self, mapping: &Mapping, pass: Pass) -> Result<(Walked, bool)> {
+        let range = mapping.start.0..mapping.end.0;
+        let whole = Run { start: range.start, end: range.end };
+        let Some(select) = select(mapping) else {
+            // Its pages may be in memory without being in this process's page table.
+            let there = match mapping.kind {
+                MappingKind::SharedAnonymous => vec![whole],
+                _ => vec![],
+            };
+            return Ok((Walked { written: there.clone(), there }, false));
+        };
+        if self.tracking.is_some() {
+            let protects = pass == Pass::Running;
+            if let Some(walked) = self.pagemap.walk(range.start, range.end, select, protects)? {
+                return Ok((walked, true));
+            }
+            // Mapped since, or moved. What the walk was told of a part of it is lost.
+            self.held.remove(whole);
+        }
+        let there = self.pagemap.scan(range.start, range.end, select)?;
+        Ok((Walked { written: there.clone(), there }, false))
+    }
+
+    fn discard(&mut self, gone: &[Run], send: Send<'_>) -> Result<()> {
+        for some in gone.chunks(DISCARDS_MAX) {
+            let ranges = some.iter().map(|run| (GuestAddr(run.start), GuestAddr(run.end)));
+            send(Part::Discard(ranges.collect()))?;
+            some.iter().for_each(|run| self.forget(*run));
+        }
+        Ok(())
+    }
+
+    fn send_run(
+        &mut self,
+        memory: &Memory,
+        run: Run,
+        (skips_zeros, pass): (bool, Pass),
+        send: Send<'_>,
+    ) -> Result<u64> {
+        let (mut at, mut bytes) = (run.start, 0);
+        while at < run.end {
+            let mut content = vec![0; (run.end - at).min(RUN_BYTES) as usize];
+            let length = content.len() as u64;
+            match memory.read(at, &mut content) {
+                Ok(()) => bytes += self.send_content(at, content, skips_zeros, send)?,
+                // It was unmapped meanwhile: the next pass will tell.
+                Err(_) if pass == Pass::Running => {
+                    self.held.remove(Run { start: at, end: at + length });
+                }
+                Err(error) => return Err(unreadable(at, error)),
+            }
+            at += length;
+        }
+        Ok(bytes)
+    }
+
+    /// Sends the parts of `content` between zero pages, or all of it.
+    fn send_content(
+        &mut self,
+        address: u64,
+        content: Vec<u8>,
+        skips_zeros: bool,
+        send: Send<'_>,
+    ) -> Result<u64> {
+        let page = PAGE_BYTES as usize;
+        let whole = Run { start: address, end: address + content.len() as u64 };
+        let is_zero = |p: &[u8]| skips_zeros && p.iter().all(|byte| *byte == 0);
+        let zero: Vec<bool> = content.chunks(page).map(is_zero).collect();
+        if !zero.contains(&true) {
+            self.held.add(whole);
+            self.sent.add(whole);
+            let bytes = content.len() as u64;
+            send(Part::Pages(Pages { address: GuestAddr(address), content }))?;
+            return Ok(bytes);
+        }
+        let (mut index, mut bytes, mut blank) = (0, 0, Vec::new());
+        for group in zero.chunk_by(|a, b| a == b) {
+            let part = index * page..(index + group.len()) * page;
+            let start = address + part.start as u64;
+            if group[0] {
+                blank.push(Run { start, end: address + part.end as u64 });
+            } else {
+                bytes += part.len() as u64;
+                self.sent.add(Run { start, end: address + part.end as u64 });
+                let content = content[part].to_vec();
+                send(Part::Pages(Pages { address: GuestAddr(start), content }))?;
+            }
+            index += group.len();
+        }
+        // What was sent there before was something else.
+        let untouched: Vec<Run> = self.sent.lacks(&blank);
+        let mut stale = Held::default();
+        blank.iter().for_each(|run| stale.add(*run));
+        untouched.iter().for_each(|run| stale.remove(*run));
+        self.discard(&stale.beyond(&[]), send)?;
+        self.held.add(whole);
+        Ok(bytes)
+    }
+}
+
+/// Which pages of a mapping differ from what the target can make itself; None if page tables do not
+/// tell.
+fn select(mapping: &Mapping) -> Option<Select> {
+    match mapping.kind {
+        MappingKind::Anonymous { .. } => Some(Select::Populated),
+        MappingKind::File { is_shared: false, .. } => Some(Select::Private),
+        MappingKind::SharedAnonymous
+        | MappingKind::File { is_shared: true, .. }
+        | MappingKind::Kernel { .. } => None,
+    }
+}
+
+fn length(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.end - run.start).sum()
+}
+
+/// Guard regions that the kernel has and does not tell (Linux 6.13 and 6.14), or broken memory.
+fn unreadable(at: u64, error: kernel::KernelError) -> MigrateError {
+    match error.source.raw_os_error() {
+        Some(libc::EIO | libc::EFAULT) => {
+            let text = format!("its memory at {at:#x} cannot be read: {}", error.source);
+            MigrateError::refused("unreadable-memory", text)
+        }
+        _ => error.into(),
+    }
+}

@@ -1,0 +1,149 @@
+//! The target's side of a process's memory: what may come, and how much.
+
+use crate::held::Held;
+use crate::{MigrateError, Result};
+use kernel::proc::pagemap::{PAGE_BYTES, Run};
+use wire::image::{Mapping, MappingKind, Pages, Span};
+use wire::limits::{GROWTH_BYTES_MAX, PAGE_RUN_BYTES_MAX};
+
+/// The memory that has come. The same page may come again: it takes no more room.
+#[derive(Clone, Debug)]
+pub struct Intake {
+    held: Held,
+    bytes_max: u64,
+}
+
+impl Default for Intake {
+    /// As much as the mappings hold.
+    fn default() -> Intake {
+        Intake { held: Held::default(), bytes_max: u64::MAX }
+    }
+}
+
+impl Intake {
+    /// For a process that was announced with so much memory.
+    pub fn promised(memory_bytes: u64) -> Intake {
+        let grown = memory_bytes.saturating_mul(2).saturating_add(GROWTH_BYTES_MAX);
+        Intake { held: Held::default(), bytes_max: grown }
+    }
+
+    /// Checks received memory contents: whole pages, inside the mappings, not more than was
+    /// announced. Shared memory travels whole, even where it was never touched, and does not count.
+    ///
+    /// # Errors
+    /// Nothing must be written then.
+    pub fn check(&mut self, pages: &Pages, mappings: &[Mapping]) -> Result<()> {
+        let run = check(pages, mappings)?;
+        let at = mappings.partition_point(|m| m.end.0 <= run.start);
+        if mappings.get(at).is_some_and(|m| m.kind == MappingKind::SharedAnonymous) {
+            return Ok(());
+        }
+        self.held.add(run);
+        match self.held.bytes() <= self.bytes_max {
+            true => Ok(()),
+            false => {
+                let text = "it has far more memory than was announced; try again";
+                Err(MigrateError::refused("grown", text))
+            }
+        }
+    }
+
+    /// Checks that memory to be discarded is in the mappings.
+    ///
+    /// # Errors
+    /// Nothing must be discarded then.
+    pub fn check_discarded(&mut self, spans: &[Span], mappings: &[Mapping]) -> Result<()> {
+        for (start, end) in spans.iter().map(|(start, end)| (start.0, end.0)) {
+            let is_whole = start < end && start % PAGE_BYTES == 0 && end % PAGE_BYTES == 0;
+            if !is_whole || !is_covered(mappings, start, end) {
+                let text = format!("no memory at {start:#x} to be discarded up to {end:#x}");
+                return Err(MigrateError::Protocol(text));
+            }
+            self.held.remove(Run { start, end });
+        }
+        Ok(())
+    }
+}
+
+fn check(pages: &Pages, mappings: &[Mapping]) -> Result<Run> {
+    let (start, length) = (pages.address.0, pages.content.len() as u64);
+    let is_whole = (1..=PAGE_RUN_BYTES_MAX as u64).contains(&length)
+        && start % PAGE_BYTES == 0
+        && length % PAGE_BYTES == 0;
+    let end = start.checked_add(length).filter(|end| is_whole && is_covered(mappings, start, *end));
+    match end {
+        Some(end) => Ok(Run { start, end }),
+        None => Err(MigrateError::Protocol(format!(
+            "{length} bytes of memory at {start:#x}, outside its mappings"
+        ))),
+    }
+}
+
+/// True if the mappings, which are in order, cover the whole range.
+fn is_covered(mappings: &[Mapping], start: u64, end: u64) -> bool {
+    let mut at = start;
+    let first = mappings.partition_point(|m| m.end.0 <= at);
+    for mapping in &mappings[first..] {
+        if mapping.start.0 > at || matches!(mapping.kind, MappingKind::Kernel { .. }) {
+            return false;
+        }
+        at = mapping.end.0;
+        if at >= end {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use wire::ids::GuestAddr;
+
+    #[test]
+    fn memory_outside_the_mappings_is_refused() {
+        let mapping = |start, end, kind| Mapping {
+            start: GuestAddr(start),
+            end: GuestAddr(end),
+            protection: 3,
+            kind,
+            flags: Default::default(),
+        };
+        let plain = MappingKind::Anonymous { grows_down: false };
+        let mappings = [
+            mapping(0x1000, 0x3000, plain.clone()),
+            mapping(0x3000, 0x4000, plain),
+            mapping(0x4000, 0x5000, MappingKind::Kernel { name: "[vdso]".into() }),
+        ];
+        let verdict = |address, length| {
+            check(&Pages { address: GuestAddr(address), content: vec![0; length] }, &mappings)
+        };
+        assert!(verdict(0x1000, 0x3000).is_ok());
+        assert!(verdict(0x1000, 0x4000).is_err());
+        assert!(verdict(0x5000, 0x1000).is_err());
+        assert!(verdict(0x1800, 0x1000).is_err());
+        assert!(verdict(0x1000, 0).is_err());
+        assert!(verdict(u64::MAX - 0xfff, 0x1000).is_err());
+    }
+
+    #[test]
+    fn pages_may_come_again_and_memory_not_without_end() {
+        let kind = MappingKind::Anonymous { grows_down: false };
+        let end = GuestAddr(1 << 40);
+        let flags = Default::default();
+        let mappings = [Mapping { start: GuestAddr(0x1000), end, protection: 3, kind, flags }];
+        let pages = |address| Pages { address: GuestAddr(address), content: vec![0; 0x1000] };
+        let span = |start, end| [(GuestAddr(start), GuestAddr(end))];
+        let mut intake = Intake { bytes_max: 0x2000, ..Intake::default() };
+        for address in [0x3000, 0x3000, 0x2000, 0x3000] {
+            intake.check(&pages(address), &mappings).unwrap();
+        }
+        let error = intake.clone().check(&pages(0x9000), &mappings).unwrap_err();
+        assert_eq!(error.reason().code, "grown");
+        intake.check_discarded(&span(0x1000, 0x3000), &mappings).unwrap();
+        intake.check(&pages(0x9000), &mappings).unwrap();
+        for (start, end) in [(0, 0x1000), (0x3000, 0x3000), (0x1001, 0x2001), (0x1000, 1 << 50)] {
+            assert!(intake.check_discarded(&span(start, end), &mappings).is_err(), "{start:#x}");
+        }
+    }
+}
