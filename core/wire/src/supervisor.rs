@@ -162,6 +162,9 @@ pub struct Wait {
     pub argument: u64,
     /// On home's monotonic clock, nanoseconds; only of waits on futexes.
     pub until_ns: Option<u64>,
+    /// How often the thread has gone to sleep when it is in that wait again. Another call with the
+    /// same argument, later, is told from it by that.
+    pub sleeps: Option<u64>,
 }
 
 /// Daemon to home supervisor.

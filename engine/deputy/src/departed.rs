@@ -4,7 +4,7 @@ use crate::limited_sleep;
 use crate::processor_time::{self, TOLD_BYTES, Whose};
 use kernel::haste::Haste;
 use kernel::memory::Memory;
-use kernel::proc::sleep::Sleep;
+use kernel::proc::sleep::{self, Sleep};
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee;
 use migrate::threads::{self, Interruption, Stopped};
@@ -68,11 +68,23 @@ pub struct Standing {
     pub tid: i32,
     pub guest: GuestTid,
     pub registers: Registers,
+    /// When the wait that it was stopped in ends, on the monotonic clock, if only we know that.
+    pub until_ns: Option<u64>,
+    /// How often it has gone to sleep so far, this stop included.
+    pub sleeps: Option<u64>,
 }
 
 impl Standing {
-    pub fn of(stopped: &Stopped) -> Standing {
-        Standing { tid: stopped.tid, guest: stopped.guest, registers: stopped.registers }
+    /// Of a thread that was only stopped.
+    pub fn of(pid: i32, stopped: &Stopped) -> Standing {
+        let Stopped { tid, guest, registers, .. } = *stopped;
+        Standing { tid, guest, registers, until_ns: None, sleeps: sleep::count(pid, tid) }
+    }
+
+    /// The call that it makes again because Linux ended it for the stop.
+    fn call_made_again(&self) -> Option<u32> {
+        let is_ended = self.registers.result() == -i64::from(libc::EINTR);
+        self.registers.interrupted_call().filter(|_| is_ended && self.until_ns.is_some())
     }
 }
 
@@ -97,12 +109,18 @@ impl Waiting {
     fn wait_of(&self, standing: &Standing) -> Option<Wait> {
         let registers = &standing.registers;
         let number = match registers.interrupted_call()? {
-            _ if registers.result() != ERESTART_RESTARTBLOCK => return None,
+            _ if registers.result() != ERESTART_RESTARTBLOCK => standing.call_made_again()?,
             threads::RESTART_SYSCALL => self.call_behind(standing)?,
             number => number,
         };
-        let until_ns = self.restored(standing).and_then(|wait| wait.until_ns);
-        Some(Wait { tid: standing.guest, number, argument: registers.rdi, until_ns })
+        let known = self.restored(standing).and_then(|wait| wait.until_ns);
+        Some(Wait {
+            tid: standing.guest,
+            number,
+            argument: registers.rdi,
+            until_ns: known.or(standing.until_ns),
+            sleeps: standing.sleeps.map(|count| count + 1),
+        })
     }
 
     /// All that is known of waits when a departure has failed.
@@ -115,15 +133,20 @@ impl Waiting {
     }
 
     /// When a wait ends that was restored here, or was made again because of a stop (signal(7)).
-    fn end_of(&self, stopped: &Stopped, settled: &Registers) -> Option<u64> {
+    fn end_of(&self, pid: i32, stopped: &Stopped, settled: &Registers) -> Option<u64> {
+        let standing = Standing::of(pid, stopped);
+        // To stand stopped now is one more.
+        let is_same_sleep =
+            |wait: &Wait| wait.sleeps.is_some() && wait.sleeps.map(|n| n + 1) == standing.sleeps;
         let is_again = |wait: &&Wait| {
             wait.tid == stopped.guest
                 && u64::from(wait.number) == settled.rax
                 && wait.argument == settled.rdi
                 && settled.rip != stopped.registers.rip
                 && stopped.registers.result() == -i64::from(libc::EINTR)
+                && is_same_sleep(wait)
         };
-        self.restored(&Standing::of(stopped)).or_else(|| self.waits.iter().find(is_again))?.until_ns
+        self.restored(&standing).or_else(|| self.waits.iter().find(is_again))?.until_ns
     }
 
     /// When a wait ends that the thread made itself and will make again.
@@ -155,14 +178,14 @@ impl DepartedThread {
         waiting: &Waiting,
     ) -> (DepartedThread, bool) {
         threads::abort_rseq(&mut stopped, memory);
-        let restarted = waiting.call_behind(&Standing::of(&stopped));
+        let restarted = waiting.call_behind(&Standing::of(pid, &stopped));
         let mut settled = stopped.registers;
         let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
         let interruption = threads::settle(&mut settled, restarted, has_signal);
         let Interruption::Keeps(number) = interruption else {
             let interrupted = threads::interruption_of(&stopped.registers, &settled);
             let wait_until_ns = waiting
-                .end_of(&stopped, &settled)
+                .end_of(pid, &stopped, &settled)
                 .or_else(|| waiting.end_of_first(pid, &stopped, &settled, memory));
             let departed = DepartedThread {
                 stopped,
@@ -241,6 +264,11 @@ impl DepartedThread {
         })
     }
 
+    /// Where it stands, to be put back.
+    pub fn standing(&self, pid: i32) -> Standing {
+        Standing { until_ns: self.wait_until_ns, ..Standing::of(pid, &self.stopped) }
+    }
+
     /// Its rights to memory by key, where the processor has them.
     pub fn rights_by_key(&self) -> Option<u32> {
         attributes::rights_by_key(&self.stopped.extended_state)
@@ -270,11 +298,11 @@ mod test {
             rdi: 7,
             ..Registers::default()
         };
-        Standing { tid, guest: GuestTid(tid + 100), registers }
+        Standing { tid, guest: GuestTid(tid + 100), registers, until_ns: None, sleeps: None }
     }
 
     fn wait(tid: i32, number: u32, until_ns: Option<u64>) -> Wait {
-        Wait { tid: GuestTid(tid + 100), number, argument: 7, until_ns }
+        Wait { tid: GuestTid(tid + 100), number, argument: 7, until_ns, sleeps: None }
     }
 
     #[test]
@@ -295,5 +323,21 @@ mod test {
             wait(5, FUTEX, Some(8)),
         ];
         assert_eq!(waiting.after_failure(&standings), expected);
+    }
+
+    #[test]
+    fn a_wait_that_is_made_again_is_known_by_its_end_and_by_nothing_else() {
+        const EPOLL: u32 = libc::SYS_epoll_wait as u32;
+        let cut = standing(1, EPOLL, -i64::from(libc::EINTR));
+        let ending = |until_ns, sleeps| Standing {
+            until_ns,
+            sleeps,
+            ..standing(2, EPOLL, -i64::from(libc::EINTR))
+        };
+        let waiting = Waiting { calls: HashMap::new(), waits: vec![], sleeps: HashMap::new() };
+        let futex = Standing { until_ns: Some(6), ..standing(3, FUTEX, ERESTART_RESTARTBLOCK) };
+        let waits = waiting.after_failure(&[cut, ending(Some(5), Some(40)), futex]);
+        let known = Wait { sleeps: Some(41), ..wait(2, EPOLL, Some(5)) };
+        assert_eq!(waits, [known, wait(3, FUTEX, Some(6))]);
     }
 }

@@ -84,6 +84,8 @@ pub fn leave(
     watch.phase("connect");
     let prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
     let (draft, agent_place) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
+    // A move that hangs is given up soon, also while the process runs: it can be tried again.
+    link.1.set_hurried(true)?;
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
     let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
@@ -99,7 +101,6 @@ pub fn leave(
             watch.phase("copy");
         }
     }
-    link.1.set_hurried(true)?;
     let frozen_at = Instant::now();
     let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
     watch.phase("freeze");

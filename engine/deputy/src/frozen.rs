@@ -13,7 +13,7 @@ use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
-use kernel::proc::{maps, process};
+use kernel::proc::{maps, process, sleep};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::Action;
 use kernel::tracee;
@@ -327,10 +327,12 @@ impl Frozen {
 
     /// Where the threads were stopped, those included that were not read yet.
     fn standings(&self) -> Vec<Standing> {
-        let read = self.threads.iter().map(|departed| Standing::of(&departed.stopped));
+        let read = self.threads.iter().map(|departed| departed.standing(self.pid));
         let unread = self.tids[self.threads.len()..].iter().filter_map(|tid| {
             let guest = guest_tid(self.pid, *tid).ok()?;
-            Some(Standing { tid: *tid, guest, registers: tracee::registers(*tid).ok()? })
+            let (registers, until_ns) = (tracee::registers(*tid).ok()?, None);
+            let sleeps = sleep::count(self.pid, *tid);
+            Some(Standing { tid: *tid, guest, registers, until_ns, sleeps })
         });
         read.chain(unread).collect()
     }

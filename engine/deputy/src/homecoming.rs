@@ -7,7 +7,7 @@
 
 use crate::lanes::Work;
 use crate::processor_time;
-use crate::resumption::{Held, Resumption, resolve_calls, unseen_signals, waits_of};
+use crate::resumption::{Held, Resumption, count_sleeps, resolve_calls, unseen_signals, waits_of};
 use crate::service::Service;
 use crate::settling::{Settled, stop};
 use crate::withdrawal;
@@ -136,7 +136,7 @@ impl Homecoming {
         phase("receive");
         let shown = image.time;
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
-        let waits = waits_of(service, image, &plan);
+        let mut waits = waits_of(service, image, &plan);
         let clocks = processor_time::pasts(service, image);
         service.cpu_ns = service.cpu_ns.max(image.clock.away.total_ns());
         self.adopt_threads(service)?;
@@ -144,6 +144,7 @@ impl Homecoming {
         phase("restore");
         migrate::time::await_no_less(shown, migrate::time::now());
         remove_agent(service)?;
+        count_sleeps(service, &mut waits);
         commit(service);
         phase("let-go");
         let total_us = started.elapsed().as_micros() as u64;

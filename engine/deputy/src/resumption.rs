@@ -4,6 +4,7 @@ use crate::homecoming::live_slot_of;
 use crate::in_flight::remaining;
 use crate::service::Service;
 use crate::settling::Settled;
+use kernel::proc::sleep;
 use kernel::regs::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, REGISTER_WORDS, Registers,
 };
@@ -163,7 +164,18 @@ pub fn waits_of(
             _ => return None,
         };
         let until_ns = thread.wait_until_ns;
-        Some(Wait { tid: thread.tid, number, argument: registers.rdi, until_ns })
+        let argument = registers.rdi;
+        Some(Wait { tid: thread.tid, number, argument, until_ns, sleeps: None })
     };
     image.threads.iter().filter_map(wait_of).collect()
+}
+
+/// Notes how often the threads, which stand ready to be let go, will have gone to sleep then.
+pub fn count_sleeps(service: &Service<'_>, waits: &mut [Wait]) {
+    let lanes = &service.shared.lanes;
+    for wait in waits {
+        let tid = lanes.slot_of(wait.tid).map(|slot| lanes.lock(slot).tid);
+        let count = tid.and_then(|tid| sleep::count(service.pid, tid));
+        wait.sleeps = count.map(|count| count + 1);
+    }
 }

@@ -206,7 +206,7 @@ pub fn to_home() -> Vec<ToHome> {
 }
 
 pub fn wait() -> Wait {
-    Wait { tid: GuestTid(1), number: 202, argument: 3, until_ns: Some(4) }
+    Wait { tid: GuestTid(1), number: 202, argument: 3, until_ns: Some(4), sleeps: Some(5) }
 }
 
 pub fn past_clock() -> PastClock {

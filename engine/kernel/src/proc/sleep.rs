@@ -28,8 +28,14 @@ impl Sleep {
     /// True if a thread that has stopped since then had not woken before.
     pub fn lasted_until_the_stop(&self, pid: i32, tid: i32) -> bool {
         // To stand stopped counts as a sleep, too.
-        sleep_count(pid, tid) == Some(self.count + 1)
+        self::count(pid, tid) == Some(self.count + 1)
     }
+}
+
+/// How often a thread has gone to sleep so far; to stand stopped counts as well.
+pub fn count(pid: i32, tid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    status_field(&text, "voluntary_ctxt_switches")?.parse().ok()
 }
 
 /// The call that a thread sleeps in; None if it does not.
@@ -67,16 +73,11 @@ pub fn sleeps(pid: i32, tids: &[i32]) -> HashMap<i32, Sleep> {
 /// Where a sleeping thread ran last, how often it has slept, and when it was last charged.
 fn last_charged(pid: i32, tid: i32) -> Option<(usize, u64, u64)> {
     let task = format!("{pid}/task/{tid}");
-    let count = sleep_count(pid, tid)?;
+    let count = self::count(pid, tid)?;
     let stat = stat(&task).ok().filter(|stat| stat.state == b'S')?;
     let charged_ns = charged_ns(&std::fs::read_to_string(format!("/proc/{task}/sched")).ok()?)?;
     // One that was given to another processor in its sleep is not known.
     (charged_ns != 0).then_some((stat.processor, count, charged_ns))
-}
-
-fn sleep_count(pid: i32, tid: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    status_field(&text, "voluntary_ctxt_switches")?.parse().ok()
 }
 
 /// What time it is on the scheduler's clock of a processor, and on the monotonic clock.
