@@ -102,7 +102,8 @@ fn strangers_get_not_one_byte_and_processes_keep_moving_meanwhile() {
         let told = rejected(&stage, node).len();
         assert!(told > 0, "home hears of it");
         assert!(told < 40 * 10, "but not of each of thousands: {told}");
-        assert_eq!(stage.listed(node).len(), usize::from(node == 1), "nothing else runs");
+        // A daemon hears of a body's end from its supervisor, later than home has the process.
+        until_true("nothing else runs", || stage.listed(node).len() == usize::from(node == 1));
     }
     let before: u64 = program.ask("far?").parse().expect("a count");
     assert!(program.ask("and now?").parse::<u64>().expect("a count") > before);

@@ -11,15 +11,17 @@ use kernel::tracee;
 use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::{Result, layout, mapping_flags, threads};
+use std::ops::Range;
 use wire::ids::GuestAddr;
 use wire::image::{self, Draft, Image, MappingFlags, MappingKind};
 
 /// What does not change while a body lives here.
-pub struct Fixed<'a> {
-    pub agent: &'a Agent,
-    pub library: &'a Library,
+pub struct Fixed {
+    /// Where the agent lies.
+    pub agent: Range<u64>,
+    pub library: Library,
     /// The image that the body was made from.
-    pub origin: &'a Image,
+    pub origin: Image,
     /// What this kernel could not give its mappings.
     pub missing: MappingFlags,
 }
@@ -28,10 +30,9 @@ pub struct Fixed<'a> {
 type Space = (Vec<image::Mapping>, Vec<(GuestAddr, GuestAddr)>);
 
 /// What its memory is like while it runs still.
-pub fn draft(shared: &Shared, fixed: &Fixed<'_>) -> Result<Draft> {
-    let (mappings, _) = space(shared, fixed, &flags::read_maps(shared.pid)?)?;
+pub fn draft(shared: &Shared, fixed: &Fixed) -> Result<Draft> {
     Ok(Draft {
-        mappings,
+        mappings: mappings(shared, fixed)?,
         stack_limit: fixed.origin.stack_limit,
         memory_limits: fixed.origin.memory_limits,
         reserved: fixed.origin.reserved,
@@ -40,25 +41,31 @@ pub fn draft(shared: &Shared, fixed: &Fixed<'_>) -> Result<Draft> {
     })
 }
 
-fn space(shared: &Shared, fixed: &Fixed<'_>, maps: &[maps::Mapping]) -> Result<Space> {
+/// Its mappings as the guest knows them, while it runs.
+pub fn mappings(shared: &Shared, fixed: &Fixed) -> Result<Vec<image::Mapping>> {
+    let (mappings, _) = space(shared, fixed, &flags::read_maps(shared.pid)?)?;
+    Ok(mappings)
+}
+
+fn space(shared: &Shared, fixed: &Fixed, maps: &[maps::Mapping]) -> Result<Space> {
     let reserved = fixed.origin.reserved;
-    let mut ours = vec![fixed.agent.base()..fixed.agent.end(), reserved.0..reserved.1];
+    let mut ours = vec![fixed.agent.clone(), reserved.0..reserved.1];
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
     ours.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.ours()));
-    let mut mappings = layout::of_guest(maps, &ours, fixed.library)?;
+    let mut mappings = layout::of_guest(maps, &ours, &fixed.library)?;
     mappings.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.provided()).cloned());
     mappings.sort_unstable_by_key(|mapping| mapping.start.0);
-    trim_stack(shared, fixed.origin, &mut mappings)?;
-    mapping_flags::carry(&mut mappings, fixed.origin, fixed.missing);
+    trim_stack(shared, &fixed.origin, &mut mappings)?;
+    mapping_flags::carry(&mut mappings, &fixed.origin, fixed.missing);
     let guards = match features::settled().has(Feature::GuardRegions) {
         true => mapping_flags::guards(&Pagemap::open(shared.pid)?, &mappings)?,
-        false => mapping_flags::uncover(&mut mappings, fixed.origin),
+        false => mapping_flags::uncover(&mut mappings, &fixed.origin),
     };
     Ok((mappings, guards))
 }
 
 /// Captures everything but memory contents. All threads are stopped.
-pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
+pub fn image(shared: &Shared, fixed: &Fixed, agent: &Agent) -> Result<Image> {
     let maps = flags::read_maps(shared.pid)?;
     let (mappings, guards) = space(shared, fixed, &maps)?;
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
@@ -76,7 +83,7 @@ pub fn image(shared: &Shared, fixed: &Fixed<'_>) -> Result<Image> {
     let clock = state.meter.clock();
     let mut images = Vec::with_capacity(state.threads.len());
     for thread in state.threads.values() {
-        images.push(thread_image(shared, fixed.agent, thread, &mut layout_words)?);
+        images.push(thread_image(shared, agent, thread, &mut layout_words)?);
     }
     images.sort_unstable_by_key(|thread| thread.tid);
     let actions = state.actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect();

@@ -1,6 +1,6 @@
 //! Stopping the body, for job control or for good, and sending it home.
 
-use crate::capture::{self, Fixed};
+use crate::capture;
 use crate::moving_on::{Successor, Word};
 use crate::notices::raise;
 use crate::state::{Order, Thread};
@@ -219,8 +219,8 @@ impl Tracing<'_> {
     /// Freezes the body and sends its image home.
     pub(crate) fn leave(&mut self, announcement: ToHome) -> Result<End> {
         self.homesick = None;
-        // Nobody at home waits for the answer to an offer any more.
-        self.offers += 1;
+        // Nobody at home waits for a move to another node any more.
+        self.call_off_moves();
         let end = self.try_to_leave(announcement)?;
         if matches!(end, End::Continues) {
             self.failed_homecomings += 1;
@@ -264,12 +264,7 @@ impl Tracing<'_> {
     /// Everything but the contents of its memory. The body is frozen.
     pub(crate) fn capture(&self) -> Result<Image> {
         let _limit = Patience::of(CAPTURE_TIMEOUT);
-        capture::image(&self.shared, &self.fixed())
-    }
-
-    pub(crate) fn fixed(&self) -> Fixed<'_> {
-        let (library, missing) = (&self.library, self.missing);
-        Fixed { agent: &self.agent, library, origin: &self.origin, missing }
+        capture::image(&self.shared, &self.fixed, &self.agent)
     }
 
     /// The body cannot leave now, for a reason that lies here.

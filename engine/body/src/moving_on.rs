@@ -2,15 +2,21 @@
 //! has decided which of the two lives.
 
 use crate::arrival::Link;
-use crate::capture;
+use crate::capture::{self, Fixed};
 use crate::leaving::is_broken;
-use crate::state::Order;
+use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
+use kernel::proc::{maps, process};
+use kernel::tracking::Tracking;
+use migrate::ahead::{self, Ahead};
 use migrate::backing::Library;
+use migrate::copying::{Copying, Part};
 use migrate::offer::Offerer;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::image::Prospect;
@@ -25,22 +31,34 @@ impl Tracing<'_> {
     /// Offers the body to another node. It runs on until that has answered, with all its signals
     /// and stops: so somebody else waits for the answer.
     pub(crate) fn offer_to(&mut self, berth: Berth) {
-        self.offers += 1;
-        let number = self.offers;
-        let (shared, library) = (self.shared.clone(), self.library.clone());
+        let number = self.call_off_moves();
+        let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
         let prospect = self.prospect.clone();
-        let offer = move || {
-            let outcome = offer(&berth, prospect, &library);
+        self.spawn_mover("offer", move || {
+            let outcome = offer(&berth, prospect, &fixed.library);
             shared.order(Order::Offered { number, outcome });
-        };
-        if let Err(error) = std::thread::Builder::new().name("offer".into()).spawn(offer) {
-            let text = format!("cannot offer it to another node: {error}");
-            self.shared.send(ToHome::Stayed(reason("no-offer", text)));
+        });
+    }
+
+    /// What was begun for a move has no effect any more; returns the number of the next.
+    pub(crate) fn call_off_moves(&mut self) -> u64 {
+        self.moves.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// True for the number of the last move that was begun, unless that is off.
+    pub(crate) fn is_current_move(&self, number: u64) -> bool {
+        self.moves.load(Ordering::SeqCst) == number
+    }
+
+    fn spawn_mover(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+        if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(work) {
+            let text = format!("cannot move it to another node: {error}");
+            self.shared.send(ToHome::Stayed(reason("no-thread", text)));
         }
     }
 
-    /// Sends the body to the node that takes it; home decides when that may run it.
-    pub(crate) fn move_on(&mut self, offered: Result<Link>) -> Result<End> {
+    /// Has the node that takes the body make its memory, and most of what is in it, while it runs.
+    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Link>) -> Result<End> {
         let mut link = match offered {
             Ok(link) => link,
             Err(error) => {
@@ -48,19 +66,54 @@ impl Tracing<'_> {
                 return Ok(End::Continues);
             }
         };
-        let drafted = capture::draft(&self.shared, &self.fixed())
-            .and_then(|draft| migrate::offer::draft(&mut link, draft));
-        if let Err(error) = drafted {
-            self.shared.send(ToHome::Stayed(error.reason()));
-            return Ok(End::Continues);
+        let resident = process::resident_bytes(self.shared.pid).unwrap_or(0);
+        let tracking = self.tracking.clone().filter(|_| resident >= ahead::BYTES_MIN);
+        if let Some(tracking) = &tracking {
+            match self.watch_memory(tracking) {
+                Ok(()) => {}
+                Err(error) if is_broken(&error) => return Err(error),
+                Err(error) => return self.stay(error.reason()),
+            }
         }
+        let (shared, fixed, moves) = (self.shared.clone(), self.fixed.clone(), self.moves.clone());
+        let is_wanted = move || match moves.load(Ordering::SeqCst) == number {
+            true => Ok(()),
+            false => Err(MigrateError::refused("called-off", "the body leaves for elsewhere")),
+        };
+        self.spawn_mover("ahead", move || {
+            let outcome = copy(&shared, &fixed, tracking, &mut link, &is_wanted);
+            let outcome = outcome.map(|ahead| Box::new(Onward { link, ahead }));
+            shared.order(Order::Copied { number, outcome });
+        });
+        Ok(End::Continues)
+    }
+
+    /// Has all writes to the body's memory be seen from now on. It stands still for that, so that
+    /// no mapping is watched in part.
+    fn watch_memory(&mut self, tracking: &Tracking) -> Result<()> {
+        let outcome = self.freeze().and_then(|()| {
+            ahead::watch(tracking, &maps::read(self.shared.pid)?);
+            Ok(())
+        });
+        outcome.and_then(|()| self.go_on())
+    }
+
+    /// Sends the body to the node that takes it; home decides when that may run it.
+    pub(crate) fn move_on(&mut self, copied: Result<Box<Onward>>) -> Result<End> {
+        let Onward { mut link, ahead } = match copied {
+            Ok(onward) => *onward,
+            Err(error) => {
+                self.shared.send(ToHome::Stayed(error.reason()));
+                return Ok(End::Continues);
+            }
+        };
         let frozen_at = Instant::now();
         match self.freeze() {
             Ok(()) => {}
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay(error.reason()),
         }
-        match self.send_image(&mut link) {
+        match self.send_image(&mut link, ahead) {
             Err(error) if is_broken(&error) => Err(error),
             Ok(bytes_sent) => {
                 let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
@@ -71,12 +124,16 @@ impl Tracing<'_> {
         }
     }
 
-    fn send_image(&self, (reader, writer): &mut Link) -> Result<u64> {
+    fn send_image(&self, (reader, writer): &mut Link, ahead: Ahead) -> Result<u64> {
+        let Ahead { draft, mut copying } = ahead;
         let image = self.capture()?;
         let (head, parts) = image.clone().into_parts();
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-        capture::memory(&self.shared, &image, &mut |part| Ok(writer.send(&ToAway::from(part))?))?;
+        copying.remap(&draft.mappings, &image.mappings);
+        let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
+        let whole = (&image.mappings[..], &image.guards[..]);
+        copying.finish(&self.shared.memory, whole, &mut send)?;
         writer.send(&ToAway::ImageSent)?;
         match reader.receive_answer(writer)? {
             ToHome::Restored => Ok(writer.bytes_sent()),
@@ -93,6 +150,29 @@ fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
     migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
     link.1.set_hurried(true)?;
     Ok(link)
+}
+
+/// The node that takes the body, and what it has of it already.
+pub(crate) struct Onward {
+    link: Link,
+    ahead: Ahead,
+}
+
+fn copy(
+    shared: &Shared,
+    fixed: &Fixed,
+    tracking: Option<Arc<Tracking>>,
+    link: &mut Link,
+    is_wanted: &dyn Fn() -> Result<()>,
+) -> Result<Ahead> {
+    let draft = capture::draft(shared, fixed)?;
+    migrate::offer::draft(link, draft.clone())?;
+    let is_tracked = tracking.is_some();
+    let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
+    if is_tracked {
+        ahead.copy(&shared.memory, link, &|| capture::mappings(shared, fixed), is_wanted)?;
+    }
+    Ok(ahead)
 }
 
 /// The node that a frozen body was sent to, until it is known which of the two lives.

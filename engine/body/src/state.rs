@@ -3,6 +3,7 @@
 use crate::abroad::Abroad;
 use crate::arrival::Link;
 use crate::filter::Kept;
+use crate::moving_on::Onward;
 use crate::processor_time::{Meter, Peak};
 use crate::watch::Watch;
 use kernel::memory::Memory;
@@ -10,6 +11,7 @@ use kernel::proc::maps::MapQuery;
 use kernel::seccomp::Listener;
 use kernel::signal::{self, Action};
 use link::LinkWriter;
+use migrate::outward::Body;
 use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
@@ -93,6 +95,8 @@ pub enum Order {
     ActionSettled,
     /// The node that the body is to move on to takes it in, or does not.
     Offered { number: u64, outcome: migrate::Result<Link> },
+    /// It has what could be sent of its memory while it ran.
+    Copied { number: u64, outcome: migrate::Result<Box<Onward>> },
     /// The link to home broke.
     LinkLost(String),
 }
@@ -126,6 +130,57 @@ pub struct State {
     /// With it: every thread that runs has been told to stop. From here on a call that it makes
     /// can end with a restart code, which the kernel then takes on the way to the stop.
     pub is_interrupted: bool,
+}
+
+impl State {
+    /// Of a body that has not run yet.
+    pub fn of(body: &Body) -> State {
+        let threads: HashMap<i32, Thread> = (0..body.threads.len())
+            .map(|slot| (body.threads[slot].1, thread_of(body, slot)))
+            .collect();
+        let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
+            handler: *handler,
+            flags: *flags,
+            restorer: *restorer,
+            mask: *mask,
+        });
+        let pid = body.sandbox.body_pid;
+        State {
+            threads,
+            actions: actions.collect(),
+            meter: Meter::of_process(pid, body.image().clock),
+            peak: Peak::new(pid, body.image().peak_rss_kib),
+            stands_back: 0,
+            is_frozen: false,
+            is_interrupted: false,
+        }
+    }
+}
+
+fn thread_of(body: &Body, slot: usize) -> Thread {
+    let (guest, local) = body.threads[slot];
+    let image = body.thread_image(slot);
+    Thread {
+        guest,
+        local,
+        slot,
+        priority: image.priority,
+        attributes: image.attributes,
+        sequence: image.sequence,
+        signals_seen: image.signals_seen,
+        signals: image.signals.iter().cloned().collect(),
+        outstanding: None,
+        bulky_call: None,
+        parked: None,
+        agrees_at: None,
+        in_flight: image.in_flight.clone(),
+        interrupted: image.interrupted,
+        resumes: None,
+        wait_until_ns: None,
+        continued_wait_ns: image.wait_until_ns,
+        extended_bytes: image.extended_state.len(),
+        meter: Meter::of_thread(body.sandbox.body_pid, local, image.clock),
+    }
 }
 
 pub struct Shared {

@@ -5,12 +5,12 @@
 
 use crate::abroad::Abroad;
 use crate::arrival::{Arrived, Link};
+use crate::capture::Fixed;
 use crate::daemon::Daemon;
 use crate::filter::Kept;
 use crate::leaving::{HOMECOMING_PAUSE, unwanted};
 use crate::modesty;
 use crate::notices::{self, raise};
-use crate::processor_time::{Meter, Peak};
 use crate::replies;
 use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
 use crate::watch::Watch;
@@ -19,15 +19,15 @@ use kernel::haste::Haste;
 use kernel::processor_time::process_ns;
 use kernel::regs::{ERESTARTNOINTR, Registers};
 use kernel::sandbox::Sandbox;
-use kernel::signal::Action;
 use kernel::tracee::{self, Stop};
-use migrate::outward::Body;
+use kernel::tracking::Tracking;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{FromBody, Reason, ToBody};
@@ -38,11 +38,10 @@ pub(crate) struct Tracing<'a> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) sandbox: Sandbox,
     pub(crate) agent: kernel::agent::Agent,
-    pub(crate) library: Arc<migrate::backing::Library>,
+    pub(crate) fixed: Arc<Fixed>,
     pub(crate) prospect: wire::image::Prospect,
-    pub(crate) origin: wire::image::Image,
-    /// Flags of mappings that this kernel could not give them.
-    pub(crate) missing: wire::image::MappingFlags,
+    /// Tells which of its pages are written to, if this kernel can.
+    pub(crate) tracking: Option<Arc<Tracking>>,
     pub(crate) signals: ChildSignal,
     /// Threads that stand stopped: because of freezing, or of a signal that has to wait.
     pub(crate) stopped: HashSet<i32>,
@@ -60,9 +59,9 @@ pub(crate) struct Tracing<'a> {
     /// When a body that no daemon is to look after any more asks its home to take it back.
     next_farewell: Instant,
     pub(crate) next_usage: Instant,
-    /// Offers to other nodes so far. Only the answer to the last is of interest, and that no more
-    /// once the body has left for home.
-    pub(crate) offers: u64,
+    /// Moves to other nodes so far. Only the last is of interest, and that no more once the body
+    /// has left for home.
+    pub(crate) moves: Arc<AtomicU64>,
     /// It was sent to another node and called back, of which home has still to hear. Until that has
     /// had its say it does not leave again: what home says would be of the last time.
     pub(crate) awaits_verdict: bool,
@@ -92,7 +91,7 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) -> Reason {
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
     let Arrived { body, listener, library, prospect, signals, abroad } = arrived;
-    let state = state_of(&body);
+    let state = State::of(&body);
     let wake =
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
@@ -101,10 +100,12 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     let (missing, watch) = (body.missing, Watch::of(&body));
     let mut body = body;
     let registers = body.registers.take();
-    let (sandbox, memory, agent, image) = body.into_parts();
+    let tracking = body.tracking.take();
+    let (sandbox, memory, agent, origin) = body.into_parts();
+    let fixed = Arc::new(Fixed { agent: agent.base()..agent.end(), library, origin, missing });
     let shared = Arc::new(Shared::new(Parts {
         pid: sandbox.body_pid,
-        guest_pid: image.pid,
+        guest_pid: fixed.origin.pid,
         listener,
         memory,
         maps: kernel::proc::maps::MapQuery::open(sandbox.body_pid)?,
@@ -125,10 +126,9 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         shared,
         sandbox,
         agent,
-        library: Arc::new(library),
+        fixed,
         prospect,
-        origin: image,
-        missing,
+        tracking: tracking.map(Arc::new),
         signals,
         haste: Haste::default(),
         stopped: HashSet::new(),
@@ -138,7 +138,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         is_held: false,
         next_farewell: Instant::now(),
         next_usage: Instant::now() + USAGE_INTERVAL,
-        offers: 0,
+        moves: Arc::default(),
         awaits_verdict: false,
         homesick: None,
         unwanted_since: None,
@@ -148,53 +148,6 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     };
     tracing.begin()?;
     Ok(tracing)
-}
-
-fn state_of(body: &Body) -> State {
-    let threads: HashMap<i32, Thread> =
-        (0..body.threads.len()).map(|slot| (body.threads[slot].1, thread_of(body, slot))).collect();
-    let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
-        handler: *handler,
-        flags: *flags,
-        restorer: *restorer,
-        mask: *mask,
-    });
-    let pid = body.sandbox.body_pid;
-    State {
-        threads,
-        actions: actions.collect(),
-        meter: Meter::of_process(pid, body.image().clock),
-        peak: Peak::new(pid, body.image().peak_rss_kib),
-        stands_back: 0,
-        is_frozen: false,
-        is_interrupted: false,
-    }
-}
-
-fn thread_of(body: &Body, slot: usize) -> Thread {
-    let (guest, local) = body.threads[slot];
-    let image = body.thread_image(slot);
-    Thread {
-        guest,
-        local,
-        slot,
-        priority: image.priority,
-        attributes: image.attributes,
-        sequence: image.sequence,
-        signals_seen: image.signals_seen,
-        signals: image.signals.iter().cloned().collect(),
-        outstanding: None,
-        bulky_call: None,
-        parked: None,
-        agrees_at: None,
-        in_flight: image.in_flight.clone(),
-        interrupted: image.interrupted,
-        resumes: None,
-        wait_until_ns: None,
-        continued_wait_ns: image.wait_until_ns,
-        extended_bytes: image.extended_state.len(),
-        meter: Meter::of_thread(body.sandbox.body_pid, local, image.clock),
-    }
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, serve: impl FnOnce(Arc<Shared>) + Send + 'static) {
@@ -218,7 +171,7 @@ impl Tracing<'_> {
             }
             state.threads.keys().copied().collect()
         };
-        migrate::time::await_no_less(self.origin.time, self.shared.guest_time());
+        migrate::time::await_no_less(self.fixed.origin.time, self.shared.guest_time());
         // Said first: no call of a thread may come before it.
         self.shared.send(ToHome::Running);
         crate::priority::adopt(&self.shared.lock());
@@ -448,8 +401,13 @@ impl Tracing<'_> {
                 }
                 Ok(End::Continues)
             }
-            Order::Offered { number, outcome } if number == self.offers => self.move_on(outcome),
-            Order::Offered { .. } => Ok(End::Continues),
+            Order::Offered { number, outcome } if self.is_current_move(number) => {
+                self.copy_ahead(number, outcome)
+            }
+            Order::Copied { number, outcome } if self.is_current_move(number) => {
+                self.move_on(outcome)
+            }
+            Order::Offered { .. } | Order::Copied { .. } => Ok(End::Continues),
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }
     }

@@ -11,13 +11,14 @@ use kernel::proc::{flags, maps};
 use kernel::quota::Relief;
 use kernel::signal::Action;
 use link::{LinkReader, LinkWriter};
+use migrate::ahead::{self, Ahead};
 use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
-use migrate::rounds::Rounds;
 use migrate::{MigrateError, Result, freeze, layout, processor_ids, refusal};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Draft, Prospect};
@@ -89,15 +90,17 @@ pub fn leave(
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
     let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
-    if prospect.memory_bytes >= AHEAD_BYTES_MIN && features::settled().has(Feature::WriteTracking) {
+    if prospect.memory_bytes >= ahead::BYTES_MIN && features::settled().has(Feature::WriteTracking)
+    {
         let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place.clone())?;
         let tracking = frozen.track(&memory, &waiting);
         remembered.waits = frozen.put_back(waiting);
         drop(frozen);
         watch.phase("track");
         if let Some(tracking) = tracking? {
-            ahead.copying = Copying::of(pid, Some(tracking))?;
-            ahead.copy(pid, &memory, &library, &mut link)?;
+            ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
+            let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], &library);
+            ahead.copy(&memory, &mut link, &mappings, &|| Ok(()))?;
             watch.phase("copy");
         }
     }
@@ -124,42 +127,6 @@ pub fn leave(
             let error = why_it_broke(&mut link.0, error);
             link.1.close();
             Err(error)
-        }
-    }
-}
-
-/// A process that uses less stands still for no longer than it takes to track its writes.
-const AHEAD_BYTES_MIN: u64 = 4 << 20;
-
-/// What the target has been told and sent of memory.
-struct Ahead {
-    draft: Draft,
-    copying: Copying,
-}
-
-impl Ahead {
-    /// Sends memory while the process runs, until the rest is little or does not become less.
-    fn copy(
-        &mut self,
-        pid: i32,
-        memory: &Memory,
-        library: &Library,
-        link: &mut (LinkReader, LinkWriter),
-    ) -> Result<()> {
-        let mut rounds = Rounds::default();
-        loop {
-            let began = Instant::now();
-            let mut send = |part: Part| Ok(link.1.send(&ToAway::from(part))?);
-            let bytes = self.copying.ahead(memory, &self.draft.mappings, &mut send)?;
-            // Its answer says that all this has been taken in.
-            let mappings = layout::of_guest(&flags::read_maps(pid)?, &[], library)?;
-            self.copying.remap(&self.draft.mappings, &mappings);
-            self.draft.mappings = mappings;
-            migrate::offer::draft(link, self.draft.clone())?;
-            let left = self.copying.left(&self.draft.mappings)?;
-            if !rounds.goes_on(bytes, began.elapsed(), left) {
-                return Ok(());
-            }
         }
     }
 }

@@ -23,8 +23,8 @@ use migrate::backing::Library;
 use migrate::injection::{self, Borrowed};
 use migrate::worker::Worker;
 use migrate::{
-    MigrateError, Result, attributes, freeze, homeward, layout, mapping_flags, processor_ids,
-    threads,
+    MigrateError, Result, ahead, attributes, freeze, homeward, layout, mapping_flags,
+    processor_ids, threads,
 };
 use std::ops::Range;
 use wire::image::{self, Image, Prospect};
@@ -136,11 +136,7 @@ impl Frozen {
         drop(calls);
         match taken.and_then(Tracking::of) {
             Ok(tracking) => {
-                // What cannot be watched is sent in the freeze.
-                let watched = maps.iter().filter(|m| !m.is_shared && !m.is_kernel_provided());
-                for mapping in watched {
-                    tracking.watch(&(mapping.start..mapping.end));
-                }
+                ahead::watch(&tracking, &maps);
                 Ok(Some(tracking))
             }
             Err(error) => {

@@ -12,6 +12,7 @@ use homeward::Change;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select, Walked};
 use kernel::tracking::Tracking;
+use std::sync::Arc;
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestAddr;
 use wire::image::{Mapping, MappingKind, Pages, Span};
@@ -51,7 +52,7 @@ type Send<'a> = &'a mut dyn FnMut(Part) -> Result<()>;
 /// The memory of one process on its way to one target.
 pub struct Copying {
     pagemap: Pagemap,
-    tracking: Option<Tracking>,
+    tracking: Option<Arc<Tracking>>,
     /// Pages that the target has as they were when they were last seen here.
     held: Held,
     /// Pages of which the target has some contents: these, older ones, or of what was there before.
@@ -68,7 +69,7 @@ enum Pass {
 impl Copying {
     /// # Errors
     /// The process has ended, or is not ours to look at.
-    pub fn of(pid: i32, tracking: Option<Tracking>) -> Result<Copying> {
+    pub fn of(pid: i32, tracking: Option<Arc<Tracking>>) -> Result<Copying> {
         let pagemap = Pagemap::open(pid)?;
         Ok(Copying { pagemap, tracking, held: Held::default(), sent: Held::default() })
     }

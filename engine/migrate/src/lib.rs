@@ -13,6 +13,7 @@
 //! failure before that puts the process back where it was.
 
 mod adoption;
+pub mod ahead;
 pub mod attributes;
 pub mod backing;
 pub mod copying;

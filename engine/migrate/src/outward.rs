@@ -15,6 +15,7 @@ use kernel::regs::Registers;
 use kernel::sandbox::{self, Sandbox};
 use kernel::seccomp::{self, Listener};
 use kernel::tracee::{self, Stop};
+use kernel::tracking::Tracking;
 use std::ops::Range;
 use std::time::Duration;
 use wire::ids::GuestTid;
@@ -35,6 +36,8 @@ pub struct Body {
     /// Where home's kernel keeps other registers.
     pub registers: Option<Translator>,
     pub(crate) image: Image,
+    /// Where its writes can be seen.
+    pub tracking: Option<Tracking>,
     /// Flags of mappings that this kernel could not give them.
     pub missing: MappingFlags,
 }

@@ -12,6 +12,7 @@ use crate::outward::{Body, MAIN_SLOT, enter_agent};
 use crate::worker::Worker;
 use crate::{MigrateError, Result, injection, layout, mapping_flags, threads};
 use kernel::agent::{self, Agent, BatchCall};
+use kernel::features::{self, Feature};
 use kernel::memory::Memory;
 use kernel::proc::flags;
 use kernel::proc::maps::{self, Mapping};
@@ -19,6 +20,7 @@ use kernel::remote_call::RemoteCalls;
 use kernel::sandbox::Sandbox;
 use kernel::shared::SharedMemory;
 use kernel::tracee;
+use kernel::tracking::{self, Tracking};
 use kernel::vdso::Stub;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -133,13 +135,28 @@ impl Shell {
 
     /// The contents of its memory are there, and the image was settled.
     pub fn complete(self, image: Image) -> Result<Body> {
+        let tracking = self.track()?;
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
         let close = BatchCall::new(libc::SYS_close_range, all);
         self.execute("close the sandbox's files", &[close])?;
         let threads = vec![(image.pid, self.sandbox.body_pid)];
         let Shell { sandbox, memory, agent, elsewhere, missing, .. } = self;
         let registers = None;
-        Ok(Body { sandbox, memory, agent, threads, elsewhere, registers, image, missing })
+        Ok(Body { sandbox, memory, agent, threads, elsewhere, registers, image, tracking, missing })
+    }
+
+    /// Makes what will tell which pages the body writes to: it belongs to the address space that it
+    /// was made in, and the body's own filter lets none be made.
+    fn track(&self) -> Result<Option<Tracking>> {
+        if !features::settled().has(Feature::WriteTracking) {
+            return Ok(None);
+        }
+        let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
+        let made = self.worker().execute(&[BatchCall::new(libc::SYS_userfaultfd, make)])?;
+        let Some(&number @ 0..) = made.first() else { return Ok(None) };
+        let process = kernel::pidfd::open(self.pid())?;
+        let descriptor = kernel::pidfd::duplicate_from(&process, number as i32)?;
+        Ok(Some(Tracking::of(descriptor)?))
     }
 
     pub fn pid(&self) -> i32 {
