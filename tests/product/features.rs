@@ -55,22 +55,23 @@ fn on_another_machine_all_clocks_go_on_as_at_home() {
     let script = "\
 import threading, time
 clocks = [0, 1, 4, 5, 6, 7, 11]
-last, back, rounds = {}, 0, 0
+last, faults, rounds = {}, [], 0
 condition = threading.Condition()
 begin, end = time.time(), time.monotonic() + 4
 while time.monotonic() < end:
     for clock in clocks * 300:
         now = time.clock_gettime_ns(clock)
-        back += now < last.get(clock, 0)
+        if now < last.get(clock, 0): faults.append((clock, now - last[clock]))
         last[clock] = now
     start = time.monotonic()
     with condition: condition.wait(0.01)
-    back += not 0.009 < time.monotonic() - start < 5
+    waited = time.monotonic() - start
+    if not 0.009 < waited < 5: faults.append(waited)
     rounds += 1
-print(back, rounds > 10, 4 <= time.time() - begin < 60)";
+print(faults, rounds > 10, 4 <= time.time() - begin < 60)";
     let words = ["osmos", "run", "--storm", "40", "--", "python3", "-IS", "-c", script];
     let told = stage.text(1, &words);
-    assert_eq!(told.trim(), "0 True True");
+    assert_eq!(told.trim(), "[] True True");
     let events = stage.text(1, &["osmos", "events", "--json"]);
     let moves = events.matches("\"event\":\"migrated\"").count();
     assert!(moves > 10, "{moves} moves: {events}");

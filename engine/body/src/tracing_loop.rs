@@ -171,7 +171,7 @@ impl Tracing<'_> {
             }
             state.threads.keys().copied().collect()
         };
-        migrate::time::await_no_less(self.fixed.origin.time, self.shared.guest_time());
+        migrate::time::await_no_less(self.fixed.origin.time, || self.shared.guest_time());
         // Said first: no call of a thread may come before it.
         self.shared.send(ToHome::Running);
         crate::priority::adopt(&self.shared.lock());

@@ -142,7 +142,7 @@ impl Homecoming {
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
         phase("restore");
-        migrate::time::await_no_less(shown, migrate::time::now());
+        migrate::time::await_no_less(shown, migrate::time::now);
         remove_agent(service)?;
         count_sleeps(service, &mut waits);
         commit(service);

@@ -5,7 +5,7 @@ use crate::{MigrateError, Result};
 use kernel::clocks;
 use link::{LinkReader, LinkWriter};
 use nix::time::ClockId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::clocks::{Offset, Readings};
 use wire::forward::{ToAway, ToHome};
 
@@ -14,6 +14,8 @@ const QUESTIONS: usize = 4;
 /// The longest that a process stands still so that no clock goes back, as the clocks of two
 /// machines can be compared to half a round trip only.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at clocks that are waited for: a small part of a tick.
+const LOOK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// What this machine's clocks show. In this order: what is read last is a few hundred nanoseconds
 /// younger.
@@ -56,11 +58,33 @@ pub fn tell((reader, writer): &mut (LinkReader, LinkWriter)) -> Result<()> {
     Ok(())
 }
 
-/// Waits until none of a process's clocks, which go on with `now`, shows less than it did.
-pub fn await_no_less(floor: Readings, now: Readings) {
-    let wait_ns = now.wait_for_ns(floor, WAIT_MAX.as_nanos() as i64);
-    if wait_ns > 0 {
+/// Waits until none of a process's clocks, which `now` reads, shows less than it did. The coarse
+/// ones go on at the next tick only, however little is missing: they are looked at again.
+pub fn await_no_less(floor: Readings, now: impl Fn() -> Readings) {
+    let start = Instant::now();
+    loop {
+        let wait_ns = now().wait_for_ns(floor, WAIT_MAX.as_nanos() as i64);
+        if wait_ns == 0 || start.elapsed() >= WAIT_MAX {
+            return;
+        }
         ::tracing::debug!("its clocks are waited for: {wait_ns} ns");
-        std::thread::sleep(Duration::from_nanos(wait_ns));
+        std::thread::sleep(Duration::from_nanos(wait_ns).max(LOOK_INTERVAL));
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_coarse_clock_that_is_a_little_behind_is_waited_for_until_its_next_tick() {
+        for _ in 0..20 {
+            let floor = now();
+            let coarse_ns = floor.coarse_ns + 55;
+            let real_coarse_ns = floor.real_coarse_ns + 55;
+            await_no_less(Readings { coarse_ns, real_coarse_ns, ..floor }, now);
+            let after = now();
+            assert!(after.coarse_ns >= coarse_ns && after.real_coarse_ns >= real_coarse_ns);
+        }
     }
 }
