@@ -97,9 +97,9 @@ fn use_image(image: &Image, rest: &[u8]) {
         let address = mapping.start.0.wrapping_add(u64::from(step[1]) << 12);
         let content = vec![1; (usize::from(step[2] % 5)) << 12];
         left -= content.len().min(left);
-        let run = Pages { address: GuestAddr(address), content };
-        if intake.check(&run, &image.mappings).is_ok() {
-            let end = address + run.content.len() as u64;
+        let pages = Pages::at(GuestAddr(address), content);
+        if intake.check(&pages, &image.mappings).is_ok() {
+            let end = address + pages.content.len() as u64;
             let has = |at: u64| image.mappings.iter().any(|m| m.start.0 <= at && at < m.end.0);
             assert!(has(address) && has(end - 1), "memory outside of the mappings");
         }

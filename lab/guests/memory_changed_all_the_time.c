@@ -1,11 +1,13 @@
-/* Memory written, discarded, unmapped, mapped anew, moved and protected all the time is as left. */
+/* Memory written, discarded, unmapped, mapped, moved and protected all the time is as left. */
 #include "travel.h"
 
-enum { REGIONS = 64, PAGES = 96, PAGE = 4096 };
+/* The first regions are of a file. */
+enum { REGIONS = 64, OF_FILE = 8, PAGES = 96, PAGE = 4096 };
 static const size_t BYTES = (size_t)PAGES * PAGE;
 
 struct region {
     unsigned char *base;
+    int is_of_file;
     /* What each page is filled with; 0 is zeros. */
     uint32_t seeds[PAGES];
     int is_inaccessible;
@@ -15,6 +17,7 @@ struct region {
 
 static struct region regions[REGIONS];
 static unsigned char *spare;
+static int file;
 static uint64_t state = 88172645463325252u;
 
 static uint32_t pick(uint32_t below)
@@ -33,6 +36,34 @@ static unsigned char *map(void *at, size_t bytes)
     return base;
 }
 
+/* The file's page of each number is filled with this. */
+static uint32_t file_seed(uint32_t page)
+{
+    return page + 1;
+}
+
+static void make_file(void)
+{
+    unsigned char content[PAGE];
+    file = (int)must(open("pages", O_RDWR | O_CREAT | O_EXCL, 0600), "open");
+    for (uint32_t page = 0; page < PAGES; page++) {
+        fill(content, PAGE, file_seed(page));
+        must(write(file, content, PAGE) == PAGE ? 0 : -1, "write");
+    }
+}
+
+static void map_region(struct region *region, uint32_t first, uint32_t count)
+{
+    unsigned char *at = region->base + (size_t)first * PAGE;
+    int flags = MAP_PRIVATE | MAP_FIXED;
+    if (!region->is_of_file) {
+        map(at, (size_t)count * PAGE);
+    } else if (mmap(at, (size_t)count * PAGE, PROT_READ | PROT_WRITE, flags, file,
+                    (off_t)first * PAGE) == MAP_FAILED) {
+        must(-1, "mmap");
+    }
+}
+
 static void write_page(struct region *region, uint32_t page)
 {
     unsigned char *at = region->base + (size_t)page * PAGE;
@@ -48,7 +79,9 @@ static void write_page(struct region *region, uint32_t page)
 
 static void forget(struct region *region, uint32_t first, uint32_t count)
 {
-    memset(&region->seeds[first], 0, count * sizeof region->seeds[0]);
+    for (uint32_t page = first; page < first + count; page++) {
+        region->seeds[page] = region->is_of_file ? file_seed(page) : 0;
+    }
 }
 
 /* Moves it to where nothing is, and leaves its place for the next one that moves. */
@@ -74,8 +107,10 @@ static void change(struct region *region)
     } else if (what < 4 && region->is_whole) {
         move(region);
     } else if (what < 5) {
-        map(region->base, BYTES);
-        *region = (struct region){.base = region->base, .is_whole = 1};
+        map_region(region, 0, PAGES);
+        forget(region, 0, PAGES);
+        region->is_inaccessible = 0;
+        region->is_whole = 1;
     } else if (region->is_inaccessible) {
         return;
     } else if (what < 7) {
@@ -83,11 +118,11 @@ static void change(struct region *region)
         forget(region, first, count);
     } else if (what < 9) {
         must(munmap(at, bytes), "munmap");
-        map(at, bytes);
+        map_region(region, first, count);
         forget(region, first, count);
         region->is_whole = 0;
     } else if (what < 11) {
-        map(at, bytes);
+        map_region(region, first, count);
         forget(region, first, count);
         region->is_whole = 0;
     } else {
@@ -120,10 +155,13 @@ static int count_wrong(void)
 
 int main(void)
 {
+    make_file();
     spare = map(NULL, BYTES);
     for (int i = 0; i < REGIONS; i++) {
         regions[i].base = map(NULL, BYTES);
+        regions[i].is_of_file = i < OF_FILE;
         regions[i].is_whole = 1;
+        map_region(&regions[i], 0, PAGES);
         for (uint32_t page = 0; page < PAGES; page++) {
             write_page(&regions[i], page);
         }
@@ -133,6 +171,10 @@ int main(void)
         while (now_s() < end_s) {
             for (int i = 0; i < 20; i++) {
                 change(&regions[pick(REGIONS)]);
+            }
+            /* Every other time most of it stays as it was for a while. */
+            if (round % 2) {
+                usleep(20000);
             }
         }
         CHECK(count_wrong() == 0, "every page is as it was left");

@@ -7,8 +7,8 @@
 //! version 1, each controller's own. Without root that needs a directory that was handed over to
 //! the user (delegation).
 
-use crate::sample::cgroup::cached_bytes;
 use kernel::proc::cgroup::{Mounts, Place};
+use kernel::proc::room::cached_bytes;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;

@@ -10,6 +10,7 @@ pub mod unseen;
 pub mod window;
 
 use calibrate::Belief;
+use kernel::proc::room::{self, Memory};
 use std::path::PathBuf;
 use std::time::Instant;
 use steal::Steal;
@@ -27,13 +28,6 @@ pub struct Capacity {
     pub speed: f64,
     /// Of a core without the quota: what a second of processor time is worth.
     pub core_speed: f64,
-}
-
-/// Memory of this node, or of the cgroup in which guests run if that is less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    pub total_bytes: u64,
-    pub free_bytes: u64,
 }
 
 /// Where guests and processes run, and what one core is worth.
@@ -68,16 +62,9 @@ impl Gauge {
         parse_pressure(&text).unwrap_or(0.0)
     }
 
+    /// Memory of this node, or of the cgroup in which guests run if that is less.
     pub fn memory(&self) -> Memory {
-        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let machine = parse_meminfo(&text);
-        match cgroup::read_memory(&self.limits) {
-            Some(limit) if limit.total_bytes < machine.total_bytes => Memory {
-                total_bytes: limit.total_bytes,
-                free_bytes: limit.free_bytes.min(machine.free_bytes),
-            },
-            _ => machine,
-        }
+        room::memory(&self.limits)
     }
 }
 
@@ -96,28 +83,9 @@ fn parse_pressure(text: &str) -> Option<f64> {
     Some(percent / 100.0)
 }
 
-fn parse_meminfo(text: &str) -> Memory {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
-    Memory {
-        total_bytes: field("MemTotal:").unwrap_or(0) * 1024,
-        free_bytes: field("MemAvailable:").unwrap_or(0) * 1024,
-    }
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
-
-    #[test]
-    fn memory_that_can_be_had_without_paging_counts_as_free() {
-        let text = "MemTotal:  2048 kB\nMemFree:  10 kB\nMemAvailable:  1024 kB\n";
-        let memory = Memory { total_bytes: 2 << 20, free_bytes: 1 << 20 };
-        assert_eq!(parse_meminfo(text), memory);
-        assert_eq!(parse_meminfo("nonsense"), Memory { total_bytes: 0, free_bytes: 0 });
-    }
 
     #[test]
     fn pressure_is_a_part_of_the_time() {

@@ -11,6 +11,9 @@ fn natively_and_in_a_storm(stage: &Stage, words: &[&str], storm_ms: &str) -> (St
 
 #[test]
 fn a_pipeline_whose_reader_ends_first_ends_as_a_whole() {
+    if !needs::can_run(&["bash", "sha256sum"]) {
+        return;
+    }
     let stage = Stage::new("pipeline", 3);
     let script = "yes | head -c 3000000 | sha256sum; echo ${PIPESTATUS[@]}";
     let (native, storm) = natively_and_in_a_storm(&stage, &["bash", "-c", script], "30");
@@ -21,6 +24,9 @@ fn a_pipeline_whose_reader_ends_first_ends_as_a_whole() {
 
 #[test]
 fn a_shell_that_forks_all_the_time_gives_the_same_output_in_a_storm() {
+    if !needs::can_run(&["bash"]) {
+        return;
+    }
     let stage = Stage::new("forks", 3);
     let script = "\
 total=0
@@ -100,7 +106,7 @@ for line in sys.stdin: print(wrong or 'right', flush=True)";
 
 #[test]
 fn a_child_that_is_forked_away_from_home_is_a_plain_process_at_home_until_it_is_moved() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["bash", "python3"]) {
         return;
     }
     let stage = Stage::new("fork", 2);

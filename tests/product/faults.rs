@@ -351,6 +351,9 @@ for line in sys.stdin:
     while n < 120_000_000: n += 1
     print(n, flush=True)";
 
+/// More than a body has that nothing was sent to.
+const ARRIVING_KIB: u64 = 8 << 10;
+
 /// Cuts the network in the middle of a move; true if that broke the move, and the process went on
 /// where it was while the network was still cut.
 fn meets_cut(stage: &Stage, program: &mut Program, from: u32, to: u32, cut_after: u32) -> bool {
@@ -368,6 +371,12 @@ fn meets_cut(stage: &Stage, program: &mut Program, from: u32, to: u32, cut_after
     until_true("it computes", || ticks(&there) > idle + 10);
     let mut mover = stage.begin(1, &["osmos", "migrate", &pid.to_string(), &to.to_string()]);
     let (arriving, _) = stage.await_body(to, pid);
+    // The offer, for which it runs and which may take its time, is over.
+    until_true("its memory arrives", || {
+        let resident = arriving.field("VmRSS");
+        let kib = resident.and_then(|rss| rss.trim_end_matches(" kB").parse::<u64>().ok());
+        kib.is_none_or(|kib| kib > ARRIVING_KIB) || mover.try_wait().expect("a child").is_some()
+    });
     stage.disturb(&Disturbance { cut_after: Some(cut_after), ..Disturbance::default() });
     // To be captured takes some time of a processor, too. Most of its memory is sent while it
     // computes: only when the move is given up is it known that it stays.

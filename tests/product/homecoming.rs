@@ -60,7 +60,7 @@ fn assert_stays_away(stage: &Stage, pid: i32) {
 
 #[test]
 fn a_process_that_home_has_no_room_for_goes_on_where_it_is() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["prlimit", "python3"]) {
         return;
     }
     let stage = Stage::new("no-room", 3);
@@ -104,7 +104,7 @@ fn a_file_that_every_node_has_in_a_layer_of_its_own_is_known_again() {
 
 #[test]
 fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["prlimit", "python3"]) {
         return;
     }
     let stage = Stage::new("no-room-call", 2);
@@ -123,7 +123,7 @@ fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
 
 #[test]
 fn a_sleeper_keeps_its_deadline_through_homecomings_that_fail() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["prlimit", "python3"]) {
         return;
     }
     let stage = Stage::new("no-room-sleep", 2);
@@ -149,7 +149,7 @@ fn a_sleeper_keeps_its_deadline_through_homecomings_that_fail() {
 
 #[test]
 fn signals_outlive_homecomings_that_fail() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["prlimit", "python3"]) {
         return;
     }
     let stage = Stage::new("no-room-signal", 2);
@@ -213,7 +213,7 @@ fn assert_waits(name: &str, wait: &str, expected: &str) {
 
 #[test]
 fn a_sleeper_whose_departure_fails_when_it_is_frozen_can_still_leave() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["prlimit", "python3"]) {
         return;
     }
     assert_waits("sleeper", "select.poll().poll(WAIT_MS)", "[]");
@@ -222,7 +222,7 @@ fn a_sleeper_whose_departure_fails_when_it_is_frozen_can_still_leave() {
 /// epoll_wait(2) is one of the calls that Linux ends with EINTR for a mere stop.
 #[test]
 fn a_departure_that_fails_cuts_no_call_short() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["prlimit", "python3"]) {
         return;
     }
     assert_waits("cut", "libc.epoll_wait(epoll.fileno(), events, 1, WAIT_MS)", "0");

@@ -79,7 +79,8 @@ impl Attacked {
         until_true(&format!("{way}: no supervisor is left"), is_none_left);
         // It goes on at home, unless that was the end of it.
         if !guest.has_ended() {
-            stage.output(1, &["kill", "-KILL", &guest.pid.to_string()]);
+            // A command of the shell: not every machine has the program. It may end meanwhile.
+            stage.output(1, &["sh", "-c", &format!("kill -KILL {}", guest.pid)]);
         }
         until(&format!("{way} ends"), || guest.has_ended().then_some(()));
         stage.await_no_supervisors();

@@ -138,7 +138,7 @@ fn a_stopped_process_can_still_be_brought_home_or_killed() {
 
 #[test]
 fn a_shell_on_a_terminal_stops_foregrounds_and_interrupts_a_job_that_is_away() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["bash", "python3"]) {
         return;
     }
     let stage = Stage::new("shell", 2);

@@ -572,17 +572,17 @@ fn drafts_that_no_process_has_are_not_laid_out() {
 #[test]
 fn memory_and_files_outside_of_what_was_said_are_not_taken() {
     let capture = captured();
-    let page = |address: u64, count: usize| Pages {
-        address: GuestAddr(address),
-        content: vec![0xcc; count << 12],
-    };
+    let page = |address: u64, count: usize| Pages::at(GuestAddr(address), vec![0xcc; count << 12]);
     let first = capture.image.mappings[0].start.0;
     let runs = [
         ("outside", vec![page(0x1000, 1)]),
         ("kernel", vec![page(KERNEL, 1)]),
         ("wraps", vec![page(u64::MAX - 4095, 1)]),
-        ("half a page", vec![Pages { address: GuestAddr(first), content: vec![1; 100] }]),
+        ("half a page", vec![Pages::at(GuestAddr(first), vec![1; 100])]),
     ];
+    let short = Pages { content: vec![1; 4096], ..page(first, 2) };
+    let none = Pages { spans: vec![], ..page(first, 1) };
+    let runs = runs.into_iter().chain([("less than said", vec![short]), ("nowhere", vec![none])]);
     for (name, pages) in runs {
         let (supervisor, mut link) = berth();
         send_all(&mut link, journey(&capture, capture.image.clone(), pages));

@@ -27,7 +27,7 @@ fn sees_the_same_everywhere(stage: &Stage, program: &mut Program, expression: &s
 
 #[test]
 fn a_mapped_file_that_was_deleted_moves_with_its_process() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("deleted", 3);
@@ -44,7 +44,7 @@ fn a_mapped_file_that_was_deleted_moves_with_its_process() {
 
 #[test]
 fn a_deleted_file_that_is_still_open_moves_whole() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("unlinked", 3);
@@ -58,7 +58,7 @@ fn a_deleted_file_that_is_still_open_moves_whole() {
 
 #[test]
 fn memory_of_dev_zero_moves() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("dev-zero", 3);

@@ -32,7 +32,7 @@ fn ids(seen: &Seen, field: &str) -> Vec<u32> {
 
 #[test]
 fn a_users_process_is_moved_by_supervisors_that_run_as_that_user() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("owner", 2);
@@ -51,7 +51,7 @@ fn a_users_process_is_moved_by_supervisors_that_run_as_that_user() {
 
 #[test]
 fn a_user_sees_and_moves_his_own_processes() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("own", 2);
@@ -69,7 +69,7 @@ fn a_user_sees_and_moves_his_own_processes() {
 
 #[test]
 fn a_user_may_not_move_or_adopt_what_belongs_to_others() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("others", 2);
@@ -125,7 +125,7 @@ fn roots_processes_stay_home_until_the_owner_lends_them_and_are_nobodys_elsewher
 
 #[test]
 fn a_process_is_lent_only_to_the_nodes_that_its_home_names() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("lendto", 3);
@@ -144,6 +144,9 @@ fn a_process_is_lent_only_to_the_nodes_that_its_home_names() {
 
 #[test]
 fn an_ordinary_user_does_not_change_roots_cluster() {
+    if !needs::can_run(&["setpriv"]) {
+        return;
+    }
     let stage = Stage::new("cluster", 2);
     let bert = BERT.to_string();
     for words in [
@@ -161,7 +164,7 @@ fn an_ordinary_user_does_not_change_roots_cluster() {
 
 #[test]
 fn a_user_without_root_makes_a_cluster_of_his_own_and_moves_processes_in_it() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::without_daemons("rootless");

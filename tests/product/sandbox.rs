@@ -181,10 +181,13 @@ fn files_network_and_processes_that_a_guest_sees_are_those_of_home() {
     let (home, away) = (stage.node(1).address(), stage.node(2).address());
     assert_eq!(program.ask(&listen(home)), home.to_string());
     assert!(program.ask(&listen(away)).contains("OSError"));
-    // So many processes that one of them has a pid that nobody has at home.
+    // So many processes that one of them has a pid that nobody has at home, no thread either.
     let others: Vec<Program> = (0..40).map(|_| stage.start(2, &["sleep", "1000"])).collect();
-    let mut other =
-        others.iter().map(|other| other.pid).filter(|pid| stage.process(1, *pid).is_none());
+    let is_free = |pid: &i32| {
+        let probe = format!("kill -0 {pid}");
+        !stage.output(1, &["sh", "-c", &probe]).status.success()
+    };
+    let mut other = others.iter().map(|other| other.pid).filter(is_free);
     let other = other.next().expect("a pid that is free at home");
     assert!(program.ask(&format!("os.kill({other}, 9)")).contains("ProcessLookupError"));
     assert!(program.ask(&format!("os.listdir('/proc/{other}')")).contains("FileNotFoundError"));

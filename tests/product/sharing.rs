@@ -81,7 +81,7 @@ fn a_program_that_is_just_being_started_and_its_parent_stay_home() {
 
 #[test]
 fn who_does_not_let_itself_be_looked_into_counts_as_sharing() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["python3", "setpriv"]) {
         return;
     }
     let stage = Stage::new("secretive", 2);

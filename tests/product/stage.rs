@@ -128,6 +128,18 @@ impl Stage {
         Stage::of(spec)
     }
 
+    /// Whose nodes have no more memory than this; None where memory cannot be limited.
+    pub fn with_memory(name: &str, nodes: u32, size: &str) -> Option<Stage> {
+        let mut spec = Stage::spec(name, nodes);
+        spec.memory = Some(size.parse().expect("a size of memory"));
+        let stage = Stage::of(spec);
+        let is_limited = stage.lab.record().hierarchies.iter().any(|own| own.controls("memory"));
+        if !is_limited {
+            needs::skip("no control groups for memory can be made here");
+        }
+        is_limited.then_some(stage)
+    }
+
     /// Whose supervisors wait so long for another daemon.
     pub fn with_patience(patience_s: u64, name: &str, nodes: u32) -> Stage {
         let mut spec = Stage::spec(name, nodes);

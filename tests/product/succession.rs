@@ -183,9 +183,6 @@ fn a_supervisor_that_a_new_daemon_does_not_know_brings_its_process_home() {
 
 #[test]
 fn of_two_daemons_that_start_at_once_one_is_the_node() {
-    if !needs::can_run(&["python3"]) {
-        return;
-    }
     let stage = Stage::without_daemons("two-daemons");
     let words = ["osmos", "up", "--listen", "127.0.0.1:0", "--speed", "1"];
     for _ in 0..5 {

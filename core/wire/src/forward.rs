@@ -171,6 +171,8 @@ pub enum ToAway {
     /// Memory that is untouched again, from address to address.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     /// Answered by `Restored` or `Refused`.
+    /// Some of the memory that is as home has it, after the pages of a body that moves on.
+    Unchanged(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     ImageSent,
     /// The body is the process from now on.
     Run,
@@ -183,6 +185,13 @@ pub enum ToAway {
     Priority {
         tid: GuestTid,
         priority: Priority,
+    },
+    /// Memory that home has as it was when the process left, and need not be sent unless it has
+    /// changed (`AsksHeld`), from address to address. More follows, or not.
+    Holds {
+        #[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")]
+        spans: Vec<Span>,
+        is_last: bool,
     },
     /// Freeze, and send the image here.
     Recall,
@@ -234,6 +243,8 @@ pub enum ToHome {
     Frozen,
     Image(Box<Image>),
     Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
+    /// After an image: which memory need not be sent? Answered by `Holds`, or `Resume`.
+    AsksHeld,
     /// As `ToAway::Pages`.
     Pages(Pages),
     /// As `ToAway::Discard`.

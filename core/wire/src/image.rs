@@ -6,7 +6,7 @@ use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
     BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GUARDS_MAX, MAPPINGS_MAX,
-    MESSAGE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
+    MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::memory::check_mappings;
 pub use crate::memory::{Draft, Mapping, MappingFlags, MappingKind, Span, USER_MEMORY_END, behind};
@@ -136,12 +136,34 @@ pub struct InFlight {
     pub segments: Vec<Segment>,
 }
 
-/// A run of memory contents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Memory contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pages {
-    pub address: GuestAddr,
+    /// Where they belong, one after the other.
+    #[serde(deserialize_with = "bounded::list::<_, _, PAGE_RUNS_MAX>")]
+    pub spans: Vec<Span>,
     #[serde(with = "bytes")]
     pub content: Vec<u8>,
+}
+
+impl Pages {
+    pub fn at(address: GuestAddr, content: Vec<u8>) -> Pages {
+        let end = GuestAddr(address.0.saturating_add(content.len() as u64));
+        Pages { spans: vec![(address, end)], content }
+    }
+
+    /// The places with their contents, in order; None if there is not as much of both.
+    pub fn runs(&self) -> Option<Vec<(GuestAddr, &[u8])>> {
+        let mut left = &self.content[..];
+        let mut runs = Vec::with_capacity(self.spans.len());
+        for (start, end) in &self.spans {
+            let length = usize::try_from(end.0.checked_sub(start.0)?).ok()?;
+            let (run, rest) = left.split_at_checked(length)?;
+            runs.push((*start, run));
+            left = rest;
+        }
+        left.is_empty().then_some(runs)
+    }
 }
 
 /// A file that is mapped, and what identifies its contents.
@@ -181,9 +203,12 @@ pub struct Prospect {
     pub backings: Vec<Backing>,
     /// Estimated bytes of memory.
     pub memory_bytes: u64,
+    /// Home keeps its memory for as long as there is room for it, and may be asked for what of it
+    /// is as it was.
+    pub is_kept: bool,
 }
 
-pub const IMAGE_VERSION: u32 = 7;
+pub const IMAGE_VERSION: u32 = 8;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

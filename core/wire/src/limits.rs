@@ -12,9 +12,11 @@ pub const CALL_SEGMENTS_MAX: usize = 1_100;
 pub const THREADS_MAX: usize = 4_096;
 /// Signals that wait for one thread: what fits a message.
 pub const SIGNALS_MAX: usize = 65_536;
-/// Memory mappings of one process that may move (Linux allows 65,530 by default).
-/// Ranges of one message that tells of memory to be discarded.
+/// Ranges of one message that tells of memory to be discarded, or held.
 pub const DISCARDS_MAX: usize = 16_384;
+/// Ranges of memory that a home may hold of one process.
+pub const HELD_MAX: usize = 1 << 20;
+/// Memory mappings of one process that may move (Linux allows 65,530 by default).
 pub const MAPPINGS_MAX: usize = 65_530;
 /// Guard regions of one process that may move: each of its threads may have one.
 pub const GUARDS_MAX: usize = 16_384;
@@ -38,8 +40,10 @@ pub const HASHED_BYTES_MAX: u64 = 8 << 30;
 pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
 /// Guest memory in one page message.
 pub const PAGE_RUN_BYTES_MAX: usize = 1 << 20;
+/// Places of it.
+pub const PAGE_RUNS_MAX: usize = 1024;
 /// One message between a daemon and its supervisors, or a tool and its daemon.
 pub const CONTROL_BYTES_MAX: usize = 4 << 20;
 
 const _: () = assert!(CALL_BYTES_MAX + CALL_SEGMENTS_MAX * 64 < MESSAGE_BYTES_MAX);
-const _: () = assert!(PAGE_RUN_BYTES_MAX + 64 < MESSAGE_BYTES_MAX);
+const _: () = assert!(PAGE_RUN_BYTES_MAX + PAGE_RUNS_MAX * 32 < MESSAGE_BYTES_MAX);

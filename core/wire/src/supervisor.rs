@@ -160,7 +160,8 @@ pub struct Wait {
     pub number: u32,
     /// Its first argument, by which it is recognised.
     pub argument: u64,
-    /// On home's monotonic clock, nanoseconds; only of waits on futexes.
+    /// On home's monotonic clock, nanoseconds; only of waits on futexes and of those that Linux
+    /// does not restart by itself after a stop (epoll_wait and its like, signal(7)).
     pub until_ns: Option<u64>,
     /// How often the thread has gone to sleep when it is in that wait again. Another call with the
     /// same argument, later, is told from it by that.

@@ -9,12 +9,15 @@ use crate::watch::Watch;
 use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
+use kernel::proc::pagemap::Run;
 use kernel::sandbox::{Blank, Sandbox};
 use kernel::vdso::Stub;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::hashes::Effort;
+use migrate::held::Held;
 use migrate::intake::Intake;
+use migrate::kept::Origin;
 use migrate::outward::Body;
 use migrate::registers::Translator;
 use migrate::shell::Shell;
@@ -30,6 +33,7 @@ use std::time::{Duration, Instant};
 use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Backing, Draft, IMAGE_VERSION, Image, Prospect};
+use wire::limits::HELD_MAX;
 use wire::supervisor::{FromBody, Role, ToBody};
 
 /// Silence for so long while an image is expected means that it will not come.
@@ -54,6 +58,9 @@ pub struct Arrived {
     pub signals: ChildSignal,
     /// Where its home is another machine.
     pub abroad: Option<Abroad>,
+    pub watch: Watch,
+    /// If home keeps its memory, and it is known what was written to since.
+    pub origin: Option<Origin>,
 }
 
 /// The life of an away supervisor.
@@ -213,6 +220,7 @@ fn receive(
     first: ToAway,
     told: Option<Option<Offset>>,
 ) -> Result<Arrived> {
+    let is_from_home = told.is_none();
     let Prepared { prospect, mut library, offset } = prepare(link, first, told)?;
     let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
         kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
@@ -226,28 +234,43 @@ fn receive(
     let mut shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
     link.1.send(&ToHome::Drafted)?;
     let mut intake = Intake::promised(prospect.memory_bytes);
-    let mut image = receive_ahead(link, &mut shell, &mut intake, (&prospect, &mut library))?;
+    let is_kept = prospect.is_kept;
+    let known = (&prospect, &mut library, is_kept);
+    let mut image = receive_ahead(link, &mut shell, &mut intake, known)?;
     receive_threads(&mut link.0, &mut image)?;
     shell.settle(&image, &mut library)?;
-    loop {
-        match link.0.receive()? {
-            ToAway::Pages(pages) => shell.write(&pages, &mut intake)?,
-            ToAway::Discard(spans) => shell.discard(&spans, &mut intake)?,
-            ToAway::ImageSent => break,
-            other => return Err(unexpected("memory contents", &other)),
-        }
-    }
-    let mut body = shell.complete(image)?;
+    let same = receive_memory(link, &shell, &mut intake)?;
+    let origin = if is_from_home { Origin::Home } else { Origin::Node(same) };
+    let mut body = shell.complete(image, is_kept)?;
     let own = migrate::processor::own();
     body.registers = Translator::between(&prospect.processor.kept_at_home, &own.registers);
     let own_vdso = body.elsewhere.as_ref().map(|elsewhere| &elsewhere.own_vdso);
-    let is_watched = Watch::of(&body).is_needed();
-    let rules = filter::rules(&Kept::new(body.kept()), own_vdso, is_watched);
+    let origin = Some(origin).filter(|_| is_kept && body.tracking.is_some());
+    let watch = Watch::of(&body, origin.is_some());
+    let rules = filter::rules(&Kept::new(body.kept()), own_vdso, watch.calls());
     let listener = body.finish(&rules)?;
     link.1.send(&ToHome::Restored)?;
     let elsewhere = body.elsewhere.clone();
     let abroad = stub.zip(elsewhere).map(|((stub, offset), it)| Abroad::new(stub, it, offset));
-    Ok(Arrived { body, listener, library, prospect, signals, abroad })
+    Ok(Arrived { body, listener, library, prospect, signals, abroad, watch, origin })
+}
+
+/// The last of the memory contents; returns where the body has the same as its home.
+fn receive_memory(link: &mut Link, shell: &Shell, intake: &mut Intake) -> Result<Held> {
+    let (mut same, mut count) = (Held::default(), 0);
+    loop {
+        match link.0.receive()? {
+            ToAway::Pages(pages) => shell.write(&pages, intake)?,
+            ToAway::Discard(spans) => shell.discard(&spans, intake)?,
+            ToAway::Unchanged(spans) if count + spans.len() <= HELD_MAX => {
+                count += spans.len();
+                let runs = spans.iter().map(|(start, end)| Run { start: start.0, end: end.0 });
+                runs.for_each(|run| same.add(run));
+            }
+            ToAway::ImageSent => return Ok(same),
+            other => return Err(unexpected("memory contents", &other)),
+        }
+    }
 }
 
 /// Checks the prospect and gets hold of every file that it maps.
@@ -348,13 +371,16 @@ fn receive_ahead(
     link: &mut Link,
     shell: &mut Shell,
     intake: &mut Intake,
-    (prospect, library): (&Prospect, &mut Library),
+    (prospect, library, is_kept): (&Prospect, &mut Library, bool),
 ) -> Result<Image> {
     loop {
         match link.0.receive()? {
             ToAway::Draft(draft) => {
                 shell.redraft(*draft, library)?;
                 link.1.send(&ToHome::Drafted)?;
+                if is_kept {
+                    shell.begin_kept()?;
+                }
             }
             ToAway::Pages(pages) => shell.write(&pages, intake)?,
             ToAway::Discard(spans) => shell.discard(&spans, intake)?,

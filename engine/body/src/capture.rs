@@ -9,7 +9,6 @@ use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee;
 use migrate::backing::Library;
-use migrate::copying::{Copying, Part};
 use migrate::{Result, layout, mapping_flags, threads};
 use std::ops::Range;
 use wire::ids::GuestAddr;
@@ -65,8 +64,14 @@ fn space(shared: &Shared, fixed: &Fixed, maps: &[maps::Mapping]) -> Result<Space
 }
 
 /// Captures everything but memory contents. All threads are stopped.
-pub fn image(shared: &Shared, fixed: &Fixed, agent: &Agent) -> Result<Image> {
-    let maps = flags::read_maps(shared.pid)?;
+/// `known` are its mappings as they were a moment ago, if nothing was advised since.
+pub fn image(
+    shared: &Shared,
+    fixed: &Fixed,
+    agent: &Agent,
+    known: &[maps::Mapping],
+) -> Result<Image> {
+    let maps = flags::read_maps_again(shared.pid, known)?;
     let (mappings, guards) = space(shared, fixed, &maps)?;
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
     let mut layout_words = fixed.origin.layout;
@@ -184,14 +189,4 @@ fn thread_image(
         clock,
         attributes: thread.attributes,
     })
-}
-
-/// Reads out the memory contents.
-pub fn memory(
-    shared: &Shared,
-    image: &Image,
-    send: &mut dyn FnMut(Part) -> Result<()>,
-) -> Result<u64> {
-    let mut copying = Copying::of(shared.pid, None)?;
-    copying.finish(&shared.memory, (&image.mappings, &image.guards), send)
 }

@@ -18,7 +18,7 @@ use wire::calls::{LocalRule, Test};
 const MMAP: u32 = libc::SYS_mmap as u32;
 const MUNMAP: u32 = libc::SYS_munmap as u32;
 const MPROTECT: u32 = libc::SYS_mprotect as u32;
-const MREMAP: u32 = libc::SYS_mremap as u32;
+pub const MREMAP: u32 = libc::SYS_mremap as u32;
 const BRK: u32 = libc::SYS_brk as u32;
 
 /// The parts of a body's address space that the guest must leave as they are.
@@ -82,8 +82,8 @@ const MREMAP_FIXED: u64 = libc::MREMAP_FIXED as u64;
 pub const MAPPING_CALLS: [u32; 5] = [MMAP, MUNMAP, MPROTECT, MREMAP, BRK];
 
 /// The rules of the filter. `own_vdso` is this kernel's vDSO, for a body whose home is another
-/// machine; calls about mappings may be watched.
-pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>, is_watched: bool) -> Vec<Rule> {
+/// machine; of calls about mappings, those in `watched` are reported.
+pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>, watched: &[u32]) -> Vec<Rule> {
     let mut rules: Vec<Rule> = own_vdso.map_or_else(Vec::new, rules_abroad);
     let local = wire::calls::local_rules().flat_map(|rule| expand(&rule));
     rules.extend(local.filter(|rule| own_vdso.is_none() || !reads_foreign_clock(rule)));
@@ -104,7 +104,7 @@ pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>, is_watched: bool) -> Ve
         within: None,
         action: Action::Allow,
     });
-    rules.retain(|rule| !is_watched || !MAPPING_CALLS.contains(&rule.number));
+    rules.retain(|rule| !watched.contains(&rule.number) && !gives_flags(rule));
     // Asking where the break is, as capturing does.
     rules.push(Rule {
         number: BRK,
@@ -113,6 +113,26 @@ pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>, is_watched: bool) -> Ve
         action: Action::Allow,
     });
     rules.into_iter().flat_map(|rule| far_from(kept, rule)).collect()
+}
+
+/// Advice that changes the flags of mappings is reported: they are read ahead of a capture.
+pub const MADVISE: u32 = libc::SYS_madvise as u32;
+const FLAG_ADVICE: [i32; 7] = [
+    libc::MADV_NORMAL,
+    libc::MADV_RANDOM,
+    libc::MADV_SEQUENTIAL,
+    libc::MADV_HUGEPAGE,
+    libc::MADV_NOHUGEPAGE,
+    libc::MADV_DONTDUMP,
+    libc::MADV_DODUMP,
+];
+
+fn gives_flags(rule: &Rule) -> bool {
+    let names = |condition: &Condition| {
+        let Condition::Equal { argument: 2, value, .. } = condition else { return false };
+        FLAG_ADVICE.contains(&(*value as i32))
+    };
+    rule.number == MADVISE && rule.conditions.iter().any(names)
 }
 
 /// A rule for a call that changes mappings holds only far from what is kept.
@@ -223,13 +243,13 @@ mod test {
 
     #[test]
     fn every_rule_of_the_table_can_be_expressed_and_fits_the_kernel() {
-        let at_home = rules(&kept(), None, false);
+        let at_home = rules(&kept(), None, &[]);
         assert!(at_home.iter().any(|rule| rule.number == MUNMAP));
         kernel::seccomp::program(&at_home).unwrap();
-        let watched = rules(&kept(), None, true);
+        let watched = rules(&kept(), None, &MAPPING_CALLS);
         assert!(!watched.iter().any(|rule| rule.number == MUNMAP));
         kernel::seccomp::program(&watched).unwrap();
-        let abroad = rules(&kept(), Some(&(0x7fff_0000_1000..0x7fff_0000_3000)), false);
+        let abroad = rules(&kept(), Some(&(0x7fff_0000_1000..0x7fff_0000_3000)), &[]);
         kernel::seccomp::program(&abroad).unwrap();
     }
 
@@ -237,8 +257,8 @@ mod test {
     fn abroad_no_rule_lets_a_foreign_clock_be_read_but_from_the_nodes_own_vdso() {
         let own_vdso = 0x7fff_0000_1000..0x7fff_0000_3000;
         let leaks = |rule: &&Rule| reads_foreign_clock(rule) && rule.within.is_none();
-        assert_eq!(rules(&kept(), Some(&own_vdso), false).iter().filter(leaks).count(), 0);
-        let at_home = rules(&kept(), None, false);
+        assert_eq!(rules(&kept(), Some(&own_vdso), &[]).iter().filter(leaks).count(), 0);
+        let at_home = rules(&kept(), None, &[]);
         assert_eq!(at_home.iter().filter(leaks).count(), 2 + FOREIGN_CLOCKS.len());
     }
 

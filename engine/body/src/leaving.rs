@@ -7,15 +7,21 @@ use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
 use kernel::haste::Haste;
 use kernel::patience::Patience;
+use kernel::proc::flags;
+use kernel::proc::maps::Mapping;
+use kernel::proc::pagemap::Run;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
+use migrate::copying::Copying;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashSet;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::image::Image;
+use wire::image::{Image, Span};
+use wire::limits::HELD_MAX;
 use wire::supervisor::{ELSEWHERE, Reason};
 
 /// Between a homecoming that failed and the next that nobody at home has asked for: first and at
@@ -234,12 +240,13 @@ impl Tracing<'_> {
     }
 
     fn try_to_leave(&mut self, announcement: ToHome) -> Result<End> {
+        let known = self.known_maps();
         match self.freeze() {
             Ok(()) => {}
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay_unless_unwanted(error.reason()),
         }
-        let image = match self.capture() {
+        let image = match self.capture(&known) {
             Ok(image) => image,
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay_unless_unwanted(error.reason()),
@@ -249,11 +256,11 @@ impl Tracing<'_> {
         let (head, parts) = image.clone().into_parts();
         self.shared.send(ToHome::Image(Box::new(head)));
         parts.into_iter().for_each(|part| self.shared.send(ToHome::Threads(part)));
-        let sent = capture::memory(&self.shared, &image, &mut |part| {
-            self.shared.send(part.into());
-            Ok(())
-        });
-        if let Err(error) = sent {
+        let held = match self.ask_held()? {
+            Held::At(spans) => spans,
+            Held::Nobody(end) => return Ok(end),
+        };
+        if let Err(error) = self.send_memory(&image, &held) {
             // Home has not heard the end of it, and so does not run it.
             return self.stay_unless_unwanted(error.reason());
         }
@@ -261,10 +268,97 @@ impl Tracing<'_> {
         self.await_verdict(None)
     }
 
+    /// Sends home what it lacks of the memory, of which it has something at the places `held`.
+    fn send_memory(&self, image: &Image, held: &[Span]) -> Result<u64> {
+        let tracking = self.tracking.clone().filter(|_| self.origin.is_some());
+        let mut copying = Copying::of(self.shared.pid, tracking)?;
+        copying.assume_held(held, &self.as_at_home(held));
+        let whole = (&image.mappings[..], &image.guards[..]);
+        copying.finish(&self.shared.memory, whole, &mut |part| {
+            self.shared.send(part.into());
+            Ok(())
+        })
+    }
+
+    /// Asks home for the memory that it has as it was when the process left.
+    fn ask_held(&mut self) -> Result<Held> {
+        let mut held = Vec::new();
+        if self.origin.is_none() {
+            return Ok(Held::At(held));
+        }
+        self.shared.send(ToHome::AsksHeld);
+        let deadline = Instant::now() + VERDICT_TIMEOUT;
+        loop {
+            let _ = self.shared.wake.read();
+            while let Some(order) = self.shared.next_order() {
+                match order {
+                    Order::Home(ToAway::Holds { spans, is_last }) => {
+                        held.extend(spans);
+                        if held.len() > HELD_MAX {
+                            return Ok(Held::Nobody(End::Goes(reason(
+                                "link",
+                                "home holds too much",
+                            ))));
+                        }
+                        if is_last {
+                            return Ok(Held::At(held));
+                        }
+                    }
+                    order => {
+                        if let Some(end) = self.obey_frozen(order)? {
+                            return Ok(Held::Nobody(end));
+                        }
+                    }
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Held::Nobody(End::Goes(reason("link", "home did not answer"))));
+            }
+            let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
+            let ms = PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
+            let _ = poll(&mut [wake], ms);
+        }
+    }
+
+    /// Those of the places that home has at which the body had the same when it came here.
+    fn as_at_home(&self, held: &[Span]) -> Vec<Span> {
+        let runs: Vec<Run> =
+            held.iter().map(|(start, end)| Run { start: start.0, end: end.0 }).collect();
+        self.origin.as_ref().map_or(vec![], |origin| origin.among(&runs))
+    }
+
+    /// What a frozen body that has said that it leaves does for an order; what has become of it
+    /// then, if that is known.
+    fn obey_frozen(&mut self, order: Order) -> Result<Option<End>> {
+        match order {
+            Order::Home(ToAway::Release) => {
+                return Ok(Some(End::Goes(reason(ELSEWHERE, "it lives elsewhere now"))));
+            }
+            Order::Home(ToAway::Resume) => {
+                self.go_on()?;
+                return Ok(Some(End::Continues));
+            }
+            Order::Home(ToAway::Stop) => self.is_held = true,
+            Order::Home(ToAway::Continue) => self.is_held = false,
+            Order::LinkLost(error) => return Ok(Some(End::Goes(reason("link", error)))),
+            // Overtaken: the image that home has says it all.
+            _ => {}
+        }
+        Ok(None)
+    }
+
     /// Everything but the contents of its memory. The body is frozen.
-    pub(crate) fn capture(&self) -> Result<Image> {
+    pub(crate) fn capture(&self, known: &[Mapping]) -> Result<Image> {
         let _limit = Patience::of(CAPTURE_TIMEOUT);
-        capture::image(&self.shared, &self.fixed, &self.agent)
+        let advised = self.shared.was_advised.load(Ordering::SeqCst);
+        let known = if advised { &[] } else { known };
+        capture::image(&self.shared, &self.fixed, &self.agent, known)
+    }
+
+    /// Its mappings, read before it is stopped: for their flags the kernel counts all its pages.
+    pub(crate) fn known_maps(&self) -> Vec<Mapping> {
+        flags::read_maps(self.shared.pid).unwrap_or_default()
     }
 
     /// The body cannot leave now, for a reason that lies here.
@@ -312,19 +406,8 @@ impl Tracing<'_> {
         loop {
             let _ = self.shared.wake.read();
             while let Some(order) = self.shared.next_order() {
-                match order {
-                    Order::Home(ToAway::Release) => {
-                        return Ok(End::Goes(reason(ELSEWHERE, "it lives elsewhere now")));
-                    }
-                    Order::Home(ToAway::Resume) => {
-                        self.go_on()?;
-                        return Ok(End::Continues);
-                    }
-                    Order::Home(ToAway::Stop) => self.is_held = true,
-                    Order::Home(ToAway::Continue) => self.is_held = false,
-                    Order::LinkLost(error) => return Ok(End::Goes(reason("link", error))),
-                    // Overtaken: the image that home has says it all.
-                    _ => {}
+                if let Some(end) = self.obey_frozen(order)? {
+                    return Ok(end);
                 }
             }
             match successor.as_mut().map(Successor::poll) {
@@ -353,6 +436,13 @@ impl Tracing<'_> {
             };
         }
     }
+}
+
+/// Home's answer to a body that asks what it need not send.
+enum Held {
+    At(Vec<Span>),
+    /// There is nobody to send anything to; what becomes of the body.
+    Nobody(End),
 }
 
 /// Code of the reason of a body that its node's owner wants gone.

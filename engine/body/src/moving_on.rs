@@ -6,11 +6,13 @@ use crate::capture::{self, Fixed};
 use crate::leaving::is_broken;
 use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
+use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::proc::{maps, process};
 use kernel::tracking::Tracking;
 use migrate::ahead::{self, Ahead};
 use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
+use migrate::kept::{self, Origin};
 use migrate::offer::Offerer;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,6 +22,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::image::Prospect;
+use wire::limits::{DISCARDS_MAX, HELD_MAX};
 use wire::supervisor::{Berth, Role};
 
 /// How long it waits before the node that it was sent to is asked to give it back, if that is not
@@ -33,7 +36,7 @@ impl Tracing<'_> {
     pub(crate) fn offer_to(&mut self, berth: Berth) {
         let number = self.call_off_moves();
         let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
-        let prospect = self.prospect.clone();
+        let prospect = Prospect { is_kept: self.origin.is_some(), ..self.prospect.clone() };
         self.spawn_mover("offer", move || {
             let outcome = offer(&berth, prospect, &fixed.library);
             shared.order(Order::Offered { number, outcome });
@@ -68,52 +71,62 @@ impl Tracing<'_> {
         };
         let resident = process::resident_bytes(self.shared.pid).unwrap_or(0);
         let tracking = self.tracking.clone().filter(|_| resident >= ahead::BYTES_MIN);
+        let mut unseen = vec![];
         if let Some(tracking) = &tracking {
             match self.watch_memory(tracking) {
-                Ok(()) => {}
+                Ok(runs) => unseen = runs,
                 Err(error) if is_broken(&error) => return Err(error),
                 Err(error) => return self.stay(error.reason()),
             }
         }
+        // Its rounds begin anew what is told of writes: should it stay, that is not known any more.
+        let origin = self.origin.take();
         let (shared, fixed, moves) = (self.shared.clone(), self.fixed.clone(), self.moves.clone());
         let is_wanted = move || match moves.load(Ordering::SeqCst) == number {
             true => Ok(()),
             false => Err(MigrateError::refused("called-off", "the body leaves for elsewhere")),
         };
         self.spawn_mover("ahead", move || {
-            let outcome = copy(&shared, &fixed, tracking, &mut link, &is_wanted);
-            let outcome = outcome.map(|ahead| Box::new(Onward { link, ahead }));
+            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut link, &is_wanted);
+            let outcome = outcome.map(|ahead| Box::new(Onward { link, ahead, origin }));
             shared.order(Order::Copied { number, outcome });
         });
         Ok(End::Continues)
     }
 
     /// Has all writes to the body's memory be seen from now on. It stands still for that, so that
-    /// no mapping is watched in part.
-    fn watch_memory(&mut self, tracking: &Tracking) -> Result<()> {
+    /// no mapping is watched in part. Returns where they were not seen so far.
+    fn watch_memory(&mut self, tracking: &Tracking) -> Result<Vec<Run>> {
+        let pid = self.shared.pid;
         let outcome = self.freeze().and_then(|()| {
-            ahead::watch(tracking, &maps::read(self.shared.pid)?);
-            Ok(())
+            let maps = maps::read(pid)?;
+            let pagemap = Pagemap::open(pid)?;
+            let unseen = kept::unwatched(&pagemap, &maps)?;
+            ahead::watch(tracking, &pagemap, &maps)?;
+            Ok(unseen)
         });
-        outcome.and_then(|()| self.go_on())
+        let unseen = outcome?;
+        self.go_on()?;
+        Ok(unseen)
     }
 
     /// Sends the body to the node that takes it; home decides when that may run it.
     pub(crate) fn move_on(&mut self, copied: Result<Box<Onward>>) -> Result<End> {
-        let Onward { mut link, ahead } = match copied {
+        let Onward { mut link, ahead, origin } = match copied {
             Ok(onward) => *onward,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
                 return Ok(End::Continues);
             }
         };
+        let known = self.known_maps();
         let frozen_at = Instant::now();
         match self.freeze() {
             Ok(()) => {}
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay(error.reason()),
         }
-        match self.send_image(&mut link, ahead) {
+        match self.send_image(&mut link, (ahead, origin), &known) {
             Err(error) if is_broken(&error) => Err(error),
             Ok(bytes_sent) => {
                 let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
@@ -124,9 +137,14 @@ impl Tracing<'_> {
         }
     }
 
-    fn send_image(&self, (reader, writer): &mut Link, ahead: Ahead) -> Result<u64> {
+    fn send_image(
+        &self,
+        (reader, writer): &mut Link,
+        (ahead, origin): (Ahead, Option<Origin>),
+        known: &[maps::Mapping],
+    ) -> Result<u64> {
         let Ahead { draft, mut copying } = ahead;
-        let image = self.capture()?;
+        let image = self.capture(known)?;
         let (head, parts) = image.clone().into_parts();
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
@@ -134,6 +152,11 @@ impl Tracing<'_> {
         let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
         let whole = (&image.mappings[..], &image.guards[..]);
         copying.finish(&self.shared.memory, whole, &mut send)?;
+        let same = origin.map_or(vec![], |origin| origin.among(copying.unchanged()));
+        // Home is sent what it is not known to have.
+        for some in same[..same.len().min(HELD_MAX)].chunks(DISCARDS_MAX) {
+            writer.send(&ToAway::Unchanged(some.to_vec()))?;
+        }
         writer.send(&ToAway::ImageSent)?;
         match reader.receive_answer(writer)? {
             ToHome::Restored => Ok(writer.bytes_sent()),
@@ -156,12 +179,13 @@ fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
 pub(crate) struct Onward {
     link: Link,
     ahead: Ahead,
+    origin: Option<Origin>,
 }
 
 fn copy(
     shared: &Shared,
     fixed: &Fixed,
-    tracking: Option<Arc<Tracking>>,
+    (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
     link: &mut Link,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<Ahead> {
@@ -169,6 +193,7 @@ fn copy(
     migrate::offer::draft(link, draft.clone())?;
     let is_tracked = tracking.is_some();
     let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
+    ahead.copying.assume_changed(unseen);
     if is_tracked {
         ahead.copy(&shared.memory, link, &|| capture::mappings(shared, fixed), is_wanted)?;
     }

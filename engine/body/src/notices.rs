@@ -1,12 +1,14 @@
 //! What the body may not do itself: taking notifications and forwarding calls.
 
 use crate::abroad::{Abroad, FOREIGN_CLOCKS};
+use crate::filter::MADVISE;
 use crate::frames;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::reason;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::calls::{self, Class, Emulation, Timeout, Unmarshalled};
 use wire::forward::{Call, Direction, Place, Segment, ToHome, Yield};
@@ -205,13 +207,18 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
             needs_home(shared, state, n, "reserved-memory")
         }
-        Class::Local => match shared.watch.objection(shared.pid, number, &n.arguments) {
-            Some(word) => needs_home(shared, state, n, word),
-            None => {
-                shared.listener.let_pass(n.id);
-                None
+        Class::Local => {
+            match shared.watch.objection((shared.pid, &shared.maps), number, &n.arguments) {
+                Some(word) => needs_home(shared, state, n, word),
+                None => {
+                    if number == MADVISE {
+                        shared.was_advised.store(true, Ordering::SeqCst);
+                    }
+                    shared.listener.let_pass(n.id);
+                    None
+                }
             }
-        },
+        }
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
         Class::Homecoming(word) => needs_home(shared, state, n, word),

@@ -15,6 +15,7 @@ use migrate::outward::Body;
 use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard};
 use wire::calls::{Emulation, GuestMemory};
 use wire::clocks::Readings;
@@ -190,6 +191,8 @@ pub struct Shared {
     pub listener: Listener,
     pub memory: Memory,
     pub maps: MapQuery,
+    /// Advice was given that may have changed the flags of its mappings.
+    pub was_advised: AtomicBool,
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
     pub watch: Watch,
@@ -229,6 +232,7 @@ impl Shared {
             listener: parts.listener,
             memory: parts.memory,
             maps: parts.maps,
+            was_advised: AtomicBool::new(false),
             kept: parts.kept,
             watch: parts.watch,
             state: Mutex::new(parts.state),

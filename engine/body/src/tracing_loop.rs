@@ -13,7 +13,6 @@ use crate::modesty;
 use crate::notices::{self, raise};
 use crate::replies;
 use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
-use crate::watch::Watch;
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::processor_time::process_ns;
@@ -21,6 +20,7 @@ use kernel::regs::{ERESTARTNOINTR, Registers};
 use kernel::sandbox::Sandbox;
 use kernel::tracee::{self, Stop};
 use kernel::tracking::Tracking;
+use migrate::kept::Origin;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -42,6 +42,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) prospect: wire::image::Prospect,
     /// Tells which of its pages are written to, if this kernel can.
     pub(crate) tracking: Option<Arc<Tracking>>,
+    /// If home keeps its memory, and `tracking` tells what was written to since it came.
+    pub(crate) origin: Option<Origin>,
     pub(crate) signals: ChildSignal,
     /// Threads that stand stopped: because of freezing, or of a signal that has to wait.
     pub(crate) stopped: HashSet<i32>,
@@ -90,19 +92,20 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) -> Reason {
 }
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
-    let Arrived { body, listener, library, prospect, signals, abroad } = arrived;
+    let Arrived { body, listener, library, prospect, signals, abroad, watch, origin } = arrived;
     let state = State::of(&body);
     let wake =
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
             kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
         })?;
     let kept = Kept::new(body.kept());
-    let (missing, watch) = (body.missing, Watch::of(&body));
+    let missing = body.missing;
     let mut body = body;
     let registers = body.registers.take();
     let tracking = body.tracking.take();
-    let (sandbox, memory, agent, origin) = body.into_parts();
-    let fixed = Arc::new(Fixed { agent: agent.base()..agent.end(), library, origin, missing });
+    let (sandbox, memory, agent, image) = body.into_parts();
+    let fixed =
+        Arc::new(Fixed { agent: agent.base()..agent.end(), library, origin: image, missing });
     let shared = Arc::new(Shared::new(Parts {
         pid: sandbox.body_pid,
         guest_pid: fixed.origin.pid,
@@ -128,7 +131,8 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         agent,
         fixed,
         prospect,
-        tracking: tracking.map(Arc::new),
+        tracking,
+        origin,
         signals,
         haste: Haste::default(),
         stopped: HashSet::new(),

@@ -19,6 +19,7 @@ pub fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Re
         processor: migrate::processor::demand(baseline),
         backings: library.descriptions(),
         memory_bytes: process::resident_bytes(pid)?,
+        is_kept: false,
     })
 }
 

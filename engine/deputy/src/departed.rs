@@ -26,7 +26,8 @@ pub struct DepartedThread {
     settled: Registers,
     /// The result with which that call was interrupted.
     interrupted: Option<i64>,
-    /// End of a wait on a futex that was restored here before, on the monotonic clock.
+    /// End of a wait that was restored here before, or that only we know the end of, on the
+    /// monotonic clock.
     wait_until_ns: Option<u64>,
     /// The call that goes on sleeping here.
     pub kept: Option<InFlight>,
@@ -70,15 +71,14 @@ pub struct Standing {
     pub registers: Registers,
     /// When the wait that it was stopped in ends, on the monotonic clock, if only we know that.
     pub until_ns: Option<u64>,
-    /// How often it has gone to sleep so far, this stop included.
+    /// How often it has gone to sleep so far, this stop included; only of one that is put back.
     pub sleeps: Option<u64>,
 }
 
 impl Standing {
     /// Of a thread that was only stopped.
-    pub fn of(pid: i32, stopped: &Stopped) -> Standing {
-        let Stopped { tid, guest, registers, .. } = *stopped;
-        Standing { tid, guest, registers, until_ns: None, sleeps: sleep::count(pid, tid) }
+    pub fn of(tid: i32, guest: GuestTid, registers: Registers) -> Standing {
+        Standing { tid, guest, registers, until_ns: None, sleeps: None }
     }
 
     /// The call that it makes again because Linux ended it for the stop.
@@ -134,18 +134,20 @@ impl Waiting {
 
     /// When a wait ends that was restored here, or was made again because of a stop (signal(7)).
     fn end_of(&self, pid: i32, stopped: &Stopped, settled: &Registers) -> Option<u64> {
-        let standing = Standing::of(pid, stopped);
+        let Stopped { tid, guest, registers, .. } = *stopped;
         // To stand stopped now is one more.
-        let is_same_sleep =
-            |wait: &Wait| wait.sleeps.is_some() && wait.sleeps.map(|n| n + 1) == standing.sleeps;
+        let is_same_sleep = |wait: &Wait| {
+            wait.sleeps.is_some_and(|sleeps| sleep::count(pid, tid) == Some(sleeps + 1))
+        };
         let is_again = |wait: &&Wait| {
-            wait.tid == stopped.guest
+            wait.tid == guest
                 && u64::from(wait.number) == settled.rax
                 && wait.argument == settled.rdi
-                && settled.rip != stopped.registers.rip
-                && stopped.registers.result() == -i64::from(libc::EINTR)
+                && settled.rip != registers.rip
+                && registers.result() == -i64::from(libc::EINTR)
                 && is_same_sleep(wait)
         };
+        let standing = Standing::of(tid, guest, registers);
         self.restored(&standing).or_else(|| self.waits.iter().find(is_again))?.until_ns
     }
 
@@ -178,7 +180,8 @@ impl DepartedThread {
         waiting: &Waiting,
     ) -> (DepartedThread, bool) {
         threads::abort_rseq(&mut stopped, memory);
-        let restarted = waiting.call_behind(&Standing::of(pid, &stopped));
+        let standing = Standing::of(stopped.tid, stopped.guest, stopped.registers);
+        let restarted = waiting.call_behind(&standing);
         let mut settled = stopped.registers;
         let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
         let interruption = threads::settle(&mut settled, restarted, has_signal);
@@ -265,8 +268,9 @@ impl DepartedThread {
     }
 
     /// Where it stands, to be put back.
-    pub fn standing(&self, pid: i32) -> Standing {
-        Standing { until_ns: self.wait_until_ns, ..Standing::of(pid, &self.stopped) }
+    pub fn standing(&self) -> Standing {
+        let Stopped { tid, guest, registers, .. } = self.stopped;
+        Standing { until_ns: self.wait_until_ns, ..Standing::of(tid, guest, registers) }
     }
 
     /// Its rights to memory by key, where the processor has them.
@@ -298,7 +302,7 @@ mod test {
             rdi: 7,
             ..Registers::default()
         };
-        Standing { tid, guest: GuestTid(tid + 100), registers, until_ns: None, sleeps: None }
+        Standing::of(tid, GuestTid(tid + 100), registers)
     }
 
     fn wait(tid: i32, number: u32, until_ns: Option<u64>) -> Wait {

@@ -3,6 +3,8 @@
 use crate::announcing::{draft, prospect};
 use crate::departed::{DepartedThread, Remembered, Waiting};
 use crate::frozen::Frozen;
+use crate::keeping::{self, Keeping};
+use crate::own_memory::Reading;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::features::{self, Feature};
@@ -10,6 +12,7 @@ use kernel::memory::Memory;
 use kernel::proc::{flags, maps};
 use kernel::quota::Relief;
 use kernel::signal::Action;
+use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use migrate::ahead::{self, Ahead};
 use migrate::backing::Library;
@@ -21,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::image::{Draft, Prospect};
+use wire::image::{Draft, Mapping, Prospect};
 use wire::supervisor::{Berth, MoveReport, Role};
 
 /// A process that has just left home.
@@ -40,8 +43,18 @@ pub struct Away {
     /// Processor time of earlier stays away.
     pub away_ns: u64,
     pub relief: Option<Relief>,
+    pub left: Left,
     /// Stopped by job control while it left.
     pub is_held: bool,
+}
+
+/// What of its memory is to be known to its deputy.
+pub struct Left {
+    /// It has stayed here.
+    pub keeping: Option<Keeping>,
+    /// Mappings as they were when it left, with flags that may have been changed just before.
+    pub maps: Vec<maps::Mapping>,
+    pub reading: Reading,
 }
 
 /// Phases in order of life, for the report.
@@ -83,32 +96,41 @@ pub fn leave(
     watch.phase("inspect");
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
-    let prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
+    let mut prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
+    let is_tracked = prospect.memory_bytes >= ahead::BYTES_MIN
+        && features::settled().has(Feature::WriteTracking);
+    prospect.is_kept = prospect.memory_bytes >= ahead::BYTES_MIN && keeping::has_room(pid);
     let (draft, agent_place) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
     link.1.set_hurried(true)?;
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
     let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
-    if prospect.memory_bytes >= ahead::BYTES_MIN && features::settled().has(Feature::WriteTracking)
-    {
-        let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place.clone())?;
-        let tracking = frozen.track(&memory, &waiting);
-        remembered.waits = frozen.put_back(waiting);
-        drop(frozen);
+    let mut known = vec![];
+    if is_tracked {
+        let tracking = track(pid, &memory, remembered, signals, place.clone())?;
         watch.phase("track");
-        if let Some(tracking) = tracking? {
-            ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
-            let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], &library);
-            ahead.copy(&memory, &mut link, &mappings, &|| Ok(()))?;
-            watch.phase("copy");
-        }
+        known = copy_ahead(pid, tracking, (&memory, &library), &mut link, &mut ahead, &mut watch)?;
     }
     let frozen_at = Instant::now();
     let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
     watch.phase("freeze");
-    match send(&mut frozen, &memory, (&library, ahead), &waiting, &mut link, &mut watch) {
-        Ok((actions, running_at)) => {
+    match send(
+        &mut frozen,
+        &memory,
+        (&library, &mut ahead, &known),
+        &waiting,
+        &mut link,
+        &mut watch,
+    ) {
+        Ok(Sent { actions, running_at, mappings, maps }) => {
+            // Both take time, for which nobody has to wait.
+            let reading = std::thread::spawn(move || {
+                drop(ahead);
+                flags::read_maps(pid)
+            });
+            let kept = frozen.keep_memory(prospect.is_kept, &mappings);
+            let keeping = kept.map_err(MigrateError::lost)?;
             let freeze_us = (running_at - frozen_at).as_micros() as u64;
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
             watch.phase("settle");
@@ -118,9 +140,9 @@ pub fn leave(
                 phases_us: watch.phases_us,
                 bytes_sent: link.1.bytes_sent(),
             };
-            let berth = berth.clone();
-            let parts = (link, memory, library, actions, prospect, report);
-            frozen.into_away(berth, parts, is_held).map_err(MigrateError::lost)
+            let left = Left { keeping, maps, reading };
+            let parts = (link, memory, library, actions, prospect, report, left);
+            frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
         }
         Err(error) => {
             remembered.waits = frozen.put_back(waiting);
@@ -163,17 +185,60 @@ fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
 /// What a target said before its link broke has arrived before that was noticed.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Captures and sends the image and sees it running; returns the dispositions, and since when.
+/// Sends memory while the process runs; returns its mappings, with their flags.
+fn copy_ahead(
+    pid: i32,
+    tracking: Option<Tracking>,
+    (memory, library): (&Memory, &Library),
+    link: &mut (LinkReader, LinkWriter),
+    ahead: &mut Ahead,
+    watch: &mut Stopwatch,
+) -> Result<Vec<maps::Mapping>> {
+    if let Some(tracking) = tracking {
+        ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
+        let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
+        ahead.copy(memory, link, &mappings, &|| Ok(()))?;
+        watch.phase("copy");
+    }
+    // Read once more when it is away: what changes from here on is found then.
+    let known = flags::read_maps(pid)?;
+    watch.phase("look");
+    Ok(known)
+}
+
+/// Stops the process for a moment, to have its writes told.
+fn track(
+    pid: i32,
+    memory: &Memory,
+    remembered: &mut Remembered,
+    signals: &ChildSignal,
+    place: (bool, (Range<u64>, usize)),
+) -> Result<Option<Tracking>> {
+    let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
+    let tracking = frozen.track(memory, &waiting);
+    remembered.waits = frozen.put_back(waiting);
+    tracking
+}
+
+/// What is known once the body runs.
+struct Sent {
+    actions: Vec<Action>,
+    running_at: Instant,
+    mappings: Vec<Mapping>,
+    maps: Vec<maps::Mapping>,
+}
+
+/// Captures and sends the image and sees it running.
 fn send(
     frozen: &mut Frozen,
     memory: &Memory,
-    (library, ahead): (&Library, Ahead),
+    (library, ahead, known): (&Library, &mut Ahead, &[maps::Mapping]),
     waiting: &Waiting,
     (reader, writer): &mut (LinkReader, LinkWriter),
     watch: &mut Stopwatch,
-) -> Result<(Vec<Action>, Instant)> {
-    let Ahead { draft, mut copying } = ahead;
-    let maps = flags::read_maps(frozen.pid)?;
+) -> Result<Sent> {
+    let Ahead { draft, copying } = ahead;
+    let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps)?;
     freeze::hold(&frozen.tids)?;
@@ -207,8 +272,7 @@ fn send(
     reader.set_timeout(None)?;
     writer.set_hurried(false)?;
     watch.phase("run");
-    frozen.drop_memory(&mappings)?;
-    Ok((actions, running_at))
+    Ok(Sent { actions, running_at, mappings, maps })
 }
 
 /// A process that has begun another program has other memory than what was opened before.

@@ -3,7 +3,7 @@
 
 use crate::announcing::guest_tid;
 use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
-use crate::departure::Away;
+use crate::departure::{Away, Left};
 use crate::limited_sleep;
 use crate::processor_time;
 use crate::settings;
@@ -48,7 +48,8 @@ pub struct Frozen {
 }
 
 /// What [`Away`] has besides the threads.
-pub type Parts = ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, Prospect, MoveReport);
+pub type Parts =
+    ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, Prospect, MoveReport, Left);
 
 /// A thread that was given up in the middle of something that it did for us runs still, and has to
 /// stop before it can be put back: else it would die with us.
@@ -136,7 +137,7 @@ impl Frozen {
         drop(calls);
         match taken.and_then(Tracking::of) {
             Ok(tracking) => {
-                ahead::watch(&tracking, &maps);
+                ahead::watch(&tracking, &Pagemap::open(self.pid)?, &maps)?;
                 Ok(Some(tracking))
             }
             Err(error) => {
@@ -250,6 +251,13 @@ impl Frozen {
         Ok(())
     }
 
+    /// Where the calls in which threads go on sleeping here write to: addresses and bytes.
+    pub fn written_by_sleepers(&self) -> impl Iterator<Item = (u64, u64)> {
+        let kept = self.threads.iter().filter_map(|departed| departed.kept.as_ref());
+        let segments = kept.flat_map(|call| &call.segments);
+        segments.map(|segment| (segment.guest.0, u64::from(segment.length)))
+    }
+
     /// Gives the deputy's threads the guest's signal masks, and sleepers their calls back. True if
     /// job control has stopped the process meanwhile.
     pub fn settle_away(&mut self, memory: &Memory) -> Result<bool> {
@@ -276,7 +284,7 @@ impl Frozen {
     pub fn into_away(
         mut self,
         berth: Berth,
-        (link, memory, library, actions, prospect, report): Parts,
+        (link, memory, library, actions, prospect, report, left): Parts,
         is_held: bool,
     ) -> Result<Away> {
         let (Some(agent), Some(borrowed)) = (self.agent, self.borrowed) else {
@@ -300,6 +308,7 @@ impl Frozen {
             report,
             away_ns,
             relief,
+            left,
             is_held,
         })
     }
@@ -323,14 +332,16 @@ impl Frozen {
 
     /// Where the threads were stopped, those included that were not read yet.
     fn standings(&self) -> Vec<Standing> {
-        let read = self.threads.iter().map(|departed| departed.standing(self.pid));
+        let read = self.threads.iter().map(|departed| departed.standing());
         let unread = self.tids[self.threads.len()..].iter().filter_map(|tid| {
             let guest = guest_tid(self.pid, *tid).ok()?;
-            let (registers, until_ns) = (tracee::registers(*tid).ok()?, None);
-            let sleeps = sleep::count(self.pid, *tid);
-            Some(Standing { tid: *tid, guest, registers, until_ns, sleeps })
+            Some(Standing::of(*tid, guest, tracee::registers(*tid).ok()?))
         });
-        read.chain(unread).collect()
+        let counted = |standing: Standing| Standing {
+            sleeps: sleep::count(self.pid, standing.tid),
+            ..standing
+        };
+        read.chain(unread).map(counted).collect()
     }
 
     fn try_put_back(&self) -> Result<()> {

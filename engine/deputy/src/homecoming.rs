@@ -22,13 +22,14 @@ use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
 use migrate::homeward;
 use migrate::intake::Intake;
+use migrate::kept::Kept;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result, freeze, injection, layout, mapping_flags, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
-use wire::image::{self, Image};
+use wire::image::{self, Image, Span};
 use wire::processor_time::PastClock;
 use wire::supervisor::{MoveReport, Wait};
 
@@ -55,6 +56,8 @@ pub struct Home {
 pub enum Sending {
     #[default]
     UnderWay,
+    /// It waits to hear what home holds, or that it is to go on.
+    Awaits,
     Done,
     /// It failed, and the body runs again.
     GivenUp,
@@ -124,12 +127,27 @@ impl Homecoming {
         };
         self.settle_lanes(service)?;
         phase("settle");
-        let image = receive_image(service, reader)?;
+        let mut image = receive_image(service, reader)?;
+        let (home, late) = service.own.take(service.pid)?;
+        mapping_flags::correct(&mut image.mappings, late);
         self.keep_own_memory(service)?;
         let image = &*self.image.insert(image);
-        restore_mappings(service, image)?;
+        let first = reader.receive()?;
+        let is_asked = matches!(first, ToHome::AsksHeld);
+        if is_asked {
+            self.sending = Sending::Awaits;
+        }
+        let kept = service.take_kept(is_asked);
+        let held = restore_mappings(service, image, home, kept)?;
         phase("map");
-        let bytes = receive_pages(service, image, reader, &mut self.sending)?;
+        let first = if is_asked {
+            service.tell_held(&held)?;
+            self.sending = Sending::UnderWay;
+            reader.receive()?
+        } else {
+            first
+        };
+        let bytes = receive_pages(service, image, (reader, first), &mut self.sending)?;
         homeward::protect(worker(service)?, &image.mappings)?;
         let guards = mapping_flags::install(&image.guards);
         worker(service)?.execute_all("guard memory", &guards)?;
@@ -196,12 +214,18 @@ fn receive_image(service: &Service<'_>, reader: &mut LinkReader) -> Result<Image
     Ok(*image)
 }
 
-fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
+/// Makes of the mappings at `home` those of the image; returns where memory is that was kept.
+fn restore_mappings(
+    service: &Service<'_>,
+    image: &Image,
+    home: Vec<maps::Mapping>,
+    mut kept: Kept,
+) -> Result<Vec<Span>> {
     let worker = worker(service)?;
     // Where the break cannot be set, the mappings below make up for it.
     worker.execute(&[BatchCall::new(libc::SYS_brk, [image.layout[5], 0, 0, 0, 0, 0])])?;
     let ours = worker.agent.base()..worker.agent.end();
-    let home: Vec<maps::Mapping> = flags::read_maps(service.pid)?
+    let home: Vec<maps::Mapping> = flags::read_maps_again(service.pid, &home)?
         .into_iter()
         .filter(|m| !layout::is_ours(m, std::slice::from_ref(&ours)) && !m.is_kernel_provided())
         .collect();
@@ -209,29 +233,33 @@ fn restore_mappings(service: &Service<'_>, image: &Image) -> Result<()> {
     let is_same = |home: &_, index| library.is_same(home, index);
     let fits = |home: &_, wanted: &_, at| homeward::fits(home, wanted, at, &is_same);
     let changes = homeward::plan(&home, &image.mappings, &fits);
+    kept.change(&changes);
     homeward::change(worker, &changes, library)?;
-    let stale = mapping_flags::guards(&Pagemap::open(service.pid)?, &image.mappings)?;
+    let pagemap = Pagemap::open(service.pid)?;
+    let stale = mapping_flags::guards(&pagemap, &image.mappings)?;
     if stale != image.guards {
         worker.execute_all("remove guard regions", &mapping_flags::remove(&stale))?;
     }
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
     // guest's memory: what was not written away is zero, and is not sent.
-    homeward::empty(worker, &image.mappings, &homeward::NOTHING)
+    kept.empty_others(worker, &pagemap, &image.mappings)
 }
 
 fn receive_pages(
     service: &Service<'_>,
     image: &Image,
-    reader: &mut LinkReader,
+    (reader, first): (&mut LinkReader, ToHome),
     sending: &mut Sending,
 ) -> Result<u64> {
     let mut bytes = 0;
     let mut intake = Intake::default();
+    let mut next = first;
     loop {
-        match reader.receive()? {
+        match next {
             ToHome::Pages(pages) => {
-                intake.check(&pages, &image.mappings)?;
-                service.shared.lanes.memory.write(pages.address.0, &pages.content)?;
+                for (address, content) in intake.check(&pages, &image.mappings)? {
+                    service.shared.lanes.memory.write(address, content)?;
+                }
                 bytes += pages.content.len() as u64;
             }
             ToHome::Discard(spans) => {
@@ -249,6 +277,7 @@ fn receive_pages(
             }
             _ => return Err(MigrateError::Protocol("expected memory contents".into())),
         }
+        next = reader.receive()?;
     }
 }
 
@@ -363,14 +392,24 @@ pub fn set_disposition(
 /// Has the thread of a slot, which has nothing to do, queue a signal to itself.
 pub fn queue_signal(service: &Service<'_>, slot: usize, number: i32, info: &[u8]) -> Result<()> {
     let lanes = &service.shared.lanes;
-    let guest = lanes.lock(slot).guest;
     let process = lanes.lock(0).guest;
+    let guest = lanes.lock(slot).guest;
+    queue_signal_by(service.worker(slot), (process, guest), number, info)
+}
+
+/// Likewise a thread of that process and of that id, as they know themselves.
+pub fn queue_signal_by(
+    worker: Worker<'_>,
+    (process, guest): (GuestTid, GuestTid),
+    number: i32,
+    info: &[u8],
+) -> Result<()> {
     let info = &info[..info.len().min(SIGINFO_BYTES)];
-    lanes.agent.write_staging(slot, SIGINFO_OFFSET, info);
-    let place = lanes.agent.staging_address(slot) + SIGINFO_OFFSET as u64;
+    worker.agent.write_staging(worker.slot, SIGINFO_OFFSET, info);
+    let place = worker.agent.staging_address(worker.slot) + SIGINFO_OFFSET as u64;
     let arguments = [process.0 as u64, guest.0 as u64, number as u64, place, 0, 0];
     let call = BatchCall::new(libc::SYS_rt_tgsigqueueinfo, arguments);
-    service.worker(slot).execute_all("queue a signal", &[call])
+    worker.execute_all("queue a signal", &[call])
 }
 
 const _: () = assert!(SIGINFO_OFFSET + SIGINFO_BYTES <= STAGING_BYTES);

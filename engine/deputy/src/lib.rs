@@ -29,9 +29,11 @@ mod departure;
 mod frozen;
 mod homecoming;
 mod in_flight;
+mod keeping;
 mod lanes;
 mod limited_sleep;
 mod moves;
+mod own_memory;
 mod priorities;
 mod processor_time;
 mod replies;
@@ -52,6 +54,7 @@ use wire::supervisor::{FromDeputy, ToDeputy};
 /// daemon, `--without` lists the kernel features that are missing; `--return` and `--patience` say
 /// where and for how long the next daemon is waited for.
 pub fn main(arguments: Vec<String>) -> ExitCode {
+    kernel::allocator::share_one_heap();
     let number = |name: &str| -> Option<i32> {
         let mut words = arguments.iter();
         words.find(|word| *word == name).and_then(|_| words.next())?.parse().ok()

@@ -4,8 +4,10 @@
 use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
+use crate::keeping::Keeping;
 use crate::lanes::{Lane, Lanes};
 use crate::moves::{Link, Pending};
+use crate::own_memory::OwnMemory;
 use crate::{priorities, replies};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Readiness;
@@ -23,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::forward::{Reply, ToAway, ToHome};
+use wire::image::Span;
 use wire::limits::THREADS_MAX;
 use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
 
@@ -133,6 +136,11 @@ pub struct Service<'a> {
     pub borrowed: Borrowed,
     /// Signals that are to be delivered at home: deadly ones that leave a core file.
     pub deadly: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
+    pub own: OwnMemory,
+    /// Memory of the process that has stayed here.
+    pub keeping: Option<Keeping>,
+    /// And some that is to be discarded.
+    pub surplus: Vec<Span>,
     /// A homecoming for a core file has failed: the process dies where it is, without its memory.
     pub is_core_lost: bool,
     /// Stopped by job control.
@@ -168,6 +176,8 @@ pub enum End {
 const NOTICES_MAX: usize = 2 * THREADS_MAX;
 /// How long a process that was killed may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two pieces of memory that are given back: the body's calls come first.
+const SURPLUS_PAUSE: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A body reports once a second. One that does so more often is not listened to more often.
 const USAGE_PAUSE: Duration = Duration::from_millis(500);
@@ -201,6 +211,9 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         borrowed: away.borrowed,
         deadly: vec![],
         is_core_lost: false,
+        own: OwnMemory::of(away.left.maps, away.left.reading),
+        keeping: away.left.keeping,
+        surplus: vec![],
         is_held: false,
         is_real_time: false,
         generation: 0,
@@ -330,13 +343,17 @@ impl Service<'_> {
         if !self.deadly.is_empty() || is_left || is_bound {
             self.recall();
         }
-        self.look_after();
+        self.look_after()?;
+        self.discard_surplus()?;
         Ok(End::Continues)
     }
 
     fn wait(&mut self) {
         let next = self.daemon.next_call().map_or(self.next_look, |at| at.min(self.next_look));
-        let left = next.saturating_duration_since(Instant::now());
+        let left = match self.surplus.is_empty() {
+            true => next.saturating_duration_since(Instant::now()),
+            false => SURPLUS_PAUSE,
+        };
         let timeout =
             PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
         let socket = self.daemon.socket();
@@ -361,13 +378,15 @@ impl Service<'_> {
     }
 
     /// What is done once a second, whatever happens.
-    fn look_after(&mut self) {
+    fn look_after(&mut self) -> Result<()> {
         if Instant::now() < self.next_look {
-            return;
+            return Ok(());
         }
         self.next_look += LOOK_INTERVAL;
         self.is_real_time = priorities::tell(&self.shared);
         self.shared.lanes.trim();
+        self.look_at_flags();
+        self.watch_room()
     }
 
     pub fn send_usage(&self) {
@@ -381,7 +400,7 @@ impl Service<'_> {
     }
 
     /// Asks the body to come home, unless it is on its way somewhere already.
-    fn recall(&mut self) {
+    pub fn recall(&mut self) {
         // A body that has not been told of the next node yet need not go there.
         if matches!(self.pending, None | Some(Pending::Connecting { .. })) {
             self.pending = Some(Pending::ComeHome);

@@ -204,32 +204,36 @@ const FUTEX_WAKE: u64 = 1;
 
 #[cfg(test)]
 pub(crate) mod test_support {
-    //! Fresh anonymous memory with known addresses, for the tests of page scans.
+    //! Fresh private memory with known addresses, for the tests of page scans.
 
-    pub struct Anonymous {
+    use std::os::fd::AsRawFd;
+
+    pub struct Fresh {
         base: *mut u8,
         size: usize,
     }
 
-    pub fn anonymous(size: usize) -> Anonymous {
+    pub fn anonymous(size: usize) -> Fresh {
+        map(size, libc::MAP_ANONYMOUS, -1)
+    }
+
+    pub fn of_file(size: usize, file: &std::fs::File) -> Fresh {
+        map(size, 0, file.as_raw_fd())
+    }
+
+    fn map(size: usize, flags: i32, descriptor: i32) -> Fresh {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = flags | libc::MAP_PRIVATE;
         // SAFETY: a fresh private mapping.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, descriptor, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         // SAFETY: the range was just mapped; advice changes nothing about its validity.
         unsafe { libc::madvise(base, size, libc::MADV_NOHUGEPAGE) };
-        Anonymous { base: base.cast(), size }
+        Fresh { base: base.cast(), size }
     }
 
-    impl Anonymous {
+    impl Fresh {
         pub fn as_ptr(&self) -> *const u8 {
             self.base
         }
@@ -247,9 +251,9 @@ pub(crate) mod test_support {
         }
     }
 
-    impl Drop for Anonymous {
+    impl Drop for Fresh {
         fn drop(&mut self) {
-            // SAFETY: made by `anonymous` with this size.
+            // SAFETY: made by `map` with this size.
             unsafe { libc::munmap(self.base.cast(), self.size) };
         }
     }

@@ -6,6 +6,7 @@ use crate::rounds::Rounds;
 use crate::{Result, offer};
 use kernel::memory::Memory;
 use kernel::proc::maps;
+use kernel::proc::pagemap::Pagemap;
 use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use std::time::Instant;
@@ -17,10 +18,14 @@ pub const BYTES_MIN: u64 = 4 << 20;
 
 /// Has writes to all private memory be seen from now on; the process stands still. What cannot be
 /// watched is sent in the freeze.
-pub fn watch(tracking: &Tracking, maps: &[maps::Mapping]) {
+///
+/// # Errors
+/// The process has ended.
+pub fn watch(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<()> {
     for mapping in maps.iter().filter(|m| !m.is_shared && !m.is_kernel_provided()) {
-        tracking.watch(&(mapping.start..mapping.end));
+        tracking.watch(pagemap, &(mapping.start..mapping.end))?;
     }
+    Ok(())
 }
 
 /// What a target has been told and sent of memory.

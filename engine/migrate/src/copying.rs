@@ -16,10 +16,12 @@ use std::sync::Arc;
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestAddr;
 use wire::image::{Mapping, MappingKind, Pages, Span};
-use wire::limits::DISCARDS_MAX;
+use wire::limits::{DISCARDS_MAX, PAGE_RUN_BYTES_MAX, PAGE_RUNS_MAX};
 
 /// Bytes of memory in one message: large enough to amortise it, small enough to stay in cache.
-const RUN_BYTES: u64 = 256 << 10;
+const BATCH_BYTES: usize = 256 << 10;
+const RUN_BYTES: u64 = BATCH_BYTES as u64;
+const _: () = assert!(BATCH_BYTES <= PAGE_RUN_BYTES_MAX);
 
 /// What a target is told of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,29 @@ impl From<Part> for ToHome {
 
 type Send<'a> = &'a mut dyn FnMut(Part) -> Result<()>;
 
+/// Contents from several places, for one message.
+#[derive(Default)]
+struct Batch(Pages);
+
+impl Batch {
+    fn add(&mut self, address: u64, content: &[u8], send: Send<'_>) -> Result<()> {
+        let is_full = self.0.content.len() + content.len() > BATCH_BYTES;
+        if is_full || self.0.spans.len() >= PAGE_RUNS_MAX {
+            self.send(send)?;
+        }
+        self.0.spans.push((GuestAddr(address), GuestAddr(address + content.len() as u64)));
+        self.0.content.extend_from_slice(content);
+        Ok(())
+    }
+
+    fn send(&mut self, send: Send<'_>) -> Result<()> {
+        match self.0.spans.is_empty() {
+            true => Ok(()),
+            false => send(Part::Pages(std::mem::take(&mut self.0))),
+        }
+    }
+}
+
 /// The memory of one process on its way to one target.
 pub struct Copying {
     pagemap: Pagemap,
@@ -57,6 +82,10 @@ pub struct Copying {
     held: Held,
     /// Pages of which the target has some contents: these, older ones, or of what was there before.
     sent: Held,
+    /// Pages that were written to, as far as that was seen.
+    changed: Held,
+    /// Those that were not, when the process stood frozen.
+    unchanged: Vec<Run>,
 }
 
 /// Whether the process runs.
@@ -71,7 +100,27 @@ impl Copying {
     /// The process has ended, or is not ours to look at.
     pub fn of(pid: i32, tracking: Option<Arc<Tracking>>) -> Result<Copying> {
         let pagemap = Pagemap::open(pid)?;
-        Ok(Copying { pagemap, tracking, held: Held::default(), sent: Held::default() })
+        let (held, sent, changed) = Default::default();
+        Ok(Copying { pagemap, tracking, held, sent, changed, unchanged: vec![] })
+    }
+
+    /// The target has something at all these places, and at the `same` ones what was here when
+    /// writes began to be watched.
+    pub fn assume_held(&mut self, all: &[Span], same: &[Span]) {
+        for (known, spans) in [(&mut self.sent, all), (&mut self.held, same)] {
+            spans.iter().for_each(|(start, end)| known.add(Run { start: start.0, end: end.0 }));
+        }
+    }
+
+    /// Whatever is there may have been written to.
+    pub fn assume_changed(&mut self, runs: &[Run]) {
+        runs.iter().for_each(|run| self.changed.add(*run));
+    }
+
+    /// Pages of private memory that were written to neither in any pass nor before the first, once
+    /// it has been finished.
+    pub fn unchanged(&self) -> &[Run] {
+        &self.unchanged
     }
 
     /// What a target that changes its mappings from `old` to `new` does not hold any more.
@@ -138,6 +187,7 @@ impl Copying {
                 there: mapping_flags::unguarded(walked.there, guards),
                 written: mapping_flags::unguarded(walked.written, guards),
             };
+            walked.written.iter().for_each(|run| self.changed.add(*run));
             // Memory whose writes are not seen is sent when nothing writes any more.
             lacking.push(match is_watched || pass == Pass::Frozen {
                 true => union(&walked.written, &self.held.lacks(&walked.there)),
@@ -145,15 +195,19 @@ impl Copying {
             });
             there.extend(walked.there);
         }
+        if pass == Pass::Frozen {
+            self.unchanged = self.changed.lacks(&there);
+        }
         self.discard(&self.sent.beyond(&there), send)?;
-        let mut bytes = 0;
+        let (mut bytes, mut batch) = (0, Batch::default());
         for (mapping, runs) in mappings.iter().zip(lacking) {
             // Where the target starts from untouched memory it need not be sent zeros.
             let skips_zeros = matches!(mapping.kind, MappingKind::Anonymous { .. });
             for run in runs {
-                bytes += self.send_run(memory, run, (skips_zeros, pass), send)?;
+                bytes += self.send_run(memory, run, (skips_zeros, pass), &mut batch, send)?;
             }
         }
+        batch.send(send)?;
         Ok(bytes)
     }
 
@@ -196,14 +250,16 @@ impl Copying {
         memory: &Memory,
         run: Run,
         (skips_zeros, pass): (bool, Pass),
+        batch: &mut Batch,
         send: Send<'_>,
     ) -> Result<u64> {
         let (mut at, mut bytes) = (run.start, 0);
+        let mut content = vec![0; (run.end - at).min(RUN_BYTES) as usize];
         while at < run.end {
-            let mut content = vec![0; (run.end - at).min(RUN_BYTES) as usize];
-            let length = content.len() as u64;
-            match memory.read(at, &mut content) {
-                Ok(()) => bytes += self.send_content(at, content, skips_zeros, send)?,
+            let length = (run.end - at).min(RUN_BYTES);
+            let content = &mut content[..length as usize];
+            match memory.read(at, content) {
+                Ok(()) => bytes += self.send_content(at, content, skips_zeros, batch, send)?,
                 // It was unmapped meanwhile: the next pass will tell.
                 Err(_) if pass == Pass::Running => {
                     self.held.remove(Run { start: at, end: at + length });
@@ -219,8 +275,9 @@ impl Copying {
     fn send_content(
         &mut self,
         address: u64,
-        content: Vec<u8>,
+        content: &[u8],
         skips_zeros: bool,
+        batch: &mut Batch,
         send: Send<'_>,
     ) -> Result<u64> {
         let page = PAGE_BYTES as usize;
@@ -230,9 +287,8 @@ impl Copying {
         if !zero.contains(&true) {
             self.held.add(whole);
             self.sent.add(whole);
-            let bytes = content.len() as u64;
-            send(Part::Pages(Pages { address: GuestAddr(address), content }))?;
-            return Ok(bytes);
+            batch.add(address, content, send)?;
+            return Ok(content.len() as u64);
         }
         let (mut index, mut bytes, mut blank) = (0, 0, Vec::new());
         for group in zero.chunk_by(|a, b| a == b) {
@@ -243,8 +299,7 @@ impl Copying {
             } else {
                 bytes += part.len() as u64;
                 self.sent.add(Run { start, end: address + part.end as u64 });
-                let content = content[part].to_vec();
-                send(Part::Pages(Pages { address: GuestAddr(start), content }))?;
+                batch.add(start, &content[part], send)?;
             }
             index += group.len();
         }
@@ -261,7 +316,7 @@ impl Copying {
 
 /// Which pages of a mapping differ from what the target can make itself; None if page tables do not
 /// tell.
-fn select(mapping: &Mapping) -> Option<Select> {
+pub(crate) fn select(mapping: &Mapping) -> Option<Select> {
     match mapping.kind {
         MappingKind::Anonymous { .. } => Some(Select::Populated),
         MappingKind::File { is_shared: false, .. } => Some(Select::Private),
@@ -283,5 +338,29 @@ fn unreadable(at: u64, error: kernel::KernelError) -> MigrateError {
             MigrateError::refused("unreadable-memory", text)
         }
         _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn what_the_target_has_of_memory_that_is_gone_is_discarded_whether_it_was_the_same_or_not() {
+        let pid = std::process::id() as i32;
+        let span = |start, end| (GuestAddr(start), GuestAddr(end));
+        let all = [span(0x1000, 0x3000), span(0x5000, 0x6000)];
+        for same in [&all[..], &all[1..], &[]] {
+            let mut copying = Copying::of(pid, None).unwrap();
+            copying.assume_held(&all, same);
+            let mut told = Vec::new();
+            let memory = Memory::open(pid).unwrap();
+            let mut send = |part| {
+                told.push(part);
+                Ok(())
+            };
+            assert_eq!(copying.finish(&memory, (&[], &[]), &mut send).unwrap(), 0);
+            assert_eq!(told, [Part::Discard(all.to_vec())]);
+        }
     }
 }

@@ -86,11 +86,14 @@ pub fn plan<M: Present>(
     for m in wanted.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })) {
         plan_one(here, m, fits, &mut changes);
     }
-    // What counts less against a limit comes before what counts more (RLIMIT_DATA).
+    // What counts less against a limit comes before what counts more: RLIMIT_DATA, and the number
+    // of mappings, which grows when some are protected and shrinks when pieces become one.
+    let is_writable = |protection: u32| protection & libc::PROT_WRITE as u32 != 0;
     changes.sort_by_key(|change| match change {
         Change::Unmap(_) => 0,
-        Change::Protect(_, protection) if protection & libc::PROT_WRITE as u32 == 0 => 1,
-        _ => 2,
+        Change::Map(_, mapping, _) if !is_writable(mapping.protection) => 1,
+        Change::Protect(_, protection) if !is_writable(*protection) => 2,
+        _ => 3,
     });
     changes
 }
@@ -403,6 +406,20 @@ mod test {
             ],
             "what has grown is mapped anew as a whole"
         );
+    }
+
+    #[test]
+    fn what_can_take_the_last_mapping_comes_after_what_is_mapped_again_in_one_piece() {
+        let home = [at_home(0x1000, 0x5000, 0, 0), at_home(0x8000, 0x9000, 7, 0)];
+        let file = image::Mapping {
+            kind: MappingKind::File { backing: 0, offset: 0x3000, is_shared: false },
+            ..anonymous(0x8000, 0x9000, 1)
+        };
+        let wanted = [anonymous(0x1000, 0x2000, 1), anonymous(0x2000, 0x5000, 3), file.clone()];
+        let changes = plan_by(&home, &wanted, &|_, _| false);
+        let expected =
+            [Change::Map(0x8000..0x9000, file, 0x3000), Change::Protect(0x1000..0x2000, 1)];
+        assert_eq!(changes, expected);
     }
 
     #[test]

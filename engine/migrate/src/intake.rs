@@ -29,18 +29,27 @@ impl Intake {
 
     /// Checks received memory contents: whole pages, inside the mappings, not more than was
     /// announced. Shared memory travels whole, even where it was never touched, and does not count.
+    /// Returns the places with their contents.
     ///
     /// # Errors
     /// Nothing must be written then.
-    pub fn check(&mut self, pages: &Pages, mappings: &[Mapping]) -> Result<()> {
-        let run = check(pages, mappings)?;
-        let at = mappings.partition_point(|m| m.end.0 <= run.start);
-        if mappings.get(at).is_some_and(|m| m.kind == MappingKind::SharedAnonymous) {
-            return Ok(());
+    pub fn check<'a>(
+        &mut self,
+        pages: &'a Pages,
+        mappings: &[Mapping],
+    ) -> Result<Vec<(u64, &'a [u8])>> {
+        let Some(runs) = pages.runs() else {
+            return Err(MigrateError::Protocol("memory of another length than was said".into()));
+        };
+        for (address, content) in &runs {
+            let run = check(address.0, content.len() as u64, mappings)?;
+            let at = mappings.partition_point(|m| m.end.0 <= run.start);
+            if mappings.get(at).is_none_or(|m| m.kind != MappingKind::SharedAnonymous) {
+                self.held.add(run);
+            }
         }
-        self.held.add(run);
         match self.held.bytes() <= self.bytes_max {
-            true => Ok(()),
+            true => Ok(runs.into_iter().map(|(address, content)| (address.0, content)).collect()),
             false => {
                 let text = "it has far more memory than was announced; try again";
                 Err(MigrateError::refused("grown", text))
@@ -65,11 +74,10 @@ impl Intake {
     }
 }
 
-fn check(pages: &Pages, mappings: &[Mapping]) -> Result<Run> {
-    let (start, length) = (pages.address.0, pages.content.len() as u64);
+fn check(start: u64, length: u64, mappings: &[Mapping]) -> Result<Run> {
     let is_whole = (1..=PAGE_RUN_BYTES_MAX as u64).contains(&length)
-        && start % PAGE_BYTES == 0
-        && length % PAGE_BYTES == 0;
+        && start.is_multiple_of(PAGE_BYTES)
+        && length.is_multiple_of(PAGE_BYTES);
     let end = start.checked_add(length).filter(|end| is_whole && is_covered(mappings, start, *end));
     match end {
         Some(end) => Ok(Run { start, end }),
@@ -115,9 +123,7 @@ mod test {
             mapping(0x3000, 0x4000, plain),
             mapping(0x4000, 0x5000, MappingKind::Kernel { name: "[vdso]".into() }),
         ];
-        let verdict = |address, length| {
-            check(&Pages { address: GuestAddr(address), content: vec![0; length] }, &mappings)
-        };
+        let verdict = |address, length| check(address, length, &mappings);
         assert!(verdict(0x1000, 0x3000).is_ok());
         assert!(verdict(0x1000, 0x4000).is_err());
         assert!(verdict(0x5000, 0x1000).is_err());
@@ -132,7 +138,7 @@ mod test {
         let end = GuestAddr(1 << 40);
         let flags = Default::default();
         let mappings = [Mapping { start: GuestAddr(0x1000), end, protection: 3, kind, flags }];
-        let pages = |address| Pages { address: GuestAddr(address), content: vec![0; 0x1000] };
+        let pages = |address| Pages::at(GuestAddr(address), vec![0; 0x1000]);
         let span = |start, end| [(GuestAddr(start), GuestAddr(end))];
         let mut intake = Intake { bytes_max: 0x2000, ..Intake::default() };
         for address in [0x3000, 0x3000, 0x2000, 0x3000] {
@@ -142,6 +148,14 @@ mod test {
         assert_eq!(error.reason().code, "grown");
         intake.check_discarded(&span(0x1000, 0x3000), &mappings).unwrap();
         intake.check(&pages(0x9000), &mappings).unwrap();
+        let both = Pages {
+            spans: [span(0x3000, 0x4000), span(0x9000, 0xa000)].concat(),
+            content: [[1; 0x1000], [2; 0x1000]].concat(),
+        };
+        let runs = intake.check(&both, &mappings).unwrap();
+        assert_eq!(runs, [(0x3000, &[1; 0x1000][..]), (0x9000, &[2; 0x1000])]);
+        let less = Pages { content: vec![1; 0x1000], ..both };
+        assert!(intake.check(&less, &mappings).is_err());
         for (start, end) in [(0, 0x1000), (0x3000, 0x3000), (0x1001, 0x2001), (0x1000, 1 << 50)] {
             assert!(intake.check_discarded(&span(start, end), &mappings).is_err(), "{start:#x}");
         }

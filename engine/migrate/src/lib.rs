@@ -24,6 +24,7 @@ pub mod held;
 pub mod homeward;
 pub mod injection;
 pub mod intake;
+pub mod kept;
 pub mod layout;
 pub mod machine;
 pub mod mapping_flags;

@@ -157,6 +157,42 @@ pub fn carry(mappings: &mut Vec<image::Mapping>, origin: &Image, missing: Mappin
     }
 }
 
+/// What was advised for memory between the reading of its flags and the freeze, and so did not
+/// travel: where, what travelled, and what there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correction {
+    range: Range<u64>,
+    sent: MappingFlags,
+    here: MappingFlags,
+}
+
+/// What is to be corrected of mappings that were `sent`. Both are in order.
+pub fn corrections(sent: &[Mapping], here: &[Mapping]) -> Vec<Correction> {
+    let mut corrections = Vec::new();
+    for one in sent.iter().filter(|m| !m.is_kernel_provided()) {
+        let first = here.partition_point(|m| m.end <= one.start);
+        for m in here[first..].iter().take_while(|m| m.start < one.end) {
+            let (sent, here) = (flags_of(one), flags_of(m));
+            if sent != here {
+                let range = one.start.max(m.start)..one.end.min(m.end);
+                corrections.push(Correction { range, sent, here });
+            }
+        }
+    }
+    corrections
+}
+
+/// Gives mappings that come back with the flags that were sent those that should have been.
+pub fn correct(mappings: &mut Vec<image::Mapping>, corrections: &[Correction]) {
+    for Correction { range, sent, here } in corrections {
+        each_part(mappings, range, |part| {
+            if part.flags == *sent {
+                part.flags = *here;
+            }
+        });
+    }
+}
+
 /// Splits mappings at the ends of a range, and does something to what is inside.
 fn each_part(
     mappings: &mut Vec<image::Mapping>,
@@ -298,6 +334,38 @@ mod test {
             mapping(0x4000, 0x6000, fork),
         ];
         assert_eq!(here, expected);
+    }
+
+    #[test]
+    fn flags_that_came_too_late_to_travel_are_there_when_it_is_home_again() {
+        let (dump, huge) = (Flags::NOT_DUMPED, Flags::HUGE_PAGES);
+        let here = |start, end, flags| {
+            let line = format!("{start:x}-{end:x} rw-p 0 00:00 0 ");
+            let parsed = kernel::proc::maps::parse(line.as_bytes()).unwrap().remove(0);
+            Mapping { flags, ..parsed }
+        };
+        let none = Flags::default();
+        let sent = [here(0x1000, 0x9000, none), here(0xa000, 0xb000, dump)];
+        assert_eq!(corrections(&sent, &sent), []);
+        let now = [
+            here(0x1000, 0x2000, none),
+            here(0x2000, 0x4000, dump),
+            here(0x4000, 0x9000, none),
+            here(0xa000, 0xb000, huge),
+        ];
+        let late = corrections(&sent, &now);
+        let (plain, dump) = (MappingFlags::default(), MappingFlags::NOT_DUMPED);
+        // The second was advised anew where it was away.
+        let random = MappingFlags::RANDOM;
+        let mut back = vec![mapping(0x1000, 0x9000, plain), mapping(0xa000, 0xb000, random)];
+        correct(&mut back, &late);
+        let expected = [
+            mapping(0x1000, 0x2000, plain),
+            mapping(0x2000, 0x4000, dump),
+            mapping(0x4000, 0x9000, plain),
+            mapping(0xa000, 0xb000, random),
+        ];
+        assert_eq!(back, expected);
     }
 
     fn empty() -> Image {

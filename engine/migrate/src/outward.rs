@@ -17,6 +17,7 @@ use kernel::seccomp::{self, Listener};
 use kernel::tracee::{self, Stop};
 use kernel::tracking::Tracking;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::image::{self, Image, MappingFlags};
@@ -37,7 +38,7 @@ pub struct Body {
     pub registers: Option<Translator>,
     pub(crate) image: Image,
     /// Where its writes can be seen.
-    pub tracking: Option<Tracking>,
+    pub tracking: Option<Arc<Tracking>>,
     /// Flags of mappings that this kernel could not give them.
     pub missing: MappingFlags,
 }

@@ -8,6 +8,7 @@ use crate::backing::Library;
 use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::homeward::{self, Change};
 use crate::intake::Intake;
+use crate::kept;
 use crate::outward::{Body, MAIN_SLOT, enter_agent};
 use crate::worker::Worker;
 use crate::{MigrateError, Result, injection, layout, mapping_flags, threads};
@@ -16,6 +17,7 @@ use kernel::features::{self, Feature};
 use kernel::memory::Memory;
 use kernel::proc::flags;
 use kernel::proc::maps::{self, Mapping};
+use kernel::proc::pagemap::Pagemap;
 use kernel::remote_call::RemoteCalls;
 use kernel::sandbox::Sandbox;
 use kernel::shared::SharedMemory;
@@ -24,6 +26,7 @@ use kernel::tracking::{self, Tracking};
 use kernel::vdso::Stub;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use wire::ids::GuestAddr;
 use wire::image::{self, Draft, Home, Image, MappingFlags, MappingKind, Pages, Span};
 
@@ -35,9 +38,12 @@ pub struct Shell {
     agent: Agent,
     elsewhere: Option<Elsewhere>,
     missing: MappingFlags,
+    /// Flags of which it is known whether they are missing.
+    sought: MappingFlags,
     draft: Draft,
     /// The draft's mappings as they are laid out: the stack is whole.
     laid: Vec<image::Mapping>,
+    tracking: Option<Arc<Tracking>>,
 }
 
 impl Shell {
@@ -61,8 +67,10 @@ impl Shell {
         let borrowed = injection::borrow(&memory, &own)?;
         let agent = place_agent(pid, borrowed, &own, &draft, shared)?;
         enter_agent(pid, &agent, MAIN_SLOT)?;
-        let (elsewhere, missing, laid) = (None, MappingFlags::default(), whole_stack(&draft));
-        let mut shell = Shell { sandbox, memory, agent, elsewhere, missing, draft, laid };
+        let (elsewhere, laid, none) = (None, whole_stack(&draft), MappingFlags::default());
+        let (missing, sought, tracking) = (none, none, None);
+        let mut shell =
+            Shell { sandbox, memory, agent, elsewhere, missing, sought, draft, laid, tracking };
         // What is read of the sandbox is read before it is cleared.
         let plan = abroad.map(|(stub, home)| shell.plan_abroad(&own, stub, home)).transpose()?;
         shell.clear(&own)?;
@@ -123,8 +131,10 @@ impl Shell {
 
     /// Writes received memory contents; only into the draft's mappings, only whole pages.
     pub fn write(&self, pages: &Pages, intake: &mut Intake) -> Result<()> {
-        intake.check(pages, &self.draft.mappings)?;
-        Ok(self.memory.write(pages.address.0, &pages.content)?)
+        for (address, content) in intake.check(pages, &self.draft.mappings)? {
+            self.memory.write(address, content)?;
+        }
+        Ok(())
     }
 
     /// Makes memory untouched again.
@@ -133,30 +143,48 @@ impl Shell {
         self.execute("discard memory", &homeward::discard_calls(spans))
     }
 
-    /// The contents of its memory are there, and the image was settled.
-    pub fn complete(self, image: Image) -> Result<Body> {
-        let tracking = self.track()?;
+    /// The contents of its memory are there, and the image was settled. If home keeps its memory,
+    /// it is seen from here on what is written to.
+    pub fn complete(mut self, image: Image, is_kept: bool) -> Result<Body> {
+        self.track()?;
+        if is_kept {
+            self.begin_kept()?;
+        }
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
         let close = BatchCall::new(libc::SYS_close_range, all);
         self.execute("close the sandbox's files", &[close])?;
         let threads = vec![(image.pid, self.sandbox.body_pid)];
-        let Shell { sandbox, memory, agent, elsewhere, missing, .. } = self;
+        let Shell { sandbox, memory, agent, elsewhere, missing, tracking, .. } = self;
         let registers = None;
         Ok(Body { sandbox, memory, agent, threads, elsewhere, registers, image, tracking, missing })
     }
 
+    /// Has what comes from here on be told from what has come, so that little is left to be done
+    /// for that when the image is there.
+    pub fn begin_kept(&mut self) -> Result<()> {
+        self.track()?;
+        match &self.tracking {
+            Some(tracking) => {
+                kept::begin(tracking, &Pagemap::open(self.pid())?, &maps::read(self.pid())?)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Makes what will tell which pages the body writes to: it belongs to the address space that it
     /// was made in, and the body's own filter lets none be made.
-    fn track(&self) -> Result<Option<Tracking>> {
-        if !features::settled().has(Feature::WriteTracking) {
-            return Ok(None);
+    fn track(&mut self) -> Result<()> {
+        if self.tracking.is_some() || !features::settled().has(Feature::WriteTracking) {
+            return Ok(());
         }
         let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
         let made = self.worker().execute(&[BatchCall::new(libc::SYS_userfaultfd, make)])?;
-        let Some(&number @ 0..) = made.first() else { return Ok(None) };
-        let process = kernel::pidfd::open(self.pid())?;
-        let descriptor = kernel::pidfd::duplicate_from(&process, number as i32)?;
-        Ok(Some(Tracking::of(descriptor)?))
+        if let Some(&number @ 0..) = made.first() {
+            let process = kernel::pidfd::open(self.pid())?;
+            let descriptor = kernel::pidfd::duplicate_from(&process, number as i32)?;
+            self.tracking = Some(Arc::new(Tracking::of(descriptor)?));
+        }
+        Ok(())
     }
 
     pub fn pid(&self) -> i32 {
@@ -216,9 +244,14 @@ impl Shell {
     /// Notes how files are named here, and which flags this kernel could not give.
     fn look_again(&mut self, library: &mut Library) -> Result<()> {
         library.learn(&maps::read(self.pid())?, &self.draft.mappings);
-        if self.draft.mappings.iter().any(|m| m.flags != MappingFlags::default()) {
+        let flags = self.draft.mappings.iter().map(|m| m.flags);
+        let wanted = flags.fold(MappingFlags::default(), MappingFlags::with);
+        // The kernel counts all pages for their flags: that is left to when there are none, if none
+        // comes that was not there before.
+        if wanted.without(self.sought) != MappingFlags::default() {
             let here = flags::read_maps(self.pid())?;
-            self.missing = mapping_flags::missing(&here, &self.draft.mappings);
+            let missing = mapping_flags::missing(&here, &self.draft.mappings);
+            (self.missing, self.sought) = (self.missing.with(missing), self.sought.with(wanted));
         }
         Ok(())
     }

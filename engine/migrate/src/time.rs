@@ -59,12 +59,14 @@ pub fn tell((reader, writer): &mut (LinkReader, LinkWriter)) -> Result<()> {
 }
 
 /// Waits until none of a process's clocks, which `now` reads, shows less than it did. The coarse
-/// ones go on at the next tick only, however little is missing: they are looked at again.
+/// ones go on at the next tick only, however little is missing, and no timer can be set on them:
+/// they are looked at again.
 pub fn await_no_less(floor: Readings, now: impl Fn() -> Readings) {
     let start = Instant::now();
     loop {
-        let wait_ns = now().wait_for_ns(floor, WAIT_MAX.as_nanos() as i64);
-        if wait_ns == 0 || start.elapsed() >= WAIT_MAX {
+        let most = WAIT_MAX.saturating_sub(start.elapsed());
+        let wait_ns = now().wait_for_ns(floor, most.as_nanos() as i64);
+        if wait_ns == 0 {
             return;
         }
         ::tracing::debug!("its clocks are waited for: {wait_ns} ns");

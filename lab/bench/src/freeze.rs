@@ -100,7 +100,7 @@ fn figure(load: &Load, leg: &str, moves: &[Migration], floor: &Samples) -> Resul
 }
 
 /// Medians of the phases, in their order.
-fn phases(moves: &[Migration]) -> Option<String> {
+pub fn phases(moves: &[Migration]) -> Option<String> {
     let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (name, ms) in moves.iter().flat_map(|migration| &migration.phases_ms) {
         all.entry(name).or_default().push(*ms);

@@ -8,9 +8,8 @@
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
-//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`spread`], [`owner`], [`clock`]: the
-//!   benchmarks;
-//!   [`parts`]: what a forwarded call is made of
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`spread`], [`owner`],
+//!   [`clock`]: the benchmarks; [`parts`]: what a forwarded call is made of
 
 pub mod at_home;
 pub mod away;
@@ -21,6 +20,7 @@ pub mod figure;
 pub mod forward;
 pub mod freeze;
 pub mod lab;
+pub mod migrate;
 pub mod owner;
 pub mod pairs;
 pub mod parts;
@@ -45,17 +45,19 @@ pub enum Bench {
     Away,
     Forward,
     Freeze,
+    Migrate,
     Spread,
     Owner,
     Clock,
 }
 
 impl Bench {
-    pub const ALL: [Bench; 7] = [
+    pub const ALL: [Bench; 8] = [
         Bench::AtHome,
         Bench::Away,
         Bench::Forward,
         Bench::Freeze,
+        Bench::Migrate,
         Bench::Spread,
         Bench::Owner,
         Bench::Clock,
@@ -67,6 +69,7 @@ impl Bench {
             Bench::Away => "away",
             Bench::Forward => "forward",
             Bench::Freeze => "freeze",
+            Bench::Migrate => "migrate",
             Bench::Spread => "spread",
             Bench::Owner => "owner",
             Bench::Clock => "clock",
@@ -112,6 +115,7 @@ pub fn run(
             Bench::Away => away::run(&setting),
             Bench::Forward => forward::run(&setting),
             Bench::Freeze => freeze::run(&setting),
+            Bench::Migrate => migrate::run(&setting),
             Bench::Spread => spread::run(&setting),
             Bench::Owner => owner::run(&setting),
             Bench::Clock => clock::run(&setting),

@@ -51,6 +51,7 @@ fn subject(name: &str, source: &str) -> Result<Subject> {
         purpose: String::new(),
         command: vec![format!("../../guests/{name}")],
         locate: None,
+        runs: Vec::new(),
         files: Vec::new(),
         stdin: None,
         ends: Ending::Exit(0),

@@ -23,6 +23,7 @@ fn subject(program: &Program) -> Subject {
         purpose: program.purpose.to_string(),
         command: program.command.iter().map(|word| word.to_string()).collect(),
         locate: Some(locate(program.command[0])),
+        runs: runs(program.name).to_vec(),
         files: program.files.to_vec(),
         stdin: program.stdin,
         ends: Ending::Exit(0),
@@ -36,6 +37,15 @@ fn locate(program: &str) -> String {
     match program {
         "python3" => "python3 -c 'import sys; print(sys.executable)'".to_string(),
         _ => format!("command -v {program}"),
+    }
+}
+
+/// What scripts run that a machine with their interpreter may lack.
+fn runs(name: &str) -> &'static [&'static str] {
+    match name {
+        "tar-create" => &["tar"],
+        "tar-extract" => &["tar", "gzip"],
+        _ => &[],
     }
 }
 

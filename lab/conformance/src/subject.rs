@@ -56,6 +56,8 @@ pub struct Subject {
     pub command: Vec<String>,
     /// Shell command that prints where `command[0]` is, and fails if it is not installed.
     pub locate: Option<String>,
+    /// Programs that it runs besides and that a machine may lack.
+    pub runs: Vec<&'static str>,
     /// Names from [`crate::inputs`] that lie in the directory it starts in.
     pub files: Vec<&'static str>,
     /// Name from [`crate::inputs`].

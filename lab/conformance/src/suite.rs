@@ -205,8 +205,10 @@ fn run_until_moved(
 
 fn run_one(bench: &mut Bench<'_>, subject: &Subject, flavours: &[Flavour]) -> Result<Row> {
     let mut row = Row::new(&subject.name, subject.kind, &subject.purpose);
-    let Some(subject) = located(bench, subject)? else {
-        let reason = needs::lack(&subject.command[0]);
+    let lacking = lacking(bench, subject)?;
+    let located = if lacking.is_none() { located(bench, subject)? } else { None };
+    let Some(subject) = located else {
+        let reason = needs::lack(lacking.unwrap_or(&subject.command[0]));
         row.cells.extend(flavours.iter().map(|flavour| skipped(*flavour, &reason)));
         return Ok(row);
     };
@@ -246,6 +248,16 @@ fn not_begun(subject: &Subject, flavours: &[Flavour], budget: Duration) -> Row {
 fn skipped(flavour: Flavour, reason: &str) -> Cell {
     let verdict = Verdict::Skipped(reason.to_string());
     Cell { flavour, verdict, migrations: 0, used_ms: 0 }
+}
+
+/// A program that the subject runs besides its own and that is not installed.
+fn lacking(bench: &mut Bench<'_>, subject: &Subject) -> Result<Option<&'static str>> {
+    for program in &subject.runs {
+        if bench.console.run(&format!("command -v {program}"))?.0 != 0 {
+            return Ok(Some(program));
+        }
+    }
+    Ok(None)
 }
 
 /// The subject with the true path of its program; none if that is not installed.

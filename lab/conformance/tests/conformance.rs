@@ -6,6 +6,10 @@ use conformance::stage::NoLab;
 
 #[test]
 fn programs_cannot_tell_that_they_are_moved() {
+    // What a program leaves in files is compared by its hash.
+    if !needs::can_run(&["sha256sum"]) {
+        return;
+    }
     let report = match conformance::run(&Options::default(), &|_| {}) {
         Err(error) if error.is::<NoLab>() => return needs::skip(&format!("{error:#}")),
         report => report.expect("the harness works"),

@@ -6,6 +6,10 @@ use conformance::{Flavour, Options};
 
 #[test]
 fn guests_pass_natively_and_do_not_notice_being_stopped() {
+    // What a program leaves in files is compared by its hash.
+    if !needs::can_run(&["sha256sum"]) {
+        return;
+    }
     let options = Options {
         flavours: vec![Flavour::Native, Flavour::Stopped],
         kind: Some(Kind::Guest),

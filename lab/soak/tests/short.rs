@@ -1,7 +1,7 @@
 //! The short form of the soak, part of every test run. The long one: `cargo xtask soak`.
 
 use soak::ground::NoLab;
-use soak::{Options, run};
+use soak::{Options, programs, run};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,12 @@ fn processes_of_every_kind_survive_daemons_that_are_killed_and_replaced() {
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn survive(options: &Options) {
+    if programs::runnable().is_empty() {
+        for (program, why) in programs::left_out() {
+            needs::skip_part(&format!("the soak of {program}"), &why);
+        }
+        return;
+    }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let report = match run(options, &|_| {}) {
         Err(error) if error.is::<NoLab>() => return needs::skip(&format!("{error:#}")),

@@ -11,15 +11,16 @@ use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
 use crate::process::{Cause, Launch, Order};
 use crate::recorder::Recorder;
+use crate::sample::Capacity;
 use crate::sample::calibrate::{RUNS_AGAIN, measure_core_speed};
 use crate::sample::scan::Scan;
 use crate::sample::unseen::Unseen;
 use crate::sample::window::Window;
-use crate::sample::{Capacity, Memory};
 use cluster::{
     Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
     Status, Time, UserId, UserShare, Verdict, Why,
 };
+use kernel::proc::room::Memory;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use wire::control::Happening;

@@ -151,6 +151,7 @@ pub fn prospect() -> Prospect {
         },
         backings: vec![backing],
         memory_bytes: 1 << 30,
+        is_kept: true,
     }
 }
 
@@ -171,8 +172,10 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Draft(Box::new(draft())),
         ToAway::Image(Box::new(image())),
         ToAway::Threads(vec![thread()]),
-        ToAway::Pages(Pages { address: GuestAddr(1 << 20), content: vec![6; 8192] }),
+        ToAway::Pages(Pages::at(GuestAddr(1 << 20), vec![6; 8192])),
         ToAway::Discard(vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))]),
+        ToAway::Unchanged(vec![(GuestAddr(0), GuestAddr(4096)); 3]),
+        ToAway::Holds { spans: vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))], is_last: true },
         ToAway::ImageSent,
         ToAway::Run,
         ToAway::Reply(reply),
@@ -198,7 +201,8 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::MaskChanged { tid: GuestTid(1), mask: 1 },
         ToHome::NeedsHome(reason()),
         ToHome::Image(Box::new(image())),
-        ToHome::Pages(Pages { address: GuestAddr(0), content: vec![1; 4096] }),
+        ToHome::AsksHeld,
+        ToHome::Pages(Pages::at(GuestAddr(0), vec![1; 4096])),
         ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
         ToHome::MovedOn { bytes_sent: 1, freeze_began_us_ago: 2 },
         ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },

@@ -57,6 +57,35 @@ pub fn read_maps(pid: i32) -> Result<Vec<Mapping>> {
     parse(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
 }
 
+/// Reads the mappings of a process whose flags were read a moment ago: a mapping that has a part of
+/// a known one, which is otherwise the same, is taken to have its flags. If there are others, all
+/// are read again.
+pub fn read_maps_again(pid: i32, known: &[Mapping]) -> Result<Vec<Mapping>> {
+    let mut maps = maps::read(pid)?;
+    match maps.iter_mut().all(|mapping| is_known(mapping, known)) {
+        true => Ok(maps),
+        false => read_maps(pid),
+    }
+}
+
+/// Gives a mapping the flags of what it is a part of, or has parts of. Both are in order.
+fn is_known(mapping: &mut Mapping, known: &[Mapping]) -> bool {
+    let first = known.partition_point(|known| known.end <= mapping.start);
+    let parts = || known[first..].iter().take_while(|known| known.start < mapping.end);
+    let place = |m: &Mapping| m.start.wrapping_sub(m.offset);
+    let is_like = |part: &Mapping| {
+        (part.is_shared, part.device, part.inode, &part.name)
+            == (mapping.is_shared, mapping.device, mapping.inode, &mapping.name)
+            && (mapping.inode == 0 || place(part) == place(mapping))
+    };
+    let Some(flags) = parts().next().map(|part| part.flags) else { return false };
+    if !parts().all(|part| part.flags == flags && is_like(part)) {
+        return false;
+    }
+    mapping.flags = flags;
+    true
+}
+
 /// Parses the whole file; None if it is not as the kernel writes it.
 fn parse(text: &[u8]) -> Option<Vec<Mapping>> {
     let mut maps: Vec<Mapping> = Vec::new();
@@ -92,6 +121,27 @@ mod test {
         let stack = maps.iter().find(|m| m.name == b"[stack]").unwrap();
         assert!(stack.flags.has(Flags::GROWS_DOWN));
         assert!(plain.iter().any(|m| m.name == b"[stack]"));
+    }
+
+    #[test]
+    fn flags_are_taken_over_for_what_is_of_a_known_mapping() {
+        let parse_one = |text: &str| parse(text.as_bytes()).unwrap().remove(0);
+        let known = [
+            parse_one("1000-4000 rw-p 0 00:00 0 \nVmFlags: dd"),
+            parse_one("4000-6000 rw-p 0 00:00 0 \nVmFlags: nh"),
+            parse_one("8000-9000 rw-p 1000 08:01 7 /file\nVmFlags: sr"),
+        ];
+        let flags = |text: &str| {
+            let mut mapping = parse_one(text);
+            is_known(&mut mapping, &known).then_some(mapping.flags)
+        };
+        assert_eq!(flags("2000-3000 r--p 0 00:00 0 "), Some(Flags::NOT_DUMPED), "a part");
+        assert_eq!(flags("4000-7000 rw-p 0 00:00 0 "), Some(Flags::NO_HUGE_PAGES), "it has grown");
+        assert_eq!(flags("3000-5000 rw-p 0 00:00 0 "), None, "of two");
+        assert_eq!(flags("6000-7000 rw-p 0 00:00 0 "), None, "new");
+        assert_eq!(flags("8000-9000 rw-p 1000 08:01 7 /file"), Some(Flags::SEQUENTIAL));
+        assert_eq!(flags("8000-9000 rw-p 2000 08:01 7 /file"), None, "another part of the file");
+        assert_eq!(flags("8000-9000 rw-p 0 00:00 0 "), None, "something else");
     }
 
     #[test]

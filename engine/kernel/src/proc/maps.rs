@@ -97,10 +97,22 @@ impl MapQuery {
         }
     }
 
+    /// True if a mapping that contains `start` ends before `end`.
+    pub fn is_in_pieces(&self, start: u64, end: u64) -> bool {
+        let first = match features::settled().has(Feature::MapQuery) {
+            true => self.end_of(start, 0).ok().flatten(),
+            false => {
+                let maps = read(self.pid).unwrap_or_default();
+                maps.iter().find(|m| m.start <= start && start < m.end).map(|m| m.end)
+            }
+        };
+        first.is_some_and(|first| first < end)
+    }
+
     fn is_writable_by_query(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         while at < end {
-            match self.end_of_writable(at) {
+            match self.end_of(at, QUERY_WRITABLE) {
                 Ok(Some(next)) if next > at => at = next,
                 // Nothing there, or the process has ended.
                 Ok(_) | Err(_) => return false,
@@ -109,10 +121,11 @@ impl MapQuery {
         true
     }
 
-    fn end_of_writable(&self, address: u64) -> std::io::Result<Option<u64>> {
+    /// The end of the mapping that contains the address and is as `flags` say.
+    fn end_of(&self, address: u64, flags: u64) -> std::io::Result<Option<u64>> {
         let mut arguments = QueryArguments {
             size: size_of::<QueryArguments>() as u64,
-            flags: QUERY_WRITABLE,
+            flags,
             address,
             ..Default::default()
         };
@@ -150,7 +163,7 @@ impl MapQuery {
 /// Whether there is the query: tried on address 0, where nothing may be.
 pub(crate) fn has_query() -> bool {
     let own = MapQuery::open(std::process::id() as i32);
-    own.is_ok_and(|own| own.end_of_writable(0).is_ok())
+    own.is_ok_and(|own| own.end_of(0, 0).is_ok())
 }
 
 /// Reads and parses the mappings of a process.

@@ -6,6 +6,7 @@ pub mod limits;
 pub mod maps;
 pub mod pagemap;
 pub mod process;
+pub mod room;
 pub mod sleep;
 
 use crate::KernelError;

@@ -75,6 +75,7 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PRESENT: u64 = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;
 const PAGE_IS_GUARD: u64 = 1 << 8;
 /// Protect what is found against writes, asynchronously.
 const PM_SCAN_WP_MATCHING: u64 = 1;
@@ -90,7 +91,8 @@ impl Pagemap {
         Ok(Pagemap { file, pid })
     }
 
-    /// The selected pages between two addresses, in order, neighbours merged.
+    /// The selected pages between two addresses, in order, neighbours merged. All of the range is
+    /// mapped.
     pub fn scan(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
         if select == Select::Guard && !features::settled().has(Feature::GuardRegions) {
             return Ok(vec![]);
@@ -102,10 +104,40 @@ impl Pagemap {
     }
 
     fn scan_fast(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
-        let (excluded, wanted) = categories(select);
+        match select {
+            Select::Populated => self.populated(start, end),
+            _ => self.matching(start, end, &Asked::of(select)),
+        }
+    }
+
+    /// What is left of the range without holes and zero pages. To skip a page takes the kernel a
+    /// sixth of the time that it takes to tell it, and mostly nearly all are there: 1 ms for a
+    /// gigabyte instead of 3.
+    fn populated(&self, start: u64, end: u64) -> Result<Vec<Run>> {
+        let holes = Asked { excluded: PRESENT, told: PRESENT, ..Asked::default() };
+        let holes = self.matching(start, end, &holes)?;
+        let zero = PAGE_IS_PFNZERO;
+        let zeros = Asked { required: zero, told: zero, ..Asked::default() };
+        let mut absent = self.matching(start, end, &zeros)?;
+        absent.extend(holes);
+        absent.sort_unstable_by_key(|run| run.start);
+        let mut runs = Vec::with_capacity(absent.len() + 1);
+        let mut at = start;
+        for run in absent {
+            if run.start > at {
+                push(&mut runs, at, run.start);
+            }
+            at = at.max(run.end);
+        }
+        if at < end {
+            push(&mut runs, at, end);
+        }
+        Ok(runs)
+    }
+
+    fn matching(&self, start: u64, end: u64, asked: &Asked) -> Result<Vec<Run>> {
         let mut runs: Vec<Run> = Vec::new();
-        let asked = Asked { flags: 0, excluded, wanted, told: wanted };
-        self.each_region(start, end, &asked, |region| push(&mut runs, region.start, region.end))?;
+        self.each_region(start, end, asked, |region| push(&mut runs, region.start, region.end))?;
         Ok(runs)
     }
 
@@ -119,20 +151,48 @@ impl Pagemap {
         select: Select,
         protects: bool,
     ) -> Result<Option<Walked>> {
-        let (excluded, wanted) = categories(select);
-        let flags = PM_SCAN_CHECK_WPASYNC | if protects { PM_SCAN_WP_MATCHING } else { 0 };
-        let asked = Asked { flags, excluded, wanted, told: wanted | PAGE_IS_WRITTEN };
-        let mut walked = Walked::default();
-        let outcome = self.each_region(start, end, &asked, |region| {
-            push(&mut walked.there, region.start, region.end);
-            if region.categories & PAGE_IS_WRITTEN != 0 {
-                push(&mut walked.written, region.start, region.end);
-            }
-        });
-        match outcome {
-            Err(error) if error.source.raw_os_error() == Some(libc::EPERM) => Ok(None),
-            outcome => outcome.map(|()| Some(walked)),
+        let Some(mut written) = self.written(start, end, select, protects)? else {
+            return Ok(None);
+        };
+        // What is written to and gone in between is sent without need, no more.
+        let there = self.scan_fast(start, end, select)?;
+        if select == Select::Private {
+            // Where a private page of a file was given up, the kernel leaves a mark for the
+            // tracking that looks like one in swap space: it is the file's again.
+            let swapped = PAGE_IS_SWAPPED;
+            let given_up = Asked { required: swapped, told: swapped, ..Asked::of(select) };
+            written.extend(self.matching(start, end, &given_up)?);
+            written.sort_unstable_by_key(|run| run.start);
         }
+        Ok(Some(Walked { there, written }))
+    }
+
+    /// The selected pages that were written to since they were protected last, which they are
+    /// then, if `protects`. None if some of the range is not watched.
+    pub fn written(
+        &self,
+        start: u64,
+        end: u64,
+        select: Select,
+        protects: bool,
+    ) -> Result<Option<Vec<Run>>> {
+        let flags = PM_SCAN_CHECK_WPASYNC | if protects { PM_SCAN_WP_MATCHING } else { 0 };
+        let (required, told) = (PAGE_IS_WRITTEN, PAGE_IS_WRITTEN);
+        match self.matching(start, end, &Asked { flags, required, told, ..Asked::of(select) }) {
+            Err(error) if error.source.raw_os_error() == Some(libc::EPERM) => Ok(None),
+            written => written.map(Some),
+        }
+    }
+
+    /// Whether the page there is watched.
+    pub(crate) fn is_watched(&self, address: u64) -> Result<bool> {
+        let page = self.written(address, address + PAGE_BYTES, Select::Populated, false)?;
+        Ok(page.is_some())
+    }
+
+    /// Pages, there or not, that are marked as not written to.
+    pub(crate) fn unwritten(&self, start: u64, end: u64) -> Result<Vec<Run>> {
+        self.matching(start, end, &Asked { excluded: PAGE_IS_WRITTEN, ..Asked::default() })
     }
 
     fn each_region(
@@ -155,7 +215,7 @@ impl Pagemap {
                 vec_len: REGIONS as u64,
                 max_pages: 0,
                 category_inverted: asked.excluded,
-                category_mask: asked.excluded,
+                category_mask: asked.excluded | asked.required,
                 category_anyof_mask: asked.wanted,
                 return_mask: asked.told,
             };
@@ -201,22 +261,26 @@ impl Pagemap {
     }
 }
 
-/// Categories that a page must not have, and of which it must have one.
-fn categories(select: Select) -> (u64, u64) {
-    match select {
-        Select::Populated => (PAGE_IS_PFNZERO, PAGE_IS_PRESENT | PAGE_IS_SWAPPED),
-        Select::Private => (PAGE_IS_PFNZERO | PAGE_IS_FILE, PAGE_IS_PRESENT | PAGE_IS_SWAPPED),
-        Select::Guard => (0, PAGE_IS_GUARD),
-    }
-}
-
-/// What a scan is asked for.
+/// What a scan is asked for: categories that a page must not have, must have, of which it must have
+/// one, and that are told of what is found.
+#[derive(Default)]
 struct Asked {
     flags: u64,
     excluded: u64,
+    required: u64,
     wanted: u64,
-    /// Categories that are told of what is found.
     told: u64,
+}
+
+impl Asked {
+    fn of(select: Select) -> Asked {
+        let (excluded, wanted) = match select {
+            Select::Populated => (PAGE_IS_PFNZERO, PRESENT),
+            Select::Private => (PAGE_IS_PFNZERO | PAGE_IS_FILE, PRESENT),
+            Select::Guard => (0, PAGE_IS_GUARD),
+        };
+        Asked { excluded, wanted, told: wanted, ..Asked::default() }
+    }
 }
 
 /// Whether there is the fast way: tried on nothing.

@@ -54,7 +54,7 @@ print('typed all')
 
 #[test]
 fn a_command_in_a_node_obeys_the_terminal() {
-    if !needs::can_run(&["python3"]) {
+    if !needs::can_run(&["bash", "python3"]) {
         return;
     }
     machine::alone("terminal::a_command_in_a_node_obeys_the_terminal", || {

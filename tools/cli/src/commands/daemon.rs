@@ -101,15 +101,25 @@ fn open_log(path: &Path) -> Result<File> {
     options.open(path).with_context(what)
 }
 
+/// Waits until the daemon is ready or has ended: one that another has overtaken ends by itself, but
+/// would be the node if that other one ended first, and then nobody would know of it.
 fn wait_until_ready(child: &mut Child, socket: &Path) -> Result<Status> {
     let deadline = Instant::now() + READY_TIMEOUT;
+    let mut other = None;
     loop {
         if let Some(status) = child.try_wait()? {
-            bail!("the daemon ended ({status}) before it was ready");
+            match other {
+                Some(pid) => bail!("another daemon took its place (pid {pid})"),
+                None => bail!("the daemon ended ({status}) before it was ready"),
+            }
         }
         match ask_status(socket) {
             Ok(status) if status.daemon_pid == child.id() as i32 => return Ok(status),
-            Ok(status) => bail!("another daemon took its place (pid {})", status.daemon_pid),
+            Ok(status) if Instant::now() < deadline => {
+                other = Some(status.daemon_pid);
+                std::thread::sleep(READY_POLL);
+            }
+            Ok(status) => bail!("another daemon is in its place (pid {})", status.daemon_pid),
             Err(error) if Instant::now() >= deadline => {
                 return Err(error).with_context(|| {
                     format!("the daemon (pid {}) is not ready after {READY_TIMEOUT:?}", child.id())

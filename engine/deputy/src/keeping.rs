@@ -1,0 +1,187 @@
+//! Memory of a process that is away stays at home as long as there is room for it, so that only
+//! what was written elsewhere has to come back ([decision 0020](../../../docs/decisions/)). It is
+//! the first thing to be given back when memory becomes short.
+
+use crate::frozen::Frozen;
+use crate::homecoming::{live_slots, queue_signal_by};
+use crate::lanes::{Lane, Work};
+use crate::service::Service;
+use crate::settling::{Halt, shown_memory, stop};
+use kernel::agent::Agent;
+use kernel::proc::cgroup::{Mounts, Place};
+use kernel::proc::maps;
+use kernel::proc::pagemap::{PAGE_BYTES, Run};
+use kernel::proc::room::{self, Memory};
+use kernel::tracee;
+use migrate::kept::Kept;
+use migrate::worker::Worker;
+use migrate::{Result, homeward};
+use wire::forward::ToAway;
+use wire::ids::{GuestAddr, GuestTid};
+use wire::image::{self, MappingKind, Span};
+use wire::limits::DISCARDS_MAX;
+
+/// So much of all memory has to be free (a fourth) for that of a process to be kept.
+const ROOM_PARTS: u64 = 4;
+/// With less than this part (an eighth) it is given back.
+const SHORTAGE_PARTS: u64 = 8;
+/// Discarded at a time: the process is served in between.
+const DISCARD_BYTES: u64 = 64 << 20;
+
+/// That memory is kept, and what of it not.
+pub struct Keeping {
+    /// Written to by calls in which threads of the deputy sleep.
+    lost: Vec<Run>,
+    places: Vec<Place>,
+}
+
+/// Whether there is room to keep the memory of this process.
+pub fn has_room(pid: i32) -> bool {
+    has_free(&places(pid), ROOM_PARTS)
+}
+
+fn places(pid: i32) -> Vec<Place> {
+    Mounts::read().places_of(&pid.to_string())
+}
+
+fn has_free(places: &[Place], parts: u64) -> bool {
+    let Memory { total_bytes, free_bytes } = room::memory(places);
+    free_bytes >= total_bytes / parts
+}
+
+impl Frozen {
+    /// The memory lives elsewhere now: here it is kept as it is, or dropped.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn keep_memory(
+        &self,
+        is_kept: bool,
+        mappings: &[image::Mapping],
+    ) -> Result<Option<Keeping>> {
+        if !is_kept {
+            self.drop_memory(mappings)?;
+            return Ok(None);
+        }
+        let shared = |m: &&image::Mapping| m.kind == MappingKind::SharedAnonymous;
+        self.drop_memory(&mappings.iter().filter(shared).cloned().collect::<Vec<_>>())?;
+        let page = |address: u64| address & !(PAGE_BYTES - 1);
+        let lost = self.written_by_sleepers().map(|(start, length)| Run {
+            start: page(start),
+            end: page(start.saturating_add(length).saturating_add(PAGE_BYTES - 1)),
+        });
+        Ok(Some(Keeping { lost: lost.collect(), places: places(self.pid) }))
+    }
+}
+
+impl Service<'_> {
+    /// What was kept, for a body that asks. From here on nothing is.
+    pub fn take_kept(&mut self, is_asked_for: bool) -> Kept {
+        self.surplus.clear();
+        let keeping = self.keeping.take().filter(|_| is_asked_for);
+        keeping.map_or_else(Kept::default, |keeping| Kept::but(&keeping.lost))
+    }
+
+    pub fn tell_held(&self, spans: &[Span]) -> Result<()> {
+        let mut left = spans;
+        loop {
+            let (some, rest) = left.split_at(left.len().min(DISCARDS_MAX));
+            let is_last = rest.is_empty();
+            self.shared.writer().send(&ToAway::Holds { spans: some.to_vec(), is_last })?;
+            if is_last {
+                return Ok(());
+            }
+            left = rest;
+        }
+    }
+
+    /// Gives up what is kept if memory is short; what there is to discard then is the surplus.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn watch_room(&mut self) -> Result<()> {
+        let is_short = |keeping: &Keeping| !has_free(&keeping.places, SHORTAGE_PARTS);
+        if self.keeping.take_if(|keeping| is_short(keeping)).is_none() {
+            return Ok(());
+        }
+        ::tracing::info!("process {}: its memory is not kept any more, for lack of room", self.pid);
+        let shown = shown_memory(self.pid)?;
+        let ours = self.shared.lanes.agent.base()..self.shared.lanes.agent.end();
+        let is_guests = |m: &&maps::Mapping| {
+            !m.is_shared && !m.is_kernel_provided() && (m.end <= ours.start || ours.end <= m.start)
+        };
+        for mapping in maps::read(self.pid)?.iter().filter(is_guests) {
+            let mut at = mapping.start;
+            while at < mapping.end {
+                let end = mapping.end.min(at + DISCARD_BYTES);
+                // What `ps` reads of a process stays.
+                if end <= shown.start || shown.end <= at {
+                    self.surplus.push((GuestAddr(at), GuestAddr(end)));
+                }
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Discards some of the surplus, if there is any, by a thread that has nothing to do.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn discard_surplus(&mut self) -> Result<()> {
+        let mut bytes = 0;
+        let mut fits = |(start, end): &mut Span| {
+            bytes += end.0 - start.0;
+            bytes <= DISCARD_BYTES
+        };
+        let mut spans = Vec::new();
+        while let Some(span) = self.surplus.pop_if(&mut fits) {
+            spans.push(span);
+        }
+        if spans.is_empty() {
+            return Ok(());
+        }
+        let slots = live_slots(self);
+        let process = self.shared.lanes.lock(0).guest;
+        for slot in slots {
+            // The lock keeps the body's next call out.
+            let lane = self.shared.lanes.lock(slot);
+            if matches!(lane.work, Work::Idle) && lane.mask_due.is_none() {
+                let is_held = discard(&self.shared.lanes.agent, slot, (process, &lane), &spans)?;
+                drop(lane);
+                self.set_held(is_held);
+                return Ok(());
+            }
+        }
+        self.surplus.append(&mut spans);
+        Ok(())
+    }
+}
+
+/// Has an idle thread discard memory; returns whether job control has stopped it.
+fn discard(
+    agent: &Agent,
+    slot: usize,
+    (process, lane): (GuestTid, &Lane),
+    spans: &[Span],
+) -> Result<bool> {
+    let worker = Worker { agent, slot, tid: lane.tid };
+    let mut held = Vec::new();
+    let Halt { mask, .. } = stop(worker.tid, &mut held)?;
+    // A signal would have it stop, and perhaps make it do something else.
+    tracee::set_signal_mask(worker.tid, u64::MAX)?;
+    tracee::resume(worker.tid, 0)?;
+    // Memory that is locked stays: it costs memory, not correctness.
+    worker.execute(&homeward::discard_calls(spans))?;
+    for (_, number, info) in held {
+        queue_signal_by(worker, (process, lane.guest), number, &info)?;
+    }
+    let Halt { is_held, .. } = stop(worker.tid, &mut Vec::new())?;
+    tracee::set_signal_mask(worker.tid, mask)?;
+    if is_held {
+        tracee::listen(worker.tid)?
+    } else {
+        tracee::resume(worker.tid, 0)?
+    }
+    Ok(is_held)
+}

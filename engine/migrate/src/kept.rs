@@ -1,0 +1,153 @@
+//! Memory that home keeps of a process that is away, as it was when the process left: what stays as
+//! it was need not be sent back ([decision 0020](../../../docs/decisions/)).
+//!
+//! A body has its writes told from the moment at which its pages are those of home. At home nothing
+//! writes to them: the threads of a deputy stay in the agent, and what the kernel writes for the
+//! calls in which they sleep is known.
+
+use crate::copying::select;
+use crate::held::Held;
+use crate::homeward::{self, Change};
+use crate::worker::Worker;
+use crate::{Result, ahead, layout};
+use kernel::proc::maps;
+use kernel::proc::pagemap::{Pagemap, Run, Select};
+use kernel::tracking::Tracking;
+use wire::ids::GuestAddr;
+use wire::image::{Mapping, MappingKind, Span};
+use wire::limits::HELD_MAX;
+
+/// Has all private memory count as not written to from now on. The process stands still. Memory
+/// that cannot be watched counts as written to for ever.
+///
+/// # Errors
+/// The process has ended.
+pub fn begin(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<()> {
+    ahead::watch(tracking, pagemap, maps)?;
+    private(maps).try_for_each(|(mapping, select)| {
+        pagemap.written(mapping.start, mapping.end, select, true)?;
+        Ok(())
+    })
+}
+
+/// The private mappings whose writes are not seen. What was moved there by mremap(2) may still be
+/// marked as not written to (by kernels before 6.13), whatever it was before.
+///
+/// # Errors
+/// The process has ended.
+pub fn unwatched(pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<Vec<Run>> {
+    let mut unwatched = Vec::new();
+    for (mapping, select) in private(maps) {
+        if pagemap.written(mapping.start, mapping.end, select, false)?.is_none() {
+            unwatched.push(Run { start: mapping.start, end: mapping.end });
+        }
+    }
+    Ok(unwatched)
+}
+
+/// The private mappings, and which of their pages are the process's own.
+fn private(maps: &[maps::Mapping]) -> impl Iterator<Item = (&maps::Mapping, Select)> {
+    let is_private = |m: &&maps::Mapping| !m.is_shared && !m.is_kernel_provided();
+    maps.iter().filter(is_private).map(|mapping| {
+        let is_anonymous = layout::is_anonymous(mapping);
+        (mapping, if is_anonymous { Select::Populated } else { Select::Private })
+    })
+}
+
+/// What of a process's memory at home is as it was: all, or nothing, but for what was lost.
+#[derive(Debug, Default)]
+pub struct Kept {
+    is_any: bool,
+    lost: Held,
+}
+
+impl Kept {
+    /// All but these runs.
+    pub fn but(lost: &[Run]) -> Kept {
+        let mut kept = Kept { is_any: true, lost: Held::default() };
+        lost.iter().for_each(|run| kept.lost.add(*run));
+        kept
+    }
+
+    /// What such changes to the mappings leave of it.
+    pub fn change(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::Unmap(range) | Change::Map(range, ..) = change {
+                self.lost.add(Run { start: range.start, end: range.end });
+            }
+        }
+    }
+
+    /// Makes all memory of these mappings untouched but what was kept; returns where that is. The
+    /// mappings are there already.
+    ///
+    /// # Errors
+    /// The process has ended, or memory of it cannot be discarded.
+    pub fn empty_others(
+        self,
+        worker: Worker<'_>,
+        pagemap: &Pagemap,
+        mappings: &[Mapping],
+    ) -> Result<Vec<Span>> {
+        let mut kept = Vec::new();
+        let private = mappings.iter().filter_map(|m| Some((m, select(m)?)));
+        for (mapping, select) in private.filter(|_| self.is_any) {
+            let mut there = Held::default();
+            let runs = pagemap.scan(mapping.start.0, mapping.end.0, select)?;
+            runs.iter().for_each(|run| there.add(*run));
+            let same = self.lost.lacks(&runs);
+            let stale = spans(&there.beyond(&same));
+            worker.execute_all("discard memory", &homeward::discard_calls(&stale))?;
+            kept.extend(same);
+        }
+        if kept.is_empty() || kept.len() > HELD_MAX {
+            homeward::empty(worker, mappings, &homeward::NOTHING)?;
+            return Ok(vec![]);
+        }
+        let shared: Vec<Mapping> =
+            mappings.iter().filter(|m| m.kind == MappingKind::SharedAnonymous).cloned().collect();
+        homeward::empty(worker, &shared, &homeward::NOTHING)?;
+        Ok(spans(&kept))
+    }
+}
+
+/// Which pages a body had, when it came to its node, as home has them.
+#[derive(Debug)]
+pub enum Origin {
+    /// It came from there.
+    Home,
+    /// It came from another node, which had not written to these.
+    Node(Held),
+}
+
+impl Origin {
+    /// Those of these runs, which are in order.
+    pub fn among(&self, runs: &[Run]) -> Vec<Span> {
+        let Origin::Node(same) = self else { return spans(runs) };
+        let mut among = Held::default();
+        runs.iter().for_each(|run| among.add(*run));
+        same.lacks(runs).into_iter().for_each(|run| among.remove(run));
+        spans(&among.beyond(&[]))
+    }
+}
+
+fn spans(runs: &[Run]) -> Vec<Span> {
+    runs.iter().map(|run| (GuestAddr(run.start), GuestAddr(run.end))).collect()
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn of_a_body_that_moved_on_home_has_what_neither_node_has_written_to() {
+        let run = |start, end| Run { start, end };
+        let mut same = Held::default();
+        [run(0x1000, 0x5000), run(0x6000, 0x7000)].into_iter().for_each(|run| same.add(run));
+        let runs = [run(0, 0x2000), run(0x3000, 0x4000), run(0x6000, 0x9000)];
+        let both = [run(0x1000, 0x2000), run(0x3000, 0x4000), run(0x6000, 0x7000)];
+        assert_eq!(Origin::Node(same).among(&runs), spans(&both));
+        assert_eq!(Origin::Node(Held::default()).among(&runs), []);
+        assert_eq!(Origin::Home.among(&runs), spans(&runs));
+    }
+}

@@ -1,0 +1,151 @@
+//! How long programs of all sizes stand still while they move, as they see it themselves, and what
+//! travels for it: away, home, and away again.
+
+use crate::Setting;
+use crate::driven::Driven;
+use crate::figure::Figure;
+use crate::freeze::phases;
+use crate::lab::{Lab, Share};
+use crate::statistics::Samples;
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use wire::control::Migration;
+
+/// A program to be moved, and what is promised of it.
+struct Traveller {
+    what: &'static str,
+    megabytes: u32,
+    /// Size of its address space.
+    room_megabytes: u32,
+    /// Of its pages that it writes to each second.
+    percent: f64,
+    /// The longest freeze, milliseconds: away, and home again.
+    freeze_ms_max: [f64; 2],
+    /// How long it stays away before it comes home.
+    stay: Duration,
+    is_large: bool,
+}
+
+const SHORT: Duration = Duration::from_millis(200);
+/// In which a hundredth of the pages is written to, at one percent a second.
+const SECOND: Duration = Duration::from_secs(1);
+
+const TRAVELLERS: [Traveller; 6] = [
+    Traveller {
+        what: "1 MB",
+        megabytes: 1,
+        room_megabytes: 1,
+        percent: 0.0,
+        freeze_ms_max: [5.0, 5.0],
+        stay: SHORT,
+        is_large: false,
+    },
+    Traveller {
+        what: "8 MB",
+        megabytes: 8,
+        room_megabytes: 8,
+        percent: 1.0,
+        freeze_ms_max: [8.0, 8.0],
+        stay: SHORT,
+        is_large: false,
+    },
+    Traveller {
+        what: "100 MB, idle",
+        megabytes: 100,
+        room_megabytes: 100,
+        percent: 0.0,
+        freeze_ms_max: [10.0, 10.0],
+        stay: SHORT,
+        is_large: false,
+    },
+    Traveller {
+        what: "1 GiB, 1 % written a second",
+        megabytes: 1024,
+        room_megabytes: 1024,
+        percent: 1.0,
+        freeze_ms_max: [10.0, 10.0],
+        stay: SECOND,
+        is_large: true,
+    },
+    Traveller {
+        what: "50 MB of 8 GiB",
+        megabytes: 50,
+        room_megabytes: 8192,
+        percent: 0.0,
+        freeze_ms_max: [10.0, 10.0],
+        stay: SHORT,
+        is_large: true,
+    },
+    Traveller {
+        what: "4 GiB, idle",
+        megabytes: 4096,
+        room_megabytes: 4096,
+        percent: 0.0,
+        freeze_ms_max: [15.0, 15.0],
+        stay: SHORT,
+        is_large: true,
+    },
+];
+
+/// What was seen of moves in one direction.
+#[derive(Default)]
+struct Leg {
+    /// The longest gap that the program saw while it moved, milliseconds.
+    gaps_ms: Vec<f64>,
+    moves: Vec<Migration>,
+}
+
+pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
+    let lab = Lab::up(setting, 2, Share::Whole)?;
+    let mut figures = Vec::new();
+    for traveller in &TRAVELLERS {
+        if traveller.is_large && !setting.effort.is_whole {
+            continue;
+        }
+        let effort = &setting.effort;
+        let times = if traveller.is_large { effort.moves_of_large } else { effort.moves };
+        let legs = journeys(setting, &lab, traveller, times)?;
+        for ((leg, name), limit) in legs.iter().zip(["away", "home"]).zip(traveller.freeze_ms_max) {
+            figures.push(figure(traveller, name, leg)?.at_most(limit));
+        }
+    }
+    Ok(figures)
+}
+
+fn journeys(setting: &Setting, lab: &Lab, traveller: &Traveller, times: usize) -> Result<[Leg; 2]> {
+    let program = setting.programs.path("traveller");
+    let numbers = [traveller.megabytes, traveller.room_megabytes].map(|number| number.to_string());
+    let percent = traveller.percent.to_string();
+    let words = ["osmos", "run", "--home", "--", &program, &numbers[0], &numbers[1], &percent];
+    let mut driven = Driven::start(&mut lab.command(1, &words))?;
+    let mut legs = [Leg::default(), Leg::default()];
+    for _ in 0..times {
+        for (leg, to) in legs.iter_mut().zip(["2", "home"]) {
+            driven.round::<2>(1)?;
+            leg.moves.push(lab.migrate(driven.pid(), to)?);
+            let [gap_ms, _] = driven.round(1)?;
+            leg.gaps_ms.push(gap_ms);
+            std::thread::sleep(traveller.stay);
+        }
+    }
+    driven.end()?;
+    Ok(legs)
+}
+
+fn figure(traveller: &Traveller, leg: &str, seen: &Leg) -> Result<Figure> {
+    let median = |value: fn(&Migration) -> f64| -> Result<f64> {
+        Ok(Samples::new(seen.moves.iter().map(value)).context("no moves")?.median())
+    };
+    let gaps = Samples::new(seen.gaps_ms.iter().copied()).context("no moves")?;
+    ensure!(!seen.moves.is_empty(), "no moves");
+    let megabytes = median(|migration| migration.bytes_sent as f64)? / f64::from(1 << 20);
+    let note = format!(
+        "max {:.1} ms; {megabytes:.1} MB sent; reported {:.1} of {:.0} ms for the whole move: {}",
+        gaps.summary().max,
+        median(|migration| migration.freeze_ms)?,
+        median(|migration| migration.total_ms)?,
+        phases(&seen.moves).context("a move without phases")?,
+    );
+    let what = format!("longest gap of {}, {leg}", traveller.what);
+    Ok(Figure::new(what, "ms", &gaps).with_note(note))
+}
