@@ -102,6 +102,56 @@ fn what_did_not_change_away_is_not_sent_home() {
     same(away, home);
 }
 
+/// Writes to all of its memory, page after page, while another thread waits for lines, and says
+/// whether every page is as it was left.
+const REWRITTEN: &str = "\
+import sys, threading
+PAGES, PAGE = 12 << 10, 4096
+memory, lock, at, lap = bytearray(PAGES * PAGE), threading.Lock(), 0, 1
+def write():
+    global at, lap
+    while True:
+        with lock:
+            for at in range(at, min(at + 64, PAGES)): memory[at * PAGE + at % PAGE] = lap
+            at += 1
+            if at == PAGES: at, lap = 0, lap % 250 + 1
+def is_right(page):
+    found, last = memory[page * PAGE + page % PAGE], 250 if lap == 1 else lap - 1
+    return found == lap if page < at else found in (last, 0)
+threading.Thread(target=write, daemon=True).start()
+print('ready', flush=True)
+for line in sys.stdin:
+    with lock: print(all(map(is_right, range(PAGES))), lap, flush=True)";
+
+#[test]
+fn memory_goes_home_while_its_program_runs() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("homing", 3);
+    let mut program = stage.start(1, &python(REWRITTEN));
+    assert_eq!(program.line(), "ready");
+    let is_tracked = kernel::features::settled().has(kernel::features::Feature::WriteTracking);
+    for nodes in [&["2"][..], &["3"], &["2", "3"]] {
+        for node in nodes {
+            stage.migrate(program.pid, node);
+            // So much of it is written to there.
+            for _ in 0..3 {
+                assert!(program.ask("").starts_with("True "), "on node {node}");
+            }
+        }
+        let words = ["osmos", "migrate", "--json", &program.pid.to_string(), "home"];
+        let told: Value = serde_json::from_str(&stage.text(1, &words)).expect("what it was like");
+        let is_copied = told["phases_ms"].as_array().is_some_and(|phases| {
+            phases.iter().any(|phase| phase.as_array().is_some_and(|pair| pair[0] == "copy"))
+        });
+        assert!(is_copied || !is_tracked, "{told}");
+        assert!(program.ask("").starts_with("True "), "at home");
+    }
+    program.close_input();
+    assert_eq!(program.end(), 0);
+}
+
 #[test]
 fn kept_memory_is_given_back_when_memory_is_short() {
     if !needs::can_run(&["python3"]) {

@@ -186,14 +186,17 @@ pub enum ToAway {
         tid: GuestTid,
         priority: Priority,
     },
-    /// Memory that home has as it was when the process left, and need not be sent unless it has
-    /// changed (`AsksHeld`), from address to address. More follows, or not.
+    /// Memory that home has as it was when the process left, or as it was sent since, and that need
+    /// not be sent unless it has changed (`ComesAhead`, `AsksHeld`), from address to address. More
+    /// follows, or not.
     Holds {
         #[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")]
         spans: Vec<Span>,
         is_last: bool,
     },
-    /// Freeze, and send the image here.
+    /// Home can take nothing in before the image (`ComesAhead`).
+    Unready,
+    /// Freeze, and send the image here; memory may come before.
     Recall,
     /// Freeze, and send the image to that berth.
     MoveOn(Berth),
@@ -237,6 +240,12 @@ pub enum ToHome {
         tid: GuestTid,
         mask: u64,
     },
+    /// The body comes home and runs still: what its memory is like by now, and where its program
+    /// break is, but for the rest of a page. Answered by `Holds` or `Unready`. Pages may follow.
+    ComesAhead {
+        draft: Box<Draft>,
+        heap_end: GuestAddr,
+    },
     /// The process needs its home; it is frozen, its image follows.
     NeedsHome(Reason),
     /// Frozen as asked (`Recall`); the image follows.
@@ -245,7 +254,7 @@ pub enum ToHome {
     Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
     /// After an image: which memory need not be sent? Answered by `Holds`, or `Resume`.
     AsksHeld,
-    /// As `ToAway::Pages`.
+    /// As `ToAway::Pages`, after `Holds` or an image.
     Pages(Pages),
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),

@@ -1,6 +1,7 @@
 //! Stopping the body, for job control or for good, and sending it home.
 
 use crate::capture;
+use crate::homing::Homeward;
 use crate::moving_on::{Successor, Word};
 use crate::notices::raise;
 use crate::state::{Order, Thread};
@@ -9,10 +10,11 @@ use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::proc::flags;
 use kernel::proc::maps::Mapping;
-use kernel::proc::pagemap::Run;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
+use migrate::ahead::Ahead;
 use migrate::copying::Copying;
+use migrate::held;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashSet;
@@ -209,7 +211,7 @@ impl Tracing<'_> {
             ::tracing::warn!("body of {}: ENOMEM for: {}", self.shared.guest_pid, why.text);
             return Ok(End::Continues);
         }
-        self.leave(ToHome::NeedsHome(why))
+        self.go_home(ToHome::NeedsHome(why))
     }
 
     /// Ends the calls that wait for a homecoming; false if there are none.
@@ -222,12 +224,10 @@ impl Tracing<'_> {
         !parked.is_empty()
     }
 
-    /// Freezes the body and sends its image home.
-    pub(crate) fn leave(&mut self, announcement: ToHome) -> Result<End> {
+    /// Freezes the body and sends its image home, of which home may have something already.
+    pub(crate) fn leave(&mut self, announcement: ToHome, homeward: Homeward) -> Result<End> {
         self.homesick = None;
-        // Nobody at home waits for a move to another node any more.
-        self.call_off_moves();
-        let end = self.try_to_leave(announcement)?;
+        let end = self.try_to_leave(announcement, homeward)?;
         if matches!(end, End::Continues) {
             self.failed_homecomings += 1;
             // What needs home will ask again at once.
@@ -239,28 +239,29 @@ impl Tracing<'_> {
         Ok(end)
     }
 
-    fn try_to_leave(&mut self, announcement: ToHome) -> Result<End> {
+    fn try_to_leave(&mut self, announcement: ToHome, homeward: Homeward) -> Result<End> {
         let known = self.known_maps();
-        match self.freeze() {
-            Ok(()) => {}
-            Err(error) if is_broken(&error) => return Err(error),
-            Err(error) => return self.stay_unless_unwanted(error.reason()),
-        }
-        let image = match self.capture(&known) {
+        let captured = self.freeze().and_then(|()| self.capture(&known));
+        let image = match captured {
             Ok(image) => image,
             Err(error) if is_broken(&error) => return Err(error),
-            Err(error) => return self.stay_unless_unwanted(error.reason()),
+            Err(error) => {
+                // Home has heard nothing yet.
+                self.origin = homeward.origin;
+                return self.stay_unless_unwanted(error.reason());
+            }
         };
         // Requests by several threads to go home are one.
         self.shared.send(announcement);
         let (head, parts) = image.clone().into_parts();
         self.shared.send(ToHome::Image(Box::new(head)));
         parts.into_iter().for_each(|part| self.shared.send(ToHome::Threads(part)));
-        let held = match self.ask_held()? {
+        let is_known = homeward.ahead.is_some() || homeward.origin.is_some();
+        let held = match if is_known { self.ask_held()? } else { Held::At(vec![]) } {
             Held::At(spans) => spans,
             Held::Nobody(end) => return Ok(end),
         };
-        if let Err(error) = self.send_memory(&image, &held) {
+        if let Err(error) = self.send_memory(&image, homeward, &held) {
             // Home has not heard the end of it, and so does not run it.
             return self.stay_unless_unwanted(error.reason());
         }
@@ -269,10 +270,20 @@ impl Tracing<'_> {
     }
 
     /// Sends home what it lacks of the memory, of which it has something at the places `held`.
-    fn send_memory(&self, image: &Image, held: &[Span]) -> Result<u64> {
-        let tracking = self.tracking.clone().filter(|_| self.origin.is_some());
-        let mut copying = Copying::of(self.shared.pid, tracking)?;
-        copying.assume_held(held, &self.as_at_home(held));
+    fn send_memory(&self, image: &Image, homeward: Homeward, held: &[Span]) -> Result<u64> {
+        let mut copying = match homeward {
+            Homeward { ahead: Some(Ahead { draft, mut copying }), .. } => {
+                copying.remap(&draft.mappings, &image.mappings);
+                copying.retain(held);
+                copying
+            }
+            Homeward { origin: Some(origin), .. } => {
+                let mut copying = Copying::of(self.shared.pid, self.tracking.clone())?;
+                copying.assume_held(held, &origin.among(&held::runs(held)));
+                copying
+            }
+            _ => Copying::of(self.shared.pid, None)?,
+        };
         let whole = (&image.mappings[..], &image.guards[..]);
         copying.finish(&self.shared.memory, whole, &mut |part| {
             self.shared.send(part.into());
@@ -280,12 +291,9 @@ impl Tracing<'_> {
         })
     }
 
-    /// Asks home for the memory that it has as it was when the process left.
+    /// Asks home for the memory that it has as it was when the process left, or as it was sent.
     fn ask_held(&mut self) -> Result<Held> {
         let mut held = Vec::new();
-        if self.origin.is_none() {
-            return Ok(Held::At(held));
-        }
         self.shared.send(ToHome::AsksHeld);
         let deadline = Instant::now() + VERDICT_TIMEOUT;
         loop {
@@ -319,13 +327,6 @@ impl Tracing<'_> {
             let ms = PollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(PollTimeout::MAX);
             let _ = poll(&mut [wake], ms);
         }
-    }
-
-    /// Those of the places that home has at which the body had the same when it came here.
-    fn as_at_home(&self, held: &[Span]) -> Vec<Span> {
-        let runs: Vec<Run> =
-            held.iter().map(|(start, end)| Run { start: start.0, end: end.0 }).collect();
-        self.origin.as_ref().map_or(vec![], |origin| origin.among(&runs))
     }
 
     /// What a frozen body that has said that it leaves does for an order; what has become of it
@@ -446,7 +447,7 @@ enum Held {
 }
 
 /// Code of the reason of a body that its node's owner wants gone.
-const UNWANTED: &str = "drained";
+pub(crate) const UNWANTED: &str = "drained";
 
 /// Why a body goes home that the owner of its node wants gone.
 pub(crate) fn unwanted() -> Reason {

@@ -9,7 +9,7 @@ use crate::tracing_loop::{End, Tracing};
 use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::proc::{maps, process};
 use kernel::tracking::Tracking;
-use migrate::ahead::{self, Ahead};
+use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::kept::{self, Origin};
@@ -96,7 +96,7 @@ impl Tracing<'_> {
 
     /// Has all writes to the body's memory be seen from now on. It stands still for that, so that
     /// no mapping is watched in part. Returns where they were not seen so far.
-    fn watch_memory(&mut self, tracking: &Tracking) -> Result<Vec<Run>> {
+    pub(crate) fn watch_memory(&mut self, tracking: &Tracking) -> Result<Vec<Run>> {
         let pid = self.shared.pid;
         let outcome = self.freeze().and_then(|()| {
             let maps = maps::read(pid)?;
@@ -195,7 +195,8 @@ fn copy(
     let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
     ahead.copying.assume_changed(unseen);
     if is_tracked {
-        ahead.copy(&shared.memory, link, &|| capture::mappings(shared, fixed), is_wanted)?;
+        let mut target = Target { link, is_wanted };
+        ahead.copy(&shared.memory, &mut target, &|| capture::mappings(shared, fixed))?;
     }
     Ok(ahead)
 }

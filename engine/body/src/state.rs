@@ -3,6 +3,7 @@
 use crate::abroad::Abroad;
 use crate::arrival::Link;
 use crate::filter::Kept;
+use crate::homing::Homeward;
 use crate::moving_on::Onward;
 use crate::processor_time::{Meter, Peak};
 use crate::watch::Watch;
@@ -98,6 +99,8 @@ pub enum Order {
     Offered { number: u64, outcome: migrate::Result<Link> },
     /// It has what could be sent of its memory while it ran.
     Copied { number: u64, outcome: migrate::Result<Box<Onward>> },
+    /// Home has what could be sent of its memory while it ran.
+    SentAhead { homeward: Option<Homeward> },
     /// The link to home broke.
     LinkLost(String),
 }

@@ -8,6 +8,7 @@ use crate::arrival::{Arrived, Link};
 use crate::capture::Fixed;
 use crate::daemon::Daemon;
 use crate::filter::Kept;
+use crate::homing::Homing;
 use crate::leaving::{HOMECOMING_PAUSE, unwanted};
 use crate::modesty;
 use crate::notices::{self, raise};
@@ -67,6 +68,8 @@ pub(crate) struct Tracing<'a> {
     /// It was sent to another node and called back, of which home has still to hear. Until that has
     /// had its say it does not leave again: what home says would be of the last time.
     pub(crate) awaits_verdict: bool,
+    /// Its memory goes home already.
+    pub(crate) homing: Option<Homing>,
     /// Why it has to go home, once that may be tried again.
     pub(crate) homesick: Option<Reason>,
     /// Since when the owner of this node wants it gone.
@@ -144,6 +147,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         next_usage: Instant::now() + USAGE_INTERVAL,
         moves: Arc::default(),
         awaits_verdict: false,
+        homing: None,
         homesick: None,
         unwanted_since: None,
         next_homecoming: Instant::now(),
@@ -260,6 +264,7 @@ impl Tracing<'_> {
         if now >= self.next_usage {
             self.next_usage += USAGE_INTERVAL;
             self.report_usage();
+            self.hurry_home();
         }
         let can_leave = !self.awaits_verdict && now >= self.next_homecoming;
         match self.homesick.take_if(|_| can_leave) {
@@ -412,6 +417,7 @@ impl Tracing<'_> {
                 self.move_on(outcome)
             }
             Order::Offered { .. } | Order::Copied { .. } => Ok(End::Continues),
+            Order::SentAhead { homeward } => self.on_sent_ahead(homeward),
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }
     }
@@ -437,7 +443,12 @@ impl Tracing<'_> {
             ToAway::Stop => self.hold()?,
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
-            ToAway::Recall => return self.leave(ToHome::Frozen),
+            ToAway::Recall => return self.go_home(ToHome::Frozen),
+            answer @ (ToAway::Holds { .. } | ToAway::Unready) => self.on_answer(answer)?,
+            ToAway::MoveOn(_) if self.homing.is_some() => {
+                let reason = reason("moving", "it is on its way home");
+                self.shared.send(ToHome::Stayed(reason));
+            }
             ToAway::MoveOn(berth) => self.offer_to(berth),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),
             other => {

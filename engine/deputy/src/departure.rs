@@ -14,7 +14,7 @@ use kernel::quota::Relief;
 use kernel::signal::Action;
 use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
-use migrate::ahead::{self, Ahead};
+use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::injection::Borrowed;
@@ -197,7 +197,8 @@ fn copy_ahead(
     if let Some(tracking) = tracking {
         ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
         let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
-        ahead.copy(memory, link, &mappings, &|| Ok(()))?;
+        let mut target = Target { link, is_wanted: &|| Ok(()) };
+        ahead.copy(memory, &mut target, &mappings)?;
         watch.phase("copy");
     }
     // Read once more when it is away: what changes from here on is found then.

@@ -5,8 +5,10 @@
 //! then whatever fails is taken back ([`crate::withdrawal`]) and the body goes on where it is. From
 //! `Release` on there is only home, and nothing is left that could fail.
 
+use crate::arriving::Arriving;
 use crate::lanes::Work;
 use crate::processor_time;
+use crate::refilling::{check_place, receive_pages, restore_memory};
 use crate::resumption::{Held, Resumption, count_sleeps, resolve_calls, unseen_signals, waits_of};
 use crate::service::Service;
 use crate::settling::{Settled, stop};
@@ -14,22 +16,19 @@ use crate::withdrawal;
 use kernel::agent::{BatchCall, STAGING_BYTES};
 use kernel::haste::Haste;
 use kernel::memory::Memory;
-use kernel::proc::pagemap::Pagemap;
-use kernel::proc::{flags, maps, process};
+use kernel::proc::process;
 use kernel::regs::Registers;
 use kernel::signal::Action;
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
 use migrate::homeward;
-use migrate::intake::Intake;
-use migrate::kept::Kept;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, freeze, injection, layout, mapping_flags, threads};
+use migrate::{MigrateError, Result, freeze, injection, mapping_flags, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
-use wire::image::{self, Image, Span};
+use wire::image::{self, Image};
 use wire::processor_time::PastClock;
 use wire::supervisor::{MoveReport, Wait};
 
@@ -120,6 +119,10 @@ impl Homecoming {
     fn take_in(&mut self, service: &mut Service<'_>, reader: &mut LinkReader) -> Result<Home> {
         let started = Instant::now();
         let mut phases_us = Vec::new();
+        let ahead = service.shared.arriving().as_ref().map(Arriving::progress);
+        if let Some((_, since)) = ahead {
+            phases_us.push(("copy".to_owned(), since.elapsed().as_micros() as u64));
+        }
         let mut last = started;
         let mut phase = |name: &str| {
             phases_us.push((name.to_owned(), last.elapsed().as_micros() as u64));
@@ -138,7 +141,8 @@ impl Homecoming {
             self.sending = Sending::Awaits;
         }
         let kept = service.take_kept(is_asked);
-        let held = restore_mappings(service, image, home, kept)?;
+        *service.shared.arriving() = None;
+        let held = restore_memory(service, image, &home, kept)?;
         phase("map");
         let first = if is_asked {
             service.tell_held(&held)?;
@@ -165,8 +169,11 @@ impl Homecoming {
         count_sleeps(service, &mut waits);
         commit(service);
         phase("let-go");
-        let total_us = started.elapsed().as_micros() as u64;
-        let report = MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes };
+        let freeze_us = started.elapsed().as_micros() as u64;
+        let (bytes_ahead, since) = ahead.unwrap_or((0, started));
+        let total_us = since.elapsed().as_micros() as u64;
+        let bytes_sent = bytes_ahead + bytes;
+        let report = MoveReport { phases_us, freeze_us, total_us, bytes_sent };
         Ok(Home { report, waits, clocks })
     }
 }
@@ -178,7 +185,7 @@ pub fn live_slots(service: &Service<'_>) -> Vec<usize> {
 }
 
 /// A live thread for work that concerns the whole process.
-fn worker<'a>(service: &'a Service<'_>) -> Result<Worker<'a>> {
+pub fn worker<'a>(service: &'a Service<'_>) -> Result<Worker<'a>> {
     let first = live_slots(service).first().map(|slot| service.worker(*slot));
     first.ok_or_else(|| MigrateError::Protocol("no thread is left".into()))
 }
@@ -207,78 +214,8 @@ fn receive_image(service: &Service<'_>, reader: &mut LinkReader) -> Result<Image
         let text = format!("{} threads came home, {} are expected", there.len(), here.len());
         return Err(MigrateError::Protocol(text));
     }
-    let ours = lanes.agent.base()..lanes.agent.end();
-    if image.mappings.iter().any(|m| m.start.0 < ours.end && ours.start < m.end.0) {
-        return Err(MigrateError::Protocol("a mapping in the place of the agent".into()));
-    }
+    check_place(service, &image.mappings)?;
     Ok(*image)
-}
-
-/// Makes of the mappings at `home` those of the image; returns where memory is that was kept.
-fn restore_mappings(
-    service: &Service<'_>,
-    image: &Image,
-    home: Vec<maps::Mapping>,
-    mut kept: Kept,
-) -> Result<Vec<Span>> {
-    let worker = worker(service)?;
-    // Where the break cannot be set, the mappings below make up for it.
-    worker.execute(&[BatchCall::new(libc::SYS_brk, [image.layout[5], 0, 0, 0, 0, 0])])?;
-    let ours = worker.agent.base()..worker.agent.end();
-    let home: Vec<maps::Mapping> = flags::read_maps_again(service.pid, &home)?
-        .into_iter()
-        .filter(|m| !layout::is_ours(m, std::slice::from_ref(&ours)) && !m.is_kernel_provided())
-        .collect();
-    let library = &service.library;
-    let is_same = |home: &_, index| library.is_same(home, index);
-    let fits = |home: &_, wanted: &_, at| homeward::fits(home, wanted, at, &is_same);
-    let changes = homeward::plan(&home, &image.mappings, &fits);
-    kept.change(&changes);
-    homeward::change(worker, &changes, library)?;
-    let pagemap = Pagemap::open(service.pid)?;
-    let stale = mapping_flags::guards(&pagemap, &image.mappings)?;
-    if stale != image.guards {
-        worker.execute_all("remove guard regions", &mapping_flags::remove(&stale))?;
-    }
-    // Whatever was written here meanwhile (results of calls that slept through the move) is not the
-    // guest's memory: what was not written away is zero, and is not sent.
-    kept.empty_others(worker, &pagemap, &image.mappings)
-}
-
-fn receive_pages(
-    service: &Service<'_>,
-    image: &Image,
-    (reader, first): (&mut LinkReader, ToHome),
-    sending: &mut Sending,
-) -> Result<u64> {
-    let mut bytes = 0;
-    let mut intake = Intake::default();
-    let mut next = first;
-    loop {
-        match next {
-            ToHome::Pages(pages) => {
-                for (address, content) in intake.check(&pages, &image.mappings)? {
-                    service.shared.lanes.memory.write(address, content)?;
-                }
-                bytes += pages.content.len() as u64;
-            }
-            ToHome::Discard(spans) => {
-                intake.check_discarded(&spans, &image.mappings)?;
-                let calls = homeward::discard_calls(&spans);
-                worker(service)?.execute_all("discard memory", &calls)?;
-            }
-            ToHome::ImageSent => {
-                *sending = Sending::Done;
-                return Ok(bytes);
-            }
-            ToHome::Stayed(reason) => {
-                *sending = Sending::GivenUp;
-                return Err(MigrateError::Refused(reason));
-            }
-            _ => return Err(MigrateError::Protocol("expected memory contents".into())),
-        }
-        next = reader.receive()?;
-    }
 }
 
 pub fn live_slot_of(service: &Service<'_>, thread: &image::Thread) -> Option<usize> {

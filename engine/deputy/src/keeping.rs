@@ -2,15 +2,15 @@
 //! what was written elsewhere has to come back ([decision 0020](../../../docs/decisions/)). It is
 //! the first thing to be given back when memory becomes short.
 
+use crate::arriving::{Arriving, pages};
 use crate::frozen::Frozen;
 use crate::homecoming::{live_slots, queue_signal_by};
-use crate::lanes::{Lane, Work};
+use crate::lanes::Work;
 use crate::service::Service;
 use crate::settling::{Halt, shown_memory, stop};
-use kernel::agent::Agent;
 use kernel::proc::cgroup::{Mounts, Place};
 use kernel::proc::maps;
-use kernel::proc::pagemap::{PAGE_BYTES, Run};
+use kernel::proc::pagemap::Run;
 use kernel::proc::room::{self, Memory};
 use kernel::tracee;
 use migrate::kept::Kept;
@@ -31,8 +31,8 @@ const DISCARD_BYTES: u64 = 64 << 20;
 /// That memory is kept, and what of it not.
 pub struct Keeping {
     /// Written to by calls in which threads of the deputy sleep.
-    lost: Vec<Run>,
-    places: Vec<Place>,
+    pub lost: Vec<Run>,
+    pub places: Vec<Place>,
 }
 
 /// Whether there is room to keep the memory of this process.
@@ -40,7 +40,7 @@ pub fn has_room(pid: i32) -> bool {
     has_free(&places(pid), ROOM_PARTS)
 }
 
-fn places(pid: i32) -> Vec<Place> {
+pub fn places(pid: i32) -> Vec<Place> {
     Mounts::read().places_of(&pid.to_string())
 }
 
@@ -65,21 +65,26 @@ impl Frozen {
         }
         let shared = |m: &&image::Mapping| m.kind == MappingKind::SharedAnonymous;
         self.drop_memory(&mappings.iter().filter(shared).cloned().collect::<Vec<_>>())?;
-        let page = |address: u64| address & !(PAGE_BYTES - 1);
-        let lost = self.written_by_sleepers().map(|(start, length)| Run {
-            start: page(start),
-            end: page(start.saturating_add(length).saturating_add(PAGE_BYTES - 1)),
-        });
+        let lost = self.written_by_sleepers().map(|(start, length)| pages(start, length));
         Ok(Some(Keeping { lost: lost.collect(), places: places(self.pid) }))
     }
 }
 
 impl Service<'_> {
-    /// What was kept, for a body that asks. From here on nothing is.
+    /// What was kept, or has come ahead, for a body that asks. From here on nothing is.
     pub fn take_kept(&mut self, is_asked_for: bool) -> Kept {
         self.surplus.clear();
-        let keeping = self.keeping.take().filter(|_| is_asked_for);
-        keeping.map_or_else(Kept::default, |keeping| Kept::but(&keeping.lost))
+        let kept = self.kept().filter(|_| is_asked_for);
+        self.keeping = None;
+        kept.unwrap_or_default()
+    }
+
+    /// What of the memory is as the body thinks that it is here; None if nothing is.
+    pub fn kept(&self) -> Option<Kept> {
+        let keeping = self.keeping.as_ref()?;
+        let arriving = self.shared.arriving();
+        let lost = arriving.iter().flat_map(Arriving::lost).collect::<Vec<_>>();
+        Some(Kept::but(keeping.lost.iter().copied().chain(lost)))
     }
 
     pub fn tell_held(&self, spans: &[Span]) -> Result<()> {
@@ -141,40 +146,68 @@ impl Service<'_> {
         if spans.is_empty() {
             return Ok(());
         }
+        // Memory that is locked stays: it costs memory, not correctness.
+        let discard = |worker: Worker<'_>| worker.execute(&homeward::discard_calls(&spans));
+        match self.by_idle_thread(discard)? {
+            Some(done) => drop(self.heed(done)?),
+            None => self.surplus.append(&mut spans),
+        }
+        Ok(())
+    }
+
+    /// Has a thread that has nothing to do work for the whole process, while the others serve. None
+    /// if there is none.
+    ///
+    /// # Errors
+    /// The process has ended, or the thread cannot go on as before.
+    pub fn by_idle_thread<T>(
+        &self,
+        work: impl FnOnce(Worker<'_>) -> Result<T>,
+    ) -> Result<Option<Done<T>>> {
         let slots = live_slots(self);
         let process = self.shared.lanes.lock(0).guest;
         for slot in slots {
             // The lock keeps the body's next call out.
             let lane = self.shared.lanes.lock(slot);
             if matches!(lane.work, Work::Idle) && lane.mask_due.is_none() {
-                let is_held = discard(&self.shared.lanes.agent, slot, (process, &lane), &spans)?;
-                drop(lane);
-                self.set_held(is_held);
-                return Ok(());
+                let worker = Worker { agent: &self.shared.lanes.agent, slot, tid: lane.tid };
+                return borrow(worker, (process, lane.guest), work).map(Some);
             }
         }
-        self.surplus.append(&mut spans);
-        Ok(())
+        Ok(None)
+    }
+
+    /// What a thread has done, and that job control has stopped it meanwhile.
+    ///
+    /// # Errors
+    /// What has failed of its work.
+    pub fn heed<T>(&mut self, done: Done<T>) -> Result<T> {
+        self.set_held(done.is_held);
+        done.outcome
     }
 }
 
-/// Has an idle thread discard memory; returns whether job control has stopped it.
-fn discard(
-    agent: &Agent,
-    slot: usize,
-    (process, lane): (GuestTid, &Lane),
-    spans: &[Span],
-) -> Result<bool> {
-    let worker = Worker { agent, slot, tid: lane.tid };
+/// What a borrowed thread has done.
+pub struct Done<T> {
+    outcome: Result<T>,
+    /// Job control has stopped it.
+    is_held: bool,
+}
+
+/// Has a thread do something else for a while, known to itself by these ids of process and thread.
+fn borrow<T>(
+    worker: Worker<'_>,
+    ids: (GuestTid, GuestTid),
+    work: impl FnOnce(Worker<'_>) -> Result<T>,
+) -> Result<Done<T>> {
     let mut held = Vec::new();
     let Halt { mask, .. } = stop(worker.tid, &mut held)?;
     // A signal would have it stop, and perhaps make it do something else.
     tracee::set_signal_mask(worker.tid, u64::MAX)?;
     tracee::resume(worker.tid, 0)?;
-    // Memory that is locked stays: it costs memory, not correctness.
-    worker.execute(&homeward::discard_calls(spans))?;
+    let outcome = work(worker);
     for (_, number, info) in held {
-        queue_signal_by(worker, (process, lane.guest), number, &info)?;
+        queue_signal_by(worker, ids, number, &info)?;
     }
     let Halt { is_held, .. } = stop(worker.tid, &mut Vec::new())?;
     tracee::set_signal_mask(worker.tid, mask)?;
@@ -183,5 +216,5 @@ fn discard(
     } else {
         tracee::resume(worker.tid, 0)?
     }
-    Ok(is_held)
+    Ok(Done { outcome, is_held })
 }

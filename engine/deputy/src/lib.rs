@@ -22,6 +22,7 @@
 //! call's number and reply until the next call comes.
 
 mod announcing;
+mod arriving;
 mod cpu_limit;
 mod daemon;
 mod departed;
@@ -36,6 +37,7 @@ mod moves;
 mod own_memory;
 mod priorities;
 mod processor_time;
+mod refilling;
 mod replies;
 mod resumption;
 mod service;

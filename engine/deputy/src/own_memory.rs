@@ -43,6 +43,11 @@ impl OwnMemory {
         Ok((now, late))
     }
 
+    /// They are so now.
+    pub fn know(&mut self, now: Vec<Mapping>) {
+        self.now = now;
+    }
+
     fn compare(&mut self, now: &[Mapping]) -> &[Correction] {
         let sent = std::mem::take(&mut self.sent);
         self.late.get_or_insert_with(|| mapping_flags::corrections(&sent, now))

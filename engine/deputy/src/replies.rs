@@ -14,6 +14,7 @@ use crate::priorities;
 use crate::service::{Notice, Shared};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
+use migrate::{MigrateError, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::Arc;
@@ -86,11 +87,32 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                 return;
             }
             other => {
-                let text: String = format!("{other:?}").chars().take(40).collect();
-                let error = format!("unexpected {text}");
-                shared.notify(Notice::LinkLost { generation, error });
-                return;
+                if let Err(error) = take_ahead(shared, other) {
+                    let error = error.to_string();
+                    shared.notify(Notice::LinkLost { generation, error });
+                    return;
+                }
             }
+        }
+    }
+}
+
+/// What comes of a body before it is frozen.
+fn take_ahead(shared: &Shared, message: ToHome) -> Result<()> {
+    let unasked = || MigrateError::Protocol("memory that home does not wait for".into());
+    match message {
+        ToHome::ComesAhead { draft, heap_end } if !shared.is_flooded() => {
+            shared.notify(Notice::ComesAhead { draft, heap_end });
+            Ok(())
+        }
+        ToHome::Pages(pages) => {
+            let mut arriving = shared.arriving();
+            arriving.as_mut().ok_or_else(unasked)?.write(&shared.lanes.memory, &pages)
+        }
+        ToHome::Discard(spans) => shared.arriving().as_mut().ok_or_else(unasked)?.discard(&spans),
+        other => {
+            let text: String = format!("{other:?}").chars().take(40).collect();
+            Err(MigrateError::Protocol(format!("unexpected {text}")))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! While the process is away: the main thread, to which ptrace belongs, and what all threads of
 //! this supervisor share.
 
+use crate::arriving::Arriving;
 use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
@@ -22,10 +23,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::forward::{Reply, ToAway, ToHome};
-use wire::image::Span;
+use wire::ids::GuestAddr;
+use wire::image::{Draft, Span};
 use wire::limits::THREADS_MAX;
 use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
 
@@ -37,6 +39,11 @@ pub enum Notice {
         reader: Box<LinkReader>,
     },
     Stayed(Reason),
+    /// The body comes home, and sends memory ahead.
+    ComesAhead {
+        draft: Box<Draft>,
+        heap_end: GuestAddr,
+    },
     /// The next node answers, or does not: to the call of that number.
     Connected {
         number: u64,
@@ -71,6 +78,8 @@ pub struct Shared {
     /// Counts calls left to the waiter; a futex.
     slow_calls: AtomicU32,
     counts: Mutex<BTreeMap<u32, u64>>,
+    /// Memory that comes before its body does.
+    arriving: Mutex<Option<Arriving>>,
 }
 
 impl Shared {
@@ -85,7 +94,7 @@ impl Shared {
         self.send(&ToAway::Reply(reply));
     }
 
-    pub fn writer(&self) -> std::sync::MutexGuard<'_, LinkWriter> {
+    pub fn writer(&self) -> MutexGuard<'_, LinkWriter> {
         self.writer.lock().expect("no thread of the supervisor panicked")
     }
 
@@ -109,6 +118,10 @@ impl Shared {
     pub fn count(&self, number: u32) {
         let mut counts = self.counts.lock().expect("no thread of the supervisor panicked");
         *counts.entry(number).or_default() += 1;
+    }
+
+    pub fn arriving(&self) -> MutexGuard<'_, Option<Arriving>> {
+        self.arriving.lock().expect("no thread of the supervisor panicked")
     }
 
     pub fn slow_calls(&self) -> u32 {
@@ -201,6 +214,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         is_ending: AtomicBool::new(false),
         slow_calls: AtomicU32::new(1),
         counts: Mutex::new(BTreeMap::new()),
+        arriving: Mutex::default(),
     });
     let mut service = Service {
         daemon,
@@ -427,6 +441,7 @@ impl Service<'_> {
             }
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
+            Notice::ComesAhead { draft, heap_end } => self.lay_out_ahead(*draft, heap_end)?,
             Notice::LinkLost { generation, error } if generation == self.generation => {
                 return Err(MigrateError::Protocol(error));
             }

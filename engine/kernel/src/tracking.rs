@@ -171,16 +171,19 @@ impl Drop for Tracking {
 
 /// Whether there is such a thing: tried on nothing.
 pub(crate) fn is_there() -> bool {
-    own().and_then(Tracking::of).is_ok()
+    of_this_process().is_ok()
 }
 
-/// A descriptor for this process.
-fn own() -> Result<OwnedFd> {
+/// Of the calling process itself.
+///
+/// # Errors
+/// The kernel has no such thing, or forbids it.
+pub fn of_this_process() -> Result<Tracking> {
     let arguments = [DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
     // SAFETY: an integer.
     let fd = unsafe { sys::call("make a userfaultfd", libc::SYS_userfaultfd, arguments) }?;
     // SAFETY: the kernel has just made this descriptor for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Tracking::of(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 #[cfg(test)]
@@ -200,7 +203,7 @@ mod test {
     const PAGES: u64 = 64;
 
     fn watched() -> Option<Watched> {
-        let tracking = own().and_then(Tracking::of).ok()?;
+        let tracking = of_this_process().ok()?;
         let map = anonymous((PAGES * PAGE_BYTES) as usize);
         let base = map.as_ptr() as u64;
         let pagemap = Pagemap::open(std::process::id() as i32).unwrap();
@@ -313,7 +316,7 @@ mod test {
 
     #[test]
     fn private_pages_of_a_file_that_were_given_up_count_as_written() {
-        let Ok(tracking) = own().and_then(Tracking::of) else { return };
+        let Ok(tracking) = of_this_process() else { return };
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 * PAGE_BYTES).unwrap();
         let map = of_file(4 * PAGE_BYTES as usize, &file);

@@ -11,7 +11,7 @@ use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use std::time::Instant;
 use wire::forward::ToAway;
-use wire::image::{Draft, Mapping};
+use wire::image::{Draft, Mapping, Span};
 
 /// A process that uses less stands still for no longer than it takes to track its writes.
 pub const BYTES_MIN: u64 = 4 << 20;
@@ -28,6 +28,39 @@ pub fn watch(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
     Ok(())
 }
 
+/// Who takes memory in before the image.
+pub trait Taker {
+    /// # Errors
+    /// Of the link; or the move is off.
+    fn send(&mut self, part: Part) -> Result<()>;
+
+    /// Tells it what the memory is like by now, and waits until all that was sent has been taken
+    /// in. A taker that may have lost some of what it had says what it still has.
+    ///
+    /// # Errors
+    /// As [`Taker::send`], and refused if it cannot have such memory.
+    fn draft(&mut self, draft: &Draft) -> Result<Option<Vec<Span>>>;
+}
+
+/// The target of a move, on a link of its own.
+pub struct Target<'a> {
+    pub link: &'a mut (LinkReader, LinkWriter),
+    /// Whether the move is still on.
+    pub is_wanted: &'a dyn Fn() -> Result<()>,
+}
+
+impl Taker for Target<'_> {
+    fn send(&mut self, part: Part) -> Result<()> {
+        (self.is_wanted)()?;
+        Ok(self.link.1.send(&ToAway::from(part))?)
+    }
+
+    fn draft(&mut self, draft: &Draft) -> Result<Option<Vec<Span>>> {
+        offer::draft(self.link, draft.clone())?;
+        Ok(None)
+    }
+}
+
 /// What a target has been told and sent of memory.
 pub struct Ahead {
     pub draft: Draft,
@@ -36,30 +69,29 @@ pub struct Ahead {
 
 impl Ahead {
     /// Sends memory while the process runs, until the rest is little or does not become less.
-    /// `mappings` reads what they are now; `is_wanted` says whether the move is still on.
+    /// `mappings` reads what they are now.
     ///
     /// # Errors
-    /// Of the link or the target; the process is not touched. Refused if the move is off.
+    /// Of the link or the taker; the process is not touched. What the taker is known to have is
+    /// true nevertheless.
     pub fn copy(
         &mut self,
         memory: &Memory,
-        link: &mut (LinkReader, LinkWriter),
+        taker: &mut dyn Taker,
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
-        is_wanted: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let mut rounds = Rounds::default();
         loop {
             let began = Instant::now();
-            let mut send = |part: Part| {
-                is_wanted()?;
-                Ok(link.1.send(&ToAway::from(part))?)
-            };
+            let mut send = |part: Part| taker.send(part);
             let bytes = self.copying.ahead(memory, &self.draft.mappings, &mut send)?;
             let mappings = mappings()?;
             self.copying.remap(&self.draft.mappings, &mappings);
             self.draft.mappings = mappings;
             // Its answer says that all this has been taken in.
-            offer::draft(link, self.draft.clone())?;
+            if let Some(spans) = taker.draft(&self.draft)? {
+                self.copying.retain(&spans);
+            }
             let left = self.copying.left(&self.draft.mappings)?;
             if !rounds.goes_on(bytes, began.elapsed(), left) {
                 return Ok(());

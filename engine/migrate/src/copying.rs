@@ -5,7 +5,7 @@
 //! the last one, in which the process stands frozen, is the same comparison, and what the program
 //! does with its address space in between need not be seen.
 
-use crate::held::{Held, union};
+use crate::held::{self, Held, union};
 use crate::shell::is_same_kind;
 use crate::{MigrateError, Result, homeward, mapping_flags};
 use homeward::Change;
@@ -108,7 +108,15 @@ impl Copying {
     /// writes began to be watched.
     pub fn assume_held(&mut self, all: &[Span], same: &[Span]) {
         for (known, spans) in [(&mut self.sent, all), (&mut self.held, same)] {
-            spans.iter().for_each(|(start, end)| known.add(Run { start: start.0, end: end.0 }));
+            held::runs(spans).into_iter().for_each(|run| known.add(run));
+        }
+    }
+
+    /// The target has nothing but at these places.
+    pub fn retain(&mut self, spans: &[Span]) {
+        let runs = held::runs(spans);
+        for known in [&mut self.sent, &mut self.held] {
+            known.beyond(&runs).into_iter().for_each(|run| known.remove(run));
         }
     }
 
@@ -179,8 +187,26 @@ impl Copying {
         pass: Pass,
         send: Send<'_>,
     ) -> Result<u64> {
-        let mut there = Vec::new();
         let mut lacking = Vec::with_capacity(mappings.len());
+        let outcome = self
+            .look((mappings, guards), pass, &mut lacking)
+            .and_then(|there| self.discard(&self.sent.beyond(&there), send))
+            .and_then(|()| self.send_all(memory, (mappings, &lacking), pass, send));
+        if outcome.is_err() {
+            // They count as not written to any more, and may not have come there.
+            lacking.iter().flatten().for_each(|run| self.held.remove(*run));
+        }
+        outcome
+    }
+
+    /// Adds which pages of each mapping the target lacks; returns those that count.
+    fn look(
+        &mut self,
+        (mappings, guards): (&[Mapping], &[Span]),
+        pass: Pass,
+        lacking: &mut Vec<Vec<Run>>,
+    ) -> Result<Vec<Run>> {
+        let mut there = Vec::new();
         for mapping in mappings {
             let (walked, is_watched) = self.walk(mapping, pass)?;
             let walked = Walked {
@@ -198,13 +224,22 @@ impl Copying {
         if pass == Pass::Frozen {
             self.unchanged = self.changed.lacks(&there);
         }
-        self.discard(&self.sent.beyond(&there), send)?;
+        Ok(there)
+    }
+
+    fn send_all(
+        &mut self,
+        memory: &Memory,
+        (mappings, lacking): (&[Mapping], &[Vec<Run>]),
+        pass: Pass,
+        send: Send<'_>,
+    ) -> Result<u64> {
         let (mut bytes, mut batch) = (0, Batch::default());
         for (mapping, runs) in mappings.iter().zip(lacking) {
             // Where the target starts from untouched memory it need not be sent zeros.
             let skips_zeros = matches!(mapping.kind, MappingKind::Anonymous { .. });
             for run in runs {
-                bytes += self.send_run(memory, run, (skips_zeros, pass), &mut batch, send)?;
+                bytes += self.send_run(memory, *run, (skips_zeros, pass), &mut batch, send)?;
             }
         }
         batch.send(send)?;
@@ -362,5 +397,44 @@ mod test {
             assert_eq!(copying.finish(&memory, (&[], &[]), &mut send).unwrap(), 0);
             assert_eq!(told, [Part::Discard(all.to_vec())]);
         }
+    }
+
+    /// Memory of this process that is watched, and what a target would be told of it.
+    fn watched(bytes: usize) -> Option<(Vec<u8>, Mapping, Copying)> {
+        let tracking = kernel::tracking::of_this_process().ok()?;
+        let content = vec![1; bytes + 2 * PAGE_BYTES as usize];
+        let start = (content.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let end = start + bytes as u64;
+        let kind = MappingKind::Anonymous { grows_down: false };
+        let flags = Default::default();
+        let mapping =
+            Mapping { start: GuestAddr(start), end: GuestAddr(end), protection: 3, kind, flags };
+        let pid = std::process::id() as i32;
+        let pagemap = Pagemap::open(pid).unwrap();
+        assert!(tracking.watch(&pagemap, &(start..end)).unwrap());
+        Some((content, mapping, Copying::of(pid, Some(Arc::new(tracking))).unwrap()))
+    }
+
+    #[test]
+    fn what_a_target_has_is_known_after_a_pass_that_broke_off_and_after_a_loss() {
+        let bytes = 4 * BATCH_BYTES;
+        let Some((content, mapping, mut copying)) = watched(bytes) else { return };
+        let memory = Memory::open(std::process::id() as i32).unwrap();
+        let mappings = [mapping];
+        let (start, end) = (mappings[0].start, mappings[0].end);
+        let mut left = 2;
+        let mut send = |_| {
+            left -= 1;
+            if left > 0 { Ok(()) } else { Err(MigrateError::refused("enough", "no more")) }
+        };
+        copying.ahead(&memory, &mappings, &mut send).unwrap_err();
+        let mut send = |_| Ok(());
+        // It may have come or not: all of it is sent again.
+        assert_eq!(copying.ahead(&memory, &mappings, &mut send).unwrap(), bytes as u64);
+        assert_eq!(copying.ahead(&memory, &mappings, &mut send).unwrap(), 0);
+        copying.retain(&[(start, GuestAddr(end.0 - PAGE_BYTES))]);
+        assert_eq!(copying.left(&mappings).unwrap(), PAGE_BYTES);
+        assert_eq!(copying.finish(&memory, (&mappings, &[]), &mut send).unwrap(), PAGE_BYTES);
+        drop(content);
     }
 }

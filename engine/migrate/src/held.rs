@@ -2,6 +2,7 @@
 
 use kernel::proc::pagemap::Run;
 use std::collections::BTreeMap;
+use wire::image::Span;
 
 /// Ranges that neither overlap nor touch: start and end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +94,10 @@ impl Held {
         }
         left
     }
+}
+
+pub fn runs(spans: &[Span]) -> Vec<Run> {
+    spans.iter().map(|(start, end)| Run { start: start.0, end: end.0 }).collect()
 }
 
 /// Two lists of runs, each in order, as one.

@@ -88,7 +88,7 @@ fn check(start: u64, length: u64, mappings: &[Mapping]) -> Result<Run> {
 }
 
 /// True if the mappings, which are in order, cover the whole range.
-fn is_covered(mappings: &[Mapping], start: u64, end: u64) -> bool {
+pub fn is_covered(mappings: &[Mapping], start: u64, end: u64) -> bool {
     let mut at = start;
     let first = mappings.partition_point(|m| m.end.0 <= at);
     for mapping in &mappings[first..] {

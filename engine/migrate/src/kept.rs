@@ -45,6 +45,21 @@ pub fn unwatched(pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<Vec<Run>> 
     Ok(unwatched)
 }
 
+/// Bytes of private memory that were written to since [`begin`]; all of what is not watched.
+///
+/// # Errors
+/// The process has ended.
+pub fn written_bytes(pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<u64> {
+    private(maps).try_fold(0, |bytes, (mapping, select)| {
+        let (start, end) = (mapping.start, mapping.end);
+        let runs = match pagemap.written(start, end, select, false)? {
+            Some(written) => written,
+            None => pagemap.scan(start, end, select)?,
+        };
+        Ok(bytes + runs.iter().map(|run| run.end - run.start).sum::<u64>())
+    })
+}
+
 /// The private mappings, and which of their pages are the process's own.
 fn private(maps: &[maps::Mapping]) -> impl Iterator<Item = (&maps::Mapping, Select)> {
     let is_private = |m: &&maps::Mapping| !m.is_shared && !m.is_kernel_provided();
@@ -63,10 +78,24 @@ pub struct Kept {
 
 impl Kept {
     /// All but these runs.
-    pub fn but(lost: &[Run]) -> Kept {
+    pub fn but(lost: impl IntoIterator<Item = Run>) -> Kept {
         let mut kept = Kept { is_any: true, lost: Held::default() };
-        lost.iter().for_each(|run| kept.lost.add(*run));
+        lost.into_iter().for_each(|run| kept.lost.add(run));
         kept
+    }
+
+    /// What of these mappings' private memory was kept and is there.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn there(&self, pagemap: &Pagemap, mappings: &[Mapping]) -> Result<Vec<Span>> {
+        let mut kept = Vec::new();
+        let private = mappings.iter().filter_map(|m| Some((m, select(m)?)));
+        for (mapping, select) in private.filter(|_| self.is_any) {
+            let runs = pagemap.scan(mapping.start.0, mapping.end.0, select)?;
+            kept.extend(self.lost.lacks(&runs));
+        }
+        Ok(spans(&kept))
     }
 
     /// What such changes to the mappings leave of it.
@@ -84,22 +113,16 @@ impl Kept {
     /// # Errors
     /// The process has ended, or memory of it cannot be discarded.
     pub fn empty_others(
-        self,
+        &self,
         worker: Worker<'_>,
         pagemap: &Pagemap,
         mappings: &[Mapping],
     ) -> Result<Vec<Span>> {
-        let mut kept = Vec::new();
-        let private = mappings.iter().filter_map(|m| Some((m, select(m)?)));
-        for (mapping, select) in private.filter(|_| self.is_any) {
-            let mut there = Held::default();
-            let runs = pagemap.scan(mapping.start.0, mapping.end.0, select)?;
-            runs.iter().for_each(|run| there.add(*run));
-            let same = self.lost.lacks(&runs);
-            let stale = spans(&there.beyond(&same));
-            worker.execute_all("discard memory", &homeward::discard_calls(&stale))?;
-            kept.extend(same);
-        }
+        let kept = if self.is_any {
+            self.empty_private(worker, pagemap, (mappings, &Held::default()))?
+        } else {
+            vec![]
+        };
         if kept.is_empty() || kept.len() > HELD_MAX {
             homeward::empty(worker, mappings, &homeward::NOTHING)?;
             return Ok(vec![]);
@@ -107,6 +130,29 @@ impl Kept {
         let shared: Vec<Mapping> =
             mappings.iter().filter(|m| m.kind == MappingKind::SharedAnonymous).cloned().collect();
         homeward::empty(worker, &shared, &homeward::NOTHING)?;
+        Ok(kept)
+    }
+
+    /// Likewise all private memory, but for what is not ours to touch yet (`spared`).
+    ///
+    /// # Errors
+    /// As [`Kept::empty_others`].
+    pub fn empty_private(
+        &self,
+        worker: Worker<'_>,
+        pagemap: &Pagemap,
+        (mappings, spared): (&[Mapping], &Held),
+    ) -> Result<Vec<Span>> {
+        let mut kept = Vec::new();
+        for (mapping, select) in mappings.iter().filter_map(|m| Some((m, select(m)?))) {
+            let mut there = Held::default();
+            let runs = pagemap.scan(mapping.start.0, mapping.end.0, select)?;
+            runs.iter().for_each(|run| there.add(*run));
+            let same = if self.is_any { self.lost.lacks(&runs) } else { vec![] };
+            let stale = spans(&spared.lacks(&there.beyond(&same)));
+            worker.execute_all("discard memory", &homeward::discard_calls(&stale))?;
+            kept.extend(same);
+        }
         Ok(spans(&kept))
     }
 }

@@ -183,8 +183,8 @@ fn run_all(
 }
 
 /// Again, with longer travel points, if the program was over before it could be moved: a trial in
-/// which nothing moved has tested nothing. Any other verdict stands. Programs that nobody here wrote
-/// have no travel points, and on a fast machine that is busy some lose that race a few times.
+/// which nothing moved has tested nothing. Any other verdict stands. Programs that nobody here
+/// wrote have no travel points, and on a fast machine that is busy some lose that race a few times.
 fn run_until_moved(
     bench: &mut Bench<'_>,
     subject: &Subject,

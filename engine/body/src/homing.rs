@@ -1,0 +1,221 @@
+//! Sending memory home while the body runs, so that it stands still only for what it has written
+//! meanwhile ([decision 0020](../../../docs/decisions/)).
+//!
+//! Only for homecomings that somebody wants: a thread that needs its home for a call would have to
+//! wait for all of it. Should one come to need that while memory is under way, the rest is left to
+//! the freeze.
+
+use crate::capture::{self, Fixed};
+use crate::leaving::{UNWANTED, is_broken};
+use crate::state::{Order, Shared};
+use crate::tracing_loop::{End, Tracing};
+use kernel::proc::pagemap::Pagemap;
+use kernel::proc::{maps, process};
+use kernel::tracking::Tracking;
+use migrate::ahead::{self, Ahead, Taker};
+use migrate::copying::{Copying, Part};
+use migrate::held;
+use migrate::kept::{self, Origin};
+use migrate::{MigrateError, Result, reason};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+use wire::forward::{ToAway, ToHome};
+use wire::ids::GuestAddr;
+use wire::image::{Draft, Span};
+use wire::limits::HELD_MAX;
+
+/// A homecoming of which memory goes ahead.
+pub(crate) struct Homing {
+    /// What is said once the body is frozen.
+    announcement: ToHome,
+    /// To the thread that sends: what home has answered.
+    answers: Sender<ToAway>,
+    is_hurried: Arc<AtomicBool>,
+    since: Instant,
+}
+
+/// What home has of the memory, and as what, when the body is to be frozen.
+pub(crate) struct Homeward {
+    pub(crate) ahead: Option<Ahead>,
+    /// If nothing went ahead: what is known of writes is as it was.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// The owner of a node does not wait longer for its guest to be sent home while that runs.
+const UNWANTED_AHEAD: Duration = Duration::from_secs(3);
+/// A home that takes longer to answer is lost.
+const ANSWER_TIMEOUT: Duration = link::LOSS_TIMEOUT;
+
+impl Tracing<'_> {
+    /// Goes home: memory first, if it is worth that.
+    pub(crate) fn go_home(&mut self, announcement: ToHome) -> Result<End> {
+        if let Some(homing) = &self.homing {
+            let is_call = matches!(&announcement, ToHome::NeedsHome(why) if why.code != UNWANTED);
+            homing.is_hurried.fetch_or(is_call, Ordering::SeqCst);
+            return Ok(End::Continues);
+        }
+        // Nobody at home waits for a move to another node any more.
+        self.call_off_moves();
+        let tracking = self.tracking.clone().filter(|_| self.is_worth_more(&announcement));
+        let Some(tracking) = tracking else {
+            let origin = self.origin.take();
+            return self.leave(announcement, Homeward { ahead: None, origin });
+        };
+        match self.watch_memory(&tracking) {
+            Ok(_) => {}
+            Err(error) if is_broken(&error) => return Err(error),
+            Err(_) => {
+                self.go_on()?;
+                let origin = self.origin.take();
+                return self.leave(announcement, Homeward { ahead: None, origin });
+            }
+        }
+        let (answers, receiver) = mpsc::channel();
+        let (is_hurried, since) = (Arc::new(AtomicBool::new(false)), Instant::now());
+        let home =
+            Home { shared: self.shared.clone(), answers: receiver, hurry: is_hurried.clone() };
+        self.homing = Some(Homing { announcement, answers, is_hurried, since });
+        let (fixed, origin) = (self.fixed.clone(), self.origin.take());
+        let send = move || {
+            let shared = home.shared.clone();
+            let homeward = send_ahead(home, &fixed, tracking, origin);
+            shared.order(Order::SentAhead { homeward });
+        };
+        let spawned = std::thread::Builder::new().name("homing".into()).spawn(send);
+        spawned
+            .map(|_| End::Continues)
+            .map_err(|source| kernel::KernelError { what: "start a thread".into(), source }.into())
+    }
+
+    /// Whether so much was written to that the body would stand still for it.
+    fn is_worth_more(&self, announcement: &ToHome) -> bool {
+        let is_wanted = match announcement {
+            ToHome::NeedsHome(why) => why.code == UNWANTED,
+            _ => true,
+        };
+        let pid = self.shared.pid;
+        let bytes = || match &self.origin {
+            Some(_) => kept::written_bytes(&Pagemap::open(pid)?, &maps::read(pid)?),
+            None => Ok(process::resident_bytes(pid)?),
+        };
+        is_wanted && !self.is_held && bytes().is_ok_and(|bytes| bytes >= ahead::BYTES_MIN)
+    }
+
+    /// What home says to a body that sends its memory ahead.
+    pub(crate) fn on_answer(&mut self, answer: ToAway) -> Result<()> {
+        match &self.homing {
+            // Whoever does not listen any more has said so, or is about to.
+            Some(homing) => drop(homing.answers.send(answer)),
+            None => return Err(MigrateError::Protocol("an answer that was not asked for".into())),
+        }
+        Ok(())
+    }
+
+    /// The owner of the node has waited long enough.
+    pub(crate) fn hurry_home(&self) {
+        let homing = self.homing.iter().filter(|homing| homing.since.elapsed() > UNWANTED_AHEAD);
+        if self.unwanted_since.is_some() {
+            homing.for_each(|homing| homing.is_hurried.store(true, Ordering::SeqCst));
+        }
+    }
+
+    /// What could be sent ahead is there: the rest comes with the body.
+    pub(crate) fn on_sent_ahead(&mut self, homeward: Option<Homeward>) -> Result<End> {
+        match (self.homing.take(), homeward) {
+            (Some(homing), Some(homeward)) => self.leave(homing.announcement, homeward),
+            (Some(_), None) => Ok(End::Goes(reason(LOST, "home did not answer"))),
+            (None, _) => Ok(End::Continues),
+        }
+    }
+}
+
+/// Home, which takes memory in on the link over which it also answers calls.
+struct Home {
+    shared: Arc<Shared>,
+    answers: Receiver<ToAway>,
+    /// What is not sent yet comes with the body.
+    hurry: Arc<AtomicBool>,
+}
+
+impl Home {
+    /// Where home has memory; None if it can take nothing in just now.
+    fn tell(&self, draft: &Draft) -> Result<Option<Vec<Span>>> {
+        let heap_end = GuestAddr(heap_end(self.shared.pid)?);
+        self.shared.send(ToHome::ComesAhead { draft: Box::new(draft.clone()), heap_end });
+        let mut held = Vec::new();
+        loop {
+            match self.answers.recv_timeout(ANSWER_TIMEOUT) {
+                Ok(ToAway::Holds { spans, is_last }) if held.len() + spans.len() <= HELD_MAX => {
+                    held.extend(spans);
+                    if is_last {
+                        return Ok(Some(held));
+                    }
+                }
+                Ok(ToAway::Unready) => return Ok(None),
+                _ => return Err(MigrateError::Refused(reason(LOST, "home did not answer"))),
+            }
+        }
+    }
+}
+
+impl Taker for Home {
+    fn send(&mut self, part: Part) -> Result<()> {
+        if self.hurry.load(Ordering::SeqCst) {
+            return Err(MigrateError::refused(ENOUGH, "the rest comes with the body"));
+        }
+        self.shared.send(part.into());
+        Ok(())
+    }
+
+    fn draft(&mut self, draft: &Draft) -> Result<Option<Vec<Span>>> {
+        match self.tell(draft)? {
+            Some(held) => Ok(Some(held)),
+            None => Err(MigrateError::refused(ENOUGH, "home takes in no more ahead")),
+        }
+    }
+}
+
+/// Code of the reason for which the rest of the memory is left to the freeze.
+const ENOUGH: &str = "enough";
+/// Code of the reason for which there is nobody to go to.
+const LOST: &str = "link";
+
+/// Sends what it can; what it then knows of home is true whatever has broken it off. None if home
+/// is lost.
+fn send_ahead(
+    mut home: Home,
+    fixed: &Fixed,
+    tracking: Arc<Tracking>,
+    origin: Option<Origin>,
+) -> Option<Homeward> {
+    let shared = home.shared.clone();
+    let begun = Copying::of(shared.pid, Some(tracking)).and_then(|copying| {
+        let draft = capture::draft(&shared, fixed)?;
+        let held = home.tell(&draft)?;
+        Ok((Ahead { draft, copying }, held))
+    });
+    let (mut ahead, held) = match begun {
+        Ok((ahead, Some(held))) => (ahead, held),
+        Err(error) if is_lost(&error) => return None,
+        _ => return Some(Homeward { ahead: None, origin }),
+    };
+    let same = origin.map_or(vec![], |origin| origin.among(&held::runs(&held)));
+    ahead.copying.assume_held(&held, &same);
+    let mappings = || capture::mappings(&shared, fixed);
+    match ahead.copy(&shared.memory, &mut home, &mappings) {
+        Err(error) if is_lost(&error) => None,
+        _ => Some(Homeward { ahead: Some(ahead), origin: None }),
+    }
+}
+
+fn is_lost(error: &MigrateError) -> bool {
+    matches!(error, MigrateError::Refused(why) if why.code == LOST)
+}
+
+/// Where the program break is, but for the rest of its page; 0 if there is no heap.
+fn heap_end(pid: i32) -> Result<u64> {
+    let maps = maps::read(pid)?;
+    Ok(maps.iter().filter(|m| m.name == b"[heap]").map(|m| m.end).max().unwrap_or(0))
+}
