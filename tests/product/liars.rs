@@ -406,6 +406,77 @@ fn images_that_no_process_has_do_not_come_home_and_the_deputy_goes_on() {
     supervisor.end("all of them");
 }
 
+#[test]
+fn memory_that_no_honest_body_sends_ahead_is_not_taken_in() {
+    type Ahead = fn(&Capture) -> Vec<ToHome>;
+    let lies: [(&str, Ahead); 4] = [
+        ("pages unasked", |it| vec![ToHome::Pages(it.pages[0].clone())]),
+        ("discarded unasked", |_| vec![ToHome::Discard(vec![(GuestAddr(0), GuestAddr(4096))])]),
+        ("pages nowhere", |it| {
+            vec![comes_ahead(it), ToHome::Pages(Pages::at(GuestAddr(KERNEL), vec![1; 4096]))]
+        }),
+        ("pages in the agent", |it| {
+            let agent = GuestAddr(it.image.reserved.0);
+            vec![comes_ahead(it), ToHome::Pages(Pages::at(agent, vec![1; 4096]))]
+        }),
+    ];
+    for (name, lie) in lies {
+        let program = Program::start();
+        let (supervisor, mut link, capture) = away(&program);
+        for message in lie(&capture) {
+            let is_draft = matches!(message, ToHome::ComesAhead { .. });
+            link.1.send(&message).expect("it listens");
+            if is_draft {
+                let answer = link.0.receive::<ToAway>().expect("an answer");
+                assert!(matches!(answer, ToAway::Holds { .. }), "{name}: {answer:?}");
+            }
+        }
+        let lost = loop {
+            match supervisor.hear() {
+                FromDeputy::Usage { .. } => {}
+                told => break told,
+            }
+        };
+        assert!(matches!(lost, FromDeputy::Lost { .. }), "{name}: {lost:?}");
+        supervisor.end(name);
+    }
+}
+
+#[test]
+fn a_draft_that_no_process_has_is_not_laid_out_at_home_and_the_deputy_goes_on() {
+    let program = Program::start();
+    let (supervisor, mut link, capture) = away(&program);
+    let drafts: [(&str, fn(&mut Draft)); 4] = [
+        ("kernel memory", |draft| draft.mappings.push(mapping(KERNEL, KERNEL + 4096))),
+        ("out of order", |draft| draft.mappings.reverse()),
+        ("unknown file", |draft| {
+            let kind = MappingKind::File { backing: u32::MAX, offset: 0, is_shared: true };
+            draft.mappings[0].kind = kind;
+        }),
+        ("the place of the agent", |draft| {
+            let (start, end) = draft.reserved;
+            let at = draft.mappings.partition_point(|m| m.start.0 < start);
+            draft.mappings.insert(at, mapping(start, end));
+        }),
+    ];
+    for (name, lie) in drafts {
+        let mut capture = capture.clone();
+        lie(&mut capture.draft);
+        link.1.send(&comes_ahead(&capture)).expect("it listens");
+        assert_eq!(link.0.receive::<ToAway>().expect("an answer"), ToAway::Unready, "{name}");
+    }
+    link.1.send(&comes_ahead(&capture)).expect("it listens");
+    let answer = link.0.receive::<ToAway>().expect("an answer");
+    assert!(matches!(answer, ToAway::Holds { .. }), "{answer:?}");
+    drop(program);
+    supervisor.end("all of them");
+}
+
+fn comes_ahead(capture: &Capture) -> ToHome {
+    let heap_end = GuestAddr(0);
+    ToHome::ComesAhead { draft: Box::new(capture.draft.clone()), heap_end }
+}
+
 /// What a body sends that has to go home.
 fn come_home(link: &mut Link, image: Image, pages: &[Pages]) {
     link.1.send(&ToHome::NeedsHome(reason("its home"))).expect("it listens");
