@@ -33,6 +33,10 @@ impl Platform for Machine {
         }
     }
 
+    fn keep_descriptors(&self) {
+        kernel::inherited::keep_descriptors();
+    }
+
     fn findings(&self) -> Vec<Finding> {
         let features = Features::probe(&[]);
         Feature::ALL.into_iter().map(|feature| finding(feature, features.has(feature))).collect()
@@ -58,6 +62,10 @@ impl Platform for Machine {
     }
 
     fn lab(&self, words: Vec<OsString>) -> ExitCode {
+        // A lab outlives the command that makes it.
+        if words.first().is_some_and(|word| word == "up") {
+            kernel::inherited::keep_descriptors();
+        }
         lab::main(words)
     }
 

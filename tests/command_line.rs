@@ -186,6 +186,30 @@ fn a_new_daemon_is_not_told_where_a_running_one_is() {
 }
 
 #[test]
+fn a_daemon_in_the_background_keeps_nothing_open_that_its_caller_had_open() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (runtime, state) = (path("run"), path("state"));
+    let places = ["--runtime-dir", &runtime, "--state-dir", &state, "--listen", "127.0.0.1:0"];
+    // Descriptor 9 is another end of the shell's input.
+    let mut shell = Command::new("sh")
+        .args(["-c", "exec 9<&0; exec \"$@\"", "sh", OSMOS, "up"])
+        .args(places)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a shell");
+    let mut input = shell.stdin.take().expect("it is piped");
+    let is_up = shell.wait().expect("our child").success();
+    let written = input.write_all(b"is anybody there?");
+    let socket = directory.path().join("run/control.sock");
+    let down = osmos(&socket, &["down"]).output().expect("ended");
+    assert!(is_up && down.status.success(), "{}", complaint(&down));
+    let error = written.expect_err("nobody reads it any more");
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+}
+
+#[test]
 fn classic_names_are_chosen_by_the_name_of_the_link() {
     let refused = Command::new(OSMOS).arg0("setpe").args(["-w", "-f", "map"]).output();
     let refused = refused.expect("ended");

@@ -3,6 +3,7 @@
 //! * [`stage`]: a lab and what a test can see and do in it; [`terminal`]: a pseudo-terminal in it
 //! * [`job_control`]: signals, stops and ends of a process that is away
 //! * [`faults`]: what is left after any part was killed
+//! * [`broken_moves`]: moves that something breaks at a moment that nobody has chosen
 //! * [`busy`]: load that nobody manages, and what it takes to see it
 //! * [`succession`]: what becomes of processes when a daemon is killed and another one comes
 //! * [`homecoming`]: what becomes of a process that its home cannot take in
@@ -25,6 +26,7 @@
 //!
 //! One program of tests, because each of these needs the same stage.
 
+mod broken_moves;
 mod busy;
 mod families;
 mod faults;

@@ -1,6 +1,6 @@
 //! What Osmos itself takes of a node's memory for a process that is away.
 
-use crate::stage::{COUNTING, Program, Seen, Stage, until_true};
+use crate::stage::{COUNTING, Program, REWRITING, Seen, Stage, until_true};
 use serde_json::Value;
 
 /// Has many threads read much each, and then wait for one another without any call to home.
@@ -102,34 +102,13 @@ fn what_did_not_change_away_is_not_sent_home() {
     same(away, home);
 }
 
-/// Writes to all of its memory, page after page, while another thread waits for lines, and says
-/// whether every page is as it was left.
-const REWRITTEN: &str = "\
-import sys, threading
-PAGES, PAGE = 12 << 10, 4096
-memory, lock, at, lap = bytearray(PAGES * PAGE), threading.Lock(), 0, 1
-def write():
-    global at, lap
-    while True:
-        with lock:
-            for at in range(at, min(at + 64, PAGES)): memory[at * PAGE + at % PAGE] = lap
-            at += 1
-            if at == PAGES: at, lap = 0, lap % 250 + 1
-def is_right(page):
-    found, last = memory[page * PAGE + page % PAGE], 250 if lap == 1 else lap - 1
-    return found == lap if page < at else found in (last, 0)
-threading.Thread(target=write, daemon=True).start()
-print('ready', flush=True)
-for line in sys.stdin:
-    with lock: print(all(map(is_right, range(PAGES))), lap, flush=True)";
-
 #[test]
 fn memory_goes_home_while_its_program_runs() {
     if !needs::can_run(&["python3"]) {
         return;
     }
     let stage = Stage::new("homing", 3);
-    let mut program = stage.start(1, &python(REWRITTEN));
+    let mut program = stage.start(1, &python(REWRITING));
     assert_eq!(program.line(), "ready");
     let is_tracked = kernel::features::settled().has(kernel::features::Feature::WriteTracking);
     for nodes in [&["2"][..], &["3"], &["2", "3"]] {

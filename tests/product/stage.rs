@@ -57,6 +57,9 @@ fn end_without_lab(error: &impl std::fmt::Debug) -> ! {
     panic!("{error:?}");
 }
 
+/// Writes to 48 MiB all the time, and says for each line whether all of that is as it was left.
+pub const REWRITING: &str = include_str!("rewriting.py");
+
 /// A Python script that computes, and answers whoever asks how far it is.
 pub const COUNTING: &str = "\
 import select, sys
@@ -585,6 +588,17 @@ impl Program {
     pub fn ask(&mut self, question: &str) -> String {
         self.write(&format!("{question}\n"));
         self.line()
+    }
+
+    /// As [`Program::ask`]; None if it ends instead.
+    pub fn ask_or_end(&mut self, question: &str) -> Option<String> {
+        let input = self.input.as_mut().expect("its input is open");
+        // It may have ended already.
+        let _ = input.write_all(format!("{question}\n").as_bytes());
+        until("the program answers or ends", || match self.lines.try_recv() {
+            Err(TryRecvError::Disconnected) => Some(None),
+            line => line.ok().map(Some),
+        })
     }
 
     pub fn close_input(&mut self) {

@@ -1,4 +1,4 @@
-//! What this process got from its parent before the language runtime changed it.
+//! What this process got from its parent, before the language runtime changed it.
 //!
 //! Rust's runtime ignores SIGPIPE and opens /dev/null in closed standard descriptors before `main`
 //! runs. `osmos run` becomes another program in place, and that program must find both as its
@@ -39,6 +39,17 @@ extern "C" fn record() {
 /// Whether the parent had this process ignore SIGPIPE.
 pub fn sigpipe_ignored() -> bool {
     SEEN.load(Ordering::Relaxed) & SIGPIPE_IGNORED != 0
+}
+
+/// Has programs that this process starts inherit no descriptor that it has now but the standard
+/// ones. What is to outlive a command must not keep open what its caller had open: a lock, a pipe
+/// that somebody reads to its end.
+pub fn keep_descriptors() {
+    // SAFETY: it marks descriptors and closes none. Where the kernel cannot (before Linux 5.11)
+    // all stays as it was.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
 }
 
 /// Which of descriptors 0, 1 and 2 were closed.

@@ -8,8 +8,8 @@
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
-//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`spread`], [`owner`],
-//!   [`clock`]: the benchmarks; [`parts`]: what a forwarded call is made of
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`homesick`], [`spread`],
+//!   [`owner`], [`clock`]: the benchmarks; [`parts`]: what a forwarded call is made of
 
 pub mod at_home;
 pub mod away;
@@ -19,6 +19,7 @@ pub mod effort;
 pub mod figure;
 pub mod forward;
 pub mod freeze;
+pub mod homesick;
 pub mod lab;
 pub mod migrate;
 pub mod owner;
@@ -46,18 +47,20 @@ pub enum Bench {
     Forward,
     Freeze,
     Migrate,
+    Homesick,
     Spread,
     Owner,
     Clock,
 }
 
 impl Bench {
-    pub const ALL: [Bench; 8] = [
+    pub const ALL: [Bench; 9] = [
         Bench::AtHome,
         Bench::Away,
         Bench::Forward,
         Bench::Freeze,
         Bench::Migrate,
+        Bench::Homesick,
         Bench::Spread,
         Bench::Owner,
         Bench::Clock,
@@ -70,6 +73,7 @@ impl Bench {
             Bench::Forward => "forward",
             Bench::Freeze => "freeze",
             Bench::Migrate => "migrate",
+            Bench::Homesick => "homesick",
             Bench::Spread => "spread",
             Bench::Owner => "owner",
             Bench::Clock => "clock",
@@ -116,6 +120,7 @@ pub fn run(
             Bench::Forward => forward::run(&setting),
             Bench::Freeze => freeze::run(&setting),
             Bench::Migrate => migrate::run(&setting),
+            Bench::Homesick => homesick::run(&setting),
             Bench::Spread => spread::run(&setting),
             Bench::Owner => owner::run(&setting),
             Bench::Clock => clock::run(&setting),

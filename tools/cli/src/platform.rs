@@ -23,6 +23,9 @@ pub struct Inherited {
 pub trait Platform {
     fn inherited(&self) -> Inherited;
 
+    /// From here on programs that are started inherit the standard descriptors only.
+    fn keep_descriptors(&self);
+
     /// What only probing system calls show.
     fn findings(&self) -> Vec<Finding>;
 

@@ -41,6 +41,7 @@ pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
     if options.foreground {
         return platform.daemon(&options.daemon);
     }
+    platform.keep_descriptors();
     match start(&options.daemon, &files) {
         Ok(status) => {
             print!("{}", welcome(&status));
