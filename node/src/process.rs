@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
 use wire::forecast::{PastMove, Weighed};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::peer::Owner;
@@ -205,6 +206,8 @@ pub struct Process {
     /// What its program was told to use of a processor, if it was told that.
     pub baseline: Option<Box<Processor>>,
     pub storm: Option<Storm>,
+    /// How long its user lets it stand still for a move; None: as the owner of its home has said.
+    pub freeze_budget: Option<FreezeBudget>,
     pub at: NodeId,
     pub here_since: Instant,
     pub deputy: Option<Supervisor>,
@@ -425,6 +428,7 @@ mod test {
             placement: Placement::Balanced,
             baseline: None,
             storm: Some(Storm { every: Duration::from_millis(1), next: now }),
+            freeze_budget: None,
             at: NodeId(1),
             here_since: now,
             deputy: None,

@@ -43,6 +43,7 @@ mod permissions;
 mod processor_time;
 mod processors;
 mod refusals;
+mod reports;
 mod sandbox;
 mod sharing;
 mod stage;

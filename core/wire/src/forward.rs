@@ -6,10 +6,11 @@
 
 use crate::bounded;
 use crate::clocks::Readings;
+use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
-use crate::supervisor::{Berth, Reason};
+use crate::supervisor::{Berth, MoveReport, Reason};
 use serde::{Deserialize, Serialize};
 
 /// Which way the bytes of a segment travel.
@@ -195,8 +196,12 @@ pub enum ToAway {
     },
     /// Freeze, and send the image here.
     Recall,
-    /// Freeze, and send the image to that berth.
-    MoveOn(Berth),
+    /// Send the image to that berth, and have the process stand still for no longer than that if
+    /// it can be.
+    MoveOn {
+        berth: Berth,
+        freeze_budget: FreezeBudget,
+    },
     /// The move that was under way is off: go on running.
     Resume,
     /// The process lives elsewhere, or has ended: destroy the body.
@@ -250,11 +255,9 @@ pub enum ToHome {
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     ImageSent,
-    /// The image has reached the next node (`MoveOn`), which has restored it.
-    MovedOn {
-        bytes_sent: u64,
-        freeze_began_us_ago: u64,
-    },
+    /// The image has reached the next node (`MoveOn`), which has restored it. What it took so far:
+    /// the process is still frozen.
+    MovedOn(Box<MoveReport>),
     /// The body could not be frozen, sent or received: it goes on running here.
     Stayed(Reason),
     /// The body had to be ended here, and the process is lost with it.

@@ -14,6 +14,8 @@ use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::kept::{self, Origin};
 use migrate::offer::Offerer;
+use migrate::rounds::Rounds;
+use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
@@ -21,9 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
+use wire::freeze_budget::FreezeBudget;
 use wire::image::Prospect;
 use wire::limits::{DISCARDS_MAX, HELD_MAX};
-use wire::supervisor::{Berth, Role};
+use wire::supervisor::{Berth, MoveReport, Role};
 
 /// How long it waits before the node that it was sent to is asked to give it back, if that is not
 /// its home: that node can always say whether home has had it run there, and home may be out of
@@ -33,12 +36,16 @@ const HOME_PATIENCE: Duration = Duration::from_secs(1);
 impl Tracing<'_> {
     /// Offers the body to another node. It runs on until that has answered, with all its signals
     /// and stops: so somebody else waits for the answer.
-    pub(crate) fn offer_to(&mut self, berth: Berth) {
+    pub(crate) fn offer_to(&mut self, berth: Berth, budget: FreezeBudget) {
+        let mut watch = Stopwatch::start();
         let number = self.call_off_moves();
         let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
         let prospect = Prospect { is_kept: self.origin.is_some(), ..self.prospect.clone() };
         self.spawn_mover("offer", move || {
             let outcome = offer(&berth, prospect, &fixed.library);
+            watch.phase("offer");
+            let rounds = Rounds::within(budget);
+            let outcome = outcome.map(|link| Box::new(Offered { link, rounds, watch }));
             shared.order(Order::Offered { number, outcome });
         });
     }
@@ -61,9 +68,9 @@ impl Tracing<'_> {
     }
 
     /// Has the node that takes the body make its memory, and most of what is in it, while it runs.
-    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Link>) -> Result<End> {
-        let mut link = match offered {
-            Ok(link) => link,
+    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Box<Offered>>) -> Result<End> {
+        let mut offered = match offered {
+            Ok(offered) => *offered,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
                 return Ok(End::Continues);
@@ -74,7 +81,10 @@ impl Tracing<'_> {
         let mut unseen = vec![];
         if let Some(tracking) = &tracking {
             match self.watch_memory(tracking) {
-                Ok(runs) => unseen = runs,
+                Ok(runs) => {
+                    unseen = runs;
+                    offered.watch.phase("track");
+                }
                 Err(error) if is_broken(&error) => return Err(error),
                 Err(error) => return self.stay(error.reason()),
             }
@@ -87,8 +97,8 @@ impl Tracing<'_> {
             false => Err(MigrateError::refused("called-off", "the body leaves for elsewhere")),
         };
         self.spawn_mover("ahead", move || {
-            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut link, &is_wanted);
-            let outcome = outcome.map(|ahead| Box::new(Onward { link, ahead, origin }));
+            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut offered, &is_wanted);
+            let outcome = outcome.map(|ahead| Box::new(Onward { offered, ahead, origin }));
             shared.order(Order::Copied { number, outcome });
         });
         Ok(End::Continues)
@@ -112,57 +122,72 @@ impl Tracing<'_> {
 
     /// Sends the body to the node that takes it; home decides when that may run it.
     pub(crate) fn move_on(&mut self, copied: Result<Box<Onward>>) -> Result<End> {
-        let Onward { mut link, ahead, origin } = match copied {
+        let Onward { offered, ahead, origin } = match copied {
             Ok(onward) => *onward,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
                 return Ok(End::Continues);
             }
         };
+        let Offered { mut link, rounds, mut watch } = offered;
         let known = self.known_maps();
+        watch.phase("look");
         let frozen_at = Instant::now();
         match self.freeze() {
-            Ok(()) => {}
+            Ok(()) => watch.phase("freeze"),
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay(error.reason()),
         }
-        match self.send_image(&mut link, (ahead, origin), &known) {
+        match self.send_image(&mut link, (ahead, origin), &known, &mut watch) {
             Err(error) if is_broken(&error) => Err(error),
-            Ok(bytes_sent) => {
-                let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
-                self.shared.send(ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
+            Ok(bytes) => {
+                let report = MoveReport {
+                    freeze_us: micros(frozen_at.elapsed()),
+                    total_us: watch.total_us(),
+                    phases_us: watch.into_phases(),
+                    bytes_sent: link.1.bytes_sent(),
+                    ..MoveReport::default()
+                };
+                let report = rounds.tell(bytes, report);
+                self.shared.send(ToHome::MovedOn(Box::new(report)));
                 self.await_verdict(Some(Successor::new(link)))
             }
             Err(error) => self.stay(error.reason()),
         }
     }
 
+    /// Returns the bytes of memory that were sent.
     fn send_image(
         &self,
         (reader, writer): &mut Link,
         (ahead, origin): (Ahead, Option<Origin>),
         known: &[maps::Mapping],
+        watch: &mut Stopwatch,
     ) -> Result<u64> {
         let Ahead { draft, mut copying } = ahead;
         let image = self.capture(known)?;
+        watch.phase("capture");
         let (head, parts) = image.clone().into_parts();
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
         copying.remap(&draft.mappings, &image.mappings);
         let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
         let whole = (&image.mappings[..], &image.guards[..]);
-        copying.finish(&self.shared.memory, whole, &mut send)?;
+        let bytes = copying.finish(&self.shared.memory, whole, &mut send)?;
         let same = origin.map_or(vec![], |origin| origin.among(copying.unchanged()));
         // Home is sent what it is not known to have.
         for some in same[..same.len().min(HELD_MAX)].chunks(DISCARDS_MAX) {
             writer.send(&ToAway::Unchanged(some.to_vec()))?;
         }
         writer.send(&ToAway::ImageSent)?;
+        watch.phase("send");
         match reader.receive_answer(writer)? {
-            ToHome::Restored => Ok(writer.bytes_sent()),
-            ToHome::Refused(why) => Err(MigrateError::Refused(why)),
-            _ => Err(MigrateError::Protocol("no answer to the image".into())),
+            ToHome::Restored => {}
+            ToHome::Refused(why) => return Err(MigrateError::Refused(why)),
+            _ => return Err(MigrateError::Protocol("no answer to the image".into())),
         }
+        watch.phase("restore");
+        Ok(bytes)
     }
 }
 
@@ -175,9 +200,16 @@ fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
     Ok(link)
 }
 
-/// The node that takes the body, and what it has of it already.
-pub(crate) struct Onward {
+/// The node that takes the body, and what the move there has shown so far.
+pub(crate) struct Offered {
     link: Link,
+    rounds: Rounds,
+    watch: Stopwatch,
+}
+
+/// The same, with what it has of the body already.
+pub(crate) struct Onward {
+    offered: Offered,
     ahead: Ahead,
     origin: Option<Origin>,
 }
@@ -186,16 +218,19 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    link: &mut Link,
+    Offered { link, rounds, watch }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<Ahead> {
     let draft = capture::draft(shared, fixed)?;
     migrate::offer::draft(link, draft.clone())?;
+    watch.phase("draft");
     let is_tracked = tracking.is_some();
     let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
     ahead.copying.assume_changed(unseen);
     if is_tracked {
-        ahead.copy(&shared.memory, link, &|| capture::mappings(shared, fixed), is_wanted)?;
+        let mappings = || capture::mappings(shared, fixed);
+        ahead.copy(&shared.memory, link, &mappings, (rounds, is_wanted))?;
+        watch.phase("copy");
     }
     Ok(ahead)
 }

@@ -438,7 +438,7 @@ impl Tracing<'_> {
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
             ToAway::Recall => return self.leave(ToHome::Frozen),
-            ToAway::MoveOn(berth) => self.offer_to(berth),
+            ToAway::MoveOn { berth, freeze_budget } => self.offer_to(berth, freeze_budget),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),
             other => {
                 let text = format!("{other:?}").chars().take(40).collect::<String>();

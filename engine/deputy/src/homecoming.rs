@@ -23,10 +23,12 @@ use link::{LinkError, LinkReader};
 use migrate::homeward;
 use migrate::intake::Intake;
 use migrate::kept::Kept;
+use migrate::rounds::Rounds;
+use migrate::stopwatch::Stopwatch;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result, freeze, injection, layout, mapping_flags, threads};
 use std::collections::{BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, Image, Span};
@@ -118,15 +120,9 @@ pub fn is_final(error: &MigrateError) -> bool {
 
 impl Homecoming {
     fn take_in(&mut self, service: &mut Service<'_>, reader: &mut LinkReader) -> Result<Home> {
-        let started = Instant::now();
-        let mut phases_us = Vec::new();
-        let mut last = started;
-        let mut phase = |name: &str| {
-            phases_us.push((name.to_owned(), last.elapsed().as_micros() as u64));
-            last = Instant::now();
-        };
+        let mut watch = Stopwatch::start();
         self.settle_lanes(service)?;
-        phase("settle");
+        watch.phase("settle");
         let mut image = receive_image(service, reader)?;
         let (home, late) = service.own.take(service.pid)?;
         mapping_flags::correct(&mut image.mappings, late);
@@ -139,7 +135,7 @@ impl Homecoming {
         }
         let kept = service.take_kept(is_asked);
         let held = restore_mappings(service, image, home, kept)?;
-        phase("map");
+        watch.phase("map");
         let first = if is_asked {
             service.tell_held(&held)?;
             self.sending = Sending::UnderWay;
@@ -151,7 +147,7 @@ impl Homecoming {
         homeward::protect(worker(service)?, &image.mappings)?;
         let guards = mapping_flags::install(&image.guards);
         worker(service)?.execute_all("guard memory", &guards)?;
-        phase("receive");
+        watch.phase("receive");
         let shown = image.time;
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
         let mut waits = waits_of(service, image, &plan);
@@ -159,14 +155,22 @@ impl Homecoming {
         service.cpu_ns = service.cpu_ns.max(image.clock.away.total_ns());
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
-        phase("restore");
+        watch.phase("restore");
         migrate::time::await_no_less(shown, migrate::time::now);
         remove_agent(service)?;
         count_sleeps(service, &mut waits);
         commit(service);
-        phase("let-go");
-        let total_us = started.elapsed().as_micros() as u64;
-        let report = MoveReport { phases_us, freeze_us: total_us, total_us, bytes_sent: bytes };
+        watch.phase("let-go");
+        let total_us = watch.total_us();
+        let report = MoveReport {
+            phases_us: watch.into_phases(),
+            freeze_us: total_us,
+            total_us,
+            bytes_sent: bytes,
+            ..MoveReport::default()
+        };
+        // All of it travels while it stands still, but for what is here still.
+        let report = Rounds::within(service.freeze_budget).tell(bytes, report);
         Ok(Home { report, waits, clocks })
     }
 }

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::forward::{Reply, ToAway, ToHome};
+use wire::freeze_budget::FreezeBudget;
 use wire::image::Span;
 use wire::limits::THREADS_MAX;
 use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
@@ -132,6 +133,8 @@ pub struct Service<'a> {
     pub signals: ChildSignal,
     pub pid: i32,
     pub berth: Berth,
+    /// As the daemon said last.
+    pub freeze_budget: FreezeBudget,
     pub library: Library,
     pub borrowed: Borrowed,
     /// Signals that are to be delivered at home: deadly ones that leave a core file.
@@ -228,6 +231,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         _readiness: readiness,
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
+        freeze_budget: away.report.freeze_budget,
     };
     service.set_held(away.is_held);
     service.start_waiter();
@@ -369,8 +373,14 @@ impl Service<'_> {
     /// What the daemon orders, if it does.
     fn obey(&mut self) {
         match self.daemon.hear(self.pending.is_some()) {
-            Ok(Some(ToDeputy::ComeHome)) => self.recall(),
-            Ok(Some(ToDeputy::Leave { berth })) => self.send_on(berth),
+            Ok(Some(ToDeputy::ComeHome { freeze_budget })) => {
+                self.freeze_budget = freeze_budget;
+                self.recall();
+            }
+            Ok(Some(ToDeputy::Leave { berth, freeze_budget })) => {
+                self.freeze_budget = freeze_budget;
+                self.send_on(berth);
+            }
             // Only of use to a supervisor that has to capture the process at home.
             Ok(Some(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) | None) => {}
             Err(error) => ::tracing::warn!("process {}: {error}", self.pid),

@@ -35,7 +35,8 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Sends memory while the process runs, until the rest is little or does not become less.
+    /// Sends memory while the process runs, until the rest is little or does not become less;
+    /// `rounds` is told what they show.
     /// `mappings` reads what they are now; `is_wanted` says whether the move is still on.
     ///
     /// # Errors
@@ -45,9 +46,8 @@ impl Ahead {
         memory: &Memory,
         link: &mut (LinkReader, LinkWriter),
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
-        is_wanted: &dyn Fn() -> Result<()>,
+        (rounds, is_wanted): (&mut Rounds, &dyn Fn() -> Result<()>),
     ) -> Result<()> {
-        let mut rounds = Rounds::default();
         loop {
             let began = Instant::now();
             let mut send = |part: Part| {

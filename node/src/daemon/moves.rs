@@ -12,6 +12,7 @@ use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
@@ -62,7 +63,8 @@ impl Daemon {
             Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
         } else if to == me {
             self.keep_process(pid);
-            self.tell_deputy(pid, &ToDeputy::ComeHome)
+            let freeze_budget = self.freeze_budget(pid);
+            self.tell_deputy(pid, &ToDeputy::ComeHome { freeze_budget })
         } else {
             self.begin_leaving(pid, to)
         };
@@ -162,7 +164,15 @@ impl Daemon {
             self.tell_deputy(pid, &ToDeputy::Baseline(baseline))?;
         }
         self.keep_process(pid);
-        self.tell_deputy(pid, &ToDeputy::Leave { berth })
+        let freeze_budget = self.freeze_budget(pid);
+        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget })
+    }
+
+    /// How long a move may have the process stand still: as its user, or else this node's owner has
+    /// said.
+    fn freeze_budget(&self, pid: HomePid) -> FreezeBudget {
+        let own = self.processes.get(&pid).and_then(|process| process.freeze_budget);
+        own.or(self.wishes.state.freeze_budget_ms).unwrap_or_default()
     }
 
     /// Tells the process's deputy, starting one if there is none.

@@ -9,6 +9,7 @@ use crate::procfs;
 use std::time::Instant;
 use tokio::sync::oneshot;
 use wire::control::{Destination, Failure, ManageOptions, Placement, Reply, Request, Status};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 
 /// Storms faster than this would only measure themselves.
@@ -28,7 +29,9 @@ impl Daemon {
             return;
         }
         let reply = match request {
-            Request::Migrate { pid, to } => return self.migrate(caller, pid, to, answer),
+            Request::Migrate { pid, to, freeze_budget_ms } => {
+                return self.migrate(caller, pid, (to, freeze_budget_ms), answer);
+            }
             Request::Join { address, token } => return self.join(&address, &token, answer),
             Request::Leave => return self.leave_cluster(answer),
             Request::Down => return self.begin_drain(Some(answer)),
@@ -138,7 +141,8 @@ impl Daemon {
             return refuse("it is a kernel thread, or belongs to somebody else");
         }
         let placement = Placement::Balanced;
-        let options = ManageOptions { placement, storm_ms: None, cpu_baseline: false };
+        let (storm_ms, freeze_budget_ms) = (None, None);
+        let options = ManageOptions { placement, storm_ms, cpu_baseline: false, freeze_budget_ms };
         self.admit_process(caller, pid, options, Launch::Running)
     }
 
@@ -156,12 +160,16 @@ impl Daemon {
         &mut self,
         caller: Caller,
         pid: i32,
-        to: Destination,
+        (to, budget): (Destination, Option<FreezeBudget>),
         answer: oneshot::Sender<Answer>,
     ) {
         let pid = HomePid(pid);
         match self.check_migrate(caller, pid, to) {
             Ok(to) => {
+                if let (Some(process), Some(_)) = (self.processes.get_mut(&pid), budget) {
+                    process.freeze_budget = budget;
+                    self.keep_process(pid);
+                }
                 let mut order = Order::new(to, Cause::User, format!("user {} asked", caller.uid));
                 order.answer = Some(answer);
                 self.order_move(pid, order);

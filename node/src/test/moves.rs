@@ -33,7 +33,9 @@ fn reason(code: &str, text: &str) -> Reason {
 /// Asks for a move on a thread of its own, since the answer comes when it has ended.
 fn migrate(node: &TestNode, pid: i32, to: Destination) -> JoinHandle<client::Result<Reply>> {
     let mut client = node.client();
-    std::thread::spawn(move || client.request(&Request::Migrate { pid, to }))
+    std::thread::spawn(move || {
+        client.request(&Request::Migrate { pid, to, freeze_budget_ms: None })
+    })
 }
 
 fn migration(reply: client::Result<Reply>) -> Migration {
@@ -45,7 +47,7 @@ fn migration(reply: client::Result<Reply>) -> Migration {
 
 fn leave(deputy: &Played) -> Berth {
     match deputy.hear::<ToDeputy>() {
-        Some((ToDeputy::Leave { berth }, None)) => berth,
+        Some((ToDeputy::Leave { berth, .. }, None)) => berth,
         other => panic!("{other:?}"),
     }
 }
@@ -184,7 +186,7 @@ async fn a_call_that_needs_home_is_counted_by_name() {
 async fn moves_of_one_process_happen_one_after_another() {
     let away = Away::begin().await;
     let home = migrate(&away.one, away.pid(), Destination::Home);
-    let Some((ToDeputy::ComeHome, None)) = away.deputy.hear() else { panic!() };
+    let Some((ToDeputy::ComeHome { .. }, None)) = away.deputy.hear() else { panic!() };
     let out_again = migrate(&away.one, away.pid(), Destination::Node(NODE_2));
     // Only when it has come home does the next move begin.
     away.deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(400) });
@@ -277,7 +279,7 @@ async fn a_home_that_goes_down_brings_its_processes_home_first() {
     let away = Away::begin().await;
     let mut client = away.one.client();
     let down = std::thread::spawn(move || client.request(&Request::Down));
-    let Some((ToDeputy::ComeHome, None)) = away.deputy.hear() else { panic!() };
+    let Some((ToDeputy::ComeHome { .. }, None)) = away.deputy.hear() else { panic!() };
     assert!(!down.is_finished(), "a process is still away");
     away.deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(1) });
     assert_eq!(down.join().unwrap().unwrap(), Reply::Done);
@@ -288,8 +290,12 @@ async fn a_storm_moves_a_process_again_and_again() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("read line; exec sleep 1000");
     let pid = program.pid();
-    let options =
-        ManageOptions { placement: Placement::Balanced, storm_ms: Some(20), cpu_baseline: false };
+    let options = ManageOptions {
+        placement: Placement::Balanced,
+        storm_ms: Some(20),
+        cpu_baseline: false,
+        freeze_budget_ms: None,
+    };
     let owner = nix::unistd::getuid().as_raw();
     one.ask_as(owner, Some(pid), Request::Manage(options)).await;
     program.0.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
@@ -299,7 +305,7 @@ async fn a_storm_moves_a_process_again_and_again() {
         let deputy = one.supervisor();
         leave(&deputy);
         deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(100) });
-        let Some((ToDeputy::ComeHome, None)) = deputy.hear() else { panic!() };
+        let Some((ToDeputy::ComeHome { .. }, None)) = deputy.hear() else { panic!() };
         deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(100) });
     }
     eventually("six moves are counted", || (one.process(pid).migrations >= 6).then_some(()));
@@ -336,7 +342,8 @@ async fn a_move_under_way_outlives_a_link_whatever_was_asked_for_before() {
     eventually("node 3 is linked", || linked().then_some(()));
     let (answer, answered) = oneshot::channel();
     let owner = nix::unistd::getuid().as_raw();
-    let request = Request::Migrate { pid: away.pid(), to: Destination::Node(NODE_3) };
+    let (pid, to) = (away.pid(), Destination::Node(NODE_3));
+    let request = Request::Migrate { pid, to, freeze_budget_ms: None };
     let caller = Caller { uid: owner, pid: None };
     away.one.tell(Event::Asked(Asked { caller, request, answer })).await;
     // A homecoming before node 3 can answer: it is asked again.
@@ -358,14 +365,14 @@ async fn what_was_asked_of_a_home_whose_link_broke_is_asked_again() {
     let away = Away::begin().await;
     // Its owner wants no guest, so the brain sends it on, to the only other node.
     let guests = Some(LimitChange::AtMost(0));
-    let limit = OwnerOrder::Limit { guests, guest_memory_bytes: None };
+    let limit = OwnerOrder::Limit { guests, guest_memory_bytes: None, freeze_budget_ms: None };
     away.two.ask(&Request::Owner(limit)).unwrap();
-    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome, None))));
+    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome { .. }, None))));
     // What came of it does not reach the node that asked.
     lose_link(&away.one, NODE_2).await;
     lose_link(&away.two, NODE_1).await;
     away.deputy.say(&FromDeputy::Stayed { reason: reason("busy", "not now") });
-    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome, None))));
+    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome { .. }, None))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -393,8 +400,11 @@ async fn a_guest_is_put_under_the_nodes_limits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_moves_at_once_has_the_memory_that_it_has() {
     let (one, two) = TestNode::start_pair().await;
-    let limit =
-        OwnerOrder::Limit { guests: None, guest_memory_bytes: Some(LimitChange::AtMost(1)) };
+    let limit = OwnerOrder::Limit {
+        guests: None,
+        guest_memory_bytes: Some(LimitChange::AtMost(1)),
+        freeze_budget_ms: None,
+    };
     two.ask(&Request::Owner(limit)).unwrap();
     let program = Program::start("exec sleep 1000");
     // Nobody has looked at it before.

@@ -7,6 +7,7 @@ use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request}
 use wire::forward::{
     Call, Direction, Output, Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
 };
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
     Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
@@ -21,7 +22,8 @@ use wire::peer::{
 use wire::processor::{COMPONENTS, Demand, Processor, Registers, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::supervisor::{
-    Berth, FromBody, FromDeputy, MoveReport, Reason, Role, ToBody, ToDeputy, Wait,
+    Berth, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Reason, Role, ToBody, ToDeputy,
+    Wait,
 };
 
 pub fn address() -> SocketAddr {
@@ -37,8 +39,18 @@ pub fn berth() -> Berth {
 }
 
 pub fn report() -> MoveReport {
-    let phases_us = vec![("connect".to_owned(), 310), ("freeze".to_owned(), 20)];
-    MoveReport { phases_us, freeze_us: 20, total_us: 900, bytes_sent: 1 << 20 }
+    let phase = |name: &str, us| Phase { name: name.to_owned(), us };
+    MoveReport {
+        phases_us: vec![phase("connect", 310), phase("freeze", 20)],
+        freeze_us: 20,
+        total_us: 900,
+        bytes_sent: 1 << 20,
+        method: MoveMethod::PreCopy,
+        rounds: 2,
+        pages_sent: 255,
+        predicted_freeze_us: Some(19),
+        freeze_budget: FreezeBudget::DEFAULT,
+    }
 }
 
 pub fn segment(data: &[u8]) -> Segment {
@@ -184,7 +196,7 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Continue,
         ToAway::Priority { tid: GuestTid(7), priority: Priority { nice: -3, policy: 3 } },
         ToAway::Recall,
-        ToAway::MoveOn(berth()),
+        ToAway::MoveOn { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
         ToAway::Resume,
         ToAway::Release,
     ]
@@ -204,7 +216,7 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::AsksHeld,
         ToHome::Pages(Pages::at(GuestAddr(0), vec![1; 4096])),
         ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
-        ToHome::MovedOn { bytes_sent: 1, freeze_began_us_ago: 2 },
+        ToHome::MovedOn(Box::new(report())),
         ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },
     ]
 }
@@ -224,8 +236,8 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Waits(vec![wait()]),
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
-        ToDeputy::Leave { berth: berth() },
-        ToDeputy::ComeHome,
+        ToDeputy::Leave { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
+        ToDeputy::ComeHome { freeze_budget: FreezeBudget::DEFAULT },
     ]
 }
 
@@ -331,10 +343,15 @@ pub fn peer_messages() -> Vec<PeerMessage> {
 }
 
 pub fn requests() -> Vec<Request> {
-    let placement = Placement::Node(NodeId(2));
+    let (placement, budget) = (Placement::Node(NodeId(2)), Some(FreezeBudget::DEFAULT));
     vec![
-        Request::Manage(ManageOptions { placement, storm_ms: Some(50), cpu_baseline: true }),
-        Request::Migrate { pid: 12, to: Destination::Node(NodeId(3)) },
+        Request::Manage(ManageOptions {
+            placement,
+            storm_ms: Some(50),
+            cpu_baseline: true,
+            freeze_budget_ms: budget,
+        }),
+        Request::Migrate { pid: 12, to: Destination::Node(NodeId(3)), freeze_budget_ms: budget },
         Request::Events { follow: true },
         Request::Join { address: "10.0.0.1".into(), token: "word".into() },
         Request::Leave,
@@ -346,6 +363,7 @@ pub fn requests() -> Vec<Request> {
         Request::Owner(OwnerOrder::Limit {
             guests: Some(LimitChange::AtMost(3)),
             guest_memory_bytes: Some(LimitChange::Lifted),
+            freeze_budget_ms: budget.map(LimitChange::AtMost),
         }),
     ]
 }
