@@ -14,8 +14,10 @@ use crate::supervisor::Supervisor;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
 use wire::forecast::{PastMove, Weighed};
@@ -25,7 +27,7 @@ use wire::motive::Motive;
 use wire::peer::Owner;
 use wire::processor::Processor;
 use wire::processor_time::PastClock;
-use wire::supervisor::Wait;
+use wire::supervisor::{Progress as MoveProgress, Wait};
 
 /// Decisions kept for `osmos why`.
 const DECISIONS_MAX: usize = 32;
@@ -83,13 +85,18 @@ pub struct Order {
     /// Why, in a line.
     pub why: String,
     pub answer: Option<oneshot::Sender<Answer>>,
+    /// Who watches it is told how far it is.
+    pub progress: Option<watch::Sender<MoveProgress>>,
+    /// Whoever gave it does not want it any more.
+    pub is_off: Arc<AtomicBool>,
     /// How often it was begun: a homecoming can get in its way.
     pub tries: u32,
 }
 
 impl Order {
     pub fn new(to: NodeId, cause: Cause, why: impl Into<String>) -> Order {
-        Order { to, cause, why: why.into(), answer: None, tries: 0 }
+        let (why, is_off) = (why.into(), Arc::default());
+        Order { to, cause, why, answer: None, progress: None, is_off, tries: 0 }
     }
 }
 

@@ -26,6 +26,7 @@
 //! One program of tests, because each of these needs the same stage.
 
 mod busy;
+mod calling_off;
 mod families;
 mod faults;
 mod features;

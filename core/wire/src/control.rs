@@ -7,7 +7,7 @@ use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GlobalPid, NodeId};
 use crate::owner::{Owned, OwnerOrder, OwnerState};
-use crate::supervisor::{MoveMethod, MoveReport, Reason};
+use crate::supervisor::{MoveMethod, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -36,13 +36,18 @@ pub enum Request {
     Adopt {
         pid: i32,
     },
-    /// Move a process whose home is this node. Answered when the move has ended.
+    /// Move a process whose home is this node. Answered when the move has ended. It is called off
+    /// if the caller is gone by then.
     Migrate {
         pid: i32,
         to: Destination,
         /// From this move on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         freeze_budget_ms: Option<FreezeBudget>,
+        /// `Progress` comes before the answer, and the caller calls the move off by closing its
+        /// half of the connection: it still gets the answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_watched: bool,
     },
     /// The processes of this node: born here (wherever they run) and guests.
     Processes,
@@ -145,6 +150,7 @@ pub enum Reply {
         nodes: Vec<Node>,
     },
     Migrated(Migration),
+    Progress(Progress),
     Why {
         process: Process,
         decisions: Vec<Decision>,

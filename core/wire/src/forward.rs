@@ -10,7 +10,7 @@ use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
-use crate::supervisor::{Berth, MoveReport, Reason};
+use crate::supervisor::{Berth, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
 /// Which way the bytes of a segment travel.
@@ -202,6 +202,8 @@ pub enum ToAway {
         berth: Berth,
         freeze_budget: FreezeBudget,
     },
+    /// The body need not move on any more. Answered by `Stayed`, unless it is frozen by then.
+    CallOff(Reason),
     /// The move that was under way is off: go on running.
     Resume,
     /// The process lives elsewhere, or has ended: destroy the body.
@@ -255,6 +257,8 @@ pub enum ToHome {
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     ImageSent,
+    /// A few times a second while a body that moves on is copied ahead.
+    Progress(Progress),
     /// The image has reached the next node (`MoveOn`), which has restored it. What it took so far:
     /// the process is still frozen.
     MovedOn(Box<MoveReport>),

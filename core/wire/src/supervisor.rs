@@ -182,6 +182,9 @@ pub enum ToDeputy {
     Leave { berth: Berth, freeze_budget: FreezeBudget },
     /// Bring the process home.
     ComeHome { freeze_budget: FreezeBudget },
+    /// The move under way is not wanted any more. Answered by `Stayed`, unless the process runs
+    /// elsewhere by then, or is coming home.
+    CallOff { reason: Reason },
 }
 
 /// Why a process did not move, or came home: stable words for machines, and one line for people.
@@ -236,6 +239,17 @@ pub struct MoveReport {
     pub freeze_budget: FreezeBudget,
 }
 
+/// How far a move is that copies memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The one under way, from 1; 0 if the process stands frozen.
+    pub round: u32,
+    /// Bytes of memory, so far.
+    pub bytes_sent: u64,
+    /// What this round has to send still, as far as is known.
+    pub bytes_left: u64,
+}
+
 /// What a part of a move is called, and how long it took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
@@ -251,6 +265,8 @@ pub enum FromDeputy {
     Waits(Vec<Wait>),
     /// The same; in parts of [`CLOCKS_PER_PACKET`].
     Clocks(Vec<PastClock>),
+    /// Now and then while it is on the move.
+    Progress(Progress),
     /// The process runs on `to` now.
     Moved { to: NodeId, report: MoveReport },
     /// The process is home again, a plain process with nothing attached; the supervisor ends.
@@ -273,7 +289,8 @@ pub enum FromDeputy {
 impl FromDeputy {
     /// Said to the next daemon as well, unless this one has noted it.
     pub fn is_kept(&self) -> bool {
-        !matches!(self, FromDeputy::Usage { .. } | FromDeputy::Attached { .. })
+        let passes = matches!(self, FromDeputy::Usage { .. } | FromDeputy::Progress(_));
+        !passes && !matches!(self, FromDeputy::Attached { .. })
     }
 }
 

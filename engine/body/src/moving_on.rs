@@ -18,6 +18,7 @@ use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,12 +27,15 @@ use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::Prospect;
 use wire::limits::{DISCARDS_MAX, HELD_MAX};
-use wire::supervisor::{Berth, MoveReport, Role};
+use wire::supervisor::{Berth, MoveReport, Progress, Reason, Role};
 
 /// How long it waits before the node that it was sent to is asked to give it back, if that is not
 /// its home: that node can always say whether home has had it run there, and home may be out of
 /// reach of both.
 const HOME_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Between two words about how far it is.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(250);
 
 impl Tracing<'_> {
     /// Offers the body to another node. It runs on until that has answered, with all its signals
@@ -39,6 +43,7 @@ impl Tracing<'_> {
     pub(crate) fn offer_to(&mut self, berth: Berth, budget: FreezeBudget) {
         let mut watch = Stopwatch::start();
         let number = self.call_off_moves();
+        self.is_parting = true;
         let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
         let prospect = Prospect { is_kept: self.origin.is_some(), ..self.prospect.clone() };
         self.spawn_mover("offer", move || {
@@ -52,7 +57,22 @@ impl Tracing<'_> {
 
     /// What was begun for a move has no effect any more; returns the number of the next.
     pub(crate) fn call_off_moves(&mut self) -> u64 {
+        self.is_parting = false;
         self.moves.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Home has called the move off, of which it may have heard the end by now.
+    pub(crate) fn call_off(&mut self, why: Reason) {
+        if self.is_parting {
+            self.call_off_moves();
+            self.shared.send(ToHome::Stayed(why));
+        }
+    }
+
+    /// What is left of a move that did not get to its freeze.
+    fn stay_unfrozen(&mut self, why: Reason) {
+        self.is_parting = false;
+        self.shared.send(ToHome::Stayed(why));
     }
 
     /// True for the number of the last move that was begun, unless that is off.
@@ -60,10 +80,10 @@ impl Tracing<'_> {
         self.moves.load(Ordering::SeqCst) == number
     }
 
-    fn spawn_mover(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+    fn spawn_mover(&mut self, name: &str, work: impl FnOnce() + Send + 'static) {
         if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(work) {
             let text = format!("cannot move it to another node: {error}");
-            self.shared.send(ToHome::Stayed(reason("no-thread", text)));
+            self.stay_unfrozen(reason("no-thread", text));
         }
     }
 
@@ -72,7 +92,7 @@ impl Tracing<'_> {
         let mut offered = match offered {
             Ok(offered) => *offered,
             Err(error) => {
-                self.shared.send(ToHome::Stayed(error.reason()));
+                self.stay_unfrozen(error.reason());
                 return Ok(End::Continues);
             }
         };
@@ -86,7 +106,10 @@ impl Tracing<'_> {
                     offered.watch.phase("track");
                 }
                 Err(error) if is_broken(&error) => return Err(error),
-                Err(error) => return self.stay(error.reason()),
+                Err(error) => {
+                    self.is_parting = false;
+                    return self.stay(error.reason());
+                }
             }
         }
         // Its rounds begin anew what is told of writes: should it stay, that is not known any more.
@@ -94,7 +117,7 @@ impl Tracing<'_> {
         let (shared, fixed, moves) = (self.shared.clone(), self.fixed.clone(), self.moves.clone());
         let is_wanted = move || match moves.load(Ordering::SeqCst) == number {
             true => Ok(()),
-            false => Err(MigrateError::refused("called-off", "the body leaves for elsewhere")),
+            false => Err(MigrateError::refused("called-off", "it is not wanted any more")),
         };
         self.spawn_mover("ahead", move || {
             let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut offered, &is_wanted);
@@ -122,6 +145,7 @@ impl Tracing<'_> {
 
     /// Sends the body to the node that takes it; home decides when that may run it.
     pub(crate) fn move_on(&mut self, copied: Result<Box<Onward>>) -> Result<End> {
+        self.is_parting = false;
         let Onward { offered, ahead, origin } = match copied {
             Ok(onward) => *onward,
             Err(error) => {
@@ -229,7 +253,15 @@ fn copy(
     ahead.copying.assume_changed(unseen);
     if is_tracked {
         let mappings = || capture::mappings(shared, fixed);
-        ahead.copy(&shared.memory, link, &mappings, (rounds, is_wanted))?;
+        let told_at = Cell::new(Instant::now());
+        let goes_on = |progress: &Progress| {
+            if told_at.get().elapsed() >= PROGRESS_PAUSE {
+                told_at.set(Instant::now());
+                shared.send(ToHome::Progress(*progress));
+            }
+            is_wanted()
+        };
+        ahead.copy(&shared.memory, link, &mappings, (rounds, &goes_on))?;
         watch.phase("copy");
     }
     Ok(ahead)

@@ -4,6 +4,7 @@ use crate::announcing::{draft, prospect};
 use crate::departed::{DepartedThread, Remembered, Waiting};
 use crate::frozen::Frozen;
 use crate::keeping::{self, Keeping};
+use crate::meanwhile::Meanwhile;
 use crate::own_memory::Reading;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::{Draft, Mapping, Prospect};
-use wire::supervisor::{Berth, MoveReport, Role};
+use wire::supervisor::{Berth, MoveReport, Progress, Role};
 
 /// A process that has just left home.
 pub struct Away {
@@ -70,6 +71,7 @@ pub fn leave(
     (berth, budget): (&Berth, FreezeBudget),
     remembered: &mut Remembered,
     signals: &ChildSignal,
+    meanwhile: &Meanwhile<'_>,
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = flags::read_maps(pid)?;
@@ -89,12 +91,14 @@ pub fn leave(
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
     let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
+    meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     if is_tracked {
         let tracking = track(pid, &memory, remembered, signals, place.clone())?;
         watch.phase("track");
         let whose = (pid, &memory, &library);
-        known = copy_ahead(whose, tracking, &mut link, (&mut ahead, &mut rounds), &mut watch)?;
+        let with = (&mut rounds, meanwhile);
+        known = copy_ahead(whose, tracking, &mut link, (&mut ahead, with), &mut watch)?;
     }
     let frozen_at = Instant::now();
     let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
@@ -104,7 +108,7 @@ pub fn leave(
         &memory,
         (&library, &mut ahead, &known),
         &waiting,
-        &mut link,
+        (&mut link, meanwhile),
         &mut watch,
     ) {
         Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
@@ -176,13 +180,14 @@ fn copy_ahead(
     (pid, memory, library): (i32, &Memory, &Library),
     tracking: Option<Tracking>,
     link: &mut (LinkReader, LinkWriter),
-    (ahead, rounds): (&mut Ahead, &mut Rounds),
+    (ahead, (rounds, meanwhile)): (&mut Ahead, (&mut Rounds, &Meanwhile<'_>)),
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
     if let Some(tracking) = tracking {
         ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
         let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
-        ahead.copy(memory, link, &mappings, (rounds, &|| Ok(())))?;
+        let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
+        ahead.copy(memory, link, &mappings, (rounds, &goes_on))?;
         watch.phase("copy");
     }
     // Read once more when it is away: what changes from here on is found then.
@@ -221,7 +226,7 @@ fn send(
     memory: &Memory,
     (library, ahead, known): (&Library, &mut Ahead, &[maps::Mapping]),
     waiting: &Waiting,
-    (reader, writer): &mut (LinkReader, LinkWriter),
+    ((reader, writer), meanwhile): (&mut (LinkReader, LinkWriter), &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
     let Ahead { draft, copying } = ahead;
@@ -238,7 +243,12 @@ fn send(
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
     copying.remap(&draft.mappings, &mappings);
-    let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
+    let mut progress = Progress::default();
+    let mut send = |part: Part| {
+        meanwhile.goes_on_at(&progress)?;
+        progress.bytes_sent += part.bytes();
+        Ok(writer.send(&ToAway::from(part))?)
+    };
     let bytes = copying.finish(memory, (&mappings, &guards), &mut send)?;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
@@ -248,6 +258,7 @@ fn send(
         _ => return Err(MigrateError::Protocol("no answer to the image".into())),
     }
     watch.phase("restore");
+    meanwhile.goes_on()?;
     writer.send(&ToAway::Run)?;
     // Should the answer get lost, the body may have run for a moment; but it has no effect on the
     // world except through us, so to go on here is still to go on from where it stood.

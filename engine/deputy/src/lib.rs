@@ -32,6 +32,7 @@ mod in_flight;
 mod keeping;
 mod lanes;
 mod limited_sleep;
+mod meanwhile;
 mod moves;
 mod own_memory;
 mod priorities;
@@ -97,10 +98,11 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
             ToDeputy::Leave { berth, freeze_budget } => break (berth, freeze_budget),
-            ToDeputy::ComeHome { .. } => return Ok(()),
+            ToDeputy::ComeHome { .. } | ToDeputy::CallOff { .. } => return Ok(()),
         }
     };
-    match departure::leave(pid, (&berth, budget), &mut remembered, &signals) {
+    let meanwhile = meanwhile::Meanwhile::of(daemon);
+    match departure::leave(pid, (&berth, budget), &mut remembered, &signals, &meanwhile) {
         Ok(away) => service::run(away, daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
             daemon.send(&FromDeputy::Ended { wait_status });

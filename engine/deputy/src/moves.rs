@@ -89,6 +89,19 @@ impl Service<'_> {
         }
     }
 
+    /// The move to another node is not wanted any more. Once the body stands frozen for it, it is
+    /// carried out; a homecoming always is.
+    pub fn call_off(&mut self, reason: Reason) {
+        match &self.pending {
+            Some(Pending::Connecting { .. }) => {
+                self.pending = None;
+                self.daemon.send(&FromDeputy::Stayed { reason });
+            }
+            Some(Pending::MoveOn { .. }) => self.shared.send(&ToAway::CallOff(reason)),
+            Some(Pending::ComeHome) | None => {}
+        }
+    }
+
     /// The next node has answered, or does not. If the body has come home meanwhile, or wants to,
     /// nobody is interested any more.
     pub fn on_connected(&mut self, number: u64, outcome: Result<Box<Link>>) {

@@ -28,7 +28,7 @@ use wire::forward::{Reply, ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::Span;
 use wire::limits::THREADS_MAX;
-use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
+use wire::supervisor::{Berth, FromDeputy, Progress, Reason, ToDeputy};
 
 /// What the link's reader tells the main thread.
 pub enum Notice {
@@ -38,6 +38,7 @@ pub enum Notice {
         reader: Box<LinkReader>,
     },
     Stayed(Reason),
+    Progress(Progress),
     /// The next node answers, or does not: to the call of that number.
     Connected {
         number: u64,
@@ -381,6 +382,7 @@ impl Service<'_> {
                 self.freeze_budget = freeze_budget;
                 self.send_on(berth);
             }
+            Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
             // Only of use to a supervisor that has to capture the process at home.
             Ok(Some(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) | None) => {}
             Err(error) => ::tracing::warn!("process {}: {error}", self.pid),
@@ -435,6 +437,7 @@ impl Service<'_> {
                 self.pending = None;
                 self.daemon.send(&FromDeputy::Stayed { reason });
             }
+            Notice::Progress(progress) => self.daemon.send(&FromDeputy::Progress(progress)),
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
             Notice::LinkLost { generation, error } if generation == self.generation => {

@@ -12,6 +12,7 @@ use link::{LinkReader, LinkWriter};
 use std::time::Instant;
 use wire::forward::ToAway;
 use wire::image::{Draft, Mapping};
+use wire::supervisor::Progress;
 
 /// A process that uses less stands still for no longer than it takes to track its writes.
 pub const BYTES_MIN: u64 = 4 << 20;
@@ -36,23 +37,30 @@ pub struct Ahead {
 
 impl Ahead {
     /// Sends memory while the process runs, until the rest is little or does not become less;
-    /// `rounds` is told what they show.
-    /// `mappings` reads what they are now; `is_wanted` says whether the move is still on.
+    /// `rounds` is told what they show, and `goes_on` how far it is, whenever something is sent.
+    /// `mappings` reads what they are now.
     ///
     /// # Errors
-    /// Of the link or the target; the process is not touched. Refused if the move is off.
+    /// Of the link, the target or `goes_on`; the process is not touched.
     pub fn copy(
         &mut self,
         memory: &Memory,
         link: &mut (LinkReader, LinkWriter),
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
-        (rounds, is_wanted): (&mut Rounds, &dyn Fn() -> Result<()>),
+        (rounds, goes_on): (&mut Rounds, &dyn Fn(&Progress) -> Result<()>),
     ) -> Result<()> {
+        let mut progress = Progress::default();
+        progress.bytes_left = self.copying.left(&self.draft.mappings)?;
         loop {
             let began = Instant::now();
+            progress.round += 1;
             let mut send = |part: Part| {
-                is_wanted()?;
-                Ok(link.1.send(&ToAway::from(part))?)
+                goes_on(&progress)?;
+                let bytes = part.bytes();
+                link.1.send(&ToAway::from(part))?;
+                progress.bytes_sent += bytes;
+                progress.bytes_left = progress.bytes_left.saturating_sub(bytes);
+                Ok(())
             };
             let bytes = self.copying.ahead(memory, &self.draft.mappings, &mut send)?;
             let mappings = mappings()?;
@@ -61,6 +69,8 @@ impl Ahead {
             // Its answer says that all this has been taken in.
             offer::draft(link, self.draft.clone())?;
             let left = self.copying.left(&self.draft.mappings)?;
+            progress.bytes_left = left;
+            goes_on(&progress)?;
             if !rounds.goes_on(bytes, began.elapsed(), left) {
                 return Ok(());
             }

@@ -29,7 +29,7 @@ async fn other_users_may_look_but_not_touch() {
     assert!(matches!(processes, Reply::Processes { processes } if processes.len() == 1));
     let touches = [
         Request::Adopt { pid },
-        Request::Migrate { pid, to: Destination::Home, freeze_budget_ms: None },
+        Request::Migrate { pid, to: Destination::Home, freeze_budget_ms: None, is_watched: false },
         Request::Token,
         Request::Join { address: "127.0.0.1".into(), token: "x".into() },
         Request::Down,
@@ -52,11 +52,21 @@ async fn refusals_name_the_process_and_the_way_out() {
             "cannot adopt 1: only ordinary processes can be adopted".into(),
         ),
         (
-            Request::Migrate { pid, to: Destination::Node(NodeId(9)), freeze_budget_ms: None },
+            Request::Migrate {
+                pid,
+                to: Destination::Node(NodeId(9)),
+                freeze_budget_ms: None,
+                is_watched: false,
+            },
             "there is no node 9; there are 1".into(),
         ),
         (
-            Request::Migrate { pid, to: Destination::Home, freeze_budget_ms: None },
+            Request::Migrate {
+                pid,
+                to: Destination::Home,
+                freeze_budget_ms: None,
+                is_watched: false,
+            },
             format!("cannot move {pid}: it is on node 1 already"),
         ),
         (

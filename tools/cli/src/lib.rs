@@ -8,9 +8,11 @@ mod classic;
 mod commands;
 mod cpu_baseline;
 mod exit_code;
+mod interrupts;
 mod output;
 mod ownership;
 mod platform;
+mod progress;
 
 pub use arguments::{DaemonOptions, DemoOptions};
 pub use commands::daemon::DaemonFiles;

@@ -22,8 +22,8 @@ use wire::peer::{
 use wire::processor::{COMPONENTS, Demand, Processor, Registers, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::supervisor::{
-    Berth, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Reason, Role, ToBody, ToDeputy,
-    Wait,
+    Berth, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Progress, Reason, Role, ToBody,
+    ToDeputy, Wait,
 };
 
 pub fn address() -> SocketAddr {
@@ -36,6 +36,10 @@ pub fn reason() -> Reason {
 
 pub fn berth() -> Berth {
     Berth { node: NodeId(2), address: address(), ticket: Ticket([7; 16]), key: [9; 32] }
+}
+
+pub fn progress() -> Progress {
+    Progress { round: 2, bytes_sent: 1 << 30, bytes_left: 4096 }
 }
 
 pub fn report() -> MoveReport {
@@ -196,6 +200,7 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Continue,
         ToAway::Priority { tid: GuestTid(7), priority: Priority { nice: -3, policy: 3 } },
         ToAway::Recall,
+        ToAway::CallOff(reason()),
         ToAway::MoveOn { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
         ToAway::Resume,
         ToAway::Release,
@@ -216,6 +221,7 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::AsksHeld,
         ToHome::Pages(Pages::at(GuestAddr(0), vec![1; 4096])),
         ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
+        ToHome::Progress(progress()),
         ToHome::MovedOn(Box::new(report())),
         ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },
     ]
@@ -238,6 +244,7 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Baseline(Box::new(processor())),
         ToDeputy::Leave { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
         ToDeputy::ComeHome { freeze_budget: FreezeBudget::DEFAULT },
+        ToDeputy::CallOff { reason: reason() },
     ]
 }
 
@@ -245,6 +252,7 @@ pub fn from_deputy() -> Vec<FromDeputy> {
     vec![
         FromDeputy::Waits(vec![wait(); 3]),
         FromDeputy::Clocks(vec![past_clock(); 3]),
+        FromDeputy::Progress(progress()),
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
         FromDeputy::Stayed { reason: reason() },
@@ -351,7 +359,12 @@ pub fn requests() -> Vec<Request> {
             cpu_baseline: true,
             freeze_budget_ms: budget,
         }),
-        Request::Migrate { pid: 12, to: Destination::Node(NodeId(3)), freeze_budget_ms: budget },
+        Request::Migrate {
+            pid: 12,
+            to: Destination::Node(NodeId(3)),
+            freeze_budget_ms: budget,
+            is_watched: true,
+        },
         Request::Events { follow: true },
         Request::Join { address: "10.0.0.1".into(), token: "word".into() },
         Request::Leave,
@@ -380,6 +393,7 @@ pub fn replies() -> Vec<Reply> {
     vec![
         Reply::Done,
         Reply::Migrated(migration),
+        Reply::Progress(progress()),
         Reply::Event(event),
         Reply::Error(failure),
         Reply::Managed { node: home, daemon_pid: 3, left_out: Some(vec!["avx2".into()]) },

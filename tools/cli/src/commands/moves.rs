@@ -1,6 +1,9 @@
 //! `migrate` and `adopt`: what one process is told to do.
 
+use crate::exit_code;
+use crate::interrupts::Interrupts;
 use crate::output;
+use crate::progress::Shown;
 use anyhow::Result;
 use client::Client;
 use wire::control::{Destination, Migration, Reply, Request};
@@ -8,20 +11,53 @@ use wire::freeze_budget::FreezeBudget;
 
 use super::unexpected;
 
+/// Moves a process, shows how far that is, and calls it off at the first ^C.
 pub fn migrate(
     client: &mut Client,
     pid: i32,
     (to, freeze_budget_ms): (Destination, Option<FreezeBudget>),
     json: bool,
 ) -> Result<()> {
-    let migration = match client.request(&Request::Migrate { pid, to, freeze_budget_ms })? {
-        Reply::Migrated(migration) => migration,
-        other => return Err(unexpected(&other)),
+    let interrupts = Interrupts::taken()?;
+    let mut shown = Shown::for_move(pid, json);
+    client.begin_move(pid, to, freeze_budget_ms)?;
+    let mut is_off = false;
+    let reply = loop {
+        if !client.has_more() && interrupts.come_before(client)? {
+            if is_off {
+                interrupts.obey()?;
+            }
+            shown.clear();
+            eprintln!("osmos: calling the move of {pid} off");
+            client.call_off()?;
+            is_off = true;
+            continue;
+        }
+        match client.receive() {
+            Ok(Reply::Progress(progress)) => shown.show(&progress),
+            reply => break reply,
+        }
     };
-    if json {
-        output::print_json(&migration)?;
-    } else {
-        output::print_line(&sentence(&migration))?;
+    shown.clear();
+    let told = match reply {
+        Ok(Reply::Migrated(migration)) => tell(&migration, json),
+        Ok(other) => Err(unexpected(&other)),
+        Err(error) => Err(error.into()),
+    };
+    if is_off {
+        if let Err(error) = told {
+            exit_code::report(&error, exit_code::FAILED);
+        }
+        // Whoever waits for this command learns that it was interrupted.
+        return interrupts.obey();
+    }
+    told
+}
+
+fn tell(migration: &Migration, json: bool) -> Result<()> {
+    match json {
+        true => output::print_json(migration)?,
+        false => output::print_line(&sentence(migration))?,
     }
     Ok(())
 }
