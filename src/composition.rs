@@ -126,6 +126,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         speed: options.speed,
         guests_max: options.guests_max,
         guest_memory_max_bytes: options.guest_memory_max,
+        freeze_budget: options.freeze_budget,
         guest_cgroup: options.guest_cgroup.clone(),
         makes_guest_cgroup: options.guest_cgroup.is_empty(),
         guest_users: options.guest_users.clone(),

@@ -82,6 +82,22 @@ fn run_replaces_itself_by_the_command_and_keeps_the_pid() {
 }
 
 #[test]
+fn a_freeze_budget_reaches_the_daemon_and_one_of_nothing_is_refused_before() {
+    let daemon = Daemon::managing();
+    let output = daemon.osmos(&["run", "--freeze-budget", "5", "--", "true"]).output();
+    assert!(output.expect("ended").status.success());
+    let Request::Manage(options) = daemon.asked() else { panic!("not asked to manage") };
+    assert_eq!(options.freeze_budget_ms.map(|budget| budget.ms()), Some(5));
+    let lines =
+        [(&["run", "--freeze-budget", "0", "true"][..], 125), (&["limit", "--freeze-budget=0"], 2)];
+    for (words, status) in lines {
+        let output = Command::new(OSMOS).args(words).output().expect("ended");
+        assert_eq!(output.status.code(), Some(status), "{words:?}");
+        assert!(complaint(&output).contains("1 to 60000 ms, not 0"), "{}", complaint(&output));
+    }
+}
+
+#[test]
 fn death_by_signal_is_the_commands_own() {
     let daemon = Daemon::managing();
     let output = daemon.osmos(&["run", "sh", "-c", "kill -TERM $$"]).output().expect("ended");

@@ -4,6 +4,7 @@ use kernel::features::Without;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::users::{Borrowers, UserTable};
 
@@ -43,6 +44,8 @@ pub struct Config {
     pub guests_max: Option<u32>,
     /// At most so much memory for all guests, likewise.
     pub guest_memory_max_bytes: Option<u64>,
+    /// How long own processes may stand still for a move, likewise.
+    pub freeze_budget: Option<FreezeBudget>,
     /// As whom guests run, whether root's processes may leave, and where own processes may go;
     /// likewise.
     pub guest_users: Option<UserTable>,
@@ -97,6 +100,7 @@ impl Config {
             makes_guest_cgroup: false,
             guests_max: None,
             guest_memory_max_bytes: None,
+            freeze_budget: None,
             guest_users: None,
             lends_root: None,
             lends_to: None,

@@ -5,14 +5,19 @@
 
 use crate::daemon::Event;
 use crate::places::{Place, Places};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use wire::control::{Event as Happened, Failure, REQUEST_BYTES_MAX, Reply, Request};
+use wire::supervisor::Progress;
 
 /// Tools connected at the same time, in all ...
 const CALLERS_MAX: usize = 256;
@@ -30,6 +35,11 @@ pub struct Caller {
 /// What a request is answered with.
 pub enum Answer {
     One(Reply),
+    /// How far the move is, and the answer once it has ended.
+    Moving {
+        progress: watch::Receiver<Progress>,
+        ended: oneshot::Receiver<Answer>,
+    },
     /// Events so far, and those to come.
     Events {
         recorded: Vec<Happened>,
@@ -42,6 +52,8 @@ pub struct Asked {
     pub caller: Caller,
     pub request: Request,
     pub answer: oneshot::Sender<Answer>,
+    /// Set if what was asked for is not wanted any more, before [`Event::CalledOff`] says so.
+    pub is_off: Arc<AtomicBool>,
 }
 
 /// Why there is no control socket.
@@ -120,11 +132,27 @@ async fn serve(
             }
         };
         let is_manage = matches!(request, Request::Manage(_));
+        let watches = match request {
+            Request::Migrate { is_watched, .. } => Some(is_watched),
+            _ => None,
+        };
         let (answer, answered) = oneshot::channel();
-        let asked = Asked { caller, request, answer };
+        let is_off = Arc::new(AtomicBool::new(false));
+        let asked = Asked { caller, request, answer, is_off: is_off.clone() };
         events.send(Event::Asked(asked)).await.map_err(|_| ended())?;
-        let answer = answered.await.map_err(|_| ended())?;
-        unless_lost(place, reply(&mut writer, answer)).await?;
+        let answering = async {
+            let answer = answered.await.map_err(|_| ended())?;
+            unless_lost(place, reply(&mut writer, answer)).await
+        };
+        tokio::pin!(answering);
+        tokio::select! {
+            done = &mut answering => done?,
+            () = called_off(&mut reader, watches) => {
+                is_off.store(true, Ordering::SeqCst);
+                events.send(Event::CalledOff).await.map_err(|_| ended())?;
+                answering.await?;
+            }
+        }
         if let (true, Some(pid)) = (is_manage, caller.pid) {
             // The caller execs its command now, which closes this connection.
             let rest = unless_lost(place, read_line(&mut reader)).await;
@@ -133,6 +161,32 @@ async fn serve(
         }
     }
     Ok(())
+}
+
+/// Ends when a caller who has asked for a move (`watches`: and watches it) does not want it any
+/// more.
+async fn called_off(reader: &mut BufReader<OwnedReadHalf>, watches: Option<bool>) {
+    if let Some(is_watched) = watches {
+        let has_more = reader.fill_buf().await.map(|more| !more.is_empty());
+        // Who does not watch may close the half that he needs no more, as nc(1) does.
+        let is_off = match has_more {
+            Ok(true) => false,
+            Ok(false) => is_watched || is_gone(reader.get_ref().as_ref()),
+            Err(_) => true,
+        };
+        if is_off {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// It has closed both halves.
+fn is_gone(stream: &UnixStream) -> bool {
+    let mut watched = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let is_told = poll(&mut watched, PollTimeout::ZERO).is_ok();
+    let told = watched[0].revents().unwrap_or(PollFlags::empty());
+    is_told && told.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
 }
 
 /// Waits for what the caller does next, for as long as it has its place.
@@ -168,6 +222,7 @@ fn parse(line: &[u8]) -> Result<Request, Failure> {
 async fn reply(writer: &mut OwnedWriteHalf, answer: Answer) -> io::Result<()> {
     let (recorded, live) = match answer {
         Answer::One(reply) => return write(writer, &reply).await,
+        Answer::Moving { progress, ended } => return follow_move(writer, progress, ended).await,
         Answer::Events { recorded, live } => (recorded, live),
     };
     for event in recorded {
@@ -186,6 +241,26 @@ async fn reply(writer: &mut OwnedWriteHalf, answer: Answer) -> io::Result<()> {
         }
     }
     write(writer, &Reply::EventsEnd).await
+}
+
+async fn follow_move(
+    writer: &mut OwnedWriteHalf,
+    mut progress: watch::Receiver<Progress>,
+    mut ended: oneshot::Receiver<Answer>,
+) -> io::Result<()> {
+    loop {
+        tokio::select! {
+            answer = &mut ended => return match answer {
+                Ok(Answer::One(reply)) => write(writer, &reply).await,
+                // The daemon ends.
+                _ => Err(io::ErrorKind::ConnectionAborted.into()),
+            },
+            Ok(()) = progress.changed() => {
+                let progress = *progress.borrow_and_update();
+                write(writer, &Reply::Progress(progress)).await?;
+            }
+        }
+    }
 }
 
 async fn write(writer: &mut OwnedWriteHalf, reply: &Reply) -> io::Result<()> {

@@ -11,6 +11,7 @@
 //! * [`moves`]: one move from order to end
 //! * [`foresight`]: what would become of a move
 //! * [`guests`]: processes of other nodes that run here
+//! * [`calling_off`]: moves that are not wanted any more
 //! * [`linking`]: moves that wait for a link to their target
 //! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
 //! * [`owner`]: what the owner of this node wants for himself
@@ -18,6 +19,7 @@
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left
 //! * [`listing`]: what `ps`, `nodes`, `why` show
 
+mod calling_off;
 mod cluster;
 mod foresight;
 mod guests;
@@ -86,6 +88,8 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 pub enum Event {
     /// A user tool asks.
     Asked(Asked),
+    /// Somebody does not want any more what he has asked for.
+    CalledOff,
     /// A tool that asked to be managed has closed its connection: it runs its command now.
     CallerLeft {
         pid: i32,
@@ -250,6 +254,7 @@ impl Daemon {
     fn take_in(&mut self, event: Event) {
         match event {
             Event::Asked(asked) => self.answer_request(asked),
+            Event::CalledOff => self.called_off(),
             Event::CallerLeft { pid } => self.caller_left(HomePid(pid)),
             Event::TokenNamed { ticket, reply } => {
                 let _ = reply.send(self.tokens.psk(Instant::now(), ticket));

@@ -14,17 +14,20 @@ use crate::supervisor::Supervisor;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
 use wire::forecast::{PastMove, Weighed};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::peer::Owner;
 use wire::processor::Processor;
 use wire::processor_time::PastClock;
-use wire::supervisor::Wait;
+use wire::supervisor::{Progress as MoveProgress, Wait};
 
 /// Decisions kept for `osmos why`.
 const DECISIONS_MAX: usize = 32;
@@ -82,13 +85,18 @@ pub struct Order {
     /// Why, in a line.
     pub why: String,
     pub answer: Option<oneshot::Sender<Answer>>,
+    /// Who watches it is told how far it is.
+    pub progress: Option<watch::Sender<MoveProgress>>,
+    /// Whoever gave it does not want it any more.
+    pub is_off: Arc<AtomicBool>,
     /// How often it was begun: a homecoming can get in its way.
     pub tries: u32,
 }
 
 impl Order {
     pub fn new(to: NodeId, cause: Cause, why: impl Into<String>) -> Order {
-        Order { to, cause, why: why.into(), answer: None, tries: 0 }
+        let (why, is_off) = (why.into(), Arc::default());
+        Order { to, cause, why, answer: None, progress: None, is_off, tries: 0 }
     }
 }
 
@@ -205,6 +213,8 @@ pub struct Process {
     /// What its program was told to use of a processor, if it was told that.
     pub baseline: Option<Box<Processor>>,
     pub storm: Option<Storm>,
+    /// How long its user lets it stand still for a move; None: as the owner of its home has said.
+    pub freeze_budget: Option<FreezeBudget>,
     pub at: NodeId,
     pub here_since: Instant,
     pub deputy: Option<Supervisor>,
@@ -425,6 +435,7 @@ mod test {
             placement: Placement::Balanced,
             baseline: None,
             storm: Some(Storm { every: Duration::from_millis(1), next: now }),
+            freeze_budget: None,
             at: NodeId(1),
             here_since: now,
             deputy: None,

@@ -221,6 +221,7 @@ mod test {
     use super::*;
     use crate::process::Cause;
     use wire::control::Placement;
+    use wire::freeze_budget::FreezeBudget;
 
     fn process(pid: i32) -> KeptProcess {
         KeptProcess {
@@ -231,6 +232,7 @@ mod test {
                 placement: Placement::Home,
                 storm_ms: Some(20),
                 cpu_baseline: true,
+                freeze_budget_ms: Some(FreezeBudget::DEFAULT),
             },
             baseline: Some(Box::default()),
             is_pending: true,

@@ -21,6 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::bounded::LINE_CHARS_MAX;
 use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
 use wire::supervisor::{
@@ -162,7 +163,7 @@ fn listen() -> (TcpListener, Berth) {
 fn leaving(program: &Program) -> (Supervisor, Link) {
     let supervisor = Supervisor::start(&["deputy", "--pid", &program.pid().to_string()]);
     let (listener, berth) = listen();
-    supervisor.tell(&ToDeputy::Leave { berth }, None);
+    supervisor.tell(&ToDeputy::Leave { berth, freeze_budget: FreezeBudget::DEFAULT }, None);
     let (mut stream, _) = listener.accept().expect("it calls");
     stream.read_exact(&mut [0; PREFACE_BYTES]).expect("a preface");
     (supervisor, link::accept(stream, &KEY).expect("it has the key"))
@@ -446,7 +447,7 @@ fn memory_that_no_honest_body_sends_ahead_is_not_taken_in() {
 fn a_draft_that_no_process_has_is_not_laid_out_at_home_and_the_deputy_goes_on() {
     let program = Program::start();
     let (supervisor, mut link, capture) = away(&program);
-    let drafts: [(&str, fn(&mut Draft)); 4] = [
+    let drafts: [DraftLie; 4] = [
         ("kernel memory", |draft| draft.mappings.push(mapping(KERNEL, KERNEL + 4096))),
         ("out of order", |draft| draft.mappings.reverse()),
         ("unknown file", |draft| {

@@ -28,6 +28,7 @@
 
 mod broken_moves;
 mod busy;
+mod calling_off;
 mod families;
 mod faults;
 mod features;
@@ -45,6 +46,7 @@ mod permissions;
 mod processor_time;
 mod processors;
 mod refusals;
+mod reports;
 mod sandbox;
 mod sharing;
 mod stage;

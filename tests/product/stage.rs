@@ -131,6 +131,13 @@ impl Stage {
         Stage::of(spec)
     }
 
+    /// Whose nodes' links carry no more than this.
+    pub fn with_link(name: &str, nodes: u32, rate: &str) -> Stage {
+        let mut spec = Stage::spec(name, nodes);
+        spec.link = Some(rate.parse().expect("a rate"));
+        Stage::of(spec)
+    }
+
     /// Whose nodes have no more memory than this; None where memory cannot be limited.
     pub fn with_memory(name: &str, nodes: u32, size: &str) -> Option<Stage> {
         let mut spec = Stage::spec(name, nodes);

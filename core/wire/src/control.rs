@@ -4,9 +4,10 @@
 //! the ones that `--json` prints: published, so only ever extended.
 
 use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
+use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GlobalPid, NodeId};
 use crate::owner::{Owned, OwnerOrder, OwnerState};
-use crate::supervisor::{MoveReport, Reason};
+use crate::supervisor::{MoveMethod, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -35,10 +36,18 @@ pub enum Request {
     Adopt {
         pid: i32,
     },
-    /// Move a process whose home is this node. Answered when the move has ended.
+    /// Move a process whose home is this node. Answered when the move has ended. It is called off
+    /// if the caller is gone by then.
     Migrate {
         pid: i32,
         to: Destination,
+        /// From this move on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        freeze_budget_ms: Option<FreezeBudget>,
+        /// `Progress` comes before the answer, and the caller calls the move off by closing its
+        /// half of the connection: it still gets the answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_watched: bool,
     },
     /// The processes of this node: born here (wherever they run) and guests.
     Processes,
@@ -95,6 +104,9 @@ pub struct ManageOptions {
     /// The program is to use no more of a processor than all nodes have.
     #[serde(default)]
     pub cpu_baseline: bool,
+    /// How long it may stand still for a move; as the node's owner has said if not given.
+    #[serde(default)]
+    pub freeze_budget_ms: Option<FreezeBudget>,
 }
 
 /// Where a process may run.
@@ -138,6 +150,7 @@ pub enum Reply {
         nodes: Vec<Node>,
     },
     Migrated(Migration),
+    Progress(Progress),
     Why {
         process: Process,
         decisions: Vec<Decision>,
@@ -252,6 +265,26 @@ pub struct Migration {
     pub freeze_ms: f64,
     pub total_ms: f64,
     pub bytes_sent: u64,
+    /// How its memory got there: `pre-copy`, most of it while the process ran, or `stop-and-copy`.
+    /// There may be others some day.
+    #[serde(default = "stop_and_copy")]
+    pub method: String,
+    /// Of copying while it ran.
+    #[serde(default)]
+    pub rounds: u32,
+    /// Pages of memory, each as often as it was sent.
+    #[serde(default)]
+    pub pages_sent: u64,
+    /// What the last round foresaw of `freeze_ms`; none: there was no round.
+    #[serde(default)]
+    pub predicted_freeze_ms: Option<f64>,
+    /// For how long it was to stand still at most.
+    #[serde(default)]
+    pub budget_ms: FreezeBudget,
+}
+
+fn stop_and_copy() -> String {
+    MoveMethod::StopAndCopy.word().to_owned()
 }
 
 impl Migration {
@@ -268,11 +301,21 @@ impl Migration {
             from,
             to,
             cause: cause.to_owned(),
-            phases_ms: report.phases_us.iter().map(|(name, us)| (name.clone(), ms(*us))).collect(),
+            phases_ms: report.phases_us.iter().map(|of| (of.name.clone(), ms(of.us))).collect(),
             freeze_ms: ms(report.freeze_us),
             total_ms: ms(report.total_us),
             bytes_sent: report.bytes_sent,
+            method: report.method.word().to_owned(),
+            rounds: report.rounds,
+            pages_sent: report.pages_sent,
+            predicted_freeze_ms: report.predicted_freeze_us.map(ms),
+            budget_ms: report.freeze_budget,
         }
+    }
+
+    /// It stood still for longer than it was to: its last round knew, or was wrong.
+    pub fn is_over_budget(&self) -> bool {
+        self.freeze_ms > f64::from(self.budget_ms.ms())
     }
 }
 
@@ -380,14 +423,25 @@ pub struct Status {
 mod test {
     use super::*;
     use crate::ids::HomePid;
+    use crate::supervisor::Phase;
 
     #[test]
     fn an_event_about_a_migration_survives_its_line() {
-        let report = MoveReport { phases_us: vec![("connect".into(), 310)], ..Default::default() };
+        let phase = Phase { name: "connect".into(), us: 310 };
+        let report = MoveReport { phases_us: vec![phase], ..Default::default() };
         let migration = Migration::from_report(4711, NodeId(1), NodeId(2), "turn", &report);
         let pid = Some(GlobalPid { home: NodeId(1), pid: HomePid(4711) });
         let reply = Reply::Event(Event { time: 1.5, pid, what: Happening::Migrated(migration) });
         let line = serde_json::to_string(&reply).unwrap();
         assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
+    }
+    #[test]
+    fn a_migration_of_an_earlier_version_is_read() {
+        let line = r#"{"pid":1,"from":1,"to":2,"cause":"user","phases_ms":[["send",1.5]],
+            "freeze_ms":21.0,"total_ms":30.0,"bytes_sent":7}"#;
+        let migration: Migration = serde_json::from_str(line).unwrap();
+        let (method, rounds) = (migration.method.as_str(), migration.rounds);
+        assert_eq!((method, rounds, migration.predicted_freeze_ms), ("stop-and-copy", 0, None));
+        assert!(migration.is_over_budget(), "20 ms are the usual one");
     }
 }

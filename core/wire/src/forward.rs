@@ -6,10 +6,11 @@
 
 use crate::bounded;
 use crate::clocks::Readings;
+use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
-use crate::supervisor::{Berth, Reason};
+use crate::supervisor::{Berth, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
 /// Which way the bytes of a segment travel.
@@ -196,10 +197,19 @@ pub enum ToAway {
     },
     /// Home can take nothing in before the image (`ComesAhead`).
     Unready,
-    /// Freeze, and send the image here; memory may come before.
-    Recall,
-    /// Freeze, and send the image to that berth.
-    MoveOn(Berth),
+    /// Freeze, and send the image here; memory may come before, so that it stands still for no
+    /// longer than that.
+    Recall {
+        freeze_budget: FreezeBudget,
+    },
+    /// Send the image to that berth, and have the process stand still for no longer than that if
+    /// it can be.
+    MoveOn {
+        berth: Berth,
+        freeze_budget: FreezeBudget,
+    },
+    /// The body need not move on any more. Answered by `Stayed`, unless it is frozen by then.
+    CallOff(Reason),
     /// The move that was under way is off: go on running.
     Resume,
     /// The process lives elsewhere, or has ended: destroy the body.
@@ -252,18 +262,19 @@ pub enum ToHome {
     Frozen,
     Image(Box<Image>),
     Threads(#[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")] Vec<Thread>),
-    /// After an image: which memory need not be sent? Answered by `Holds`, or `Resume`.
-    AsksHeld,
+    /// After an image: which memory need not be sent? Answered by `Holds`, or `Resume`. What was
+    /// sent ahead.
+    AsksHeld(Box<MoveReport>),
     /// As `ToAway::Pages`, after `Holds` or an image.
     Pages(Pages),
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     ImageSent,
-    /// The image has reached the next node (`MoveOn`), which has restored it.
-    MovedOn {
-        bytes_sent: u64,
-        freeze_began_us_ago: u64,
-    },
+    /// A few times a second while a body that moves on is copied ahead.
+    Progress(Progress),
+    /// The image has reached the next node (`MoveOn`), which has restored it. What it took so far:
+    /// the process is still frozen.
+    MovedOn(Box<MoveReport>),
     /// The body could not be frozen, sent or received: it goes on running here.
     Stayed(Reason),
     /// The body had to be ended here, and the process is lost with it.

@@ -1,6 +1,7 @@
 //! What the owner of a node tells its daemon, and what stands of it: `osmos stay`, `block`,
 //! `yield`, `drain`, `expel`, `bring`, `priority`, `limit`, `lend`.
 
+use crate::freeze_budget::FreezeBudget;
 use crate::ids::NodeId;
 use crate::users::{Borrowers, LEND_TO_MAX, UserTable};
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,13 @@ pub enum OwnerOrder {
     /// Guests of that home come before others, or after.
     Prioritise { home: NodeId, priority: u16 },
     /// At most so many guests, at most so much memory for all of them. None: as it was.
-    Limit { guests: Option<LimitChange>, guest_memory_bytes: Option<LimitChange> },
+    Limit {
+        guests: Option<LimitChange>,
+        guest_memory_bytes: Option<LimitChange>,
+        /// How long processes that were born here may stand still for a move.
+        #[serde(default)]
+        freeze_budget_ms: Option<LimitChange<FreezeBudget>>,
+    },
     /// Whether root's processes leave this node, and which nodes are lent any. None: as it was.
     /// What is away against it comes home.
     Lend { root: Option<bool>, to: Option<Borrowers> },
@@ -37,9 +44,9 @@ pub enum OwnerOrder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LimitChange {
+pub enum LimitChange<T = u64> {
     Lifted,
-    AtMost(u64),
+    AtMost(T),
 }
 
 /// What the owner has decided. Kept on disk, and shown by `osmos status`.
@@ -52,6 +59,8 @@ pub struct OwnerState {
     pub drains: bool,
     pub guests_max: Option<u32>,
     pub guest_memory_max_bytes: Option<u64>,
+    /// For moves of processes that were born here and of which nobody has said anything else.
+    pub freeze_budget_ms: Option<FreezeBudget>,
     /// By home, in the order of their numbers; [`PRIORITY_USUAL`] for all others.
     pub priorities: Vec<HomePriority>,
     /// Processes of root that were born here may leave. Who holds one is root here.
@@ -91,11 +100,12 @@ impl OwnerState {
             OwnerOrder::Expel => self.blocks = true,
             OwnerOrder::Bring => {}
             OwnerOrder::Prioritise { home, priority } => return self.prioritise(*home, *priority),
-            OwnerOrder::Limit { guests, guest_memory_bytes } => {
+            OwnerOrder::Limit { guests, guest_memory_bytes, freeze_budget_ms } => {
                 let within = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX);
                 self.guests_max = changed(self.guests_max.map(u64::from), *guests).map(within);
                 self.guest_memory_max_bytes =
                     changed(self.guest_memory_max_bytes, *guest_memory_bytes);
+                self.freeze_budget_ms = changed(self.freeze_budget_ms, *freeze_budget_ms);
             }
             OwnerOrder::Lend { root, to } => {
                 self.lends_root = root.unwrap_or(self.lends_root);
@@ -134,7 +144,7 @@ impl OwnerState {
     }
 }
 
-fn changed(limit: Option<u64>, change: Option<LimitChange>) -> Option<u64> {
+fn changed<T>(limit: Option<T>, change: Option<LimitChange<T>>) -> Option<T> {
     match change {
         None => limit,
         Some(LimitChange::Lifted) => None,
@@ -154,14 +164,19 @@ mod test {
         }
         let expected = OwnerState { stays: true, blocks: true, ..OwnerState::default() };
         assert_eq!(state, expected);
-        let guests = Some(LimitChange::AtMost(3));
-        state.apply(&OwnerOrder::Limit { guests, guest_memory_bytes: None });
-        let guest_memory_bytes = Some(LimitChange::AtMost(1 << 40));
-        state.apply(&OwnerOrder::Limit { guests: None, guest_memory_bytes });
-        assert_eq!((state.guests_max, state.guest_memory_max_bytes), (Some(3), Some(1 << 40)));
-        let guests = Some(LimitChange::Lifted);
-        state.apply(&OwnerOrder::Limit { guests, guest_memory_bytes: None });
-        assert_eq!((state.guests_max, state.guest_memory_max_bytes), (None, Some(1 << 40)));
+        let mut limit = |guests, guest_memory_bytes, freeze_budget_ms| {
+            state.apply(&OwnerOrder::Limit { guests, guest_memory_bytes, freeze_budget_ms });
+            (state.guests_max, state.guest_memory_max_bytes, state.freeze_budget_ms)
+        };
+        let budget = FreezeBudget::try_from(5).unwrap();
+        assert_eq!(limit(Some(LimitChange::AtMost(3)), None, None), (Some(3), None, None));
+        let memory = Some(LimitChange::AtMost(1 << 40));
+        assert_eq!(limit(None, memory, None), (Some(3), Some(1 << 40), None));
+        let at_most = Some(LimitChange::AtMost(budget));
+        assert_eq!(limit(None, None, at_most), (Some(3), Some(1 << 40), Some(budget)));
+        let lifted = Some(LimitChange::Lifted);
+        assert_eq!(limit(lifted, None, None), (None, Some(1 << 40), Some(budget)));
+        assert_eq!(limit(None, None, Some(LimitChange::Lifted)), (None, Some(1 << 40), None));
     }
 
     #[test]

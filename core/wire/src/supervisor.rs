@@ -11,8 +11,9 @@
 //! of the process, so a crash or a take-over of one costs one process, never the node.
 
 use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
+use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
-use crate::limits::COMMAND_BYTES_MAX;
+use crate::limits::{COMMAND_BYTES_MAX, PHASES_MAX};
 use crate::processor::Processor;
 use crate::processor_time::PastClock;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 1;
+pub const SUPERVISOR_VERSION: u16 = 2;
 
 const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
 /// Length of an encoded [`Greeting`], bytes.
@@ -178,9 +179,12 @@ pub enum ToDeputy {
     /// Before `Leave`: the program was told to use no more of a processor than this.
     Baseline(Box<Processor>),
     /// Move the process to this berth, from wherever it is (home or another node).
-    Leave { berth: Berth },
+    Leave { berth: Berth, freeze_budget: FreezeBudget },
     /// Bring the process home.
-    ComeHome,
+    ComeHome { freeze_budget: FreezeBudget },
+    /// The move under way is not wanted any more. Answered by `Stayed`, unless the process runs
+    /// elsewhere by then, or is coming home.
+    CallOff { reason: Reason },
 }
 
 /// Why a process did not move, or came home: stable words for machines, and one line for people.
@@ -194,15 +198,64 @@ pub struct Reason {
     pub text: String,
 }
 
+/// How the memory of a process got to where it runs now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MoveMethod {
+    /// All of it while the process stood frozen.
+    #[default]
+    StopAndCopy,
+    /// Most of it in rounds while the process ran.
+    PreCopy,
+}
+
+impl MoveMethod {
+    /// The stable word that tools show.
+    pub fn word(self) -> &'static str {
+        match self {
+            MoveMethod::StopAndCopy => "stop-and-copy",
+            MoveMethod::PreCopy => "pre-copy",
+        }
+    }
+}
+
 /// How long each phase of one move took, and what it cost. Times in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveReport {
     /// Phases in order of life, e.g. `("connect", 310)`.
-    pub phases_us: Vec<(String, u64)>,
+    #[serde(deserialize_with = "bounded::list::<_, _, PHASES_MAX>")]
+    pub phases_us: Vec<Phase>,
     /// From the first thread stopped to the first thread running again.
     pub freeze_us: u64,
     pub total_us: u64,
     pub bytes_sent: u64,
+    pub method: MoveMethod,
+    /// Of copying while it ran.
+    pub rounds: u32,
+    /// Pages of memory, each as often as it was sent.
+    pub pages_sent: u64,
+    /// As the rounds foresaw it when they ended; None: there were none.
+    pub predicted_freeze_us: Option<u64>,
+    /// For how long it was to stand still at most.
+    pub freeze_budget: FreezeBudget,
+}
+
+/// How far a move is that copies memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The one under way, from 1; 0 if the process stands frozen.
+    pub round: u32,
+    /// Bytes of memory, so far.
+    pub bytes_sent: u64,
+    /// What this round has to send still, as far as is known.
+    pub bytes_left: u64,
+}
+
+/// What a part of a move is called, and how long it took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
+    pub name: String,
+    pub us: u64,
 }
 
 /// Home supervisor to daemon.
@@ -212,6 +265,8 @@ pub enum FromDeputy {
     Waits(Vec<Wait>),
     /// The same; in parts of [`CLOCKS_PER_PACKET`].
     Clocks(Vec<PastClock>),
+    /// Now and then while it is on the move.
+    Progress(Progress),
     /// The process runs on `to` now.
     Moved { to: NodeId, report: MoveReport },
     /// The process is home again, a plain process with nothing attached; the supervisor ends.
@@ -234,7 +289,8 @@ pub enum FromDeputy {
 impl FromDeputy {
     /// Said to the next daemon as well, unless this one has noted it.
     pub fn is_kept(&self) -> bool {
-        !matches!(self, FromDeputy::Usage { .. } | FromDeputy::Attached { .. })
+        let passes = matches!(self, FromDeputy::Usage { .. } | FromDeputy::Progress(_));
+        !passes && !matches!(self, FromDeputy::Attached { .. })
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::capture::{self, Fixed};
 use crate::leaving::{UNWANTED, is_broken};
+use crate::moving_on::Teller;
 use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
 use kernel::proc::pagemap::Pagemap;
@@ -16,15 +17,18 @@ use migrate::ahead::{self, Ahead, Taker};
 use migrate::copying::{Copying, Part};
 use migrate::held;
 use migrate::kept::{self, Origin};
+use migrate::rounds::Rounds;
 use migrate::{MigrateError, Result, reason};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::GuestAddr;
 use wire::image::{Draft, Span};
 use wire::limits::HELD_MAX;
+use wire::supervisor::Progress;
 
 /// A homecoming of which memory goes ahead.
 pub(crate) struct Homing {
@@ -38,6 +42,7 @@ pub(crate) struct Homing {
 
 /// What home has of the memory, and as what, when the body is to be frozen.
 pub(crate) struct Homeward {
+    pub(crate) rounds: Rounds,
     pub(crate) ahead: Option<Ahead>,
     /// If nothing went ahead: what is known of writes is as it was.
     pub(crate) origin: Option<Origin>,
@@ -50,7 +55,7 @@ const ANSWER_TIMEOUT: Duration = link::LOSS_TIMEOUT;
 
 impl Tracing<'_> {
     /// Goes home: memory first, if it is worth that.
-    pub(crate) fn go_home(&mut self, announcement: ToHome) -> Result<End> {
+    pub(crate) fn go_home(&mut self, announcement: ToHome, budget: FreezeBudget) -> Result<End> {
         if let Some(homing) = &self.homing {
             let is_call = matches!(&announcement, ToHome::NeedsHome(why) if why.code != UNWANTED);
             homing.is_hurried.fetch_or(is_call, Ordering::SeqCst);
@@ -59,17 +64,18 @@ impl Tracing<'_> {
         // Nobody at home waits for a move to another node any more.
         self.call_off_moves();
         let tracking = self.tracking.clone().filter(|_| self.is_worth_more(&announcement));
+        let rounds = Rounds::within(budget);
         let Some(tracking) = tracking else {
-            let origin = self.origin.take();
-            return self.leave(announcement, Homeward { ahead: None, origin });
+            let homeward = Homeward { rounds, ahead: None, origin: self.origin.take() };
+            return self.leave(announcement, homeward);
         };
         match self.watch_memory(&tracking) {
             Ok(_) => {}
             Err(error) if is_broken(&error) => return Err(error),
             Err(_) => {
                 self.go_on()?;
-                let origin = self.origin.take();
-                return self.leave(announcement, Homeward { ahead: None, origin });
+                let homeward = Homeward { rounds, ahead: None, origin: self.origin.take() };
+                return self.leave(announcement, homeward);
             }
         }
         let (answers, receiver) = mpsc::channel();
@@ -80,8 +86,8 @@ impl Tracing<'_> {
         let (fixed, origin) = (self.fixed.clone(), self.origin.take());
         let send = move || {
             let shared = home.shared.clone();
-            let homeward = send_ahead(home, &fixed, tracking, origin);
-            shared.order(Order::SentAhead { homeward });
+            let homeward = send_ahead(home, (&fixed, rounds), tracking, origin);
+            shared.order(Order::SentAhead { homeward: homeward.map(Box::new) });
         };
         let spawned = std::thread::Builder::new().name("homing".into()).spawn(send);
         spawned
@@ -122,9 +128,9 @@ impl Tracing<'_> {
     }
 
     /// What could be sent ahead is there: the rest comes with the body.
-    pub(crate) fn on_sent_ahead(&mut self, homeward: Option<Homeward>) -> Result<End> {
+    pub(crate) fn on_sent_ahead(&mut self, homeward: Option<Box<Homeward>>) -> Result<End> {
         match (self.homing.take(), homeward) {
-            (Some(homing), Some(homeward)) => self.leave(homing.announcement, homeward),
+            (Some(homing), Some(homeward)) => self.leave(homing.announcement, *homeward),
             (Some(_), None) => Ok(End::Goes(reason(LOST, "home did not answer"))),
             (None, _) => Ok(End::Continues),
         }
@@ -186,7 +192,7 @@ const LOST: &str = "link";
 /// is lost.
 fn send_ahead(
     mut home: Home,
-    fixed: &Fixed,
+    (fixed, mut rounds): (&Fixed, Rounds),
     tracking: Arc<Tracking>,
     origin: Option<Origin>,
 ) -> Option<Homeward> {
@@ -199,14 +205,19 @@ fn send_ahead(
     let (mut ahead, held) = match begun {
         Ok((ahead, Some(held))) => (ahead, held),
         Err(error) if is_lost(&error) => return None,
-        _ => return Some(Homeward { ahead: None, origin }),
+        _ => return Some(Homeward { rounds, ahead: None, origin }),
     };
     let same = origin.map_or(vec![], |origin| origin.among(&held::runs(&held)));
     ahead.copying.assume_held(&held, &same);
     let mappings = || capture::mappings(&shared, fixed);
-    match ahead.copy(&shared.memory, &mut home, &mappings) {
+    let teller = Teller::of(&shared);
+    let goes_on = |progress: &Progress| {
+        teller.tell(progress);
+        Ok(())
+    };
+    match ahead.copy(&shared.memory, &mut home, &mappings, (&mut rounds, &goes_on)) {
         Err(error) if is_lost(&error) => None,
-        _ => Some(Homeward { ahead: Some(ahead), origin: None }),
+        _ => Some(Homeward { rounds, ahead: Some(ahead), origin: None }),
     }
 }
 

@@ -22,9 +22,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
+use wire::freeze_budget::FreezeBudget;
 use wire::image::{Image, Span};
 use wire::limits::HELD_MAX;
-use wire::supervisor::{ELSEWHERE, Reason};
+use wire::supervisor::{ELSEWHERE, MoveReport, Reason};
 
 /// Between a homecoming that failed and the next that nobody at home has asked for: first and at
 /// most. Each costs the transfer of the whole body.
@@ -211,7 +212,7 @@ impl Tracing<'_> {
             ::tracing::warn!("body of {}: ENOMEM for: {}", self.shared.guest_pid, why.text);
             return Ok(End::Continues);
         }
-        self.go_home(ToHome::NeedsHome(why))
+        self.go_home(ToHome::NeedsHome(why), FreezeBudget::default())
     }
 
     /// Ends the calls that wait for a homecoming; false if there are none.
@@ -257,7 +258,7 @@ impl Tracing<'_> {
         self.shared.send(ToHome::Image(Box::new(head)));
         parts.into_iter().for_each(|part| self.shared.send(ToHome::Threads(part)));
         let is_known = homeward.ahead.is_some() || homeward.origin.is_some();
-        let held = match if is_known { self.ask_held()? } else { Held::At(vec![]) } {
+        let held = match if is_known { self.ask_held(&homeward)? } else { Held::At(vec![]) } {
             Held::At(spans) => spans,
             Held::Nobody(end) => return Ok(end),
         };
@@ -292,9 +293,10 @@ impl Tracing<'_> {
     }
 
     /// Asks home for the memory that it has as it was when the process left, or as it was sent.
-    fn ask_held(&mut self) -> Result<Held> {
+    fn ask_held(&mut self, homeward: &Homeward) -> Result<Held> {
         let mut held = Vec::new();
-        self.shared.send(ToHome::AsksHeld);
+        let report = homeward.rounds.tell(0, MoveReport::default());
+        self.shared.send(ToHome::AsksHeld(Box::new(report)));
         let deadline = Instant::now() + VERDICT_TIMEOUT;
         loop {
             let _ = self.shared.wake.read();

@@ -14,38 +14,65 @@ use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::kept::{self, Origin};
 use migrate::offer::Offerer;
+use migrate::rounds::Rounds;
+use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
+use wire::freeze_budget::FreezeBudget;
 use wire::image::Prospect;
 use wire::limits::{DISCARDS_MAX, HELD_MAX};
-use wire::supervisor::{Berth, Role};
+use wire::supervisor::{Berth, MoveReport, Progress, Reason, Role};
 
 /// How long it waits before the node that it was sent to is asked to give it back, if that is not
 /// its home: that node can always say whether home has had it run there, and home may be out of
 /// reach of both.
 const HOME_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Between two words about how far it is.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(250);
+
 impl Tracing<'_> {
     /// Offers the body to another node. It runs on until that has answered, with all its signals
     /// and stops: so somebody else waits for the answer.
-    pub(crate) fn offer_to(&mut self, berth: Berth) {
+    pub(crate) fn offer_to(&mut self, berth: Berth, budget: FreezeBudget) {
+        let mut watch = Stopwatch::start();
         let number = self.call_off_moves();
+        self.is_parting = true;
         let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
         let prospect = Prospect { is_kept: self.origin.is_some(), ..self.prospect.clone() };
         self.spawn_mover("offer", move || {
             let outcome = offer(&berth, prospect, &fixed.library);
+            watch.phase("offer");
+            let rounds = Rounds::within(budget);
+            let outcome = outcome.map(|link| Box::new(Offered { link, rounds, watch }));
             shared.order(Order::Offered { number, outcome });
         });
     }
 
     /// What was begun for a move has no effect any more; returns the number of the next.
     pub(crate) fn call_off_moves(&mut self) -> u64 {
+        self.is_parting = false;
         self.moves.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Home has called the move off, of which it may have heard the end by now.
+    pub(crate) fn call_off(&mut self, why: Reason) {
+        if self.is_parting {
+            self.call_off_moves();
+            self.shared.send(ToHome::Stayed(why));
+        }
+    }
+
+    /// What is left of a move that did not get to its freeze.
+    fn stay_unfrozen(&mut self, why: Reason) {
+        self.is_parting = false;
+        self.shared.send(ToHome::Stayed(why));
     }
 
     /// True for the number of the last move that was begun, unless that is off.
@@ -53,19 +80,19 @@ impl Tracing<'_> {
         self.moves.load(Ordering::SeqCst) == number
     }
 
-    fn spawn_mover(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+    fn spawn_mover(&mut self, name: &str, work: impl FnOnce() + Send + 'static) {
         if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(work) {
             let text = format!("cannot move it to another node: {error}");
-            self.shared.send(ToHome::Stayed(reason("no-thread", text)));
+            self.stay_unfrozen(reason("no-thread", text));
         }
     }
 
     /// Has the node that takes the body make its memory, and most of what is in it, while it runs.
-    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Link>) -> Result<End> {
-        let mut link = match offered {
-            Ok(link) => link,
+    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Box<Offered>>) -> Result<End> {
+        let mut offered = match offered {
+            Ok(offered) => *offered,
             Err(error) => {
-                self.shared.send(ToHome::Stayed(error.reason()));
+                self.stay_unfrozen(error.reason());
                 return Ok(End::Continues);
             }
         };
@@ -74,9 +101,15 @@ impl Tracing<'_> {
         let mut unseen = vec![];
         if let Some(tracking) = &tracking {
             match self.watch_memory(tracking) {
-                Ok(runs) => unseen = runs,
+                Ok(runs) => {
+                    unseen = runs;
+                    offered.watch.phase("track");
+                }
                 Err(error) if is_broken(&error) => return Err(error),
-                Err(error) => return self.stay(error.reason()),
+                Err(error) => {
+                    self.is_parting = false;
+                    return self.stay(error.reason());
+                }
             }
         }
         // Its rounds begin anew what is told of writes: should it stay, that is not known any more.
@@ -84,11 +117,11 @@ impl Tracing<'_> {
         let (shared, fixed, moves) = (self.shared.clone(), self.fixed.clone(), self.moves.clone());
         let is_wanted = move || match moves.load(Ordering::SeqCst) == number {
             true => Ok(()),
-            false => Err(MigrateError::refused("called-off", "the body leaves for elsewhere")),
+            false => Err(MigrateError::refused("called-off", "it is not wanted any more")),
         };
         self.spawn_mover("ahead", move || {
-            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut link, &is_wanted);
-            let outcome = outcome.map(|ahead| Box::new(Onward { link, ahead, origin }));
+            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut offered, &is_wanted);
+            let outcome = outcome.map(|ahead| Box::new(Onward { offered, ahead, origin }));
             shared.order(Order::Copied { number, outcome });
         });
         Ok(End::Continues)
@@ -112,56 +145,91 @@ impl Tracing<'_> {
 
     /// Sends the body to the node that takes it; home decides when that may run it.
     pub(crate) fn move_on(&mut self, copied: Result<Box<Onward>>) -> Result<End> {
-        let Onward { mut link, ahead, origin } = match copied {
+        self.is_parting = false;
+        let Onward { offered, ahead, origin } = match copied {
             Ok(onward) => *onward,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
                 return Ok(End::Continues);
             }
         };
+        let Offered { mut link, rounds, mut watch } = offered;
         let known = self.known_maps();
+        watch.phase("look");
         let frozen_at = Instant::now();
         match self.freeze() {
-            Ok(()) => {}
+            Ok(()) => watch.phase("freeze"),
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay(error.reason()),
         }
-        match self.send_image(&mut link, (ahead, origin), &known) {
+        match self.send_image(&mut link, (ahead, origin), &known, &mut watch) {
             Err(error) if is_broken(&error) => Err(error),
-            Ok(bytes_sent) => {
-                let freeze_began_us_ago = frozen_at.elapsed().as_micros() as u64;
-                self.shared.send(ToHome::MovedOn { bytes_sent, freeze_began_us_ago });
+            Ok(bytes) => {
+                let report = MoveReport {
+                    freeze_us: micros(frozen_at.elapsed()),
+                    total_us: watch.total_us(),
+                    phases_us: watch.into_phases(),
+                    bytes_sent: link.1.bytes_sent(),
+                    ..MoveReport::default()
+                };
+                let report = rounds.tell(bytes, report);
+                self.shared.send(ToHome::MovedOn(Box::new(report)));
                 self.await_verdict(Some(Successor::new(link)))
             }
             Err(error) => self.stay(error.reason()),
         }
     }
 
+    /// Returns the bytes of memory that were sent.
     fn send_image(
         &self,
         (reader, writer): &mut Link,
         (ahead, origin): (Ahead, Option<Origin>),
         known: &[maps::Mapping],
+        watch: &mut Stopwatch,
     ) -> Result<u64> {
         let Ahead { draft, mut copying } = ahead;
         let image = self.capture(known)?;
+        watch.phase("capture");
         let (head, parts) = image.clone().into_parts();
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
         copying.remap(&draft.mappings, &image.mappings);
         let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
         let whole = (&image.mappings[..], &image.guards[..]);
-        copying.finish(&self.shared.memory, whole, &mut send)?;
+        let bytes = copying.finish(&self.shared.memory, whole, &mut send)?;
         let same = origin.map_or(vec![], |origin| origin.among(copying.unchanged()));
         // Home is sent what it is not known to have.
         for some in same[..same.len().min(HELD_MAX)].chunks(DISCARDS_MAX) {
             writer.send(&ToAway::Unchanged(some.to_vec()))?;
         }
         writer.send(&ToAway::ImageSent)?;
+        watch.phase("send");
         match reader.receive_answer(writer)? {
-            ToHome::Restored => Ok(writer.bytes_sent()),
-            ToHome::Refused(why) => Err(MigrateError::Refused(why)),
-            _ => Err(MigrateError::Protocol("no answer to the image".into())),
+            ToHome::Restored => {}
+            ToHome::Refused(why) => return Err(MigrateError::Refused(why)),
+            _ => return Err(MigrateError::Protocol("no answer to the image".into())),
+        }
+        watch.phase("restore");
+        Ok(bytes)
+    }
+}
+
+/// Says now and then how far a move is.
+pub(crate) struct Teller<'a> {
+    shared: &'a Shared,
+    told_at: Cell<Instant>,
+}
+
+impl Teller<'_> {
+    pub(crate) fn of(shared: &Shared) -> Teller<'_> {
+        Teller { shared, told_at: Cell::new(Instant::now()) }
+    }
+
+    pub(crate) fn tell(&self, progress: &Progress) {
+        if self.told_at.get().elapsed() >= PROGRESS_PAUSE {
+            self.told_at.set(Instant::now());
+            self.shared.send(ToHome::Progress(*progress));
         }
     }
 }
@@ -175,9 +243,16 @@ fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
     Ok(link)
 }
 
-/// The node that takes the body, and what it has of it already.
-pub(crate) struct Onward {
+/// The node that takes the body, and what the move there has shown so far.
+pub(crate) struct Offered {
     link: Link,
+    rounds: Rounds,
+    watch: Stopwatch,
+}
+
+/// The same, with what it has of the body already.
+pub(crate) struct Onward {
+    offered: Offered,
     ahead: Ahead,
     origin: Option<Origin>,
 }
@@ -186,17 +261,24 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    link: &mut Link,
+    Offered { link, rounds, watch }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<Ahead> {
     let draft = capture::draft(shared, fixed)?;
     migrate::offer::draft(link, draft.clone())?;
+    watch.phase("draft");
     let is_tracked = tracking.is_some();
     let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
     ahead.copying.assume_changed(unseen);
     if is_tracked {
-        let mut target = Target { link, is_wanted };
-        ahead.copy(&shared.memory, &mut target, &|| capture::mappings(shared, fixed))?;
+        let mappings = || capture::mappings(shared, fixed);
+        let teller = Teller::of(shared);
+        let goes_on = |progress: &Progress| {
+            teller.tell(progress);
+            is_wanted()
+        };
+        ahead.copy(&shared.memory, &mut Target { link }, &mappings, (rounds, &goes_on))?;
+        watch.phase("copy");
     }
     Ok(ahead)
 }

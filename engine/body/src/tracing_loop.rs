@@ -65,6 +65,8 @@ pub(crate) struct Tracing<'a> {
     /// Moves to other nodes so far. Only the last is of interest, and that no more once the body
     /// has left for home.
     pub(crate) moves: Arc<AtomicU64>,
+    /// The last of them is under way, and the body not frozen for it yet.
+    pub(crate) is_parting: bool,
     /// It was sent to another node and called back, of which home has still to hear. Until that has
     /// had its say it does not leave again: what home says would be of the last time.
     pub(crate) awaits_verdict: bool,
@@ -146,6 +148,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         next_farewell: Instant::now(),
         next_usage: Instant::now() + USAGE_INTERVAL,
         moves: Arc::default(),
+        is_parting: false,
         awaits_verdict: false,
         homing: None,
         homesick: None,
@@ -443,13 +446,16 @@ impl Tracing<'_> {
             ToAway::Stop => self.hold()?,
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
-            ToAway::Recall => return self.go_home(ToHome::Frozen),
+            ToAway::Recall { freeze_budget } => {
+                return self.go_home(ToHome::Frozen, freeze_budget);
+            }
             answer @ (ToAway::Holds { .. } | ToAway::Unready) => self.on_answer(answer)?,
-            ToAway::MoveOn(_) if self.homing.is_some() => {
+            ToAway::MoveOn { .. } if self.homing.is_some() => {
                 let reason = reason("moving", "it is on its way home");
                 self.shared.send(ToHome::Stayed(reason));
             }
-            ToAway::MoveOn(berth) => self.offer_to(berth),
+            ToAway::MoveOn { berth, freeze_budget } => self.offer_to(berth, freeze_budget),
+            ToAway::CallOff(why) => self.call_off(why),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),
             other => {
                 let text = format!("{other:?}").chars().take(40).collect::<String>();

@@ -20,6 +20,7 @@ use kernel::proc::flags;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run};
 use migrate::held::Held;
 use migrate::intake::{self, Intake};
+use migrate::stopwatch::{Stopwatch, micros};
 use migrate::worker::Worker;
 use migrate::{Result, mapping_flags};
 use std::ops::Range;
@@ -28,6 +29,7 @@ use wire::forward::ToAway;
 use wire::ids::GuestAddr;
 use wire::image::{Draft, Mapping, Pages, Span};
 use wire::limits::HELD_MAX;
+use wire::supervisor::{MoveReport, Phase};
 
 /// What comes before the image.
 pub struct Arriving {
@@ -76,6 +78,24 @@ impl Arriving {
     pub fn progress(&self) -> (u64, Instant) {
         (self.bytes, self.since)
     }
+}
+
+/// What a homecoming was like, of which the body has told its rounds.
+pub fn report(
+    (ahead, told): (Option<(u64, Instant)>, MoveReport),
+    bytes: u64,
+    watch: Stopwatch,
+) -> MoveReport {
+    let freeze_us = watch.total_us();
+    let (bytes_ahead, since) = ahead.unwrap_or((0, Instant::now()));
+    let copied_us = ahead.map_or(0, |_| micros(since.elapsed()).saturating_sub(freeze_us));
+    let mut phases_us = watch.into_phases();
+    if ahead.is_some() {
+        phases_us.insert(0, Phase { name: "copy".into(), us: copied_us });
+    }
+    let (pages, total_us) = ((bytes_ahead + bytes) / PAGE_BYTES, freeze_us + copied_us);
+    let bytes_sent = bytes_ahead + bytes;
+    MoveReport { phases_us, freeze_us, total_us, bytes_sent, pages_sent: pages, ..told }
 }
 
 fn touches(pages: &Held, run: &Run) -> bool {

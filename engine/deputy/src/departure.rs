@@ -4,6 +4,7 @@ use crate::announcing::{draft, prospect};
 use crate::departed::{DepartedThread, Remembered, Waiting};
 use crate::frozen::Frozen;
 use crate::keeping::{self, Keeping};
+use crate::meanwhile::Meanwhile;
 use crate::own_memory::Reading;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
@@ -19,13 +20,16 @@ use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
+use migrate::rounds::Rounds;
+use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, freeze, layout, processor_ids, refusal};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
+use wire::freeze_budget::FreezeBudget;
 use wire::image::{Draft, Mapping, Prospect};
-use wire::supervisor::{Berth, MoveReport, Role};
+use wire::supervisor::{Berth, MoveReport, Progress, Role};
 
 /// A process that has just left home.
 pub struct Away {
@@ -57,36 +61,17 @@ pub struct Left {
     pub reading: Reading,
 }
 
-/// Phases in order of life, for the report.
-struct Stopwatch {
-    started: Instant,
-    last: Instant,
-    phases_us: Vec<(String, u64)>,
-}
-
-impl Stopwatch {
-    fn start() -> Stopwatch {
-        let now = Instant::now();
-        Stopwatch { started: now, last: now, phases_us: Vec::new() }
-    }
-
-    fn phase(&mut self, name: &str) {
-        let now = Instant::now();
-        self.phases_us.push((name.into(), (now - self.last).as_micros() as u64));
-        self.last = now;
-    }
-}
-
-/// Moves the process `pid` to the berth.
+/// Moves the process `pid` to the berth, frozen for no longer than `budget` if that can be.
 ///
 /// # Errors
 /// The process is at home and runs on as if nothing had been; unless it is `Ended`, or `Lost`
 /// because it runs elsewhere and its deputy could not be made to serve it.
 pub fn leave(
     pid: i32,
-    berth: &Berth,
+    (berth, budget): (&Berth, FreezeBudget),
     remembered: &mut Remembered,
     signals: &ChildSignal,
+    meanwhile: &Meanwhile<'_>,
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = flags::read_maps(pid)?;
@@ -106,11 +91,14 @@ pub fn leave(
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
     let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
-    let mut known = vec![];
+    meanwhile.goes_on()?;
+    let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     if is_tracked {
         let tracking = track(pid, &memory, remembered, signals, place.clone())?;
         watch.phase("track");
-        known = copy_ahead(pid, tracking, (&memory, &library), &mut link, &mut ahead, &mut watch)?;
+        let whose = (pid, &memory, &library);
+        let with = (&mut rounds, meanwhile);
+        known = copy_ahead(whose, tracking, &mut link, (&mut ahead, with), &mut watch)?;
     }
     let frozen_at = Instant::now();
     let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
@@ -120,10 +108,10 @@ pub fn leave(
         &memory,
         (&library, &mut ahead, &known),
         &waiting,
-        &mut link,
+        (&mut link, meanwhile),
         &mut watch,
     ) {
-        Ok(Sent { actions, running_at, mappings, maps }) => {
+        Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
             // Both take time, for which nobody has to wait.
             let reading = std::thread::spawn(move || {
                 drop(ahead);
@@ -131,15 +119,17 @@ pub fn leave(
             });
             let kept = frozen.keep_memory(prospect.is_kept, &mappings);
             let keeping = kept.map_err(MigrateError::lost)?;
-            let freeze_us = (running_at - frozen_at).as_micros() as u64;
+            let freeze_us = micros(running_at - frozen_at);
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
             watch.phase("settle");
             let report = MoveReport {
                 freeze_us,
-                total_us: watch.started.elapsed().as_micros() as u64,
-                phases_us: watch.phases_us,
+                total_us: watch.total_us(),
+                phases_us: watch.into_phases(),
                 bytes_sent: link.1.bytes_sent(),
+                ..MoveReport::default()
             };
+            let report = rounds.tell(bytes, report);
             let left = Left { keeping, maps, reading };
             let parts = (link, memory, library, actions, prospect, report, left);
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
@@ -187,18 +177,17 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Sends memory while the process runs; returns its mappings, with their flags.
 fn copy_ahead(
-    pid: i32,
+    (pid, memory, library): (i32, &Memory, &Library),
     tracking: Option<Tracking>,
-    (memory, library): (&Memory, &Library),
     link: &mut (LinkReader, LinkWriter),
-    ahead: &mut Ahead,
+    (ahead, (rounds, meanwhile)): (&mut Ahead, (&mut Rounds, &Meanwhile<'_>)),
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
     if let Some(tracking) = tracking {
         ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
         let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
-        let mut target = Target { link, is_wanted: &|| Ok(()) };
-        ahead.copy(memory, &mut target, &mappings)?;
+        let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
+        ahead.copy(memory, &mut Target { link }, &mappings, (rounds, &goes_on))?;
         watch.phase("copy");
     }
     // Read once more when it is away: what changes from here on is found then.
@@ -227,6 +216,8 @@ struct Sent {
     running_at: Instant,
     mappings: Vec<Mapping>,
     maps: Vec<maps::Mapping>,
+    /// Of memory.
+    bytes: u64,
 }
 
 /// Captures and sends the image and sees it running.
@@ -235,7 +226,7 @@ fn send(
     memory: &Memory,
     (library, ahead, known): (&Library, &mut Ahead, &[maps::Mapping]),
     waiting: &Waiting,
-    (reader, writer): &mut (LinkReader, LinkWriter),
+    ((reader, writer), meanwhile): (&mut (LinkReader, LinkWriter), &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
     let Ahead { draft, copying } = ahead;
@@ -252,8 +243,13 @@ fn send(
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
     copying.remap(&draft.mappings, &mappings);
-    let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
-    copying.finish(memory, (&mappings, &guards), &mut send)?;
+    let mut progress = Progress::default();
+    let mut send = |part: Part| {
+        meanwhile.goes_on_at(&progress)?;
+        progress.bytes_sent += part.bytes();
+        Ok(writer.send(&ToAway::from(part))?)
+    };
+    let bytes = copying.finish(memory, (&mappings, &guards), &mut send)?;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
     match reader.receive_answer(writer)? {
@@ -262,6 +258,7 @@ fn send(
         _ => return Err(MigrateError::Protocol("no answer to the image".into())),
     }
     watch.phase("restore");
+    meanwhile.goes_on()?;
     writer.send(&ToAway::Run)?;
     // Should the answer get lost, the body may have run for a moment; but it has no effect on the
     // world except through us, so to go on here is still to go on from where it stood.
@@ -273,7 +270,7 @@ fn send(
     reader.set_timeout(None)?;
     writer.set_hurried(false)?;
     watch.phase("run");
-    Ok(Sent { actions, running_at, mappings, maps })
+    Ok(Sent { actions, running_at, mappings, maps, bytes })
 }
 
 /// A process that has begun another program has other memory than what was opened before.

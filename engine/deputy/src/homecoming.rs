@@ -5,7 +5,7 @@
 //! then whatever fails is taken back ([`crate::withdrawal`]) and the body goes on where it is. From
 //! `Release` on there is only home, and nothing is left that could fail.
 
-use crate::arriving::Arriving;
+use crate::arriving::{self, Arriving};
 use crate::lanes::Work;
 use crate::processor_time;
 use crate::refilling::{check_place, receive_pages, restore_memory};
@@ -22,10 +22,12 @@ use kernel::signal::Action;
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
 use migrate::homeward;
+use migrate::rounds::Rounds;
+use migrate::stopwatch::Stopwatch;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result, freeze, injection, mapping_flags, threads};
 use std::collections::{BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestTid;
 use wire::image::{self, Image};
@@ -117,33 +119,28 @@ pub fn is_final(error: &MigrateError) -> bool {
 
 impl Homecoming {
     fn take_in(&mut self, service: &mut Service<'_>, reader: &mut LinkReader) -> Result<Home> {
-        let started = Instant::now();
-        let mut phases_us = Vec::new();
         let ahead = service.shared.arriving().as_ref().map(Arriving::progress);
-        if let Some((_, since)) = ahead {
-            phases_us.push(("copy".to_owned(), since.elapsed().as_micros() as u64));
-        }
-        let mut last = started;
-        let mut phase = |name: &str| {
-            phases_us.push((name.to_owned(), last.elapsed().as_micros() as u64));
-            last = Instant::now();
-        };
+        let mut watch = Stopwatch::start();
         self.settle_lanes(service)?;
-        phase("settle");
+        watch.phase("settle");
         let mut image = receive_image(service, reader)?;
         let (home, late) = service.own.take(service.pid)?;
         mapping_flags::correct(&mut image.mappings, late);
         self.keep_own_memory(service)?;
         let image = &*self.image.insert(image);
         let first = reader.receive()?;
-        let is_asked = matches!(first, ToHome::AsksHeld);
+        let is_asked = matches!(first, ToHome::AsksHeld(_));
+        let told = match &first {
+            ToHome::AsksHeld(told) => MoveReport::clone(told),
+            _ => Rounds::within(service.freeze_budget).tell(0, MoveReport::default()),
+        };
         if is_asked {
             self.sending = Sending::Awaits;
         }
         let kept = service.take_kept(is_asked);
         *service.shared.arriving() = None;
         let held = restore_memory(service, image, &home, kept)?;
-        phase("map");
+        watch.phase("map");
         let first = if is_asked {
             service.tell_held(&held)?;
             self.sending = Sending::UnderWay;
@@ -155,7 +152,7 @@ impl Homecoming {
         homeward::protect(worker(service)?, &image.mappings)?;
         let guards = mapping_flags::install(&image.guards);
         worker(service)?.execute_all("guard memory", &guards)?;
-        phase("receive");
+        watch.phase("receive");
         let shown = image.time;
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
         let mut waits = waits_of(service, image, &plan);
@@ -163,17 +160,13 @@ impl Homecoming {
         service.cpu_ns = service.cpu_ns.max(image.clock.away.total_ns());
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
-        phase("restore");
+        watch.phase("restore");
         migrate::time::await_no_less(shown, migrate::time::now);
         remove_agent(service)?;
         count_sleeps(service, &mut waits);
         commit(service);
-        phase("let-go");
-        let freeze_us = started.elapsed().as_micros() as u64;
-        let (bytes_ahead, since) = ahead.unwrap_or((0, started));
-        let total_us = since.elapsed().as_micros() as u64;
-        let bytes_sent = bytes_ahead + bytes;
-        let report = MoveReport { phases_us, freeze_us, total_us, bytes_sent };
+        watch.phase("let-go");
+        let report = arriving::report((ahead, told), bytes, watch);
         Ok(Home { report, waits, clocks })
     }
 }

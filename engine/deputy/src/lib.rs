@@ -33,6 +33,7 @@ mod in_flight;
 mod keeping;
 mod lanes;
 mod limited_sleep;
+mod meanwhile;
 mod moves;
 mod own_memory;
 mod priorities;
@@ -93,16 +94,17 @@ fn run(pid: i32, attached: Attachment) -> Result<()> {
 fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
     let signals = kernel::child_signal::ChildSignal::new()?;
     let mut remembered = Remembered::default();
-    let berth = loop {
+    let (berth, budget) = loop {
         match daemon.receive()? {
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
-            ToDeputy::Leave { berth } => break berth,
-            ToDeputy::ComeHome => return Ok(()),
+            ToDeputy::Leave { berth, freeze_budget } => break (berth, freeze_budget),
+            ToDeputy::ComeHome { .. } | ToDeputy::CallOff { .. } => return Ok(()),
         }
     };
-    match departure::leave(pid, &berth, &mut remembered, &signals) {
+    let meanwhile = meanwhile::Meanwhile::of(daemon);
+    match departure::leave(pid, (&berth, budget), &mut remembered, &signals, &meanwhile) {
         Ok(away) => service::run(away, daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
             daemon.send(&FromDeputy::Ended { wait_status });

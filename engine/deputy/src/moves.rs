@@ -4,6 +4,7 @@ use crate::homecoming::{self, Ending, Home};
 use crate::priorities;
 use crate::service::{End, Notice, Service};
 use link::{LinkReader, LinkWriter};
+use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, machine, reason};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -19,13 +20,13 @@ pub enum Pending {
     Connecting {
         number: u64,
         berth: Berth,
-        since: Instant,
+        watch: Stopwatch,
     },
     /// With the link to the node that it goes to.
     MoveOn {
         berth: Berth,
         link: Box<Link>,
-        since: Instant,
+        watch: Stopwatch,
     },
 }
 
@@ -78,7 +79,8 @@ impl Service<'_> {
         // Signals of the process do not wait for a node that does not answer.
         match std::thread::Builder::new().name("connect".into()).spawn(connect) {
             Ok(_) => {
-                self.pending = Some(Pending::Connecting { number, berth, since: Instant::now() });
+                let watch = Stopwatch::start();
+                self.pending = Some(Pending::Connecting { number, berth, watch });
             }
             Err(error) => {
                 let reason = reason("no-connection", format!("cannot call the next node: {error}"));
@@ -87,19 +89,34 @@ impl Service<'_> {
         }
     }
 
+    /// The move to another node is not wanted any more. Once the body stands frozen for it, it is
+    /// carried out; a homecoming always is.
+    pub fn call_off(&mut self, reason: Reason) {
+        match &self.pending {
+            Some(Pending::Connecting { .. }) => {
+                self.pending = None;
+                self.daemon.send(&FromDeputy::Stayed { reason });
+            }
+            Some(Pending::MoveOn { .. }) => self.shared.send(&ToAway::CallOff(reason)),
+            Some(Pending::ComeHome) | None => {}
+        }
+    }
+
     /// The next node has answered, or does not. If the body has come home meanwhile, or wants to,
     /// nobody is interested any more.
     pub fn on_connected(&mut self, number: u64, outcome: Result<Box<Link>>) {
         let is_awaited =
             |p: &mut Pending| matches!(p, Pending::Connecting { number: n, .. } if *n == number);
-        let Some(Pending::Connecting { berth, since, .. }) = self.pending.take_if(is_awaited)
+        let Some(Pending::Connecting { berth, mut watch, .. }) = self.pending.take_if(is_awaited)
         else {
             return;
         };
         match outcome {
             Ok(link) => {
-                self.shared.send(&ToAway::MoveOn(berth.clone()));
-                self.pending = Some(Pending::MoveOn { berth, link, since });
+                watch.phase("connect");
+                let freeze_budget = self.freeze_budget;
+                self.shared.send(&ToAway::MoveOn { berth: berth.clone(), freeze_budget });
+                self.pending = Some(Pending::MoveOn { berth, link, watch });
             }
             Err(error) => {
                 let reason = error.reason();
@@ -110,8 +127,8 @@ impl Service<'_> {
 
     pub fn on_leaving(&mut self, message: ToHome, reader: LinkReader) -> Result<End> {
         match (message, self.pending.take()) {
-            (ToHome::MovedOn { bytes_sent, freeze_began_us_ago }, Some(moving)) => {
-                self.finish_move(moving, reader, (bytes_sent, freeze_began_us_ago))?;
+            (ToHome::MovedOn(report), Some(moving)) => {
+                self.finish_move(moving, reader, *report)?;
                 Ok(End::Continues)
             }
             (ToHome::NeedsHome(reason), _) => self.come_home(reader, reason),
@@ -125,12 +142,13 @@ impl Service<'_> {
         &mut self,
         moving: Pending,
         former_reader: LinkReader,
-        (bytes_sent, frozen_us): (u64, u64),
+        report: MoveReport,
     ) -> Result<()> {
-        let Pending::MoveOn { berth, link, since } = moving else {
+        let Pending::MoveOn { berth, link, mut watch } = moving else {
             return Err(MigrateError::Protocol("the body moved on unasked".into()));
         };
         let taken_over = Instant::now();
+        let told_us = watch.insert("ask", report.phases_us, "tell");
         let (mut reader, mut writer) = *link;
         if let Err(error) = run_there(&mut reader, &mut writer) {
             // The last node has the whole process still. Should the next one run it for a moment,
@@ -141,6 +159,15 @@ impl Service<'_> {
             self.daemon.send(&FromDeputy::Stayed { reason: error.reason() });
             return Ok(());
         }
+        watch.phase("run");
+        let frozen_us = report.freeze_us.saturating_add(told_us);
+        let report = MoveReport {
+            freeze_us: frozen_us.saturating_add(micros(taken_over.elapsed())),
+            total_us: watch.total_us(),
+            phases_us: watch.into_phases(),
+            freeze_budget: self.freeze_budget,
+            ..report
+        };
         reader.set_timeout(None)?;
         if self.is_held {
             writer.send(&ToAway::Stop)?;
@@ -156,13 +183,6 @@ impl Service<'_> {
         priorities::tell(&self.shared);
         self.listen(reader);
         self.berth = berth;
-        let freeze_us = frozen_us + taken_over.elapsed().as_micros() as u64;
-        let report = MoveReport {
-            phases_us: vec![("move-on".into(), since.elapsed().as_micros() as u64)],
-            freeze_us,
-            total_us: since.elapsed().as_micros() as u64,
-            bytes_sent,
-        };
         self.daemon.send(&FromDeputy::Moved { to: self.berth.node, report });
         Ok(())
     }

@@ -71,6 +71,12 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     shared.notify(Notice::Usage { cpu_ns, rss_bytes });
                 }
             }
+            // An honest body says so four times a second.
+            ToHome::Progress(progress) => {
+                if !shared.is_flooded() {
+                    shared.notify(Notice::Progress(progress));
+                }
+            }
             // The link is the main thread's from here on: it reads the image itself.
             ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
                 shared.notify(Notice::Leaving { message, reader: Box::new(reader) });

@@ -26,10 +26,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::forward::{Reply, ToAway, ToHome};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::GuestAddr;
 use wire::image::{Draft, Span};
 use wire::limits::THREADS_MAX;
-use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
+use wire::supervisor::{Berth, FromDeputy, Progress, Reason, ToDeputy};
 
 /// What the link's reader tells the main thread.
 pub enum Notice {
@@ -44,6 +45,7 @@ pub enum Notice {
         draft: Box<Draft>,
         heap_end: GuestAddr,
     },
+    Progress(Progress),
     /// The next node answers, or does not: to the call of that number.
     Connected {
         number: u64,
@@ -145,6 +147,8 @@ pub struct Service<'a> {
     pub signals: ChildSignal,
     pub pid: i32,
     pub berth: Berth,
+    /// As the daemon said last.
+    pub freeze_budget: FreezeBudget,
     pub library: Library,
     pub borrowed: Borrowed,
     /// Signals that are to be delivered at home: deadly ones that leave a core file.
@@ -242,6 +246,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         _readiness: readiness,
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
+        freeze_budget: away.report.freeze_budget,
     };
     service.set_held(away.is_held);
     service.start_waiter();
@@ -383,8 +388,15 @@ impl Service<'_> {
     /// What the daemon orders, if it does.
     fn obey(&mut self) {
         match self.daemon.hear(self.pending.is_some()) {
-            Ok(Some(ToDeputy::ComeHome)) => self.recall(),
-            Ok(Some(ToDeputy::Leave { berth })) => self.send_on(berth),
+            Ok(Some(ToDeputy::ComeHome { freeze_budget })) => {
+                self.freeze_budget = freeze_budget;
+                self.recall();
+            }
+            Ok(Some(ToDeputy::Leave { berth, freeze_budget })) => {
+                self.freeze_budget = freeze_budget;
+                self.send_on(berth);
+            }
+            Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
             // Only of use to a supervisor that has to capture the process at home.
             Ok(Some(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) | None) => {}
             Err(error) => ::tracing::warn!("process {}: {error}", self.pid),
@@ -418,7 +430,7 @@ impl Service<'_> {
         // A body that has not been told of the next node yet need not go there.
         if matches!(self.pending, None | Some(Pending::Connecting { .. })) {
             self.pending = Some(Pending::ComeHome);
-            self.shared.send(&ToAway::Recall);
+            self.shared.send(&ToAway::Recall { freeze_budget: self.freeze_budget });
         }
     }
 
@@ -439,6 +451,7 @@ impl Service<'_> {
                 self.pending = None;
                 self.daemon.send(&FromDeputy::Stayed { reason });
             }
+            Notice::Progress(progress) => self.daemon.send(&FromDeputy::Progress(progress)),
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
             Notice::ComesAhead { draft, heap_end } => self.lay_out_ahead(*draft, heap_end)?,

@@ -49,7 +49,7 @@ fn skip(reader: &mut LinkReader) -> Result<Sending> {
     match reader.receive::<ToHome>() {
         Ok(ToHome::ImageSent) => Ok(Sending::Done),
         Ok(ToHome::Stayed(_)) => Ok(Sending::GivenUp),
-        Ok(ToHome::AsksHeld) => Ok(Sending::Awaits),
+        Ok(ToHome::AsksHeld(_)) => Ok(Sending::Awaits),
         Ok(_) | Err(link::LinkError::Decode(_)) => Ok(Sending::UnderWay),
         Err(error) => Err(error.into()),
     }

@@ -12,6 +12,7 @@ use link::{LinkReader, LinkWriter};
 use std::time::Instant;
 use wire::forward::ToAway;
 use wire::image::{Draft, Mapping, Span};
+use wire::supervisor::Progress;
 
 /// A process that uses less stands still for no longer than it takes to track its writes.
 pub const BYTES_MIN: u64 = 4 << 20;
@@ -31,7 +32,7 @@ pub fn watch(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
 /// Who takes memory in before the image.
 pub trait Taker {
     /// # Errors
-    /// Of the link; or the move is off.
+    /// Of the link, or what is left is to come with the image.
     fn send(&mut self, part: Part) -> Result<()>;
 
     /// Tells it what the memory is like by now, and waits until all that was sent has been taken
@@ -45,13 +46,10 @@ pub trait Taker {
 /// The target of a move, on a link of its own.
 pub struct Target<'a> {
     pub link: &'a mut (LinkReader, LinkWriter),
-    /// Whether the move is still on.
-    pub is_wanted: &'a dyn Fn() -> Result<()>,
 }
 
 impl Taker for Target<'_> {
     fn send(&mut self, part: Part) -> Result<()> {
-        (self.is_wanted)()?;
         Ok(self.link.1.send(&ToAway::from(part))?)
     }
 
@@ -61,6 +59,9 @@ impl Taker for Target<'_> {
     }
 }
 
+/// Hears how far a move is, and says whether it is still on.
+pub type GoesOn<'a> = &'a dyn Fn(&Progress) -> Result<()>;
+
 /// What a target has been told and sent of memory.
 pub struct Ahead {
     pub draft: Draft,
@@ -68,22 +69,33 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Sends memory while the process runs, until the rest is little or does not become less.
+    /// Sends memory while the process runs, until the rest is little or does not become less;
+    /// `rounds` is told what they show, and `goes_on` how far it is, whenever something is sent.
     /// `mappings` reads what they are now.
     ///
     /// # Errors
-    /// Of the link or the taker; the process is not touched. What the taker is known to have is
-    /// true nevertheless.
+    /// Of the link, the taker or `goes_on`; the process is not touched. What the taker is known to
+    /// have is true nevertheless.
     pub fn copy(
         &mut self,
         memory: &Memory,
         taker: &mut dyn Taker,
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
+        (rounds, goes_on): (&mut Rounds, GoesOn<'_>),
     ) -> Result<()> {
-        let mut rounds = Rounds::default();
+        let bytes_left = self.copying.left(&self.draft.mappings)?;
+        let mut progress = Progress { bytes_left, ..Progress::default() };
         loop {
             let began = Instant::now();
-            let mut send = |part: Part| taker.send(part);
+            progress.round += 1;
+            let mut send = |part: Part| {
+                goes_on(&progress)?;
+                let bytes = part.bytes();
+                taker.send(part)?;
+                progress.bytes_sent += bytes;
+                progress.bytes_left = progress.bytes_left.saturating_sub(bytes);
+                Ok(())
+            };
             let bytes = self.copying.ahead(memory, &self.draft.mappings, &mut send)?;
             let mappings = mappings()?;
             self.copying.remap(&self.draft.mappings, &mappings);
@@ -93,6 +105,8 @@ impl Ahead {
                 self.copying.retain(&spans);
             }
             let left = self.copying.left(&self.draft.mappings)?;
+            progress.bytes_left = left;
+            goes_on(&progress)?;
             if !rounds.goes_on(bytes, began.elapsed(), left) {
                 return Ok(());
             }

@@ -31,6 +31,16 @@ pub enum Part {
     Discard(Vec<Span>),
 }
 
+impl Part {
+    /// Of memory.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Part::Pages(pages) => pages.content.len() as u64,
+            Part::Discard(_) => 0,
+        }
+    }
+}
+
 impl From<Part> for ToAway {
     fn from(part: Part) -> ToAway {
         match part {

@@ -37,6 +37,7 @@ pub mod registers;
 pub mod rounds;
 pub mod sharing;
 pub mod shell;
+pub mod stopwatch;
 pub mod threads;
 pub mod time;
 pub mod vdso;

@@ -3,12 +3,16 @@
 //! Each round sends what was written to during the one before. Where that becomes less from round
 //! to round it ends when the rest fits into the budget; where it does not, more rounds only cost.
 
+use crate::stopwatch::micros;
+use kernel::proc::pagemap::PAGE_BYTES;
 use std::time::Duration;
+use wire::freeze_budget::FreezeBudget;
+use wire::supervisor::{MoveMethod, MoveReport};
 
-/// How long a process is to stand still at most.
-pub const BUDGET: Duration = Duration::from_millis(20);
 /// What a freeze takes besides memory: threads, their state, two round trips.
 const FIXED_S: f64 = 0.004;
+/// A rest that takes no longer than that is nothing: what is left of a freeze is not memory.
+const REST_S_MIN: f64 = 0.0005;
 /// However slowly it becomes less.
 const ROUNDS_MAX: usize = 30;
 /// A round that leaves more than this part of what the one before left has hardly helped.
@@ -17,8 +21,9 @@ const PROGRESS_MIN: f64 = 0.8;
 const IDLE_ROUNDS_MAX: usize = 2;
 
 /// What the rounds have shown so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Rounds {
+    budget: FreezeBudget,
     bytes: u64,
     took: Duration,
     count: usize,
@@ -27,6 +32,12 @@ pub struct Rounds {
 }
 
 impl Rounds {
+    /// None so far; the process is to stand still for no longer than `budget`.
+    pub fn within(budget: FreezeBudget) -> Rounds {
+        let (bytes, took, count, left, idle) = Default::default();
+        Rounds { budget, bytes, took, count, left, idle }
+    }
+
     pub fn count(&self) -> usize {
         self.count
     }
@@ -41,13 +52,32 @@ impl Rounds {
         self.count += 1;
         let has_helped = (left as f64) < PROGRESS_MIN * before as f64;
         self.idle = if has_helped { 0 } else { self.idle + 1 };
-        self.predicted() > BUDGET && self.idle < IDLE_ROUNDS_MAX && self.count < ROUNDS_MAX
+        let fits = self.predicted() <= self.budget.duration() || self.rest_s() <= REST_S_MIN;
+        !fits && self.idle < IDLE_ROUNDS_MAX && self.count < ROUNDS_MAX
+    }
+
+    /// For how long the rest would travel.
+    fn rest_s(&self) -> f64 {
+        let bytes_per_s = self.bytes as f64 / self.took.as_secs_f64().max(1e-6);
+        self.left as f64 / bytes_per_s.max(1.0)
     }
 
     /// How long the process would stand still if it were frozen now.
     pub fn predicted(&self) -> Duration {
-        let bytes_per_s = self.bytes as f64 / self.took.as_secs_f64().max(1e-6);
-        Duration::from_secs_f64((FIXED_S + self.left as f64 / bytes_per_s.max(1.0)).min(1e9))
+        Duration::from_secs_f64((FIXED_S + self.rest_s()).min(1e9))
+    }
+
+    /// What they say of a move that has sent `frozen_bytes` of memory after them.
+    pub fn tell(&self, frozen_bytes: u64, report: MoveReport) -> MoveReport {
+        let has_run = self.count > 0;
+        MoveReport {
+            method: if has_run { MoveMethod::PreCopy } else { MoveMethod::StopAndCopy },
+            rounds: self.count as u32,
+            pages_sent: (self.bytes + frozen_bytes) / PAGE_BYTES,
+            predicted_freeze_us: has_run.then(|| micros(self.predicted())),
+            freeze_budget: self.budget,
+            ..report
+        }
     }
 }
 
@@ -57,16 +87,25 @@ mod test {
 
     const BYTES_PER_S: f64 = 200e6;
 
+    fn usual() -> Rounds {
+        Rounds::within(FreezeBudget::DEFAULT)
+    }
+
     /// A process of so many bytes that writes at this rate (bytes a second) to all of it equally;
     /// returns the rounds and what is left at the end.
     fn play(bytes: f64, written_per_s: f64) -> (usize, f64) {
-        let (mut rounds, mut left) = (Rounds::default(), bytes);
+        let rounds = play_within(FreezeBudget::DEFAULT, bytes, written_per_s);
+        (rounds.count(), rounds.left as f64)
+    }
+
+    fn play_within(budget: FreezeBudget, bytes: f64, written_per_s: f64) -> Rounds {
+        let (mut rounds, mut left) = (Rounds::within(budget), bytes);
         loop {
             let took_s = left / BYTES_PER_S;
             let sent = left;
             left = bytes * (1.0 - (-written_per_s * took_s / bytes).exp());
             if !rounds.goes_on(sent as u64, Duration::from_secs_f64(took_s), left as u64) {
-                return (rounds.count(), left);
+                return rounds;
             }
         }
     }
@@ -89,10 +128,40 @@ mod test {
 
     #[test]
     fn a_round_that_took_no_time_predicts_no_nonsense() {
-        let mut rounds = Rounds::default();
-        assert!(!rounds.goes_on(0, Duration::ZERO, 0));
-        let mut rounds = Rounds::default();
+        assert!(!usual().goes_on(0, Duration::ZERO, 0));
+        let mut rounds = usual();
         assert!(rounds.goes_on(0, Duration::from_secs(1), u64::MAX));
-        assert!(rounds.predicted() > BUDGET);
+        assert!(rounds.predicted() > FreezeBudget::DEFAULT.duration());
+    }
+
+    #[test]
+    fn a_smaller_budget_takes_more_rounds_and_a_larger_one_less() {
+        let budget = |ms| FreezeBudget::try_from(ms).unwrap();
+        let [small, usual, large] = [5, 20, 500].map(|ms| play_within(budget(ms), 1e9, 100e6));
+        assert!(small.count() > usual.count() && usual.count() > large.count());
+        for (rounds, ms) in [(small, 5), (usual, 20), (large, 500)] {
+            assert!(rounds.predicted() <= budget(ms).duration(), "{ms} {:?}", rounds.predicted());
+        }
+    }
+
+    #[test]
+    fn a_budget_that_no_freeze_can_keep_to_ends_when_rounds_do_not_help_any_more() {
+        let least = FreezeBudget::try_from(1).unwrap();
+        let idle = play_within(least, 1e9, 0.0);
+        assert_eq!((idle.count(), idle.left), (1, 0));
+        let busy = play_within(least, 1e9, 100e6);
+        assert!(busy.count() < ROUNDS_MAX && busy.rest_s() < 0.001, "{busy:?}");
+        assert!(busy.predicted() > least.duration());
+        let report = busy.tell(PAGE_BYTES, MoveReport::default());
+        assert!(report.predicted_freeze_us.unwrap() > 1_000, "the report says so");
+        assert_eq!((report.freeze_budget, report.method), (least, MoveMethod::PreCopy));
+        assert_eq!(report.pages_sent, busy.bytes / PAGE_BYTES + 1);
+    }
+
+    #[test]
+    fn a_move_without_a_round_foresees_nothing() {
+        let report = usual().tell(3 * PAGE_BYTES, MoveReport::default());
+        assert_eq!((report.rounds, report.pages_sent, report.predicted_freeze_us), (0, 3, None));
+        assert_eq!(report.method, MoveMethod::StopAndCopy);
     }
 }

@@ -136,7 +136,12 @@ impl<'a> Mover<'a> {
         let to = if to == process.home { Destination::Home } else { Destination::Node(to) };
         let client = self.clients.iter_mut().find(|(node, _)| *node == process.home);
         let (_, client) = client.context("a process of no node")?;
-        match client.request(&Request::Migrate { pid: process.pid, to }) {
+        match client.request(&Request::Migrate {
+            pid: process.pid,
+            to,
+            freeze_budget_ms: None,
+            is_watched: false,
+        }) {
             Ok(Reply::Migrated(migration)) => Ok(Ok(migration)),
             Ok(other) => anyhow::bail!("a daemon answers a move with {other:?}"),
             Err(Error::Refused(failure)) => Ok(Err((failure.code, failure.text))),

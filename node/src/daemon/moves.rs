@@ -2,6 +2,7 @@
 //! another; the daemon asks for the berth and tells the deputy, the supervisors do the rest.
 
 use super::Daemon;
+use super::calling_off::called_off_before;
 use super::requests::failure;
 use super::thinking::group_id;
 use crate::control::Answer;
@@ -10,8 +11,10 @@ use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
@@ -42,27 +45,41 @@ impl Daemon {
             let text = format!("cannot move {pid}: it is not under osmos any more");
             return self.refuse_order(order, failure("no-process", text));
         };
-        if process.moving.is_some() {
+        if let Some(moving) = &process.moving {
             let may_wait = matches!(order.cause, Cause::User | Cause::Drain | Cause::Owner);
             if may_wait && process.waiting.len() < ORDERS_MAX {
+                let (before, to) = (moving.order.to, order.to);
                 process.waiting.push_back(order);
+                if before != to {
+                    self.call_off(pid, &format!("it is wanted on node {to}"));
+                }
             } else {
                 let at = process.at;
                 self.report_end(pid, &order, at, MoveEnd::Stayed, 0);
             }
             return;
         }
+        if order.is_off.load(Ordering::SeqCst) {
+            self.refuse_order(order, called_off_before(pid));
+            return self.next_order(pid);
+        }
         let from = process.at;
         let mut order = order;
         order.tries += 1;
         let to = order.to;
         let core_speed = self.load.capacity.core_speed;
+        let is_users = matches!(order.cause, Cause::User);
         process.moving = Some(Move { order, from, stage: Stage::Moving, core_speed });
+        if to == from && is_users {
+            // It has waited for another move, which is off.
+            process.moved_by_user(to, me);
+        }
         let begun = if to == from {
             Err(not_moved(MoveEnd::Stayed, "already-there", format!("it is on node {to} already")))
         } else if to == me {
             self.keep_process(pid);
-            self.tell_deputy(pid, &ToDeputy::ComeHome)
+            let freeze_budget = self.freeze_budget(pid);
+            self.tell_deputy(pid, &ToDeputy::ComeHome { freeze_budget })
         } else {
             self.begin_leaving(pid, to)
         };
@@ -162,7 +179,15 @@ impl Daemon {
             self.tell_deputy(pid, &ToDeputy::Baseline(baseline))?;
         }
         self.keep_process(pid);
-        self.tell_deputy(pid, &ToDeputy::Leave { berth })
+        let freeze_budget = self.freeze_budget(pid);
+        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget })
+    }
+
+    /// How long a move may have the process stand still: as its user, or else this node's owner has
+    /// said.
+    fn freeze_budget(&self, pid: HomePid) -> FreezeBudget {
+        let own = self.processes.get(&pid).and_then(|process| process.freeze_budget);
+        own.or(self.wishes.state.freeze_budget_ms).unwrap_or_default()
     }
 
     /// Tells the process's deputy, starting one if there is none.
@@ -221,6 +246,7 @@ impl Daemon {
                 }
             }
             FromDeputy::Clocks(part) => self.remember_clocks(pid, part),
+            FromDeputy::Progress(progress) => self.has_got_on(pid, progress),
             FromDeputy::Moved { to, report } => self.moved(pid, to, &report),
             FromDeputy::CameHome { reason, report } => {
                 self.came_home(pid, reason, &report);

@@ -56,6 +56,7 @@ impl Daemon {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.placement = options.placement;
             process.storm = storm;
+            process.freeze_budget = options.freeze_budget_ms;
             process.launch = launch;
             self.tell_brain_placement(pid);
             self.keep_process(pid);
@@ -72,6 +73,7 @@ impl Daemon {
             placement: options.placement,
             baseline: None,
             storm,
+            freeze_budget: options.freeze_budget_ms,
             at: self.me(),
             here_since: Instant::now(),
             deputy: None,
@@ -256,6 +258,7 @@ impl Daemon {
             placement: parent.placement.clone(),
             storm_ms: parent.storm.map(|storm| storm.every.as_millis() as u64),
             cpu_baseline: false,
+            freeze_budget_ms: parent.freeze_budget,
         };
         // Not computed anew: its environment says what its ancestor's was told.
         let baseline = parent.baseline.clone();

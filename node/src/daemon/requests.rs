@@ -6,10 +6,14 @@ use crate::keys::token::Token;
 use crate::policy;
 use crate::process::{Cause, Launch, ORDERS_MAX, Order};
 use crate::procfs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use wire::control::{Destination, Failure, ManageOptions, Placement, Reply, Request, Status};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
+use wire::supervisor::Progress;
 
 /// Storms faster than this would only measure themselves.
 const STORM_MS_MIN: u64 = 1;
@@ -21,14 +25,17 @@ pub(super) fn failure(code: &str, text: impl Into<String>) -> Failure {
 
 impl Daemon {
     pub(super) fn answer_request(&mut self, asked: Asked) {
-        let Asked { caller, request, answer } = asked;
+        let Asked { caller, request, answer, is_off } = asked;
         let daemon_uid = nix::unistd::geteuid().as_raw();
         if let Err(failure) = policy::may_ask(caller, &request, daemon_uid) {
             let _ = answer.send(Answer::One(Reply::Error(failure)));
             return;
         }
         let reply = match request {
-            Request::Migrate { pid, to } => return self.migrate(caller, pid, to, answer),
+            Request::Migrate { pid, to, freeze_budget_ms, is_watched } => {
+                let wanted = Wanted { to, budget: freeze_budget_ms, is_watched, is_off };
+                return self.migrate(caller, HomePid(pid), wanted, answer);
+            }
             Request::Join { address, token } => return self.join(&address, &token, answer),
             Request::Leave => return self.leave_cluster(answer),
             Request::Down => return self.begin_drain(Some(answer)),
@@ -138,7 +145,8 @@ impl Daemon {
             return refuse("it is a kernel thread, or belongs to somebody else");
         }
         let placement = Placement::Balanced;
-        let options = ManageOptions { placement, storm_ms: None, cpu_baseline: false };
+        let (storm_ms, freeze_budget_ms) = (None, None);
+        let options = ManageOptions { placement, storm_ms, cpu_baseline: false, freeze_budget_ms };
         self.admit_process(caller, pid, options, Launch::Running)
     }
 
@@ -155,15 +163,22 @@ impl Daemon {
     fn migrate(
         &mut self,
         caller: Caller,
-        pid: i32,
-        to: Destination,
+        pid: HomePid,
+        Wanted { to, budget, is_watched, is_off }: Wanted,
         answer: oneshot::Sender<Answer>,
     ) {
-        let pid = HomePid(pid);
         match self.check_migrate(caller, pid, to) {
             Ok(to) => {
+                if let (Some(process), Some(_)) = (self.processes.get_mut(&pid), budget) {
+                    process.freeze_budget = budget;
+                    self.keep_process(pid);
+                }
                 let mut order = Order::new(to, Cause::User, format!("user {} asked", caller.uid));
-                order.answer = Some(answer);
+                order.is_off = is_off;
+                order.answer = Some(match is_watched {
+                    true => watched(&mut order, answer),
+                    false => answer,
+                });
                 self.order_move(pid, order);
             }
             Err(failure) => {
@@ -215,6 +230,25 @@ impl Daemon {
             left.get_or_insert(Instant::now());
         }
     }
+}
+
+/// A move that a user wants.
+struct Wanted {
+    to: Destination,
+    budget: Option<FreezeBudget>,
+    is_watched: bool,
+    is_off: Arc<AtomicBool>,
+}
+
+/// Has whoever waits for the answer be told of the order's progress first; returns whom to answer
+/// in the end.
+fn watched(order: &mut Order, answer: oneshot::Sender<Answer>) -> oneshot::Sender<Answer> {
+    let (sender, ended) = oneshot::channel();
+    let (progress, told) = watch::channel(Progress::default());
+    order.progress = Some(progress);
+    // A caller that has gone away needs no answer.
+    let _ = answer.send(Answer::Moving { progress: told, ended });
+    sender
 }
 
 pub(super) fn no_process(pid: HomePid) -> Failure {

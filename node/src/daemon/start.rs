@@ -500,6 +500,7 @@ fn owner_state(config: &Config, state: &State) -> Result<OwnerState, StateError>
     let mut owner = state.owner()?;
     owner.guests_max = config.guests_max.or(owner.guests_max);
     owner.guest_memory_max_bytes = config.guest_memory_max_bytes.or(owner.guest_memory_max_bytes);
+    owner.freeze_budget_ms = config.freeze_budget.or(owner.freeze_budget_ms);
     owner.lends_root = config.lends_root.unwrap_or(owner.lends_root);
     owner.lends_to = config.lends_to.clone().unwrap_or(owner.lends_to);
     owner.guest_users = config.guest_users.clone().unwrap_or(owner.guest_users);

@@ -301,6 +301,7 @@ fn kept_process(process: &Process) -> KeptProcess {
             placement: process.placement.clone(),
             storm_ms: process.storm.map(|storm| storm.every.as_millis() as u64),
             cpu_baseline: process.baseline.is_some(),
+            freeze_budget_ms: process.freeze_budget,
         },
         baseline: process.baseline.clone(),
         is_pending,
@@ -352,6 +353,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
             .options
             .storm_ms
             .map(|ms| Storm { every: Duration::from_millis(ms), next: now }),
+        freeze_budget: kept.options.freeze_budget_ms,
         at,
         here_since: now,
         deputy,

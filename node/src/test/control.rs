@@ -29,7 +29,7 @@ async fn other_users_may_look_but_not_touch() {
     assert!(matches!(processes, Reply::Processes { processes } if processes.len() == 1));
     let touches = [
         Request::Adopt { pid },
-        Request::Migrate { pid, to: Destination::Home },
+        Request::Migrate { pid, to: Destination::Home, freeze_budget_ms: None, is_watched: false },
         Request::Token,
         Request::Join { address: "127.0.0.1".into(), token: "x".into() },
         Request::Down,
@@ -52,11 +52,21 @@ async fn refusals_name_the_process_and_the_way_out() {
             "cannot adopt 1: only ordinary processes can be adopted".into(),
         ),
         (
-            Request::Migrate { pid, to: Destination::Node(NodeId(9)) },
+            Request::Migrate {
+                pid,
+                to: Destination::Node(NodeId(9)),
+                freeze_budget_ms: None,
+                is_watched: false,
+            },
             "there is no node 9; there are 1".into(),
         ),
         (
-            Request::Migrate { pid, to: Destination::Home },
+            Request::Migrate {
+                pid,
+                to: Destination::Home,
+                freeze_budget_ms: None,
+                is_watched: false,
+            },
             format!("cannot move {pid}: it is on node 1 already"),
         ),
         (
@@ -139,7 +149,8 @@ async fn a_process_is_placed_only_once_it_runs_its_command() {
     let program = Program::start("read line; exec sleep 1000");
     let pid = program.pid();
     let placement = Placement::Node(NodeId(2));
-    let options = ManageOptions { placement, storm_ms: None, cpu_baseline: false };
+    let options =
+        ManageOptions { placement, storm_ms: None, cpu_baseline: false, freeze_budget_ms: None };
     let owner = nix::unistd::getuid().as_raw();
     let reply = one.ask_as(owner, Some(pid), Request::Manage(options)).await;
     assert!(matches!(reply, Reply::Managed { node: NodeId(1), .. }), "{reply:?}");

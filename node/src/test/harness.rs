@@ -157,11 +157,12 @@ impl TestNode {
     /// Asks as somebody else.
     pub async fn ask_as(&self, uid: u32, pid: Option<i32>, request: Request) -> Reply {
         let (answer, answered) = oneshot::channel();
-        let asked = Asked { caller: Caller { uid, pid }, request, answer };
+        let caller = Caller { uid, pid };
+        let asked = Asked { caller, request, answer, is_off: Default::default() };
         self.tell(Event::Asked(asked)).await;
         match answered.await.unwrap() {
             Answer::One(reply) => reply,
-            Answer::Events { .. } => panic!("events instead of an answer"),
+            Answer::Events { .. } | Answer::Moving { .. } => panic!("more than an answer"),
         }
     }
 

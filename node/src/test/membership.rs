@@ -83,8 +83,12 @@ async fn a_node_that_leaves_is_alone_and_all_others_forget_it_though_one_was_dow
 async fn processes_of_a_node_that_leaves_stay_managed_under_its_new_number() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("read line");
-    let options =
-        ManageOptions { placement: Placement::Balanced, storm_ms: None, cpu_baseline: false };
+    let options = ManageOptions {
+        placement: Placement::Balanced,
+        storm_ms: None,
+        cpu_baseline: false,
+        freeze_budget_ms: None,
+    };
     let uid = nix::unistd::getuid().as_raw();
     let manage = Request::Manage(options);
     assert!(matches!(two.ask_as(uid, Some(program.pid()), manage).await, Reply::Managed { .. }));

@@ -10,6 +10,7 @@ use crate::supervisor::{Half, News, SupervisorId};
 use client::Error;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -18,7 +19,7 @@ use wire::ids::{HomePid, NodeId};
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
-    Berth, FromBody, FromDeputy, MoveReport, Preface, Reason, Role, ToBody, ToDeputy,
+    Berth, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role, ToBody, ToDeputy,
 };
 use wire::users::NOBODY;
 
@@ -33,7 +34,9 @@ fn reason(code: &str, text: &str) -> Reason {
 /// Asks for a move on a thread of its own, since the answer comes when it has ended.
 fn migrate(node: &TestNode, pid: i32, to: Destination) -> JoinHandle<client::Result<Reply>> {
     let mut client = node.client();
-    std::thread::spawn(move || client.request(&Request::Migrate { pid, to }))
+    std::thread::spawn(move || {
+        client.request(&Request::Migrate { pid, to, freeze_budget_ms: None, is_watched: false })
+    })
 }
 
 fn migration(reply: client::Result<Reply>) -> Migration {
@@ -45,7 +48,7 @@ fn migration(reply: client::Result<Reply>) -> Migration {
 
 fn leave(deputy: &Played) -> Berth {
     match deputy.hear::<ToDeputy>() {
-        Some((ToDeputy::Leave { berth }, None)) => berth,
+        Some((ToDeputy::Leave { berth, .. }, None)) => berth,
         other => panic!("{other:?}"),
     }
 }
@@ -184,7 +187,7 @@ async fn a_call_that_needs_home_is_counted_by_name() {
 async fn moves_of_one_process_happen_one_after_another() {
     let away = Away::begin().await;
     let home = migrate(&away.one, away.pid(), Destination::Home);
-    let Some((ToDeputy::ComeHome, None)) = away.deputy.hear() else { panic!() };
+    let Some((ToDeputy::ComeHome { .. }, None)) = away.deputy.hear() else { panic!() };
     let out_again = migrate(&away.one, away.pid(), Destination::Node(NODE_2));
     // Only when it has come home does the next move begin.
     away.deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(400) });
@@ -277,7 +280,7 @@ async fn a_home_that_goes_down_brings_its_processes_home_first() {
     let away = Away::begin().await;
     let mut client = away.one.client();
     let down = std::thread::spawn(move || client.request(&Request::Down));
-    let Some((ToDeputy::ComeHome, None)) = away.deputy.hear() else { panic!() };
+    let Some((ToDeputy::ComeHome { .. }, None)) = away.deputy.hear() else { panic!() };
     assert!(!down.is_finished(), "a process is still away");
     away.deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(1) });
     assert_eq!(down.join().unwrap().unwrap(), Reply::Done);
@@ -288,8 +291,12 @@ async fn a_storm_moves_a_process_again_and_again() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("read line; exec sleep 1000");
     let pid = program.pid();
-    let options =
-        ManageOptions { placement: Placement::Balanced, storm_ms: Some(20), cpu_baseline: false };
+    let options = ManageOptions {
+        placement: Placement::Balanced,
+        storm_ms: Some(20),
+        cpu_baseline: false,
+        freeze_budget_ms: None,
+    };
     let owner = nix::unistd::getuid().as_raw();
     one.ask_as(owner, Some(pid), Request::Manage(options)).await;
     program.0.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
@@ -299,7 +306,7 @@ async fn a_storm_moves_a_process_again_and_again() {
         let deputy = one.supervisor();
         leave(&deputy);
         deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(100) });
-        let Some((ToDeputy::ComeHome, None)) = deputy.hear() else { panic!() };
+        let Some((ToDeputy::ComeHome { .. }, None)) = deputy.hear() else { panic!() };
         deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(100) });
     }
     eventually("six moves are counted", || (one.process(pid).migrations >= 6).then_some(()));
@@ -336,9 +343,10 @@ async fn a_move_under_way_outlives_a_link_whatever_was_asked_for_before() {
     eventually("node 3 is linked", || linked().then_some(()));
     let (answer, answered) = oneshot::channel();
     let owner = nix::unistd::getuid().as_raw();
-    let request = Request::Migrate { pid: away.pid(), to: Destination::Node(NODE_3) };
+    let (pid, to) = (away.pid(), Destination::Node(NODE_3));
+    let request = Request::Migrate { pid, to, freeze_budget_ms: None, is_watched: false };
     let caller = Caller { uid: owner, pid: None };
-    away.one.tell(Event::Asked(Asked { caller, request, answer })).await;
+    away.one.tell(Event::Asked(Asked { caller, request, answer, is_off: Arc::default() })).await;
     // A homecoming before node 3 can answer: it is asked again.
     let homecoming = FromDeputy::CameHome { reason: reason("mmap", "x"), report: report(1) };
     let news = News::Packet(postcard::to_stdvec(&homecoming).unwrap());
@@ -358,14 +366,14 @@ async fn what_was_asked_of_a_home_whose_link_broke_is_asked_again() {
     let away = Away::begin().await;
     // Its owner wants no guest, so the brain sends it on, to the only other node.
     let guests = Some(LimitChange::AtMost(0));
-    let limit = OwnerOrder::Limit { guests, guest_memory_bytes: None };
+    let limit = OwnerOrder::Limit { guests, guest_memory_bytes: None, freeze_budget_ms: None };
     away.two.ask(&Request::Owner(limit)).unwrap();
-    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome, None))));
+    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome { .. }, None))));
     // What came of it does not reach the node that asked.
     lose_link(&away.one, NODE_2).await;
     lose_link(&away.two, NODE_1).await;
     away.deputy.say(&FromDeputy::Stayed { reason: reason("busy", "not now") });
-    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome, None))));
+    assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome { .. }, None))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -393,8 +401,11 @@ async fn a_guest_is_put_under_the_nodes_limits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_moves_at_once_has_the_memory_that_it_has() {
     let (one, two) = TestNode::start_pair().await;
-    let limit =
-        OwnerOrder::Limit { guests: None, guest_memory_bytes: Some(LimitChange::AtMost(1)) };
+    let limit = OwnerOrder::Limit {
+        guests: None,
+        guest_memory_bytes: Some(LimitChange::AtMost(1)),
+        freeze_budget_ms: None,
+    };
     two.ask(&Request::Owner(limit)).unwrap();
     let program = Program::start("exec sleep 1000");
     // Nobody has looked at it before.
@@ -453,4 +464,88 @@ async fn a_member_that_claims_root_for_a_guest_gets_a_supervisor_of_nobody() {
         assert!(owner.gid != 0 && owner.gid != gid);
     }
     assert_eq!(two.nodes().len(), 2, "it goes on");
+}
+
+/// Whether the supervisor is told that its move is off.
+fn is_called_off(deputy: &Played) -> Reason {
+    match deputy.hear::<ToDeputy>() {
+        Some((ToDeputy::CallOff { reason }, None)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_is_called_off_when_whoever_asked_for_it_is_gone() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("exec sleep 1000");
+    let mut client = one.client();
+    client.begin_move(program.pid(), Destination::Node(NODE_2), None).unwrap();
+    let _body = two.supervisor();
+    let deputy = one.supervisor();
+    leave(&deputy);
+    drop(client);
+    let why = is_called_off(&deputy);
+    assert_eq!(why.code, "called-off");
+    deputy.say(&FromDeputy::Stayed { reason: why.clone() });
+    let stayed = one.wait_for_event(|what| matches!(what, Happening::Stayed { .. }));
+    assert_eq!(stayed, Happening::Stayed { reason: why });
+    assert_eq!(one.process(program.pid()).state, "running");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_watches_a_move_hears_how_far_it_is_and_gets_an_answer_when_he_calls_it_off() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("exec sleep 1000");
+    let mut client = one.client();
+    client.begin_move(program.pid(), Destination::Node(NODE_2), None).unwrap();
+    let _body = two.supervisor();
+    let deputy = one.supervisor();
+    leave(&deputy);
+    let progress = Progress { round: 2, bytes_sent: 3, bytes_left: 4 };
+    deputy.say(&FromDeputy::Progress(progress));
+    assert_eq!(client.receive().unwrap(), Reply::Progress(progress));
+    client.call_off().unwrap();
+    deputy.say(&FromDeputy::Stayed { reason: is_called_off(&deputy) });
+    let Err(client::Error::Refused(failure)) = client.receive() else { panic!("it moved") };
+    assert_eq!(failure.code, "called-off");
+    assert!(failure.text.ends_with("it stays home"), "{}", failure.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_only_needs_no_half_to_ask_more_by_has_not_called_anything_off() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("exec sleep 1000");
+    let pid = program.pid();
+    let mut stream = std::os::unix::net::UnixStream::connect(one.config.control_socket()).unwrap();
+    let to = Destination::Node(NODE_2);
+    let request = Request::Migrate { pid, to, freeze_budget_ms: None, is_watched: false };
+    stream.write_all((serde_json::to_string(&request).unwrap() + "\n").as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let _body = two.supervisor();
+    let deputy = one.supervisor();
+    leave(&deputy);
+    deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(900) });
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let Ok(Reply::Migrated(migration)) = serde_json::from_str(&answer) else { panic!("{answer}") };
+    assert_eq!(migration.to, NODE_2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_order_calls_off_what_goes_elsewhere() {
+    let (one, two) = TestNode::start_pair().await;
+    let program = Program::start("exec sleep 1000");
+    let asked = migrate(&one, program.pid(), Destination::Node(NODE_2));
+    let _body = two.supervisor();
+    let deputy = one.supervisor();
+    leave(&deputy);
+    let home = migrate(&one, program.pid(), Destination::Home);
+    let why = is_called_off(&deputy);
+    assert!(why.text.ends_with("it is wanted on node 1"), "{}", why.text);
+    deputy.say(&FromDeputy::Stayed { reason: why });
+    for (asked, code) in [(asked, "called-off"), (home, "already-there")] {
+        let Err(client::Error::Refused(failure)) = asked.join().unwrap() else { panic!("{code}") };
+        assert_eq!(failure.code, code);
+    }
+    assert_eq!(one.process(program.pid()).node, NODE_1);
 }

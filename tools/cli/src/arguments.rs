@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use wire::control::{Destination, Placement};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::users::{Borrowers, UserTable};
 
@@ -60,6 +61,7 @@ Examples:
   osmos run --node 3 -- flac -8 song.wav   on node 3, and it stays there
   osmos run --home -- ./editor             never leaves by itself
   osmos run --storm 50 -- ./test-suite     to a random node about every 50 ms: a test of Osmos
+  osmos run --freeze-budget 5 -- ./player  no move is to hold it up for more than 5 ms
   osmos run --cpu-baseline -- ./simulate   also to nodes with an older or newer processor: the
                                            C library, OpenSSL, Go, OpenBLAS and MKL are told by
                                            the environment what to leave out
@@ -166,13 +168,22 @@ Later than that, and after five renewals, they have to join anew.")]
 Examples:
   osmos migrate 4711 3       to node 3
   osmos migrate 4711 home
-  osmos migrate 4711 best")]
+  osmos migrate 4711 best
+  osmos migrate 4711 3 --freeze-budget 100
+
+The memory of a process is copied while it runs, round by round, until it would stand still for no
+longer than its freeze budget for what is left; then it moves. A process that writes to its memory
+faster than the network takes it cannot be brought under its budget: it moves when rounds do not
+help any more, and the answer says so. A larger budget ends the copying sooner.")]
     Migrate {
         /// The process, by the pid it has at home
         pid: i32,
         /// A node's number, `home` or `best`
         #[arg(value_parser = destination)]
         to: Destination,
+        /// Have this and later moves of it hold it up for MS milliseconds at most, if that can be
+        #[arg(long, value_name = "MS", value_parser = freeze_budget)]
+        freeze_budget: Option<FreezeBudget>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -329,6 +340,10 @@ pub struct DaemonOptions {
     /// At most so much memory for all guests: 512M, 2G; kept likewise
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub guest_memory_max: Option<u64>,
+    /// Have moves hold own processes up for MS milliseconds at most, where nothing else was said of
+    /// them [default: 20]; kept likewise
+    #[arg(long, value_name = "MS", value_parser = freeze_budget)]
+    pub freeze_budget: Option<FreezeBudget>,
     /// As whom guests run: rules USERS=WHOM, the first that fits; kept likewise [default:
     /// 0-999=nobody,*=same]
     #[arg(long, value_name = "RULES", value_parser = guest_users)]
@@ -386,6 +401,7 @@ impl DaemonOptions {
         push("--speed", self.speed.map(|speed| speed.to_string().into()));
         push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
         push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
+        push("--freeze-budget", self.freeze_budget.map(|budget| budget.ms().to_string().into()));
         push("--guest-users", self.guest_users.as_ref().map(|table| table.to_string().into()));
         push("--lend-root", self.lend_root.map(|switch| switch.word().into()));
         push("--lend-to", self.lend_to.as_ref().map(|nodes| nodes.to_string().into()));
@@ -425,6 +441,10 @@ pub struct RunOptions {
     /// Have it use no more of a processor than all nodes have, so that it can go to each of them
     #[arg(long)]
     pub cpu_baseline: bool,
+    /// Have moves hold it up for MS milliseconds at most, if that can be [default: 20, or what the
+    /// owner of this node has said]
+    #[arg(long, value_name = "MS", value_parser = freeze_budget)]
+    pub freeze_budget: Option<FreezeBudget>,
     /// The command and its arguments, after `--`
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
@@ -457,6 +477,12 @@ pub fn destination(word: &str) -> Result<Destination, String> {
             format!("`{word}` is neither a node's number nor `home` or `best`; see `osmos nodes`")
         }),
     }
+}
+
+/// Whole milliseconds.
+pub fn freeze_budget(word: &str) -> Result<FreezeBudget, String> {
+    let ms = word.parse::<u32>().map_err(|_| format!("`{word}` is no number of milliseconds"))?;
+    FreezeBudget::try_from(ms).map_err(|error| error.to_string())
 }
 
 fn speed(word: &str) -> Result<f64, String> {
@@ -509,7 +535,7 @@ mod tests {
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
                     --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
-                    --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
+                    --freeze-budget 7 --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
                     --succession-patience 7 --runtime-dir r --state-dir s";
         let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {
@@ -556,6 +582,19 @@ mod tests {
         assert!(
             !what_if(&["4711"]) && !what_if(&[]) && !what_if(&["4711", "3", "--node", "cores=2"])
         );
+    }
+
+    #[test]
+    fn a_freeze_budget_is_from_a_millisecond_to_a_minute() {
+        assert_eq!(freeze_budget("20"), Ok(FreezeBudget::DEFAULT));
+        for word in ["0", "60001", "-1", "2.5", "5ms", ""] {
+            assert!(freeze_budget(word).is_err(), "{word:?} was accepted");
+        }
+        for line in ["run --freeze-budget 0 -- true", "migrate 1 2 --freeze-budget 0"] {
+            let words = ["osmos"].into_iter().chain(line.split(' '));
+            let error = Arguments::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains("1 to 60000 ms, not 0"), "{error}");
+        }
     }
 
     #[test]

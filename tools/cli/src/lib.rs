@@ -8,9 +8,11 @@ mod classic;
 mod commands;
 mod cpu_baseline;
 mod exit_code;
+mod interrupts;
 mod output;
 mod ownership;
 mod platform;
+mod progress;
 
 pub use arguments::{DaemonOptions, DemoOptions};
 pub use commands::daemon::DaemonFiles;
@@ -104,8 +106,8 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
         Question::Forget { node, force } => membership::forget(&mut client, node, force),
         Question::RenewSecret => membership::renew_secret(&mut client),
         Question::Status(listing) => membership::status(&mut client, listing.json),
-        Question::Migrate { pid, to, listing } => {
-            moves::migrate(&mut client, pid, to, listing.json)
+        Question::Migrate { pid, to, freeze_budget, listing } => {
+            moves::migrate(&mut client, pid, (to, freeze_budget), listing.json)
         }
         Question::Adopt { pid } => moves::adopt(&mut client, pid),
         Question::Ps(listing) => listings::ps(&mut client, listing.json),

@@ -1,7 +1,8 @@
 //! The commands of a node's owner, as they are typed. All of them are one request to the daemon.
 
-use crate::arguments::{Listing, node_id, size};
+use crate::arguments::{Listing, freeze_budget, node_id, size};
 use clap::{Args, Subcommand, ValueEnum};
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::users::{Borrowers, UserTable};
@@ -71,21 +72,27 @@ leaves first when guests have to, and, with `osmos yield`, who stands back furth
         #[command(flatten)]
         listing: Listing,
     },
-    /// Limit the number of guests and the memory for all of them
+    /// Limit the number of guests, the memory for all of them, and how long moves may hold own
+    /// processes up
     #[command(after_help = "\
 Examples:
   osmos limit --guests 4 --guest-memory 2G
   osmos limit --guests none
+  osmos limit --freeze-budget 50
 
-Guests beyond a new limit leave.")]
+Guests beyond a new limit leave. A freeze budget is that of all processes that were born here and
+of which `osmos run` or `osmos migrate` said nothing else; `none` is the usual one, 20 ms.")]
     Limit {
         /// At most so many; `none` for no limit
         #[arg(long, value_name = "N", value_parser = guests)]
-        #[arg(required_unless_present = "guest_memory")]
+        #[arg(required_unless_present_any = ["guest_memory", "freeze_budget"])]
         guests: Option<LimitChange>,
         /// At most so much: 512M, 2G; `none` for no limit
         #[arg(long, value_name = "SIZE", value_parser = guest_memory)]
         guest_memory: Option<LimitChange>,
+        /// So many milliseconds at most, if that can be; `none` for the usual 20
+        #[arg(long, value_name = "MS", value_parser = freeze_budget_change)]
+        freeze_budget: Option<LimitChange<FreezeBudget>>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -125,8 +132,10 @@ impl Own {
             Own::Priority { node, priority, listing } => {
                 (OwnerOrder::Prioritise { home: node, priority }, listing.json)
             }
-            Own::Limit { guests, guest_memory, listing } => {
-                (OwnerOrder::Limit { guests, guest_memory_bytes: guest_memory }, listing.json)
+            Own::Limit { guests, guest_memory, freeze_budget, listing } => {
+                let (guest_memory_bytes, freeze_budget_ms) = (guest_memory, freeze_budget);
+                let order = OwnerOrder::Limit { guests, guest_memory_bytes, freeze_budget_ms };
+                (order, listing.json)
             }
             Own::Lend { root, to, listing } => {
                 let root = root.map(|switch| switch == Switch::On);
@@ -149,6 +158,14 @@ fn guest_memory(word: &str) -> Result<LimitChange, String> {
     if word == "none" { Ok(LimitChange::Lifted) } else { size(word).map(LimitChange::AtMost) }
 }
 
+fn freeze_budget_change(word: &str) -> Result<LimitChange<FreezeBudget>, String> {
+    if word == "none" {
+        Ok(LimitChange::Lifted)
+    } else {
+        freeze_budget(word).map(LimitChange::AtMost)
+    }
+}
+
 /// `2,5-7` or `all`.
 pub fn borrowers(words: &str) -> Result<Borrowers, String> {
     Borrowers::parse(words).map_err(|error| error.to_string())
@@ -164,6 +181,7 @@ pub fn guest_users(words: &str) -> Result<UserTable, String> {
 mod tests {
     use crate::arguments::{Arguments, Command, Question};
     use clap::Parser;
+    use wire::freeze_budget::FreezeBudget;
     use wire::ids::NodeId;
     use wire::owner::{LimitChange, OwnerOrder};
     use wire::users::Borrowers;
@@ -183,7 +201,16 @@ mod tests {
 
     #[test]
     fn each_command_of_an_owner_is_one_order() {
-        let limit = |guests, guest_memory_bytes| OwnerOrder::Limit { guests, guest_memory_bytes };
+        let limit = |guests, guest_memory_bytes| OwnerOrder::Limit {
+            guests,
+            guest_memory_bytes,
+            freeze_budget_ms: None,
+        };
+        let freeze = |change| OwnerOrder::Limit {
+            guests: None,
+            guest_memory_bytes: None,
+            freeze_budget_ms: Some(change),
+        };
         for (line, order) in [
             ("stay", OwnerOrder::Stay { on: true }),
             ("stay off", OwnerOrder::Stay { on: false }),
@@ -197,6 +224,8 @@ mod tests {
             ("lend --to all", OwnerOrder::Lend { root: None, to: Some(Borrowers::All) }),
             ("lend --root off --to 2,5-6", lend_off_to(&[2, 5, 6])),
             ("priority 3 10", OwnerOrder::Prioritise { home: NodeId(3), priority: 10 }),
+            ("limit --freeze-budget 20", freeze(LimitChange::AtMost(FreezeBudget::DEFAULT))),
+            ("limit --freeze-budget none", freeze(LimitChange::Lifted)),
             ("limit --guests 4", limit(Some(LimitChange::AtMost(4)), None)),
             (
                 "limit --guests none --guest-memory 2G",
@@ -208,6 +237,7 @@ mod tests {
         for line in ["lend", "lend --root maybe", "lend --to 0", "lend --to 3-2"] {
             assert_eq!(parse(line), None, "{line}");
         }
+        assert_eq!(parse("limit --freeze-budget 0"), None);
         for line in ["limit", "priority 3", "priority 0 1", "priority 3 65536", "stay maybe"] {
             assert_eq!(parse(line), None, "{line}");
         }

@@ -4,9 +4,14 @@
 //! peer credentials, so nothing here says who one is.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use wire::control::{Event, Failure, Reply, Request, SOCKET_NAME, runtime_dir_default};
+use wire::control::{
+    Destination, Event, Failure, Reply, Request, SOCKET_NAME, runtime_dir_default,
+};
+use wire::freeze_budget::FreezeBudget;
 use wire::limits::CONTROL_BYTES_MAX;
 
 /// Why a request got no answer, or not the one it wanted. Texts are lower-case fragments.
@@ -72,13 +77,35 @@ impl Client {
         Ok(Events { client: self, is_over: false })
     }
 
+    /// Asks for a move and returns at once: [`Client::receive`] has how far it is, and then how it
+    /// ended.
+    pub fn begin_move(
+        &mut self,
+        pid: i32,
+        to: Destination,
+        freeze_budget_ms: Option<FreezeBudget>,
+    ) -> Result<()> {
+        self.send(&Request::Migrate { pid, to, freeze_budget_ms, is_watched: true })
+    }
+
+    /// Has the daemon call that move off; its answer is still to come.
+    pub fn call_off(&self) -> Result<()> {
+        self.writer.shutdown(Shutdown::Write).map_err(Error::Lost)
+    }
+
+    /// Some of the next reply is here already, and its descriptor may not tell.
+    pub fn has_more(&self) -> bool {
+        !self.reader.buffer().is_empty()
+    }
+
     fn send(&mut self, request: &Request) -> Result<()> {
         let mut line = serde_json::to_vec(request).map_err(Error::Form)?;
         line.push(b'\n');
         self.writer.write_all(&line).map_err(Error::Lost)
     }
 
-    fn receive(&mut self) -> Result<Reply> {
+    /// Waits for the next reply to what was asked.
+    pub fn receive(&mut self) -> Result<Reply> {
         let mut line = Vec::new();
         let mut bounded = self.reader.by_ref().take(CONTROL_BYTES_MAX as u64);
         bounded.read_until(b'\n', &mut line).map_err(Error::Lost)?;
@@ -93,6 +120,12 @@ impl Client {
             Reply::Error(failure) => Err(Error::Refused(failure)),
             reply => Ok(reply),
         }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.writer.as_fd()
     }
 }
 

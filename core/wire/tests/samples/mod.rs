@@ -7,6 +7,7 @@ use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request}
 use wire::forward::{
     Call, Direction, Output, Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
 };
+use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
     Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
@@ -21,7 +22,8 @@ use wire::peer::{
 use wire::processor::{COMPONENTS, Demand, Processor, Registers, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::supervisor::{
-    Berth, FromBody, FromDeputy, MoveReport, Reason, Role, ToBody, ToDeputy, Wait,
+    Berth, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Progress, Reason, Role, ToBody,
+    ToDeputy, Wait,
 };
 
 pub fn address() -> SocketAddr {
@@ -36,9 +38,23 @@ pub fn berth() -> Berth {
     Berth { node: NodeId(2), address: address(), ticket: Ticket([7; 16]), key: [9; 32] }
 }
 
+pub fn progress() -> Progress {
+    Progress { round: 2, bytes_sent: 1 << 30, bytes_left: 4096 }
+}
+
 pub fn report() -> MoveReport {
-    let phases_us = vec![("connect".to_owned(), 310), ("freeze".to_owned(), 20)];
-    MoveReport { phases_us, freeze_us: 20, total_us: 900, bytes_sent: 1 << 20 }
+    let phase = |name: &str, us| Phase { name: name.to_owned(), us };
+    MoveReport {
+        phases_us: vec![phase("connect", 310), phase("freeze", 20)],
+        freeze_us: 20,
+        total_us: 900,
+        bytes_sent: 1 << 20,
+        method: MoveMethod::PreCopy,
+        rounds: 2,
+        pages_sent: 255,
+        predicted_freeze_us: Some(19),
+        freeze_budget: FreezeBudget::DEFAULT,
+    }
 }
 
 pub fn segment(data: &[u8]) -> Segment {
@@ -184,8 +200,9 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Stop,
         ToAway::Continue,
         ToAway::Priority { tid: GuestTid(7), priority: Priority { nice: -3, policy: 3 } },
-        ToAway::Recall,
-        ToAway::MoveOn(berth()),
+        ToAway::Recall { freeze_budget: FreezeBudget::default() },
+        ToAway::CallOff(reason()),
+        ToAway::MoveOn { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
         ToAway::Resume,
         ToAway::Release,
     ]
@@ -202,11 +219,12 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::MaskChanged { tid: GuestTid(1), mask: 1 },
         ToHome::NeedsHome(reason()),
         ToHome::Image(Box::new(image())),
-        ToHome::AsksHeld,
+        ToHome::AsksHeld(Box::default()),
         ToHome::ComesAhead { draft: Box::new(draft()), heap_end: GuestAddr(9 << 20) },
         ToHome::Pages(Pages::at(GuestAddr(0), vec![1; 4096])),
         ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
-        ToHome::MovedOn { bytes_sent: 1, freeze_began_us_ago: 2 },
+        ToHome::Progress(progress()),
+        ToHome::MovedOn(Box::new(report())),
         ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },
     ]
 }
@@ -226,8 +244,9 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Waits(vec![wait()]),
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
-        ToDeputy::Leave { berth: berth() },
-        ToDeputy::ComeHome,
+        ToDeputy::Leave { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
+        ToDeputy::ComeHome { freeze_budget: FreezeBudget::DEFAULT },
+        ToDeputy::CallOff { reason: reason() },
     ]
 }
 
@@ -235,6 +254,7 @@ pub fn from_deputy() -> Vec<FromDeputy> {
     vec![
         FromDeputy::Waits(vec![wait(); 3]),
         FromDeputy::Clocks(vec![past_clock(); 3]),
+        FromDeputy::Progress(progress()),
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
         FromDeputy::Stayed { reason: reason() },
@@ -333,10 +353,20 @@ pub fn peer_messages() -> Vec<PeerMessage> {
 }
 
 pub fn requests() -> Vec<Request> {
-    let placement = Placement::Node(NodeId(2));
+    let (placement, budget) = (Placement::Node(NodeId(2)), Some(FreezeBudget::DEFAULT));
     vec![
-        Request::Manage(ManageOptions { placement, storm_ms: Some(50), cpu_baseline: true }),
-        Request::Migrate { pid: 12, to: Destination::Node(NodeId(3)) },
+        Request::Manage(ManageOptions {
+            placement,
+            storm_ms: Some(50),
+            cpu_baseline: true,
+            freeze_budget_ms: budget,
+        }),
+        Request::Migrate {
+            pid: 12,
+            to: Destination::Node(NodeId(3)),
+            freeze_budget_ms: budget,
+            is_watched: true,
+        },
         Request::Events { follow: true },
         Request::Join { address: "10.0.0.1".into(), token: "word".into() },
         Request::Leave,
@@ -348,6 +378,7 @@ pub fn requests() -> Vec<Request> {
         Request::Owner(OwnerOrder::Limit {
             guests: Some(LimitChange::AtMost(3)),
             guest_memory_bytes: Some(LimitChange::Lifted),
+            freeze_budget_ms: budget.map(LimitChange::AtMost),
         }),
     ]
 }
@@ -364,6 +395,7 @@ pub fn replies() -> Vec<Reply> {
     vec![
         Reply::Done,
         Reply::Migrated(migration),
+        Reply::Progress(progress()),
         Reply::Event(event),
         Reply::Error(failure),
         Reply::Managed { node: home, daemon_pid: 3, left_out: Some(vec!["avx2".into()]) },

@@ -1,21 +1,63 @@
 //! `migrate` and `adopt`: what one process is told to do.
 
+use crate::exit_code;
+use crate::interrupts::Interrupts;
 use crate::output;
+use crate::progress::Shown;
 use anyhow::Result;
 use client::Client;
 use wire::control::{Destination, Migration, Reply, Request};
+use wire::freeze_budget::FreezeBudget;
 
 use super::unexpected;
 
-pub fn migrate(client: &mut Client, pid: i32, to: Destination, json: bool) -> Result<()> {
-    let migration = match client.request(&Request::Migrate { pid, to })? {
-        Reply::Migrated(migration) => migration,
-        other => return Err(unexpected(&other)),
+/// Moves a process, shows how far that is, and calls it off at the first ^C.
+pub fn migrate(
+    client: &mut Client,
+    pid: i32,
+    (to, freeze_budget_ms): (Destination, Option<FreezeBudget>),
+    json: bool,
+) -> Result<()> {
+    let interrupts = Interrupts::taken()?;
+    let mut shown = Shown::for_move(pid, json);
+    client.begin_move(pid, to, freeze_budget_ms)?;
+    let mut is_off = false;
+    let reply = loop {
+        if !client.has_more() && interrupts.come_before(client)? {
+            if is_off {
+                interrupts.obey()?;
+            }
+            shown.clear();
+            eprintln!("osmos: calling the move of {pid} off");
+            client.call_off()?;
+            is_off = true;
+            continue;
+        }
+        match client.receive() {
+            Ok(Reply::Progress(progress)) => shown.show(&progress),
+            reply => break reply,
+        }
     };
-    if json {
-        output::print_json(&migration)?;
-    } else {
-        output::print_line(&sentence(&migration))?;
+    shown.clear();
+    let told = match reply {
+        Ok(Reply::Migrated(migration)) => tell(&migration, json),
+        Ok(other) => Err(unexpected(&other)),
+        Err(error) => Err(error.into()),
+    };
+    if is_off {
+        if let Err(error) = told {
+            exit_code::report(&error, exit_code::FAILED);
+        }
+        // Whoever waits for this command learns that it was interrupted.
+        return interrupts.obey();
+    }
+    told
+}
+
+fn tell(migration: &Migration, json: bool) -> Result<()> {
+    match json {
+        true => output::print_json(migration)?,
+        false => output::print_line(&sentence(migration))?,
     }
     Ok(())
 }
@@ -27,14 +69,25 @@ pub fn adopt(client: &mut Client, pid: i32) -> Result<()> {
     }
 }
 
-/// `4711 moved from node 1 to node 3 (turn) in 12.3 ms, frozen for 4.0 ms, 1.5M sent`
+/// `4711 moved from node 1 to node 3 (turn) in 12.3 ms, frozen for 4.0 ms, 1.5M bytes sent in 2
+/// rounds`
 pub fn sentence(migration: &Migration) -> String {
     let cause = match migration.cause.as_str() {
         "user" => String::new(),
         cause => format!(" ({})", output::printable(cause)),
     };
+    let over = match migration.is_over_budget() {
+        true => format!(" (over its budget of {})", migration.budget_ms),
+        false => String::new(),
+    };
+    let rounds = match migration.rounds {
+        0 => String::new(),
+        1 => " in 1 round and the rest".to_owned(),
+        count => format!(" in {count} rounds and the rest"),
+    };
     format!(
-        "{} moved from node {} to node {}{cause} in {:.1} ms, frozen for {:.1} ms, {} bytes sent",
+        "{} moved from node {} to node {}{cause} in {:.1} ms, frozen for {:.1} ms{over}, {} bytes \
+         sent{rounds}",
         migration.pid,
         migration.from,
         migration.to,
@@ -60,12 +113,25 @@ mod tests {
             freeze_ms: 4.04,
             total_ms: 12.25,
             bytes_sent: 1536,
+            method: "stop-and-copy".into(),
+            rounds: 0,
+            pages_sent: 1,
+            predicted_freeze_ms: None,
+            budget_ms: FreezeBudget::DEFAULT,
         };
         assert_eq!(
             sentence(&migration),
             "4711 moved from node 1 to node 3 in 12.2 ms, frozen for 4.0 ms, 1.5K bytes sent"
         );
-        let turn = sentence(&Migration { cause: "turn".into(), ..migration });
+        let turn = sentence(&Migration { cause: "turn".into(), ..migration.clone() });
         assert!(turn.starts_with("4711 moved from node 1 to node 3 (turn) in "), "{turn}");
+        let hard = sentence(&Migration { rounds: 3, freeze_ms: 80.0, ..migration.clone() });
+        assert!(
+            hard.ends_with(
+                "frozen for 80.0 ms (over its budget of 20 ms), 1.5K bytes sent in 3 \
+                            rounds and the rest"
+            ),
+            "{hard}"
+        );
     }
 }

@@ -57,6 +57,9 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
     if let Some(max) = state.guest_memory_max_bytes {
         parts.push(format!("at most {} for all guests", output::bytes(max)));
     }
+    if let Some(budget) = state.freeze_budget_ms {
+        parts.push(format!("moves freeze for {budget} at most"));
+    }
     if !state.priorities.is_empty() {
         let of = state.priorities.iter().map(|of| format!("{}:{}", of.home, of.priority));
         let of: Vec<String> = of.collect();
@@ -68,6 +71,7 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::freeze_budget::FreezeBudget;
     use wire::ids::NodeId;
     use wire::owner::HomePriority;
 
@@ -80,6 +84,7 @@ mod tests {
             drains: false,
             guests_max: Some(4),
             guest_memory_max_bytes: Some(2 << 30),
+            freeze_budget_ms: Some(FreezeBudget::DEFAULT),
             priorities: vec![HomePriority { home: NodeId(2), priority: 10 }],
             lends_root: true,
             lends_to: Borrowers::Only(vec![NodeId(2), NodeId(3)]),
@@ -90,7 +95,7 @@ mod tests {
             sentence(&owned),
             "no guests come; own processes stay; own load comes first; root's processes may \
              leave; own processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
-             2.0G for all guests; priorities 2:10 (others 50); 1 guest here, 1 of 3 own processes \
+             2.0G for all guests; moves freeze for 20 ms at most; priorities 2:10 (others 50); 1 guest here, 1 of 3 own processes \
              away"
         );
     }

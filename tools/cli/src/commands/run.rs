@@ -40,6 +40,7 @@ fn be_managed(options: &RunOptions, socket: &Path) -> Result<Vec<String>> {
         placement: options.placement(),
         storm_ms: options.storm,
         cpu_baseline: options.cpu_baseline,
+        freeze_budget_ms: options.freeze_budget,
     };
     let mut client = Client::connect(socket).context("the command was not started")?;
     let reply = client.request(&Request::Manage(manage)).context("the command was not started")?;
