@@ -1,6 +1,6 @@
 //! Moves that something breaks at a moment that nobody has chosen, while memory is copied ahead, in
-//! the freeze, or just behind it: the program goes on at the source or at the target, in one of them
-//! and with its memory as it was, unless what was killed is what it had come to live on.
+//! the freeze, or just behind it: the program goes on at the source or at the target, in one of
+//! them and with its memory as it was, unless what was killed is what it had come to live on.
 
 use crate::stage::{Program, REWRITING, Stage, until, until_true};
 use lab::Disturbance;

@@ -10,8 +10,8 @@
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
 //!   [`processor`]: what it can see of the processor
 //! * [`supervisor`]: a node daemon and the supervisors it starts
-//! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of it;
-//!   [`freeze_budget`]: how long a process may stand still
+//! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of
+//!   it; [`freeze_budget`]: how long a process may stand still
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
 pub mod bounded;

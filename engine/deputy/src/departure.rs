@@ -122,14 +122,7 @@ pub fn leave(
             let freeze_us = micros(running_at - frozen_at);
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
             watch.phase("settle");
-            let report = MoveReport {
-                freeze_us,
-                total_us: watch.total_us(),
-                phases_us: watch.into_phases(),
-                bytes_sent: link.1.bytes_sent(),
-                ..MoveReport::default()
-            };
-            let report = rounds.tell(bytes, report);
+            let report = rounds.tell(bytes, report(watch, freeze_us, link.1.bytes_sent()));
             let left = Left { keeping, maps, reading };
             let parts = (link, memory, library, actions, prospect, report, left);
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
@@ -141,6 +134,11 @@ pub fn leave(
             Err(error)
         }
     }
+}
+
+fn report(watch: Stopwatch, freeze_us: u64, bytes_sent: u64) -> MoveReport {
+    let (total_us, phases_us) = (watch.total_us(), watch.into_phases());
+    MoveReport { freeze_us, total_us, phases_us, bytes_sent, ..MoveReport::default() }
 }
 
 /// Makes sure that the target takes it, and has it prepare; returns the draft, where the agent is

@@ -27,6 +27,7 @@ mod cpu_limit;
 mod daemon;
 mod departed;
 mod departure;
+mod ending;
 mod frozen;
 mod homecoming;
 mod in_flight;
@@ -111,12 +112,12 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             Ok(())
         }
         Err(MigrateError::Lost(error)) => {
-            if let Some(wait_status) = service::end_behind(pid, &error) {
+            if let Some(wait_status) = ending::end_behind(pid, &error) {
                 daemon.send(&FromDeputy::Ended { wait_status });
                 return Ok(());
             }
-            service::kill(pid);
-            service::see_it_end(pid, &signals);
+            ending::kill(pid);
+            ending::see_it_end(pid, &signals);
             let error = MigrateError::Lost(error);
             daemon.send(&FromDeputy::Lost { node: berth.node, reason: error.reason() });
             Err(error)

@@ -1,5 +1,5 @@
-//! What may come between while a process leaves home: its daemon calls the move off. And what that is
-//! told meanwhile.
+//! What may come between while a process leaves home: its daemon calls the move off. And what that
+//! is told meanwhile.
 
 use crate::daemon::Daemon;
 use migrate::{MigrateError, Result};

@@ -72,11 +72,10 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                 }
             }
             // An honest body says so four times a second.
-            ToHome::Progress(progress) => {
-                if !shared.is_flooded() {
-                    shared.notify(Notice::Progress(progress));
-                }
+            ToHome::Progress(progress) if !shared.is_flooded() => {
+                shared.notify(Notice::Progress(progress));
             }
+            ToHome::Progress(_) => {}
             // The link is the main thread's from here on: it reads the image itself.
             ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
                 shared.notify(Notice::Leaving { message, reader: Box::new(reader) });

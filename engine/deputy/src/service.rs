@@ -5,6 +5,7 @@ use crate::arriving::Arriving;
 use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
+use crate::ending::{end_behind, kill, see_it_end};
 use crate::keeping::Keeping;
 use crate::lanes::{Lane, Lanes};
 use crate::moves::{Link, Pending};
@@ -191,8 +192,6 @@ pub enum End {
 
 /// Notices that wait, where what a body says is not one for each thread.
 const NOTICES_MAX: usize = 2 * THREADS_MAX;
-/// How long a process that was killed may take to end.
-const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two pieces of memory that are given back: the body's calls come first.
 const SURPLUS_PAUSE: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -253,55 +252,6 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     service.listen(reader);
     daemon.send(&FromDeputy::Moved { to: service.berth.node, report: away.report });
     service.serve()
-}
-
-/// The status of a traced process, if its end is what made something fail.
-pub fn end_behind(pid: i32, error: &MigrateError) -> Option<i32> {
-    if !matches!(error, MigrateError::Kernel(error) if error.is_gone()) {
-        return None;
-    }
-    loop {
-        match tracee::wait_any() {
-            Ok((tid, Stop::Ended(status))) if tid == pid => return Some(status),
-            Ok((tid, Stop::Ended(_))) => ::tracing::debug!("thread {tid} ended"),
-            // Killed threads may still report a stop on their way out.
-            Ok((tid, _)) => {
-                let _ = tracee::resume(tid, 0);
-            }
-            Err(_) => return None,
-        }
-    }
-}
-
-/// Ends a process whose memory is lost.
-pub fn kill(pid: i32) {
-    let pid = nix::unistd::Pid::from_raw(pid);
-    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-}
-
-/// Its parent does not hear of the end of a process before its tracer has: nobody shall have to
-/// wait until this supervisor is over.
-pub fn see_it_end(pid: i32, signals: &ChildSignal) {
-    let deadline = Instant::now() + END_PATIENCE;
-    loop {
-        match tracee::poll_any() {
-            Ok(Some((tid, Stop::Ended(_)))) if tid == pid => return,
-            Ok(Some((_, Stop::Ended(_)))) => {}
-            // Killed threads may still report a stop on their way out.
-            Ok(Some((tid, _))) => {
-                let _ = tracee::resume(tid, 0);
-            }
-            Ok(None) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return;
-                }
-                signals.wait(left);
-                signals.drain();
-            }
-            Err(_) => return,
-        }
-    }
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {

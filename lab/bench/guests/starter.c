@@ -1,6 +1,7 @@
 /*
  * A process that starts a thread: it keeps MB megabytes, of which a round first writes to a
- * hundredth, and then tells how long it took, in milliseconds, until a new thread had run and ended.
+ * hundredth, and then tells how long it took, in milliseconds, until a new thread had run and
+ * ended.
  */
 #include "drive.h"
 #include <pthread.h>
