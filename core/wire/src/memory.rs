@@ -1,10 +1,11 @@
 //! The memory of a process but for its contents: mappings, and a draft of them.
 
 use crate::bounded::{self, WORD_CHARS_MAX};
-use crate::ids::GuestAddr;
+use crate::ids::{GuestAddr, GuestTid};
 use crate::image::ImageError;
 use crate::limits::{MAPPINGS_MAX, THREADS_MAX};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// End of the address range that a 64-bit program may use (47 bits, less a guard page).
 pub const USER_MEMORY_END: u64 = (1 << 47) - 4096;
@@ -27,6 +28,10 @@ pub struct Draft {
     pub reserved: (u64, u64),
     /// The image has no more threads than these.
     pub threads: u32,
+    /// Those that there are, the first of all left out: what begins or ends until the image comes,
+    /// that says.
+    #[serde(deserialize_with = "bounded::list::<_, _, THREADS_MAX>")]
+    pub tids: Vec<GuestTid>,
 }
 
 /// A range of memory: its first address, and the first behind it.
@@ -137,6 +142,13 @@ impl Draft {
         if threads == 0 || threads > THREADS_MAX {
             return Err(ImageError::Threads(threads));
         }
+        if self.tids.len() >= threads {
+            return Err(ImageError::Threads(self.tids.len() + 1));
+        }
+        let mut seen = HashSet::new();
+        if let Some(tid) = self.tids.iter().find(|tid| tid.0 <= 1 || !seen.insert(**tid)) {
+            return Err(ImageError::Identity(*tid));
+        }
         if self.mappings.len() > MAPPINGS_MAX {
             return Err(ImageError::Mappings(self.mappings.len()));
         }
@@ -145,5 +157,26 @@ impl Draft {
             return Err(ImageError::Mapping(GuestAddr(start)));
         }
         check_mappings(&self.mappings, backings)
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn threads_of_a_draft_are_different_ones_and_no_more_than_announced() {
+        let check = |tids: &[i32]| {
+            let tids = tids.iter().copied().map(GuestTid).collect();
+            let (limit, reserved) = ((0, 0), (4096, 8192));
+            let (stack_limit, memory_limits) = (limit, limit);
+            Draft { mappings: vec![], stack_limit, memory_limits, reserved, threads: 3, tids }
+                .check(0)
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[7, 8]), Ok(()));
+        assert_eq!(check(&[7, 8, 9]), Err(ImageError::Threads(4)), "the first one is not named");
+        assert_eq!(check(&[7, 7]), Err(ImageError::Identity(GuestTid(7))));
+        assert_eq!(check(&[1]), Err(ImageError::Identity(GuestTid(1))), "the sandbox's own");
     }
 }

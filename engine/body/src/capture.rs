@@ -1,18 +1,20 @@
 //! The image of a frozen body.
 
 use crate::state::{Shared, Thread};
-use kernel::agent::Agent;
+use kernel::agent::{Agent, BatchCall};
 use kernel::features::{self, Feature};
+use kernel::memory::Memory;
 use kernel::proc::pagemap::{Pagemap, Select};
 use kernel::proc::{flags, maps};
-use kernel::regs::Registers;
-use kernel::remote_call::RemoteCalls;
 use kernel::tracee;
 use migrate::backing::Library;
+use migrate::threads::{KernelSide, Stopped};
+use migrate::worker::{self, Worker};
 use migrate::{Result, layout, mapping_flags, threads};
 use std::ops::Range;
-use wire::ids::GuestAddr;
+use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, Draft, Image, MappingFlags, MappingKind};
+use wire::processor_time::Clock;
 
 /// What does not change while a body lives here.
 pub struct Fixed {
@@ -37,7 +39,14 @@ pub fn draft(shared: &Shared, fixed: &Fixed) -> Result<Draft> {
         reserved: fixed.origin.reserved,
         // None begins away from home.
         threads: fixed.origin.threads.len() as u32,
+        tids: living_threads(shared),
     })
+}
+
+fn living_threads(shared: &Shared) -> Vec<GuestTid> {
+    let state = shared.lock();
+    let tids = state.threads.values().map(|thread| thread.guest);
+    tids.filter(|tid| *tid != shared.guest_pid).collect()
 }
 
 /// Its mappings as the guest knows them, while it runs.
@@ -75,7 +84,6 @@ pub fn image(
     let (mappings, guards) = space(shared, fixed, &maps)?;
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
     let mut layout_words = fixed.origin.layout;
-    layout_words[BREAK] = 0; // the first thread asked tells
     let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
     let state = shared.lock();
     for thread in state.threads.values() {
@@ -86,9 +94,16 @@ pub fn image(
     }
     // Read first, like those of the threads: what capturing makes them compute is not the guest's.
     let clock = state.meter.clock();
-    let mut images = Vec::with_capacity(state.threads.len());
-    for thread in state.threads.values() {
-        images.push(thread_image(shared, agent, thread, &mut layout_words)?);
+    let clocks: Vec<Clock> = state.threads.values().map(|thread| thread.meter.clock()).collect();
+    let stopped = state.threads.values().map(|thread| read(thread, &shared.memory));
+    let stopped = stopped.collect::<Result<Vec<_>>>()?;
+    let slots = state.threads.values().map(|thread| thread.slot);
+    let (told, program_break) = ask(shared.pid, agent, &stopped, &slots.collect::<Vec<_>>())?;
+    layout_words[BREAK] = program_break;
+    let mut images = Vec::with_capacity(stopped.len());
+    let threads = state.threads.values().zip(clocks);
+    for (((thread, clock), stopped), told) in threads.zip(stopped).zip(told) {
+        images.push(thread_image(shared, (thread, clock), stopped, told)?);
     }
     images.sort_unstable_by_key(|thread| thread.tid);
     let actions = state.actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect();
@@ -131,50 +146,93 @@ fn trim_stack(shared: &Shared, origin: &Image, mappings: &mut [image::Mapping]) 
 /// Position of the program break in the layout words (`struct prctl_mm_map`).
 const BREAK: usize = 5;
 
+/// What is to be known before it does anything. A restartable sequence ends here: in the agent the
+/// kernel forgets that the thread was inside of one.
+fn read(thread: &Thread, memory: &Memory) -> Result<Stopped> {
+    let tid = thread.local;
+    let mut stopped = Stopped {
+        tid,
+        guest: thread.guest,
+        registers: tracee::registers(tid)?,
+        extended_state: tracee::extended_state(tid)?,
+        signal_mask: tracee::signal_mask(tid)?,
+        rseq: tracee::rseq_registration(tid)?,
+    };
+    let sequence = threads::sequence(&stopped, memory);
+    threads::abort_rseq(&mut stopped, sequence, memory);
+    Ok(stopped)
+}
+
+/// Has the threads, at the same time, tell what only they can: in the agent, each in its slot.
+/// Afterwards they stand stopped as they were. Returns besides where the program break is.
+fn ask(
+    pid: i32,
+    agent: &Agent,
+    stopped: &[Stopped],
+    slots: &[usize],
+) -> Result<(Vec<KernelSide>, u64)> {
+    let worker = |at: usize| Worker { agent, slot: slots[at], tid: stopped[at].tid };
+    let calls = |at: usize| {
+        let mut calls = threads::tell_calls(agent.staging_address(slots[at])).to_vec();
+        // The break is that of the process.
+        calls.push(BatchCall::new(libc::SYS_brk, [0; 6]));
+        calls
+    };
+    for (at, Stopped { tid, registers, .. }) in stopped.iter().enumerate() {
+        agent.submit_quietly(slots[at], &calls(at));
+        let mut registers = *registers;
+        agent.enter(&mut registers, slots[at]);
+        tracee::set_signal_mask(*tid, u64::MAX)?;
+        tracee::set_registers(*tid, &registers)?;
+        tracee::resume(*tid, 0)?;
+    }
+    let mut told = Vec::with_capacity(stopped.len());
+    let mut program_break = 0;
+    let mut outcome = Ok(());
+    // Who was set going last is mostly done last.
+    for at in (0..stopped.len()).rev() {
+        let (calls, results) = (calls(at), worker(at).collect(&calls(at))?);
+        program_break = results[calls.len() - 1] as u64;
+        outcome = outcome.and(worker::check("read thread state", &calls, &results));
+        let mut scratch = [0; 32];
+        agent.read_staging(slots[at], 0, &mut scratch);
+        told.push(threads::told(&scratch));
+    }
+    told.reverse();
+    let tids: Vec<i32> = stopped.iter().map(|stopped| stopped.tid).collect();
+    worker::stop_each(pid, &tids)?;
+    for Stopped { tid, registers, signal_mask, .. } in stopped {
+        tracee::set_registers(*tid, registers)?;
+        tracee::set_signal_mask(*tid, *signal_mask)?;
+    }
+    outcome.map(|()| (told, program_break))
+}
+
 fn thread_image(
     shared: &Shared,
-    agent: &Agent,
-    thread: &Thread,
-    layout_words: &mut [u64; 11],
+    (thread, clock): (&Thread, Clock),
+    mut stopped: Stopped,
+    told: KernelSide,
 ) -> Result<image::Thread> {
     let tid = thread.local;
-    let clock = thread.meter.clock();
-    let registers: Registers = tracee::registers(tid)?;
-    let is_in_timed_wait = registers.result() == kernel::regs::ERESTART_RESTARTBLOCK;
-    let mut extended_state = tracee::extended_state(tid)?;
+    let is_in_timed_wait = stopped.registers.result() == kernel::regs::ERESTART_RESTARTBLOCK;
+    let mut extended_state = std::mem::take(&mut stopped.extended_state);
     if let Some(translator) = &shared.registers {
         extended_state = translator.to_home(&extended_state, thread.extended_bytes)?;
     }
-    let signal_mask = tracee::signal_mask(tid)?;
-    let rseq = tracee::rseq_registration(tid)?;
-    let mut stopped = threads::Stopped {
-        tid,
-        guest: thread.guest,
-        registers,
-        extended_state: vec![],
-        signal_mask,
-        rseq,
-    };
-    threads::abort_rseq(&mut stopped, &shared.memory);
     let mut registers = stopped.registers;
     // Only waits on futexes are local and have a restart block here.
     threads::settle(&mut registers, Some(libc::SYS_futex as u32), false);
-    let mut calls = RemoteCalls::begin(tid, agent.syscall_instruction())?;
-    let told = threads::ask(&mut calls, &shared.memory, agent.staging_address(thread.slot))?;
-    if layout_words[BREAK] == 0 {
-        layout_words[BREAK] = calls.call("read the break", libc::SYS_brk, [0; 6])?;
-    }
-    drop(calls);
     Ok(image::Thread {
         tid: thread.guest,
         registers: registers.to_words().to_vec(),
         extended_state,
-        signal_mask,
+        signal_mask: stopped.signal_mask,
         alternate_stack: told.alternate_stack,
         robust_list: tracee::robust_list(tid)?,
         priority: thread.priority,
         tid_address: told.tid_address,
-        rseq: rseq.as_ref().map(threads::rseq_image),
+        rseq: stopped.rseq.as_ref().map(threads::rseq_image),
         in_flight: thread.in_flight.clone(),
         sequence: thread.sequence,
         signals_seen: thread.signals_seen,

@@ -5,7 +5,7 @@
 //! So a clock is read here, without asking home, and is right all the same.
 
 use crate::state::{Outstanding, State, Thread};
-use kernel::proc::process;
+use kernel::proc::process::{self, TICK_NS};
 use kernel::processor_time::{ThreadClock, process_ns};
 use wire::calls::Emulation;
 use wire::forward::Output;
@@ -53,8 +53,15 @@ impl Source {
         ProcessorTime { user_ns, system_ns }
     }
 
+    /// [`Source::ticks`] when the source says `ns`: before the first tick the kernel tells none,
+    /// and most of many threads have not come so far.
+    fn ticks_at(&self, ns: u64) -> ProcessorTime {
+        if ns < TICK_NS { ProcessorTime::default() } else { self.ticks() }
+    }
+
     fn read(&self) -> Reading {
-        Reading { ns: self.ns(), ticks: self.ticks() }
+        let ns = self.ns();
+        Reading { ns, ticks: self.ticks_at(ns) }
     }
 }
 
@@ -112,12 +119,14 @@ impl Meter {
     }
 
     fn away(&self) -> ProcessorTime {
-        let (ticks, start) = (self.source.ticks(), self.at_start.ticks);
+        let ns = self.source.ns();
+        let (ticks, start) = (self.source.ticks_at(ns), self.at_start.ticks);
         let here = ProcessorTime {
             user_ns: ticks.user_ns.saturating_sub(start.user_ns),
             system_ns: ticks.system_ns.saturating_sub(start.system_ns),
         };
-        self.before.away.plus(divide(self.here_ns(), here, ProcessorTime::default()))
+        let here_ns = ns.saturating_sub(self.at_start.ns);
+        self.before.away.plus(divide(here_ns, here, ProcessorTime::default()))
     }
 }
 

@@ -11,6 +11,7 @@ use kernel::proc::maps::MapQuery;
 use kernel::seccomp::Listener;
 use kernel::signal::{self, Action};
 use link::LinkWriter;
+use migrate::making::Made;
 use migrate::outward::Body;
 use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
@@ -139,7 +140,7 @@ impl State {
     /// Of a body that has not run yet.
     pub fn of(body: &Body) -> State {
         let threads: HashMap<i32, Thread> = (0..body.threads.len())
-            .map(|slot| (body.threads[slot].1, thread_of(body, slot)))
+            .map(|index| (body.threads[index].local, thread_of(body, index)))
             .collect();
         let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
             handler: *handler,
@@ -160,9 +161,9 @@ impl State {
     }
 }
 
-fn thread_of(body: &Body, slot: usize) -> Thread {
-    let (guest, local) = body.threads[slot];
-    let image = body.thread_image(slot);
+fn thread_of(body: &Body, index: usize) -> Thread {
+    let Made { guest, local, slot } = body.threads[index];
+    let image = body.thread_image(index);
     Thread {
         guest,
         local,

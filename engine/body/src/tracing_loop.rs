@@ -198,18 +198,19 @@ impl Tracing<'_> {
     /// A wait on a futex is native, and so is its limit: one that began elsewhere begins here for
     /// the rest of its time. All others are forwarded, with what is left of theirs.
     fn renew_wait(&self, tid: i32) -> Result<()> {
-        let registers = tracee::registers(tid)?;
         let (slot, end_ns) = {
             let state = self.shared.lock();
             let Some(thread) = state.threads.get(&tid) else { return Ok(()) };
-            let is_waiting = registers.rax == libc::SYS_futex as u64
-                && thread.interrupted.is_some()
-                && thread.signals.is_empty();
-            match thread.continued_wait_ns.filter(|_| is_waiting) {
+            let may_wait = thread.interrupted.is_some() && thread.signals.is_empty();
+            match thread.continued_wait_ns.filter(|_| may_wait) {
                 Some(end_ns) => (thread.slot, end_ns),
                 None => return Ok(()),
             }
         };
+        let registers = tracee::registers(tid)?;
+        if registers.rax != libc::SYS_futex as u64 {
+            return Ok(());
+        }
         let left = Duration::from_nanos(end_ns.saturating_sub(self.shared.guest_clock_ns()));
         let mut time = left.as_secs().to_le_bytes().to_vec();
         time.extend(u64::from(left.subsec_nanos()).to_le_bytes());

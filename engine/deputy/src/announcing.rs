@@ -3,6 +3,7 @@
 use kernel::proc::{flags, limits, process};
 use migrate::backing::Library;
 use migrate::{Result, injection, layout, machine};
+use std::collections::HashMap;
 use std::ops::Range;
 use wire::ids::GuestTid;
 use wire::image::{Draft, IMAGE_VERSION, Prospect};
@@ -26,7 +27,9 @@ pub fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Re
 /// What its memory is like while it runs still, and where the agent will lie.
 pub fn draft(pid: i32, library: &Library) -> Result<(Draft, Range<u64>, usize)> {
     let maps = flags::read_maps(pid)?;
-    let (place, slots) = injection::place(&maps, process::threads(pid)?.len())?;
+    let mut others = guest_tids(pid)?;
+    let (place, slots) = injection::place(&maps, others.len())?;
+    others.remove(&pid);
     let limits = limits::read(pid)?;
     let draft = Draft {
         mappings: layout::of_guest(&maps, &[], library)?,
@@ -34,17 +37,19 @@ pub fn draft(pid: i32, library: &Library) -> Result<(Draft, Range<u64>, usize)> 
         memory_limits: (limits.address_space, limits.data),
         reserved: (place.start, place.end),
         threads: slots as u32,
+        tids: others.into_values().collect(),
     };
     Ok((draft, place, slots))
 }
 
+/// The ids of all threads as the guest sees them, by local number.
+pub fn guest_tids(pid: i32) -> Result<HashMap<i32, GuestTid>> {
+    let tids = process::threads(pid)?.into_iter();
+    // One that has ended meanwhile has none.
+    Ok(tids.filter_map(|tid| Some((tid, guest_tid(pid, tid).ok()?))).collect())
+}
+
 /// A thread's id as the guest sees it: in its innermost PID namespace.
 pub fn guest_tid(pid: i32, tid: i32) -> Result<GuestTid> {
-    let path = format!("{pid}/task/{tid}");
-    let text = std::fs::read_to_string(format!("/proc/{path}/status")).map_err(|source| {
-        kernel::KernelError { what: format!("read status of thread {tid}"), source }
-    })?;
-    let own = process::status_field(&text, "NSpid")
-        .and_then(|ids| ids.split_whitespace().last().and_then(|id| id.parse().ok()));
-    Ok(GuestTid(own.unwrap_or(tid)))
+    Ok(GuestTid(process::thread_status(pid, tid)?.innermost_id))
 }

@@ -2,14 +2,16 @@
 
 use crate::limited_sleep;
 use crate::processor_time::{self, TOLD_BYTES, Whose};
+use kernel::agent::{Agent, BatchCall};
 use kernel::haste::Haste;
 use kernel::memory::Memory;
-use kernel::proc::sleep::{self, Sleep};
+use kernel::proc::process::ThreadStatus;
+use kernel::proc::sleep::Sleep;
 use kernel::regs::{ERESTART_RESTARTBLOCK, Registers};
 use kernel::tracee;
 use migrate::threads::{self, Interruption, Stopped};
-use migrate::worker::Worker;
-use migrate::{Result, attributes};
+use migrate::worker::{self, Worker};
+use migrate::{MigrateError, Result, attributes};
 use std::collections::HashMap;
 use wire::ids::GuestTid;
 use wire::image::{self, InFlight, Priority};
@@ -33,6 +35,12 @@ pub struct DepartedThread {
     pub kept: Option<InFlight>,
     /// The words of memory that such a call reads again when it is restarted.
     pub kept_memory: Option<(u64, Vec<u8>)>,
+}
+
+/// What a thread has told of itself: how its calls ended, and what they wrote.
+pub struct Told {
+    results: Vec<i64>,
+    staging: [u8; TELLING_BYTES],
 }
 
 /// What the last supervisor of the process, when it came home, had to say to the next.
@@ -79,6 +87,12 @@ impl Standing {
     /// Of a thread that was only stopped.
     pub fn of(tid: i32, guest: GuestTid, registers: Registers) -> Standing {
         Standing { tid, guest, registers, until_ns: None, sleeps: None }
+    }
+
+    /// Whether it may have been stopped in a wait whose end only we know.
+    pub fn may_end_by_our_word(registers: &Registers) -> bool {
+        let cut = [ERESTART_RESTARTBLOCK, -i64::from(libc::EINTR)];
+        registers.interrupted_call().is_some() && cut.contains(&registers.result())
     }
 
     /// The call that it makes again because Linux ended it for the stop.
@@ -133,12 +147,11 @@ impl Waiting {
     }
 
     /// When a wait ends that was restored here, or was made again because of a stop (signal(7)).
-    fn end_of(&self, pid: i32, stopped: &Stopped, settled: &Registers) -> Option<u64> {
+    fn end_of(&self, stopped: &Stopped, sleeps: u64, settled: &Registers) -> Option<u64> {
         let Stopped { tid, guest, registers, .. } = *stopped;
         // To stand stopped now is one more.
-        let is_same_sleep = |wait: &Wait| {
-            wait.sleeps.is_some_and(|sleeps| sleep::count(pid, tid) == Some(sleeps + 1))
-        };
+        let is_same_sleep =
+            |wait: &Wait| wait.sleeps.is_some_and(|before| before.checked_add(1) == Some(sleeps));
         let is_again = |wait: &&Wait| {
             wait.tid == guest
                 && u64::from(wait.number) == settled.rax
@@ -154,8 +167,8 @@ impl Waiting {
     /// When a wait ends that the thread made itself and will make again.
     fn end_of_first(
         &self,
-        pid: i32,
         stopped: &Stopped,
+        sleeps: u64,
         settled: &Registers,
         memory: &Memory,
     ) -> Option<u64> {
@@ -163,7 +176,7 @@ impl Waiting {
         let number = stopped.registers.interrupted_call()?;
         let is_again = settled.rip != stopped.registers.rip
             && u64::from(number) == settled.rax
-            && sleep.lasted_until_the_stop(pid, stopped.tid);
+            && sleep.lasted_until_the_stop(sleeps);
         let limit = limited_sleep::limit(number, &settled.arguments(), memory)?;
         let end_ns = sleep.since_ns.checked_add(u64::try_from(limit.as_nanos()).ok()?);
         end_ns.filter(|_| is_again)
@@ -172,24 +185,24 @@ impl Waiting {
 
 impl DepartedThread {
     /// Finds out where the thread goes on, and whether its call has to go on sleeping here.
-    /// False if it cannot be known what it waits in.
+    /// False if it cannot be known what it waits in. It may be inside of a restartable `sequence`.
     pub fn new(
-        pid: i32,
-        mut stopped: Stopped,
+        (mut stopped, sequence): (Stopped, u64),
+        status: &ThreadStatus,
         memory: &Memory,
         waiting: &Waiting,
     ) -> (DepartedThread, bool) {
-        threads::abort_rseq(&mut stopped, memory);
+        threads::abort_rseq(&mut stopped, sequence, memory);
         let standing = Standing::of(stopped.tid, stopped.guest, stopped.registers);
         let restarted = waiting.call_behind(&standing);
         let mut settled = stopped.registers;
-        let has_signal = threads::has_deliverable_signal(stopped.tid, stopped.signal_mask);
+        let has_signal = status.pending & !stopped.signal_mask != 0;
         let interruption = threads::settle(&mut settled, restarted, has_signal);
         let Interruption::Keeps(number) = interruption else {
             let interrupted = threads::interruption_of(&stopped.registers, &settled);
             let wait_until_ns = waiting
-                .end_of(pid, &stopped, &settled)
-                .or_else(|| waiting.end_of_first(pid, &stopped, &settled, memory));
+                .end_of(&stopped, status.sleeps, &settled)
+                .or_else(|| waiting.end_of_first(&stopped, status.sleeps, &settled, memory));
             let departed = DepartedThread {
                 stopped,
                 settled,
@@ -223,26 +236,52 @@ impl DepartedThread {
         (departed, true)
     }
 
+    /// Sets the stopped thread going in the agent, where it finds what it is to tell.
+    pub fn begin_telling(&self, agent: &Agent, slot: usize) -> Result<()> {
+        agent.write_staging(slot, ATTRIBUTES_OFFSET, &[0; 4]);
+        agent.submit_quietly(slot, &self.tell_calls(agent.staging_address(slot)));
+        let mut registers = self.stopped.registers;
+        agent.enter(&mut registers, slot);
+        tracee::set_registers(self.stopped.tid, &registers)?;
+        tracee::resume(self.stopped.tid, 0)?;
+        Ok(())
+    }
+
+    /// Attributes first: their calls may fail.
+    fn tell_calls(&self, staging: u64) -> Vec<BatchCall> {
+        let mut calls = attributes::tell_calls(staging + ATTRIBUTES_OFFSET as u64).to_vec();
+        calls.extend(threads::tell_calls(staging));
+        calls.extend(processor_time::tell_calls(Whose::Thread, staging + CLOCK_OFFSET as u64));
+        calls.extend(self.stopped.rseq.as_ref().map(threads::rseq_unregister));
+        calls
+    }
+
+    /// What it has told.
+    pub fn collect(&self, worker: Worker<'_>) -> Result<Told> {
+        let Worker { agent, slot, .. } = worker;
+        let results = worker.collect(&self.tell_calls(agent.staging_address(slot)))?;
+        let mut staging = [0; TELLING_BYTES];
+        agent.read_staging(slot, 0, &mut staging);
+        Ok(Told { results, staging })
+    }
+
     pub fn image(
         &self,
-        worker: Worker<'_>,
+        told: &Told,
         past: Option<&PastClock>,
         haste: &Haste,
     ) -> Result<image::Thread> {
-        let Worker { agent, slot, .. } = worker;
-        let staging = agent.staging_address(slot);
-        let mut calls = threads::tell_calls(staging).to_vec();
-        calls.extend(processor_time::tell_calls(Whose::Thread, staging + CLOCK_OFFSET as u64));
-        if let Some(rseq) = &self.stopped.rseq {
-            calls.push(threads::rseq_unregister(rseq));
-        }
-        worker.execute_all("read thread state", &calls)?;
-        let mut scratch = [0; 32];
-        agent.read_staging(slot, 0, &mut scratch);
-        let told = threads::told(&scratch);
-        let mut clock = [0; TOLD_BYTES];
-        agent.read_staging(slot, CLOCK_OFFSET, &mut clock);
-        let attributes = attributes::of_thread(worker, ATTRIBUTES_OFFSET)?;
+        let Told { results, staging } = told;
+        let calls = self.tell_calls(0);
+        let Some((of_attributes, others)) = results.split_first_chunk() else {
+            return Err(MigrateError::Protocol("a thread that did not tell".into()));
+        };
+        worker::check("read thread state", &calls[of_attributes.len()..], others)?;
+        let (kernel_side, staging) = staging.split_at(CLOCK_OFFSET);
+        let (clock, counter) = staging.split_at(TOLD_BYTES);
+        let told = threads::told(kernel_side);
+        let counter = counter.try_into().unwrap_or_default();
+        let attributes = attributes::told(self.stopped.tid, of_attributes, counter)?;
         Ok(image::Thread {
             tid: self.stopped.guest,
             registers: self.settled.to_words().to_vec(),
@@ -262,7 +301,7 @@ impl DepartedThread {
             signals: vec![],
             wait_until_ns: self.wait_until_ns,
             interrupted: self.interrupted,
-            clock: processor_time::told(&clock, past),
+            clock: processor_time::told(clock, past),
             attributes,
         })
     }
@@ -283,6 +322,7 @@ impl DepartedThread {
 const CLOCK_OFFSET: usize = 32;
 /// And where what else it has set.
 const ATTRIBUTES_OFFSET: usize = CLOCK_OFFSET + TOLD_BYTES;
+const TELLING_BYTES: usize = ATTRIBUTES_OFFSET + 4;
 
 /// Number of a call that a thread was in when it left.
 const FIRST_SEQUENCE: u64 = 1;

@@ -1,8 +1,8 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
 use crate::announcing::{draft, prospect};
-use crate::departed::{DepartedThread, Remembered, Waiting};
-use crate::frozen::Frozen;
+use crate::departed::{DepartedThread, Remembered};
+use crate::frozen::{Frozen, Seen};
 use crate::keeping::{self, Keeping};
 use crate::meanwhile::Meanwhile;
 use crate::own_memory::Reading;
@@ -22,7 +22,7 @@ use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
-use migrate::{MigrateError, Result, freeze, layout, processor_ids, refusal};
+use migrate::{MigrateError, Result, layout, processor_ids, refusal};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,17 +100,13 @@ pub fn leave(
         let with = (&mut rounds, meanwhile);
         known = copy_ahead(whose, tracking, &mut link, (&mut ahead, with), &mut watch)?;
     }
+    let seen = Seen::of(pid, remembered)?;
+    watch.phase("look");
     let frozen_at = Instant::now();
-    let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
+    let mut frozen = Frozen::freeze(pid, seen, signals, place)?;
     watch.phase("freeze");
-    match send(
-        &mut frozen,
-        &memory,
-        (&library, &mut ahead, &known),
-        &waiting,
-        (&mut link, meanwhile),
-        &mut watch,
-    ) {
+    let known = (&library, &mut ahead, &known[..]);
+    match send(&mut frozen, &memory, known, (&mut link, meanwhile), &mut watch) {
         Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
             // Both take time, for which nobody has to wait.
             let reading = std::thread::spawn(move || {
@@ -128,7 +124,7 @@ pub fn leave(
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
         }
         Err(error) => {
-            remembered.waits = frozen.put_back(waiting);
+            remembered.waits = frozen.put_back();
             let error = why_it_broke(&mut link.0, error);
             link.1.close();
             Err(error)
@@ -189,9 +185,7 @@ fn copy_ahead(
         watch.phase("copy");
     }
     // Read once more when it is away: what changes from here on is found then.
-    let known = flags::read_maps(pid)?;
-    watch.phase("look");
-    Ok(known)
+    Ok(flags::read_maps(pid)?)
 }
 
 /// Stops the process for a moment, to have its writes told.
@@ -202,9 +196,9 @@ fn track(
     signals: &ChildSignal,
     place: (bool, (Range<u64>, usize)),
 ) -> Result<Option<Tracking>> {
-    let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
-    let tracking = frozen.track(memory, &waiting);
-    remembered.waits = frozen.put_back(waiting);
+    let mut frozen = Frozen::freeze(pid, Seen::of(pid, remembered)?, signals, place)?;
+    let tracking = frozen.track(memory);
+    remembered.waits = frozen.put_back();
     tracking
 }
 
@@ -223,16 +217,15 @@ fn send(
     frozen: &mut Frozen,
     memory: &Memory,
     (library, ahead, known): (&Library, &mut Ahead, &[maps::Mapping]),
-    waiting: &Waiting,
     ((reader, writer), meanwhile): (&mut (LinkReader, LinkWriter), &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
     let Ahead { draft, copying } = ahead;
+    frozen.deliver_due_signals()?;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
-    refusal::check_frozen(frozen.pid, &maps)?;
-    freeze::hold(&frozen.tids)?;
-    frozen.read_threads(memory, &maps, waiting)?;
+    refusal::check_frozen(frozen.pid, &maps, frozen.statuses())?;
+    frozen.read_threads(memory, &maps)?;
     frozen.enter_agent(memory, &maps)?;
     let (image, actions) = frozen.image(&maps, library)?;
     watch.phase("capture");

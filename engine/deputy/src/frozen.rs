@@ -1,18 +1,19 @@
 //! A process whose threads all stand still, because it is to leave or to be made ready for that:
 //! what is read of it, and how it is put back.
 
-use crate::announcing::guest_tid;
-use crate::departed::{DepartedThread, Remembered, Standing, Waiting};
+use crate::announcing::{guest_tid, guest_tids};
+use crate::departed::{DepartedThread, Remembered, Standing, Told, Waiting};
 use crate::departure::{Away, Left};
 use crate::limited_sleep;
 use crate::processor_time;
 use crate::settings;
-use crate::settling::{shown_memory, stop};
+use crate::settling::{shown_memory, stop, stop_each};
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
+use kernel::proc::process::ThreadStatus;
 use kernel::proc::{maps, process, sleep};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::Action;
@@ -21,12 +22,14 @@ use kernel::tracking::{self, Tracking};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
 use migrate::injection::{self, Borrowed};
-use migrate::worker::Worker;
+use migrate::worker::{self, Worker};
 use migrate::{
     MigrateError, Result, ahead, attributes, freeze, homeward, layout, mapping_flags,
     processor_ids, threads,
 };
+use std::collections::HashMap;
 use std::ops::Range;
+use wire::ids::GuestTid;
 use wire::image::{self, Image, Prospect};
 use wire::processor_time::PastClock;
 use wire::supervisor::{Berth, MoveReport, Wait};
@@ -35,16 +38,46 @@ use wire::supervisor::{Berth, MoveReport, Wait};
 pub struct Frozen {
     pub pid: i32,
     pub tids: Vec<i32>,
-    haste: Haste,
+    /// What is said of the first of them, once it was read.
+    statuses: Vec<ThreadStatus>,
+    seen: Seen,
     threads: Vec<DepartedThread>,
     agent: Option<Agent>,
+    /// So many of them are telling what was asked of them.
+    telling: usize,
     borrowed: Option<Borrowed>,
-    /// Clocks of earlier stays away.
-    pub pasts: Vec<PastClock>,
     /// Its program may ask which processor it runs on.
     asks_processor: bool,
     /// Where the agent is to lie, and for how many threads, as the target was told.
     agent_place: (Range<u64>, usize),
+}
+
+/// What was seen of a process just before it is stopped, because it would take too long then, or
+/// would not be there any more.
+pub struct Seen {
+    /// Its threads are hurried until it has left, or is as before.
+    haste: Haste,
+    waiting: Waiting,
+    /// Clocks of earlier stays away.
+    pasts: Vec<PastClock>,
+    /// Those of its threads, by local number.
+    past_threads: HashMap<i32, PastClock>,
+    /// How the guest knows its threads, those left out that began last.
+    guests: HashMap<i32, GuestTid>,
+}
+
+impl Seen {
+    pub fn of(pid: i32, remembered: &Remembered) -> Result<Seen> {
+        let guests = guest_tids(pid)?;
+        let pasts = remembered.clocks.clone();
+        let past_threads = processor_time::past_of_threads(&pasts, pid, &guests);
+        let calls = guests.keys().filter_map(|tid| Some((*tid, threads::waiting_call(pid, *tid)?)));
+        let calls = calls.collect();
+        let waits = remembered.waits.clone();
+        let waiting = Waiting { calls, waits, sleeps: limited_sleep::sample(pid)? };
+        let haste = Haste::of(pid, guests.keys().copied());
+        Ok(Seen { haste, waiting, pasts, past_threads, guests })
+    }
 }
 
 /// What [`Away`] has besides the threads.
@@ -72,45 +105,38 @@ fn keep_memory(memory: &Memory, address: u64, bytes: &[u8]) -> Result<()> {
 }
 
 impl Frozen {
-    /// Stops all threads of a process and lets them have the signals that are due to them. What is
-    /// returned besides is for [`Frozen::put_back`].
+    /// Stops all threads of a process.
     ///
     /// # Errors
     /// It runs on as if nothing had been, or has ended.
     pub fn freeze(
         pid: i32,
-        remembered: &mut Remembered,
+        seen: Seen,
         signals: &ChildSignal,
         (asks_processor, agent_place): (bool, (Range<u64>, usize)),
-    ) -> Result<(Frozen, Waiting)> {
-        let waiting = Waiting {
-            calls: process::threads(pid)?
-                .into_iter()
-                .filter_map(|tid| Some((tid, threads::waiting_call(pid, tid)?)))
-                .collect(),
-            waits: remembered.waits.clone(),
-            sleeps: limited_sleep::sample(pid)?,
-        };
-        // Until it has left, or is as before.
-        let haste = Haste::of(pid, process::threads(pid)?);
+    ) -> Result<Frozen> {
         let tids = freeze::freeze(pid, signals)?;
-        let mut frozen = Frozen {
+        Ok(Frozen {
             pid,
             tids,
-            haste,
+            statuses: vec![],
+            seen,
             threads: vec![],
             agent: None,
+            telling: 0,
             borrowed: None,
-            pasts: vec![],
             asks_processor,
             agent_place,
-        };
-        if let Err(error) = freeze::deliver_due_signals(pid, &frozen.tids) {
-            remembered.waits = frozen.put_back(waiting);
-            return Err(error);
-        }
-        frozen.pasts.clone_from(&remembered.clocks);
-        Ok((frozen, waiting))
+        })
+    }
+
+    /// Lets the threads have the signals that are due to them.
+    ///
+    /// # Errors
+    /// Also when one of these has ended the process.
+    pub fn deliver_due_signals(&mut self) -> Result<()> {
+        self.statuses = freeze::deliver_due_signals(self.pid, &self.tids)?;
+        Ok(())
     }
 
     /// Has the process make what tells which of its pages are written to, and takes it over. None
@@ -118,11 +144,11 @@ impl Frozen {
     ///
     /// Mappings are watched from here on and no others, because here they stand still: of one that
     /// changes meanwhile a part would be watched, and mremap(2) of both parts fails.
-    pub fn track(&mut self, memory: &Memory, waiting: &Waiting) -> Result<Option<Tracking>> {
+    pub fn track(&mut self, memory: &Memory) -> Result<Option<Tracking>> {
         let maps = maps::read(self.pid)?;
-        freeze::hold(&self.tids)?;
+        self.choose_to_read()?;
         // A restartable sequence ends here as it would by any other call.
-        self.read_threads(memory, &maps, waiting)?;
+        self.read_threads(memory, &maps)?;
         let borrowed = injection::borrow(memory, &maps)?;
         let mut calls = RemoteCalls::begin(self.tids[0], borrowed.syscall)?;
         let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
@@ -147,20 +173,40 @@ impl Frozen {
         }
     }
 
-    pub fn read_threads(
-        &mut self,
-        memory: &Memory,
-        maps: &[maps::Mapping],
-        waiting: &Waiting,
-    ) -> Result<()> {
+    /// Each thread, and what is said of it.
+    pub fn statuses(&self) -> impl Iterator<Item = (i32, ThreadStatus)> {
+        self.tids.iter().copied().zip(self.statuses.iter().copied())
+    }
+
+    /// Only the first thread is made to do something, and of those that wait it has to be known
+    /// until when: all others are let go as they stopped, and need not be read.
+    fn choose_to_read(&mut self) -> Result<()> {
+        let (mut chosen, mut others) = (vec![], vec![]);
+        for tid in &self.tids {
+            let is_chosen =
+                *tid == self.tids[0] || Standing::may_end_by_our_word(&tracee::registers(*tid)?);
+            if is_chosen { chosen.push(*tid) } else { others.push(*tid) }
+        }
+        let statuses = chosen.iter().map(|tid| process::thread_status(self.pid, *tid));
+        self.statuses = statuses.collect::<kernel::Result<_>>()?;
+        chosen.extend(others);
+        self.tids = chosen;
+        Ok(())
+    }
+
+    /// Reads those threads whose status was, and makes them ready to work for us.
+    pub fn read_threads(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
+        freeze::hold(&self.tids[..self.statuses.len()])?;
         let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
-        for tid in self.tids.clone() {
+        let waiting = &self.seen.waiting;
+        for (tid, status) in self.tids.iter().copied().zip(&self.statuses) {
             attributes::check_stopped(tid)?;
-            threads::leave_vdso(tid, &vdso)?;
-            let stopped = threads::read(tid, guest_tid(self.pid, tid)?)?;
-            self.asks_processor |= processor_ids::uses_rseq(&stopped, memory);
+            let stopped = threads::read(tid, GuestTid(status.innermost_id), &vdso)?;
+            let sequence = threads::sequence(&stopped, memory);
+            self.asks_processor |= processor_ids::uses_rseq(&stopped, sequence);
             let is_64bit = stopped.registers.is_64bit();
-            let (departed, is_known) = DepartedThread::new(self.pid, stopped, memory, waiting);
+            let (departed, is_known) =
+                DepartedThread::new((stopped, sequence), status, memory, waiting);
             self.threads.push(departed);
             if !is_64bit {
                 return Err(MigrateError::refused("32-bit", "it runs 32-bit code"));
@@ -174,7 +220,7 @@ impl Frozen {
         Ok(())
     }
 
-    /// Places the agent and sets every thread going in it.
+    /// Places the agent and sets every thread going in it, to tell what only it can tell.
     pub fn enter_agent(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
         let borrowed = injection::borrow(memory, maps)?;
         self.borrowed = Some(borrowed);
@@ -184,13 +230,11 @@ impl Frozen {
             return Err(MigrateError::refused("changed", text));
         }
         let agent = injection::inject(self.pid, self.tids[0], borrowed, maps, (place, slots))?;
+        let agent = self.agent.insert(agent);
         for (slot, departed) in self.threads.iter().enumerate() {
-            let mut registers = departed.stopped.registers;
-            agent.enter(&mut registers, slot);
-            tracee::set_registers(departed.stopped.tid, &registers)?;
-            tracee::resume(departed.stopped.tid, 0)?;
+            departed.begin_telling(agent, slot)?;
+            self.telling = slot + 1;
         }
-        self.agent = Some(agent);
         Ok(())
     }
 
@@ -202,11 +246,29 @@ impl Frozen {
         Ok(Worker { agent: self.agent()?, slot, tid: self.threads[slot].stopped.tid })
     }
 
-    /// Asks the threads for what only they can tell, and puts the image together.
-    pub fn image(&self, maps: &[maps::Mapping], library: &Library) -> Result<(Image, Vec<Action>)> {
+    /// What the threads have told.
+    fn collect(&mut self) -> Result<Vec<Told>> {
+        let mut all = Vec::with_capacity(self.telling);
+        // The last to be asked is mostly the last to be done.
+        while let Some(slot) = self.telling.checked_sub(1) {
+            all.push(self.threads[slot].collect(self.worker(slot)?)?);
+            self.telling = slot;
+        }
+        all.reverse();
+        Ok(all)
+    }
+
+    /// Puts the image together.
+    pub fn image(
+        &mut self,
+        maps: &[maps::Mapping],
+        library: &Library,
+    ) -> Result<(Image, Vec<Action>)> {
+        let told = self.collect()?;
         let agent = self.agent()?;
         let actions = settings::actions(&self.worker(0)?)?;
-        let (program_break, stack_limit, clock) = settings::process(&self.worker(0)?, &self.pasts)?;
+        let (program_break, stack_limit, clock) =
+            settings::process(&self.worker(0)?, &self.seen.pasts)?;
         let keys = self.threads.iter().filter_map(|thread| thread.rights_by_key());
         // Only those of a thread that has been given some are not the least.
         let keys = keys.max_by_key(|rights| !attributes::are_without_keys(*rights));
@@ -214,10 +276,9 @@ impl Frozen {
         let mut layout_words = process::stat(&self.pid.to_string())?.layout;
         layout_words[5] = program_break;
         let mut images = Vec::with_capacity(self.threads.len());
-        for (slot, departed) in self.threads.iter().enumerate() {
-            let (tid, guest) = (departed.stopped.tid, departed.stopped.guest);
-            let past = processor_time::past_of_thread(&self.pasts, self.pid, tid, guest);
-            images.push(departed.image(self.worker(slot)?, past, &self.haste)?);
+        for (departed, told) in self.threads.iter().zip(&told) {
+            let past = self.seen.past_threads.get(&departed.stopped.tid);
+            images.push(departed.image(told, past, &self.seen.haste)?);
         }
         let mappings = layout::of_guest(maps, &[], library)?;
         let image = Image {
@@ -263,9 +324,9 @@ impl Frozen {
     pub fn settle_away(&mut self, memory: &Memory) -> Result<bool> {
         let agent = self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))?;
         let mut is_held = false;
-        for (slot, departed) in self.threads.iter().enumerate() {
+        let halts = stop_each(self.pid, &self.tids_read(), &mut Vec::new())?;
+        for ((slot, departed), halt) in self.threads.iter().enumerate().zip(halts) {
             let tid = departed.stopped.tid;
-            let halt = stop(tid, &mut Vec::new())?;
             if departed.kept.is_some() {
                 if let Some((address, bytes)) = &departed.kept_memory {
                     keep_memory(memory, *address, bytes)?;
@@ -291,9 +352,9 @@ impl Frozen {
             return Err(MigrateError::Protocol("no agent".into()));
         };
         let pid = self.pid;
-        let past = processor_time::past_of_process(&self.pasts);
+        let past = processor_time::past_of_process(&self.seen.pasts);
         let away_ns = past.map_or(0, |past| past.away.total_ns());
-        let (threads, relief) = (self.threads, self.haste.take_relief());
+        let (threads, relief) = (self.threads, self.seen.haste.take_relief());
         Ok(Away {
             pid,
             berth,
@@ -315,7 +376,7 @@ impl Frozen {
 
     /// Makes everything as it was and lets go.
     /// Returns what is to be known of threads that go on waiting.
-    pub fn put_back(&mut self, waiting: Waiting) -> Vec<Wait> {
+    pub fn put_back(mut self) -> Vec<Wait> {
         let standings = self.standings();
         match self.try_put_back() {
             Ok(()) => freeze::unhold(&self.tids),
@@ -327,42 +388,49 @@ impl Frozen {
         for tid in &self.tids {
             let _ = tracee::detach(*tid, 0);
         }
-        waiting.after_failure(&standings)
+        self.seen.waiting.after_failure(&standings)
     }
 
     /// Where the threads were stopped, those included that were not read yet.
     fn standings(&self) -> Vec<Standing> {
         let read = self.threads.iter().map(|departed| departed.standing());
         let unread = self.tids[self.threads.len()..].iter().filter_map(|tid| {
-            let guest = guest_tid(self.pid, *tid).ok()?;
+            let known = self.seen.guests.get(tid).copied();
+            let guest = known.or_else(|| guest_tid(self.pid, *tid).ok())?;
             Some(Standing::of(*tid, guest, tracee::registers(*tid).ok()?))
         });
-        let counted = |standing: Standing| Standing {
-            sleeps: sleep::count(self.pid, standing.tid),
-            ..standing
+        let counted = |standing: Standing| {
+            let is_needed = Standing::may_end_by_our_word(&standing.registers);
+            let sleeps = is_needed.then(|| sleep::count(self.pid, standing.tid)).flatten();
+            Standing { sleeps, ..standing }
         };
         read.chain(unread).map(counted).collect()
     }
 
-    fn try_put_back(&self) -> Result<()> {
+    fn tids_read(&self) -> Vec<i32> {
+        self.threads.iter().map(|departed| departed.stopped.tid).collect()
+    }
+
+    fn try_put_back(&mut self) -> Result<()> {
+        self.collect()?;
         let Some(agent) = &self.agent else {
             return self.threads.iter().try_for_each(|departed| {
                 await_stopped(departed.stopped.tid)?;
                 threads::put_back(&departed.stopped)
             });
         };
+        let mut batches = Vec::new();
         for (slot, departed) in self.threads.iter().enumerate() {
             if let Some(rseq) = &departed.stopped.rseq {
                 let (address, size, signature) = threads::rseq_image(rseq);
                 let call = threads::rseq_call(address, size, 0, signature);
-                // Busy means that it was never given up.
-                self.worker(slot)?.execute(&[call])?;
+                batches.push((self.worker(slot)?, vec![call]));
             }
         }
-        for departed in &self.threads {
-            stop(departed.stopped.tid, &mut Vec::new())?;
-            threads::put_back(&departed.stopped)?;
-        }
+        // Busy means that it was never given up.
+        worker::try_each(&batches)?;
+        stop_each(self.pid, &self.tids_read(), &mut Vec::new())?;
+        self.threads.iter().try_for_each(|departed| threads::put_back(&departed.stopped))?;
         if let Some(borrowed) = self.borrowed {
             injection::remove(self.tids[0], borrowed, agent)?;
         }

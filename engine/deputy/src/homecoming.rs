@@ -11,7 +11,7 @@ use crate::processor_time;
 use crate::refilling::{check_place, receive_pages, restore_memory};
 use crate::resumption::{Held, Resumption, count_sleeps, resolve_calls, unseen_signals, waits_of};
 use crate::service::Service;
-use crate::settling::{Settled, stop};
+use crate::settling::{Settled, stop_each};
 use crate::withdrawal;
 use kernel::agent::{BatchCall, STAGING_BYTES};
 use kernel::haste::Haste;
@@ -24,7 +24,7 @@ use link::{LinkError, LinkReader};
 use migrate::homeward;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::Stopwatch;
-use migrate::worker::Worker;
+use migrate::worker::{self, Batch, Worker};
 use migrate::{MigrateError, Result, freeze, injection, mapping_flags, threads};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -271,17 +271,20 @@ impl Homecoming {
     fn adopt_threads(&mut self, service: &Service<'_>) -> Result<()> {
         let Some(image) = &self.image else { return Ok(()) };
         let lanes = &service.shared.lanes;
-        let agent = &lanes.agent;
+        let mut batches: Vec<Batch<'_>> = Vec::with_capacity(image.threads.len());
+        let mut living = Vec::with_capacity(image.threads.len());
         for thread in &image.threads {
             let Some(slot) = live_slot_of(service, thread) else {
                 finish_ended(service, thread)?;
                 continue;
             };
-            let worker = service.worker(slot);
-            let staging = agent.staging_address(slot);
-            agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
-            let calls = threads::adopt_calls(thread, staging);
-            worker.execute_all("hand back thread state", &calls)?;
+            lanes.agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
+            let calls = threads::adopt_calls(thread, lanes.agent.staging_address(slot));
+            batches.push((service.worker(slot), calls));
+            living.push((slot, thread));
+        }
+        worker::execute_each("hand back thread state", &batches)?;
+        for (slot, thread) in living {
             for signal in thread.signals.iter().chain(&unseen_signals(service, slot, thread)) {
                 // Its own faults (0) were never sent there.
                 if signal.index > 0
@@ -294,7 +297,8 @@ impl Homecoming {
                 queue_signal(service, slot, signal.number, &signal.siginfo)?;
                 self.queued.push((slot, signal.number));
             }
-            while let Some(at) = self.held.iter().position(|(holder, _, _)| *holder == worker.tid) {
+            let tid = lanes.lock(slot).tid;
+            while let Some(at) = self.held.iter().position(|(holder, _, _)| *holder == tid) {
                 let (_, number, info) = self.held[at];
                 queue_signal(service, slot, number, &info)?;
                 self.held.remove(at);
@@ -353,13 +357,16 @@ impl Homecoming {
     ) -> Result<()> {
         let Some(image) = &self.image else { return Ok(()) };
         let lanes = &service.shared.lanes;
-        let mut nothing = Vec::new();
-        for thread in &image.threads {
-            let Some(slot) = live_slot_of(service, thread) else { continue };
-            let Some(resumption) = plan.remove(&slot) else { continue };
-            let tid = lanes.lock(slot).tid;
-            stop(tid, &mut nothing)?;
-            self.stopped.insert(slot);
+        let mut resumed = |thread| {
+            let slot = live_slot_of(service, thread)?;
+            Some((thread, (slot, lanes.lock(slot).tid, plan.remove(&slot)?)))
+        };
+        let threads: Vec<_> = image.threads.iter().filter_map(&mut resumed).collect();
+        let tids: Vec<i32> = threads.iter().map(|(_, (_, tid, _))| *tid).collect();
+        // Nothing but SIGSTOP comes through their masks.
+        stop_each(service.pid, &tids, &mut Vec::new())?;
+        self.stopped.extend(threads.iter().map(|(_, (slot, ..))| *slot));
+        for (thread, (slot, tid, resumption)) in threads {
             tracee::set_extended_state(tid, &thread.extended_state)?;
             match resumption.sleep {
                 Some(left) => sleep_on(service, slot, tid, &resumption.registers, left)?,

@@ -7,7 +7,7 @@ use kernel::memory::Memory;
 use kernel::processor_time::ThreadClock;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::{ACTION_BYTES, Action};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -125,6 +125,8 @@ pub struct Lanes {
     pub agent: Agent,
     pub memory: Memory,
     lanes: Vec<Mutex<Lane>>,
+    /// By the id that the guest knows, which is a thread's for life.
+    slots: HashMap<GuestTid, usize>,
     /// What large calls held was let go.
     has_freed: AtomicBool,
     /// Dispositions of signals 1..=64 as the guest has set them. Updated before the call that sets
@@ -147,10 +149,11 @@ pub enum Accepted {
 
 impl Lanes {
     pub fn new(agent: Agent, memory: Memory, lanes: Vec<Lane>, actions: Vec<Action>) -> Lanes {
+        let slots = lanes.iter().enumerate().map(|(slot, lane)| (lane.guest, slot)).collect();
         let lanes = lanes.into_iter().map(Mutex::new).collect();
         let has_freed = AtomicBool::new(false);
         let (actions, resets) = (Mutex::new(actions), Mutex::default());
-        Lanes { agent, memory, lanes, has_freed, actions, resets }
+        Lanes { agent, memory, lanes, slots, has_freed, actions, resets }
     }
 
     /// The guest's disposition of a signal.
@@ -209,7 +212,7 @@ impl Lanes {
     }
 
     pub fn slot_of(&self, guest: GuestTid) -> Option<usize> {
-        (0..self.count()).find(|slot| self.lock(*slot).guest == guest)
+        self.slots.get(&guest).copied()
     }
 
     pub fn slot_of_local(&self, tid: i32) -> Option<usize> {

@@ -3,6 +3,7 @@
 use crate::service::Service;
 use kernel::agent::BatchCall;
 use kernel::proc::process;
+use std::collections::HashMap;
 use wire::ids::GuestTid;
 use wire::image::Image;
 use wire::processor_time::layout::{read_timespec, read_usage};
@@ -45,16 +46,19 @@ pub fn past_of_process(pasts: &[PastClock]) -> Option<&PastClock> {
     pasts.iter().find(|past| past.tid.is_none())
 }
 
-/// That of a thread, if it is still the same one.
-pub fn past_of_thread(
+/// Those of its threads that are still the same, by local number.
+pub fn past_of_threads(
     pasts: &[PastClock],
     pid: i32,
-    tid: i32,
-    guest: GuestTid,
-) -> Option<&PastClock> {
-    let is_known = pasts.iter().any(|past| past.tid == Some(guest));
-    let started = if is_known { started_ticks(pid, tid)? } else { return None };
-    pasts.iter().find(|past| past.is_of(guest, started))
+    guests: &HashMap<i32, GuestTid>,
+) -> HashMap<i32, PastClock> {
+    let by_guest: HashMap<GuestTid, &PastClock> =
+        pasts.iter().filter_map(|past| Some((past.tid?, past))).collect();
+    let past_of = |(tid, guest): (&i32, &GuestTid)| {
+        let past = by_guest.get(guest)?;
+        past.is_of(*guest, started_ticks(pid, *tid)?).then_some((*tid, **past))
+    };
+    guests.iter().filter_map(past_of).collect()
 }
 
 /// When a thread started, clock ticks after boot.
@@ -117,7 +121,8 @@ mod test {
             away: time(1, 1),
             told: time(1, 1),
         };
-        let of = |pasts: &[PastClock]| past_of_thread(pasts, pid, tid, GuestTid(9)).copied();
+        let guests = HashMap::from([(tid, GuestTid(9))]);
+        let of = |pasts: &[PastClock]| past_of_threads(pasts, pid, &guests).get(&tid).copied();
         assert_eq!(of(&[past(started + 1), past(started)]), Some(past(started)));
         assert_eq!(of(&[past(started + 1)]), None);
         assert_eq!(of(&[]), None);

@@ -13,7 +13,7 @@ use crate::own_memory::OwnMemory;
 use crate::{priorities, replies};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Readiness;
-use kernel::tracee::{self, SIGINFO_BYTES, Stop};
+use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
 use migrate::injection::Borrowed;

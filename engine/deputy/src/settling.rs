@@ -27,25 +27,43 @@ impl Homecoming {
     /// Ends what the threads are doing, remembering how it stood; afterwards all wait in the agent
     /// with every signal blocked.
     pub fn settle_lanes(&mut self, service: &Service<'_>) -> Result<()> {
-        for slot in live_slots(service) {
-            self.settle_lane(service, slot)?;
-        }
-        Ok(())
-    }
-
-    fn settle_lane(&mut self, service: &Service<'_>, slot: usize) -> Result<()> {
         let lanes = &service.shared.lanes;
-        if matches!(lanes.lock(slot).work, Work::Exiting { .. }) {
-            return await_exit(service, slot);
-        }
-        let worker = service.worker(slot);
-        let tid = worker.tid;
-        let busy = match &lanes.lock(slot).work {
+        let is_exiting = |slot: &usize| matches!(lanes.lock(*slot).work, Work::Exiting { .. });
+        let (exiting, serving): (Vec<usize>, Vec<usize>) =
+            live_slots(service).into_iter().partition(is_exiting);
+        exiting.into_iter().try_for_each(|slot| await_exit(service, slot))?;
+        let busy = |slot: &usize| match &lanes.lock(*slot).work {
             Work::Busy { since, place, .. } => Some((*since, *place)),
             _ => None,
         };
-        let Halt { has_signal, mask, .. } = stop(tid, &mut self.held)?;
-        self.stopped.insert(slot);
+        let busy: Vec<_> = serving.iter().map(busy).collect();
+        let tids: Vec<i32> = serving.iter().map(|slot| lanes.lock(*slot).tid).collect();
+        let halts = stop_each(service.pid, &tids, &mut self.held)?;
+        self.stopped.extend(&serving);
+        // All of them, whatever fails: what stands stopped is taken back as one that had no call.
+        let mut outcome = Ok(());
+        for ((slot, busy), halt) in serving.iter().zip(busy).zip(halts) {
+            outcome = outcome.and(self.settle_lane(service, *slot, busy, &halt));
+        }
+        for slot in serving.iter().rev().filter(|slot| !self.stopped.contains(slot)) {
+            if matches!(lanes.lock(*slot).work, Work::Busy { .. }) {
+                service.worker(*slot).await_done()?;
+                lanes.complete(*slot);
+            }
+        }
+        outcome
+    }
+
+    /// Has a stopped thread go back into the agent; `busy` is the call that it was making.
+    fn settle_lane(
+        &mut self,
+        service: &Service<'_>,
+        slot: usize,
+        busy: Option<(Instant, Place)>,
+        Halt { has_signal, mask, .. }: &Halt,
+    ) -> Result<()> {
+        let tid = service.shared.lanes.lock(slot).tid;
+        let (has_signal, mask) = (*has_signal, *mask);
         let untouched = Settled { outcome: Outcome::Settled, mask, cut: None };
         self.settled.insert(slot, untouched);
         let is_cut = cut_short(service, slot, has_signal)?;
@@ -60,10 +78,6 @@ impl Homecoming {
         tracee::set_signal_mask(tid, u64::MAX)?;
         tracee::resume(tid, 0)?;
         self.stopped.remove(&slot);
-        if matches!(lanes.lock(slot).work, Work::Busy { .. }) {
-            worker.await_done()?;
-            lanes.complete(slot);
-        }
         Ok(())
     }
 
@@ -165,9 +179,31 @@ pub struct Halt {
 /// Stops a thread of the deputy; a signal that it was about to get is held.
 pub fn stop(tid: i32, held: &mut Vec<Held>) -> Result<Halt> {
     tracee::interrupt(tid)?;
+    await_halt(tid, tracee::wait, held)
+}
+
+/// Stops several threads of the process `pid` likewise, all at the same time.
+pub fn stop_each(pid: i32, tids: &[i32], held: &mut Vec<Held>) -> Result<Vec<Halt>> {
+    tids.iter().try_for_each(|tid| tracee::interrupt(*tid))?;
+    // That of the first thread last: its end is reported when that of the others was.
+    let mut order: Vec<usize> = (0..tids.len()).collect();
+    order.sort_by_key(|at| tids[*at] == pid);
+    let mut halts: Vec<Option<Halt>> = tids.iter().map(|_| None).collect();
+    for at in order {
+        let wait = if tids[at] == pid { tracee::wait } else { tracee::wait_other };
+        halts[at] = Some(await_halt(tids[at], wait, held)?);
+    }
+    Ok(halts.into_iter().flatten().collect())
+}
+
+fn await_halt(
+    tid: i32,
+    wait: fn(i32) -> kernel::Result<Stop>,
+    held: &mut Vec<Held>,
+) -> Result<Halt> {
     let mut before_signal = None;
     loop {
-        match tracee::wait(tid)? {
+        match wait(tid)? {
             by @ (Stop::Interrupted | Stop::Group(_)) => {
                 let mask = before_signal.map_or_else(|| tracee::signal_mask(tid), Ok)?;
                 let is_held = matches!(by, Stop::Group(_));

@@ -11,7 +11,9 @@
 //! The step REQUEST → RUNNING is a compare-and-swap, so a request can be withdrawn as long as the
 //! agent has not begun it. When a batch is done the agent counts up the *doorbell*, one futex for
 //! the controller to wait on whatever the number of threads, and wakes it if the word behind it
-//! says that somebody sleeps there: most calls are over before anybody does.
+//! says that somebody sleeps there: most calls are over before anybody does. Where many threads are
+//! given batches at once, only the one that is waited for rings it; the others ring another that
+//! nobody hears ([`Agent::submit_quietly`]).
 //!
 //! While the guest is stopped in ptrace its registers tell exactly where it is
 //! ([`Agent::position`]): that is how an interrupted call is told from a finished one.
@@ -19,7 +21,7 @@
 use crate::Result;
 use crate::regs::Registers;
 use crate::shared::{SharedMemory, futex_wait, futex_wake};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 std::arch::global_asm!(
@@ -105,6 +107,8 @@ const PAGE: usize = 4096;
 /// Layout of the shared memory: code page, then the common page (doorbell), then the slots.
 const COMMON_OFFSET: usize = PAGE;
 const SLOTS_OFFSET: usize = 2 * PAGE;
+/// Another doorbell in the common page, with its own word behind it: nobody sleeps there.
+const QUIET_OFFSET: usize = COMMON_OFFSET + 8;
 const PROCESSOR_OFFSET: usize = 24;
 /// Above it is the number of the memory node.
 const PROCESSOR_MASK: u32 = 0xfff;
@@ -284,6 +288,12 @@ impl Agent {
 
     /// Hands a batch to the thread of this slot, which must have nothing to do.
     pub fn submit(&self, slot: usize, calls: &[BatchCall]) {
+        self.write_batch(slot, calls);
+        self.prepare(slot, calls.len());
+        self.request(slot);
+    }
+
+    fn write_batch(&self, slot: usize, calls: &[BatchCall]) {
         assert!(!calls.is_empty() && calls.len() <= BATCH_MAX);
         for (index, call) in calls.iter().enumerate() {
             let mut entry = [0; ENTRY_BYTES];
@@ -293,9 +303,21 @@ impl Agent {
             }
             self.memory.write(self.entry_offset(slot, index), &entry);
         }
-        self.prepare(slot, calls.len());
+    }
+
+    fn request(&self, slot: usize) {
         self.state(slot).store(STATE_REQUEST, Ordering::SeqCst);
         futex_wake(self.state(slot), 1);
+    }
+
+    /// As [`Agent::submit`], but nobody is woken when it is done unless [`Agent::await_done`] waits
+    /// for this very slot then. For batches of many threads at once: each would wake the
+    /// controller, which waits for one after another.
+    pub fn submit_quietly(&self, slot: usize, calls: &[BatchCall]) {
+        self.write_batch(slot, calls);
+        self.prepare(slot, calls.len());
+        self.ring_at(slot, QUIET_OFFSET);
+        self.request(slot);
     }
 
     /// Takes back a request that the thread has not begun; false if it has.
@@ -358,6 +380,10 @@ impl Agent {
 
     /// Sleeps until the batch of this slot is done; false if it is not by the deadline.
     pub fn await_done(&self, slot: usize, deadline: Instant) -> bool {
+        // The agent looks where to ring after it has said that it is done: either it finds this, or
+        // it is found to be done.
+        self.ring_at(slot, COMMON_OFFSET);
+        fence(Ordering::SeqCst);
         loop {
             let seen = self.doorbell();
             if self.is_done(slot) {
@@ -373,8 +399,14 @@ impl Agent {
         let batch = self.slot_address(slot) + BATCH_OFFSET as u64;
         self.memory.write(offset + 4, &(calls as u32).to_le_bytes());
         self.memory.write(offset + 8, &batch.to_le_bytes());
-        let doorbell = self.base + COMMON_OFFSET as u64;
-        self.memory.write(offset + 16, &doorbell.to_le_bytes());
+        self.ring_at(slot, COMMON_OFFSET);
+    }
+
+    /// Where the thread of this slot rings when it is done with a batch. The two places differ in
+    /// one byte only, so that the agent never reads a mixture of them.
+    fn ring_at(&self, slot: usize, offset: usize) {
+        let doorbell = self.base + offset as u64;
+        self.memory.write(self.slot_offset(slot) + 16, &doorbell.to_le_bytes());
     }
 
     fn state(&self, slot: usize) -> &std::sync::atomic::AtomicU32 {

@@ -7,8 +7,6 @@ use crate::tracee::request;
 /// Something that ties a thread to the machine that it runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
-    /// It returns by a shadow stack (CET).
-    ShadowStack,
     /// System calls outside a part of its code are signals to it (prctl(2),
     /// PR_SET_SYSCALL_USER_DISPATCH).
     SyscallDispatch,
@@ -26,8 +24,7 @@ type Look = fn(i32) -> bool;
 
 /// The first such thing of a stopped tracee. What the kernel does not have, no thread has.
 pub fn tie(tid: i32) -> Option<Tie> {
-    let looks: [(Tie, Look); 5] = [
-        (Tie::ShadowStack, has_shadow_stack),
+    let looks: [(Tie, Look); 4] = [
         (Tie::SyscallDispatch, dispatches_syscalls),
         (Tie::Ports, may_use_ports),
         (Tie::Segments, has_segments),
@@ -36,7 +33,6 @@ pub fn tie(tid: i32) -> Option<Tie> {
     looks.into_iter().find(|(_, has)| has(tid)).map(|(tie, _)| tie)
 }
 
-const NT_X86_SHSTK: u64 = 0x204;
 const NT_386_IOPERM: u64 = 0x201;
 /// The largest bitmap of ports, bytes.
 const PORTS_BYTES: usize = 8 << 10;
@@ -53,19 +49,11 @@ const DEBUG_CONTROL: u64 = 848 + 7 * 8;
 const BREAKPOINTS_ENABLED: u64 = 0xff;
 
 /// The kernel has such a set of registers for a thread only while that uses them.
-fn uses(tid: i32, set: u64, room: usize) -> bool {
-    let mut bytes = vec![0u8; room];
-    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: room };
-    let place = (&raw mut vector) as u64;
-    request("look for registers", libc::PTRACE_GETREGSET, tid, set, place).is_ok()
-}
-
-fn has_shadow_stack(tid: i32) -> bool {
-    uses(tid, NT_X86_SHSTK, 8)
-}
-
 fn may_use_ports(tid: i32) -> bool {
-    uses(tid, NT_386_IOPERM, PORTS_BYTES)
+    let mut bytes = [0u8; PORTS_BYTES];
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let place = (&raw mut vector) as u64;
+    request("look for ports", libc::PTRACE_GETREGSET, tid, NT_386_IOPERM, place).is_ok()
 }
 
 fn dispatches_syscalls(tid: i32) -> bool {

@@ -132,19 +132,20 @@ pub fn set_registers(tid: i32, regs: &Registers) -> Result<()> {
 /// The whole extended state (x87, SSE, AVX, ...) in the uncompacted XSAVE layout. Of a processor
 /// without XSAVE, which has x87 and SSE only, it is shown in the same layout.
 pub fn extended_state(tid: i32) -> Result<Vec<u8>> {
-    let mut state = vec![0u8; XSTATE_BYTES];
+    // Far larger than what is kept of each of many threads.
+    let mut room = [0u8; XSTATE_BYTES];
     let what = "read extended state";
-    match register_set(what, libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &mut state) {
-        Ok(bytes) => state.truncate(bytes),
+    match register_set(what, libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &mut room) {
+        Ok(bytes) => Ok(room[..bytes].to_vec()),
         Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => {
-            state.truncate(LEGACY_BYTES + XSTATE_HEADER_BYTES);
+            let mut state = vec![0; LEGACY_BYTES + XSTATE_HEADER_BYTES];
             let legacy = &mut state[..LEGACY_BYTES];
             register_set(what, libc::PTRACE_GETREGSET, tid, NT_PRFPREG, legacy)?;
             state[LEGACY_BYTES] = X87_AND_SSE;
+            Ok(state)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    Ok(state)
 }
 
 /// As [`extended_state`] shows it on this machine.
@@ -240,6 +241,28 @@ fn take_put_by(is_wanted: impl Fn(i32) -> bool) -> Option<(i32, Stop)> {
 /// [`poll_any`], [`wait_any`] and [`poll`].
 pub fn wait(tid: i32) -> Result<Stop> {
     next_of(tid, 0).map(|stop| stop.unwrap_or(Stop::Ended(0)))
+}
+
+/// As [`wait`], for a thread that is not the first of its process: its end is reported whoever
+/// else has been waited for, so nobody else needs to be looked at. That counts where many threads
+/// are waited for one after another, because to find any that has stopped the kernel goes through
+/// all of them.
+pub fn wait_other(tid: i32) -> Result<Stop> {
+    if let Some((_, stop)) = take_put_by(|other| other == tid) {
+        return Ok(stop);
+    }
+    patience::check_wait(tid)?;
+    let waited = wait_raw(tid, libc::__WALL, tid)?;
+    Ok(waited.map_or(Stop::Ended(0), |(_, stop)| stop))
+}
+
+/// As [`poll`], likewise.
+pub fn poll_other(tid: i32) -> Result<Option<Stop>> {
+    if let Some((_, stop)) = take_put_by(|other| other == tid) {
+        return Ok(Some(stop));
+    }
+    let waited = wait_raw(tid, libc::__WALL | libc::WNOHANG, tid)?;
+    Ok(waited.map(|(_, stop)| stop))
 }
 
 /// The next stop or end of this thread; with `WNOHANG` in `flags` None if there is none yet.

@@ -3,26 +3,18 @@
 
 use crate::attributes::{self, no_huge_pages_call};
 use crate::outward::{Body, MAIN_SLOT};
+use crate::worker::{self, Batch};
 use crate::{Result, threads};
 use kernel::agent::BatchCall;
 use kernel::quota;
 
-/// MEMBARRIER_CMD_REGISTER_*: global, private, private with core serialisation, private for rseq.
-const MEMBARRIER_REGISTRATIONS: [u64; 4] = [1 << 2, 1 << 4, 1 << 6, 1 << 8];
 const PR_SET_MM: u64 = 35;
 const PR_SET_MM_MAP: u64 = 14;
-const PR_SET_NO_NEW_PRIVS: u64 = 38;
-/// `_LINUX_CAPABILITY_VERSION_3` and "myself".
-const CAPABILITY_HEADER: [u8; 8] = [0x22, 0x05, 0x08, 0x20, 0, 0, 0, 0];
 
 impl Body {
     /// Hands over what belongs to the process: dispositions, memory layout, limits.
     pub(crate) fn adopt_process(&self) -> Result<()> {
         let staging = self.agent.staging_address(MAIN_SLOT);
-        // The guest may have registered for any of these; what a kernel does not have, it has not.
-        let registrations = MEMBARRIER_REGISTRATIONS
-            .map(|command| BatchCall::new(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]));
-        self.worker(MAIN_SLOT).execute(&registrations)?;
         let mut calls = Vec::new();
         for (index, words) in self.image.actions.iter().enumerate() {
             let signal = index as i32 + 1;
@@ -34,7 +26,7 @@ impl Body {
                 calls.push(BatchCall::new(libc::SYS_rt_sigaction, arguments));
             }
         }
-        self.execute("set signal dispositions", MAIN_SLOT, &calls)?;
+        self.execute("set signal dispositions", &calls)?;
         let (map, limits) = (layout_bytes(&self.image.layout), limit_bytes(self.image.stack_limit));
         self.agent.write_staging(MAIN_SLOT, 0, &map);
         self.agent.write_staging(MAIN_SLOT, 256, &limits);
@@ -43,7 +35,6 @@ impl Body {
         let core = [0, u64::from(libc::RLIMIT_CORE), staging + 272, 0, 0, 0];
         self.execute(
             "set memory layout and limits",
-            MAIN_SLOT,
             &[
                 BatchCall::new(libc::SYS_prctl, map_call),
                 BatchCall::new(libc::SYS_prlimit64, stack),
@@ -51,7 +42,7 @@ impl Body {
             ],
         )?;
         match self.image.has_no_huge_pages {
-            true => self.execute("give up huge pages", MAIN_SLOT, &[no_huge_pages_call()]),
+            true => self.execute("give up huge pages", &[no_huge_pages_call()]),
             false => Ok(()),
         }
     }
@@ -79,26 +70,30 @@ impl Body {
             self.agent.write_staging(MAIN_SLOT, 0, &[bytes, bytes].concat());
             let arguments = [0, u64::from(resource), staging, 0, 0, 0];
             let call = BatchCall::new(libc::SYS_prlimit64, arguments);
-            self.execute("limit its memory", MAIN_SLOT, &[call])?;
+            self.execute("limit its memory", &[call])?;
         }
         Ok(())
     }
 
-    /// Hands over what the kernel keeps for each thread, and takes away what it must not have.
+    /// Hands over what the kernel keeps for each thread.
     pub(crate) fn adopt_threads(&self) -> Result<()> {
-        for slot in 0..self.threads.len() {
-            let thread = self.thread_image(slot);
-            let staging = self.agent.staging_address(slot);
-            self.agent.write_staging(slot, 0, &threads::adopt_scratch(thread));
-            self.agent.write_staging(slot, 64, &CAPABILITY_HEADER);
-            self.agent.write_staging(slot, 80, &[0; 24]);
-            let mut calls = threads::adopt_calls(thread, staging);
-            calls.push(BatchCall::new(libc::SYS_prctl, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]));
-            calls.push(BatchCall::new(libc::SYS_capset, [staging + 64, staging + 80, 0, 0, 0, 0]));
-            self.execute("hand over thread state", slot, &calls)?;
-            attributes::give(self.worker(slot), &thread.attributes)?;
-        }
-        Ok(())
+        let batches: Vec<Batch<'_>> = self
+            .threads
+            .iter()
+            .enumerate()
+            .map(|(index, one)| {
+                let thread = self.thread_image(index);
+                self.agent.write_staging(one.slot, 0, &threads::adopt_scratch(thread));
+                let staging = self.agent.staging_address(one.slot);
+                let mut calls = threads::adopt_calls(thread, staging);
+                calls.extend(attributes::give_calls(&thread.attributes));
+                (one.worker(&self.agent), calls)
+            })
+            .collect();
+        worker::execute_each("hand over thread state", &batches)?;
+        batches.iter().enumerate().try_for_each(|(index, (worker, _))| {
+            attributes::hold_back(*worker, &self.thread_image(index).attributes)
+        })
     }
 }
 

@@ -9,30 +9,20 @@
 use crate::worker::Worker;
 use crate::{MigrateError, Result};
 use kernel::agent::BatchCall;
-use kernel::proc::process;
+use kernel::proc::process::ThreadStatus;
 use kernel::thread_state::{self, Tie};
 use wire::image::Attributes;
 
-/// Before the freeze: what `/proc` tells.
+/// Before the freeze, and again under it: what `/proc` tells.
 ///
 /// # Errors
 /// Refused, with the thread.
-pub fn check(pid: i32, threads: &[i32]) -> Result<()> {
-    for tid in threads {
-        // One that has ended meanwhile has nothing.
-        let Ok(status) = process::status_of_thread(pid, *tid) else { continue };
-        check_status(*tid, &status)?;
+pub fn check(tid: i32, status: &ThreadStatus) -> Result<()> {
+    if status.has_shadow_stack {
+        let text = format!("its thread {tid} has a shadow stack (CET)");
+        return Err(MigrateError::refused("shadow-stack", text));
     }
-    Ok(())
-}
-
-fn check_status(tid: i32, status: &str) -> Result<()> {
-    let field = |name| process::status_field(status, name).unwrap_or("");
-    if field("x86_Thread_features").split_whitespace().any(|word| word == "shstk") {
-        return Err(tied(tid, Tie::ShadowStack));
-    }
-    let mask = field("untag_mask").strip_prefix("0x");
-    if mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|m| m != u64::MAX) {
+    if status.is_tagged {
         let text = "it tags its addresses (LAM), which no other node takes for the same";
         return Err(MigrateError::refused("tagged-addresses", text));
     }
@@ -49,7 +39,6 @@ pub fn check_stopped(tid: i32) -> Result<()> {
 
 fn tied(tid: i32, tie: Tie) -> MigrateError {
     let (code, what) = match tie {
-        Tie::ShadowStack => ("shadow-stack", "has a shadow stack (CET)"),
         Tie::SyscallDispatch => {
             ("syscall-dispatch", "gets its system calls as signals (syscall user dispatch)")
         }
@@ -91,14 +80,10 @@ fn prctl(option: u64, argument: u64) -> BatchCall {
     BatchCall::new(libc::SYS_prctl, [option, argument, 0, 0, 0, 0])
 }
 
-/// Has a thread tell its attributes; `scratch` is an offset into its staging memory.
-///
-/// # Errors
-/// Refused, if there is one that no other node can give it.
-pub fn of_thread(worker: Worker<'_>, scratch: usize) -> Result<Attributes> {
-    let place = worker.agent.staging_address(worker.slot) + scratch as u64;
-    worker.agent.write_staging(worker.slot, scratch, &[0; 4]);
-    let calls = [
+/// The calls by which a thread tells its attributes; `place` is where a zeroed word of its staging
+/// memory lies, which [`told`] wants to see.
+pub fn tell_calls(place: u64) -> [BatchCall; 7] {
+    [
         BatchCall::new(libc::SYS_personality, [PERSONALITY_QUERY, 0, 0, 0, 0, 0]),
         prctl(PR_GET_TIMERSLACK, 0),
         prctl(PR_GET_TSC, place),
@@ -106,12 +91,16 @@ pub fn of_thread(worker: Worker<'_>, scratch: usize) -> Result<Attributes> {
         prctl(PR_GET_SPECULATION_CTRL, 1),
         prctl(PR_GET_SPECULATION_CTRL, 2),
         BatchCall::new(libc::SYS_arch_prctl, [ARCH_GET_CPUID, 0, 0, 0, 0, 0]),
-    ];
-    let results = worker.execute(&calls)?;
-    let mut counter = [0; 4];
-    worker.agent.read_staging(worker.slot, scratch, &mut counter);
+    ]
+}
+
+/// What the results of [`tell_calls`], and the word that they wrote, say of a thread.
+///
+/// # Errors
+/// Refused, if it has an attribute that no other node can give it.
+pub fn told(tid: i32, results: &[i64; 7], counter: [u8; 4]) -> Result<Attributes> {
     if results[6] == 0 {
-        let text = format!("its thread {} gets CPUID as a fault (arch_prctl)", worker.tid);
+        let text = format!("its thread {tid} gets CPUID as a fault (arch_prctl)");
         return Err(MigrateError::refused("cpuid-faults", text));
     }
     // What a kernel or processor does not have is not held back.
@@ -124,18 +113,22 @@ pub fn of_thread(worker: Worker<'_>, scratch: usize) -> Result<Attributes> {
     })
 }
 
-/// Has a new thread of a body take over its attributes.
-///
-/// # Errors
-/// Refused, if this node does not hold back speculation as home does.
-pub fn give(worker: Worker<'_>, wanted: &Attributes) -> Result<()> {
+/// The calls by which a new thread of a body takes over its attributes, but for speculation.
+pub fn give_calls(wanted: &Attributes) -> Vec<BatchCall> {
     let personality = [u64::from(wanted.personality), 0, 0, 0, 0, 0];
     let slack = prctl(PR_SET_TIMERSLACK, wanted.timer_slack_ns);
     let mut calls = vec![BatchCall::new(libc::SYS_personality, personality), slack];
     if wanted.has_no_counter {
         calls.push(prctl(PR_SET_TSC, u64::from(PR_TSC_SIGSEGV)));
     }
-    worker.execute_all("take over modes", &calls)?;
+    calls
+}
+
+/// Has it hold back speculation as at home.
+///
+/// # Errors
+/// Refused, if this node cannot.
+pub fn hold_back(worker: Worker<'_>, wanted: &Attributes) -> Result<()> {
     for (which, mode) in wanted.speculation.iter().enumerate() {
         hold_speculation(worker, which, *mode)?;
     }
@@ -255,18 +248,15 @@ pub fn rights_by_key(extended_state: &[u8]) -> Option<u32> {
 mod test {
     use super::*;
 
-    fn code_of(status: &str) -> Option<String> {
-        check_status(7, status).err().map(|error| error.reason().code)
-    }
-
     #[test]
-    fn shadow_stacks_and_tagged_addresses_are_seen_in_the_status() {
-        assert_eq!(code_of("Name:\tcat\nuntag_mask:\t0xffffffffffffffff\n"), None);
-        assert_eq!(code_of("x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk \n"), None);
-        let status = "x86_Thread_features:\tshstk wrss \n";
-        assert_eq!(code_of(status).as_deref(), Some("shadow-stack"));
-        let status = "untag_mask:\t0x81ffffffffffffff\n";
-        assert_eq!(code_of(status).as_deref(), Some("tagged-addresses"));
+    fn threads_with_shadow_stacks_and_tagged_addresses_stay() {
+        let code_of = |status| check(7, &status).err().map(|error| error.reason().code);
+        let plain = ThreadStatus::default();
+        assert_eq!(code_of(plain), None);
+        let shadow_stack = ThreadStatus { has_shadow_stack: true, ..plain };
+        assert_eq!(code_of(shadow_stack).as_deref(), Some("shadow-stack"));
+        let tagged = ThreadStatus { is_tagged: true, ..plain };
+        assert_eq!(code_of(tagged).as_deref(), Some("tagged-addresses"));
     }
 
     #[test]

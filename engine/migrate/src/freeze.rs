@@ -3,7 +3,7 @@
 use crate::{MigrateError, Result};
 use kernel::child_signal::ChildSignal;
 use kernel::patience::Patience;
-use kernel::proc::process;
+use kernel::proc::process::{self, ThreadStatus};
 use kernel::tracee::{self, SeizeOptions, Stop};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,24 +13,57 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Lets stopped threads get the signals that are due to them: a program may count on a signal that
 /// it sends itself being handled before the call returns, and elsewhere it would come later.
+/// Returns what is said of each thread afterwards.
 ///
 /// # Errors
 /// Also when a signal ended the process.
-pub fn deliver_due_signals(pid: i32, tids: &[i32]) -> Result<()> {
+pub fn deliver_due_signals(pid: i32, tids: &[i32]) -> Result<Vec<ThreadStatus>> {
     let _limit = Patience::of(STOP_TIMEOUT);
-    for tid in tids {
-        for _ in 0..DUE_SIGNALS_MAX {
-            let mask = tracee::signal_mask(*tid)?;
-            if !crate::threads::has_deliverable_signal(*tid, mask) {
-                break;
-            }
-            // Without an interrupt, which would come before the signal; the signal's own stop is
-            // certain, and the interrupt is asked for there.
-            tracee::resume(*tid, 0)?;
-            await_interrupted(pid, *tid)?;
+    let statuses = statuses(pid, tids)?.into_iter();
+    tids.iter().zip(statuses).map(|(tid, status)| deliver_due(pid, *tid, status)).collect()
+}
+
+/// Anybody may read them, so on several processors at once: of all that is done for a thread in a
+/// freeze it takes longest.
+fn statuses(pid: i32, tids: &[i32]) -> Result<Vec<ThreadStatus>> {
+    let readers = std::thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
+    let part = tids.len().div_ceil(readers).max(READ_MIN);
+    let read = |tids: &[i32]| -> kernel::Result<Vec<ThreadStatus>> {
+        tids.iter().map(|tid| process::thread_status(pid, *tid)).collect()
+    };
+    let (own, others) = tids.split_at(part.min(tids.len()));
+    let parts: kernel::Result<Vec<_>> = std::thread::scope(|scope| {
+        let begun: Vec<_> = others
+            .chunks(part)
+            .map(|tids| (tids, std::thread::Builder::new().spawn_scoped(scope, || read(tids))))
+            .collect();
+        let own = read(own);
+        let others = begun.into_iter().map(|(tids, reader)| match reader.map(|it| it.join()) {
+            Ok(Ok(statuses)) => statuses,
+            // It could not begin.
+            _ => read(tids),
+        });
+        std::iter::once(own).chain(others).collect()
+    });
+    Ok(parts?.concat())
+}
+
+const READERS_MAX: usize = 4;
+/// A reader that reads fewer is not worth its start.
+const READ_MIN: usize = 32;
+
+fn deliver_due(pid: i32, tid: i32, mut status: ThreadStatus) -> Result<ThreadStatus> {
+    for _ in 0..DUE_SIGNALS_MAX {
+        if status.pending == 0 || status.pending & !tracee::signal_mask(tid)? == 0 {
+            break;
         }
+        // Without an interrupt, which would come before the signal; the signal's own stop is
+        // certain, and the interrupt is asked for there.
+        tracee::resume(tid, 0)?;
+        await_interrupted(pid, tid)?;
+        status = process::thread_status(pid, tid)?;
     }
-    Ok(())
+    Ok(status)
 }
 
 /// A thread that is sent signals faster than it takes them is moved between two of them.
@@ -126,32 +159,45 @@ fn seize_error(pid: i32, error: kernel::KernelError) -> MigrateError {
     error.into()
 }
 
-/// Waits until each of `waiting` has stopped for our interrupt.
+/// Waits until each of `waiting` has stopped for our interrupt: one after another, because all have
+/// to, and the first thread last, because its end is reported when that of the others was.
 fn wait_stopped(
     pid: i32,
-    mut waiting: BTreeSet<i32>,
+    waiting: BTreeSet<i32>,
     signals: &ChildSignal,
     stopped: &mut BTreeSet<i32>,
 ) -> Result<()> {
     let deadline = Instant::now() + STOP_TIMEOUT;
-    while !waiting.is_empty() {
-        signals.drain();
-        for tid in waiting.clone() {
-            let stop = match tracee::poll(tid) {
-                Ok(None) => continue,
+    for tid in first_thread_first(pid, waiting).into_iter().rev() {
+        let mut is_drained = false;
+        let is_there = loop {
+            let polled = if tid == pid { tracee::poll(tid) } else { tracee::poll_other(tid) };
+            let stop = match polled {
                 Ok(Some(stop)) => stop,
+                // A signal that comes after this look is not to be missed, nor an older one taken
+                // for it.
+                Ok(None) if !is_drained => {
+                    signals.drain();
+                    is_drained = true;
+                    continue;
+                }
+                Ok(None) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        let text = format!("thread {tid} stays in the kernel, uninterruptible");
+                        return Err(MigrateError::refused("uninterruptible", text));
+                    }
+                    signals.wait(left);
+                    is_drained = false;
+                    continue;
+                }
                 Err(error) if error.source.raw_os_error() == Some(libc::ECHILD) => Stop::Ended(0),
                 Err(error) => return Err(error.into()),
             };
             match stop {
-                Stop::Interrupted => {
-                    waiting.remove(&tid);
-                    stopped.insert(tid);
-                }
+                Stop::Interrupted => break true,
                 Stop::Ended(status) if tid == pid => return Err(MigrateError::Ended(status)),
-                Stop::Ended(_) => {
-                    waiting.remove(&tid);
-                }
+                Stop::Ended(_) => break false,
                 Stop::Group(signal) => {
                     let text = format!("it is stopped (signal {signal}); continue it first");
                     return Err(MigrateError::refused("stopped", text));
@@ -159,22 +205,12 @@ fn wait_stopped(
                 Stop::Signal(signal) => tracee::resume_interrupted(tid, signal)?,
                 Stop::Syscall | Stop::Event(_) => tracee::resume_interrupted(tid, 0)?,
             }
+        };
+        if is_there {
+            stopped.insert(tid);
         }
-        if waiting.is_empty() {
-            break;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let text = format!("thread {} stays in the kernel, uninterruptible", first(&waiting));
-            return Err(MigrateError::refused("uninterruptible", text));
-        }
-        signals.wait(left);
     }
     Ok(())
-}
-
-fn first(tids: &BTreeSet<i32>) -> i32 {
-    tids.first().copied().unwrap_or(0)
 }
 
 /// Begins to trace a thread, which survives its tracer.

@@ -4,7 +4,7 @@ use crate::{MigrateError, Result, mapping_flags};
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use wire::ids::GuestAddr;
-use wire::image::{self, MappingKind, USER_MEMORY_END};
+use wire::image::{self, Draft, MappingKind, USER_MEMORY_END};
 
 /// What a mapping of a file is part of: an index into the process's list of backings.
 pub trait Backings {
@@ -106,6 +106,37 @@ pub fn is_shared_anonymous(mapping: &Mapping) -> bool {
     let is_named = mapping.name.starts_with(b"[anon_shmem:");
     mapping.is_shared && (mapping.name == b"/dev/zero (deleted)" || is_named)
 }
+
+/// The mappings with a stack that never needs to grow: only the guest's own accesses make the
+/// kernel grow a stack, not ours for the results of its calls.
+pub(crate) fn whole_stack(draft: &Draft) -> Vec<image::Mapping> {
+    let mut mappings = draft.mappings.clone();
+    let is_stack = |m: &image::Mapping| m.kind == MappingKind::Anonymous { grows_down: true };
+    for index in 0..mappings.len() {
+        if is_stack(&mappings[index]) {
+            let below = index.checked_sub(1).map_or(0, |before| mappings[before].end.0);
+            mappings[index].start = GuestAddr(stack_start(draft, &mappings[index], below));
+        }
+    }
+    mappings
+}
+
+fn stack_start(draft: &Draft, stack: &image::Mapping, below: u64) -> u64 {
+    let mapped = draft.mappings.iter().map(|m| m.end.0 - m.start.0);
+    let (start, end) = draft.reserved;
+    let mapped = mapped.fold(end - start, u64::saturating_add);
+    // What is mapped ahead counts against the limit of the address space.
+    let room = draft.memory_limits.0.saturating_sub(mapped);
+    let size = (stack.end.0 - stack.start.0).saturating_add(room);
+    let size = size.min(draft.stack_limit.0).min(STACK_BYTES_MAX) & !4095;
+    let lowest = below.saturating_add(STACK_GAP_BYTES).next_multiple_of(4096);
+    stack.end.0.saturating_sub(size).max(lowest).min(stack.start.0)
+}
+
+/// Most of an unlimited stack that is mapped ahead.
+const STACK_BYTES_MAX: u64 = 256 << 20;
+/// What Linux keeps free below a stack (stack_guard_gap).
+const STACK_GAP_BYTES: u64 = 1 << 20;
 
 /// Lowest address at which we look for room: well above what a program might expect to be unmapped.
 const ROOM_BEGIN: u64 = 0x10_0000_0000;

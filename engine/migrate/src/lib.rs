@@ -27,6 +27,7 @@ pub mod intake;
 pub mod kept;
 pub mod layout;
 pub mod machine;
+pub mod making;
 pub mod mapping_flags;
 pub mod offer;
 pub mod outward;

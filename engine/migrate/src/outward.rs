@@ -4,6 +4,7 @@
 //! sandbox last.
 
 use crate::elsewhere::Elsewhere;
+use crate::making::{self, Made};
 use crate::registers::Translator;
 use crate::worker::{self, Worker};
 use crate::{MigrateError, Result, homeward, mapping_flags, processor_ids};
@@ -12,10 +13,11 @@ use kernel::features::{self, Feature};
 use kernel::memory::Memory;
 use kernel::patience::{self, Patience};
 use kernel::regs::Registers;
-use kernel::sandbox::{self, Sandbox};
+use kernel::sandbox::Sandbox;
 use kernel::seccomp::{self, Listener};
-use kernel::tracee::{self, Stop};
+use kernel::tracee;
 use kernel::tracking::Tracking;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +32,10 @@ pub struct Body {
     pub sandbox: Sandbox,
     pub memory: Memory,
     pub agent: Agent,
-    /// Guest thread, local thread; the index is the agent's slot.
-    pub threads: Vec<(GuestTid, i32)>,
+    /// The first one first.
+    pub threads: Vec<Made>,
+    /// Which of the image's threads each is.
+    pub(crate) images: Vec<usize>,
     /// Where home is another machine.
     pub elsewhere: Option<Elsewhere>,
     /// Where home's kernel keeps other registers.
@@ -49,34 +53,31 @@ impl Body {
     pub fn finish(&mut self, rules: &[seccomp::Rule]) -> Result<Listener> {
         let _limit = Patience::of(FINISH_TIMEOUT);
         let protect = homeward::protect_calls(&self.image.mappings);
-        self.execute("protect memory", MAIN_SLOT, &protect)?;
+        self.execute("protect memory", &protect)?;
         let guard = match features::settled().has(Feature::GuardRegions) {
             true => mapping_flags::install(&self.image.guards),
             false => mapping_flags::protect(&self.image.guards),
         };
-        self.execute("guard memory", MAIN_SLOT, &guard)?;
+        self.execute("guard memory", &guard)?;
         self.adopt_process()?;
         self.make_threads()?;
         self.adopt_threads()?;
         if let Some(ids) = self.image.processors {
-            processor_ids::bind(self.threads.iter().map(|(_, tid)| *tid), ids)?;
+            processor_ids::bind(self.threads.iter().map(|one| one.local), ids)?;
         }
         self.limit_memory()?;
         let listener = self.close_sandbox(rules)?;
-        for index in 0..self.threads.len() {
-            self.stop_in_agent(index)?;
-        }
+        let tids: Vec<i32> = self.threads.iter().map(|one| one.local).collect();
+        worker::stop_each(self.sandbox.body_pid, &tids)?;
         for index in 0..self.threads.len() {
             self.load(index)?;
         }
         Ok(listener)
     }
 
-    /// The image's state of the thread in this slot.
-    pub fn thread_image(&self, slot: usize) -> &image::Thread {
-        let tid = self.threads[slot].0;
-        let found = self.image.threads.iter().find(|t| t.tid == tid);
-        found.unwrap_or(&self.image.threads[0])
+    /// The image's state of one of its threads.
+    pub fn thread_image(&self, index: usize) -> &image::Thread {
+        &self.image.threads[self.images[index]]
     }
 
     pub fn image(&self) -> &Image {
@@ -95,56 +96,32 @@ impl Body {
         (self.sandbox, self.memory, self.agent, self.image)
     }
 
-    pub(crate) fn worker(&self, slot: usize) -> Worker<'_> {
-        Worker { agent: &self.agent, slot, tid: self.threads[slot].1 }
+    pub(crate) fn main(&self) -> Worker<'_> {
+        Worker { agent: &self.agent, slot: MAIN_SLOT, tid: self.sandbox.body_pid }
     }
 
-    pub(crate) fn execute(&self, what: &str, slot: usize, calls: &[BatchCall]) -> Result<()> {
-        self.worker(slot).execute_all(what, calls)
+    /// Has the first thread execute these calls.
+    pub(crate) fn execute(&self, what: &str, calls: &[BatchCall]) -> Result<()> {
+        self.main().execute_all(what, calls)
     }
 
-    /// Makes the other threads, each with its id of home.
+    /// Sees to it that its threads are those of the image, and that none has privileges.
     fn make_threads(&mut self) -> Result<()> {
-        let staging = self.agent.staging_address(MAIN_SLOT);
         let others: Vec<GuestTid> =
             self.image.threads.iter().map(|t| t.tid).filter(|t| *t != self.image.pid).collect();
-        for (index, tid) in others.into_iter().enumerate() {
-            self.agent.write_staging(MAIN_SLOT, 0, &tid.0.to_le_bytes());
-            let arguments = sandbox::thread_arguments(staging);
-            self.agent.write_staging(MAIN_SLOT, 16, &arguments);
-            let call = [staging + 16, arguments.len() as u64, 0, 0, 0, 0];
-            self.agent.submit(MAIN_SLOT, &[BatchCall::new(libc::SYS_clone3, call)]);
-            let local = self.catch_thread(tid)?;
-            let slot = index + 1;
-            self.threads.push((tid, local));
-            enter_agent(local, &self.agent, slot)?;
+        let early = self.threads.split_off(1);
+        let main = self.main();
+        let made = making::muster(main, early, &others)?;
+        making::give_up_privileges(main)?;
+        self.threads.extend(made);
+        let images = self.image.threads.iter().enumerate();
+        let by_tid: HashMap<GuestTid, usize> = images.map(|(at, image)| (image.tid, at)).collect();
+        self.images =
+            self.threads.iter().filter_map(|one| by_tid.get(&one.guest)).copied().collect();
+        match self.images.len() == self.threads.len() {
+            true => Ok(()),
+            false => Err(MigrateError::Protocol("an image without its threads".into())),
         }
-        Ok(())
-    }
-
-    /// Waits for the thread that the main thread is making; it is stopped before its first
-    /// instruction.
-    fn catch_thread(&self, tid: GuestTid) -> Result<i32> {
-        let main = self.sandbox.body_pid;
-        let failed = || kernel_failure(&format!("make thread {tid}"), libc::EAGAIN);
-        // A clone that fails raises no event: then the batch is done and main goes on waiting.
-        loop {
-            patience::check(|| format!("make thread {tid}"))?;
-            match tracee::poll(main)? {
-                Some(Stop::Event(_)) => break,
-                Some(stop) => worker::go_on(main, stop)?,
-                None if self.agent.is_done(MAIN_SLOT) => return Err(failed()),
-                None => std::thread::yield_now(),
-            }
-        }
-        let local = tracee::event_message(main)? as i32;
-        if !matches!(tracee::wait(local)?, Stop::Interrupted | Stop::Group(_)) {
-            return Err(failed());
-        }
-        tracee::resume(main, 0)?;
-        self.worker(MAIN_SLOT).await_done()?;
-        self.agent.clear(MAIN_SLOT);
-        Ok(local)
     }
 
     /// Installs the filter on all threads and takes its listener out of the body.
@@ -155,7 +132,7 @@ impl Body {
         let header = seccomp::program_header(program.len(), staging + 64);
         self.agent.write_staging(MAIN_SLOT, 0, &header);
         let install = seccomp::install_call(staging);
-        let worker = self.worker(MAIN_SLOT);
+        let worker = self.main();
         let number = worker.execute(&[install])?[0];
         if number < 0 {
             return Err(kernel_failure("install the seccomp filter", -number as i32));
@@ -179,22 +156,10 @@ impl Body {
         Ok(listener)
     }
 
-    fn stop_in_agent(&self, index: usize) -> Result<()> {
-        let tid = self.threads[index].1;
-        tracee::interrupt(tid)?;
-        loop {
-            match tracee::wait(tid)? {
-                Stop::Interrupted | Stop::Group(_) => return Ok(()),
-                Stop::Ended(status) => return Err(MigrateError::Ended(status)),
-                _ => tracee::resume_interrupted(tid, 0)?,
-            }
-        }
-    }
-
     /// Gives a stopped thread the guest's registers and signal mask.
-    fn load(&self, slot: usize) -> Result<()> {
-        let tid = self.threads[slot].1;
-        let thread = self.thread_image(slot);
+    fn load(&self, index: usize) -> Result<()> {
+        let tid = self.threads[index].local;
+        let thread = self.thread_image(index);
         let mut words = [0; kernel::regs::REGISTER_WORDS];
         words.copy_from_slice(&thread.registers);
         let registers = Registers::from_words(words);

@@ -14,7 +14,6 @@
 use crate::backing::Library;
 use crate::threads::Stopped;
 use crate::{MigrateError, Result, hashes};
-use kernel::memory::Memory;
 use kernel::processor;
 use memchr::memmem::Finder;
 use std::fs::File;
@@ -65,11 +64,11 @@ fn contains_name(file: &File) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// Whether a thread has an area of rseq(2) that is not the C library's, or is inside a sequence.
-pub fn uses_rseq(stopped: &Stopped, memory: &Memory) -> bool {
+/// Whether a thread has an area of rseq(2) that is not the C library's, or is inside a `sequence`.
+pub fn uses_rseq(stopped: &Stopped, sequence: u64) -> bool {
     let Some(rseq) = stopped.rseq else { return false };
     let is_own = rseq.address.abs_diff(stopped.registers.fs_base) > OWN_AREA_BYTES;
-    is_own || memory.read_u64(rseq.address + 8).is_ok_and(|sequence| sequence != 0)
+    is_own || sequence != 0
 }
 
 /// The ids that programs of this machine have room for.

@@ -7,7 +7,7 @@
 
 use crate::{MigrateError, Result, attributes, layout, mapping_flags, sharing};
 use kernel::proc::maps::Mapping;
-use kernel::proc::process;
+use kernel::proc::process::{self, ThreadStatus};
 use std::os::unix::ffi::OsStrExt;
 use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 
@@ -16,7 +16,10 @@ use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 /// # Errors
 /// Refused, with the object and its number.
 pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
-    check_state(pid, maps)?;
+    let tids = process::threads(pid)?.into_iter();
+    // One that has ended meanwhile has nothing.
+    let status = |tid| Some((tid, process::thread_status(pid, tid).ok()?));
+    check_state(pid, maps, tids.filter_map(status))?;
     check_policy(pid)?;
     sharing::check_patiently(pid, maps)
 }
@@ -25,17 +28,26 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
 ///
 /// # Errors
 /// As [`check`]; then it has to be put back.
-pub fn check_frozen(pid: i32, maps: &[Mapping]) -> Result<()> {
-    check_state(pid, maps)?;
+pub fn check_frozen(
+    pid: i32,
+    maps: &[Mapping],
+    threads: impl IntoIterator<Item = (i32, ThreadStatus)>,
+) -> Result<()> {
+    check_state(pid, maps, threads)?;
     sharing::check(pid, maps)
 }
 
-fn check_state(pid: i32, maps: &[Mapping]) -> Result<()> {
+fn check_state(
+    pid: i32,
+    maps: &[Mapping],
+    statuses: impl IntoIterator<Item = (i32, ThreadStatus)>,
+) -> Result<()> {
     check_status(pid)?;
     let threads = process::threads(pid)?;
     check_size(threads.len(), maps.len())?;
     check_policies(&threads)?;
-    attributes::check(pid, &threads)?;
+    let mut statuses = statuses.into_iter();
+    statuses.try_for_each(|(tid, status)| attributes::check(tid, &status))?;
     check_descriptors(pid, &threads)?;
     for mapping in maps {
         check_mapping(pid, mapping)?;

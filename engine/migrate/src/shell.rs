@@ -9,6 +9,7 @@ use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::homeward::{self, Change};
 use crate::intake::Intake;
 use crate::kept;
+use crate::making::{self, Made};
 use crate::outward::{Body, MAIN_SLOT, enter_agent};
 use crate::worker::Worker;
 use crate::{MigrateError, Result, injection, layout, mapping_flags, threads};
@@ -27,7 +28,6 @@ use kernel::vdso::Stub;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use wire::ids::GuestAddr;
 use wire::image::{self, Draft, Home, Image, MappingFlags, MappingKind, Pages, Span};
 
 /// One thread, traced by the calling one, waits in the agent for what is to become of it.
@@ -44,6 +44,8 @@ pub struct Shell {
     /// The draft's mappings as they are laid out: the stack is whole.
     laid: Vec<image::Mapping>,
     tracking: Option<Arc<Tracking>>,
+    /// The draft's threads, the first one left out.
+    made: Vec<Made>,
 }
 
 impl Shell {
@@ -67,10 +69,20 @@ impl Shell {
         let borrowed = injection::borrow(&memory, &own)?;
         let agent = place_agent(pid, borrowed, &own, &draft, shared)?;
         enter_agent(pid, &agent, MAIN_SLOT)?;
-        let (elsewhere, laid, none) = (None, whole_stack(&draft), MappingFlags::default());
+        let (elsewhere, laid, none) = (None, layout::whole_stack(&draft), MappingFlags::default());
         let (missing, sought, tracking) = (none, none, None);
-        let mut shell =
-            Shell { sandbox, memory, agent, elsewhere, missing, sought, draft, laid, tracking };
+        let mut shell = Shell {
+            sandbox,
+            memory,
+            agent,
+            elsewhere,
+            missing,
+            sought,
+            draft,
+            laid,
+            tracking,
+            made: vec![],
+        };
         // What is read of the sandbox is read before it is cleared.
         let plan = abroad.map(|(stub, home)| shell.plan_abroad(&own, stub, home)).transpose()?;
         shell.clear(&own)?;
@@ -90,6 +102,7 @@ impl Shell {
         let all: Vec<_> = shell.laid.iter().map(|m| (m.start.0..m.end.0, m)).collect();
         shell.worker().execute(&flag_calls(&all))?;
         shell.look_again(library)?;
+        shell.made = making::make_early(shell.worker(), &shell.draft.tids)?;
         Ok(shell)
     }
 
@@ -119,13 +132,13 @@ impl Shell {
         if self.draft.reserved != image.reserved {
             return Err(MigrateError::Protocol("an image of another draft".into()));
         }
-        let threads = self.draft.threads;
+        let (threads, tids) = (self.draft.threads, self.draft.tids.clone());
         if image.threads.len() > threads as usize {
             return Err(changed("has begun more threads than there is room for"));
         }
         let Image { stack_limit, memory_limits, reserved, .. } = *image;
         let mappings = image.mappings.clone();
-        let draft = Draft { mappings, stack_limit, memory_limits, reserved, threads };
+        let draft = Draft { mappings, stack_limit, memory_limits, reserved, threads, tids };
         self.conform(draft, library)
     }
 
@@ -153,10 +166,22 @@ impl Shell {
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
         let close = BatchCall::new(libc::SYS_close_range, all);
         self.execute("close the sandbox's files", &[close])?;
-        let threads = vec![(image.pid, self.sandbox.body_pid)];
-        let Shell { sandbox, memory, agent, elsewhere, missing, tracking, .. } = self;
-        let registers = None;
-        Ok(Body { sandbox, memory, agent, threads, elsewhere, registers, image, tracking, missing })
+        let first = Made { guest: image.pid, local: self.sandbox.body_pid, slot: MAIN_SLOT };
+        let Shell { sandbox, memory, agent, elsewhere, missing, tracking, made, .. } = self;
+        let threads = [first].into_iter().chain(made).collect();
+        let (registers, images) = (None, vec![]);
+        Ok(Body {
+            sandbox,
+            memory,
+            agent,
+            threads,
+            images,
+            elsewhere,
+            registers,
+            image,
+            tracking,
+            missing,
+        })
     }
 
     /// Has what comes from here on be told from what has come, so that little is left to be done
@@ -202,7 +227,7 @@ impl Shell {
             return Err(changed("has unmapped or moved what the kernel provides"));
         }
         self.draft = draft;
-        let wanted = whole_stack(&self.draft);
+        let wanted = layout::whole_stack(&self.draft);
         let is_kept = |m: &image::Mapping| {
             self.kept().iter().any(|kept| m.start.0 < kept.end && kept.start < m.end.0)
         };
@@ -390,31 +415,6 @@ fn flag_calls(fresh: &[(Range<u64>, &image::Mapping)]) -> Vec<BatchCall> {
     calls
 }
 
-/// The mappings with a stack that never needs to grow: only the guest's own accesses make the
-/// kernel grow a stack, not ours for the results of its calls.
-fn whole_stack(draft: &Draft) -> Vec<image::Mapping> {
-    let mut mappings = draft.mappings.clone();
-    let is_stack = |m: &image::Mapping| m.kind == MappingKind::Anonymous { grows_down: true };
-    for index in 0..mappings.len() {
-        if is_stack(&mappings[index]) {
-            let below = index.checked_sub(1).map_or(0, |before| mappings[before].end.0);
-            mappings[index].start = GuestAddr(stack_start(draft, &mappings[index], below));
-        }
-    }
-    mappings
-}
-
-fn stack_start(draft: &Draft, stack: &image::Mapping, below: u64) -> u64 {
-    let mapped = draft.mappings.iter().map(|m| m.end.0 - m.start.0);
-    let mapped = mapped.fold(len(&reserved(draft)), u64::saturating_add);
-    // What is mapped ahead counts against the limit of the address space.
-    let room = draft.memory_limits.0.saturating_sub(mapped);
-    let size = (stack.end.0 - stack.start.0).saturating_add(room);
-    let size = size.min(draft.stack_limit.0).min(STACK_BYTES_MAX) & !4095;
-    let lowest = below.saturating_add(STACK_GAP_BYTES).next_multiple_of(4096);
-    stack.end.0.saturating_sub(size).max(lowest).min(stack.start.0)
-}
-
 /// Whether memory that is laid out goes on, at this address, as what is wanted.
 pub(crate) fn is_same_kind(laid: &image::Mapping, wanted: &image::Mapping, at: u64) -> bool {
     image::behind(laid, at).kind == image::behind(wanted, at).kind
@@ -473,10 +473,6 @@ fn remap(source: u64, target: u64, length: u64) -> BatchCall {
     BatchCall::new(libc::SYS_mremap, [source, length, length, flags, target, 0])
 }
 
-/// Most of an unlimited stack that is mapped ahead.
-const STACK_BYTES_MAX: u64 = 256 << 20;
-/// What Linux keeps free below a stack (stack_guard_gap).
-const STACK_GAP_BYTES: u64 = 1 << 20;
 const NO_FILE: u64 = u64::MAX;
 const PRIVATE_NEW: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 const SHARED_NEW: u64 = (libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;

@@ -5,7 +5,6 @@ use kernel::agent::BatchCall;
 use kernel::memory::Memory;
 use kernel::patience::Patience;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers};
-use kernel::remote_call::RemoteCalls;
 use kernel::tracee::{self, RseqRegistration, Stop};
 use std::ops::Range;
 use std::time::Duration;
@@ -29,12 +28,18 @@ pub struct Stopped {
     pub rseq: Option<RseqRegistration>,
 }
 
-/// Reads a stopped thread and blocks all its signals, so that it can be made to work for us.
-pub fn read(tid: i32, guest: GuestTid) -> Result<Stopped> {
+/// Reads a stopped thread, which is run out of the `vdso`, and blocks all its signals, so that it
+/// can be made to work for us.
+pub fn read(tid: i32, guest: GuestTid, vdso: &Range<u64>) -> Result<Stopped> {
+    let mut registers = tracee::registers(tid)?;
+    if is_in_vdso(&registers, vdso) {
+        leave_vdso(tid, vdso)?;
+        registers = tracee::registers(tid)?;
+    }
     let stopped = Stopped {
         tid,
         guest,
-        registers: tracee::registers(tid)?,
+        registers,
         extended_state: tracee::extended_state(tid)?,
         signal_mask: tracee::signal_mask(tid)?,
         rseq: tracee::rseq_registration(tid)?,
@@ -154,7 +159,7 @@ pub fn waiting_call(pid: i32, tid: i32) -> Option<u32> {
 }
 
 /// True if a signal waits that the thread, with this mask, would get as soon as it runs.
-pub fn has_deliverable_signal(tid: i32, mask: u64) -> bool {
+fn has_deliverable_signal(tid: i32, mask: u64) -> bool {
     let Ok(status) = kernel::proc::process::status(tid) else { return false };
     let pending = |name| {
         kernel::proc::process::status_field(&status, name)
@@ -164,11 +169,14 @@ pub fn has_deliverable_signal(tid: i32, mask: u64) -> bool {
     (pending("SigPnd") | pending("ShdPnd")) & !mask != 0
 }
 
-/// If the thread is inside a restartable sequence, moves it to the sequence's abort handler, as the
-/// kernel would on a signal (rseq(2)): always allowed, and needed as the thread loses its place.
-pub fn abort_rseq(stopped: &mut Stopped, memory: &Memory) {
-    let Some(rseq) = stopped.rseq else { return };
-    let critical = memory.read_u64(rseq.address + 8).unwrap_or(0);
+/// The descriptor of the restartable sequence that a thread may be inside of (`rseq_cs`), or 0.
+pub fn sequence(stopped: &Stopped, memory: &Memory) -> u64 {
+    stopped.rseq.map_or(0, |rseq| memory.read_u64(rseq.address + 8).unwrap_or(0))
+}
+
+/// If the thread is inside this restartable sequence, moves it to the sequence's abort handler, as
+/// the kernel would on a signal (rseq(2)): always allowed, and needed as it loses its place.
+pub fn abort_rseq(stopped: &mut Stopped, critical: u64, memory: &Memory) {
     let mut descriptor = [0u8; 32];
     if critical == 0 || memory.read(critical, &mut descriptor).is_err() {
         return;
@@ -238,10 +246,14 @@ const VDSO_STEPS_MAX: usize = 4_096;
 /// must not be finished elsewhere.
 pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
     let registers = tracee::registers(tid)?;
-    if !vdso.contains(&registers.rip) || registers.interrupted_call().is_some() {
-        return Ok(());
+    match is_in_vdso(&registers, vdso) {
+        true => step_while(tid, |registers| vdso.contains(&registers.rip)),
+        false => Ok(()),
     }
-    step_while(tid, |registers| vdso.contains(&registers.rip))
+}
+
+fn is_in_vdso(registers: &Registers, vdso: &Range<u64>) -> bool {
+    vdso.contains(&registers.rip) && registers.interrupted_call().is_none()
 }
 
 /// Has a stopped thread execute one instruction after another for as long as `goes_on` says so. It
@@ -295,23 +307,12 @@ pub fn tell_calls(scratch: u64) -> [BatchCall; 2] {
 }
 
 /// Decodes what [`tell_calls`] wrote.
-pub fn told(scratch: &[u8; 32]) -> KernelSide {
-    let mut address = [0; 8];
-    address.copy_from_slice(&scratch[24..]);
+pub fn told(scratch: &[u8]) -> KernelSide {
+    let (stack, address) = scratch.split_at(ALTERNATE_STACK_BYTES);
     KernelSide {
-        alternate_stack: scratch[..ALTERNATE_STACK_BYTES].to_vec(),
-        tid_address: u64::from_le_bytes(address),
+        alternate_stack: stack.to_vec(),
+        tid_address: u64::from_le_bytes(address.try_into().unwrap_or_default()),
     }
-}
-
-/// The same by remote calls, for a thread that is not in the agent.
-pub fn ask(calls: &mut RemoteCalls, memory: &Memory, scratch: u64) -> Result<KernelSide> {
-    for call in tell_calls(scratch) {
-        calls.call("read thread state", call.number as i64, call.arguments)?;
-    }
-    let mut bytes = [0; 32];
-    memory.read(scratch, &mut bytes)?;
-    Ok(told(&bytes))
 }
 
 /// The calls by which a thread takes over its kernel side; `scratch` (64 bytes) holds what

@@ -33,25 +33,23 @@ impl Worker<'_> {
         let mut results = Vec::with_capacity(calls.len());
         for batch in calls.chunks(agent::BATCH_MAX) {
             self.agent.submit(self.slot, batch);
-            self.await_done()?;
-            results.extend((0..batch.len()).map(|index| self.agent.result(self.slot, index)));
-            self.agent.clear(self.slot);
+            results.extend(self.collect(batch)?);
         }
+        Ok(results)
+    }
+
+    /// The results of one batch that was submitted, errors included: threads that are handed theirs
+    /// one after another, and are waited for then, work at the same time.
+    pub fn collect(&self, batch: &[BatchCall]) -> Result<Vec<i64>> {
+        self.await_done()?;
+        let results = (0..batch.len()).map(|index| self.agent.result(self.slot, index)).collect();
+        self.agent.clear(self.slot);
         Ok(results)
     }
 
     /// As [`Worker::execute`], but any error number is an error.
     pub fn execute_all(&self, what: &str, calls: &[BatchCall]) -> Result<()> {
-        for (call, result) in calls.iter().zip(self.execute(calls)?) {
-            if (-4095..0).contains(&result) {
-                return Err(KernelError {
-                    what: format!("{what} (call {} {:x?})", call.number, call.arguments),
-                    source: std::io::Error::from_raw_os_error(-result as i32),
-                }
-                .into());
-            }
-        }
-        Ok(())
+        check(what, calls, &self.execute(calls)?)
     }
 
     /// Waits until what was submitted is done.
@@ -76,6 +74,61 @@ impl Worker<'_> {
             go_on(self.tid, stop)?;
         }
         Ok(())
+    }
+}
+
+/// # Errors
+/// The first of these calls that ended with an error number.
+pub fn check(what: &str, calls: &[BatchCall], results: &[i64]) -> Result<()> {
+    let failed = calls.iter().zip(results).find(|(_, result)| (-4095..0).contains(*result));
+    failed.map_or(Ok(()), |(call, result)| {
+        Err(KernelError {
+            what: format!("{what} (call {} {:x?})", call.number, call.arguments),
+            source: std::io::Error::from_raw_os_error(-*result as i32),
+        }
+        .into())
+    })
+}
+
+/// A thread, and what it is to execute: no more than one batch.
+pub type Batch<'a> = (Worker<'a>, Vec<BatchCall>);
+
+/// Has threads, each in the agent with nothing to do, execute a batch each at the same time; the
+/// results, errors included, in order from the last thread to the first.
+pub fn try_each(batches: &[Batch<'_>]) -> Result<Vec<Vec<i64>>> {
+    batches.iter().for_each(|(worker, batch)| worker.agent.submit_quietly(worker.slot, batch));
+    // Whoever was handed its batch last is mostly done last.
+    batches.iter().rev().map(|(worker, batch)| worker.collect(batch)).collect()
+}
+
+/// The same, but any error number is an error: when all have come to the end of theirs.
+pub fn execute_each(what: &str, batches: &[Batch<'_>]) -> Result<()> {
+    let results = try_each(batches)?;
+    let mut all = batches.iter().rev().zip(&results);
+    all.try_for_each(|((_, batch), results)| check(what, batch, results))
+}
+
+/// Stops threads that run, all at the same time. `first` is the first of their process, if it is
+/// among them.
+///
+/// # Errors
+/// Also when one of them ended.
+pub fn stop_each(first: i32, tids: &[i32]) -> Result<()> {
+    tids.iter().try_for_each(|tid| tracee::interrupt(*tid))?;
+    // Its end is reported when that of the others was.
+    let (first, others): (Vec<i32>, Vec<i32>) = tids.iter().partition(|tid| **tid == first);
+    others.into_iter().try_for_each(|tid| await_stop(tid, tracee::wait_other))?;
+    first.into_iter().try_for_each(|tid| await_stop(tid, tracee::wait))
+}
+
+fn await_stop(tid: i32, wait: fn(i32) -> kernel::Result<Stop>) -> Result<()> {
+    loop {
+        match wait(tid)? {
+            Stop::Interrupted | Stop::Group(_) => return Ok(()),
+            Stop::Ended(status) => return Err(MigrateError::Ended(status)),
+            Stop::Signal(libc::SIGSTOP) => tracee::resume_interrupted(tid, libc::SIGSTOP)?,
+            _ => tracee::resume_interrupted(tid, 0)?,
+        }
     }
 }
 
@@ -121,7 +174,7 @@ mod test {
         assert_eq!(tracee::wait(pid).unwrap(), Stop::Interrupted);
         let maps = maps::read(pid).unwrap();
         let borrowed = injection::borrow(&Memory::open(pid).unwrap(), &maps).unwrap();
-        let stopped = threads::read(pid, GuestTid(pid)).unwrap();
+        let stopped = threads::read(pid, GuestTid(pid), &(0..0)).unwrap();
         let (place, slots) = injection::place(&maps, 1).unwrap();
         let agent = injection::inject(pid, pid, borrowed, &maps, (&place, slots)).unwrap();
         let mut registers = stopped.registers;

@@ -13,7 +13,7 @@ use wire::control::Migration;
 /// What is promised for a process of one thread and one megabyte.
 const FREEZE_MS_MAX: f64 = 10.0;
 /// The three moves of a round trip, and the node that each leads to.
-const LEGS: [(&str, &str); 3] = [("away", "2"), ("from node to node", "3"), ("home", "home")];
+pub const LEGS: [(&str, &str); 3] = [("away", "2"), ("from node to node", "3"), ("home", "home")];
 
 /// A process to be moved.
 struct Load {

@@ -1,10 +1,10 @@
 //! How long programs of all sizes stand still while they move, as they see it themselves, and what
-//! travels for it: away, home, and away again.
+//! travels for it: away, home, and away again; those of many threads also from node to node.
 
 use crate::Setting;
 use crate::driven::Driven;
 use crate::figure::Figure;
-use crate::freeze::phases;
+use crate::freeze::{LEGS, phases};
 use crate::lab::{Lab, Share};
 use crate::statistics::Samples;
 use anyhow::{Context, Result, ensure};
@@ -95,8 +95,25 @@ struct Leg {
     moves: Vec<Migration>,
 }
 
+/// The whole move of the smallest, away and home again, milliseconds.
+const TOTAL_MS_MAX: f64 = 20.0;
+
+/// A program of many threads: most sleep, and some of them and one that never does look at the
+/// clock (`guests/crowd.c`).
+struct Crowd {
+    threads: u32,
+    megabytes: u32,
+    /// The longest freeze in each direction, milliseconds.
+    freeze_ms_max: f64,
+}
+
+const CROWDS: [Crowd; 2] = [
+    Crowd { threads: 256, megabytes: 20, freeze_ms_max: 20.0 },
+    Crowd { threads: 1000, megabytes: 20, freeze_ms_max: 80.0 },
+];
+
 pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
-    let lab = Lab::up(setting, 2, Share::Whole)?;
+    let lab = Lab::up(setting, 3, Share::Whole)?;
     let mut figures = Vec::new();
     for traveller in &TRAVELLERS {
         if traveller.is_large && !setting.effort.is_whole {
@@ -106,7 +123,20 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
         let times = if traveller.is_large { effort.moves_of_large } else { effort.moves };
         let legs = journeys(setting, &lab, traveller, times)?;
         for ((leg, name), limit) in legs.iter().zip(["away", "home"]).zip(traveller.freeze_ms_max) {
-            figures.push(figure(traveller, name, leg)?.at_most(limit));
+            figures.push(figure(traveller.what, name, leg)?.at_most(limit));
+            if traveller.megabytes == 1 {
+                figures.push(whole_move(traveller.what, name, leg)?.at_most(TOTAL_MS_MAX));
+            }
+        }
+    }
+    for crowd in CROWDS.iter().filter(|_| setting.effort.is_whole) {
+        let what = format!(
+            "{} threads with {} MB, which sleep but for one",
+            crowd.threads, crowd.megabytes
+        );
+        let legs = journeys_of_crowd(setting, &lab, crowd, setting.effort.moves_of_large)?;
+        for (leg, (name, _)) in legs.iter().zip(LEGS) {
+            figures.push(figure(&what, name, leg)?.at_most(crowd.freeze_ms_max));
         }
     }
     Ok(figures)
@@ -132,7 +162,42 @@ fn journeys(setting: &Setting, lab: &Lab, traveller: &Traveller, times: usize) -
     Ok(legs)
 }
 
-fn figure(traveller: &Traveller, leg: &str, seen: &Leg) -> Result<Figure> {
+/// Round trips by way of two nodes.
+fn journeys_of_crowd(
+    setting: &Setting,
+    lab: &Lab,
+    crowd: &Crowd,
+    times: usize,
+) -> Result<[Leg; LEGS.len()]> {
+    let program = setting.programs.path("crowd");
+    let numbers = [crowd.threads, crowd.megabytes].map(|number| number.to_string());
+    let words = ["osmos", "run", "--home", "--", &program, &numbers[0], &numbers[1]];
+    let mut driven = Driven::start(&mut lab.command(1, &words))?;
+    let mut legs = LEGS.map(|_| Leg::default());
+    for _ in 0..times {
+        for (leg, (_, to)) in legs.iter_mut().zip(LEGS) {
+            driven.round::<2>(1)?;
+            leg.moves.push(lab.migrate(driven.pid(), to)?);
+            // Those who sleep have looked at the clock since.
+            std::thread::sleep(SHORT);
+            let [gap_ms, threads] = driven.round(1)?;
+            ensure!(threads == f64::from(crowd.threads), "{threads} threads");
+            leg.gaps_ms.push(gap_ms);
+        }
+    }
+    driven.end()?;
+    Ok(legs)
+}
+
+/// How long it takes from the order to the end, beside what is promised of it.
+fn whole_move(what: &str, leg: &str, seen: &Leg) -> Result<Figure> {
+    let totals = Samples::new(seen.moves.iter().map(|migration| migration.total_ms));
+    let totals = totals.context("no moves")?;
+    let note = format!("max {:.1} ms", totals.summary().max);
+    Ok(Figure::new(format!("whole move of {what}, {leg}"), "ms", &totals).with_note(note))
+}
+
+fn figure(what: &str, leg: &str, seen: &Leg) -> Result<Figure> {
     let median = |value: fn(&Migration) -> f64| -> Result<f64> {
         Ok(Samples::new(seen.moves.iter().map(value)).context("no moves")?.median())
     };
@@ -146,6 +211,6 @@ fn figure(traveller: &Traveller, leg: &str, seen: &Leg) -> Result<Figure> {
         median(|migration| migration.total_ms)?,
         phases(&seen.moves).context("a move without phases")?,
     );
-    let what = format!("longest gap of {}, {leg}", traveller.what);
+    let what = format!("longest gap of {what}, {leg}");
     Ok(Figure::new(what, "ms", &gaps).with_note(note))
 }

@@ -1,7 +1,8 @@
 //! Moves that are not wanted any more: whoever asked for one has gone, or asks for another.
 //!
 //! Until the process stands frozen at its target, and is about to run there, it runs on where it
-//! was. What is too late for that is carried out: the next order finds the process where it is then.
+//! was. What is too late for that is carried out: the next order finds the process where it is
+//! then.
 
 use super::Daemon;
 use super::moves::not_moved;

@@ -140,7 +140,7 @@ pub fn image() -> Image {
 
 pub fn draft() -> Draft {
     let Image { mappings, stack_limit, memory_limits, reserved, .. } = image();
-    Draft { mappings, stack_limit, memory_limits, reserved, threads: 9 }
+    Draft { mappings, stack_limit, memory_limits, reserved, threads: 9, tids: vec![GuestTid(13)] }
 }
 
 fn processor() -> Processor {

@@ -1,10 +1,11 @@
 //! `/proc/PID/{stat,status,task,fd,...}`: what a process is.
 
 use crate::{KernelError, Result};
+use std::io::Read;
 use std::path::PathBuf;
 
 /// A clock tick of `/proc` on x86: USER_HZ is 100.
-const TICK_NS: u64 = 10_000_000;
+pub const TICK_NS: u64 = 10_000_000;
 
 /// The parts of `/proc/PID/stat` that a copy of a process needs (proc(5)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,6 +126,77 @@ pub fn status_of_thread(pid: i32, tid: i32) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+/// What `/proc/PID/task/TID/status` says of a thread that stands still, read at once: to write the
+/// file takes the kernel longer than all that ptrace tells of the thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadStatus {
+    /// Its id in its innermost PID namespace.
+    pub innermost_id: i32,
+    /// Signals that wait for it or for its process, bit n-1 for signal n.
+    pub pending: u64,
+    /// How often it has gone to sleep so far; to stand stopped counts as well.
+    pub sleeps: u64,
+    /// It returns by a shadow stack (CET).
+    pub has_shadow_stack: bool,
+    /// Its addresses may carry tags (LAM).
+    pub is_tagged: bool,
+}
+
+pub fn thread_status(pid: i32, tid: i32) -> Result<ThreadStatus> {
+    let path = format!("/proc/{pid}/task/{tid}/status");
+    let failed = |source| super::failed(format!("read {path}"), source);
+    let mut file = std::fs::File::open(&path).map_err(failed)?;
+    let mut text = vec![0; 4096];
+    let mut length = 0;
+    // Its last line tells its end: to be told there is no more costs as much as a ptrace request.
+    while !text[..length].ends_with(b"\n") || parse_thread_status(tid, &text[..length]).is_none() {
+        if length == text.len() {
+            text.resize(2 * length, 0);
+        }
+        match file.read(&mut text[length..]).map_err(failed)? {
+            0 => break,
+            count => length += count,
+        }
+    }
+    let status = parse_thread_status(tid, &text[..length]);
+    status.ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+}
+
+/// None if it is not whole.
+fn parse_thread_status(tid: i32, text: &[u8]) -> Option<ThreadStatus> {
+    let mut status = ThreadStatus { innermost_id: tid, ..ThreadStatus::default() };
+    let mut fields = 0;
+    for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+        let value = || std::str::from_utf8(&line[colon + 1..]).map(str::trim).ok();
+        match &line[..colon] {
+            // A kernel without PID namespaces does not tell.
+            b"NSpid" => {
+                status.innermost_id = value()?.split_whitespace().last()?.parse().ok()?;
+                continue;
+            }
+            b"SigPnd" | b"ShdPnd" => {
+                status.pending |= u64::from_str_radix(value()?, 16).ok()?;
+            }
+            b"x86_Thread_features" => {
+                let mut features = value()?.split_whitespace();
+                status.has_shadow_stack = features.any(|feature| feature == "shstk");
+                continue;
+            }
+            b"untag_mask" => {
+                let mask = value()?.strip_prefix("0x");
+                let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok());
+                status.is_tagged = mask.is_some_and(|mask| mask != u64::MAX);
+                continue;
+            }
+            b"voluntary_ctxt_switches" => status.sleeps = value()?.parse().ok()?,
+            _ => continue,
+        }
+        fields += 1;
+    }
+    (fields == 3).then_some(status)
+}
+
 /// A soft and a hard limit; None is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
@@ -210,6 +282,37 @@ mod test {
         assert!(own.layout[0] < own.layout[1] && own.layout[6] > own.layout[1]);
         assert!(threads(pid).unwrap().contains(&pid));
         assert_eq!(status_field(&status(pid).unwrap(), "Tgid"), Some(pid.to_string().as_str()));
+    }
+
+    #[test]
+    fn status_of_a_thread_is_read_at_once_and_only_whole() {
+        let tid = nix::unistd::gettid().as_raw();
+        let own = thread_status(std::process::id() as i32, tid).unwrap();
+        let text = status_of_thread(std::process::id() as i32, tid).unwrap();
+        let last = |name| status_field(&text, name).unwrap().split_whitespace().last().unwrap();
+        assert_eq!(own.innermost_id.to_string(), last("NSpid"));
+        assert!(own.sleeps.abs_diff(last("voluntary_ctxt_switches").parse().unwrap()) < 100);
+        let text = "NSpid:\t4711\t12\nSigPnd:\t0000000000000200\nShdPnd:\t8000000000000000\n\
+                    voluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
+        let pending = 1 << 9 | 1 << 63;
+        let plain = ThreadStatus::default();
+        let whole = ThreadStatus { innermost_id: 12, pending, sleeps: 150, ..plain };
+        assert_eq!(parse_thread_status(7, text.as_bytes()), Some(whole));
+        let without = text.strip_prefix("NSpid:\t4711\t12\n").unwrap();
+        let whole = ThreadStatus { innermost_id: 7, ..whole };
+        assert_eq!(parse_thread_status(7, without.as_bytes()), Some(whole));
+        let seen = |line: &str| {
+            let status = parse_thread_status(7, format!("{line}{without}").as_bytes()).unwrap();
+            (status.has_shadow_stack, status.is_tagged)
+        };
+        assert_eq!(seen("untag_mask:\t0xffffffffffffffff\n"), (false, false));
+        assert_eq!(seen("untag_mask:\t0x81ffffffffffffff\n"), (false, true));
+        assert_eq!(seen("x86_Thread_features:\tshstk wrss \n"), (true, false));
+        let locked = "x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk \n";
+        assert_eq!(seen(locked), (false, false));
+        let cut = text.find("0\nnonvoluntary").unwrap();
+        assert_eq!(parse_thread_status(7, &text.as_bytes()[..cut]), None);
+        assert!(thread_status(std::process::id() as i32, 1 << 23).is_err());
     }
 
     #[test]

@@ -25,10 +25,11 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// True if a thread that has stopped since then had not woken before.
-    pub fn lasted_until_the_stop(&self, pid: i32, tid: i32) -> bool {
+    /// True if a thread that has stopped since then, and has gone to sleep so often by now, had not
+    /// woken before.
+    pub fn lasted_until_the_stop(&self, sleeps: u64) -> bool {
         // To stand stopped counts as a sleep, too.
-        self::count(pid, tid) == Some(self.count + 1)
+        sleeps == self.count + 1
     }
 }
 
@@ -129,10 +130,10 @@ mod test {
         tracee::seize(pid, SeizeOptions::default()).unwrap();
         tracee::interrupt(pid).unwrap();
         assert_eq!(tracee::wait(pid).unwrap(), Stop::Interrupted);
-        assert!(found[&pid].lasted_until_the_stop(pid, pid));
+        assert!(found[&pid].lasted_until_the_stop(count(pid, pid).unwrap()));
         tracee::resume_interrupted(pid, 0).unwrap();
         assert_eq!(tracee::wait(pid).unwrap(), Stop::Interrupted);
-        assert!(!found[&pid].lasted_until_the_stop(pid, pid), "it has slept anew");
+        assert!(!found[&pid].lasted_until_the_stop(count(pid, pid).unwrap()), "it has slept anew");
         child.kill().unwrap();
         child.wait().unwrap();
         let since_ns = found[&pid].since_ns;

@@ -95,8 +95,8 @@ mod tests {
             sentence(&owned),
             "no guests come; own processes stay; own load comes first; root's processes may \
              leave; own processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
-             2.0G for all guests; moves freeze for 20 ms at most; priorities 2:10 (others 50); 1 guest here, 1 of 3 own processes \
-             away"
+             2.0G for all guests; moves freeze for 20 ms at most; priorities 2:10 (others 50); 1 \
+             guest here, 1 of 3 own processes away"
         );
     }
 
