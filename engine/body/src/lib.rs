@@ -24,6 +24,7 @@ mod deadlines;
 mod delivery;
 mod filter;
 mod frames;
+mod imprint;
 mod leaving;
 mod modesty;
 mod moving_on;

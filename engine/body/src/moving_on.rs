@@ -61,9 +61,9 @@ impl Tracing<'_> {
     }
 
     /// Has the node that takes the body make its memory, and most of what is in it, while it runs.
-    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Link>) -> Result<End> {
-        let mut link = match offered {
-            Ok(link) => link,
+    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Offered>) -> Result<End> {
+        let Offered { mut link, remembers } = match offered {
+            Ok(offered) => offered,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
                 return Ok(End::Continues);
@@ -87,7 +87,8 @@ impl Tracing<'_> {
             false => Err(MigrateError::refused("called-off", "the body leaves for elsewhere")),
         };
         self.spawn_mover("ahead", move || {
-            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut link, &is_wanted);
+            let known = (tracking, &unseen[..], remembers);
+            let outcome = copy(&shared, &fixed, known, &mut link, &is_wanted);
             let outcome = outcome.map(|ahead| Box::new(Onward { link, ahead, origin }));
             shared.order(Order::Copied { number, outcome });
         });
@@ -143,7 +144,7 @@ impl Tracing<'_> {
         (ahead, origin): (Ahead, Option<Origin>),
         known: &[maps::Mapping],
     ) -> Result<u64> {
-        let Ahead { draft, mut copying } = ahead;
+        let Ahead { draft, mut copying, .. } = ahead;
         let image = self.capture(known)?;
         let (head, parts) = image.clone().into_parts();
         writer.send(&ToAway::Image(Box::new(head)))?;
@@ -167,12 +168,19 @@ impl Tracing<'_> {
 }
 
 /// Everything that can be done before the body is stopped.
-fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
+fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Offered> {
     let mut link = link::connect(berth, Role::Image)?;
     let prospect = Prospect { backings: library.descriptions(), ..prospect };
-    migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
+    let remembers = migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
     link.1.set_hurried(true)?;
-    Ok(link)
+    Ok(Offered { link, remembers })
+}
+
+/// A node that takes the body.
+pub(crate) struct Offered {
+    link: Link,
+    /// It has pages that the body had when it was there before.
+    remembers: bool,
 }
 
 /// The node that takes the body, and what it has of it already.
@@ -185,14 +193,14 @@ pub(crate) struct Onward {
 fn copy(
     shared: &Shared,
     fixed: &Fixed,
-    (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
+    (tracking, unseen, remembers): (Option<Arc<Tracking>>, &[Run], bool),
     link: &mut Link,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<Ahead> {
     let draft = capture::draft(shared, fixed)?;
     migrate::offer::draft(link, draft.clone())?;
     let is_tracked = tracking.is_some();
-    let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
+    let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)?, remembers };
     ahead.copying.assume_changed(unseen);
     if is_tracked {
         ahead.copy(&shared.memory, link, &|| capture::mappings(shared, fixed), is_wanted)?;

@@ -1,9 +1,8 @@
 //! What the threads of this supervisor share about the body.
 
 use crate::abroad::Abroad;
-use crate::arrival::Link;
 use crate::filter::Kept;
-use crate::moving_on::Onward;
+use crate::moving_on::{Offered, Onward};
 use crate::processor_time::{Meter, Peak};
 use crate::watch::Watch;
 use kernel::memory::Memory;
@@ -95,7 +94,7 @@ pub enum Order {
     /// A held-back signal may now be looked at again.
     ActionSettled,
     /// The node that the body is to move on to takes it in, or does not.
-    Offered { number: u64, outcome: migrate::Result<Link> },
+    Offered { number: u64, outcome: migrate::Result<Offered> },
     /// It has what could be sent of its memory while it ran.
     Copied { number: u64, outcome: migrate::Result<Box<Onward>> },
     /// The link to home broke.

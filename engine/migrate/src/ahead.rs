@@ -3,7 +3,7 @@
 
 use crate::copying::{Copying, Part};
 use crate::rounds::Rounds;
-use crate::{Result, offer};
+use crate::{Result, asking, offer};
 use kernel::memory::Memory;
 use kernel::proc::maps;
 use kernel::proc::pagemap::Pagemap;
@@ -32,6 +32,8 @@ pub fn watch(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
 pub struct Ahead {
     pub draft: Draft,
     pub copying: Copying,
+    /// It has pages of earlier guests.
+    pub remembers: bool,
 }
 
 impl Ahead {
@@ -47,6 +49,11 @@ impl Ahead {
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
         is_wanted: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
+        if self.remembers {
+            let lacking = self.copying.survey(&self.draft.mappings)?;
+            let had = asking::ask(memory, &lacking, link, is_wanted)?;
+            self.copying.assume_held(&had, &had);
+        }
         let mut rounds = Rounds::default();
         loop {
             let began = Instant::now();
