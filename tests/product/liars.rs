@@ -25,7 +25,7 @@ use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
 use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
-use wire::limits::GROWTH_BYTES_MAX;
+use wire::limits::{GROWTH_BYTES_MAX, HASHED_PAGES_MAX};
 use wire::supervisor::{
     Berth, FromBody, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, Role, ToBody,
     ToDeputy,
@@ -282,14 +282,10 @@ fn a_node_that_lies_about_pages_that_it_remembers_does_not_get_the_process() {
         return;
     }
     let mut program = Program::large();
-    let all = |count: usize| ToHome::Lacks(Lacking::of(std::iter::repeat_n(true, count)));
-    let lies: [fn(usize, &dyn Fn(usize) -> ToHome) -> ToHome; 5] = [
-        |_, all| all(0),
-        |count, all| all(count + 8),
-        |count, all| all(count - 8),
-        |_, _| ToHome::Drafted,
-        |_, _| ToHome::Refused(reason("no")),
-    ];
+    let of = |count: usize| ToHome::Lacks(Lacking::of(std::iter::repeat_n(true, count)));
+    let count = HASHED_PAGES_MAX;
+    let lies =
+        [of(0), of(count + 8), of(count - 8), ToHome::Drafted, ToHome::Refused(reason("no"))];
     for lie in lies {
         let (supervisor, (mut reader, mut writer)) = leaving(&program);
         let offer = reader.receive::<ToAway>().expect("an offer");
@@ -302,8 +298,7 @@ fn a_node_that_lies_about_pages_that_it_remembers_does_not_get_the_process() {
         assert!(matches!(draft, ToAway::Draft(_)), "{draft:?}");
         say(ToHome::Drafted);
         let Ok(ToAway::Hashes(hashes)) = reader.receive() else { panic!("it does not ask") };
-        assert_eq!(hashes.pages().map(|pages| pages.len()), Some(hashes.count()));
-        let lie = lie(hashes.count(), &all);
+        assert_eq!(hashes.pages().map(|pages| pages.len()), Some(count));
         let name = format!("{lie:.60?}");
         say(lie);
         let told = supervisor.hear();

@@ -104,7 +104,7 @@ mod test {
             hashes(&[(0x1000, 0x1000)], 0),
             hashes(&[(0x3000, 0x1000)], 2),
             hashes(&[(0x1001, 0x2001)], 1),
-            hashes(&[(0, u64::MAX & !0xfff)], 1),
+            hashes(&[(0, !0xfff)], 1),
             hashes(&[(0, (HASHED_PAGES_MAX as u64 + 1) << 12)], HASHED_PAGES_MAX + 1),
             PageHashes { hashes: vec![7; 33], ..hashes(&[(0x1000, 0x2000)], 1) },
         ];

@@ -44,7 +44,7 @@ struct Writing {
 impl Writing {
     fn begin() -> Result<Writing> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = memfd_create(c"osmos", flags).map_err(|errno| failed(errno.into()))?;
+        let file = memfd_create(c"osmos-imprint", flags).map_err(|errno| failed(errno.into()))?;
         let (file, index, seen, fresh) = (File::from(file), vec![], HashSet::new(), vec![]);
         Ok(Writing { file, index, seen, fresh })
     }
@@ -216,7 +216,7 @@ fn add_index(index: &mut Vec<Place>, file: u32, content: &File) -> io::Result<()
 pub fn pages_of(bytes: u64) -> Option<u64> {
     let each = PAGE_BYTES + ENTRY as u64;
     let count = bytes / each;
-    (bytes % each == 0 && count <= IMPRINT_BYTES_MAX / PAGE_BYTES).then_some(count)
+    (bytes.is_multiple_of(each) && count <= IMPRINT_BYTES_MAX / PAGE_BYTES).then_some(count)
 }
 
 fn prefix(hash: &[u8]) -> u64 {
