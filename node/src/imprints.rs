@@ -128,14 +128,17 @@ impl Imprints {
     }
 }
 
-/// How much memory a file takes whose contents cannot change any more; None for any other.
+/// How much memory a file takes whose contents cannot change any more, nor get any where there are
+/// none; None for any other.
 fn sealed_bytes(file: &OwnedFd) -> Option<u64> {
     let seals = SealFlag::from_bits_retain(fcntl(file, FcntlArg::F_GET_SEALS).ok()?);
     if !seals.contains(imprint::seals()) {
         return None;
     }
-    let bytes = u64::try_from(nix::sys::stat::fstat(file).ok()?.st_size).ok()?;
-    imprint::pages_of(bytes).filter(|count| *count > 0).map(|_| bytes)
+    let stat = nix::sys::stat::fstat(file).ok()?;
+    let bytes = u64::try_from(stat.st_size).ok()?;
+    let is_whole = u64::try_from(stat.st_blocks).ok()?.saturating_mul(512) >= bytes;
+    imprint::pages_of(bytes).filter(|count| *count > 0 && is_whole).map(|_| bytes)
 }
 
 #[cfg(test)]
@@ -143,6 +146,7 @@ mod test {
     use super::*;
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use std::fs::File;
+    use std::io::Write;
     use wire::ids::HomePid;
 
     const EACH: u64 = 4096 + 8;
@@ -152,14 +156,26 @@ mod test {
         GlobalPid { home: NodeId(1), pid: HomePid(pid) }
     }
 
-    fn file(bytes: u64, is_sealed: bool) -> OwnedFd {
+    fn open() -> File {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = File::from(memfd_create(c"test", flags).unwrap());
-        file.set_len(bytes).unwrap();
-        if is_sealed {
-            fcntl(&file, FcntlArg::F_ADD_SEALS(imprint::seals())).unwrap();
-        }
+        memfd_create(c"test", flags).unwrap().into()
+    }
+
+    fn sealed(file: File) -> OwnedFd {
+        fcntl(&file, FcntlArg::F_ADD_SEALS(imprint::seals())).unwrap();
         file.into()
+    }
+
+    fn file(bytes: u64, is_sealed: bool) -> OwnedFd {
+        let mut file = open();
+        file.write_all(&vec![1; bytes as usize]).unwrap();
+        if is_sealed { sealed(file) } else { file.into() }
+    }
+
+    fn sparse(bytes: u64) -> OwnedFd {
+        let file = open();
+        file.set_len(bytes).unwrap();
+        sealed(file)
     }
 
     impl Imprints {
@@ -201,7 +217,8 @@ mod test {
             (file(EACH, true), EACH - 1),
             (file(EACH + 1, true), 2 * EACH),
             (file(0, true), EACH),
-            (file((IMPRINT_BYTES_MAX / 4096 + 1) * EACH, true), u64::MAX),
+            (sparse(EACH), EACH),
+            (sparse((IMPRINT_BYTES_MAX / 4096 + 1) * EACH), u64::MAX),
             (tempfile::tempfile().unwrap().into(), EACH),
             (std::io::pipe().unwrap().0.into(), EACH),
         ];

@@ -469,7 +469,7 @@ fn imprint_bytes(node: &TestNode) -> u64 {
 fn imprint() -> OwnedFd {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let file = memfd_create(c"imprint", flags).unwrap();
-    nix::unistd::ftruncate(&file, 4096 + 8).unwrap();
+    assert_eq!(nix::unistd::write(&file, &[0; 4096 + 8]), Ok(4096 + 8));
     fcntl(&file, FcntlArg::F_ADD_SEALS(migrate::imprint::seals())).unwrap();
     file
 }
