@@ -19,6 +19,7 @@ use wire::image::{Image, Pages};
 use wire::owner::OwnerState;
 use wire::peer::{self, Hello, PeerMessage, Selected};
 use wire::secure::BerthHandshake;
+use wire::limits::HASHED_PAGES_MAX;
 use wire::supervisor::{FromBody, FromDeputy, Preface, ToBody, ToDeputy};
 use wire::users::{Borrowers, UserTable};
 
@@ -69,6 +70,11 @@ fn to_away(data: &[u8]) {
             let _ = prospect.check();
             let _ = migrate::backing::check_total(prospect.backings.iter());
         }
+        Some(ToAway::Hashes(hashes)) => {
+            if let Some(pages) = hashes.pages() {
+                assert_eq!(pages.len(), hashes.count());
+            }
+        }
         _ => {}
     }
 }
@@ -77,6 +83,10 @@ fn to_home(data: &[u8]) {
     match packet::<ToHome>(data) {
         Some(ToHome::Image(image)) => use_image(&image, &[]),
         Some(ToHome::Call(call)) => use_call(&call, &[]),
+        Some(ToHome::Lacks(lacking)) => {
+            let told = |count: &usize| lacking.told(*count).is_some();
+            assert!((0..HASHED_PAGES_MAX).filter(told).count() <= 8);
+        }
         _ => {}
     }
 }

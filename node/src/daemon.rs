@@ -10,7 +10,8 @@
 //! * [`processors`]: whose processors will do for which processes
 //! * [`moves`]: one move from order to end
 //! * [`foresight`]: what would become of a move
-//! * [`guests`]: processes of other nodes that run here
+//! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
+//!   leave
 //! * [`calling_off`]: moves that are not wanted any more
 //! * [`linking`]: moves that wait for a link to their target
 //! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
@@ -23,6 +24,7 @@ mod calling_off;
 mod cluster;
 mod foresight;
 mod guests;
+mod imprints;
 mod lending;
 mod linking;
 mod listing;
@@ -47,6 +49,7 @@ use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
 use crate::guest::Guest;
+use crate::imprints::Imprints;
 use crate::journal::Journal;
 use crate::keys::replay::Replay;
 use crate::keys::seal::{Gossip, Newest};
@@ -77,7 +80,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::PeerMessage;
-use wire::supervisor::Role;
+use wire::supervisor::{FromBody, Role};
 
 /// Between two looks at the clock for everything that is not urgent.
 const TICK: Duration = Duration::from_millis(250);
@@ -206,6 +209,9 @@ struct Daemon {
     processes: BTreeMap<HomePid, Process>,
     deputies: BTreeMap<SupervisorId, HomePid>,
     guests: BTreeMap<SupervisorId, Guest>,
+    /// What earlier guests have left.
+    imprints: Imprints,
+    next_imprint_look: Instant,
     /// Supervisors of an earlier daemon that have not called yet.
     awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
@@ -283,13 +289,23 @@ impl Daemon {
     fn supervised(&mut self, id: SupervisorId, news: News) {
         if let Some(pid) = self.deputies.get(&id).copied() {
             match news {
-                News::Packet(bytes) => self.hear_deputy(pid, id, &bytes),
+                News::Packet(bytes, _) => self.hear_deputy(pid, id, &bytes),
                 News::Ended => self.deputy_ended(pid, id),
             }
         } else if self.guests.contains_key(&id) {
             match news {
-                News::Packet(bytes) => self.hear_body(id, &bytes),
+                News::Packet(bytes, _) => self.hear_body(id, &bytes),
                 News::Ended => self.body_ended(id),
+            }
+        } else {
+            match news {
+                News::Packet(bytes, file)
+                    if postcard::from_bytes(&bytes) == Ok(FromBody::Imprint) =>
+                {
+                    self.hear_imprint(id, file);
+                }
+                News::Packet(..) => {}
+                News::Ended => self.imprints.expect_no_more(id),
             }
         }
     }
@@ -315,6 +331,7 @@ impl Daemon {
         self.give_up_waiting(now);
         self.place_processes(now);
         self.grant_wishes(now);
+        self.look_after_imprints(now);
         self.look_after_memory(now);
         self.begin_scan(now);
     }

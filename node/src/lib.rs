@@ -18,6 +18,7 @@ mod daemon;
 pub mod decoders;
 mod guest;
 mod guest_cgroup;
+mod imprints;
 mod journal;
 mod keys;
 mod map;

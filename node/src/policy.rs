@@ -144,14 +144,18 @@ pub fn may_host(asked: &BerthRequest, host: HostState, users: &UserTable) -> Res
         let free_bytes = host.memory_free_bytes;
         return Err(Refusal::MemoryShort { needed_bytes, free_bytes });
     }
-    let uid = asked.owner.uid;
-    if host.daemon_uid == 0 {
+    user_here(asked.owner.uid, host.daemon_uid, users)
+}
+
+/// As whom processes run here of a user with that number at home.
+pub fn user_here(uid: u32, daemon_uid: u32, users: &UserTable) -> Result<u32, Refusal> {
+    if daemon_uid == 0 {
         return users.user_here(uid).ok_or(Refusal::UserRefused { uid });
     }
     // A user's own cluster: he may have another number here. Root's processes are not lent to him.
     match uid {
         0 => Err(Refusal::OwnerNotAllowed { uid }),
-        _ => Ok(host.daemon_uid),
+        _ => Ok(daemon_uid),
     }
 }
 

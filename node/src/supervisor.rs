@@ -11,7 +11,7 @@
 use crate::procfs;
 use crate::readiness::register;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -184,7 +184,8 @@ impl Supervisor {
 
 /// What came from a supervisor.
 pub enum News {
-    Packet(Vec<u8>),
+    /// With the descriptor that came along.
+    Packet(Vec<u8>, Option<OwnedFd>),
     /// It is gone: its socket is closed and its process, if it was ours, has exited.
     Ended,
 }
@@ -271,7 +272,6 @@ async fn talk<F, R>(
     F: Fn(SupervisorId, News) -> R,
     R: Future<Output = ()>,
 {
-    let mut buffer = vec![0; PACKET_BYTES_MAX + 1];
     let mut takes_packets = true;
     loop {
         tokio::select! {
@@ -280,10 +280,9 @@ async fn talk<F, R>(
                 Some(packet) => takes_packets = write(socket, &packet).await.is_ok(),
                 None => break,
             },
-            length = read(socket, &mut buffer) => match length {
-                Ok(1..=PACKET_BYTES_MAX) => {
-                    let length = length.unwrap_or_default();
-                    report(id, News::Packet(buffer[..length].to_vec())).await;
+            packet = read(socket) => match packet {
+                Ok(Some((bytes, descriptor))) if bytes.len() <= PACKET_BYTES_MAX => {
+                    report(id, News::Packet(bytes, descriptor)).await;
                 }
                 // It ended with packets unread, which is told once and before its last words.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
@@ -334,8 +333,10 @@ impl Running {
     }
 }
 
-async fn read(socket: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> io::Result<usize> {
-    let receive = |fd: &OwnedFd| Ok(recv(fd.as_raw_fd(), buffer, MsgFlags::empty())?);
+async fn read(socket: &AsyncFd<OwnedFd>) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    let receive = |fd: &OwnedFd| {
+        kernel::packet::receive(fd, PACKET_BYTES_MAX + 1).map_err(|error| error.source)
+    };
     socket.async_io(Interest::READABLE, receive).await
 }
 
@@ -368,7 +369,7 @@ mod test {
         let (told, ended) = (heard.clone(), Arc::new(Mutex::new(Some(ended))));
         let report = move |_, news| {
             match news {
-                News::Packet(bytes) => told.lock().unwrap().push(bytes),
+                News::Packet(bytes, _) => told.lock().unwrap().push(bytes),
                 News::Ended => drop(ended.lock().unwrap().take().map(|ended| ended.send(()))),
             }
             std::future::ready(())

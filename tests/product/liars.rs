@@ -5,6 +5,7 @@
 //! fall, nothing is executed that an honest side would not have asked for, what is at home stays
 //! whole, and what was wrong is refused by name.
 
+use kernel::features::{self, Feature};
 use link::{LinkReader, LinkWriter};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg, setsockopt,
@@ -14,7 +15,7 @@ use nix::sys::time::TimeVal;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
-use std::io::{IoSlice, Read, Seek};
+use std::io::{IoSlice, Read, Seek, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -22,8 +23,10 @@ use std::time::{Duration, Instant};
 use wire::bounded::LINE_CHARS_MAX;
 use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
 use wire::freeze_budget::FreezeBudget;
+use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
+use wire::limits::{GROWTH_BYTES_MAX, HASHED_PAGES_MAX};
 use wire::supervisor::{
     Berth, FromBody, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, Role, ToBody,
     ToDeputy,
@@ -128,6 +131,21 @@ impl Program {
         program
     }
 
+    /// One whose memory is copied ahead.
+    fn large() -> Program {
+        let script = "memory = bytearray(b'x') * (32 << 20)\nwhile True: pass";
+        let mut command = Command::new("python3");
+        let program = Program(command.args(["-IS", "-c", script]).spawn().expect("python3"));
+        let path = format!("/proc/{}/status", program.pid());
+        until("it has its memory", || {
+            let status = std::fs::read_to_string(&path).expect("it is there");
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+            let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+            (kib > 36 << 10).then_some(())
+        });
+        program
+    }
+
     fn pid(&self) -> i32 {
         self.0.id() as i32
     }
@@ -183,7 +201,7 @@ fn take_in(supervisor: &Supervisor, (reader, writer): &mut Link) -> Capture {
     let ToAway::Prospect(prospect) = reader.receive().expect("an offer") else {
         panic!("no prospect")
     };
-    writer.send(&ToHome::Welcome { missing: vec![] }).expect("it listens");
+    writer.send(&ToHome::Welcome { missing: vec![], remembers: false }).expect("it listens");
     assert_eq!(reader.receive::<ToAway>().expect("an answer"), ToAway::BackingsSent);
     writer.send(&ToHome::Stored).expect("it listens");
     let Ok(ToAway::Draft(draft)) = reader.receive() else {
@@ -237,7 +255,7 @@ fn a_node_that_lies_before_it_has_a_process_does_not_get_it() {
     let mut program = Program::start();
     let terminal = "\u{1b}[2J".repeat(100_000);
     let lies = [
-        ToHome::Welcome { missing: vec![u32::MAX] },
+        ToHome::Welcome { missing: vec![u32::MAX], remembers: true },
         ToHome::Running,
         ToHome::Restored,
         ToHome::ImageSent,
@@ -254,6 +272,38 @@ fn a_node_that_lies_before_it_has_a_process_does_not_get_it() {
         let FromDeputy::Stayed { reason } = supervisor.hear() else { panic!("{name}: it left") };
         assert!(reason.text.chars().count() <= LINE_CHARS_MAX, "{name}");
         assert!(!reason.text.contains('\u{1b}'), "{name}: {}", reason.text);
+        program.assert_plain(&name);
+        supervisor.end(&name);
+    }
+}
+
+#[test]
+fn a_node_that_lies_about_pages_that_it_remembers_does_not_get_the_process() {
+    if !needs::can_run(&["python3"]) || !features::settled().has(Feature::WriteTracking) {
+        return;
+    }
+    let mut program = Program::large();
+    let of = |count: usize| ToHome::Lacks(Lacking::of(std::iter::repeat_n(true, count)));
+    let count = HASHED_PAGES_MAX;
+    let lies =
+        [of(0), of(count + 8), of(count - 8), ToHome::Drafted, ToHome::Refused(reason("no"))];
+    for lie in lies {
+        let (supervisor, (mut reader, mut writer)) = leaving(&program);
+        let offer = reader.receive::<ToAway>().expect("an offer");
+        assert!(matches!(offer, ToAway::Prospect(_)), "{offer:?}");
+        let mut say = |message| writer.send(&message).expect("it listens");
+        say(ToHome::Welcome { missing: vec![], remembers: true });
+        assert_eq!(reader.receive::<ToAway>().expect("an answer"), ToAway::BackingsSent);
+        say(ToHome::Stored);
+        let draft = reader.receive::<ToAway>().expect("a draft");
+        assert!(matches!(draft, ToAway::Draft(_)), "{draft:?}");
+        say(ToHome::Drafted);
+        let Ok(ToAway::Hashes(hashes)) = reader.receive() else { panic!("it does not ask") };
+        assert_eq!(hashes.pages().map(|pages| pages.len()), Some(count));
+        let name = format!("{lie:.60?}");
+        say(lie);
+        let told = supervisor.hear();
+        assert!(matches!(told, FromDeputy::Stayed { .. }), "{name}: {told:?}");
         program.assert_plain(&name);
         supervisor.end(&name);
     }
@@ -516,6 +566,11 @@ fn registers_that_come_home_have_no_privileges() {
 
 /// A berth of the real thing, which the test calls as a home would.
 fn berth() -> (Supervisor, Link) {
+    berth_with(&[])
+}
+
+/// The same, where earlier guests are said to have left these.
+fn berth_with(imprints: &[OwnedFd]) -> (Supervisor, Link) {
     let supervisor = Supervisor::start(&["body"]);
     let (ticket, pid, node) = (Ticket([7; 16]), HomePid(7), NodeId(1));
     let expect = ToBody::Expect { ticket, key: KEY, pid, node, guest_cgroup: vec![] };
@@ -524,6 +579,9 @@ fn berth() -> (Supervisor, Link) {
     let calling = std::thread::spawn(move || link::connect(&berth, Role::Deputy));
     let (mut stream, _): (TcpStream, _) = listener.accept().expect("our call");
     stream.read_exact(&mut [0; PREFACE_BYTES]).expect("a preface");
+    for imprint in imprints {
+        supervisor.tell(&ToBody::Imprint { is_own: false }, Some(imprint.as_raw_fd()));
+    }
     supervisor.tell(&ToBody::Connection { role: Role::Deputy }, Some(stream.as_raw_fd()));
     let link = calling.join().expect("it calls").expect("it has the key");
     (supervisor, link)
@@ -592,6 +650,102 @@ fn images_that_no_process_has_are_not_built_by_a_node() {
         send_all(&mut link, journey(&capture, image, capture.pages.clone()));
         assert_refused(supervisor, link, name);
     }
+}
+
+/// A page of private memory of a process.
+fn private_page(capture: &Capture) -> GuestAddr {
+    let is_plain = |m: &&Mapping| m.kind == MappingKind::Anonymous { grows_down: false };
+    capture.draft.mappings.iter().find(is_plain).expect("it has a heap").start
+}
+
+/// What is sent of a process up to its first page.
+fn prelude(capture: &Capture) -> Vec<ToAway> {
+    let mut messages = journey(capture, capture.image.clone(), vec![]);
+    messages.truncate(3);
+    messages
+}
+
+#[test]
+fn hashes_that_are_none_of_a_process_are_not_looked_up() {
+    let capture = captured();
+    let page = private_page(&capture);
+    let of = |start: u64, pages: u64, hashes: usize| {
+        let spans = vec![(GuestAddr(start), GuestAddr(start.wrapping_add(pages << 12)))];
+        PageHashes { spans, hashes: vec![7; hashes] }
+    };
+    let lies = [
+        ("fewer than pages", of(page.0, 1, 0)),
+        ("more than pages", of(page.0, 1, 64)),
+        ("half a hash", of(page.0, 1, 16)),
+        ("half a page", of(page.0 + 1, 1, 32)),
+        ("kernel memory", of(KERNEL, 1, 32)),
+        ("outside its mappings", of(0x1000, 1, 32)),
+        ("all memory", of(0, 1 << 35, 32)),
+        ("backwards", of(page.0, u64::MAX >> 12, 32)),
+    ];
+    for (name, lie) in lies {
+        let (supervisor, mut link) = berth();
+        let messages = [prelude(&capture), vec![ToAway::Hashes(lie), ToAway::ImageSent]];
+        send_all(&mut link, messages.concat());
+        assert_refused(supervisor, link, name);
+    }
+    // Guesses without end are cut short.
+    let (supervisor, mut link) = berth();
+    send_all(&mut link, prelude(&capture));
+    let guess = ToAway::Hashes(of(page.0, 1, 32));
+    let (mut reader, mut writer) = link;
+    let answers = std::thread::spawn(move || {
+        loop {
+            match reader.receive::<ToHome>() {
+                Ok(ToHome::Refused(reason)) => break reason.code,
+                Ok(_) => {}
+                Err(error) => panic!("not even refused: {error}"),
+            }
+        }
+    });
+    let pages_max = (2 * capture.prospect.memory_bytes + GROWTH_BYTES_MAX) >> 12;
+    let sent = (0..2 * pages_max).take_while(|_| writer.send(&guess).is_ok()).count();
+    assert!(sent > 0);
+    assert_eq!(answers.join().expect("an answer"), "grown");
+    supervisor.end("guesses");
+}
+
+#[test]
+fn what_earlier_guests_are_said_to_have_left_is_used_only_if_it_is_what_was_asked_for() {
+    let capture = captured();
+    let (page, wanted) = (private_page(&capture), [7; 4096]);
+    let hash = *blake3::hash(&wanted).as_bytes();
+    let file = |content: &[u8]| {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(content).expect("room");
+        OwnedFd::from(file)
+    };
+    let mut hashes = PageHashes::default();
+    hashes.add(page, &hash);
+    let ask = |imprints: &[OwnedFd]| {
+        let (supervisor, mut link) = berth_with(imprints);
+        send_all(&mut link, [prelude(&capture), vec![ToAway::Hashes(hashes.clone())]].concat());
+        let lacking = loop {
+            match link.0.receive::<ToHome>().expect("an answer") {
+                ToHome::Welcome { .. } | ToHome::Stored | ToHome::Drafted => {}
+                ToHome::Lacks(lacking) => break lacking.told(1).expect("about one page"),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(supervisor.resident_kib_max() < MEMORY_KIB_MAX);
+        link.1.send(&ToAway::Release).expect("it listens");
+        assert!(matches!(supervisor.hear(), FromBody::Gone { .. }));
+        supervisor.end("imprints");
+        lacking[0]
+    };
+    let other = [[8; 4096].as_slice(), &hash[..8]].concat();
+    let honest = [&wanted[..], &hash[..8]].concat();
+    let sparse = File::from(file(b""));
+    sparse.set_len(1 << 42).expect("no room is taken");
+    let pipe = std::io::pipe().expect("a pipe").0.into();
+    let lies = [file(&other), file(&honest[1..]), file(b""), sparse.into(), pipe];
+    assert!(ask(&lies));
+    assert!(!ask(&[file(&honest)]), "an honest one serves");
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub struct Arguments {
     /// Moves of the smallest process, each way
     #[arg(long, value_name = "N")]
     moves: Option<usize>,
+    /// Moves of the larger ones, each way
+    #[arg(long, value_name = "N")]
+    moves_of_large: Option<usize>,
     /// Runs of the programs that are to be spread, and returns of an owner
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
@@ -37,6 +40,7 @@ impl Arguments {
         Effort {
             pairs: self.pairs.unwrap_or(effort.pairs),
             moves: self.moves.unwrap_or(effort.moves),
+            moves_of_large: self.moves_of_large.unwrap_or(effort.moves_of_large),
             spread_runs: self.runs.unwrap_or(effort.spread_runs),
             owner_runs: self.runs.unwrap_or(effort.owner_runs),
             ..effort

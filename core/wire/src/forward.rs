@@ -7,6 +7,7 @@
 use crate::bounded;
 use crate::clocks::Readings;
 use crate::freeze_budget::FreezeBudget;
+use crate::hashes::{Lacking, PageHashes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
@@ -171,6 +172,9 @@ pub enum ToAway {
     Pages(Pages),
     /// Memory that is untouched again, from address to address.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
+    /// After a draft, if the target remembers earlier guests: what it has of these pages it puts
+    /// there. Answered by `Lacks`, in order.
+    Hashes(PageHashes),
     /// Answered by `Restored` or `Refused`.
     /// Some of the memory that is as home has it, after the pages of a body that moves on.
     Unchanged(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
@@ -223,6 +227,8 @@ pub enum ToHome {
     Welcome {
         #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
         missing: Vec<u32>,
+        /// The node has pages of earlier guests of this user: to ask by hashes is worth it.
+        remembers: bool,
     },
     Refused(Reason),
     /// Asks home for the time. Answered by `Time`, at once.
@@ -230,6 +236,8 @@ pub enum ToHome {
     Stored,
     /// The draft's memory is there, with what has been sent of its contents.
     Drafted,
+    /// Which of the pages that were told by their hashes have to be sent; the others are there.
+    Lacks(Lacking),
     /// Complete, and ready to run.
     Restored,
     Running,

@@ -7,6 +7,7 @@
 //! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima
 //! * [`secure`]: the encrypted, mutually authenticated framing between nodes
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
+//! * [`hashes`]: pages of memory that need not travel, told by what they contain
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
 //!   [`processor`]: what it can see of the processor
 //! * [`supervisor`]: a node daemon and the supervisors it starts
@@ -21,6 +22,7 @@ pub mod control;
 pub mod forecast;
 pub mod forward;
 pub mod freeze_budget;
+pub mod hashes;
 pub mod ids;
 pub mod image;
 pub mod limits;

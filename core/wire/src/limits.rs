@@ -1,5 +1,7 @@
 //! Every maximum in the system, in one place, so that they can be compared with each other.
 
+use std::time::Duration;
+
 /// Plain bytes in one encrypted frame. The Noise protocol allows 65,535 with its 16-byte tag.
 pub const FRAME_PLAIN_BYTES_MAX: usize = 65_519;
 /// One message between supervisors (a forwarded call, an image part), which may span frames.
@@ -46,6 +48,16 @@ pub const PAGE_RUNS_MAX: usize = 1024;
 pub const FREEZE_BUDGET_MS_MAX: u32 = 60_000;
 /// Phases of one move.
 pub const PHASES_MAX: usize = 32;
+/// Pages of one message that are told by their hashes: as much memory as one run.
+pub const HASHED_PAGES_MAX: usize = PAGE_RUN_BYTES_MAX / 4096;
+/// What one guest may leave of its memory on a node, and what is looked through for one that comes.
+pub const IMPRINT_BYTES_MAX: u64 = 8 << 30;
+/// What so many guests have left is looked through for one that comes.
+pub const IMPRINTS_PER_GUEST_MAX: usize = 8;
+/// What so many guests have left is kept by one node.
+pub const IMPRINTS_MAX: usize = 64;
+/// How long a node keeps what a guest has left.
+pub const IMPRINT_AGE_MAX: Duration = Duration::from_secs(600);
 /// One message between a daemon and its supervisors, or a tool and its daemon.
 pub const CONTROL_BYTES_MAX: usize = 4 << 20;
 

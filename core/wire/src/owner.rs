@@ -87,6 +87,8 @@ pub struct Owned {
     /// Processes that were born here: those here, and those elsewhere.
     pub own_here: u32,
     pub own_away: u32,
+    /// What guests that have left have left of their memory, for when they come again.
+    pub imprint_bytes: u64,
 }
 
 impl OwnerState {

@@ -295,7 +295,7 @@ impl FromDeputy {
 }
 
 /// Daemon to away supervisor. `Connection` carries the connected socket as ancillary data
-/// (SCM_RIGHTS), its preface already read.
+/// (SCM_RIGHTS), its preface already read; `Imprint` a memory file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToBody {
     /// The first message: expect one process. `guest_cgroup` is where to put the body (a directory
@@ -309,6 +309,11 @@ pub enum ToBody {
     },
     Connection {
         role: Role,
+    },
+    /// Before the connection of a deputy, with a memory file as ancillary data: what an earlier
+    /// guest of the same user has left. `is_own` if that was the same process.
+    Imprint {
+        is_own: bool,
     },
     /// This node wants the guest gone: ask home to take it back.
     SendHome,
@@ -332,14 +337,18 @@ pub enum FromBody {
     },
     /// About once a second while it runs. `threads` lists runnable threads.
     Usage { cpu_us: u64, rss_bytes: u64, runnable: Vec<GuestTid> },
-    /// The body is gone from here (went home, moved on, ended or refused); the supervisor ends.
+    /// The body is gone from here (went home, moved on, ended or refused); the supervisor ends, or
+    /// has one thing more to say.
     Gone { reason: Reason },
+    /// What the body has left, for when it comes again: a sealed memory file as ancillary data. A
+    /// daemon that does not hear it has lost nothing but time.
+    Imprint,
 }
 
 impl FromBody {
     /// Said to the next daemon as well, unless this one has noted it.
     pub fn is_kept(&self) -> bool {
-        !matches!(self, FromBody::Usage { .. })
+        !matches!(self, FromBody::Usage { .. } | FromBody::Imprint)
     }
 }
 

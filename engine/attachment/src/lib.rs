@@ -192,6 +192,20 @@ impl Attachment {
         }
     }
 
+    /// Gives a descriptor to the daemon, if there is one that takes it now.
+    pub fn hand_over<T: Serialize>(&self, message: &T, descriptor: &OwnedFd) {
+        let state = self.state.borrow();
+        // After all that is kept: words keep their order.
+        let (Stage::Up(socket), true) = (&state.stage, state.sent == state.kept.len()) else {
+            return;
+        };
+        match postcard::to_stdvec(message) {
+            // A daemon that is gone is noticed when it is listened to.
+            Ok(bytes) => drop(packet::send_with(socket, &bytes, descriptor)),
+            Err(error) => ::tracing::error!("cannot tell the daemon: {error}"),
+        }
+    }
+
     /// Waits until a daemon has noted everything, or none is to come.
     pub fn deliver<T: DeserializeOwned>(&self) {
         let deadline = Instant::now() + self.patience;

@@ -16,6 +16,7 @@ use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::hashes::Effort;
 use migrate::held::Held;
+use migrate::imprint::Imprints;
 use migrate::intake::Intake;
 use migrate::kept::Origin;
 use migrate::outward::Body;
@@ -27,13 +28,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Backing, Draft, IMAGE_VERSION, Image, Prospect};
-use wire::limits::HELD_MAX;
+use wire::limits::{HELD_MAX, IMPRINTS_PER_GUEST_MAX};
 use wire::supervisor::{FromBody, Role, ToBody};
 
 /// Silence for so long while an image is expected means that it will not come.
@@ -44,6 +45,17 @@ struct Expected {
     key: [u8; 32],
     /// Made while its process is on the way, which has to be told if that fails.
     blank: kernel::Result<Blank>,
+    /// What earlier guests of the same user have left here, and whether the process itself has.
+    left: Vec<(bool, OwnedFd)>,
+}
+
+impl Expected {
+    /// What may be looked through for one that its home sends: all of it. Who else sends a process
+    /// was lent that one alone, and learns nothing of others.
+    fn imprints(&mut self, is_from_home: bool) -> Imprints {
+        let left = std::mem::take(&mut self.left).into_iter();
+        Imprints::of(left.filter(|(is_own, _)| is_from_home || *is_own).map(|(_, file)| file))
+    }
 }
 
 /// A link as its two halves.
@@ -73,8 +85,8 @@ pub fn run(attached: Attachment) -> Result<()> {
 }
 
 fn serve(daemon: &Daemon) -> Result<()> {
-    let expected = expect(daemon)?;
-    let mut home = accept(daemon, &expected, Role::Deputy)?;
+    let mut expected = expect(daemon)?;
+    let mut home = accept(daemon, &mut expected, Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let outcome = arrive(daemon, expected, &mut home);
     let arrived = match outcome {
@@ -88,8 +100,7 @@ fn serve(daemon: &Daemon) -> Result<()> {
         }
     };
     home.0.set_timeout(None)?;
-    let reason = tracing_loop::run(daemon, home, arrived);
-    daemon.send(&FromBody::Gone { reason });
+    tracing_loop::run(daemon, home, arrived);
     Ok(())
 }
 
@@ -106,34 +117,48 @@ fn expect(daemon: &Daemon) -> Result<Expected> {
     // Only the sandbox's init has entries there, and they vanish with it: always empty enough, and
     // nothing to clean up.
     let root = c"/proc/self/fdinfo".to_owned();
-    Ok(Expected { key, blank: Blank::create(root, &cgroups, entrance) })
+    Ok(Expected { key, blank: Blank::create(root, &cgroups, entrance), left: vec![] })
 }
 
 /// Waits for the connection of this role that the daemon passes on.
-fn accept(daemon: &Daemon, expected: &Expected, wanted: Role) -> Result<Link> {
-    match daemon.receive()? {
-        (ToBody::Connection { role }, Some(stream)) if role == wanted => {
-            Ok(link::accept(TcpStream::from(stream), &expected.key)?)
+fn accept(daemon: &Daemon, expected: &mut Expected, wanted: Role) -> Result<Link> {
+    loop {
+        match daemon.receive()? {
+            (ToBody::Connection { role }, Some(stream)) if role == wanted => {
+                return Ok(link::accept(TcpStream::from(stream), &expected.key)?);
+            }
+            (ToBody::Imprint { is_own }, Some(file))
+                if expected.left.len() < IMPRINTS_PER_GUEST_MAX =>
+            {
+                expected.left.push((is_own, file));
+            }
+            (ToBody::SendHome, _) => {
+                return Err(MigrateError::refused("drained", "the node takes no guests"));
+            }
+            (other, _) => {
+                let text = format!("expected a connection, not {other:?}");
+                return Err(MigrateError::Protocol(text));
+            }
         }
-        (ToBody::SendHome, _) => Err(MigrateError::refused("drained", "the node takes no guests")),
-        (other, _) => Err(MigrateError::Protocol(format!("expected a connection, not {other:?}"))),
     }
 }
 
-fn arrive(daemon: &Daemon, expected: Expected, home: &mut Link) -> Result<Arrived> {
+fn arrive(daemon: &Daemon, mut expected: Expected, home: &mut Link) -> Result<Arrived> {
     let first = home.0.receive()?;
     let ToAway::AwaitImage { boot_id } = first else {
-        let arrived = receive(expected.blank, home, first, None)?;
+        let imprints = expected.imprints(true);
+        let arrived = receive((expected.blank, imprints), home, first, None)?;
         return await_run(home, arrived);
     };
     // Home tells the time, and no other: what two measurements are off by would add up.
     let offset = time::ask_home(home)?;
     let offset = if machine::is_this_boot(&boot_id)? { None } else { Some(offset) };
     await_source(daemon, home)?;
-    let mut source = accept(daemon, &expected, Role::Image)?;
+    let mut source = accept(daemon, &mut expected, Role::Image)?;
     source.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let first = source.0.receive()?;
-    let outcome = receive(expected.blank, &mut source, first, Some(offset));
+    let imprints = expected.imprints(false);
+    let outcome = receive((expected.blank, imprints), &mut source, first, Some(offset));
     match outcome {
         Ok(arrived) => {
             home.1.send(&ToHome::Restored)?;
@@ -215,13 +240,14 @@ fn await_word(home: &Link, source: &mut Link) -> Result<()> {
 /// The dialogue with whoever sends the image: home, or the node that the body moves on from. `told`
 /// is how far home's clocks are ahead of ours, if home has told already.
 fn receive(
-    blank: kernel::Result<Blank>,
+    (blank, mut imprints): (kernel::Result<Blank>, Imprints),
     link: &mut Link,
     first: ToAway,
     told: Option<Option<Offset>>,
 ) -> Result<Arrived> {
     let is_from_home = told.is_none();
-    let Prepared { prospect, mut library, offset } = prepare(link, first, told)?;
+    let remembers = !imprints.is_empty();
+    let Prepared { prospect, mut library, offset } = prepare(link, first, (told, remembers))?;
     let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
         kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
     })?;
@@ -236,7 +262,8 @@ fn receive(
     let mut intake = Intake::promised(prospect.memory_bytes);
     let is_kept = prospect.is_kept;
     let known = (&prospect, &mut library, is_kept);
-    let mut image = receive_ahead(link, &mut shell, &mut intake, known)?;
+    let mut image = receive_ahead(link, &mut shell, (&mut intake, &mut imprints), known)?;
+    drop(imprints);
     receive_threads(&mut link.0, &mut image)?;
     shell.settle(&image, &mut library)?;
     let same = receive_memory(link, &shell, &mut intake)?;
@@ -274,7 +301,11 @@ fn receive_memory(link: &mut Link, shell: &Shell, intake: &mut Intake) -> Result
 }
 
 /// Checks the prospect and gets hold of every file that it maps.
-fn prepare(link: &mut Link, first: ToAway, told: Option<Option<Offset>>) -> Result<Prepared> {
+fn prepare(
+    link: &mut Link,
+    first: ToAway,
+    (told, remembers): (Option<Option<Offset>>, bool),
+) -> Result<Prepared> {
     let ToAway::Prospect(mut prospect) = first else {
         return Err(unexpected("a prospect", &first));
     };
@@ -285,7 +316,7 @@ fn prepare(link: &mut Link, first: ToAway, told: Option<Option<Offset>>) -> Resu
         None if machine::is_this_boot(&prospect.home.boot_id)? => None,
         None => Some(time::ask_home(link)?),
     };
-    let library = collect_files(link, std::mem::take(&mut prospect.backings))?;
+    let library = collect_files(link, std::mem::take(&mut prospect.backings), remembers)?;
     Ok(Prepared { prospect: *prospect, library, offset })
 }
 
@@ -312,7 +343,7 @@ fn check_prospect(prospect: &Prospect) -> Result<()> {
     Ok(())
 }
 
-fn collect_files(link: &mut Link, backings: Vec<Backing>) -> Result<Library> {
+fn collect_files(link: &mut Link, backings: Vec<Backing>, remembers: bool) -> Result<Library> {
     let mut effort = Effort::default();
     let mut found: Vec<Option<File>> =
         backings.iter().map(|backing| backing::find_here(backing, &mut effort)).collect();
@@ -322,7 +353,7 @@ fn collect_files(link: &mut Link, backings: Vec<Backing>) -> Result<Library> {
     for index in &missing {
         found[*index as usize] = Some(backing::stand_in(&backings[*index as usize])?);
     }
-    link.1.send(&ToHome::Welcome { missing: missing.clone() })?;
+    link.1.send(&ToHome::Welcome { missing: missing.clone(), remembers })?;
     loop {
         match link.0.receive()? {
             ToAway::BackingPart { backing: index, offset, content } if missing.contains(&index) => {
@@ -370,7 +401,7 @@ fn receive_draft(reader: &mut LinkReader) -> Result<Draft> {
 fn receive_ahead(
     link: &mut Link,
     shell: &mut Shell,
-    intake: &mut Intake,
+    (intake, imprints): (&mut Intake, &mut Imprints),
     (prospect, library, is_kept): (&Prospect, &mut Library, bool),
 ) -> Result<Image> {
     loop {
@@ -384,6 +415,10 @@ fn receive_ahead(
             }
             ToAway::Pages(pages) => shell.write(&pages, intake)?,
             ToAway::Discard(spans) => shell.discard(&spans, intake)?,
+            ToAway::Hashes(hashes) => {
+                let lacking = shell.recall(&hashes, imprints, intake)?;
+                link.1.send(&ToHome::Lacks(lacking))?;
+            }
             ToAway::Image(image) if image.pid == prospect.pid => return Ok(*image),
             ToAway::Image(image) => {
                 let text = format!("the image of {} came for {}", image.pid, prospect.pid);

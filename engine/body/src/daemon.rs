@@ -56,6 +56,12 @@ impl Daemon {
         self.0.send(message, message.is_kept());
     }
 
+    /// Gives something to the daemon that there is now, after all that was said; it is lost if
+    /// that does not take it.
+    pub fn hand_over(&self, message: &FromBody, descriptor: &OwnedFd) {
+        self.0.hand_over(message, descriptor);
+    }
+
     /// Waits until a daemon knows all that one must know.
     pub fn deliver(&self) {
         self.0.deliver::<ToBody>();

@@ -10,7 +10,8 @@ use crate::leaving::{UNWANTED, is_broken};
 use crate::moving_on::Teller;
 use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
-use kernel::proc::pagemap::Pagemap;
+use kernel::memory::Memory;
+use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::proc::{maps, process};
 use kernel::tracking::Tracking;
 use migrate::ahead::{self, Ahead, Taker};
@@ -181,6 +182,11 @@ impl Taker for Home {
             None => Err(MigrateError::refused(ENOUGH, "home takes in no more ahead")),
         }
     }
+
+    /// What home has it has told.
+    fn ask(&mut self, _: &Memory, _: &[Run], _: &dyn Fn() -> Result<()>) -> Result<Vec<Span>> {
+        Ok(vec![])
+    }
 }
 
 /// Code of the reason for which the rest of the memory is left to the freeze.
@@ -200,7 +206,7 @@ fn send_ahead(
     let begun = Copying::of(shared.pid, Some(tracking)).and_then(|copying| {
         let draft = capture::draft(&shared, fixed)?;
         let held = home.tell(&draft)?;
-        Ok((Ahead { draft, copying }, held))
+        Ok((Ahead { draft, copying, remembers: false }, held))
     });
     let (mut ahead, held) = match begun {
         Ok((ahead, Some(held))) => (ahead, held),

@@ -273,7 +273,7 @@ impl Tracing<'_> {
     /// Sends home what it lacks of the memory, of which it has something at the places `held`.
     fn send_memory(&self, image: &Image, homeward: Homeward, held: &[Span]) -> Result<u64> {
         let mut copying = match homeward {
-            Homeward { ahead: Some(Ahead { draft, mut copying }), .. } => {
+            Homeward { ahead: Some(Ahead { draft, mut copying, .. }), .. } => {
                 copying.remap(&draft.mappings, &image.mappings);
                 copying.retain(held);
                 copying

@@ -25,6 +25,7 @@ mod delivery;
 mod filter;
 mod frames;
 mod homing;
+mod imprint;
 mod leaving;
 mod modesty;
 mod moving_on;

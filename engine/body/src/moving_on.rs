@@ -50,7 +50,8 @@ impl Tracing<'_> {
             let outcome = offer(&berth, prospect, &fixed.library);
             watch.phase("offer");
             let rounds = Rounds::within(budget);
-            let outcome = outcome.map(|link| Box::new(Offered { link, rounds, watch }));
+            let outcome = outcome
+                .map(|(link, remembers)| Box::new(Offered { link, remembers, rounds, watch }));
             shared.order(Order::Offered { number, outcome });
         });
     }
@@ -153,7 +154,7 @@ impl Tracing<'_> {
                 return Ok(End::Continues);
             }
         };
-        let Offered { mut link, rounds, mut watch } = offered;
+        let Offered { mut link, rounds, mut watch, .. } = offered;
         let known = self.known_maps();
         watch.phase("look");
         let frozen_at = Instant::now();
@@ -188,7 +189,7 @@ impl Tracing<'_> {
         known: &[maps::Mapping],
         watch: &mut Stopwatch,
     ) -> Result<u64> {
-        let Ahead { draft, mut copying } = ahead;
+        let Ahead { draft, mut copying, .. } = ahead;
         let image = self.capture(known)?;
         watch.phase("capture");
         let (head, parts) = image.clone().into_parts();
@@ -235,17 +236,19 @@ impl Teller<'_> {
 }
 
 /// Everything that can be done before the body is stopped.
-fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<Link> {
+fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<(Link, bool)> {
     let mut link = link::connect(berth, Role::Image)?;
     let prospect = Prospect { backings: library.descriptions(), ..prospect };
-    migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
+    let remembers = migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
     link.1.set_hurried(true)?;
-    Ok(link)
+    Ok((link, remembers))
 }
 
 /// The node that takes the body, and what the move there has shown so far.
 pub(crate) struct Offered {
     link: Link,
+    /// It has pages of earlier guests.
+    remembers: bool,
     rounds: Rounds,
     watch: Stopwatch,
 }
@@ -261,14 +264,15 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    Offered { link, rounds, watch }: &mut Offered,
+    Offered { link, remembers, rounds, watch }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<Ahead> {
     let draft = capture::draft(shared, fixed)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
     let is_tracked = tracking.is_some();
-    let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
+    let mut ahead =
+        Ahead { draft, copying: Copying::of(shared.pid, tracking)?, remembers: *remembers };
     ahead.copying.assume_changed(unseen);
     if is_tracked {
         let mappings = || capture::mappings(shared, fixed);

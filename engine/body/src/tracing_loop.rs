@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::supervisor::{FromBody, Reason, ToBody};
+use wire::supervisor::{ELSEWHERE, FromBody, Reason, ToBody};
 
 /// What the main thread alone knows.
 pub(crate) struct Tracing<'a> {
@@ -88,11 +88,18 @@ pub(crate) enum End {
     Continues,
 }
 
-/// Runs a body until it is gone from here; says why it is.
-pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) -> Reason {
+/// Runs a body until it is gone from here, and tells the daemon why it is.
+pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
     match start(daemon, home, arrived) {
-        Ok(mut tracing) => tracing.serve(),
-        Err(error) => error.reason(),
+        Ok(mut tracing) => {
+            let reason = tracing.serve();
+            let has_left = reason.code == ELSEWHERE;
+            daemon.send(&FromBody::Gone { reason });
+            if has_left {
+                tracing.leave_imprint();
+            }
+        }
+        Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
     }
 }
 

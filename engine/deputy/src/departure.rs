@@ -85,12 +85,13 @@ pub fn leave(
     let is_tracked = prospect.memory_bytes >= ahead::BYTES_MIN
         && features::settled().has(Feature::WriteTracking);
     prospect.is_kept = prospect.memory_bytes >= ahead::BYTES_MIN && keeping::has_room(pid);
-    let (draft, agent_place) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
+    let (draft, agent_place, remembers) =
+        announce(pid, &mut link, &prospect, &library, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
     link.1.set_hurried(true)?;
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
-    let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
+    let mut ahead = Ahead { draft, copying: Copying::of(pid, None)?, remembers };
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     if is_tracked {
@@ -138,20 +139,20 @@ fn report(watch: Stopwatch, freeze_us: u64, bytes_sent: u64) -> MoveReport {
 }
 
 /// Makes sure that the target takes it, and has it prepare; returns the draft, where the agent is
-/// to lie, and for how many threads.
+/// to lie and for how many threads, and whether the target remembers earlier guests.
 fn announce(
     pid: i32,
     link: &mut (LinkReader, LinkWriter),
     prospect: &Prospect,
     library: &Library,
     watch: &mut Stopwatch,
-) -> Result<(Draft, (Range<u64>, usize))> {
-    migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
+) -> Result<(Draft, (Range<u64>, usize), bool)> {
+    let remembers = migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
     watch.phase("offer");
     let (draft, place, slots) = draft(pid, library)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
-    Ok((draft, (place, slots)))
+    Ok((draft, (place, slots), remembers))
 }
 
 /// A target that gives up closes its link while there is still something on the way to it, and that
@@ -220,7 +221,7 @@ fn send(
     ((reader, writer), meanwhile): (&mut (LinkReader, LinkWriter), &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
-    let Ahead { draft, copying } = ahead;
+    let Ahead { draft, copying, .. } = ahead;
     frozen.deliver_due_signals()?;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;

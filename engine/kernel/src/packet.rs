@@ -2,7 +2,7 @@
 
 use crate::{KernelError, Result};
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -25,9 +25,19 @@ pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
 
 /// Sends one packet if that is possible without waiting; false if the other end takes none now.
 pub fn send_now(socket: &OwnedFd, bytes: &[u8]) -> Result<bool> {
+    send(socket, bytes, &[])
+}
+
+/// The same, with a descriptor.
+pub fn send_with(socket: &OwnedFd, bytes: &[u8], descriptor: &OwnedFd) -> Result<bool> {
+    let descriptors = [descriptor.as_raw_fd()];
+    send(socket, bytes, &[ControlMessage::ScmRights(&descriptors)])
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8], rights: &[ControlMessage<'_>]) -> Result<bool> {
     let slices = [IoSlice::new(bytes)];
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    match sendmsg::<UnixAddr>(socket.as_raw_fd(), &slices, &[], flags, None) {
+    match sendmsg::<UnixAddr>(socket.as_raw_fd(), &slices, rights, flags, None) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
         Err(errno) => Err(KernelError::errno("send packet", errno as i32)),

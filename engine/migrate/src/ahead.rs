@@ -3,10 +3,10 @@
 
 use crate::copying::{Copying, Part};
 use crate::rounds::Rounds;
-use crate::{Result, offer};
+use crate::{Result, asking, offer};
 use kernel::memory::Memory;
 use kernel::proc::maps;
-use kernel::proc::pagemap::Pagemap;
+use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use std::time::Instant;
@@ -41,6 +41,17 @@ pub trait Taker {
     /// # Errors
     /// As [`Taker::send`], and refused if it cannot have such memory.
     fn draft(&mut self, draft: &Draft) -> Result<Option<Vec<Span>>>;
+
+    /// Asks one that has pages of earlier guests; returns those that it has put in place.
+    ///
+    /// # Errors
+    /// Of the link, or of `goes_on`.
+    fn ask(
+        &mut self,
+        memory: &Memory,
+        runs: &[Run],
+        goes_on: &dyn Fn() -> Result<()>,
+    ) -> Result<Vec<Span>>;
 }
 
 /// The target of a move, on a link of its own.
@@ -57,6 +68,15 @@ impl Taker for Target<'_> {
         offer::draft(self.link, draft.clone())?;
         Ok(None)
     }
+
+    fn ask(
+        &mut self,
+        memory: &Memory,
+        runs: &[Run],
+        goes_on: &dyn Fn() -> Result<()>,
+    ) -> Result<Vec<Span>> {
+        asking::ask(memory, runs, self.link, goes_on)
+    }
 }
 
 /// Hears how far a move is, and says whether it is still on.
@@ -66,6 +86,8 @@ pub type GoesOn<'a> = &'a dyn Fn(&Progress) -> Result<()>;
 pub struct Ahead {
     pub draft: Draft,
     pub copying: Copying,
+    /// It has pages of earlier guests.
+    pub remembers: bool,
 }
 
 impl Ahead {
@@ -85,6 +107,11 @@ impl Ahead {
     ) -> Result<()> {
         let bytes_left = self.copying.left(&self.draft.mappings)?;
         let mut progress = Progress { bytes_left, ..Progress::default() };
+        if self.remembers {
+            let lacking = self.copying.survey(&self.draft.mappings)?;
+            let had = taker.ask(memory, &lacking, &|| goes_on(&progress))?;
+            self.copying.assume_held(&had, &had);
+        }
         loop {
             let began = Instant::now();
             progress.round += 1;

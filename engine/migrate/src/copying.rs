@@ -159,6 +159,24 @@ impl Copying {
         self.sent.remove(run);
     }
 
+    /// What the target lacks of private memory whose writes are watched, in order, before any of it
+    /// is sent. What is written to from now on is for the next time.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn survey(&mut self, mappings: &[Mapping]) -> Result<Vec<Run>> {
+        let mut lacking = Vec::new();
+        for mapping in mappings {
+            let (walked, is_watched) = self.walk(mapping, Pass::Running)?;
+            walked.written.iter().for_each(|run| self.changed.add(*run));
+            walked.written.iter().for_each(|run| self.held.remove(*run));
+            if is_watched {
+                lacking.extend(self.held.lacks(&walked.there));
+            }
+        }
+        Ok(lacking)
+    }
+
     /// Sends what the target lacks of a process that runs; returns how many bytes. What is written
     /// to from now on is for the next time.
     pub fn ahead(&mut self, memory: &Memory, mappings: &[Mapping], send: Send<'_>) -> Result<u64> {

@@ -11,12 +11,14 @@ use wire::limits::{GROWTH_BYTES_MAX, PAGE_RUN_BYTES_MAX};
 pub struct Intake {
     held: Held,
     bytes_max: u64,
+    /// Told by hashes so far, whether it was here or not.
+    asked_bytes: u64,
 }
 
 impl Default for Intake {
     /// As much as the mappings hold.
     fn default() -> Intake {
-        Intake { held: Held::default(), bytes_max: u64::MAX }
+        Intake { held: Held::default(), bytes_max: u64::MAX, asked_bytes: 0 }
     }
 }
 
@@ -24,7 +26,7 @@ impl Intake {
     /// For a process that was announced with so much memory.
     pub fn promised(memory_bytes: u64) -> Intake {
         let grown = memory_bytes.saturating_mul(2).saturating_add(GROWTH_BYTES_MAX);
-        Intake { held: Held::default(), bytes_max: grown }
+        Intake { held: Held::default(), bytes_max: grown, asked_bytes: 0 }
     }
 
     /// Checks received memory contents: whole pages, inside the mappings, not more than was
@@ -52,6 +54,25 @@ impl Intake {
             true => Ok(runs.into_iter().map(|(address, content)| (address.0, content)).collect()),
             false => {
                 let text = "it has far more memory than was announced; try again";
+                Err(MigrateError::refused("grown", text))
+            }
+        }
+    }
+
+    /// Checks that memory that is told by hashes is in the mappings, and that no more is asked for
+    /// than may come: each question is a guess at what an earlier guest had.
+    ///
+    /// # Errors
+    /// Nothing must be answered then.
+    pub fn check_asked(&mut self, spans: &[Span], mappings: &[Mapping]) -> Result<()> {
+        for (start, end) in spans.iter().map(|(start, end)| (start.0, end.0)) {
+            let run = check(start, end.saturating_sub(start), mappings)?;
+            self.asked_bytes = self.asked_bytes.saturating_add(run.end - run.start);
+        }
+        match self.asked_bytes <= self.bytes_max {
+            true => Ok(()),
+            false => {
+                let text = "it asks for far more memory than was announced; try again";
                 Err(MigrateError::refused("grown", text))
             }
         }
@@ -154,6 +175,13 @@ mod test {
         };
         let runs = intake.check(&both, &mappings).unwrap();
         assert_eq!(runs, [(0x3000, &[1; 0x1000][..]), (0x9000, &[2; 0x1000])]);
+        for page in [0x3000, 0x3000] {
+            intake.check_asked(&span(page, page + 0x1000), &mappings).unwrap();
+        }
+        let error = intake.clone().check_asked(&span(0x3000, 0x4000), &mappings).unwrap_err();
+        assert_eq!(error.reason().code, "grown");
+        assert!(intake.clone().check_asked(&span(0, 0x1000), &mappings).is_err());
+        assert!(intake.clone().check_asked(&span(0x4000, 0x3000), &mappings).is_err());
         let less = Pages { content: vec![1; 0x1000], ..both };
         assert!(intake.check(&less, &mappings).is_err());
         for (start, end) in [(0, 0x1000), (0x3000, 0x3000), (0x1001, 0x2001), (0x1000, 1 << 50)] {

@@ -61,7 +61,7 @@ pub fn written_bytes(pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<u64> {
 }
 
 /// The private mappings, and which of their pages are the process's own.
-fn private(maps: &[maps::Mapping]) -> impl Iterator<Item = (&maps::Mapping, Select)> {
+pub(crate) fn private(maps: &[maps::Mapping]) -> impl Iterator<Item = (&maps::Mapping, Select)> {
     let is_private = |m: &&maps::Mapping| !m.is_shared && !m.is_kernel_provided();
     maps.iter().filter(is_private).map(|mapping| {
         let is_anonymous = layout::is_anonymous(mapping);

@@ -14,6 +14,7 @@
 
 mod adoption;
 pub mod ahead;
+pub mod asking;
 pub mod attributes;
 pub mod backing;
 pub mod copying;
@@ -22,6 +23,7 @@ pub mod freeze;
 pub mod hashes;
 pub mod held;
 pub mod homeward;
+pub mod imprint;
 pub mod injection;
 pub mod intake;
 pub mod kept;

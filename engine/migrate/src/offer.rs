@@ -20,21 +20,21 @@ pub enum Offerer {
 }
 
 /// Offers, and sends the mapped files that the target lacks. When this returns the target has its
-/// sandbox ready and waits for the [`draft`].
+/// sandbox ready and waits for the [`draft`]. True if it remembers earlier guests.
 pub fn offer(
     (reader, writer): &mut (LinkReader, LinkWriter),
     offerer: Offerer,
     prospect: Prospect,
     library: &Library,
-) -> Result<()> {
+) -> Result<bool> {
     reader.set_timeout(Some(ANSWER_TIMEOUT))?;
     writer.send(&ToAway::Prospect(Box::new(prospect)))?;
-    let missing = loop {
+    let (missing, remembers) = loop {
         match reader.receive()? {
             ToHome::AskTime if offerer == Offerer::Home => {
                 writer.send(&ToAway::Time(crate::time::now()))?;
             }
-            ToHome::Welcome { missing } => break missing,
+            ToHome::Welcome { missing, remembers } => break (missing, remembers),
             ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
             _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
         }
@@ -49,7 +49,7 @@ pub fn offer(
     }
     writer.send(&ToAway::BackingsSent)?;
     match reader.receive()? {
-        ToHome::Stored => Ok(()),
+        ToHome::Stored => Ok(remembers),
         ToHome::Refused(reason) => Err(MigrateError::Refused(reason)),
         _ => Err(MigrateError::Protocol("the mapped files were not acknowledged".into())),
     }

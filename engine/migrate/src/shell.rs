@@ -7,6 +7,7 @@
 use crate::backing::Library;
 use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::homeward::{self, Change};
+use crate::imprint::Imprints;
 use crate::intake::Intake;
 use crate::kept;
 use crate::making::{self, Made};
@@ -28,6 +29,7 @@ use kernel::vdso::Stub;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use wire::hashes::{Lacking, PageHashes};
 use wire::image::{self, Draft, Home, Image, MappingFlags, MappingKind, Pages, Span};
 
 /// One thread, traced by the calling one, waits in the agent for what is to become of it.
@@ -148,6 +150,19 @@ impl Shell {
             self.memory.write(address, content)?;
         }
         Ok(())
+    }
+
+    /// Puts in place what earlier guests have left of these pages; returns which are lacking.
+    pub fn recall(
+        &self,
+        hashes: &PageHashes,
+        imprints: &mut Imprints,
+        intake: &mut Intake,
+    ) -> Result<Lacking> {
+        intake.check_asked(&hashes.spans, &self.draft.mappings)?;
+        let (pages, lacking) = imprints.recall(hashes)?;
+        self.write(&pages, intake)?;
+        Ok(lacking)
     }
 
     /// Makes memory untouched again.

@@ -1,5 +1,6 @@
 //! How long programs of all sizes stand still while they move, as they see it themselves, and what
-//! travels for it: away, home, and away again; those of many threads also from node to node.
+//! travels for it: away, home, away again, and away once more by way of another node; those of many
+//! threads also from node to node.
 
 use crate::Setting;
 use crate::driven::Driven;
@@ -8,8 +9,8 @@ use crate::freeze::{LEGS, phases};
 use crate::lab::{Lab, Share};
 use crate::statistics::Samples;
 use anyhow::{Context, Result, ensure};
-use std::time::Duration;
-use wire::control::Migration;
+use std::time::{Duration, Instant};
+use wire::control::{Migration, Status};
 
 /// A program to be moved, and what is promised of it.
 struct Traveller {
@@ -24,6 +25,8 @@ struct Traveller {
     /// How long it stays away before it comes home.
     stay: Duration,
     is_large: bool,
+    /// Whether it comes again to where it was, and nodes remember it.
+    comes_again: bool,
 }
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -39,6 +42,7 @@ const TRAVELLERS: [Traveller; 6] = [
         freeze_ms_max: [5.0, 5.0],
         stay: SHORT,
         is_large: false,
+        comes_again: false,
     },
     Traveller {
         what: "8 MB",
@@ -48,6 +52,7 @@ const TRAVELLERS: [Traveller; 6] = [
         freeze_ms_max: [8.0, 8.0],
         stay: SHORT,
         is_large: false,
+        comes_again: true,
     },
     Traveller {
         what: "100 MB, idle",
@@ -57,6 +62,7 @@ const TRAVELLERS: [Traveller; 6] = [
         freeze_ms_max: [10.0, 10.0],
         stay: SHORT,
         is_large: false,
+        comes_again: true,
     },
     Traveller {
         what: "1 GiB, 1 % written a second",
@@ -66,6 +72,7 @@ const TRAVELLERS: [Traveller; 6] = [
         freeze_ms_max: [10.0, 10.0],
         stay: SECOND,
         is_large: true,
+        comes_again: true,
     },
     Traveller {
         what: "50 MB of 8 GiB",
@@ -75,6 +82,7 @@ const TRAVELLERS: [Traveller; 6] = [
         freeze_ms_max: [10.0, 10.0],
         stay: SHORT,
         is_large: true,
+        comes_again: false,
     },
     Traveller {
         what: "4 GiB, idle",
@@ -84,8 +92,14 @@ const TRAVELLERS: [Traveller; 6] = [
         freeze_ms_max: [15.0, 15.0],
         stay: SHORT,
         is_large: true,
+        comes_again: false,
     },
 ];
+
+/// Of what the first visit of a program to a node takes, percent: all that a later one may.
+const AGAIN_PERCENT_MAX: f64 = 20.0;
+/// Within which what a program leaves on a node is there.
+const IMPRINT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What was seen of moves in one direction.
 #[derive(Default)]
@@ -112,6 +126,16 @@ const CROWDS: [Crowd; 2] = [
     Crowd { threads: 1000, megabytes: 20, freeze_ms_max: 80.0 },
 ];
 
+/// In the order of a journey.
+#[derive(Default)]
+struct Legs {
+    away: Leg,
+    home: Leg,
+    again: Leg,
+    /// Again, by way of another node.
+    around: Leg,
+}
+
 pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
     let lab = Lab::up(setting, 3, Share::Whole)?;
     let mut figures = Vec::new();
@@ -122,10 +146,19 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
         let effort = &setting.effort;
         let times = if traveller.is_large { effort.moves_of_large } else { effort.moves };
         let legs = journeys(setting, &lab, traveller, times)?;
-        for ((leg, name), limit) in legs.iter().zip(["away", "home"]).zip(traveller.freeze_ms_max) {
+        let [away, home] = traveller.freeze_ms_max;
+        for (leg, name, limit) in [(&legs.away, "away", away), (&legs.home, "home", home)] {
             figures.push(figure(traveller.what, name, leg)?.at_most(limit));
             if traveller.megabytes == 1 {
                 figures.push(whole_move(traveller.what, name, leg)?.at_most(TOTAL_MS_MAX));
+            }
+        }
+        if traveller.comes_again {
+            let later =
+                [(&legs.again, "away again"), (&legs.around, "away again by way of another node")];
+            for (leg, name) in later {
+                figures.push(figure(traveller.what, name, leg)?.at_most(away));
+                figures.push(share(traveller, name, leg, &legs.away)?);
             }
         }
     }
@@ -142,20 +175,28 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn journeys(setting: &Setting, lab: &Lab, traveller: &Traveller, times: usize) -> Result<[Leg; 2]> {
+fn journeys(setting: &Setting, lab: &Lab, traveller: &Traveller, times: usize) -> Result<Legs> {
     let program = setting.programs.path("traveller");
     let numbers = [traveller.megabytes, traveller.room_megabytes].map(|number| number.to_string());
     let percent = traveller.percent.to_string();
     let words = ["osmos", "run", "--home", "--", &program, &numbers[0], &numbers[1], &percent];
     let mut driven = Driven::start(&mut lab.command(1, &words))?;
-    let mut legs = [Leg::default(), Leg::default()];
+    let mut legs = Legs::default();
     for _ in 0..times {
-        for (leg, to) in legs.iter_mut().zip(["2", "home"]) {
-            driven.round::<2>(1)?;
-            leg.moves.push(lab.migrate(driven.pid(), to)?);
-            let [gap_ms, _] = driven.round(1)?;
-            leg.gaps_ms.push(gap_ms);
-            std::thread::sleep(traveller.stay);
+        for node in [2, 3] {
+            // Who takes no guests keeps nothing of those that have left.
+            lab.output(node, &["osmos", "block"])?;
+            lab.output(node, &["osmos", "noblock"])?;
+        }
+        go(lab, traveller, &mut driven, "2", &mut legs.away)?;
+        go(lab, traveller, &mut driven, "home", &mut legs.home)?;
+        if traveller.comes_again {
+            await_imprint(lab, traveller)?;
+            go(lab, traveller, &mut driven, "2", &mut legs.again)?;
+            go(lab, traveller, &mut driven, "3", &mut Leg::default())?;
+            await_imprint(lab, traveller)?;
+            go(lab, traveller, &mut driven, "2", &mut legs.around)?;
+            go(lab, traveller, &mut driven, "home", &mut Leg::default())?;
         }
     }
     driven.end()?;
@@ -195,6 +236,45 @@ fn whole_move(what: &str, leg: &str, seen: &Leg) -> Result<Figure> {
     let totals = totals.context("no moves")?;
     let note = format!("max {:.1} ms", totals.summary().max);
     Ok(Figure::new(format!("whole move of {what}, {leg}"), "ms", &totals).with_note(note))
+}
+
+fn go(
+    lab: &Lab,
+    traveller: &Traveller,
+    driven: &mut Driven,
+    to: &str,
+    leg: &mut Leg,
+) -> Result<()> {
+    driven.round::<2>(1)?;
+    leg.moves.push(lab.migrate(driven.pid(), to)?);
+    let [gap_ms, _] = driven.round(1)?;
+    leg.gaps_ms.push(gap_ms);
+    std::thread::sleep(traveller.stay);
+    Ok(())
+}
+
+/// Until node 2 has written down what the program has left there.
+fn await_imprint(lab: &Lab, traveller: &Traveller) -> Result<()> {
+    let deadline = Instant::now() + IMPRINT_TIMEOUT;
+    loop {
+        let told: Status = serde_json::from_str(&lab.output(2, &["osmos", "status", "--json"])?)?;
+        if told.owner.imprint_bytes >= u64::from(traveller.megabytes) << 20 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "node 2 does not keep what {} leaves", traveller.what);
+        // Nothing tells when that is but to be asked.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a later visit sends, to what the first does.
+fn share(traveller: &Traveller, name: &str, later: &Leg, first: &Leg) -> Result<Figure> {
+    let pairs = later.moves.iter().zip(&first.moves);
+    let percent = pairs
+        .map(|(later, first)| 100.0 * later.bytes_sent as f64 / first.bytes_sent.max(1) as f64);
+    let percent = Samples::new(percent).context("no moves")?;
+    let what = format!("bytes sent of {}, {name}, of those of its first visit", traveller.what);
+    Ok(Figure::new(what, "%", &percent).at_most(AGAIN_PERCENT_MAX))
 }
 
 fn figure(what: &str, leg: &str, seen: &Leg) -> Result<Figure> {

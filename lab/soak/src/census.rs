@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const DIRECTORIES: [&str; 4] = ["/tmp", "/run/osmos", "/dev/shm", "/var/lib/osmos"];
 /// What a daemon keeps for the next moves on purpose, of bounded size: hashes of files.
 const KEPT: &str = "/run/osmos/hashes";
+/// Likewise, for ten minutes: what guests have left of their memory.
+const IMPRINT: &str = "/memfd:osmos-imprint";
 /// Deeper there is nothing of ours.
 const DEPTH_MAX: usize = 4;
 /// What is counted of processes only: there may be fewer of all else than before.
@@ -95,6 +97,9 @@ impl Census {
         let entries = fs::read_dir(format!("/proc/{daemon}/fd"))?;
         for link in entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()) {
             let link = link.display().to_string();
+            if link.starts_with(IMPRINT) {
+                continue;
+            }
             let kind =
                 if link.starts_with('/') { &link } else { link.split(":[").next().unwrap_or("") };
             self.add(node, "descriptor", kind);

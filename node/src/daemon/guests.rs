@@ -40,12 +40,13 @@ impl Daemon {
             lacks: features::settled().lacks(Need::Guests).map(Feature::name),
             guests: self.guests.len(),
             coming: self.guests.values().filter(is_coming).count(),
-            memory_free_bytes: self.memory_to_spare().saturating_sub(promised),
+            memory_free_bytes: self.memory_with_imprints().saturating_sub(promised),
             is_closed: self.wishes.is_closed(),
             guests_max: self.wishes.state.guests_max,
             guest_memory: self.guest_memory(promised),
         };
         let uid = policy::may_host(&asked, host, &self.wishes.state.guest_users)?;
+        self.make_room_for_guest(asked.rss_bytes.saturating_add(promised));
         let owner = Owner { uid, gid: accounts::group_of(uid) };
         let failed = |error: String| Refusal::NoSupervisor { error };
         let ticket = keys::random().map(Ticket).map_err(|error| failed(error.to_string()))?;
@@ -78,7 +79,7 @@ impl Daemon {
     }
 
     /// What is free for guests, as it is enforced.
-    fn memory_to_spare(&self) -> u64 {
+    pub(super) fn memory_to_spare(&self) -> u64 {
         let left = self.spare.as_ref().map_or(u64::MAX, Spare::left_bytes);
         self.load.memory.free_bytes.min(left)
     }
@@ -119,10 +120,12 @@ impl Daemon {
                 false => Welcome::Stranger,
             };
         };
+        let supervisor = guest.supervisor.clone();
         if matches!((role, guest.arrival), (Role::Deputy, Arrival::Expected { .. })) {
             guest.arrival = Arrival::Arriving;
+            self.hand_out_imprints(supervisor.id);
         }
-        Welcome::Expected(guest.supervisor.clone())
+        Welcome::Expected(supervisor)
     }
 
     /// What is not here yet, of those, does not come any more.
@@ -160,10 +163,13 @@ impl Daemon {
             Ok(FromBody::Gone { reason }) => {
                 tracing::debug!("guest {process} is gone: {}", reason.text);
                 // Its home tells where it is, perhaps later than this: it has not ended.
-                guest.has_moved_on |= reason.code == ELSEWHERE;
-                self.guest_gone(id);
+                let has_left = reason.code == ELSEWHERE;
+                guest.has_moved_on |= has_left;
+                if let Some(guest) = self.guest_gone(id).filter(|_| has_left) {
+                    self.await_imprint(&guest);
+                }
             }
-            Err(_) => {
+            Ok(FromBody::Imprint) | Err(_) => {
                 tracing::error!("supervisor of guest {process} says nonsense: dropped");
                 self.guest_gone(id);
             }
@@ -177,6 +183,8 @@ impl Daemon {
         let body = Identity::of(local_pid).unwrap_or(Identity { pid: local_pid, started_ticks: 0 });
         guest.arrival = Arrival::Running { body, since: Instant::now() };
         guest.command = command;
+        // It has all of that, and leaves it anew.
+        self.imprints.forget(guest.process);
         let supervisor = guest.supervisor.clone();
         self.keep_guest(id);
         supervisor.note();
@@ -216,8 +224,8 @@ impl Daemon {
     }
 
     /// Its supervisor has nothing more to say.
-    fn guest_gone(&mut self, id: SupervisorId) {
-        let Some(guest) = self.guests.remove(&id) else { return };
+    fn guest_gone(&mut self, id: SupervisorId) -> Option<Guest> {
+        let guest = self.guests.remove(&id)?;
         self.awaited.remove(&id);
         forget_guest(&self.roster, &guest);
         // Its supervisor need not look for a daemon that it could tell.
@@ -229,6 +237,7 @@ impl Daemon {
         if was_here && !guest.has_moved_on {
             self.tell_brain(Input::ProcessEnded { process: guest.process });
         }
+        Some(guest)
     }
 
     pub(super) fn body_ended(&mut self, id: SupervisorId) {

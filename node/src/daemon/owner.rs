@@ -82,6 +82,7 @@ impl Daemon {
         }
         self.wishes.waiting.push(Wish { order, since: Instant::now(), answer });
         self.owner_has_decided();
+        self.drop_unwelcome_imprints();
         self.grant_wishes(Instant::now());
     }
 
@@ -177,6 +178,7 @@ impl Daemon {
             guests: here.count() as u32,
             own_here: own_here as u32,
             own_away: (self.processes.len() - own_here) as u32,
+            imprint_bytes: self.imprints.bytes(),
         }
     }
 

@@ -67,7 +67,14 @@ impl Daemon {
             tracing::debug!("memory for guests: {error}");
         }
         if (is_short || spare.groups.is_full()) && spare.next_relief <= now {
-            spare.next_relief = now + RELIEF_INTERVAL;
+            // What guests have left goes before any that is here.
+            let next_relief = now + RELIEF_INTERVAL;
+            if self.give_back_imprints(u64::MAX) {
+                return;
+            }
+            if let Some(spare) = &mut self.spare {
+                spare.next_relief = next_relief;
+            }
             self.relieve_memory();
         }
     }

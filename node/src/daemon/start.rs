@@ -9,6 +9,7 @@ use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
 use crate::guest_cgroup::GuestCgroups;
+use crate::imprints::Imprints;
 use crate::journal::Journal;
 use crate::keys::replay::Replay;
 use crate::keys::seal::Newest;
@@ -319,6 +320,8 @@ impl Parts {
             processes: BTreeMap::new(),
             deputies: BTreeMap::new(),
             guests: BTreeMap::new(),
+            imprints: Imprints::default(),
+            next_imprint_look: Instant::now(),
             awaited: BTreeMap::new(),
             roster,
             berth_count: 0,

@@ -279,7 +279,7 @@ impl Daemon {
             pace: self.load.capacity.core_speed,
             others: self.load.others.mean() + self.load.unseen.threads() + self.served(),
             memory_total_bytes: self.load.memory.total_bytes,
-            memory_free_bytes: self.load.memory.free_bytes,
+            memory_free_bytes: self.load.memory.free_bytes.saturating_add(self.imprints.bytes()),
             memory_pressure: self.gauge.memory_pressure(),
             processes,
         };

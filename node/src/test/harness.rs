@@ -55,6 +55,20 @@ impl Played {
         nix::sys::socket::send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty()).unwrap();
     }
 
+    /// With a descriptor.
+    pub fn hand_over<T: serde::Serialize>(&self, message: &T, descriptor: &OwnedFd) {
+        assert!(self.try_hand_over(message, descriptor).unwrap());
+    }
+
+    pub fn try_hand_over<T: serde::Serialize>(
+        &self,
+        message: &T,
+        descriptor: &OwnedFd,
+    ) -> kernel::Result<bool> {
+        let bytes = postcard::to_stdvec(message).unwrap();
+        kernel::packet::send_with(&self.socket, &bytes, descriptor)
+    }
+
     /// The next order, and the descriptor that came along. None at the end.
     pub fn hear<T: serde::de::DeserializeOwned>(&self) -> Option<(T, Option<OwnedFd>)> {
         loop {

@@ -8,8 +8,11 @@ use crate::daemon::Event;
 use crate::net::link::LinkId;
 use crate::supervisor::{Half, News, SupervisorId};
 use client::Error;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,7 +22,8 @@ use wire::ids::{HomePid, NodeId};
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
-    Berth, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role, ToBody, ToDeputy,
+    Berth, ELSEWHERE, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role, ToBody,
+    ToDeputy,
 };
 use wire::users::NOBODY;
 
@@ -349,7 +353,7 @@ async fn a_move_under_way_outlives_a_link_whatever_was_asked_for_before() {
     away.one.tell(Event::Asked(Asked { caller, request, answer, is_off: Arc::default() })).await;
     // A homecoming before node 3 can answer: it is asked again.
     let homecoming = FromDeputy::CameHome { reason: reason("mmap", "x"), report: report(1) };
-    let news = News::Packet(postcard::to_stdvec(&homecoming).unwrap());
+    let news = News::Packet(postcard::to_stdvec(&homecoming).unwrap(), None);
     away.one.tell(Event::Supervised { id: SupervisorId(1), news }).await;
     let deputy = away.one.supervisor();
     leave(&deputy);
@@ -474,6 +478,13 @@ fn is_called_off(deputy: &Played) -> Reason {
     }
 }
 
+fn imprint_bytes(node: &TestNode) -> u64 {
+    match node.ask(&Request::Status).unwrap() {
+        Reply::Status(status) => status.owner.imprint_bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_is_called_off_when_whoever_asked_for_it_is_gone() {
     let (one, two) = TestNode::start_pair().await;
@@ -548,4 +559,53 @@ async fn a_later_order_calls_off_what_goes_elsewhere() {
         assert_eq!(failure.code, code);
     }
     assert_eq!(one.process(program.pid()).node, NODE_1);
+}
+
+/// A page of nothing, and its place in the index.
+fn imprint() -> OwnedFd {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = memfd_create(c"imprint", flags).unwrap();
+    assert_eq!(nix::unistd::write(&file, &[0; 4096 + 8]), Ok(4096 + 8));
+    fcntl(&file, FcntlArg::F_ADD_SEALS(migrate::imprint::seals())).unwrap();
+    file
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_comes_again_meets_what_it_has_left() {
+    let away = Away::begin().await;
+    let home = migrate(&away.one, away.pid(), Destination::Home);
+    let Some((ToDeputy::ComeHome { .. }, None)) = away.deputy.hear() else { panic!() };
+    away.body.hand_over(&FromBody::Gone { reason: reason(ELSEWHERE, "x") }, &imprint());
+    away.body.hand_over(&FromBody::Imprint, &imprint());
+    away.deputy.say(&FromDeputy::CameHome { reason: reason("asked", "x"), report: report(400) });
+    migration(home.join().unwrap());
+    eventually("it is kept", || (imprint_bytes(&away.two) == 4096 + 8).then_some(()));
+
+    let again = migrate(&away.one, away.pid(), Destination::Node(NODE_2));
+    let body = away.two.supervisor();
+    let Some((ToBody::Expect { .. }, None)) = body.hear() else { panic!() };
+    let deputy = away.one.supervisor();
+    let berth = leave(&deputy);
+    let mut stream = TcpStream::connect(berth.address).unwrap();
+    let preface = Preface { role: Role::Deputy, ticket: berth.ticket };
+    stream.write_all(&preface.encode()).unwrap();
+    let Some((ToBody::Imprint { is_own: true }, Some(file))) = body.hear() else { panic!() };
+    assert_eq!(nix::sys::stat::fstat(&file).unwrap().st_size, 4096 + 8);
+    let Some((ToBody::Connection { .. }, Some(_))) = body.hear() else { panic!() };
+    assert_eq!(imprint_bytes(&away.two), 4096 + 8, "it may still not arrive");
+    body.say(&FromBody::Running { local_pid: away.pid(), command: "sleep".into() });
+    deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(300) });
+    migration(again.join().unwrap());
+    eventually("it has it", || (imprint_bytes(&away.two) == 0).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_guest_that_has_not_left_nothing_is_kept() {
+    let away = Away::begin().await;
+    away.body.say(&FromBody::Gone { reason: reason("ended", "x") });
+    eventually("it is gone", || away.two.processes().is_empty().then_some(()));
+    // Nobody listens any more: the daemon has hung up, or does.
+    let _ = away.body.try_hand_over(&FromBody::Imprint, &imprint());
+    assert!(away.body.hear::<ToBody>().is_none());
+    assert_eq!(imprint_bytes(&away.two), 0);
 }

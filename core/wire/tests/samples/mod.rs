@@ -8,6 +8,7 @@ use wire::forward::{
     Call, Direction, Output, Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
 };
 use wire::freeze_budget::FreezeBudget;
+use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
     Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
@@ -179,6 +180,8 @@ pub fn call() -> Call {
 pub fn to_away() -> Vec<ToAway> {
     let outputs = vec![Output { segment: 0, data: vec![8; 40] }];
     let reply = CallReply { tid: GuestTid(12), sequence: 1, result: -512, outputs, home_ns: 1 };
+    let mut hashes = PageHashes::default();
+    [1, 2, 4].into_iter().for_each(|page| hashes.add(GuestAddr(page << 20), &[page as u8; 32]));
     vec![
         ToAway::Prospect(Box::new(prospect())),
         ToAway::AwaitImage { boot_id: "a boot".into() },
@@ -193,6 +196,7 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Unchanged(vec![(GuestAddr(0), GuestAddr(4096)); 3]),
         ToAway::Unready,
         ToAway::Holds { spans: vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))], is_last: true },
+        ToAway::Hashes(hashes),
         ToAway::ImageSent,
         ToAway::Run,
         ToAway::Reply(reply),
@@ -210,7 +214,8 @@ pub fn to_away() -> Vec<ToAway> {
 
 pub fn to_home() -> Vec<ToHome> {
     vec![
-        ToHome::Welcome { missing: vec![0, 7, u32::MAX] },
+        ToHome::Welcome { missing: vec![0, 7, u32::MAX], remembers: true },
+        ToHome::Lacks(Lacking::of([true, false, true].into_iter())),
         ToHome::Refused(reason()),
         ToHome::AskTime,
         ToHome::Call(call()),
@@ -275,6 +280,7 @@ pub fn to_body() -> Vec<ToBody> {
     vec![
         expect,
         ToBody::Connection { role: Role::Image },
+        ToBody::Imprint { is_own: true },
         ToBody::SendHome,
         ToBody::StandBack { nice: 10 },
     ]
@@ -285,6 +291,7 @@ pub fn from_body() -> Vec<FromBody> {
         FromBody::Running { local_pid: 3, command: "env".into() },
         FromBody::Usage { cpu_us: 1, rss_bytes: 2, runnable: vec![GuestTid(3); 4] },
         FromBody::Gone { reason: reason() },
+        FromBody::Imprint,
     ]
 }
 

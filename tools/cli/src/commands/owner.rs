@@ -29,6 +29,10 @@ pub fn sentence(owned: &Owned) -> String {
     let own = owned.own_here + owned.own_away;
     let (count, away) = (owned.guests, owned.own_away);
     parts.push(format!("{count} {guests} here, {away} of {own} own processes away"));
+    if owned.imprint_bytes > 0 {
+        let bytes = output::bytes(owned.imprint_bytes);
+        parts.push(format!("{bytes} kept of guests that have left"));
+    }
     parts.join("; ")
 }
 
@@ -90,13 +94,13 @@ mod tests {
             lends_to: Borrowers::Only(vec![NodeId(2), NodeId(3)]),
             guest_users: UserTable::same(),
         };
-        let owned = Owned { state, guests: 1, own_here: 2, own_away: 1 };
+        let owned = Owned { state, guests: 1, own_here: 2, own_away: 1, imprint_bytes: 1 << 30 };
         assert_eq!(
             sentence(&owned),
             "no guests come; own processes stay; own load comes first; root's processes may \
              leave; own processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
              2.0G for all guests; moves freeze for 20 ms at most; priorities 2:10 (others 50); 1 \
-             guest here, 1 of 3 own processes away"
+             guest here, 1 of 3 own processes away; 1.0G kept of guests that have left"
         );
     }
 
