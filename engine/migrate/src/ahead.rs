@@ -14,8 +14,7 @@ use wire::forward::ToAway;
 use wire::image::{Draft, Mapping};
 use wire::supervisor::Progress;
 
-/// A process that uses less stands still for no longer than it takes to track its writes.
-pub const BYTES_MIN: u64 = 4 << 20;
+pub use wire::move_cost::COPIED_AHEAD_BYTES_MIN as BYTES_MIN;
 
 /// Has writes to all private memory be seen from now on; the process stands still. What cannot be
 /// watched is sent in the freeze.
@@ -28,6 +27,9 @@ pub fn watch(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
     }
     Ok(())
 }
+
+/// Told how far a move is; says whether it goes on.
+pub type GoesOn<'a> = &'a dyn Fn(&Progress) -> Result<()>;
 
 /// What a target has been told and sent of memory.
 pub struct Ahead {
@@ -47,10 +49,10 @@ impl Ahead {
         memory: &Memory,
         link: &mut (LinkReader, LinkWriter),
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
-        (rounds, goes_on): (&mut Rounds, &dyn Fn(&Progress) -> Result<()>),
+        (rounds, goes_on): (&mut Rounds, GoesOn<'_>),
     ) -> Result<()> {
-        let mut progress = Progress::default();
-        progress.bytes_left = self.copying.left(&self.draft.mappings)?;
+        let bytes_left = self.copying.left(&self.draft.mappings)?;
+        let mut progress = Progress { bytes_left, ..Progress::default() };
         loop {
             let began = Instant::now();
             progress.round += 1;

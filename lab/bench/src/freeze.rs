@@ -116,17 +116,16 @@ pub fn phases(moves: &[Migration]) -> Option<String> {
 mod test {
     use super::*;
     use wire::ids::NodeId;
+    use wire::supervisor::MoveReport;
 
     fn migration(freeze_ms: f64, send_ms: f64) -> Migration {
+        let report = MoveReport::default();
         Migration {
-            pid: 7,
-            from: NodeId(1),
-            to: NodeId(2),
-            cause: "user".into(),
             phases_ms: vec![("send".into(), send_ms), ("run".into(), 1.0)],
             freeze_ms,
             total_ms: freeze_ms + 1.0,
             bytes_sent: 100,
+            ..Migration::from_report(7, NodeId(1), NodeId(2), "user", &report)
         }
     }
 

@@ -158,6 +158,7 @@ mod test {
     use super::*;
     use wire::control::Migration;
     use wire::ids::{GlobalPid, HomePid};
+    use wire::supervisor::MoveReport;
 
     fn process(pid: i32) -> Option<GlobalPid> {
         Some(GlobalPid { home: HOME, pid: HomePid(pid) })
@@ -169,16 +170,8 @@ mod test {
     }
 
     fn moved(time: f64, pid: i32, to: u32) -> Event {
-        let migration = Migration {
-            pid,
-            from: HOME,
-            to: NodeId(to),
-            cause: "balance".into(),
-            phases_ms: Vec::new(),
-            freeze_ms: 1.0,
-            total_ms: 1.0,
-            bytes_sent: 1,
-        };
+        let report = MoveReport::default();
+        let migration = Migration::from_report(pid, HOME, NodeId(to), "balance", &report);
         Event { time, pid: process(pid), what: Happening::Migrated(migration) }
     }
 
