@@ -15,6 +15,7 @@
 //! * [`calling_off`]: moves that are not wanted any more
 //! * [`linking`]: moves that wait for a link to their target
 //! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
+//! * [`paying`]: what moves are expected to cost, and did
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left
@@ -31,6 +32,7 @@ mod listing;
 mod membership;
 mod moves;
 mod owner;
+mod paying;
 mod processes;
 mod processors;
 mod requests;
@@ -62,6 +64,7 @@ use crate::net::call::CallError;
 use crate::net::gossip::Mouth;
 use crate::net::link::{Link, LinkId, OpenLink};
 use crate::net::listener::{Calling, Welcome};
+use crate::paces::Paces;
 use crate::past_berths::PastBerths;
 use crate::process::Process;
 use crate::rejections::Rejections;
@@ -216,6 +219,7 @@ struct Daemon {
     awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
     berth_count: u64,
+    paces: Paces,
 
     gauge: Gauge,
     scanner: Arc<Mutex<Scanner>>,

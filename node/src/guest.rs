@@ -49,9 +49,10 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub fn freeze_estimate_us(&self) -> u64 {
+    /// What its next move depends on.
+    pub fn weight(&self) -> (LastFreeze, u64) {
         let last = LastFreeze { us: self.asked.freeze_us, bytes: self.asked.freeze_bytes };
-        last.estimate_us(self.rss_bytes)
+        (last, self.rss_bytes)
     }
 
     pub fn local_pid(&self) -> Option<i32> {

@@ -24,6 +24,7 @@ use wire::forecast::{PastMove, Weighed};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
+use wire::move_cost::Price;
 use wire::peer::Owner;
 use wire::processor::Processor;
 use wire::processor_time::PastClock;
@@ -36,12 +37,6 @@ pub const ORDERS_MAX: usize = 16;
 /// The first rest before a placement that failed is tried again; doubles up to the second.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(64);
-/// What a first move is taken to freeze a process for: the exchange of its least state, and its
-/// resident memory over a link of a gigabit.
-const FREEZE_LEAST_US: u64 = 10_000;
-const COPIED_BYTES_PER_US: f64 = 100.0;
-/// A move of so much memory says how fast memory moves; one of less, what all else takes.
-const COPY_TELLING_BYTES: u64 = 16 << 20;
 
 /// Who wants a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +115,8 @@ pub struct Move {
     pub stage: Stage,
     /// Of the node that it goes to, as that says.
     pub core_speed: f64,
+    /// What it is expected to cost.
+    pub expected: Option<Price>,
 }
 
 /// Moves at random for as long as the process lives.
@@ -242,27 +239,12 @@ pub struct Process {
     pub watch: AbortHandle,
 }
 
-/// The last move of a process: how long it stood still, and how much memory it had; zero if there
-/// was none.
+/// The last move of a process to another node: how long it stood still, and how much of its memory
+/// was sent meanwhile; zero if there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastFreeze {
     pub us: u64,
     pub bytes: u64,
-}
-
-impl LastFreeze {
-    /// For how long the next move would freeze it, with as much memory as it has now.
-    pub fn estimate_us(self, rss_bytes: u64) -> u64 {
-        let (us, bytes, rss) = (self.us as f64, self.bytes as f64, rss_bytes as f64);
-        if self.us == 0 {
-            return FREEZE_LEAST_US + (rss / COPIED_BYTES_PER_US) as u64;
-        }
-        let is_telling = self.bytes >= COPY_TELLING_BYTES;
-        let us_per_byte = if is_telling { us / bytes } else { 1.0 / COPIED_BYTES_PER_US };
-        // What has grown takes longer, what has shrunk less, but never less than the least.
-        let estimate = us + (rss - bytes) * us_per_byte;
-        (estimate as u64).max(self.us.min(FREEZE_LEAST_US))
-    }
 }
 
 /// What was seen of a process where it runs, lately.
@@ -302,8 +284,9 @@ impl Process {
         self.moving.is_none() && self.launch == Launch::Running && !self.has_ended
     }
 
-    pub fn freeze_estimate_us(&self) -> u64 {
-        self.last_freeze.estimate_us(self.consumption.rss_bytes)
+    /// What its next move depends on.
+    pub fn weight(&self) -> (LastFreeze, u64) {
+        (self.last_freeze, self.consumption.rss_bytes)
     }
 
     pub fn state(&self) -> &'static str {
@@ -332,7 +315,6 @@ impl Process {
         self.activity = Activity { group: self.activity.group, ..Activity::default() };
         self.migrations += 1;
         self.last_move_s = Some(wall_clock_s());
-        self.last_freeze = LastFreeze { us: freeze_us, bytes: self.consumption.rss_bytes };
         why.clone_into(&mut self.reason);
         self.decide(wall_clock_s(), "moved", why);
     }
@@ -398,32 +380,6 @@ mod test {
         assert_eq!((activity.demand(), activity.used()), (1.5, 1.2));
     }
 
-    #[tokio::test]
-    async fn a_first_freeze_is_guessed_from_the_size_and_later_ones_from_the_last() {
-        let mut process = starting(Launch::Running);
-        process.consumption.rss_bytes = 2_000_000;
-        assert_eq!(process.freeze_estimate_us(), 20_000 + 10_000);
-        process.arrived(NodeId(2), 7_000, "balance", "moved", 1.0);
-        assert_eq!(process.freeze_estimate_us(), 7_000);
-    }
-
-    #[tokio::test]
-    async fn a_process_that_has_grown_since_its_last_move_is_taken_to_freeze_for_longer() {
-        let mut process = starting(Launch::Running);
-        process.consumption.rss_bytes = 4 << 20;
-        process.arrived(NodeId(2), 7_000, "balance", "moved", 1.0);
-        process.consumption.rss_bytes = 1 << 30;
-        let grown_us = process.freeze_estimate_us();
-        assert!((10_000_000..12_000_000).contains(&grown_us), "{grown_us}: a gigabit link");
-        // Once it has moved like that, its own pace counts, and what it gives back.
-        process.arrived(NodeId(1), 400_000, "balance", "moved", 1.0);
-        assert_eq!(process.freeze_estimate_us(), 400_000);
-        process.consumption.rss_bytes = 2 << 30;
-        assert_eq!(process.freeze_estimate_us(), 800_000);
-        process.consumption.rss_bytes = 0;
-        assert_eq!(process.freeze_estimate_us(), FREEZE_LEAST_US);
-    }
-
     /// A resting process, as it is just after its start.
     fn starting(launch: Launch) -> Process {
         let now = Instant::now();
@@ -469,8 +425,13 @@ mod test {
         assert!(!ended.is_ready());
         let mut moving = starting(Launch::Running);
         let order = Order::new(NodeId(2), Cause::Storm, "storm");
-        moving.moving =
-            Some(Move { order, from: NodeId(1), stage: Stage::Moving, core_speed: 1.0 });
+        moving.moving = Some(Move {
+            order,
+            from: NodeId(1),
+            stage: Stage::Moving,
+            core_speed: 1.0,
+            expected: None,
+        });
         assert!(!moving.is_ready());
     }
 

@@ -54,7 +54,7 @@ pub struct KeptProcess {
     pub migrations: u64,
     pub last_move_s: Option<f64>,
     pub freeze_us: u64,
-    /// The memory that it had then.
+    /// What of its memory was sent meanwhile.
     pub freeze_bytes: u64,
     pub reason: String,
     pub decisions: Vec<Decision>,

@@ -1,6 +1,6 @@
 //! What a move is told to keep to, and what it tells of itself.
 
-use crate::stage::{Program, Stage};
+use crate::stage::{Program, Stage, until};
 use kernel::features::{Feature, settled};
 use serde_json::Value;
 
@@ -116,6 +116,35 @@ fn a_budget_is_that_of_the_process_or_else_of_its_home_and_outlives_the_daemon()
         assert!(complaint.contains("1 to 60000 ms, not 0"), "{complaint}");
     }
     assert_eq!(stage.place(own.pid), Some(2));
+}
+
+#[test]
+fn what_a_move_will_take_is_learned_from_those_before_over_the_same_link() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    // 64 MiB take five seconds.
+    let stage = Stage::with_link("learned", 2, "100mbit");
+    let program = start(&stage, &[]);
+    let pid = program.pid.to_string();
+    let foreseen = || -> Value {
+        until("node 2 is known", || {
+            let output = stage.output(1, &["osmos", "what-if", "--json", &pid, "2"]);
+            serde_json::from_slice(&output.stdout).ok()
+        })
+    };
+    let guess = foreseen();
+    assert!(number(&guess, "total_ms") < 2_000.0, "a gigabit is guessed: {guess}");
+    assert!(guess["freeze_error_ms"].is_null(), "{guess}");
+    let report = moved(&stage, &program, "2", &[]);
+    assert!(number(&report, "expected_total_ms") < 2_000.0, "{report}");
+    let error_ms = (number(&report, "expected_freeze_ms") - number(&report, "freeze_ms")).abs();
+    moved(&stage, &program, "home", &[]);
+    let known = foreseen();
+    assert!(number(&known, "total_ms") > 3_000.0, "{known}");
+    assert!((number(&known, "freeze_error_ms") - error_ms).abs() < 0.01, "{known} {error_ms}");
+    let report = moved(&stage, &program, "2", &[]);
+    assert!(number(&report, "expected_total_ms") > 3_000.0, "{report}");
 }
 
 #[test]

@@ -84,6 +84,7 @@ mod tests {
             rss_bytes: 1 << 20,
             forwarded_per_s,
             freeze_estimate: Span::from_millis(10),
+            copy_estimate: Span::from_millis(50),
             stays: None,
             group: None,
             user: None,

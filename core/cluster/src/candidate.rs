@@ -18,6 +18,8 @@ pub(crate) struct Candidate {
     pub came_with: Option<Attained>,
     pub rss_bytes: u64,
     pub freeze: Span,
+    /// For how long it is copied before that.
+    pub copy: Span,
     pub came_from: Option<NodeId>,
     pub group: Option<GroupId>,
     pub here: Span,

@@ -44,8 +44,9 @@ pub struct Foresight {
     pub from: NodeId,
     pub to: Guess,
     pub rate_before: f64,
-    /// What the move would cost.
+    /// What the move would cost: for so long it stands still, after it was copied for so long.
     pub freeze: Span,
+    pub copy: Span,
     /// What it has computed so far: what is left of it is taken to be as long.
     pub cpu: Span,
     /// After how long its greater speed has made up for the freeze; None: never.
@@ -207,6 +208,7 @@ impl Brain {
             to: Guess { node, rate, runnable, cores, speed, age, but },
             rate_before,
             freeze: candidate.freeze,
+            copy: candidate.copy,
             cpu: candidate.cpu,
             payback,
         }
@@ -237,9 +239,7 @@ impl Brain {
         let burden = self.burden(candidate, node);
         let cause = match judge(&own, &condition, burden, self.noise(), &self.config) {
             None => StayCause::NoGain,
-            Some(gain) if !pays(&gain, candidate.cpu, own.speed, candidate.freeze) => {
-                StayCause::Unpaid
-            }
+            Some(gain) if !pays(&gain, candidate, own.speed) => StayCause::Unpaid,
             Some(gain) => {
                 let is_back = candidate.came_from == Some(node);
                 let is_doubtful = is_back

@@ -113,6 +113,8 @@ pub struct ProcessSample {
     pub forwarded_per_s: f64,
     /// How long a move would freeze it, as far as is known.
     pub freeze_estimate: Span,
+    /// For how long its memory is copied before that, while it runs where it is.
+    pub copy_estimate: Span,
     /// Why it cannot move now (pinned by its user, a resource that cannot travel, frozen).
     pub stays: Option<String>,
     /// Processes that were started together and wait for each other, as their home says: a process

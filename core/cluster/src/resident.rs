@@ -21,6 +21,7 @@ pub(crate) struct Resident {
     pub rss_bytes: u64,
     forwarded_per_s: f32,
     freeze_us: u32,
+    copy_us: u32,
     /// It is remembered to forward no calls: nothing changes as long as it forwards none.
     pub is_silent: bool,
     pub group: Option<GroupId>,
@@ -43,7 +44,8 @@ impl Resident {
         self.rss_bytes = sample.rss_bytes;
         self.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9) as f32;
         // More than an hour is as bad as an hour.
-        self.freeze_us = u32::try_from(sample.freeze_estimate.0).unwrap_or(u32::MAX);
+        let us = |span: Span| u32::try_from(span.0).unwrap_or(u32::MAX);
+        (self.freeze_us, self.copy_us) = (us(sample.freeze_estimate), us(sample.copy_estimate));
         self.group = sample.group;
         if self.stays.as_deref() != sample.stays.as_deref() {
             self.stays = sample.stays.as_deref().map(Box::from);
@@ -53,6 +55,11 @@ impl Resident {
     /// What a move would cost it, as its node estimates.
     pub fn freeze(&self) -> Span {
         Span(u64::from(self.freeze_us))
+    }
+
+    /// For how long it would be copied before, as its node estimates.
+    pub fn copy(&self) -> Span {
+        Span(u64::from(self.copy_us))
     }
 
     /// The part of its time in which a guest waits for its home.

@@ -425,6 +425,7 @@ impl Residents {
             came_with: memory.came_with,
             rss_bytes: resident.rss_bytes,
             freeze: resident.freeze(),
+            copy: resident.copy(),
             group: resident.group,
             here,
             is_new: here < residency(config.residency, resident, memory, config),

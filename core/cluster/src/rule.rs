@@ -11,6 +11,7 @@
 //! the same hill: first throughput, then the smallest share. The opposite move never qualifies
 //! until something else has changed.
 
+use crate::candidate::Candidate;
 use crate::condition::{Condition, Entry};
 use crate::config::Config;
 use crate::time::Span;
@@ -195,13 +196,14 @@ pub(crate) fn is_beyond_doubt(
 }
 
 /// Whether the move earns its freeze back. What is left of a process's life is, in the median, as
-/// long as its past (Harchol-Balter and Downey 1997), so the past is the stake.
-pub(crate) fn pays(gain: &Gain, cpu: Span, pace: f64, freeze: Span) -> bool {
-    let past = cpu.as_secs_f64();
-    let freeze = freeze.as_secs_f64();
-    let work = past * pace;
-    let saved = work / gain.rate_before - work / gain.rate_after;
-    saved > freeze || (gain.kind == GainKind::IdleCore && freeze < past / 4.0)
+/// long as its past (Harchol-Balter and Downey 1997), so the past is the stake. What it does while
+/// it is copied gains nothing.
+pub(crate) fn pays(gain: &Gain, candidate: &Candidate, pace: f64) -> bool {
+    let past = candidate.cpu.as_secs_f64();
+    let freeze = candidate.freeze.as_secs_f64();
+    let left = past * pace - candidate.copy.as_secs_f64() * gain.rate_before;
+    let saved = left / gain.rate_before - left / gain.rate_after;
+    saved > freeze || (gain.kind == GainKind::IdleCore && left > 0.0 && freeze < past / 4.0)
 }
 
 /// Whether a process of `rss_bytes` fits, besides what is promised already.
@@ -281,8 +283,41 @@ mod tests {
     #[test]
     fn a_young_process_with_a_long_freeze_stays() {
         let gain = Gain { kind: GainKind::LargerShare, rate_before: 0.25, rate_after: 0.5 };
-        assert!(!pays(&gain, Span::from_millis(100), 1.0, Span::from_secs(1)));
-        assert!(pays(&gain, Span::from_secs(1), 1.0, Span::from_secs(1)));
+        let is_paid = |cpu, freeze| pays(&gain, &candidate(cpu, freeze, Span::ZERO), 1.0);
+        assert!(!is_paid(Span::from_millis(100), Span::from_secs(1)));
+        assert!(is_paid(Span::from_secs(1), Span::from_secs(1)));
+    }
+
+    fn candidate(cpu: Span, freeze: Span, copy: Span) -> Candidate {
+        Candidate {
+            process: GlobalPid { home: NodeId(1), pid: wire::ids::HomePid(7) },
+            demand: 1.0,
+            calls_per_cpu_s: 0.0,
+            waits_for_home: 0.0,
+            cpu,
+            came_with: None,
+            rss_bytes: 0,
+            freeze,
+            copy,
+            came_from: None,
+            group: None,
+            here: cpu,
+            is_new: false,
+        }
+    }
+
+    #[test]
+    fn a_process_that_would_hardly_outlive_its_copying_stays() {
+        for kind in [GainKind::LargerShare, GainKind::IdleCore] {
+            let gain = Gain { kind, rate_before: 0.5, rate_after: 1.0 };
+            let is_paid = |cpu_s, copy_s| {
+                let (cpu, copy) = (Span::from_secs(cpu_s), Span::from_secs(copy_s));
+                pays(&gain, &candidate(cpu, Span::from_millis(10), copy), 1.0)
+            };
+            assert!(is_paid(10, 0) && is_paid(10, 10), "{kind:?}");
+            // It computes five seconds' work meanwhile, of the five that it is taken to have left.
+            assert!(!is_paid(5, 10), "{kind:?}");
+        }
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Brain {
                 continue;
             }
             gains = true;
-            if !pays(&gain, candidate.cpu, self.own.pace, candidate.freeze) {
+            if !pays(&gain, &candidate, self.own.pace) {
                 continue;
             }
             if best.as_ref().is_none_or(|best| gain.rate_after > best.gain.rate_after) {

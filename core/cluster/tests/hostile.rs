@@ -28,9 +28,17 @@ fn span() -> impl Strategy<Value = Span> {
 }
 
 fn process_sample() -> impl Strategy<Value = ProcessSample> {
-    let times = (span(), span(), span());
+    let times = (span(), span(), span(), span());
     (process(), number(), number(), times, any::<u64>(), number(), any::<bool>()).prop_map(
-        |(process, demand, used, (here, cpu, freeze_estimate), rss_bytes, forwarded, stays)| {
+        |(
+            process,
+            demand,
+            used,
+            (here, cpu, freeze_estimate, copy_estimate),
+            rss_bytes,
+            forwarded,
+            stays,
+        )| {
             ProcessSample {
                 process,
                 demand,
@@ -40,6 +48,7 @@ fn process_sample() -> impl Strategy<Value = ProcessSample> {
                 rss_bytes,
                 forwarded_per_s: forwarded,
                 freeze_estimate,
+                copy_estimate,
                 stays: stays.then(|| "it holds a lock".into()),
                 group: GroupId::new(rss_bytes % 3),
                 user: (rss_bytes % 5 > 0)
@@ -101,6 +110,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
         rss_bytes: 0,
         forwarded_per_s: 0.0,
         freeze_estimate: Span::from_millis(10),
+        copy_estimate: Span::from_millis(50),
         stays: None,
         group: None,
         user: None,

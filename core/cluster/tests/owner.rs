@@ -28,6 +28,7 @@ fn running(process: GlobalPid) -> ProcessSample {
         rss_bytes: 100 << 20,
         forwarded_per_s: 0.0,
         freeze_estimate: Span::from_millis(10),
+        copy_estimate: Span::from_millis(50),
         stays: None,
         group: None,
         user: None,

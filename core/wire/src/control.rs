@@ -6,6 +6,7 @@
 use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GlobalPid, NodeId};
+use crate::limits::PAGE_BYTES;
 use crate::owner::{Owned, OwnerOrder, OwnerState};
 use crate::supervisor::{MoveMethod, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
@@ -275,12 +276,21 @@ pub struct Migration {
     /// Pages of memory, each as often as it was sent.
     #[serde(default)]
     pub pages_sent: u64,
+    /// Those of them that were sent while it stood frozen.
+    #[serde(default)]
+    pub pages_frozen: u64,
     /// What the last round foresaw of `freeze_ms`; none: there was no round.
     #[serde(default)]
     pub predicted_freeze_ms: Option<f64>,
     /// For how long it was to stand still at most.
     #[serde(default)]
     pub budget_ms: FreezeBudget,
+    /// What was expected of `freeze_ms` and `total_ms` when the move was ordered, by earlier moves
+    /// of the process and over that link; none: nothing was.
+    #[serde(default)]
+    pub expected_freeze_ms: Option<f64>,
+    #[serde(default)]
+    pub expected_total_ms: Option<f64>,
 }
 
 fn stop_and_copy() -> String {
@@ -308,8 +318,11 @@ impl Migration {
             method: report.method.word().to_owned(),
             rounds: report.rounds,
             pages_sent: report.pages_sent,
+            pages_frozen: report.rest_bytes / PAGE_BYTES,
             predicted_freeze_ms: report.predicted_freeze_us.map(ms),
             budget_ms: report.freeze_budget,
+            expected_freeze_ms: None,
+            expected_total_ms: None,
         }
     }
 

@@ -37,6 +37,12 @@ pub struct Forecast {
     pub to: Place,
     pub rate_before: f64,
     pub freeze_ms: f64,
+    /// From the order to its end; for most of it the process runs where it is.
+    #[serde(default)]
+    pub total_ms: f64,
+    /// By how much freezes of moves over that link were others than expected; none: no move yet.
+    #[serde(default)]
+    pub freeze_error_ms: Option<f64>,
     pub cpu_s: f64,
     /// After how long its greater rate has made up for the freeze; none: never.
     pub payback_ms: Option<f64>,

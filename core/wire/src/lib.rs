@@ -12,7 +12,7 @@
 //!   [`processor`]: what it can see of the processor
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of
-//!   it; [`freeze_budget`]: how long a process may stand still
+//!   it; [`freeze_budget`]: how long a process may stand still, [`move_cost`]: how long it will
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
 pub mod bounded;
@@ -28,6 +28,7 @@ pub mod image;
 pub mod limits;
 pub mod memory;
 pub mod motive;
+pub mod move_cost;
 pub mod owner;
 pub mod peer;
 pub mod processor;

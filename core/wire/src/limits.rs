@@ -44,6 +44,8 @@ pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
 pub const PAGE_RUN_BYTES_MAX: usize = 1 << 20;
 /// Places of it.
 pub const PAGE_RUNS_MAX: usize = 1024;
+/// What memory is counted in.
+pub const PAGE_BYTES: u64 = 4096;
 /// How long a process may stand still at most, as far as anybody may say.
 pub const FREEZE_BUDGET_MS_MAX: u32 = 60_000;
 /// Phases of one move.

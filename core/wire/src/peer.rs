@@ -92,9 +92,9 @@ pub struct BerthRequest {
     pub rss_bytes: u64,
     /// CPU time in its life so far, on all nodes.
     pub cpu_us: u64,
-    /// How long its last move froze it; 0 if it never moved.
+    /// How long its last move to another node froze it; 0 if there was none.
     pub freeze_us: u64,
-    /// How much memory it had then.
+    /// How much of its memory was sent meanwhile.
     pub freeze_bytes: u64,
     /// A user asked for this move, not a brain.
     pub is_ordered: bool,

@@ -233,6 +233,8 @@ pub struct MoveReport {
     pub rounds: u32,
     /// Pages of memory, each as often as it was sent.
     pub pages_sent: u64,
+    /// Of memory, while it stood frozen.
+    pub rest_bytes: u64,
     /// As the rounds foresaw it when they ended; None: there were none.
     pub predicted_freeze_us: Option<u64>,
     /// For how long it was to stand still at most.

@@ -1,6 +1,6 @@
 //! What a body that has left leaves here of its memory ([decision
-//! 0023](../../../docs/decisions/0023-pages-of-earlier-guests.md)): taken down when nobody waits for
-//! it any more, and given to the daemon.
+//! 0023](../../../docs/decisions/0023-pages-of-earlier-guests.md)): taken down when nobody waits
+//! for it any more, and given to the daemon.
 
 use crate::tracing_loop::Tracing;
 use kernel::proc::cgroup::Mounts;

@@ -14,8 +14,7 @@ use wire::forward::ToAway;
 use wire::image::{Draft, Mapping, Span};
 use wire::supervisor::Progress;
 
-/// A process that uses less stands still for no longer than it takes to track its writes.
-pub const BYTES_MIN: u64 = 4 << 20;
+pub use wire::move_cost::COPIED_AHEAD_BYTES_MIN as BYTES_MIN;
 
 /// Has writes to all private memory be seen from now on; the process stands still. What cannot be
 /// watched is sent in the freeze.
@@ -79,7 +78,7 @@ impl Taker for Target<'_> {
     }
 }
 
-/// Hears how far a move is, and says whether it is still on.
+/// Told how far a move is; says whether it goes on.
 pub type GoesOn<'a> = &'a dyn Fn(&Progress) -> Result<()>;
 
 /// What a target has been told and sent of memory.

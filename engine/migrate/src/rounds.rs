@@ -7,10 +7,9 @@ use crate::stopwatch::micros;
 use kernel::proc::pagemap::PAGE_BYTES;
 use std::time::Duration;
 use wire::freeze_budget::FreezeBudget;
+use wire::move_cost::{FIXED_S, freeze_s};
 use wire::supervisor::{MoveMethod, MoveReport};
 
-/// What a freeze takes besides memory: threads, their state, two round trips.
-const FIXED_S: f64 = 0.004;
 /// A rest that takes no longer than that is nothing: what is left of a freeze is not memory.
 const REST_S_MIN: f64 = 0.0005;
 /// However slowly it becomes less.
@@ -56,15 +55,19 @@ impl Rounds {
         !fits && self.idle < IDLE_ROUNDS_MAX && self.count < ROUNDS_MAX
     }
 
+    fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 / self.took.as_secs_f64().max(1e-6)
+    }
+
     /// For how long the rest would travel.
     fn rest_s(&self) -> f64 {
-        let bytes_per_s = self.bytes as f64 / self.took.as_secs_f64().max(1e-6);
-        self.left as f64 / bytes_per_s.max(1.0)
+        freeze_s(0.0, self.left as f64, self.bytes_per_s())
     }
 
     /// How long the process would stand still if it were frozen now.
     pub fn predicted(&self) -> Duration {
-        Duration::from_secs_f64((FIXED_S + self.rest_s()).min(1e9))
+        let frozen_s = freeze_s(FIXED_S, self.left as f64, self.bytes_per_s());
+        Duration::from_secs_f64(frozen_s.min(1e9))
     }
 
     /// What they say of a move that has sent `frozen_bytes` of memory after them.
@@ -74,6 +77,7 @@ impl Rounds {
             method: if has_run { MoveMethod::PreCopy } else { MoveMethod::StopAndCopy },
             rounds: self.count as u32,
             pages_sent: (self.bytes + frozen_bytes) / PAGE_BYTES,
+            rest_bytes: frozen_bytes,
             predicted_freeze_us: has_run.then(|| micros(self.predicted())),
             freeze_budget: self.budget,
             ..report

@@ -396,7 +396,7 @@ fn is_turn(made: &Migration) -> bool {
 pub fn simulated(trial: &Trial, policy: Policy, moves: &MoveCost) -> Result<Row> {
     let mut twin = trial.clone();
     twin.scenario.moves = moves.clone();
-    // The transfer is part of the freeze that was measured.
+    // The transfer is part of what was measured.
     twin.scenario.network.mbit_per_s = INSTANT_MBIT_PER_S;
     let draws = twin.scenario.jobs.iter().any(|job| matches!(job.work, Work::Uniform(..)));
     let seeds = trial.seed..trial.seed + if draws { 1 } else { TWINS };

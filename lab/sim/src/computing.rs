@@ -61,6 +61,7 @@ impl World {
     }
 
     fn finish(&mut self, process: u32, index: u32) {
+        self.end_transfer(process);
         let node = &mut self.nodes[index as usize];
         node.processes.retain(|other| *other != process);
         let ended = &mut self.processes[process as usize];

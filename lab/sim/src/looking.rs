@@ -5,10 +5,8 @@ use crate::node::Power;
 use crate::process::{CPU, RUNNABLE, Whereabouts};
 use crate::world::World;
 use cluster::{Input, LoadSample, ProcessSample, Span, UserShare};
+use wire::move_cost::Pace;
 
-/// What the daemon guesses before a process has ever moved (`node/src/process.rs`).
-const FREEZE_LEAST_US: u64 = 10_000;
-const COPIED_BYTES_PER_US: u64 = 100;
 /// More than that of a node's memory in use, and the kernel kills.
 const OVERUSE_MAX: f64 = 1.25;
 
@@ -50,6 +48,8 @@ impl World {
     fn look_at_processes(&mut self, index: u32, samples: &mut Vec<ProcessSample>) -> f64 {
         let now = self.now;
         let node = &self.nodes[index as usize];
+        let bytes_per_s = self.scenario.network.bytes_per_s();
+        let pace = Pace::guessed(bytes_per_s);
         let mut used_bytes = 0.0;
         samples.clear();
         for nth in &node.processes {
@@ -68,8 +68,11 @@ impl World {
             process.looks.look(now, [seen as f32, cpu_s as f32]);
             let rss_bytes = process.rss_bytes(done_s);
             used_bytes += rss_bytes;
-            let guess = || Span(FREEZE_LEAST_US + rss_bytes as u64 / COPIED_BYTES_PER_US);
+            // A daemon knows its links by its moves, and guesses before the first of a process.
+            let price = pace.price(rss_bytes as u64, 0);
+            let guess = || Span::from_secs_f64(price.freeze_s);
             let freeze_estimate = process.freeze_last().unwrap_or_else(guess);
+            let copy_estimate = Span::from_secs_f64(price.total_s - price.freeze_s);
             let used = process.looks.growth_per_s(CPU);
             let is_home = process.home == index;
             let calls_per_cpu_s = if is_home { 0.0 } else { process.kind.calls_per_cpu_s };
@@ -83,6 +86,7 @@ impl World {
                 rss_bytes: rss_bytes as u64,
                 forwarded_per_s: calls_per_cpu_s * used,
                 freeze_estimate,
+                copy_estimate,
                 group: process.kind.group,
                 user: process
                     .kind

@@ -1,5 +1,5 @@
-//! The life of a move, as the daemons and the engine carry it out: order, set-up while the process
-//! runs on, freeze, transfer, thaw at one end or the other.
+//! The life of a move, as the daemons and the engine carry it out: order, set-up and transfer of
+//! the memory while the process runs on, freeze, thaw at one end or the other.
 //!
 //! The source keeps the process until the target has it, so a move that breaks leaves it where it
 //! was. What every order is answered with is what the brain was promised: exactly one `MoveEnded`.
@@ -46,7 +46,7 @@ impl World {
         }
         delay += self.latency();
         delay += Span::from_secs_f64(self.scenario.moves.setup_ms / 1e3);
-        self.wheel.schedule(self.now + delay, Event::Freeze { process: index, number });
+        self.wheel.schedule(self.now + delay, Event::Copy { process: index, number });
     }
 
     /// The process that this number of a move is still about.
@@ -62,6 +62,30 @@ impl World {
         }
     }
 
+    /// Its memory is sent while it runs. What it writes to meanwhile is little.
+    pub(crate) fn copy(&mut self, index: u32, number: u32) {
+        let Some((from, to)) = self.moving(index, number) else { return };
+        let process = &mut self.processes[index as usize];
+        process.transfer = Some((from, to));
+        let bytes = process.rss_bytes(process.done_settled_s());
+        for end in [from, to] {
+            self.nodes[end as usize].transfers += 1;
+        }
+        let sharing = self.nodes[from as usize].transfers.max(self.nodes[to as usize].transfers);
+        let copied_s = bytes / (self.scenario.network.bytes_per_s() / f64::from(sharing));
+        let at = self.now + Span::from_secs_f64(copied_s);
+        self.wheel.schedule(at, Event::Freeze { process: index, number });
+    }
+
+    /// The links of both nodes are free of it, if they were not.
+    pub(crate) fn end_transfer(&mut self, index: u32) {
+        if let Some((from, to)) = self.processes[index as usize].transfer.take() {
+            for end in [from, to] {
+                self.nodes[end as usize].transfers -= 1;
+            }
+        }
+    }
+
     pub(crate) fn freeze(&mut self, index: u32, number: u32) {
         let Some((from, to)) = self.moving(index, number) else { return };
         if self.dice.happens(self.scenario.moves.staying_permille) {
@@ -73,23 +97,14 @@ impl World {
         process.settle(from, node);
         process.at = Whereabouts::Frozen { from, to };
         process.halted_at = self.now;
-        let bytes = process.rss_bytes(process.done_settled_s());
-        for end in [from, to] {
-            self.nodes[end as usize].transfers += 1;
-        }
-        let sharing = self.nodes[from as usize].transfers.max(self.nodes[to as usize].transfers);
-        let bytes_per_s = self.scenario.network.mbit_per_s * 1e6 / 8.0 / f64::from(sharing);
-        let frozen_s = self.scenario.moves.freeze_ms / 1e3 + bytes / bytes_per_s;
-        let at = self.now + Span::from_secs_f64(frozen_s);
+        let at = self.now + Span::from_secs_f64(self.scenario.moves.freeze_ms / 1e3);
         self.wheel.schedule(at, Event::Thaw { process: index, number });
         self.share_anew(from);
     }
 
     pub(crate) fn thaw(&mut self, index: u32, number: u32) {
         let Some((from, to)) = self.moving(index, number) else { return };
-        for end in [from, to] {
-            self.nodes[end as usize].transfers -= 1;
-        }
+        self.end_transfer(index);
         let process = &mut self.processes[index as usize];
         let freeze = self.now.since(process.halted_at);
         process.thawed(freeze);
@@ -133,6 +148,7 @@ impl World {
             _ => return,
         };
         self.tally.failed += 1;
+        self.end_transfer(index);
         let process = &mut self.processes[index as usize];
         let arrived_at = process.arrived_at;
         let looks = process.looks;
@@ -179,19 +195,14 @@ impl World {
 
     /// The process is gone for good.
     pub(crate) fn lose(&mut self, index: u32) {
-        let (node, target) = match self.processes[index as usize].at {
-            Whereabouts::On(node) => (node, None),
-            Whereabouts::Leaving { from, .. } => (from, None),
-            Whereabouts::Frozen { from, to } => (from, Some(to)),
+        let (node, is_running) = match self.processes[index as usize].at {
+            Whereabouts::On(node) | Whereabouts::Leaving { from: node, .. } => (node, true),
+            Whereabouts::Frozen { from, .. } => (from, false),
             _ => return,
         };
-        if let Some(to) = target {
-            for end in [node, to] {
-                self.nodes[end as usize].transfers -= 1;
-            }
-        }
+        self.end_transfer(index);
         self.nodes[node as usize].pass(self.now);
-        if target.is_none() {
+        if is_running {
             self.processes[index as usize].settle(node, &self.nodes[node as usize]);
         }
         self.leave(index, node);

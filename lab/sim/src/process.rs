@@ -58,6 +58,8 @@ pub(crate) struct SimProcess {
     pub at: Whereabouts,
     /// In microseconds; 0 before the first.
     freeze_last_us: u32,
+    /// Its memory is on its way from the one node to the other.
+    pub transfer: Option<(u32, u32)>,
     /// At whether it was runnable, and at its processor time.
     pub looks: Looks<2>,
     /// Of a reference core; infinite if it never ends.
@@ -96,6 +98,7 @@ impl SimProcess {
             move_count: 0,
             is_rotating: false,
             freeze_last_us: 0,
+            transfer: None,
             frozen: Span::ZERO,
             last_left: (u32::MAX, 0),
             looks: Looks::default(),

@@ -70,6 +70,13 @@ pub struct Network {
     pub mbit_per_s: f64,
 }
 
+impl Network {
+    /// Of the link of one node.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.mbit_per_s * 1e6 / 8.0
+    }
+}
+
 impl Default for Network {
     fn default() -> Network {
         Network {
@@ -81,14 +88,13 @@ impl Default for Network {
     }
 }
 
-/// What a move takes besides the transfer of the memory, which is done while the process stands
-/// still.
+/// What a move takes besides the transfer of the memory, which is done while the process runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MoveCost {
-    /// From the order to the freeze: the process still runs.
+    /// From the order to the transfer: the process still runs.
     pub setup_ms: f64,
-    /// Frozen, on top of the transfer.
+    /// Frozen, after the transfer.
     pub freeze_ms: f64,
     /// Moves in a thousand that break while the process is frozen; it runs on at the source.
     pub failing_permille: u32,

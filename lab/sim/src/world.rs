@@ -35,6 +35,10 @@ pub(crate) enum Event {
         node: u32,
         number: u32,
     },
+    Copy {
+        process: u32,
+        number: u32,
+    },
     Freeze {
         process: u32,
         number: u32,
@@ -298,6 +302,7 @@ impl World {
             Event::Wake { node } => self.wake(node),
             Event::Looks { phase } => self.look_all(phase),
             Event::Completion { node, number } => self.complete(node, number),
+            Event::Copy { process, number } => self.copy(process, number),
             Event::Freeze { process, number } => self.freeze(process, number),
             Event::Thaw { process, number } => self.thaw(process, number),
             Event::OrderFailed { process, number } => self.order_failed(process, number),

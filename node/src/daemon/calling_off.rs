@@ -7,7 +7,7 @@
 use super::Daemon;
 use super::moves::not_moved;
 use super::requests::failure;
-use crate::process::{Order, Process, Stage};
+use crate::process::{Cause, ORDERS_MAX, Order, Process, Stage};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use wire::control::Failure;
@@ -25,6 +25,23 @@ pub(super) fn called_off_before(pid: HomePid) -> Failure {
 }
 
 impl Daemon {
+    /// An order for a process that is on the move. The latest that somebody gives counts: what goes
+    /// elsewhere is called off for it.
+    pub(super) fn order_behind(&mut self, pid: HomePid, order: Order) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(moving) = &process.moving else { return };
+        let may_wait = matches!(order.cause, Cause::User | Cause::Drain | Cause::Owner);
+        if !may_wait || process.waiting.len() >= ORDERS_MAX {
+            let at = process.at;
+            return self.report_end(pid, &order, at, MoveEnd::Stayed, 0);
+        }
+        let (before, to) = (moving.order.to, order.to);
+        process.waiting.push_back(order);
+        if before != to {
+            self.call_off(pid, &format!("it is wanted on node {to}"));
+        }
+    }
+
     /// Somebody who has asked for a move does not want it any more.
     pub(super) fn called_off(&mut self) {
         let is_off = |order: &Order| order.is_off.load(Ordering::SeqCst);

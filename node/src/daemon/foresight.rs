@@ -7,6 +7,7 @@ use cluster::{Foresight, Guess, Unforeseen};
 use wire::control::{Failure, Reply};
 use wire::forecast::{Forecast, NodeForecast, Place, Weighed};
 use wire::ids::{GlobalPid, HomePid, NodeId};
+use wire::move_cost::Price;
 use wire::peer::{PLACES_MAX, PlaceWeighed};
 
 /// A hypothetical node with more is none.
@@ -32,7 +33,10 @@ impl Daemon {
             return Err(self.no_such_node(to));
         }
         let foreseen = self.thought.brain.foresee(self.brain_time(), process, to);
-        foreseen.map(|foresight| Reply::Forecast(forecast(foresight))).map_err(|why| {
+        let price = self.price_of(process, to);
+        let error_s = self.paces.of(self.me(), to).error_s;
+        let told = |foresight| Reply::Forecast(over_link(forecast(foresight), price, error_s));
+        foreseen.map(told).map_err(|why| {
             let text = format!("cannot say what would become of {pid} on node {to}: {why}");
             failure(code(&why), text)
         })
@@ -120,8 +124,25 @@ fn forecast(foresight: Foresight) -> Forecast {
         to: place(foresight.to),
         rate_before: foresight.rate_before,
         freeze_ms: ms(foresight.freeze),
+        total_ms: ms(foresight.freeze) + ms(foresight.copy),
+        freeze_error_ms: None,
         cpu_s: foresight.cpu.as_secs_f64(),
         payback_ms: foresight.payback.map(ms),
+    }
+}
+
+/// The same with what is known of the link to that node.
+fn over_link(forecast: Forecast, price: Option<Price>, error_s: Option<f64>) -> Forecast {
+    let Some(Price { freeze_s, total_s }) = price else { return forecast };
+    let freeze_ms = freeze_s * 1e3;
+    // It pays a freeze back in proportion to that.
+    let payback = |ms: f64| ms / forecast.freeze_ms.max(f64::MIN_POSITIVE) * freeze_ms;
+    Forecast {
+        freeze_ms,
+        total_ms: total_s * 1e3,
+        freeze_error_ms: error_s.map(|error_s| error_s * 1e3),
+        payback_ms: forecast.payback_ms.map(payback),
+        ..forecast
     }
 }
 

@@ -7,16 +7,16 @@ use super::requests::failure;
 use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
-use crate::process::{Cause, Move, ORDERS_MAX, Order, Retry, Stage};
+use crate::process::{Cause, LastFreeze, Move, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
-use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
+use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
 use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, ToDeputy};
 
@@ -45,19 +45,8 @@ impl Daemon {
             let text = format!("cannot move {pid}: it is not under osmos any more");
             return self.refuse_order(order, failure("no-process", text));
         };
-        if let Some(moving) = &process.moving {
-            let may_wait = matches!(order.cause, Cause::User | Cause::Drain | Cause::Owner);
-            if may_wait && process.waiting.len() < ORDERS_MAX {
-                let (before, to) = (moving.order.to, order.to);
-                process.waiting.push_back(order);
-                if before != to {
-                    self.call_off(pid, &format!("it is wanted on node {to}"));
-                }
-            } else {
-                let at = process.at;
-                self.report_end(pid, &order, at, MoveEnd::Stayed, 0);
-            }
-            return;
+        if process.moving.is_some() {
+            return self.order_behind(pid, order);
         }
         if order.is_off.load(Ordering::SeqCst) {
             self.refuse_order(order, called_off_before(pid));
@@ -69,7 +58,8 @@ impl Daemon {
         let to = order.to;
         let core_speed = self.load.capacity.core_speed;
         let is_users = matches!(order.cause, Cause::User);
-        process.moving = Some(Move { order, from, stage: Stage::Moving, core_speed });
+        let (stage, expected) = (Stage::Moving, None);
+        process.moving = Some(Move { order, from, stage, core_speed, expected });
         if to == from && is_users {
             // It has waited for another move, which is off.
             process.moved_by_user(to, me);
@@ -178,16 +168,10 @@ impl Daemon {
         if let Some(baseline) = baseline {
             self.tell_deputy(pid, &ToDeputy::Baseline(baseline))?;
         }
+        self.expect_price(pid);
         self.keep_process(pid);
         let freeze_budget = self.freeze_budget(pid);
         self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget })
-    }
-
-    /// How long a move may have the process stand still: as its user, or else this node's owner has
-    /// said.
-    fn freeze_budget(&self, pid: HomePid) -> FreezeBudget {
-        let own = self.processes.get(&pid).and_then(|process| process.freeze_budget);
-        own.or(self.wishes.state.freeze_budget_ms).unwrap_or_default()
     }
 
     /// Tells the process's deputy, starting one if there is none.
@@ -299,12 +283,19 @@ impl Daemon {
         process.arrived(to, report.freeze_us, cause.word(), why, moving.core_speed);
         // They travel with it, and come home with it.
         process.clocks.clear();
-        self.tell_of_move(pid, moving.order, from, report);
+        process.last_freeze = LastFreeze { us: report.freeze_us, bytes: report.rest_bytes };
+        self.tell_of_move(pid, (moving.order, moving.expected), from, report);
         self.next_order(pid);
     }
 
     /// Everybody who has to know learns of a move that was carried out.
-    fn tell_of_move(&mut self, pid: HomePid, order: Order, from: NodeId, report: &MoveReport) {
+    fn tell_of_move(
+        &mut self,
+        pid: HomePid,
+        (order, expected): (Order, Option<Price>),
+        from: NodeId,
+        report: &MoveReport,
+    ) {
         let me = self.me();
         if let Some(process) = self.processes.get_mut(&pid)
             && matches!(order.cause, Cause::User | Cause::Owner)
@@ -312,6 +303,7 @@ impl Daemon {
             process.moved_by_user(order.to, me);
         }
         let migration = Migration::from_report(pid.0, from, order.to, order.cause.word(), report);
+        let migration = self.compare_prices(expected, migration, report);
         let global = self.global(pid);
         self.journal.record(Some(global), Happening::Migrated(migration.clone()));
         self.report_end(pid, &order, from, MoveEnd::Moved, report.freeze_us);
@@ -338,7 +330,7 @@ impl Daemon {
                     Cause::Brain(_) | Cause::Wanted { .. } => Arrival::Balanced { from },
                     _ => Arrival::Ordered { from },
                 };
-                self.tell_of_move(pid, order, from, report);
+                self.tell_of_move(pid, (order, None), from, report);
                 self.tell_brain(Input::ProcessArrived { process: global, how });
             }
             other => {
@@ -397,7 +389,14 @@ impl Daemon {
     }
 
     /// Tells the brain that the process left, or did not leave, how that ended.
-    fn report_end(&mut self, pid: HomePid, order: &Order, from: NodeId, end: MoveEnd, us: u64) {
+    pub(super) fn report_end(
+        &mut self,
+        pid: HomePid,
+        order: &Order,
+        from: NodeId,
+        end: MoveEnd,
+        us: u64,
+    ) {
         let (me, to) = (self.me(), order.to);
         let asked_by = match order.cause {
             Cause::Wanted { by, .. } => Some(by),

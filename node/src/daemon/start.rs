@@ -325,6 +325,7 @@ impl Parts {
             awaited: BTreeMap::new(),
             roster,
             berth_count: 0,
+            paces: Default::default(),
             gauge,
             scanner: Arc::default(),
             is_scanning: false,

@@ -337,6 +337,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         from: at,
         stage: Stage::Inherited,
         core_speed: kept.core_speed,
+        expected: None,
     });
     let launch = match kept.is_pending {
         true => Launch::Pending { program: kept.program, left: Some(now) },

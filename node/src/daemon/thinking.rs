@@ -27,6 +27,7 @@ use wire::control::Happening;
 use wire::forecast::Weighed;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::motive::Motive;
+use wire::move_cost::Price;
 use wire::owner::OwnerState;
 use wire::peer::PeerMessage;
 
@@ -335,7 +336,8 @@ impl Daemon {
             users.entry(uid).or_insert_with(|| user_share(uid, self.user_cores(uid)));
         }
         let home = self.processes.values().filter(|process| process.at == me);
-        let home = home.map(|process| ProcessSample {
+        let home = home.map(|process| (process, self.price(process.weight(), None)));
+        let home = home.map(|(process, price)| ProcessSample {
             process: GlobalPid { home: me, pid: process.pid },
             demand: process.activity.demand(),
             used: process.activity.used(),
@@ -343,19 +345,24 @@ impl Daemon {
             cpu: Span::from_micros(process.consumption.cpu_us()),
             rss_bytes: process.consumption.rss_bytes,
             forwarded_per_s: 0.0,
-            freeze_estimate: Span::from_micros(process.freeze_estimate_us()),
+            freeze_estimate: Span::from_secs_f64(price.freeze_s),
+            copy_estimate: Span::from_secs_f64(price.total_s - price.freeze_s),
             stays: why_it_stays(process),
             group: process.activity.group.and_then(|group| group_id(me, group)),
             user: users.get(&process.owner.uid).copied(),
         });
         let mut samples: Vec<ProcessSample> = home.collect();
-        samples.extend(self.guests.values().filter_map(|guest| sample_of_guest(guest, now)));
+        samples.extend(
+            self.guests
+                .values()
+                .filter_map(|guest| sample_of_guest(guest, now, self.price(guest.weight(), None))),
+        );
         samples
     }
 }
 
 /// None before it runs.
-fn sample_of_guest(guest: &Guest, now: Instant) -> Option<ProcessSample> {
+fn sample_of_guest(guest: &Guest, now: Instant, price: Price) -> Option<ProcessSample> {
     let Arrival::Running { since, .. } = guest.arrival else { return None };
     let stays = guest.is_sent_home.then(|| "it is on its way home".to_owned());
     let pinned = guest.asked.is_pinned.then(|| "its user put it here".to_owned());
@@ -367,7 +374,8 @@ fn sample_of_guest(guest: &Guest, now: Instant) -> Option<ProcessSample> {
         cpu: Span::from_micros(guest.asked.cpu_us + guest.cpu_us),
         rss_bytes: guest.rss_bytes,
         forwarded_per_s: f64::from(guest.forwarded_per_s),
-        freeze_estimate: Span::from_micros(guest.freeze_estimate_us()),
+        freeze_estimate: Span::from_secs_f64(price.freeze_s),
+        copy_estimate: Span::from_secs_f64(price.total_s - price.freeze_s),
         stays: stays.or(pinned),
         group: guest.asked.group.map(GroupId::from),
         user: Some(user_share(guest.asked.owner.uid, guest.user_cores)),
@@ -444,10 +452,13 @@ mod test {
             stands_back: Some(0),
             user_cores: 0.0,
         };
-        assert_eq!(sample_of_guest(&guest, now), None, "it does not run yet");
+        let price = Price { freeze_s: 0.01, total_s: 0.25 };
+        assert_eq!(sample_of_guest(&guest, now, price), None, "it does not run yet");
         let body = Identity { pid: 7, started_ticks: 1 };
         guest.arrival = Arrival::Running { body, since: now };
-        let sample = sample_of_guest(&guest, now).expect("it runs");
+        let sample = sample_of_guest(&guest, now, price).expect("it runs");
+        assert_eq!(sample.freeze_estimate, Span::from_millis(10));
+        assert_eq!(sample.copy_estimate, Span::from_millis(240));
         assert!(group.is_some());
         assert_eq!((sample.group, sample.cpu), (group, Span::from_micros(2_500_000)));
     }

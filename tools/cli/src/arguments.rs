@@ -174,7 +174,10 @@ Examples:
 The memory of a process is copied while it runs, round by round, until it would stand still for no
 longer than its freeze budget for what is left; then it moves. A process that writes to its memory
 faster than the network takes it cannot be brought under its budget: it moves when rounds do not
-help any more, and the answer says so. A larger budget ends the copying sooner.")]
+help any more, and the answer says so. A larger budget ends the copying sooner.
+
+^C calls the move off: the process runs on where it is. So does an order to another place, `home`
+among them.")]
     Migrate {
         /// The process, by the pid it has at home
         pid: i32,

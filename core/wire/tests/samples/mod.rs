@@ -53,6 +53,7 @@ pub fn report() -> MoveReport {
         method: MoveMethod::PreCopy,
         rounds: 2,
         pages_sent: 255,
+        rest_bytes: 4096,
         predicted_freeze_us: Some(19),
         freeze_budget: FreezeBudget::DEFAULT,
     }

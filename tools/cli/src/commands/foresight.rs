@@ -89,13 +89,14 @@ fn payback(forecast: &Forecast) -> String {
     }
 }
 
-/// `4711: 0.50 here, 1.00 there; frozen for 25 ms, paid back after 25 ms`
+/// `4711: 0.50 here, 1.00 there; moved in 1.2s, frozen for 25 ms, paid back after 25 ms`
 fn rates_sentence(forecast: &Forecast) -> String {
     format!(
-        "{}: {:.2} here, {:.2} there; frozen for {:.0} ms, {}",
+        "{}: {:.2} here, {:.2} there; moved in {}, frozen for {:.0} ms, {}",
         forecast.pid,
         forecast.rate_before,
         forecast.to.rate,
+        output::seconds(forecast.total_ms / 1e3),
         forecast.freeze_ms,
         payback(forecast)
     )
@@ -219,6 +220,8 @@ mod tests {
             },
             rate_before: 0.5,
             freeze_ms: 25.0,
+            total_ms: 1_200.0,
+            freeze_error_ms: None,
             cpu_s: 3.0,
             payback_ms,
         }
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(
             numbers,
             "from node 1 to node 3 (0.0 runnable on 2 cores of speed 1.00, known 0.2s ago), 4711: \
-             0.50 here, 1.00 there; frozen for 25 ms, paid back after 25 ms"
+             0.50 here, 1.00 there; moved in 1.2s, frozen for 25 ms, paid back after 25 ms"
         );
         assert_eq!(verdict, "it would be moved there");
         let refused = forecast(Some("its user placed it here"), None);

@@ -116,6 +116,9 @@ mod tests {
             method: "stop-and-copy".into(),
             rounds: 0,
             pages_sent: 1,
+            pages_frozen: 1,
+            expected_freeze_ms: None,
+            expected_total_ms: None,
             predicted_freeze_ms: None,
             budget_ms: FreezeBudget::DEFAULT,
         };

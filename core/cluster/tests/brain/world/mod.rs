@@ -331,6 +331,8 @@ impl World {
                 rss_bytes: p.rss_bytes,
                 forwarded_per_s: calls * used,
                 freeze_estimate,
+                // A move is one freeze here.
+                copy_estimate: Span::ZERO,
                 stays: None,
                 group: None,
                 user: None,
