@@ -114,7 +114,27 @@ impl Tracing<'_> {
         self.answer_outstanding();
         let is_unwanted = self.unwanted_since.is_some();
         let patience = if is_unwanted { UNWANTED_FREEZE_TIMEOUT } else { FREEZE_TIMEOUT };
-        let deadline = Instant::now() + patience;
+        self.await_stops(waiting, Instant::now() + patience)
+    }
+
+    /// One after another, because all have to stop; the first thread last, because its end is
+    /// reported when that of the others was.
+    fn await_stops(&mut self, mut waiting: HashSet<i32>, deadline: Instant) -> Result<()> {
+        let late = |waiting: &HashSet<i32>| {
+            let text = format!("{} threads of it do not stop", waiting.len());
+            Err(MigrateError::refused("uninterruptible", text))
+        };
+        let first = self.shared.pid;
+        while let Some(tid) = waiting.iter().copied().find(|tid| *tid != first) {
+            match tracee::wait_other_until(tid, deadline) {
+                Ok(Some(stop)) => self.on_stop_while_freezing(tid, stop, &mut waiting)?,
+                Ok(None) => return late(&waiting),
+                Err(error) if error.source.raw_os_error() == Some(libc::ECHILD) => {
+                    self.on_stop_while_freezing(tid, Stop::Ended(0), &mut waiting)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
         loop {
             self.signals.drain();
             while let Some((tid, stop)) = tracee::poll_any()? {
@@ -125,8 +145,7 @@ impl Tracing<'_> {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let text = format!("{} threads of it do not stop", waiting.len());
-                return Err(MigrateError::refused("uninterruptible", text));
+                return late(&waiting);
             }
             self.signals.wait(left);
         }

@@ -31,6 +31,7 @@ pub mod thread_state;
 pub mod tracee;
 pub mod tracking;
 pub mod vdso;
+mod waiting;
 
 mod sys;
 

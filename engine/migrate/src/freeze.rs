@@ -169,27 +169,16 @@ fn wait_stopped(
 ) -> Result<()> {
     let deadline = Instant::now() + STOP_TIMEOUT;
     for tid in first_thread_first(pid, waiting).into_iter().rev() {
-        let mut is_drained = false;
         let is_there = loop {
-            let polled = if tid == pid { tracee::poll(tid) } else { tracee::poll_other(tid) };
-            let stop = match polled {
+            let waited = match tid == pid {
+                true => wait_for_first(pid, signals, deadline),
+                false => tracee::wait_other_until(tid, deadline),
+            };
+            let stop = match waited {
                 Ok(Some(stop)) => stop,
-                // A signal that comes after this look is not to be missed, nor an older one taken
-                // for it.
-                Ok(None) if !is_drained => {
-                    signals.drain();
-                    is_drained = true;
-                    continue;
-                }
                 Ok(None) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        let text = format!("thread {tid} stays in the kernel, uninterruptible");
-                        return Err(MigrateError::refused("uninterruptible", text));
-                    }
-                    signals.wait(left);
-                    is_drained = false;
-                    continue;
+                    let text = format!("thread {tid} stays in the kernel, uninterruptible");
+                    return Err(MigrateError::refused("uninterruptible", text));
                 }
                 Err(error) if error.source.raw_os_error() == Some(libc::ECHILD) => Stop::Ended(0),
                 Err(error) => return Err(error.into()),
@@ -211,6 +200,25 @@ fn wait_stopped(
         }
     }
     Ok(())
+}
+
+/// The next stop or end of the first thread; None if there was none by the deadline.
+fn wait_for_first(
+    pid: i32,
+    signals: &ChildSignal,
+    deadline: Instant,
+) -> kernel::Result<Option<Stop>> {
+    loop {
+        signals.drain();
+        if let Some(stop) = tracee::poll(pid)? {
+            return Ok(Some(stop));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        signals.wait(left);
+    }
 }
 
 /// Begins to trace a thread, which survives its tracer.

@@ -219,10 +219,16 @@ pub fn guards(
     pagemap: &Pagemap,
     mappings: &[image::Mapping],
 ) -> Result<Vec<(GuestAddr, GuestAddr)>> {
+    let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else { return Ok(vec![]) };
+    // All at once, because threads bring two mappings each; where nothing is mapped is no guard.
+    let runs = pagemap.scan(first.start.0, last.end.0, Select::Guard)?;
     let mut guards = Vec::new();
     for mapping in mappings.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })) {
-        let runs = pagemap.scan(mapping.start.0, mapping.end.0, Select::Guard)?;
-        guards.extend(runs.into_iter().map(|run| (GuestAddr(run.start), GuestAddr(run.end))));
+        let (start, end) = (mapping.start.0, mapping.end.0);
+        let from = runs.partition_point(|run| run.end <= start);
+        for run in runs[from..].iter().take_while(|run| run.start < end) {
+            guards.push((GuestAddr(run.start.max(start)), GuestAddr(run.end.min(end))));
+        }
     }
     if guards.len() > GUARDS_MAX {
         let text = format!("it has {} guard regions, at most {GUARDS_MAX} can move", guards.len());

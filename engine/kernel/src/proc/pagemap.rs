@@ -92,7 +92,7 @@ impl Pagemap {
     }
 
     /// The selected pages between two addresses, in order, neighbours merged. All of the range is
-    /// mapped.
+    /// mapped, unless guard regions are looked for.
     pub fn scan(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
         if select == Select::Guard && !features::settled().has(Feature::GuardRegions) {
             return Ok(vec![]);
