@@ -7,19 +7,19 @@ use crate::keeping::{self, Keeping};
 use crate::own_memory::Reading;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
-use kernel::features::{self, Feature};
 use kernel::memory::Memory;
+use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::proc::{flags, maps};
 use kernel::quota::Relief;
 use kernel::signal::Action;
-use kernel::tracking::Tracking;
+use kernel::tracking::{self, Tracking};
 use link::{LinkReader, LinkWriter};
 use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
 use migrate::copying::{Copying, Part};
 use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
-use migrate::{MigrateError, Result, freeze, layout, processor_ids, refusal};
+use migrate::{MigrateError, Result, freeze, kept, layout, processor_ids, refusal};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,8 +97,7 @@ pub fn leave(
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
-    let is_tracked = prospect.memory_bytes >= ahead::BYTES_MIN
-        && features::settled().has(Feature::WriteTracking);
+    let is_tracked = prospect.memory_bytes >= ahead::BYTES_MIN && tracking::is_possible();
     prospect.is_kept = prospect.memory_bytes >= ahead::BYTES_MIN && keeping::has_room(pid);
     let (draft, agent_place) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
@@ -108,9 +107,9 @@ pub fn leave(
     let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
     let mut known = vec![];
     if is_tracked {
-        let tracking = track(pid, &memory, remembered, signals, place.clone())?;
-        watch.phase("track");
-        known = copy_ahead(pid, tracking, (&memory, &library), &mut link, &mut ahead, &mut watch)?;
+        let process = (pid, &memory, &library);
+        let stops = (&mut *remembered, signals, place.clone());
+        known = copy_ahead(process, stops, &mut link, &mut ahead, &mut watch)?;
     }
     let frozen_at = Instant::now();
     let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
@@ -187,18 +186,27 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Sends memory while the process runs; returns its mappings, with their flags.
 fn copy_ahead(
-    pid: i32,
-    tracking: Option<Tracking>,
-    (memory, library): (&Memory, &Library),
+    (pid, memory, library): (i32, &Memory, &Library),
+    (remembered, signals, place): (&mut Remembered, &ChildSignal, Place),
     link: &mut (LinkReader, LinkWriter),
     ahead: &mut Ahead,
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
-    if let Some(tracking) = tracking {
-        ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
+    let tracking = track(pid, memory, remembered, signals, place.clone())?;
+    watch.phase("track");
+    if let Some(tracking) = tracking.map(Arc::new) {
+        ahead.copying = Copying::of(pid, Some(tracking.clone()))?;
         let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
         let mut target = Target { link, is_wanted: &|| Ok(()) };
-        ahead.copy(memory, &mut target, &mappings)?;
+        let mut left = RENEWALS_MAX;
+        let mut renew = || {
+            if left == 0 {
+                return Ok(None);
+            }
+            left -= 1;
+            renew(pid, &tracking, remembered, signals, place.clone()).map(Some)
+        };
+        ahead.copy_by(memory, &mut target, &mappings, &mut renew)?;
         watch.phase("copy");
     }
     // Read once more when it is away: what changes from here on is found then.
@@ -207,19 +215,41 @@ fn copy_ahead(
     Ok(known)
 }
 
+/// Whether it asks for its processor, where the agent is to lie, and for how many threads.
+type Place = (bool, (Range<u64>, usize));
+
 /// Stops the process for a moment, to have its writes told.
 fn track(
     pid: i32,
     memory: &Memory,
     remembered: &mut Remembered,
     signals: &ChildSignal,
-    place: (bool, (Range<u64>, usize)),
+    place: Place,
 ) -> Result<Option<Tracking>> {
     let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
     let tracking = frozen.track(memory, &waiting);
     remembered.waits = frozen.put_back(waiting);
     tracking
 }
+
+/// Stops the process for a moment, to have its writes told anew; returns those so far. What it takes
+/// is much like what the last freeze takes for memory that was not written to.
+fn renew(
+    pid: i32,
+    tracking: &Tracking,
+    remembered: &mut Remembered,
+    signals: &ChildSignal,
+    place: Place,
+) -> Result<Vec<Run>> {
+    let (mut frozen, waiting) = Frozen::freeze(pid, remembered, signals, place)?;
+    let maps = maps::read(pid).map_err(MigrateError::from);
+    let seen = maps.and_then(|maps| kept::begin_anew(tracking, &Pagemap::open(pid)?, &maps));
+    remembered.waits = frozen.put_back(waiting);
+    seen
+}
+
+/// Of these in one move, because the process stops for each.
+const RENEWALS_MAX: usize = 4;
 
 /// What is known once the body runs.
 struct Sent {

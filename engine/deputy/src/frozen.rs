@@ -135,7 +135,7 @@ impl Frozen {
             .and_then(|process| kernel::pidfd::duplicate_from(&process, number));
         calls.call("close a userfaultfd", libc::SYS_close, [number as u64, 0, 0, 0, 0, 0])?;
         drop(calls);
-        match taken.and_then(Tracking::of) {
+        match taken.and_then(|descriptor| Tracking::of(self.pid, descriptor)) {
             Ok(tracking) => {
                 ahead::watch(&tracking, &Pagemap::open(self.pid)?, &maps)?;
                 Ok(Some(tracking))

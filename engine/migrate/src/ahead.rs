@@ -6,7 +6,7 @@ use crate::rounds::Rounds;
 use crate::{Result, offer};
 use kernel::memory::Memory;
 use kernel::proc::maps;
-use kernel::proc::pagemap::Pagemap;
+use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use std::time::Instant;
@@ -25,7 +25,7 @@ pub fn watch(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
     for mapping in maps.iter().filter(|m| !m.is_shared && !m.is_kernel_provided()) {
         tracking.watch(pagemap, &(mapping.start..mapping.end))?;
     }
-    Ok(())
+    Ok(tracking.begin()?)
 }
 
 /// Who takes memory in before the image.
@@ -80,6 +80,21 @@ impl Ahead {
         taker: &mut dyn Taker,
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
     ) -> Result<()> {
+        self.copy_by(memory, taker, mappings, &mut || Ok(None))
+    }
+
+    /// Likewise. Where a pass cannot begin anew what is told of writes, `renew` does, and returns
+    /// what was told until then; or not, then there is no other round.
+    ///
+    /// # Errors
+    /// As [`Ahead::copy`].
+    pub fn copy_by(
+        &mut self,
+        memory: &Memory,
+        taker: &mut dyn Taker,
+        mappings: &dyn Fn() -> Result<Vec<Mapping>>,
+        renew: &mut dyn FnMut() -> Result<Option<Vec<Run>>>,
+    ) -> Result<()> {
         let mut rounds = Rounds::default();
         loop {
             let began = Instant::now();
@@ -95,6 +110,12 @@ impl Ahead {
             let left = self.copying.left(&self.draft.mappings)?;
             if !rounds.goes_on(bytes, began.elapsed(), left) {
                 return Ok(());
+            }
+            if !self.copying.can_repeat() {
+                match renew()? {
+                    Some(unseen) => self.copying.doubt(&unseen),
+                    None => return Ok(()),
+                }
             }
         }
     }
