@@ -272,6 +272,9 @@ fn send(
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps)?;
+    if !known.is_empty() && frozen.may_write_unseen()? {
+        copying.doubt_all();
+    }
     freeze::hold(&frozen.tids)?;
     frozen.read_threads(memory, &maps, waiting)?;
     frozen.enter_agent(memory, &maps)?;

@@ -10,6 +10,7 @@ use crate::settings;
 use crate::settling::{shown_memory, stop};
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
+use kernel::features::{self, Feature};
 use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
@@ -119,6 +120,9 @@ impl Frozen {
     /// Mappings are watched from here on and no others, because here they stand still: of one that
     /// changes meanwhile a part would be watched, and mremap(2) of both parts fails.
     pub fn track(&mut self, memory: &Memory, waiting: &Waiting) -> Result<Option<Tracking>> {
+        if self.may_write_unseen()? {
+            return Ok(None);
+        }
         let maps = maps::read(self.pid)?;
         freeze::hold(&self.tids)?;
         // A restartable sequence ends here as it would by any other call.
@@ -145,6 +149,14 @@ impl Frozen {
                 Ok(None)
             }
         }
+    }
+
+    /// Whether something may be written to its memory without that being told: into pages that are
+    /// protected while a call that has taken hold of them is under way. Where nothing is protected
+    /// but what stands still, there is no such call.
+    pub fn may_write_unseen(&self) -> Result<bool> {
+        let protects_while_running = features::settled().has(Feature::WriteTracking);
+        Ok(protects_while_running && process::reads_directly(self.pid)?)
     }
 
     pub fn read_threads(

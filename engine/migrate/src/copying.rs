@@ -121,6 +121,11 @@ impl Copying {
         }
     }
 
+    /// What the target has may be something else, all of it.
+    pub fn doubt_all(&mut self) {
+        self.held = Held::default();
+    }
+
     /// What the target has there may be something else.
     pub fn doubt(&mut self, runs: &[Run]) {
         runs.iter().for_each(|run| self.held.remove(*run));
@@ -198,8 +203,8 @@ impl Copying {
         send: Send<'_>,
     ) -> Result<u64> {
         let mut lacking = Vec::with_capacity(mappings.len());
-        let outcome = self
-            .look((mappings, guards), pass, &mut lacking)
+        let outcome = memory
+            .between_writes(|| self.look((mappings, guards), pass, &mut lacking))
             .and_then(|there| self.discard(&self.sent.beyond(&there), send))
             .and_then(|()| self.send_all(memory, (mappings, &lacking), pass, send));
         if outcome.is_err() {
