@@ -3,7 +3,7 @@
 use crate::stage::{Stage, text};
 
 /// All that there is another way for.
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 9] = [
     "time-namespaces",
     "cgroup-v2",
     "executable-memfd",
@@ -11,6 +11,8 @@ const OPTIONAL: [&str; 7] = [
     "page-map-scan",
     "map-query",
     "guard-regions",
+    "write-tracking",
+    "soft-dirty",
 ];
 
 #[test]

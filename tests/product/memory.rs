@@ -104,6 +104,14 @@ fn what_did_not_change_away_is_not_sent_home() {
     same(away, home);
 }
 
+/// Moves it; whether memory was sent while it ran.
+fn is_copied_to(stage: &Stage, program: &Program, to: &str) -> bool {
+    let words = ["osmos", "migrate", "--json", &program.pid.to_string(), to];
+    let told: Value = serde_json::from_str(&stage.text(1, &words)).expect("what the move was like");
+    let phases = told["phases_ms"].as_array().expect("its phases");
+    phases.iter().any(|phase| phase.as_array().is_some_and(|pair| pair[0] == "copy"))
+}
+
 #[test]
 fn memory_goes_home_while_its_program_runs() {
     if !needs::can_run(&["python3"]) {
@@ -121,12 +129,7 @@ fn memory_goes_home_while_its_program_runs() {
                 assert!(program.ask("").starts_with("True "), "on node {node}");
             }
         }
-        let words = ["osmos", "migrate", "--json", &program.pid.to_string(), "home"];
-        let told: Value = serde_json::from_str(&stage.text(1, &words)).expect("what it was like");
-        let is_copied = told["phases_ms"].as_array().is_some_and(|phases| {
-            phases.iter().any(|phase| phase.as_array().is_some_and(|pair| pair[0] == "copy"))
-        });
-        assert!(is_copied || !is_tracked, "{told}");
+        assert!(is_copied_to(&stage, &program, "home") || !is_tracked);
         assert!(program.ask("").starts_with("True "), "at home");
     }
     program.close_input();
@@ -157,6 +160,37 @@ sys.stdin.readline()";
     assert!(program.ask("").parse::<u64>().expect("a count") > count, "it computes");
     stage.migrate(program.pid, "home");
     program.ask("");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+}
+
+/// Has a file open from which it reads past the protection of pages, until a line comes.
+const DIRECT: &str = "\
+import os, sys
+memory = bytearray(b'x') * (16 << 20)
+try: file = os.open('/usr/bin/env', os.O_RDONLY | os.O_DIRECT)
+except OSError: sys.exit(print('none'))
+print('ready', flush=True)
+for line in sys.stdin:
+    os.close(file)
+    print('closed', flush=True)";
+
+#[test]
+fn what_may_be_read_into_directly_does_not_move_while_its_program_runs() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("direct", 2);
+    let mut program = stage.start(1, &python(DIRECT));
+    if program.line() != "ready" {
+        eprintln!("skipped: the file system has no direct input");
+        return;
+    }
+    let is_tracked = kernel::features::settled().has(kernel::features::Feature::WriteTracking);
+    assert!(!is_copied_to(&stage, &program, "2"), "its writes are not told");
+    stage.migrate(program.pid, "home");
+    assert_eq!(program.ask(""), "closed");
+    assert_eq!(is_copied_to(&stage, &program, "2"), is_tracked);
     program.close_input();
     assert_eq!(program.end(), 0);
 }

@@ -64,21 +64,21 @@ impl Tracing<'_> {
         }
         // Nobody at home waits for a move to another node any more.
         self.call_off_moves();
-        let tracking = self.tracking.clone().filter(|_| self.is_worth_more(&announcement));
+        let tracking = self.tracking.clone().filter(|it| self.is_worth_more(it, &announcement));
         let rounds = Rounds::within(budget);
         let Some(tracking) = tracking else {
             let homeward = Homeward { rounds, ahead: None, origin: self.origin.take() };
             return self.leave(announcement, homeward);
         };
-        match self.watch_memory(&tracking) {
-            Ok(_) => {}
+        let unseen = match self.watch_memory(&tracking) {
+            Ok(unseen) => unseen,
             Err(error) if is_broken(&error) => return Err(error),
             Err(_) => {
                 self.go_on()?;
                 let homeward = Homeward { rounds, ahead: None, origin: self.origin.take() };
                 return self.leave(announcement, homeward);
             }
-        }
+        };
         let (answers, receiver) = mpsc::channel();
         let (is_hurried, since) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let home =
@@ -87,7 +87,7 @@ impl Tracing<'_> {
         let (fixed, origin) = (self.fixed.clone(), self.origin.take());
         let send = move || {
             let shared = home.shared.clone();
-            let homeward = send_ahead(home, (&fixed, rounds), tracking, origin);
+            let homeward = send_ahead(home, (&fixed, rounds), (tracking, &unseen), origin);
             shared.order(Order::SentAhead { homeward: homeward.map(Box::new) });
         };
         let spawned = std::thread::Builder::new().name("homing".into()).spawn(send);
@@ -97,14 +97,14 @@ impl Tracing<'_> {
     }
 
     /// Whether so much was written to that the body would stand still for it.
-    fn is_worth_more(&self, announcement: &ToHome) -> bool {
+    fn is_worth_more(&self, tracking: &Tracking, announcement: &ToHome) -> bool {
         let is_wanted = match announcement {
             ToHome::NeedsHome(why) => why.code == UNWANTED,
             _ => true,
         };
         let pid = self.shared.pid;
         let bytes = || match &self.origin {
-            Some(_) => kept::written_bytes(&Pagemap::open(pid)?, &maps::read(pid)?),
+            Some(_) => kept::written_bytes(tracking, &Pagemap::open(pid)?, &maps::read(pid)?),
             None => Ok(process::resident_bytes(pid)?),
         };
         is_wanted && !self.is_held && bytes().is_ok_and(|bytes| bytes >= ahead::BYTES_MIN)
@@ -199,10 +199,11 @@ const LOST: &str = "link";
 fn send_ahead(
     mut home: Home,
     (fixed, mut rounds): (&Fixed, Rounds),
-    tracking: Arc<Tracking>,
+    (tracking, unseen): (Arc<Tracking>, &[Run]),
     origin: Option<Origin>,
 ) -> Option<Homeward> {
     let shared = home.shared.clone();
+    let is_remembered = tracking.begins_with_walks();
     let begun = Copying::of(shared.pid, Some(tracking)).and_then(|copying| {
         let draft = capture::draft(&shared, fixed)?;
         let held = home.tell(&draft)?;
@@ -211,10 +212,15 @@ fn send_ahead(
     let (mut ahead, held) = match begun {
         Ok((ahead, Some(held))) => (ahead, held),
         Err(error) if is_lost(&error) => return None,
-        _ => return Some(Homeward { rounds, ahead: None, origin }),
+        _ => {
+            // What was written to before has to be known with it.
+            let origin = origin.filter(|_| is_remembered);
+            return Some(Homeward { rounds, ahead: None, origin });
+        }
     };
     let same = origin.map_or(vec![], |origin| origin.among(&held::runs(&held)));
     ahead.copying.assume_held(&held, &same);
+    ahead.copying.doubt(unseen);
     let mappings = || capture::mappings(&shared, fixed);
     let teller = Teller::of(&shared);
     let goes_on = |progress: &Progress| {

@@ -129,16 +129,16 @@ impl Tracing<'_> {
     }
 
     /// Has all writes to the body's memory be seen from now on. It stands still for that, so that
-    /// no mapping is watched in part. Returns where they were not seen so far.
+    /// no mapping is watched in part. Returns where they were not seen so far, or are forgotten.
     pub(crate) fn watch_memory(&mut self, tracking: &Tracking) -> Result<Vec<Run>> {
         let pid = self.shared.pid;
-        let outcome = self.freeze().and_then(|()| {
-            let maps = maps::read(pid)?;
-            let pagemap = Pagemap::open(pid)?;
-            let unseen = kept::unwatched(&pagemap, &maps)?;
-            ahead::watch(tracking, &pagemap, &maps)?;
-            Ok(unseen)
-        });
+        let outcome = self
+            .freeze()
+            .and_then(|()| kept::begin_anew(tracking, &Pagemap::open(pid)?, &maps::read(pid)?));
+        if outcome.is_err() && !tracking.begins_with_walks() {
+            // What was seen may be forgotten.
+            self.origin = None;
+        }
         let unseen = outcome?;
         self.go_on()?;
         Ok(unseen)

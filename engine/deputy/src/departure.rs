@@ -8,12 +8,12 @@ use crate::meanwhile::Meanwhile;
 use crate::own_memory::Reading;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
-use kernel::features::{self, Feature};
 use kernel::memory::Memory;
+use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::proc::{flags, maps};
 use kernel::quota::Relief;
 use kernel::signal::Action;
-use kernel::tracking::Tracking;
+use kernel::tracking::{self, Tracking};
 use link::{LinkReader, LinkWriter};
 use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
@@ -22,7 +22,7 @@ use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
-use migrate::{MigrateError, Result, layout, processor_ids, refusal};
+use migrate::{MigrateError, Result, kept, layout, processor_ids, refusal};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,8 +82,7 @@ pub fn leave(
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
-    let is_tracked = prospect.memory_bytes >= ahead::BYTES_MIN
-        && features::settled().has(Feature::WriteTracking);
+    let is_tracked = prospect.memory_bytes >= ahead::BYTES_MIN && tracking::is_possible();
     prospect.is_kept = prospect.memory_bytes >= ahead::BYTES_MIN && keeping::has_room(pid);
     let (draft, agent_place, remembers) =
         announce(pid, &mut link, &prospect, &library, &mut watch)?;
@@ -95,11 +94,10 @@ pub fn leave(
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     if is_tracked {
-        let tracking = track(pid, &memory, remembered, signals, place.clone())?;
-        watch.phase("track");
-        let whose = (pid, &memory, &library);
+        let process = (pid, &memory, &library);
+        let stops = (&mut *remembered, signals, place.clone());
         let with = (&mut rounds, meanwhile);
-        known = copy_ahead(whose, tracking, &mut link, (&mut ahead, with), &mut watch)?;
+        known = copy_ahead(process, stops, &mut link, (&mut ahead, with), &mut watch)?;
     }
     let seen = Seen::of(pid, remembered)?;
     watch.phase("look");
@@ -173,21 +171,35 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Sends memory while the process runs; returns its mappings, with their flags.
 fn copy_ahead(
     (pid, memory, library): (i32, &Memory, &Library),
-    tracking: Option<Tracking>,
+    (remembered, signals, place): (&mut Remembered, &ChildSignal, Place),
     link: &mut (LinkReader, LinkWriter),
     (ahead, (rounds, meanwhile)): (&mut Ahead, (&mut Rounds, &Meanwhile<'_>)),
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
-    if let Some(tracking) = tracking {
-        ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
+    let tracking = track(pid, memory, remembered, signals, place.clone())?;
+    watch.phase("track");
+    if let Some(tracking) = tracking.map(Arc::new) {
+        ahead.copying = Copying::of(pid, Some(tracking.clone()))?;
         let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
         let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
-        ahead.copy(memory, &mut Target { link }, &mappings, (rounds, &goes_on))?;
+        let mut left = RENEWALS_MAX;
+        let mut renew = || {
+            if left == 0 {
+                return Ok(None);
+            }
+            left -= 1;
+            renew(pid, &tracking, remembered, signals, place.clone()).map(Some)
+        };
+        let mut target = Target { link };
+        ahead.copy_by(memory, &mut target, &mappings, (rounds, &goes_on), &mut renew)?;
         watch.phase("copy");
     }
     // Read once more when it is away: what changes from here on is found then.
     Ok(flags::read_maps(pid)?)
 }
+
+/// Whether it asks for its processor, where the agent is to lie, and for how many threads.
+type Place = (bool, (Range<u64>, usize));
 
 /// Stops the process for a moment, to have its writes told.
 fn track(
@@ -195,13 +207,32 @@ fn track(
     memory: &Memory,
     remembered: &mut Remembered,
     signals: &ChildSignal,
-    place: (bool, (Range<u64>, usize)),
+    place: Place,
 ) -> Result<Option<Tracking>> {
     let mut frozen = Frozen::freeze(pid, Seen::of(pid, remembered)?, signals, place)?;
     let tracking = frozen.track(memory);
     remembered.waits = frozen.put_back();
     tracking
 }
+
+/// Stops the process for a moment, to have its writes told anew; returns those so far. What it
+/// takes is much like what the last freeze takes for memory that was not written to.
+fn renew(
+    pid: i32,
+    tracking: &Tracking,
+    remembered: &mut Remembered,
+    signals: &ChildSignal,
+    place: Place,
+) -> Result<Vec<Run>> {
+    let frozen = Frozen::freeze(pid, Seen::of(pid, remembered)?, signals, place)?;
+    let maps = maps::read(pid).map_err(MigrateError::from);
+    let seen = maps.and_then(|maps| kept::begin_anew(tracking, &Pagemap::open(pid)?, &maps));
+    remembered.waits = frozen.put_back();
+    seen
+}
+
+/// Of these in one move, because the process stops for each.
+const RENEWALS_MAX: usize = 4;
 
 /// What is known once the body runs.
 struct Sent {
@@ -226,6 +257,9 @@ fn send(
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps, frozen.statuses())?;
+    if !known.is_empty() && frozen.may_write_unseen()? {
+        copying.doubt_all();
+    }
     frozen.read_threads(memory, &maps)?;
     frozen.enter_agent(memory, &maps)?;
     let (image, actions) = frozen.image(&maps, library)?;

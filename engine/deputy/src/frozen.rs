@@ -10,6 +10,7 @@ use crate::settings;
 use crate::settling::{shown_memory, stop, stop_each};
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
+use kernel::features::{self, Feature};
 use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Pagemap;
@@ -145,6 +146,9 @@ impl Frozen {
     /// Mappings are watched from here on and no others, because here they stand still: of one that
     /// changes meanwhile a part would be watched, and mremap(2) of both parts fails.
     pub fn track(&mut self, memory: &Memory) -> Result<Option<Tracking>> {
+        if self.may_write_unseen()? {
+            return Ok(None);
+        }
         let maps = maps::read(self.pid)?;
         self.choose_to_read()?;
         // A restartable sequence ends here as it would by any other call.
@@ -161,7 +165,7 @@ impl Frozen {
             .and_then(|process| kernel::pidfd::duplicate_from(&process, number));
         calls.call("close a userfaultfd", libc::SYS_close, [number as u64, 0, 0, 0, 0, 0])?;
         drop(calls);
-        match taken.and_then(Tracking::of) {
+        match taken.and_then(|descriptor| Tracking::of(self.pid, descriptor)) {
             Ok(tracking) => {
                 ahead::watch(&tracking, &Pagemap::open(self.pid)?, &maps)?;
                 Ok(Some(tracking))
@@ -192,6 +196,14 @@ impl Frozen {
         chosen.extend(others);
         self.tids = chosen;
         Ok(())
+    }
+
+    /// Whether something may be written to its memory without that being told: into pages that are
+    /// protected while a call that has taken hold of them is under way. Where nothing is protected
+    /// but what stands still, there is no such call.
+    pub fn may_write_unseen(&self) -> Result<bool> {
+        let protects_while_running = features::settled().has(Feature::WriteTracking);
+        Ok(protects_while_running && process::reads_directly(self.pid)?)
     }
 
     /// Reads those threads whose status was, and makes them ready to work for us.

@@ -32,6 +32,7 @@ pub enum Feature {
     BootId,
     GuardRegions,
     WriteTracking,
+    SoftDirty,
 }
 
 /// What needs a feature.
@@ -46,7 +47,7 @@ pub enum Need {
 }
 
 impl Feature {
-    pub const ALL: [Feature; 14] = [
+    pub const ALL: [Feature; 15] = [
         Feature::CheckpointRestore,
         Feature::ChosenPids,
         Feature::RseqConfiguration,
@@ -61,6 +62,7 @@ impl Feature {
         Feature::BootId,
         Feature::GuardRegions,
         Feature::WriteTracking,
+        Feature::SoftDirty,
     ];
 
     /// As `--without` takes it.
@@ -80,6 +82,7 @@ impl Feature {
             Feature::BootId => "boot-id",
             Feature::GuardRegions => "guard-regions",
             Feature::WriteTracking => "write-tracking",
+            Feature::SoftDirty => "soft-dirty",
         }
     }
 
@@ -100,6 +103,7 @@ impl Feature {
             Feature::BootId => "any Linux with /proc/sys",
             Feature::GuardRegions => "Linux 6.15",
             Feature::WriteTracking => "Linux 6.7 with CONFIG_USERFAULTFD",
+            Feature::SoftDirty => "Linux 6.1 with CONFIG_MEM_SOFT_DIRTY and CONFIG_USERFAULTFD",
         }
     }
 
@@ -130,7 +134,14 @@ impl Feature {
             Feature::GuardRegions => {
                 "guests with guard regions come home to change mappings beside these"
             }
-            Feature::WriteTracking => "processes stand still for as long as their memory travels",
+            Feature::WriteTracking => {
+                "processes stop for each round in which their memory is copied, or, without \
+                 soft-dirty, for as long as it travels"
+            }
+            Feature::SoftDirty => {
+                "nothing with write-tracking; without, processes stand still for as long as their \
+                 memory travels"
+            }
         }
     }
 
@@ -148,7 +159,8 @@ impl Feature {
             | Feature::MapQuery
             | Feature::BootId
             | Feature::GuardRegions
-            | Feature::WriteTracking => Need::Nothing,
+            | Feature::WriteTracking
+            | Feature::SoftDirty => Need::Nothing,
         }
     }
 
@@ -173,6 +185,9 @@ impl Feature {
             Feature::GuardRegions => crate::proc::pagemap::has_guards(),
             Feature::WriteTracking => {
                 crate::proc::pagemap::has_scan() && crate::tracking::is_there()
+            }
+            Feature::SoftDirty => {
+                crate::tracking::tells_moves() && child::succeeds(crate::soft_dirty::is_there)
             }
         }
     }

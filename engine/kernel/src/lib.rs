@@ -26,6 +26,7 @@ pub mod sandbox;
 pub mod seccomp;
 pub mod shared;
 pub mod signal;
+mod soft_dirty;
 pub mod tcp;
 pub mod thread_state;
 pub mod tracee;

@@ -10,11 +10,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::RwLock;
 
 #[derive(Debug)]
 pub struct Memory {
     file: File,
     pid: i32,
+    /// Held for reading while something is written here.
+    writers: RwLock<()>,
 }
 
 impl Memory {
@@ -25,7 +28,7 @@ impl Memory {
             .write(true)
             .open(&path)
             .map_err(|source| KernelError { what: format!("open {path}"), source })?;
-        Ok(Memory { file, pid })
+        Ok(Memory { file, pid, writers: RwLock::default() })
     }
 
     /// Reads all of `buffer`, or fails.
@@ -48,6 +51,7 @@ impl Memory {
     }
 
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let _writer = self.writers.read();
         self.file
             .write_all_at(bytes, address)
             .map_err(|source| self.error("write", address, source))
@@ -57,6 +61,14 @@ impl Memory {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Does something while nothing is written here. The kernel first takes hold of the pages that
+    /// such a write is for, and then writes past their protection: who protects them in between is
+    /// not told ([`crate::tracking`]).
+    pub fn between_writes<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _nobody = self.writers.write();
+        work()
     }
 
     /// Reads as the guest itself could: from the start as far as protection allows.
@@ -70,6 +82,7 @@ impl Memory {
 
     /// Writes as the guest itself could; the length written, from the start.
     pub fn write_as_guest(&self, address: u64, bytes: &[u8]) -> usize {
+        let _writer = self.writers.read();
         self.each_piece(address, bytes.len(), |at, range| {
             let local = [IoSlice::new(&bytes[range.clone()])];
             let remote = [RemoteIoVec { base: at as usize, len: range.len() }];
@@ -103,5 +116,39 @@ impl Memory {
 
     fn error(&self, verb: &str, address: u64, source: std::io::Error) -> KernelError {
         KernelError { what: format!("{verb} memory of {} at {address:#x}", self.pid), source }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::sync::mpsc::{self, RecvTimeoutError};
+    use std::time::Duration;
+
+    #[test]
+    fn nothing_is_written_between_writes() {
+        let memory = Memory::open(std::process::id() as i32).unwrap();
+        let places = [0u8; 2];
+        let [first, second] = [0, 1].map(|index| places.as_ptr() as u64 + index);
+        let (told, written) = mpsc::channel();
+        let memory = &memory;
+        std::thread::scope(|scope| {
+            memory.between_writes(|| {
+                let first_told = told.clone();
+                scope.spawn(move || {
+                    memory.write(first, &[1]).unwrap();
+                    first_told.send(()).unwrap();
+                });
+                scope.spawn(move || {
+                    assert_eq!(memory.write_as_guest(second, &[1]), 1);
+                    told.send(()).unwrap();
+                });
+                let waited = written.recv_timeout(Duration::from_millis(100));
+                assert_eq!(waited, Err(RecvTimeoutError::Timeout));
+            });
+        });
+        let mut content = [0; 2];
+        memory.read(first, &mut content).unwrap();
+        assert_eq!(content, [1, 1]);
     }
 }

@@ -1,15 +1,22 @@
-//! Which pages of a process are written to, while it runs.
+//! Which pages of a process are written to, while it runs. There are two ways.
 //!
-//! By a userfaultfd with asynchronous write protection (UFFD_FEATURE_WP_ASYNC, Linux 6.7;
-//! Documentation/admin-guide/mm/pagemap.rst): the first write to a protected page takes a fault
+//! By protection: by a userfaultfd with asynchronous write protection (UFFD_FEATURE_WP_ASYNC,
+//! Linux 6.7; Documentation/admin-guide/mm/pagemap.rst): the first write to a protected page takes a fault
 //! that the kernel resolves by itself, some microsecond, and whether there was one is told by
 //! [`crate::proc::pagemap::Pagemap::walk`]. The process is never held up, and nobody has to answer.
+//!
+//! By soft-dirty bits, where the kernel has no such thing: nothing is protected by the userfaultfd
+//! then, but what mremap(2) moves is not registered with it any more, and that tells what the bits
+//! do not ([`crate::soft_dirty`]). All bits are cleared at once, and none can be read and cleared
+//! in one step: so they are cleared only while the process stands still ([`Tracking::begin`]).
 //!
 //! The descriptor belongs to the address space of who makes it: a thread of the process has to.
 //! Once it is closed the kernel takes all protection away, at some 20 ms for a gigabyte of small
 //! pages in which nothing else changes the address space: so that is done piece by piece before.
 
-use crate::proc::pagemap::{Pagemap, Run};
+use crate::features::{self, Feature};
+use crate::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select, Walked};
+use crate::soft_dirty::{Bits, TABLE_BYTES};
 use crate::{KernelError, Result, sys};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,6 +33,13 @@ pub struct Tracking {
     descriptor: OwnedFd,
     /// What was watched: starts and ends.
     watched: Mutex<BTreeMap<u64, u64>>,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Protection,
+    SoftDirty(Bits),
 }
 
 /// Given up at a time: a millisecond or two.
@@ -77,14 +91,28 @@ const UFFD_FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
 
 impl Tracking {
-    /// `descriptor` was made by a thread of the process, and nobody else has it.
-    pub fn of(descriptor: OwnedFd) -> Result<Tracking> {
-        let features = UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_ASYNC;
+    /// `descriptor` was made by a thread of the process `pid`, and nobody else has it.
+    ///
+    /// # Errors
+    /// The kernel does not have the way that it was found to have, or forbids it for this process.
+    pub fn of(pid: i32, descriptor: OwnedFd) -> Result<Tracking> {
+        let way = match features::settled().has(Feature::WriteTracking) {
+            true => Way::Protection,
+            false => Way::SoftDirty(Bits::of(pid)?),
+        };
+        Tracking::by(way, descriptor)
+    }
+
+    fn by(way: Way, descriptor: OwnedFd) -> Result<Tracking> {
+        let features = match way {
+            Way::Protection => UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_ASYNC,
+            Way::SoftDirty(_) => 0,
+        };
         let mut api = Api { api: UFFD_API, features, ioctls: 0 };
         // SAFETY: the argument is a live local of the size that the request states.
         let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), UFFDIO_API, &raw mut api) };
         match result {
-            0 => Ok(Tracking { descriptor, watched: Mutex::default() }),
+            0 => Ok(Tracking { descriptor, watched: Mutex::default(), way }),
             _ => Err(KernelError::last("set up the tracking of writes")),
         }
     }
@@ -96,6 +124,9 @@ impl Tracking {
     /// # Errors
     /// The process has ended.
     pub fn watch(&self, pagemap: &Pagemap, range: &Range<u64>) -> Result<bool> {
+        if let Way::SoftDirty(_) = self.way {
+            return Ok(tables(range).next().is_none() || self.register(range));
+        }
         let was_watched = pagemap.is_watched(range.start)?;
         if !self.register(range) {
             return Ok(false);
@@ -109,6 +140,81 @@ impl Tracking {
             }
         }
         Ok(true)
+    }
+
+    /// All that is to be watched is; the process stands still. By soft-dirty bits, nothing counts
+    /// as written to any more.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn begin(&self) -> Result<()> {
+        match &self.way {
+            Way::Protection => Ok(()),
+            Way::SoftDirty(bits) => bits.clear(),
+        }
+    }
+
+    /// Whether what a walk tells can count as not written to from then on. If not, that is only so
+    /// once it has begun again.
+    pub fn begins_with_walks(&self) -> bool {
+        matches!(self.way, Way::Protection)
+    }
+
+    /// As [`Pagemap::walk`].
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn walk(
+        &self,
+        pagemap: &Pagemap,
+        range: &Range<u64>,
+        select: Select,
+        protects: bool,
+    ) -> Result<Option<Walked>> {
+        match self.way {
+            Way::Protection => pagemap.walk(range.start, range.end, select, protects),
+            // Looked at first: what moves while the process runs is seen when it stands still.
+            Way::SoftDirty(_) if !self.has_stayed(range) => Ok(None),
+            Way::SoftDirty(_) => pagemap.walk_entries(range.start, range.end, select).map(Some),
+        }
+    }
+
+    /// As [`Pagemap::written`].
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn written(
+        &self,
+        pagemap: &Pagemap,
+        range: &Range<u64>,
+        select: Select,
+        protects: bool,
+    ) -> Result<Option<Vec<Run>>> {
+        match self.way {
+            Way::Protection => pagemap.written(range.start, range.end, select, protects),
+            Way::SoftDirty(_) => {
+                let walked = self.walk(pagemap, range, select, protects)?;
+                Ok(walked.map(|walked| walked.written))
+            }
+        }
+    }
+
+    /// Whether no page table of the range was moved there since it was watched. (What is moved page
+    /// by page counts as written to.)
+    fn has_stayed(&self, range: &Range<u64>) -> bool {
+        let watched = self.watched();
+        let was_watched = |table: &Range<u64>| {
+            let before = watched.range(..=table.start).next_back();
+            before.is_some_and(|(_, end)| table.end <= *end)
+        };
+        tables(range).all(|table| was_watched(&table) && self.is_registered(table.start))
+    }
+
+    /// Whether a userfaultfd would be told of writes to the page there. It is this one, where it
+    /// has been this one: there can be no second before that is moved or unmapped, and a program that
+    /// has one of its own does not move.
+    fn is_registered(&self, address: u64) -> bool {
+        self.take_mark(&Run { start: address, end: address + PAGE_BYTES }).is_ok()
     }
 
     fn register(&self, range: &Range<u64>) -> bool {
@@ -169,21 +275,94 @@ impl Drop for Tracking {
     }
 }
 
-/// Whether there is such a thing: tried on nothing.
+/// The parts of a range that a page table of their own maps.
+fn tables(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let first = range.start.next_multiple_of(TABLE_BYTES);
+    let last = range.end / TABLE_BYTES * TABLE_BYTES;
+    let starts = (first..last).step_by(TABLE_BYTES as usize);
+    starts.map(|start| start..start + TABLE_BYTES)
+}
+
+/// Whether writes can be tracked, in one of the two ways.
+pub fn is_possible() -> bool {
+    let features = features::settled();
+    features.has(Feature::WriteTracking) || features.has(Feature::SoftDirty)
+}
+
+/// Whether there is the way by protection: tried on nothing.
 pub(crate) fn is_there() -> bool {
     of_this_process().is_ok()
 }
 
-/// Of the calling process itself.
+/// Whether what is moved is told from what has stayed, where soft-dirty bits do not: tried on
+/// untouched memory.
+pub(crate) fn tells_moves() -> bool {
+    let moves = |tracking: &Tracking| {
+        let place = mapped_tables()?;
+        let [first, second] = [place.start, place.start + TABLE_BYTES];
+        let was_registered = tracking.register(&place)
+            && tracking.is_registered(first)
+            && tracking.is_registered(second);
+        let length = TABLE_BYTES as usize;
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let pointer = |address: u64| address as *mut libc::c_void;
+        // SAFETY: the memory was mapped above, and nobody refers to it. Half of it is moved over
+        // the other half, and all of it is unmapped.
+        let moved = unsafe {
+            libc::mremap(pointer(first), length, length, flags, pointer(second)) != libc::MAP_FAILED
+        };
+        let is_told = moved && !tracking.is_registered(second);
+        // SAFETY: as above.
+        unsafe { libc::munmap(pointer(first), 2 * length) };
+        Some(was_registered && is_told)
+    };
+    let tracking = soft_dirty_of_this_process();
+    tracking.is_ok_and(|tracking| moves(&tracking) == Some(true))
+}
+
+/// Untouched memory of two page tables.
+fn mapped_tables() -> Option<Range<u64>> {
+    let length = 3 * TABLE_BYTES as usize;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, where there is none.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return None;
+    }
+    let start = (mapped as u64).next_multiple_of(TABLE_BYTES);
+    let end = start + 2 * TABLE_BYTES;
+    for (from, to) in [(mapped as u64, start), (end, mapped as u64 + length as u64)] {
+        if from < to {
+            // SAFETY: a part of the new mapping, to which nobody refers.
+            unsafe { libc::munmap(from as *mut libc::c_void, (to - from) as usize) };
+        }
+    }
+    Some(start..end)
+}
+
+/// Of the calling process itself, by protection.
 ///
 /// # Errors
 /// The kernel has no such thing, or forbids it.
 pub fn of_this_process() -> Result<Tracking> {
+    Tracking::by(Way::Protection, own_descriptor()?)
+}
+
+/// Likewise by soft-dirty bits. Whether there are any is not known by that.
+///
+/// # Errors
+/// The kernel has no such thing, or forbids it.
+pub fn soft_dirty_of_this_process() -> Result<Tracking> {
+    Tracking::by(Way::SoftDirty(Bits::of(std::process::id() as i32)?), own_descriptor()?)
+}
+
+fn own_descriptor() -> Result<OwnedFd> {
     let arguments = [DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
     // SAFETY: an integer.
     let fd = unsafe { sys::call("make a userfaultfd", libc::SYS_userfaultfd, arguments) }?;
     // SAFETY: the kernel has just made this descriptor for us alone.
-    Tracking::of(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 #[cfg(test)]
@@ -224,11 +403,15 @@ mod test {
         fn walk(&self, protects: bool) -> Option<(Vec<u64>, Vec<u64>)> {
             let end = self.base + PAGES * PAGE_BYTES;
             let walked = self.pagemap.walk(self.base, end, Select::Populated, protects).unwrap()?;
+            Some(self.pages(walked))
+        }
+
+        fn pages(&self, walked: Walked) -> (Vec<u64>, Vec<u64>) {
             let number = |at: u64| (at - self.base) / PAGE_BYTES;
             let pages = |runs: Vec<Run>| {
                 runs.iter().flat_map(|run| number(run.start)..number(run.end)).collect()
             };
-            Some((pages(walked.there), pages(walked.written)))
+            (pages(walked.there), pages(walked.written))
         }
     }
 
@@ -304,6 +487,74 @@ mod test {
         assert_eq!(written, all, "all that may have been written to without being seen");
         it.touch(1);
         assert_eq!(it.walk(true).expect("it is watched").1, [1]);
+    }
+
+    /// All bits of the process are cleared at once: such tests are made one by one.
+    static BITS: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn soft_dirty_bits_tell_what_was_written_and_what_was_given_up_since_they_were_cleared() {
+        let _bits = BITS.lock().unwrap();
+        if !features::settled().has(Feature::SoftDirty) {
+            eprintln!("skipped: this kernel has no soft-dirty bits");
+            return;
+        }
+        let map = anonymous((PAGES * PAGE_BYTES) as usize);
+        let base = map.as_ptr() as u64;
+        let pagemap = Pagemap::open(std::process::id() as i32).unwrap();
+        let tracking = soft_dirty_of_this_process().unwrap();
+        let it = Watched { map, base, pagemap, tracking };
+        let walk = || {
+            let range = base..base + PAGES * PAGE_BYTES;
+            let walked = it.tracking.walk(&it.pagemap, &range, Select::Populated, true).unwrap();
+            it.pages(walked.expect("nothing was moved there"))
+        };
+        [3, 4, 40].into_iter().for_each(|page| it.touch(page));
+        assert!(it.watch(0..PAGES));
+        assert_eq!(walk(), (vec![3, 4, 40], vec![3, 4, 40]), "all counts as written");
+        it.tracking.begin().unwrap();
+        assert_eq!(walk(), (vec![3, 4, 40], vec![]));
+        it.touch(4);
+        it.touch(50);
+        for _ in 0..2 {
+            assert_eq!(walk(), (vec![3, 4, 40, 50], vec![4, 50]), "until it begins anew");
+        }
+        it.tracking.begin().unwrap();
+        it.map.advise(libc::MADV_DONTNEED);
+        // SAFETY: a page of the mapping, which is readable.
+        let byte = unsafe { it.map.as_ptr().add(3 * PAGE_BYTES as usize).read_volatile() };
+        assert_eq!((byte, walk()), (0, (vec![3], vec![3])), "it was read, and is another page");
+    }
+
+    #[test]
+    fn what_was_moved_there_as_a_whole_is_not_taken_for_what_was_there() {
+        let _bits = BITS.lock().unwrap();
+        let Ok(tracking) = soft_dirty_of_this_process() else {
+            eprintln!("skipped: this kernel lets nothing be watched");
+            return;
+        };
+        let pagemap = Pagemap::open(std::process::id() as i32).unwrap();
+        let place = mapped_tables().unwrap();
+        let middle = place.start + TABLE_BYTES;
+        let elsewhere = mapped_tables().unwrap();
+        let walk = |range: &Range<u64>| {
+            tracking.walk(&pagemap, range, Select::Populated, false).unwrap().map(|_| ())
+        };
+        assert_eq!(walk(&place), None, "it is not watched yet");
+        assert!(tracking.watch(&pagemap, &place).unwrap());
+        tracking.begin().unwrap();
+        assert_eq!(walk(&place), Some(()));
+        // Swapped through a third place, which is gone then.
+        let length = TABLE_BYTES as usize;
+        remap(place.start as usize, elsewhere.start as usize, length);
+        remap(middle as usize, place.start as usize, length);
+        remap(elsewhere.start as usize, middle as usize, length);
+        for range in [&place, &(place.start..middle), &(middle..place.end)] {
+            assert_eq!(walk(range), None, "{range:x?}");
+        }
+        let small = place.start + PAGE_BYTES..place.end - PAGE_BYTES;
+        assert_eq!(walk(&small), Some(()), "no page table was moved into it");
+        assert_eq!(walk(&elsewhere), None, "it never was watched");
     }
 
     fn remap(from: usize, to: usize, length: usize) {

@@ -25,7 +25,7 @@ pub fn watch(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
     for mapping in maps.iter().filter(|m| !m.is_shared && !m.is_kernel_provided()) {
         tracking.watch(pagemap, &(mapping.start..mapping.end))?;
     }
-    Ok(())
+    Ok(tracking.begin()?)
 }
 
 /// Who takes memory in before the image.
@@ -104,6 +104,22 @@ impl Ahead {
         mappings: &dyn Fn() -> Result<Vec<Mapping>>,
         (rounds, goes_on): (&mut Rounds, GoesOn<'_>),
     ) -> Result<()> {
+        self.copy_by(memory, taker, mappings, (rounds, goes_on), &mut || Ok(None))
+    }
+
+    /// Likewise. Where a pass cannot begin anew what is told of writes, `renew` does, and returns
+    /// what was told until then; or not, then there is no other round.
+    ///
+    /// # Errors
+    /// As [`Ahead::copy`].
+    pub fn copy_by(
+        &mut self,
+        memory: &Memory,
+        taker: &mut dyn Taker,
+        mappings: &dyn Fn() -> Result<Vec<Mapping>>,
+        (rounds, goes_on): (&mut Rounds, GoesOn<'_>),
+        renew: &mut dyn FnMut() -> Result<Option<Vec<Run>>>,
+    ) -> Result<()> {
         let bytes_left = self.copying.left(&self.draft.mappings)?;
         let mut progress = Progress { bytes_left, ..Progress::default() };
         if self.remembers {
@@ -135,6 +151,12 @@ impl Ahead {
             goes_on(&progress)?;
             if !rounds.goes_on(bytes, began.elapsed(), left) {
                 return Ok(());
+            }
+            if !self.copying.can_repeat() {
+                match renew()? {
+                    Some(unseen) => self.copying.doubt(&unseen),
+                    None => return Ok(()),
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use homeward::Change;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select, Walked};
 use kernel::tracking::Tracking;
+use std::ops::Range;
 use std::sync::Arc;
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestAddr;
@@ -130,6 +131,21 @@ impl Copying {
         }
     }
 
+    /// What the target has may be something else, all of it.
+    pub fn doubt_all(&mut self) {
+        self.held = Held::default();
+    }
+
+    /// What the target has there may be something else.
+    pub fn doubt(&mut self, runs: &[Run]) {
+        runs.iter().for_each(|run| self.held.remove(*run));
+    }
+
+    /// Whether another pass would send only what was written to since the last.
+    pub fn can_repeat(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|tracking| tracking.begins_with_walks())
+    }
+
     /// Whatever is there may have been written to.
     pub fn assume_changed(&mut self, runs: &[Run]) {
         runs.iter().for_each(|run| self.changed.add(*run));
@@ -198,12 +214,11 @@ impl Copying {
         let mut bytes = 0;
         for mapping in mappings {
             let Some(select) = select(mapping) else { continue };
-            let (start, end) = (mapping.start.0, mapping.end.0);
-            let Some(walked) = self.pagemap.walk(start, end, select, false)? else {
-                bytes += length(&self.pagemap.scan(start, end, select)?);
-                continue;
+            let range = mapping.start.0..mapping.end.0;
+            bytes += match self.tell(&range, select, false)? {
+                Some(walked) => length(&union(&walked.written, &self.held.lacks(&walked.there))),
+                None => length(&self.pagemap.scan(range.start, range.end, select)?),
             };
-            bytes += length(&union(&walked.written, &self.held.lacks(&walked.there)));
         }
         Ok(bytes)
     }
@@ -216,8 +231,8 @@ impl Copying {
         send: Send<'_>,
     ) -> Result<u64> {
         let mut lacking = Vec::with_capacity(mappings.len());
-        let outcome = self
-            .look((mappings, guards), pass, &mut lacking)
+        let outcome = memory
+            .between_writes(|| self.look((mappings, guards), pass, &mut lacking))
             .and_then(|there| self.discard(&self.sent.beyond(&there), send))
             .and_then(|()| self.send_all(memory, (mappings, &lacking), pass, send));
         if outcome.is_err() {
@@ -288,8 +303,7 @@ impl Copying {
             return Ok((Walked { written: there.clone(), there }, false));
         };
         if self.tracking.is_some() {
-            let protects = pass == Pass::Running;
-            if let Some(walked) = self.pagemap.walk(range.start, range.end, select, protects)? {
+            if let Some(walked) = self.tell(&range, select, pass == Pass::Running)? {
                 return Ok((walked, true));
             }
             // Mapped since, or moved. What the walk was told of a part of it is lost.
@@ -297,6 +311,13 @@ impl Copying {
         }
         let there = self.pagemap.scan(range.start, range.end, select)?;
         Ok((Walked { written: there.clone(), there }, false))
+    }
+
+    fn tell(&self, range: &Range<u64>, select: Select, protects: bool) -> Result<Option<Walked>> {
+        match &self.tracking {
+            Some(tracking) => Ok(tracking.walk(&self.pagemap, range, select, protects)?),
+            None => Ok(None),
+        }
     }
 
     fn discard(&mut self, gone: &[Run], send: Send<'_>) -> Result<()> {
@@ -407,6 +428,7 @@ fn unreadable(at: u64, error: kernel::KernelError) -> MigrateError {
 #[cfg(test)]
 mod test {
     use super::*;
+    use kernel::features::{self, Feature};
 
     #[test]
     fn what_the_target_has_of_memory_that_is_gone_is_discarded_whether_it_was_the_same_or_not() {
@@ -429,7 +451,10 @@ mod test {
 
     /// Memory of this process that is watched, and what a target would be told of it.
     fn watched(bytes: usize) -> Option<(Vec<u8>, Mapping, Copying)> {
-        let tracking = kernel::tracking::of_this_process().ok()?;
+        Some(watched_by(kernel::tracking::of_this_process().ok()?, bytes))
+    }
+
+    fn watched_by(tracking: Tracking, bytes: usize) -> (Vec<u8>, Mapping, Copying) {
         let content = vec![1; bytes + 2 * PAGE_BYTES as usize];
         let start = (content.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
         let end = start + bytes as u64;
@@ -440,7 +465,49 @@ mod test {
         let pid = std::process::id() as i32;
         let pagemap = Pagemap::open(pid).unwrap();
         assert!(tracking.watch(&pagemap, &(start..end)).unwrap());
-        Some((content, mapping, Copying::of(pid, Some(Arc::new(tracking))).unwrap()))
+        tracking.begin().unwrap();
+        (content, mapping, Copying::of(pid, Some(Arc::new(tracking))).unwrap())
+    }
+
+    #[test]
+    fn by_soft_dirty_bits_all_that_was_written_to_is_sent_until_they_are_cleared() {
+        if !features::settled().has(Feature::SoftDirty) {
+            eprintln!("skipped: this kernel has no soft-dirty bits");
+            return;
+        }
+        let bytes: u64 = 8 << 20;
+        let tracking = kernel::tracking::soft_dirty_of_this_process().unwrap();
+        let (mut content, mapping, mut copying) = watched_by(tracking, bytes as usize);
+        let memory = Memory::open(std::process::id() as i32).unwrap();
+        let mappings = [mapping];
+        let mut send = |_| Ok(());
+        assert_eq!(copying.ahead(&memory, &mappings, &mut send).unwrap(), bytes);
+        assert_eq!(copying.left(&mappings).unwrap(), 0);
+        // A huge page counts as a whole.
+        let few = PAGE_BYTES..=2 << 20;
+        content[2 * PAGE_BYTES as usize] = 2;
+        for _ in 0..2 {
+            assert!(few.contains(&copying.ahead(&memory, &mappings, &mut send).unwrap()));
+        }
+        let tracking = copying.tracking.clone().unwrap();
+        let range = mappings[0].start.0..mappings[0].end.0;
+        let seen = tracking.written(&copying.pagemap, &range, Select::Populated, false).unwrap();
+        tracking.begin().unwrap();
+        assert_eq!(copying.left(&mappings).unwrap(), 0);
+        copying.doubt(&seen.expect("it is watched"));
+        assert!(few.contains(&copying.left(&mappings).unwrap()), "it may have changed unseen");
+        assert!(few.contains(&copying.ahead(&memory, &mappings, &mut send).unwrap()));
+        content[bytes as usize / 2] = 2;
+        let mut told = Vec::new();
+        let mut send = |part| {
+            told.push(part);
+            Ok(())
+        };
+        assert!(few.contains(&copying.finish(&memory, (&mappings, &[]), &mut send).unwrap()));
+        let at = GuestAddr(content.as_ptr() as u64 + bytes / 2);
+        let is_there = |span: &Span| (span.0..span.1).contains(&at);
+        let is_sent = |part: &Part| matches!(part, Part::Pages(p) if p.spans.iter().any(is_there));
+        assert!(told.iter().any(is_sent), "what was written to");
     }
 
     #[test]

@@ -24,35 +24,62 @@ use wire::limits::HELD_MAX;
 /// The process has ended.
 pub fn begin(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<()> {
     ahead::watch(tracking, pagemap, maps)?;
+    if !tracking.begins_with_walks() {
+        return Ok(());
+    }
     private(maps).try_for_each(|(mapping, select)| {
-        pagemap.written(mapping.start, mapping.end, select, true)?;
+        tracking.written(pagemap, &(mapping.start..mapping.end), select, true)?;
         Ok(())
     })
 }
 
-/// The private mappings whose writes are not seen. What was moved there by mremap(2) may still be
-/// marked as not written to (by kernels before 6.13), whatever it was before.
+/// Has all writes to private memory be seen from now on, while the process stands still; returns
+/// where they were not seen so far, or are forgotten.
 ///
 /// # Errors
 /// The process has ended.
-pub fn unwatched(pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<Vec<Run>> {
-    let mut unwatched = Vec::new();
+pub fn begin_anew(
+    tracking: &Tracking,
+    pagemap: &Pagemap,
+    maps: &[maps::Mapping],
+) -> Result<Vec<Run>> {
+    let unseen = unseen(tracking, pagemap, maps)?;
+    ahead::watch(tracking, pagemap, maps)?;
+    Ok(unseen)
+}
+
+/// What of private memory may have been written to without that being told once watching begins
+/// anew: mappings whose writes are not seen, because what was moved there by mremap(2) may still be
+/// marked as not written to (by kernels before 6.13), whatever it was before; and all that was
+/// seen, if that is forgotten then.
+///
+/// # Errors
+/// The process has ended.
+fn unseen(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<Vec<Run>> {
+    let mut unseen = Vec::new();
     for (mapping, select) in private(maps) {
-        if pagemap.written(mapping.start, mapping.end, select, false)?.is_none() {
-            unwatched.push(Run { start: mapping.start, end: mapping.end });
+        let (start, end) = (mapping.start, mapping.end);
+        match tracking.written(pagemap, &(start..end), select, false)? {
+            None => unseen.push(Run { start, end }),
+            Some(written) if !tracking.begins_with_walks() => unseen.extend(written),
+            Some(_) => {}
         }
     }
-    Ok(unwatched)
+    Ok(unseen)
 }
 
 /// Bytes of private memory that were written to since [`begin`]; all of what is not watched.
 ///
 /// # Errors
 /// The process has ended.
-pub fn written_bytes(pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<u64> {
+pub fn written_bytes(
+    tracking: &Tracking,
+    pagemap: &Pagemap,
+    maps: &[maps::Mapping],
+) -> Result<u64> {
     private(maps).try_fold(0, |bytes, (mapping, select)| {
         let (start, end) = (mapping.start, mapping.end);
-        let runs = match pagemap.written(start, end, select, false)? {
+        let runs = match tracking.written(pagemap, &(start..end), select, false)? {
             Some(written) => written,
             None => pagemap.scan(start, end, select)?,
         };

@@ -15,7 +15,6 @@ use crate::outward::{Body, MAIN_SLOT, enter_agent};
 use crate::worker::Worker;
 use crate::{MigrateError, Result, injection, layout, mapping_flags, threads};
 use kernel::agent::{self, Agent, BatchCall};
-use kernel::features::{self, Feature};
 use kernel::memory::Memory;
 use kernel::proc::flags;
 use kernel::proc::maps::{self, Mapping};
@@ -214,7 +213,7 @@ impl Shell {
     /// Makes what will tell which pages the body writes to: it belongs to the address space that it
     /// was made in, and the body's own filter lets none be made.
     fn track(&mut self) -> Result<()> {
-        if self.tracking.is_some() || !features::settled().has(Feature::WriteTracking) {
+        if self.tracking.is_some() || !tracking::is_possible() {
             return Ok(());
         }
         let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
@@ -222,7 +221,8 @@ impl Shell {
         if let Some(&number @ 0..) = made.first() {
             let process = kernel::pidfd::open(self.pid())?;
             let descriptor = kernel::pidfd::duplicate_from(&process, number as i32)?;
-            self.tracking = Some(Arc::new(Tracking::of(descriptor)?));
+            let tracking = Tracking::of(self.pid(), descriptor);
+            self.tracking = tracking.map(Arc::new).inspect_err(untracked).ok();
         }
         Ok(())
     }
@@ -433,6 +433,11 @@ fn flag_calls(fresh: &[(Range<u64>, &image::Mapping)]) -> Vec<BatchCall> {
 /// Whether memory that is laid out goes on, at this address, as what is wanted.
 pub(crate) fn is_same_kind(laid: &image::Mapping, wanted: &image::Mapping, at: u64) -> bool {
     image::behind(laid, at).kind == image::behind(wanted, at).kind
+}
+
+/// Home then has all of it sent.
+fn untracked(error: &kernel::KernelError) {
+    ::tracing::debug!("what a body writes to is not known: {error}");
 }
 
 fn is_of_kernel(mapping: &&image::Mapping) -> bool {

@@ -14,7 +14,7 @@ use std::io;
 
 /// A file of `/proc/PID` that could not be used. If it is not there the process has ended, for
 /// which the kernel has another number.
-fn failed(what: String, source: io::Error) -> KernelError {
+pub(crate) fn failed(what: String, source: io::Error) -> KernelError {
     match source.kind() {
         io::ErrorKind::NotFound => KernelError::errno(what, libc::ESRCH),
         _ => KernelError { what, source },

@@ -4,7 +4,7 @@
 //! untouched address space; where there is none, by reading `/proc/PID/pagemap` entry by entry.
 
 use crate::features::{self, Feature};
-use crate::{KernelError, Result};
+use crate::{KernelError, Result, soft_dirty};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -238,7 +238,13 @@ impl Pagemap {
     }
 
     fn scan_entries(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
+        Ok(self.walk_entries(start, end, select)?.there)
+    }
+
+    /// The selected pages, and those of them that may have been written to since soft-dirty bits
+    /// were cleared last.
+    pub(crate) fn walk_entries(&self, start: u64, end: u64, select: Select) -> Result<Walked> {
+        let mut walked = Walked::default();
         let mut bytes = vec![0; 64 << 10];
         let mut at = start;
         while at < end {
@@ -251,13 +257,17 @@ impl Pagemap {
             for entry in chunk.chunks_exact(8) {
                 let mut word = [0; 8];
                 word.copy_from_slice(entry);
-                if is_selected(u64::from_le_bytes(word), select) {
-                    push(&mut runs, at, at + PAGE_BYTES);
+                let entry = u64::from_le_bytes(word);
+                if is_selected(entry, select) {
+                    push(&mut walked.there, at, at + PAGE_BYTES);
+                    if !soft_dirty::is_unwritten(entry) {
+                        push(&mut walked.written, at, at + PAGE_BYTES);
+                    }
                 }
                 at += PAGE_BYTES;
             }
         }
-        Ok(runs)
+        Ok(walked)
     }
 }
 
@@ -329,6 +339,12 @@ mod test {
         ];
         let end = base + length as u64;
         assert_eq!(pagemap.scan_entries(base, end, Select::Populated).unwrap(), expected);
-        assert_eq!(pagemap.scan_fast(base, end, Select::Populated).unwrap(), expected);
+        match has_scan() {
+            true => {
+                let fast = pagemap.scan_fast(base, end, Select::Populated);
+                assert_eq!(fast.unwrap(), expected);
+            }
+            false => assert!(!features::settled().has(Feature::PageMapScan)),
+        }
     }
 }

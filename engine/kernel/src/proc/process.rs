@@ -260,6 +260,20 @@ pub fn descriptors(pid: i32) -> Result<Vec<(i32, PathBuf)>> {
         .collect())
 }
 
+/// Whether it has a file open from which it reads directly (O_DIRECT): the device then writes past
+/// the protection of pages.
+pub fn reads_directly(pid: i32) -> Result<bool> {
+    let is_direct = |number: i32| {
+        let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
+        Some(flags & libc::O_DIRECT != 0)
+    };
+    // A pipe with that flag keeps messages apart.
+    let mut files = descriptors(pid)?.into_iter().filter(|(_, target)| target.is_absolute());
+    Ok(files.any(|(number, _)| is_direct(number) == Some(true)))
+}
+
 fn entries(path: &str) -> Result<impl Iterator<Item = String>> {
     let listing =
         std::fs::read_dir(path).map_err(|source| super::failed(format!("list {path}"), source))?;
@@ -313,6 +327,23 @@ mod test {
         let cut = text.find("0\nnonvoluntary").unwrap();
         assert_eq!(parse_thread_status(7, &text.as_bytes()[..cut]), None);
         assert!(thread_status(std::process::id() as i32, 1 << 23).is_err());
+    }
+
+    #[test]
+    fn files_that_are_read_directly_are_told_from_others() {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut pipe = [0; 2];
+        // SAFETY: the array has room for two descriptors.
+        assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_DIRECT) }, 0);
+        let own = std::env::current_exe().unwrap();
+        let _plain = std::fs::File::open(&own).unwrap();
+        let pid = std::process::id() as i32;
+        assert!(!reads_directly(pid).unwrap());
+        let direct = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(own);
+        match direct {
+            Ok(_direct) => assert!(reads_directly(pid).unwrap()),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EINVAL)),
+        }
     }
 
     #[test]
