@@ -1,12 +1,12 @@
 //! Sending memory home while the body runs, so that it stands still only for what it has written
 //! meanwhile ([decision 0020](../../../docs/decisions/)).
 //!
-//! Only for homecomings that somebody wants: a thread that needs its home for a call would have to
-//! wait for all of it. Should one come to need that while memory is under way, the rest is left to
-//! the freeze.
+//! Only for homecomings that a user wants, or the balancing: a thread that needs its home for a call
+//! would have to wait for all of it, and so would the owner of a node who wants his guest gone.
+//! Should that happen while memory is under way, the rest is left to the freeze.
 
 use crate::capture::{self, Fixed};
-use crate::leaving::{UNWANTED, is_broken};
+use crate::leaving::is_broken;
 use crate::moving_on::Teller;
 use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
@@ -23,7 +23,7 @@ use migrate::{MigrateError, Result, reason};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::GuestAddr;
@@ -38,7 +38,6 @@ pub(crate) struct Homing {
     /// To the thread that sends: what home has answered.
     answers: Sender<ToAway>,
     is_hurried: Arc<AtomicBool>,
-    since: Instant,
 }
 
 /// What home has of the memory, and as what, when the body is to be frozen.
@@ -49,8 +48,6 @@ pub(crate) struct Homeward {
     pub(crate) origin: Option<Origin>,
 }
 
-/// The owner of a node does not wait longer for its guest to be sent home while that runs.
-const UNWANTED_AHEAD: Duration = Duration::from_secs(3);
 /// A home that takes longer to answer is lost.
 const ANSWER_TIMEOUT: Duration = link::LOSS_TIMEOUT;
 
@@ -58,8 +55,8 @@ impl Tracing<'_> {
     /// Goes home: memory first, if it is worth that.
     pub(crate) fn go_home(&mut self, announcement: ToHome, budget: FreezeBudget) -> Result<End> {
         if let Some(homing) = &self.homing {
-            let is_call = matches!(&announcement, ToHome::NeedsHome(why) if why.code != UNWANTED);
-            homing.is_hurried.fetch_or(is_call, Ordering::SeqCst);
+            let is_needed = matches!(announcement, ToHome::NeedsHome(_));
+            homing.is_hurried.fetch_or(is_needed, Ordering::SeqCst);
             return Ok(End::Continues);
         }
         // Nobody at home waits for a move to another node any more.
@@ -80,10 +77,10 @@ impl Tracing<'_> {
             }
         };
         let (answers, receiver) = mpsc::channel();
-        let (is_hurried, since) = (Arc::new(AtomicBool::new(false)), Instant::now());
+        let is_hurried = Arc::new(AtomicBool::new(false));
         let home =
             Home { shared: self.shared.clone(), answers: receiver, hurry: is_hurried.clone() };
-        self.homing = Some(Homing { announcement, answers, is_hurried, since });
+        self.homing = Some(Homing { announcement, answers, is_hurried });
         let (fixed, origin) = (self.fixed.clone(), self.origin.take());
         let send = move || {
             let shared = home.shared.clone();
@@ -98,10 +95,7 @@ impl Tracing<'_> {
 
     /// Whether so much was written to that the body would stand still for it.
     fn is_worth_more(&self, tracking: &Tracking, announcement: &ToHome) -> bool {
-        let is_wanted = match announcement {
-            ToHome::NeedsHome(why) => why.code == UNWANTED,
-            _ => true,
-        };
+        let is_wanted = !matches!(announcement, ToHome::NeedsHome(_));
         let pid = self.shared.pid;
         let bytes = || match &self.origin {
             Some(_) => kept::written_bytes(tracking, &Pagemap::open(pid)?, &maps::read(pid)?),
@@ -118,14 +112,6 @@ impl Tracing<'_> {
             None => return Err(MigrateError::Protocol("an answer that was not asked for".into())),
         }
         Ok(())
-    }
-
-    /// The owner of the node has waited long enough.
-    pub(crate) fn hurry_home(&self) {
-        let homing = self.homing.iter().filter(|homing| homing.since.elapsed() > UNWANTED_AHEAD);
-        if self.unwanted_since.is_some() {
-            homing.for_each(|homing| homing.is_hurried.store(true, Ordering::SeqCst));
-        }
     }
 
     /// What could be sent ahead is there: the rest comes with the body.

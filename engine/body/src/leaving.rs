@@ -468,7 +468,7 @@ enum Held {
 }
 
 /// Code of the reason of a body that its node's owner wants gone.
-pub(crate) const UNWANTED: &str = "drained";
+const UNWANTED: &str = "drained";
 
 /// Why a body goes home that the owner of its node wants gone.
 pub(crate) fn unwanted() -> Reason {

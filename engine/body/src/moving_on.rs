@@ -155,6 +155,10 @@ impl Tracing<'_> {
             }
         };
         let Offered { mut link, rounds, mut watch, .. } = offered;
+        if let Err(error) = link.1.set_hurried(true) {
+            self.stay_unfrozen(MigrateError::from(error).reason());
+            return Ok(End::Continues);
+        }
         let known = self.known_maps();
         watch.phase("look");
         let frozen_at = Instant::now();
@@ -240,7 +244,7 @@ fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<(Link, 
     let mut link = link::connect(berth, Role::Image)?;
     let prospect = Prospect { backings: library.descriptions(), ..prospect };
     let remembers = migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?;
-    link.1.set_hurried(true)?;
+    link.1.set_copying()?;
     Ok((link, remembers))
 }
 

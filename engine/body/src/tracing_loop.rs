@@ -275,7 +275,6 @@ impl Tracing<'_> {
         if now >= self.next_usage {
             self.next_usage += USAGE_INTERVAL;
             self.report_usage();
-            self.hurry_home();
         }
         let can_leave = !self.awaits_verdict && now >= self.next_homecoming;
         match self.homesick.take_if(|_| can_leave) {

@@ -87,7 +87,7 @@ pub fn leave(
     let (draft, agent_place, remembers) =
         announce(pid, &mut link, &prospect, &library, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
-    link.1.set_hurried(true)?;
+    link.1.set_copying()?;
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
     let mut ahead = Ahead { draft, copying: Copying::of(pid, None)?, remembers };
@@ -101,6 +101,7 @@ pub fn leave(
     }
     let seen = Seen::of(pid, remembered)?;
     watch.phase("look");
+    link.1.set_hurried(true)?;
     let frozen_at = Instant::now();
     let mut frozen = Frozen::freeze(pid, seen, signals, place)?;
     watch.phase("freeze");

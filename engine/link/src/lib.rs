@@ -56,6 +56,10 @@ pub const LOSS_TIMEOUT: Duration = Duration::from_secs(120);
 /// are lost, too short for anybody to miss the process.
 pub const STANDSTILL_MAX: Duration = Duration::from_secs(2);
 
+/// The same while memory is copied ahead of a process that runs: a node that is busy may take
+/// nothing for some seconds, and nobody stands still for it.
+const COPYING_STANDSTILL_MAX: Duration = Duration::from_secs(6);
+
 /// Connects to a berth.
 pub fn connect(berth: &Berth, role: Role) -> Result<(LinkReader, LinkWriter)> {
     let mut stream = TcpStream::connect_timeout(&berth.address, STANDSTILL_MAX)?;
@@ -265,6 +269,12 @@ impl LinkWriter {
         self.bytes_sent += self.sealed.len() as u64;
         self.plain = plain;
         Ok(())
+    }
+
+    /// While a process is copied ahead the link bears with a network or node that does nothing for
+    /// some seconds.
+    pub fn set_copying(&self) -> Result<()> {
+        set_loss_timeout(&self.stream, COPYING_STANDSTILL_MAX)
     }
 
     /// While a process stands frozen for what is sent, the link breaks if nothing moves for

@@ -166,6 +166,14 @@ impl Lab {
         }
     }
 
+    /// Moves a process to a node, or finds it there: the balancing may have been sooner.
+    pub fn put(&self, pid: i32, node: u32) -> Result<()> {
+        match self.migrate(pid, &node.to_string()) {
+            Err(error) if !format!("{error:#}").contains("already") => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Moves a process; `to` is a node's number or `home`.
     pub fn migrate(&self, pid: i32, to: &str) -> Result<Migration> {
         let told = self.output(1, &["osmos", "migrate", &pid.to_string(), to, "--json"])?;

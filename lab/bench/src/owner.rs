@@ -68,7 +68,7 @@ fn owner_returns(lab: &Lab, pid: i32) -> Result<f64> {
     // What ran there before is no load any more.
     std::thread::sleep(SETTLED);
     if at(lab)? != OWNED {
-        lab.migrate(pid, &OWNED.to_string())?;
+        lab.put(pid, OWNED)?;
     }
     std::thread::sleep(SETTLED);
     ensure!(at(lab)? == OWNED, "the guest has left before anybody returned");
@@ -98,7 +98,7 @@ fn left(event: &Event, pid: i32) -> Option<f64> {
 fn expelled(lab: &Lab, pids: &[i32]) -> Result<f64> {
     lab.output(OWNED.0, &["osmos", "noblock"])?;
     for pid in pids {
-        lab.migrate(*pid, &OWNED.to_string())?;
+        lab.put(*pid, OWNED)?;
     }
     let started = Instant::now();
     lab.output(OWNED.0, &["osmos", "expel"])?;
