@@ -6,6 +6,7 @@ use std::fmt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::control::{Event, Migration, Process};
+use wire::ids::NodeId;
 
 /// It has the name of what it is for.
 const LAB: &str = "bench";
@@ -167,7 +168,7 @@ impl Lab {
     }
 
     /// Moves a process to a node, or finds it there: the balancing may have been sooner.
-    pub fn put(&self, pid: i32, node: u32) -> Result<()> {
+    pub fn put(&self, pid: i32, node: NodeId) -> Result<()> {
         match self.migrate(pid, &node.to_string()) {
             Err(error) if !format!("{error:#}").contains("already") => Err(error),
             _ => Ok(()),
