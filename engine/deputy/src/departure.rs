@@ -232,8 +232,8 @@ fn track(
     tracking
 }
 
-/// Stops the process for a moment, to have its writes told anew; returns those so far. What it takes
-/// is much like what the last freeze takes for memory that was not written to.
+/// Stops the process for a moment, to have its writes told anew; returns those so far. What it
+/// takes is much like what the last freeze takes for memory that was not written to.
 fn renew(
     pid: i32,
     tracking: &Tracking,

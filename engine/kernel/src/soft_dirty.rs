@@ -1,6 +1,6 @@
 //! Which pages were written to, by soft-dirty bits (CONFIG_MEM_SOFT_DIRTY;
-//! Documentation/admin-guide/mm/soft-dirty.rst): all of a process's are cleared at once, each is set
-//! by the first write.
+//! Documentation/admin-guide/mm/soft-dirty.rst): all of a process's are cleared at once, each is
+//! set by the first write.
 //!
 //! A bit that is clear says less than it seems to, because what is at an address can change without
 //! a write:
@@ -23,8 +23,8 @@ const PRESENT: u64 = 1 << 63;
 const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 55;
 
-/// Whether a page is surely the one that was there when bits were cleared, with what was in it; told
-/// by its entry of `/proc/PID/pagemap`. In swap space it may be anything.
+/// Whether a page is surely the one that was there when bits were cleared, with what was in it;
+/// told by its entry of `/proc/PID/pagemap`. In swap space it may be anything.
 pub(crate) fn is_unwritten(entry: u64) -> bool {
     entry & (PRESENT | EXCLUSIVE | SOFT_DIRTY) == PRESENT | EXCLUSIVE
 }

@@ -1,14 +1,14 @@
 //! Which pages of a process are written to, while it runs. There are two ways.
 //!
-//! By protection: by a userfaultfd with asynchronous write protection (UFFD_FEATURE_WP_ASYNC, Linux 6.7;
-//! Documentation/admin-guide/mm/pagemap.rst): the first write to a protected page takes a fault
-//! that the kernel resolves by itself, some microsecond, and whether there was one is told by
+//! By protection: by a userfaultfd with asynchronous write protection (UFFD_FEATURE_WP_ASYNC, Linux
+//! 6.7; Documentation/admin-guide/mm/pagemap.rst): the first write to a protected page takes a
+//! fault that the kernel resolves by itself, some microsecond, and whether there was one is told by
 //! [`crate::proc::pagemap::Pagemap::walk`]. The process is never held up, and nobody has to answer.
 //!
 //! By soft-dirty bits, where the kernel has no such thing: nothing is protected by the userfaultfd
 //! then, but what mremap(2) moves is not registered with it any more, and that tells what the bits
-//! do not ([`crate::soft_dirty`]). All bits are cleared at once, and none can be read and cleared in
-//! one step: so they are cleared only while the process stands still ([`Tracking::begin`]).
+//! do not ([`crate::soft_dirty`]). All bits are cleared at once, and none can be read and cleared
+//! in one step: so they are cleared only while the process stands still ([`Tracking::begin`]).
 //!
 //! The descriptor belongs to the address space of who makes it: a thread of the process has to.
 //! Once it is closed the kernel takes all protection away, at some 20 ms for a gigabyte of small
@@ -142,8 +142,8 @@ impl Tracking {
         Ok(true)
     }
 
-    /// All that is to be watched is; the process stands still. By soft-dirty bits, nothing counts as
-    /// written to any more.
+    /// All that is to be watched is; the process stands still. By soft-dirty bits, nothing counts
+    /// as written to any more.
     ///
     /// # Errors
     /// The process has ended.
@@ -210,9 +210,9 @@ impl Tracking {
         tables(range).all(|table| was_watched(&table) && self.is_registered(table.start))
     }
 
-    /// Whether a userfaultfd would be told of writes to the page there. It is this one, where it has
-    /// been this one: there can be no second before that is moved or unmapped, and a program that
-    /// has one of its own does not move.
+    /// Whether a userfaultfd would be told of writes to the page there. It is this one, where it
+    /// has been this one: there can be no second before that is moved or unmapped, and a program
+    /// that has one of its own does not move.
     fn is_registered(&self, address: u64) -> bool {
         self.take_mark(&Run { start: address, end: address + PAGE_BYTES }).is_ok()
     }

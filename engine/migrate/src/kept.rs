@@ -50,8 +50,8 @@ pub fn begin_anew(
 
 /// What of private memory may have been written to without that being told once watching begins
 /// anew: mappings whose writes are not seen, because what was moved there by mremap(2) may still be
-/// marked as not written to (by kernels before 6.13), whatever it was before; and all that was seen,
-/// if that is forgotten then.
+/// marked as not written to (by kernels before 6.13), whatever it was before; and all that was
+/// seen, if that is forgotten then.
 ///
 /// # Errors
 /// The process has ended.

@@ -188,8 +188,8 @@ pub fn descriptors(pid: i32) -> Result<Vec<(i32, PathBuf)>> {
         .collect())
 }
 
-/// Whether it has a file open from which it reads directly (O_DIRECT): the device then writes past the
-/// protection of pages.
+/// Whether it has a file open from which it reads directly (O_DIRECT): the device then writes past
+/// the protection of pages.
 pub fn reads_directly(pid: i32) -> Result<bool> {
     let is_direct = |number: i32| {
         let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
