@@ -7,8 +7,9 @@
 //! * A page that was given up (MADV_DONTNEED) and is only read is the zero page. It belongs to
 //!   everybody, and so is told from a page that is mapped here and nowhere else.
 //! * mremap(2) moves whole page tables, 2 MiB each, with their bits as they are (since Linux 5.0;
-//!   page by page it sets them). What was moved is no longer registered with a userfaultfd that it
-//!   was registered with before: [`crate::tracking`] looks for that.
+//!   page by page it sets them, and late kernels of 6.1 move registered memory so). What was moved
+//!   is no longer registered with a userfaultfd that it was registered with before:
+//!   [`crate::tracking`] looks for that.
 
 use crate::Result;
 use crate::proc::{self, pagemap};

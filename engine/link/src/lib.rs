@@ -58,7 +58,7 @@ pub const STANDSTILL_MAX: Duration = Duration::from_secs(2);
 
 /// The same while memory is copied ahead of a process that runs: a node that is busy may take
 /// nothing for some seconds, and nobody stands still for it.
-const COPYING_STANDSTILL_MAX: Duration = Duration::from_secs(6);
+const COPYING_STANDSTILL_MAX: Duration = Duration::from_secs(3);
 
 /// Connects to a berth.
 pub fn connect(berth: &Berth, role: Role) -> Result<(LinkReader, LinkWriter)> {
