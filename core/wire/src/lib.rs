@@ -9,6 +9,7 @@
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
 //!   [`processor`]: what it can see of the processor
+//! * [`stream`]: memory contents that travel beside their image
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of it
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
@@ -29,5 +30,6 @@ pub mod peer;
 pub mod processor;
 pub mod processor_time;
 pub mod secure;
+pub mod stream;
 pub mod supervisor;
 pub mod users;

@@ -42,6 +42,8 @@ pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
 pub const PAGE_RUN_BYTES_MAX: usize = 1 << 20;
 /// Places of it.
 pub const PAGE_RUNS_MAX: usize = 1024;
+/// Connections for memory contents, besides the link.
+pub const STREAMS_MAX: usize = 8;
 /// One message between a daemon and its supervisors, or a tool and its daemon.
 pub const CONTROL_BYTES_MAX: usize = 4 << 20;
 

@@ -23,7 +23,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 1;
+pub const SUPERVISOR_VERSION: u16 = 2;
 
 const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
 /// Length of an encoded [`Greeting`], bytes.
@@ -106,6 +106,8 @@ pub enum Role {
     Deputy,
     /// Where a body that moves on sends its image.
     Image,
+    /// More memory contents of a process that comes by one of the two before: [`crate::stream`].
+    Stream,
 }
 
 /// The clear-text head of a connection: `OSMOS\x01`, the role, a zero byte, the ticket (zero for a
@@ -128,6 +130,7 @@ impl Preface {
             Role::Peer => 0,
             Role::Deputy => 1,
             Role::Image => 2,
+            Role::Stream => 3,
         };
         bytes[8..].copy_from_slice(&self.ticket.0);
         bytes
@@ -142,6 +145,7 @@ impl Preface {
             0 => Role::Peer,
             1 => Role::Deputy,
             2 => Role::Image,
+            3 => Role::Stream,
             _ => return None,
         };
         let mut ticket = Ticket([0; 16]);

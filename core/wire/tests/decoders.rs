@@ -126,7 +126,7 @@ fn check_supervisors() {
 }
 
 fn check_prefaces() {
-    let roles = [Role::Peer, Role::Deputy, Role::Image];
+    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream];
     Format {
         name: "preface",
         samples: roles.map(|role| Preface { role, ticket: Ticket([4; 16]) }).into(),

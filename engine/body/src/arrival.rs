@@ -9,6 +9,7 @@ use crate::watch::Watch;
 use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
+use kernel::memory::Memory;
 use kernel::proc::pagemap::Run;
 use kernel::sandbox::{Blank, Sandbox};
 use kernel::vdso::Stub;
@@ -16,6 +17,7 @@ use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::hashes::Effort;
 use migrate::held::Held;
+use migrate::inflow::Inflow;
 use migrate::intake::Intake;
 use migrate::kept::Origin;
 use migrate::outward::Body;
@@ -33,7 +35,7 @@ use std::time::{Duration, Instant};
 use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Backing, Draft, IMAGE_VERSION, Image, Prospect};
-use wire::limits::HELD_MAX;
+use wire::limits::{HELD_MAX, STREAMS_MAX};
 use wire::supervisor::{FromBody, Role, ToBody};
 
 /// Silence for so long while an image is expected means that it will not come.
@@ -74,7 +76,7 @@ pub fn run(attached: Attachment) -> Result<()> {
 
 fn serve(daemon: &Daemon) -> Result<()> {
     let expected = expect(daemon)?;
-    let mut home = accept(daemon, &expected, Role::Deputy)?;
+    let mut home = accept((daemon, &expected.key), Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let outcome = arrive(daemon, expected, &mut home);
     let arrived = match outcome {
@@ -110,10 +112,10 @@ fn expect(daemon: &Daemon) -> Result<Expected> {
 }
 
 /// Waits for the connection of this role that the daemon passes on.
-fn accept(daemon: &Daemon, expected: &Expected, wanted: Role) -> Result<Link> {
+fn accept((daemon, key): (&Daemon, &[u8; 32]), wanted: Role) -> Result<Link> {
     match daemon.receive()? {
         (ToBody::Connection { role }, Some(stream)) if role == wanted => {
-            Ok(link::accept(TcpStream::from(stream), &expected.key)?)
+            Ok(link::accept(TcpStream::from(stream), key)?)
         }
         (ToBody::SendHome, _) => Err(MigrateError::refused("drained", "the node takes no guests")),
         (other, _) => Err(MigrateError::Protocol(format!("expected a connection, not {other:?}"))),
@@ -123,17 +125,19 @@ fn accept(daemon: &Daemon, expected: &Expected, wanted: Role) -> Result<Link> {
 fn arrive(daemon: &Daemon, expected: Expected, home: &mut Link) -> Result<Arrived> {
     let first = home.0.receive()?;
     let ToAway::AwaitImage { boot_id } = first else {
-        let arrived = receive(expected.blank, home, first, None)?;
+        let door = Door { daemon, key: expected.key };
+        let arrived = receive(expected.blank, (home, &door), first, None)?;
         return await_run(home, arrived);
     };
     // Home tells the time, and no other: what two measurements are off by would add up.
     let offset = time::ask_home(home)?;
     let offset = if machine::is_this_boot(&boot_id)? { None } else { Some(offset) };
-    await_source(daemon, home)?;
-    let mut source = accept(daemon, &expected, Role::Image)?;
+    await_call(daemon, home)?;
+    let mut source = accept((daemon, &expected.key), Role::Image)?;
     source.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let first = source.0.receive()?;
-    let outcome = receive(expected.blank, &mut source, first, Some(offset));
+    let door = Door { daemon, key: expected.key };
+    let outcome = receive(expected.blank, (&mut source, &door), first, Some(offset));
     match outcome {
         Ok(arrived) => {
             home.1.send(&ToHome::Restored)?;
@@ -151,15 +155,15 @@ fn arrive(daemon: &Daemon, expected: Expected, home: &mut Link) -> Result<Arrive
     }
 }
 
-/// Waits until the node that the body comes from has called, or home is not interested any more:
-/// it has nothing to say before.
-fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
+/// Waits until somebody has called, which the daemon tells, or who is on the link has something to
+/// say: that the call will not come.
+fn await_call(daemon: &Daemon, link: &Link) -> Result<()> {
     let Some(socket) = daemon.socket() else {
         return Err(MigrateError::refused("no-daemon", "the daemon of the next node has ended"));
     };
     let mut watched = [
         PollFd::new(socket.as_fd(), PollFlags::POLLIN),
-        PollFd::new(home.0.as_fd(), PollFlags::POLLIN),
+        PollFd::new(link.0.as_fd(), PollFlags::POLLIN),
     ];
     let patience = PollTimeout::try_from(ARRIVAL_TIMEOUT).unwrap_or(PollTimeout::MAX);
     poll(&mut watched, patience).map_err(|errno| kernel::KernelError {
@@ -174,6 +178,35 @@ fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
             let text = "the node that the body comes from does not call";
             Err(MigrateError::refused("no-source", text))
         }
+    }
+}
+
+/// Where more connections to this berth come from.
+struct Door<'a> {
+    daemon: &'a Daemon,
+    key: [u8; 32],
+}
+
+impl Door<'_> {
+    /// Lets in as many streams as the source makes, up to what it has announced.
+    fn let_in(&self, count: u32, link: &Link, inflow: &mut Inflow) -> Result<()> {
+        if inflow.streams() > 0 || count as usize > STREAMS_MAX {
+            return Err(MigrateError::Protocol(format!("{count} streams of memory")));
+        }
+        for _ in 0..count {
+            // A source that goes on has had no more of them, for which there may be reasons here,
+            // too. Everything can come over those that there are, or over the link.
+            if await_call(self.daemon, link).is_err() {
+                break;
+            }
+            match accept((self.daemon, &self.key), Role::Stream) {
+                Ok(stream) => inflow.add(stream)?,
+                // Anybody can call.
+                Err(MigrateError::Link(error)) => tracing::debug!("a stream: {error}"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -216,7 +249,7 @@ fn await_word(home: &Link, source: &mut Link) -> Result<()> {
 /// is how far home's clocks are ahead of ours, if home has told already.
 fn receive(
     blank: kernel::Result<Blank>,
-    link: &mut Link,
+    (link, door): (&mut Link, &Door<'_>),
     first: ToAway,
     told: Option<Option<Offset>>,
 ) -> Result<Arrived> {
@@ -233,13 +266,18 @@ fn receive(
     let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
     let mut shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
     link.1.send(&ToHome::Drafted)?;
-    let mut intake = Intake::promised(prospect.memory_bytes);
+    let intake = Intake::promised(prospect.memory_bytes);
+    let mut inflow = Inflow::new(Memory::open(shell.pid())?, intake);
+    inflow.begin_epoch(shell.mappings());
     let is_kept = prospect.is_kept;
     let known = (&prospect, &mut library, is_kept);
-    let mut image = receive_ahead(link, &mut shell, &mut intake, known)?;
+    let mut image = receive_ahead((link, door), &mut shell, &mut inflow, known)?;
     receive_threads(&mut link.0, &mut image)?;
+    inflow.shut()?;
     shell.settle(&image, &mut library)?;
-    let same = receive_memory(link, &shell, &mut intake)?;
+    inflow.begin_epoch(shell.mappings());
+    let same = receive_memory(link, &shell, &inflow)?;
+    inflow.finish()?;
     let origin = if is_from_home { Origin::Home } else { Origin::Node(same) };
     let mut body = shell.complete(image, is_kept)?;
     let own = migrate::processor::own();
@@ -256,12 +294,13 @@ fn receive(
 }
 
 /// The last of the memory contents; returns where the body has the same as its home.
-fn receive_memory(link: &mut Link, shell: &Shell, intake: &mut Intake) -> Result<Held> {
+fn receive_memory(link: &mut Link, shell: &Shell, inflow: &Inflow) -> Result<Held> {
     let (mut same, mut count) = (Held::default(), 0);
     loop {
         match link.0.receive()? {
-            ToAway::Pages(pages) => shell.write(&pages, intake)?,
-            ToAway::Discard(spans) => shell.discard(&spans, intake)?,
+            ToAway::Pages(pages) => inflow.take_in(|intake| shell.write(&pages, intake))?,
+            ToAway::Discard(spans) => inflow.take_in(|intake| shell.discard(&spans, intake))?,
+            ToAway::Streamed { parts } => inflow.await_parts(parts)?,
             ToAway::Unchanged(spans) if count + spans.len() <= HELD_MAX => {
                 count += spans.len();
                 let runs = spans.iter().map(|(start, end)| Run { start: start.0, end: end.0 });
@@ -368,22 +407,26 @@ fn receive_draft(reader: &mut LinkReader) -> Result<Draft> {
 
 /// What comes while the process runs still, up to the image, of which threads may be missing.
 fn receive_ahead(
-    link: &mut Link,
+    (link, door): (&mut Link, &Door<'_>),
     shell: &mut Shell,
-    intake: &mut Intake,
+    inflow: &mut Inflow,
     (prospect, library, is_kept): (&Prospect, &mut Library, bool),
 ) -> Result<Image> {
     loop {
         match link.0.receive()? {
             ToAway::Draft(draft) => {
+                inflow.shut()?;
                 shell.redraft(*draft, library)?;
+                inflow.begin_epoch(shell.mappings());
                 link.1.send(&ToHome::Drafted)?;
                 if is_kept {
                     shell.begin_kept()?;
                 }
             }
-            ToAway::Pages(pages) => shell.write(&pages, intake)?,
-            ToAway::Discard(spans) => shell.discard(&spans, intake)?,
+            ToAway::Streams { count } => door.let_in(count, link, inflow)?,
+            ToAway::Streamed { parts } => inflow.await_parts(parts)?,
+            ToAway::Pages(pages) => inflow.take_in(|intake| shell.write(&pages, intake))?,
+            ToAway::Discard(spans) => inflow.take_in(|intake| shell.discard(&spans, intake))?,
             ToAway::Image(image) if image.pid == prospect.pid => return Ok(*image),
             ToAway::Image(image) => {
                 let text = format!("the image of {} came for {}", image.pid, prospect.pid);

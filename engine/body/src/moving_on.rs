@@ -11,7 +11,7 @@ use kernel::proc::{maps, process};
 use kernel::tracking::Tracking;
 use migrate::ahead::{self, Ahead};
 use migrate::backing::Library;
-use migrate::copying::{Copying, Part};
+use migrate::copying::Copying;
 use migrate::kept::{self, Origin};
 use migrate::offer::Offerer;
 use migrate::{MigrateError, Result, reason};
@@ -38,7 +38,7 @@ impl Tracing<'_> {
         let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
         let prospect = Prospect { is_kept: self.origin.is_some(), ..self.prospect.clone() };
         self.spawn_mover("offer", move || {
-            let outcome = offer(&berth, prospect, &fixed.library);
+            let outcome = offer(&berth, prospect, &fixed.library).map(|link| (berth, link));
             shared.order(Order::Offered { number, outcome });
         });
     }
@@ -61,9 +61,13 @@ impl Tracing<'_> {
     }
 
     /// Has the node that takes the body make its memory, and most of what is in it, while it runs.
-    pub(crate) fn copy_ahead(&mut self, number: u64, offered: Result<Link>) -> Result<End> {
-        let mut link = match offered {
-            Ok(link) => link,
+    pub(crate) fn copy_ahead(
+        &mut self,
+        number: u64,
+        offered: Result<(Berth, Link)>,
+    ) -> Result<End> {
+        let (berth, mut link) = match offered {
+            Ok(offered) => offered,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
                 return Ok(End::Continues);
@@ -87,7 +91,8 @@ impl Tracing<'_> {
             false => Err(MigrateError::refused("called-off", "the body leaves for elsewhere")),
         };
         self.spawn_mover("ahead", move || {
-            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut link, &is_wanted);
+            let outcome =
+                copy(&shared, &fixed, (tracking, &unseen), (&berth, &mut link), &is_wanted);
             let outcome = outcome.map(|ahead| Box::new(Onward { link, ahead, origin }));
             shared.order(Order::Copied { number, outcome });
         });
@@ -140,26 +145,23 @@ impl Tracing<'_> {
     fn send_image(
         &self,
         (reader, writer): &mut Link,
-        (ahead, origin): (Ahead, Option<Origin>),
+        (mut ahead, origin): (Ahead, Option<Origin>),
         known: &[maps::Mapping],
     ) -> Result<u64> {
-        let Ahead { draft, mut copying } = ahead;
         let image = self.capture(known)?;
         let (head, parts) = image.clone().into_parts();
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-        copying.remap(&draft.mappings, &image.mappings);
-        let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
         let whole = (&image.mappings[..], &image.guards[..]);
-        copying.finish(&self.shared.memory, whole, &mut send)?;
-        let same = origin.map_or(vec![], |origin| origin.among(copying.unchanged()));
+        ahead.finish(&self.shared.memory, whole, writer)?;
+        let same = origin.map_or(vec![], |origin| origin.among(ahead.copying().unchanged()));
         // Home is sent what it is not known to have.
         for some in same[..same.len().min(HELD_MAX)].chunks(DISCARDS_MAX) {
             writer.send(&ToAway::Unchanged(some.to_vec()))?;
         }
         writer.send(&ToAway::ImageSent)?;
         match reader.receive_answer(writer)? {
-            ToHome::Restored => Ok(writer.bytes_sent()),
+            ToHome::Restored => Ok(writer.bytes_sent() + ahead.bytes_streamed()),
             ToHome::Refused(why) => Err(MigrateError::Refused(why)),
             _ => Err(MigrateError::Protocol("no answer to the image".into())),
         }
@@ -186,14 +188,16 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    link: &mut Link,
+    (berth, link): (&Berth, &mut Link),
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<Ahead> {
     let draft = capture::draft(shared, fixed)?;
     migrate::offer::draft(link, draft.clone())?;
     let is_tracked = tracking.is_some();
-    let mut ahead = Ahead { draft, copying: Copying::of(shared.pid, tracking)? };
-    ahead.copying.assume_changed(unseen);
+    let mut ahead = Ahead::new(draft, Copying::of(shared.pid, tracking)?);
+    ahead.copying().assume_changed(unseen);
+    let resident = process::resident_bytes(shared.pid).unwrap_or(0);
+    ahead.open_streams(berth, &mut link.1, resident)?;
     if is_tracked {
         ahead.copy(&shared.memory, link, &|| capture::mappings(shared, fixed), is_wanted)?;
     }

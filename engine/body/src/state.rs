@@ -22,7 +22,7 @@ use wire::clocks::Readings;
 use wire::forward::{Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{Attributes, InFlight, Priority};
-use wire::supervisor::Reason;
+use wire::supervisor::{Berth, Reason};
 
 /// A call that waits for home.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub enum Order {
     /// A held-back signal may now be looked at again.
     ActionSettled,
     /// The node that the body is to move on to takes it in, or does not.
-    Offered { number: u64, outcome: migrate::Result<Link> },
+    Offered { number: u64, outcome: migrate::Result<(Berth, Link)> },
     /// It has what could be sent of its memory while it ran.
     Copied { number: u64, outcome: migrate::Result<Box<Onward>> },
     /// The link to home broke.

@@ -16,12 +16,11 @@ use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use migrate::ahead::{self, Ahead};
 use migrate::backing::Library;
-use migrate::copying::{Copying, Part};
+use migrate::copying::Copying;
 use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
 use migrate::{MigrateError, Result, freeze, layout, processor_ids, refusal};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Draft, Mapping, Prospect};
@@ -105,7 +104,8 @@ pub fn leave(
     link.1.set_hurried(true)?;
     let memory = Memory::open(pid)?;
     let place = (asks_processor, agent_place);
-    let mut ahead = Ahead { draft, copying: Copying::of(pid, None)? };
+    let mut ahead = Ahead::new(draft, Copying::of(pid, None)?);
+    ahead.open_streams(berth, &mut link.1, prospect.memory_bytes)?;
     let mut known = vec![];
     if is_tracked {
         let tracking = track(pid, &memory, remembered, signals, place.clone())?;
@@ -124,6 +124,7 @@ pub fn leave(
         &mut watch,
     ) {
         Ok(Sent { actions, running_at, mappings, maps }) => {
+            let bytes_sent = link.1.bytes_sent() + ahead.bytes_streamed();
             // Both take time, for which nobody has to wait.
             let reading = std::thread::spawn(move || {
                 drop(ahead);
@@ -138,7 +139,7 @@ pub fn leave(
                 freeze_us,
                 total_us: watch.started.elapsed().as_micros() as u64,
                 phases_us: watch.phases_us,
-                bytes_sent: link.1.bytes_sent(),
+                bytes_sent,
             };
             let left = Left { keeping, maps, reading };
             let parts = (link, memory, library, actions, prospect, report, left);
@@ -195,7 +196,7 @@ fn copy_ahead(
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
     if let Some(tracking) = tracking {
-        ahead.copying = Copying::of(pid, Some(Arc::new(tracking)))?;
+        ahead.track(pid, tracking)?;
         let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
         ahead.copy(memory, link, &mappings, &|| Ok(()))?;
         watch.phase("copy");
@@ -237,7 +238,6 @@ fn send(
     (reader, writer): &mut (LinkReader, LinkWriter),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
-    let Ahead { draft, copying } = ahead;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps)?;
@@ -250,9 +250,7 @@ fn send(
     let (head, parts) = image.into_parts();
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-    copying.remap(&draft.mappings, &mappings);
-    let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
-    copying.finish(memory, (&mappings, &guards), &mut send)?;
+    ahead.finish(memory, (&mappings, &guards), writer)?;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
     match reader.receive_answer(writer)? {

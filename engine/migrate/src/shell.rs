@@ -129,10 +129,17 @@ impl Shell {
         self.conform(draft, library)
     }
 
+    /// What memory contents are checked against.
+    pub fn mappings(&self) -> &[image::Mapping] {
+        &self.draft.mappings
+    }
+
     /// Writes received memory contents; only into the draft's mappings, only whole pages.
     pub fn write(&self, pages: &Pages, intake: &mut Intake) -> Result<()> {
-        for (address, content) in intake.check(pages, &self.draft.mappings)? {
-            self.memory.write(address, content)?;
+        for (address, content) in
+            intake.check(&pages.spans, &pages.content, &self.draft.mappings)?
+        {
+            self.memory.write_pages(address, content)?;
         }
         Ok(())
     }

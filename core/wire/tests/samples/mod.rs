@@ -174,6 +174,8 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Threads(vec![thread()]),
         ToAway::Pages(Pages::at(GuestAddr(1 << 20), vec![6; 8192])),
         ToAway::Discard(vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))]),
+        ToAway::Streams { count: 2 },
+        ToAway::Streamed { parts: u64::MAX },
         ToAway::Unchanged(vec![(GuestAddr(0), GuestAddr(4096)); 3]),
         ToAway::Holds { spans: vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))], is_last: true },
         ToAway::ImageSent,
@@ -253,6 +255,7 @@ pub fn to_body() -> Vec<ToBody> {
     vec![
         expect,
         ToBody::Connection { role: Role::Image },
+        ToBody::Connection { role: Role::Stream },
         ToBody::SendHome,
         ToBody::StandBack { nice: 10 },
     ]
