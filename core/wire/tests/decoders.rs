@@ -136,6 +136,16 @@ fn check_prefaces() {
     .check();
 }
 
+fn check_streams() {
+    Format {
+        name: "part of a stream",
+        samples: parts(),
+        encode: Vec::clone,
+        decode: |bytes| wire::stream::decode(bytes).ok().map(|_| bytes.to_vec()),
+    }
+    .check();
+}
+
 fn check_forwarding_and_images() {
     postcard_format("to the away side", to_away()).check();
     postcard_format("to home", to_home()).check();
@@ -204,6 +214,7 @@ fn no_decoder_panics_or_takes_more_memory_than_its_bytes_justify() {
     check_control();
     check_supervisors();
     check_prefaces();
+    check_streams();
     check_forwarding_and_images();
     check_peers();
     check_sealed_frames();
