@@ -71,7 +71,7 @@ fn drive(to: (&str, u16), is_sealed: bool, megabytes: usize) -> Result<()> {
 /// Megabytes a second.
 fn send(to: (&str, u16), is_sealed: bool, bytes: usize) -> Result<f64> {
     let mut stream = TcpStream::connect(to)?;
-    let block: Vec<u8> = (0..BLOCK_BYTES as u32).map(|at| (at * 2_654_435 >> 13) as u8).collect();
+    let block: Vec<u8> = (0..BLOCK_BYTES as u64).map(|at| ((at * 2_654_435) >> 13) as u8).collect();
     let began = Instant::now();
     if is_sealed {
         let mut sealer = shake_hands(&mut stream, BerthHandshake::initiator(&KEY)?, true)?.0;
