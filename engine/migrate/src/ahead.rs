@@ -136,7 +136,13 @@ fn send(
     writer: &mut LinkWriter,
 ) -> Result<()> {
     match (streams, part) {
-        (Some(streams), Part::Pages(pages)) => streams.send(epoch, pages),
+        (Some(streams), Part::Pages(pages)) => {
+            // A link that is silent for long means that no more comes.
+            if streams.is_due() {
+                tell_streamed(Some(streams), writer)?;
+            }
+            streams.send(epoch, pages)
+        }
         (_, part) => Ok(writer.send(&ToAway::from(part))?),
     }
 }

@@ -88,14 +88,20 @@ impl Inflow {
     /// Waits until so many parts have come over streams.
     ///
     /// # Errors
-    /// They do not: a stream has ended, or brings what it must not.
+    /// They do not: a stream has ended, or brings what it must not, or none comes any more.
     pub fn await_parts(&self, parts: u64) -> Result<()> {
-        let gate = self.common.wait(|gate| gate.taken >= parts || gate.end.is_some())?;
-        match gate {
-            gate if gate.taken == parts => Ok(()),
-            mut gate if gate.taken < parts => Err(gate.end.take().unwrap_or_else(lacking)),
-            _ => Err(MigrateError::Protocol("more memory came than was said".into())),
+        let mut seen = self.common.lock().taken;
+        while seen < parts {
+            let has_news = |gate: &Gate| gate.taken > seen || gate.end.is_some();
+            let mut gate = self.common.wait(has_news)?;
+            if gate.taken < parts
+                && let Some(error) = gate.end.take()
+            {
+                return Err(error);
+            }
+            seen = gate.taken;
         }
+        Ok(())
     }
 
     /// Nothing is written from now on, until the next epoch.

@@ -40,6 +40,9 @@ fn worthwhile(memory_bytes: u64) -> usize {
     (processors - 1).clamp(1, STREAMS_MAX / 2)
 }
 
+/// What is said on the link meanwhile.
+const TELL_PAUSE: Duration = Duration::from_secs(1);
+
 struct Job {
     epoch: u32,
     pages: Pages,
@@ -73,6 +76,7 @@ pub struct Streams {
     threads: Vec<JoinHandle<()>>,
     closers: Vec<Closer>,
     parts: u64,
+    told: Instant,
 }
 
 impl Streams {
@@ -97,7 +101,8 @@ impl Streams {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (common, jobs) = (Arc::new(Common::default()), Arc::new(Mutex::new(jobs)));
         let (threads, closers) = (vec![], vec![]);
-        let mut streams = Streams { common, queue: Some(queue), threads, closers, parts: 0 };
+        let (queue, told) = (Some(queue), Instant::now());
+        let mut streams = Streams { common, queue, threads, closers, parts: 0, told };
         for _ in 0..count {
             if let Err(error) = streams.add(berth, &jobs) {
                 // The others do, or the link.
@@ -137,6 +142,15 @@ impl Streams {
         }
         self.parts += 1;
         Ok(())
+    }
+
+    /// True once in a while: then the link is to say how many parts there were so far.
+    pub fn is_due(&mut self) -> bool {
+        let is_due = self.told.elapsed() >= TELL_PAUSE;
+        if is_due {
+            self.told = Instant::now();
+        }
+        is_due
     }
 
     /// How many parts they were given.
@@ -346,6 +360,17 @@ mod test {
         drop(streams);
         let error = pair.inflow.await_parts(PARTS).unwrap_err();
         assert_eq!(error.reason().code, "link", "{error}");
+    }
+
+    /// Whoever listens to it gives up a link on which nothing comes.
+    #[test]
+    fn a_link_is_not_silent_while_all_goes_over_streams() {
+        let mut pair = Pair::new();
+        let (mut streams, _ends) = pair.open(1);
+        assert!(!streams.is_due());
+        streams.told -= TELL_PAUSE;
+        assert!(streams.is_due());
+        assert!(!streams.is_due(), "it has been said");
     }
 
     #[test]
