@@ -170,8 +170,8 @@ pub enum ToAway {
     Pages(Pages),
     /// Memory that is untouched again, from address to address.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
-    /// Up to so many connections are made for memory contents ([`crate::stream`]); what follows here
-    /// comes when they are made.
+    /// Up to so many connections are made for memory contents ([`crate::stream`]); what follows
+    /// here comes when they are made.
     Streams {
         count: u32,
     },

@@ -102,8 +102,7 @@ pub fn leave(
     let (draft, agent_place) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
     link.1.set_hurried(true)?;
-    let memory = Memory::open(pid)?;
-    let place = (asks_processor, agent_place);
+    let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
     let mut ahead = Ahead::new(draft, Copying::of(pid, None)?);
     ahead.open_streams(berth, &mut link.1, prospect.memory_bytes)?;
     let mut known = vec![];
@@ -123,8 +122,7 @@ pub fn leave(
         &mut link,
         &mut watch,
     ) {
-        Ok(Sent { actions, running_at, mappings, maps }) => {
-            let bytes_sent = link.1.bytes_sent() + ahead.bytes_streamed();
+        Ok(Sent { actions, running_at, mappings, maps, bytes_sent }) => {
             // Both take time, for which nobody has to wait.
             let reading = std::thread::spawn(move || {
                 drop(ahead);
@@ -227,6 +225,7 @@ struct Sent {
     running_at: Instant,
     mappings: Vec<Mapping>,
     maps: Vec<maps::Mapping>,
+    bytes_sent: u64,
 }
 
 /// Captures and sends the image and sees it running.
@@ -270,7 +269,8 @@ fn send(
     reader.set_timeout(None)?;
     writer.set_hurried(false)?;
     watch.phase("run");
-    Ok(Sent { actions, running_at, mappings, maps })
+    let bytes_sent = writer.bytes_sent() + ahead.bytes_streamed();
+    Ok(Sent { actions, running_at, mappings, maps, bytes_sent })
 }
 
 /// A process that has begun another program has other memory than what was opened before.

@@ -35,8 +35,8 @@ impl Memory {
             .map_err(|source| self.error("read", address, source))
     }
 
-    /// As [`Memory::read`], and several times as fast for many pages: the kernel copies them without
-    /// a buffer of its own in between. What the guest itself could not read takes the other way.
+    /// As [`Memory::read`], and twice as fast for many pages: the kernel copies them without a
+    /// buffer of its own in between. What the guest itself could not read takes the other way.
     pub fn read_pages(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
         let length = buffer.len();
         let remote = [RemoteIoVec { base: address as usize, len: length }];
@@ -49,7 +49,7 @@ impl Memory {
         self.read(address, buffer)
     }
 
-    /// As [`Memory::write`], and several times as fast for many pages. The process has to be one
+    /// As [`Memory::write`], and twice as fast for many pages. The process has to be one
     /// whose end this process is to be told of, its tracee or its child: then its pid is nobody
     /// else's.
     pub fn write_pages(&self, address: u64, bytes: &[u8]) -> Result<()> {

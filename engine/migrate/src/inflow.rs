@@ -22,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Memory that comes over the link and over streams.
 pub struct Inflow {
-    common: Arc<Common>,
+    shared: Arc<Shared>,
     closers: Vec<Closer>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Common {
+struct Shared {
     memory: Memory,
     gate: Mutex<Gate>,
     has_changed: Condvar,
@@ -51,8 +51,8 @@ impl Inflow {
     /// Into that memory, nothing yet.
     pub fn new(memory: Memory, intake: Intake) -> Inflow {
         let gate = Gate { intake, epoch: 0, mappings: None, writing: 0, taken: 0, end: None };
-        let common = Common { memory, gate: Mutex::new(gate), has_changed: Condvar::new() };
-        Inflow { common: Arc::new(common), closers: vec![], threads: vec![] }
+        let shared = Shared { memory, gate: Mutex::new(gate), has_changed: Condvar::new() };
+        Inflow { shared: Arc::new(shared), closers: vec![], threads: vec![] }
     }
 
     pub fn streams(&self) -> usize {
@@ -65,11 +65,11 @@ impl Inflow {
     /// There is no thread to be had for it.
     pub fn add(&mut self, (reader, writer): (LinkReader, LinkWriter)) -> Result<()> {
         self.closers.push(writer.closer()?);
-        let common = self.common.clone();
+        let shared = self.shared.clone();
         let work = move || {
-            let error = common.serve(reader);
-            common.lock().end.get_or_insert(error);
-            common.has_changed.notify_all();
+            let error = shared.serve(reader);
+            shared.lock().end.get_or_insert(error);
+            shared.has_changed.notify_all();
             // So that the source hears of it.
             writer.close();
         };
@@ -82,7 +82,7 @@ impl Inflow {
 
     /// Takes in what came over the link; `act` does with it what is to be done.
     pub fn take_in<T>(&self, act: impl FnOnce(&mut Intake) -> Result<T>) -> Result<T> {
-        act(&mut self.common.lock().intake)
+        act(&mut self.shared.lock().intake)
     }
 
     /// Waits until so many parts have come over streams.
@@ -90,10 +90,10 @@ impl Inflow {
     /// # Errors
     /// They do not: a stream has ended, or brings what it must not, or none comes any more.
     pub fn await_parts(&self, parts: u64) -> Result<()> {
-        let mut seen = self.common.lock().taken;
+        let mut seen = self.shared.lock().taken;
         while seen < parts {
             let has_news = |gate: &Gate| gate.taken > seen || gate.end.is_some();
-            let mut gate = self.common.wait(has_news)?;
+            let mut gate = self.shared.wait(has_news)?;
             if gate.taken < parts
                 && let Some(error) = gate.end.take()
             {
@@ -109,17 +109,17 @@ impl Inflow {
     /// # Errors
     /// What is being written takes without end.
     pub fn shut(&self) -> Result<()> {
-        self.common.lock().mappings = None;
-        self.common.wait(|gate| gate.writing == 0).map(drop)
+        self.shared.lock().mappings = None;
+        self.shared.wait(|gate| gate.writing == 0).map(drop)
     }
 
     /// A draft, or the image, is laid out.
     pub fn begin_epoch(&self, mappings: &[Mapping]) {
-        let mut gate = self.common.lock();
+        let mut gate = self.shared.lock();
         gate.epoch += 1;
         gate.mappings = Some(mappings.into());
         drop(gate);
-        self.common.has_changed.notify_all();
+        self.shared.has_changed.notify_all();
     }
 
     /// All has come: nothing is written any more.
@@ -128,7 +128,7 @@ impl Inflow {
     /// A stream has brought what it must not.
     pub fn finish(&self) -> Result<()> {
         self.shut()?;
-        self.common.lock().end.take().map_or(Ok(()), Err)
+        self.shared.lock().end.take().map_or(Ok(()), Err)
     }
 }
 
@@ -139,8 +139,8 @@ fn lacking() -> MigrateError {
 impl Drop for Inflow {
     fn drop(&mut self) {
         // Whoever waits for an epoch need not any more.
-        self.common.lock().end.get_or_insert_with(lacking);
-        self.common.has_changed.notify_all();
+        self.shared.lock().end.get_or_insert_with(lacking);
+        self.shared.has_changed.notify_all();
         self.closers.iter().for_each(Closer::close);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -148,7 +148,7 @@ impl Drop for Inflow {
     }
 }
 
-impl Common {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, Gate> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }

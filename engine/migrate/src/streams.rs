@@ -50,13 +50,13 @@ struct Job {
 
 /// What the streams of one move have in common.
 #[derive(Default)]
-struct Common {
+struct Shared {
     bytes_sent: AtomicU64,
     has_failed: AtomicBool,
     failure: Mutex<Option<MigrateError>>,
 }
 
-impl Common {
+impl Shared {
     /// The first counts.
     fn fail(&self, error: MigrateError) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -71,7 +71,7 @@ impl Common {
 
 /// Streams to one berth. They have to stay until the target says that it has everything.
 pub struct Streams {
-    common: Arc<Common>,
+    shared: Arc<Shared>,
     queue: Option<SyncSender<Job>>,
     threads: Vec<JoinHandle<()>>,
     closers: Vec<Closer>,
@@ -99,10 +99,10 @@ impl Streams {
     fn open_some(berth: &Berth, link: &mut LinkWriter, count: usize) -> Result<Option<Streams>> {
         link.send(&ToAway::Streams { count: count as u32 })?;
         let (queue, jobs) = sync_channel(QUEUE_MAX);
-        let (common, jobs) = (Arc::new(Common::default()), Arc::new(Mutex::new(jobs)));
+        let (shared, jobs) = (Arc::new(Shared::default()), Arc::new(Mutex::new(jobs)));
         let (threads, closers) = (vec![], vec![]);
         let (queue, told) = (Some(queue), Instant::now());
-        let mut streams = Streams { common, queue, threads, closers, parts: 0, told };
+        let mut streams = Streams { shared, queue, threads, closers, parts: 0, told };
         for _ in 0..count {
             if let Err(error) = streams.add(berth, &jobs) {
                 // The others do, or the link.
@@ -119,8 +119,8 @@ impl Streams {
         writer.set_hurried(true)?;
         writer.set_unsent_max(UNSENT_MAX)?;
         let closer = writer.closer()?;
-        let (common, jobs) = (self.common.clone(), jobs.clone());
-        let work = move || serve(writer, &jobs, &common);
+        let (shared, jobs) = (self.shared.clone(), jobs.clone());
+        let work = move || serve(writer, &jobs, &shared);
         let thread = std::thread::Builder::new().name("stream".into()).spawn(work);
         self.threads.push(thread.map_err(|error| {
             MigrateError::refused("no-thread", format!("cannot serve a stream: {error}"))
@@ -135,10 +135,10 @@ impl Streams {
     /// # Errors
     /// One of them has failed; what it had to send is lost.
     pub fn send(&mut self, epoch: u32, pages: Pages) -> Result<()> {
-        let is_sent = !self.common.has_failed.load(Ordering::SeqCst)
+        let is_sent = !self.shared.has_failed.load(Ordering::SeqCst)
             && self.queue.as_ref().is_some_and(|queue| queue.send(Job { epoch, pages }).is_ok());
         if !is_sent {
-            return Err(self.common.failure());
+            return Err(self.shared.failure());
         }
         self.parts += 1;
         Ok(())
@@ -159,7 +159,7 @@ impl Streams {
     }
 
     pub fn bytes_sent(&self) -> u64 {
-        self.common.bytes_sent.load(Ordering::SeqCst)
+        self.shared.bytes_sent.load(Ordering::SeqCst)
     }
 }
 
@@ -176,7 +176,7 @@ impl Drop for Streams {
 }
 
 /// Sends what comes, until nothing more does.
-fn serve(mut writer: LinkWriter, jobs: &Mutex<Receiver<Job>>, common: &Common) {
+fn serve(mut writer: LinkWriter, jobs: &Mutex<Receiver<Job>>, shared: &Shared) {
     let mut packer = Packer::default();
     loop {
         let began = Instant::now();
@@ -185,9 +185,9 @@ fn serve(mut writer: LinkWriter, jobs: &Mutex<Receiver<Job>>, common: &Common) {
         let Ok(job) = next else { return };
         let before = writer.bytes_sent();
         let outcome = send(&mut writer, &mut packer, job, began.elapsed());
-        common.bytes_sent.fetch_add(writer.bytes_sent() - before, Ordering::SeqCst);
+        shared.bytes_sent.fetch_add(writer.bytes_sent() - before, Ordering::SeqCst);
         if let Err(error) = outcome {
-            common.fail(error);
+            shared.fail(error);
             return writer.close();
         }
     }

@@ -1,7 +1,7 @@
 /*
- * A process to be moved that does nothing meanwhile: it keeps MB megabytes, of which each page holds
- * NOISE bytes that nobody can compress, and else what differs from page to page. A round tells a
- * checksum of it all.
+ * A process to be moved that does nothing meanwhile: it keeps MB megabytes, of which each page
+ * holds NOISE bytes that nobody can compress, and else what differs from page to page. A round
+ * tells a checksum of it all.
  */
 #include "drive.h"
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-//! How fast a process leaves its home, by the whole of its move, beside copies of as many bytes over
-//! one connection through the same link in the same run: plain, and sealed as the process is.
+//! How fast a process leaves its home, by the whole of its move, beside copies of as many bytes
+//! over one connection through the same link in the same run: plain, and sealed as the process is.
 
 use crate::Setting;
 use crate::driven::{Driven, Serving};
