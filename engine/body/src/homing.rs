@@ -207,7 +207,7 @@ fn send_ahead(
     let begun = Copying::of(shared.pid, Some(tracking)).and_then(|copying| {
         let draft = capture::draft(&shared, fixed)?;
         let held = home.tell(&draft)?;
-        Ok((Ahead { draft, copying, remembers: false }, held))
+        Ok((Ahead::new(draft, copying, false), held))
     });
     let (mut ahead, held) = match begun {
         Ok((ahead, Some(held))) => (ahead, held),

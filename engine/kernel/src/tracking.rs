@@ -1,9 +1,10 @@
 //! Which pages of a process are written to, while it runs. There are two ways.
 //!
 //! By protection: by a userfaultfd with asynchronous write protection (UFFD_FEATURE_WP_ASYNC,
-//! Linux 6.7; Documentation/admin-guide/mm/pagemap.rst): the first write to a protected page takes a fault
-//! that the kernel resolves by itself, some microsecond, and whether there was one is told by
-//! [`crate::proc::pagemap::Pagemap::walk`]. The process is never held up, and nobody has to answer.
+//! Linux 6.7; Documentation/admin-guide/mm/pagemap.rst): the first write to a protected page takes
+//! a fault that the kernel resolves by itself, some microsecond, and whether there was one is told
+//! by [`crate::proc::pagemap::Pagemap::walk`]. The process is never held up, and nobody has to
+//! answer.
 //!
 //! By soft-dirty bits, where the kernel has no such thing: nothing is protected by the userfaultfd
 //! then, but what mremap(2) moves is not registered with it any more, and that tells what the bits
@@ -211,8 +212,8 @@ impl Tracking {
     }
 
     /// Whether a userfaultfd would be told of writes to the page there. It is this one, where it
-    /// has been this one: there can be no second before that is moved or unmapped, and a program that
-    /// has one of its own does not move.
+    /// has been this one: there can be no second before that is moved or unmapped, and a program
+    /// that has one of its own does not move.
     fn is_registered(&self, address: u64) -> bool {
         self.take_mark(&Run { start: address, end: address + PAGE_BYTES }).is_ok()
     }
