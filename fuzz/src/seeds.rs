@@ -65,6 +65,7 @@ fn of(target: &str) -> Vec<Vec<u8>> {
             let runs = [packets(&[whole]).concat(), vec![0, 0, 1, 1, 3, 4]].concat();
             vec![runs]
         }
+        "stream" => samples::parts(),
         "registers" => registers(),
         "call" => packets(&calls()),
         "marshal" => marshalled(),

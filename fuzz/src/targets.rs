@@ -16,10 +16,11 @@ use wire::control::{Reply, Request};
 use wire::forward::{Call, Direction, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid, NodeId};
 use wire::image::{Image, Pages};
+use wire::limits::{HASHED_PAGES_MAX, PAGE_RUN_BYTES_MAX};
 use wire::owner::OwnerState;
 use wire::peer::{self, Hello, PeerMessage, Selected};
 use wire::secure::BerthHandshake;
-use wire::limits::HASHED_PAGES_MAX;
+use wire::stream::Packing;
 use wire::supervisor::{FromBody, FromDeputy, Preface, ToBody, ToDeputy};
 use wire::users::{Borrowers, UserTable};
 
@@ -38,6 +39,7 @@ pub static TARGETS: &[Target] = &[
     target("to-away", to_away),
     target("to-home", to_home),
     target("image", image),
+    target("stream", stream),
     target("registers", registers),
     target("call", call),
     target("marshal", marshalled),
@@ -108,7 +110,7 @@ fn use_image(image: &Image, rest: &[u8]) {
         let content = vec![1; (usize::from(step[2] % 5)) << 12];
         left -= content.len().min(left);
         let pages = Pages::at(GuestAddr(address), content);
-        if intake.check(&pages, &image.mappings).is_ok() {
+        if intake.check(&pages.spans, &pages.content, &image.mappings).is_ok() {
             let end = address + pages.content.len() as u64;
             let has = |at: u64| image.mappings.iter().any(|m| m.start.0 <= at && at < m.end.0);
             assert!(has(address) && has(end - 1), "memory outside of the mappings");
@@ -130,6 +132,24 @@ fn use_image(image: &Image, rest: &[u8]) {
         registers.complete(0);
         registers.interrupt(-512);
     }
+}
+
+/// One message of a stream: what is accepted is as much memory as it says, and no more than there
+/// may be.
+fn stream(data: &[u8]) {
+    let Ok((head, content, bytes)) = wire::stream::decode(data) else { return };
+    assert!((1..=PAGE_RUN_BYTES_MAX).contains(&bytes));
+    let again = [&head.encode(), content].concat();
+    assert_eq!(wire::stream::decode(&again).expect("encoded before").0, head);
+    let content = match head.packing {
+        Packing::Plain => content.to_vec(),
+        Packing::Lz4 => match migrate::packing::unpack(content, bytes) {
+            Ok(content) => content,
+            Err(_) => return,
+        },
+    };
+    assert_eq!(content.len(), bytes);
+    assert!(wire::image::runs(&head.spans, &content).is_some(), "as much as its places hold");
 }
 
 /// How much a machine's kernel keeps of a thread: the usual size of AVX, and with AVX-512.

@@ -354,6 +354,59 @@ for line in sys.stdin:
 /// More than a body has that nothing was sent to.
 const ARRIVING_KIB: u64 = 8 << 10;
 
+/// True when much of a body's memory has arrived, or the command that moves it has ended.
+fn is_arriving(arriving: &Seen, mover: &mut std::process::Child) -> bool {
+    let resident = arriving.field("VmRSS");
+    let kib = resident.and_then(|rss| rss.trim_end_matches(" kB").parse::<u64>().ok());
+    kib.is_none_or(|kib| kib > ARRIVING_KIB) || mover.try_wait().expect("a child").is_some()
+}
+
+/// Has much that cannot be compressed, and says whether it is still the same.
+const CHECKED: &str = "\
+import os, sys, zlib
+m = os.urandom(256 << 20)
+print(zlib.crc32(m), flush=True)
+for line in sys.stdin: print(zlib.crc32(m), flush=True)";
+
+#[test]
+fn a_supervisor_that_is_lost_while_memory_arrives_is_no_loss_for_the_process() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("lost-streams", 2);
+    let words = [&["osmos", "run", "--home", "--"], &python(CHECKED)[..]].concat();
+    for half in ["body", "deputy"] {
+        let mut attempts = 0..20;
+        loop {
+            assert!(attempts.next().is_some(), "no {half} was met on its way");
+            let mut program = stage.start(1, &words);
+            let sum = program.line();
+            let pid = program.pid;
+            let mut mover = stage.begin(1, &["osmos", "migrate", &pid.to_string(), "2"]);
+            let (arriving, body) = stage.await_body(2, pid);
+            until_true("its memory arrives", || is_arriving(&arriving, &mut mover));
+            let supervisor = match half {
+                "body" => Some(body),
+                _ => stage.deputy_supervisor(pid),
+            };
+            supervisor.iter().for_each(Seen::try_kill);
+            let moved = mover.wait_with_output().expect("an answer").status.success();
+            // Killed after the move had ended, it takes the process along.
+            if moved {
+                assert_eq!(program.end(), 128 + 9);
+                continue;
+            }
+            stage.await_plain(pid);
+            assert_eq!(program.ask("and now?"), sum);
+            program.close_input();
+            assert_eq!(program.end(), 0);
+            until_true("the body is gone", || !arriving.is_there());
+            break;
+        }
+    }
+    stage.await_no_supervisors();
+}
+
 /// Cuts the network in the middle of a move; true if that broke the move, and the process went on
 /// where it was while the network was still cut.
 fn meets_cut(stage: &Stage, program: &mut Program, from: u32, to: u32, cut_after: u32) -> bool {
@@ -372,11 +425,7 @@ fn meets_cut(stage: &Stage, program: &mut Program, from: u32, to: u32, cut_after
     let mut mover = stage.begin(1, &["osmos", "migrate", &pid.to_string(), &to.to_string()]);
     let (arriving, _) = stage.await_body(to, pid);
     // The offer, for which it runs and which may take its time, is over.
-    until_true("its memory arrives", || {
-        let resident = arriving.field("VmRSS");
-        let kib = resident.and_then(|rss| rss.trim_end_matches(" kB").parse::<u64>().ok());
-        kib.is_none_or(|kib| kib > ARRIVING_KIB) || mover.try_wait().expect("a child").is_some()
-    });
+    until_true("its memory arrives", || is_arriving(&arriving, &mut mover));
     stage.disturb(&Disturbance { cut_after: Some(cut_after), ..Disturbance::default() });
     // To be captured takes some time of a processor, too. Most of its memory is sent while it
     // computes: only when the move is given up is it known that it stays.

@@ -27,6 +27,7 @@ use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
 use wire::limits::{GROWTH_BYTES_MAX, HASHED_PAGES_MAX};
+use wire::stream::{Packing, PartHead};
 use wire::supervisor::{
     Berth, FromBody, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, Role, ToBody,
     ToDeputy,
@@ -564,6 +565,16 @@ fn registers_that_come_home_have_no_privileges() {
     assert_eq!(flags & 0x1a_3000, 0, "{flags:#x}");
 }
 
+/// Calls a real supervisor's berth, for whose daemon the test stands.
+fn knock(supervisor: &Supervisor, role: Role) -> Link {
+    let (listener, berth) = listen();
+    let calling = std::thread::spawn(move || link::connect(&berth, role));
+    let (mut stream, _): (TcpStream, _) = listener.accept().expect("our call");
+    stream.read_exact(&mut [0; PREFACE_BYTES]).expect("a preface");
+    supervisor.tell(&ToBody::Connection { role }, Some(stream.as_raw_fd()));
+    calling.join().expect("it calls").expect("it has the key")
+}
+
 /// A berth of the real thing, which the test calls as a home would.
 fn berth() -> (Supervisor, Link) {
     berth_with(&[])
@@ -575,15 +586,10 @@ fn berth_with(imprints: &[OwnedFd]) -> (Supervisor, Link) {
     let (ticket, pid, node) = (Ticket([7; 16]), HomePid(7), NodeId(1));
     let expect = ToBody::Expect { ticket, key: KEY, pid, node, guest_cgroup: vec![] };
     supervisor.tell(&expect, None);
-    let (listener, berth) = listen();
-    let calling = std::thread::spawn(move || link::connect(&berth, Role::Deputy));
-    let (mut stream, _): (TcpStream, _) = listener.accept().expect("our call");
-    stream.read_exact(&mut [0; PREFACE_BYTES]).expect("a preface");
     for imprint in imprints {
         supervisor.tell(&ToBody::Imprint { is_own: false }, Some(imprint.as_raw_fd()));
     }
-    supervisor.tell(&ToBody::Connection { role: Role::Deputy }, Some(stream.as_raw_fd()));
-    let link = calling.join().expect("it calls").expect("it has the key");
+    let link = knock(&supervisor, Role::Deputy);
     (supervisor, link)
 }
 
@@ -829,6 +835,67 @@ fn memory_and_files_outside_of_what_was_said_are_not_taken() {
         send_all(&mut link, vec![ToAway::Prospect(Box::new(prospect)), part]);
         assert_refused(supervisor, link, name);
     }
+}
+
+/// A message of a stream: one page from the first mapping on, unless it is to be said otherwise.
+fn part(epoch: u32, packing: Packing, spans: Vec<(u64, u64)>, content: &[u8]) -> Vec<u8> {
+    let spans = spans.into_iter().map(|(start, end)| (GuestAddr(start), GuestAddr(end)));
+    let head = PartHead { epoch, packing, spans: spans.collect() };
+    [&head.encode(), content].concat()
+}
+
+/// Says what a source says until it has streams.
+fn begin_streams(link: &mut Link, capture: &Capture, count: u32) {
+    let prospect = Box::new(capture.prospect.clone());
+    let draft = Box::new(capture.draft.clone());
+    let begin = [ToAway::Prospect(prospect), ToAway::BackingsSent, ToAway::Draft(draft)];
+    send_all(link, begin.into());
+    send_all(link, vec![ToAway::Streams { count }]);
+}
+
+#[test]
+fn streams_of_memory_that_lie_end_a_berth() {
+    let capture = captured();
+    let first = capture.image.mappings[0].start.0;
+    let page = |address: u64| vec![(address, address + 4096)];
+    let plain = |epoch, spans, length| part(epoch, Packing::Plain, spans, &vec![0xcc; length]);
+    // What 64 bytes of LZ4 make of themselves is far more than a page, or nothing.
+    let bomb = [&[0x1f, 0xaa, 1, 0][..], &[0xff; 60], &[0, 0x50, 1, 2, 3, 4, 5]].concat();
+    let lies = [
+        ("nonsense", vec![0xff; 100]),
+        ("nothing", vec![]),
+        ("outside", plain(1, page(0x1000), 4096)),
+        ("kernel", plain(1, page(KERNEL), 4096)),
+        ("half a page", plain(1, vec![(first, first + 100)], 100)),
+        ("less than said", plain(1, page(first), 4000)),
+        ("everything", plain(1, vec![(0, u64::MAX)], 4096)),
+        ("before the draft", plain(0, page(first), 4096)),
+        ("a bomb", part(1, Packing::Lz4, page(first), &bomb)),
+        ("too little", part(1, Packing::Lz4, page(first), &[0x10, 1])),
+    ];
+    for (name, message) in lies {
+        let (supervisor, mut link) = berth();
+        begin_streams(&mut link, &capture, 1);
+        let (_reader, mut writer) = knock(&supervisor, Role::Stream);
+        writer.send_bytes(&[&message]).expect("it listens");
+        send_all(&mut link, vec![ToAway::Streamed { parts: 1 }]);
+        assert_refused(supervisor, link, name);
+    }
+    let (supervisor, mut link) = berth();
+    begin_streams(&mut link, &capture, u32::MAX);
+    assert_refused(supervisor, link, "too many");
+    let (supervisor, mut link) = berth();
+    begin_streams(&mut link, &capture, 1);
+    let (reader, writer) = knock(&supervisor, Role::Stream);
+    writer.close();
+    drop(reader);
+    send_all(&mut link, vec![ToAway::Streamed { parts: 1 }]);
+    assert_refused(supervisor, link, "a stream that ends");
+    let (supervisor, mut link) = berth();
+    begin_streams(&mut link, &capture, 1);
+    // None comes, and the source goes on; what it says of parts cannot be.
+    send_all(&mut link, vec![ToAway::Streamed { parts: 0 }, ToAway::ImageSent]);
+    assert_refused(supervisor, link, "no stream, and no image");
 }
 
 #[test]

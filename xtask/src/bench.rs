@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Which: at-home, away, forward, freeze, migrate, homesick, spread, owner, clock
+    /// Which: at-home, away, forward, freeze, migrate, homesick, throughput, spread, owner, clock
     /// [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Bench>,

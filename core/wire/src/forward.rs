@@ -175,9 +175,18 @@ pub enum ToAway {
     /// After a draft, if the target remembers earlier guests: what it has of these pages it puts
     /// there. Answered by `Lacks`, in order.
     Hashes(PageHashes),
-    /// Answered by `Restored` or `Refused`.
+    /// Up to so many connections are made for memory contents ([`crate::stream`]); what follows
+    /// here comes when they are made.
+    Streams {
+        count: u32,
+    },
+    /// So many parts have gone over those connections, in all: what follows here comes after them.
+    Streamed {
+        parts: u64,
+    },
     /// Some of the memory that is as home has it, after the pages of a body that moves on.
     Unchanged(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
+    /// Answered by `Restored` or `Refused`.
     ImageSent,
     /// The body is the process from now on.
     Run,

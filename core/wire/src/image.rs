@@ -151,19 +151,19 @@ impl Pages {
         let end = GuestAddr(address.0.saturating_add(content.len() as u64));
         Pages { spans: vec![(address, end)], content }
     }
+}
 
-    /// The places with their contents, in order; None if there is not as much of both.
-    pub fn runs(&self) -> Option<Vec<(GuestAddr, &[u8])>> {
-        let mut left = &self.content[..];
-        let mut runs = Vec::with_capacity(self.spans.len());
-        for (start, end) in &self.spans {
-            let length = usize::try_from(end.0.checked_sub(start.0)?).ok()?;
-            let (run, rest) = left.split_at_checked(length)?;
-            runs.push((*start, run));
-            left = rest;
-        }
-        left.is_empty().then_some(runs)
+/// The places with their contents, in order; None if there is not as much of both.
+pub fn runs<'a>(spans: &[Span], content: &'a [u8]) -> Option<Vec<(GuestAddr, &'a [u8])>> {
+    let mut left = content;
+    let mut runs = Vec::with_capacity(spans.len());
+    for (start, end) in spans {
+        let length = usize::try_from(end.0.checked_sub(start.0)?).ok()?;
+        let (run, rest) = left.split_at_checked(length)?;
+        runs.push((*start, run));
+        left = rest;
     }
+    left.is_empty().then_some(runs)
 }
 
 /// A file that is mapped, and what identifies its contents.
@@ -208,7 +208,7 @@ pub struct Prospect {
     pub is_kept: bool,
 }
 
-pub const IMAGE_VERSION: u32 = 9;
+pub const IMAGE_VERSION: u32 = 10;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

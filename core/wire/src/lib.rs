@@ -10,6 +10,7 @@
 //! * [`hashes`]: pages of memory that need not travel, told by what they contain
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
 //!   [`processor`]: what it can see of the processor
+//! * [`stream`]: memory contents that travel beside their image
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of
 //!   it; [`freeze_budget`]: how long a process may stand still, [`move_cost`]: how long it will
@@ -34,5 +35,6 @@ pub mod peer;
 pub mod processor;
 pub mod processor_time;
 pub mod secure;
+pub mod stream;
 pub mod supervisor;
 pub mod users;

@@ -60,6 +60,8 @@ pub const IMPRINTS_PER_GUEST_MAX: usize = 8;
 pub const IMPRINTS_MAX: usize = 64;
 /// How long a node keeps what a guest has left.
 pub const IMPRINT_AGE_MAX: Duration = Duration::from_secs(600);
+/// Connections for memory contents, besides the link.
+pub const STREAMS_MAX: usize = 8;
 /// One message between a daemon and its supervisors, or a tool and its daemon.
 pub const CONTROL_BYTES_MAX: usize = 4 << 20;
 

@@ -107,6 +107,8 @@ pub enum Role {
     Deputy,
     /// Where a body that moves on sends its image.
     Image,
+    /// More memory contents of a process that comes by one of the two before: [`crate::stream`].
+    Stream,
 }
 
 /// The clear-text head of a connection: `OSMOS\x01`, the role, a zero byte, the ticket (zero for a
@@ -129,6 +131,7 @@ impl Preface {
             Role::Peer => 0,
             Role::Deputy => 1,
             Role::Image => 2,
+            Role::Stream => 3,
         };
         bytes[8..].copy_from_slice(&self.ticket.0);
         bytes
@@ -143,6 +146,7 @@ impl Preface {
             0 => Role::Peer,
             1 => Role::Deputy,
             2 => Role::Image,
+            3 => Role::Stream,
             _ => return None,
         };
         let mut ticket = Ticket([0; 16]);

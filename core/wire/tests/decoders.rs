@@ -126,12 +126,22 @@ fn check_supervisors() {
 }
 
 fn check_prefaces() {
-    let roles = [Role::Peer, Role::Deputy, Role::Image];
+    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream];
     Format {
         name: "preface",
         samples: roles.map(|role| Preface { role, ticket: Ticket([4; 16]) }).into(),
         encode: |preface| preface.encode().to_vec(),
         decode: |bytes| Preface::decode(bytes.try_into().ok()?),
+    }
+    .check();
+}
+
+fn check_streams() {
+    Format {
+        name: "part of a stream",
+        samples: parts(),
+        encode: Vec::clone,
+        decode: |bytes| wire::stream::decode(bytes).ok().map(|_| bytes.to_vec()),
     }
     .check();
 }
@@ -204,6 +214,7 @@ fn no_decoder_panics_or_takes_more_memory_than_its_bytes_justify() {
     check_control();
     check_supervisors();
     check_prefaces();
+    check_streams();
     check_forwarding_and_images();
     check_peers();
     check_sealed_frames();

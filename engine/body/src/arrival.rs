@@ -3,12 +3,14 @@
 
 use crate::abroad::Abroad;
 use crate::daemon::Daemon;
+use crate::door::Door;
 use crate::filter::{self, Kept};
 use crate::tracing_loop;
 use crate::watch::Watch;
 use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
 use kernel::features::Feature;
+use kernel::memory::Memory;
 use kernel::proc::pagemap::Run;
 use kernel::sandbox::{Blank, Sandbox};
 use kernel::vdso::Stub;
@@ -17,6 +19,7 @@ use migrate::backing::{self, Library};
 use migrate::hashes::Effort;
 use migrate::held::Held;
 use migrate::imprint::Imprints;
+use migrate::inflow::Inflow;
 use migrate::intake::Intake;
 use migrate::kept::Origin;
 use migrate::outward::Body;
@@ -27,36 +30,17 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
-use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Backing, Draft, IMAGE_VERSION, Image, Prospect};
-use wire::limits::{HELD_MAX, IMPRINTS_PER_GUEST_MAX};
+use wire::limits::HELD_MAX;
 use wire::supervisor::{FromBody, Role, ToBody};
 
 /// Silence for so long while an image is expected means that it will not come.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What the daemon said to expect, and the place for it.
-struct Expected {
-    key: [u8; 32],
-    /// Made while its process is on the way, which has to be told if that fails.
-    blank: kernel::Result<Blank>,
-    /// What earlier guests of the same user have left here, and whether the process itself has.
-    left: Vec<(bool, OwnedFd)>,
-}
-
-impl Expected {
-    /// What may be looked through for one that its home sends: all of it. Who else sends a process
-    /// was lent that one alone, and learns nothing of others.
-    fn imprints(&mut self, is_from_home: bool) -> Imprints {
-        let left = std::mem::take(&mut self.left).into_iter();
-        Imprints::of(left.filter(|(is_own, _)| is_from_home || *is_own).map(|(_, file)| file))
-    }
-}
+pub(crate) const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A link as its two halves.
 pub type Link = (LinkReader, LinkWriter);
@@ -85,10 +69,10 @@ pub fn run(attached: Attachment) -> Result<()> {
 }
 
 fn serve(daemon: &Daemon) -> Result<()> {
-    let mut expected = expect(daemon)?;
-    let mut home = accept(daemon, &mut expected, Role::Deputy)?;
+    let (mut door, blank) = expect(daemon)?;
+    let mut home = door.accept(Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
-    let outcome = arrive(daemon, expected, &mut home);
+    let outcome = arrive(&mut door, blank, &mut home);
     let arrived = match outcome {
         Ok(arrived) => arrived,
         Err(error) => {
@@ -104,8 +88,9 @@ fn serve(daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
-/// Begins a sandbox for the process that the daemon says to expect.
-fn expect(daemon: &Daemon) -> Result<Expected> {
+/// Begins a sandbox for the process that the daemon says to expect. That is on the way already, and
+/// has to be told if this fails.
+fn expect(daemon: &Daemon) -> Result<(Door<'_>, kernel::Result<Blank>)> {
     let (ToBody::Expect { key, guest_cgroup, .. }, entrance) = daemon.receive()? else {
         return Err(MigrateError::Protocol("the daemon did not say what to expect".into()));
     };
@@ -117,48 +102,25 @@ fn expect(daemon: &Daemon) -> Result<Expected> {
     // Only the sandbox's init has entries there, and they vanish with it: always empty enough, and
     // nothing to clean up.
     let root = c"/proc/self/fdinfo".to_owned();
-    Ok(Expected { key, blank: Blank::create(root, &cgroups, entrance), left: vec![] })
+    Ok((Door::of(daemon, key), Blank::create(root, &cgroups, entrance)))
 }
 
-/// Waits for the connection of this role that the daemon passes on.
-fn accept(daemon: &Daemon, expected: &mut Expected, wanted: Role) -> Result<Link> {
-    loop {
-        match daemon.receive()? {
-            (ToBody::Connection { role }, Some(stream)) if role == wanted => {
-                return Ok(link::accept(TcpStream::from(stream), &expected.key)?);
-            }
-            (ToBody::Imprint { is_own }, Some(file))
-                if expected.left.len() < IMPRINTS_PER_GUEST_MAX =>
-            {
-                expected.left.push((is_own, file));
-            }
-            (ToBody::SendHome, _) => {
-                return Err(MigrateError::refused("drained", "the node takes no guests"));
-            }
-            (other, _) => {
-                let text = format!("expected a connection, not {other:?}");
-                return Err(MigrateError::Protocol(text));
-            }
-        }
-    }
-}
-
-fn arrive(daemon: &Daemon, mut expected: Expected, home: &mut Link) -> Result<Arrived> {
+fn arrive(door: &mut Door<'_>, blank: kernel::Result<Blank>, home: &mut Link) -> Result<Arrived> {
     let first = home.0.receive()?;
     let ToAway::AwaitImage { boot_id } = first else {
-        let imprints = expected.imprints(true);
-        let arrived = receive((expected.blank, imprints), home, first, None)?;
+        let imprints = door.imprints(true);
+        let arrived = receive((blank, imprints), (home, door), first, None)?;
         return await_run(home, arrived);
     };
     // Home tells the time, and no other: what two measurements are off by would add up.
     let offset = time::ask_home(home)?;
     let offset = if machine::is_this_boot(&boot_id)? { None } else { Some(offset) };
-    await_source(daemon, home)?;
-    let mut source = accept(daemon, &mut expected, Role::Image)?;
+    door.await_call(home)?;
+    let mut source = door.accept(Role::Image)?;
     source.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let first = source.0.receive()?;
-    let imprints = expected.imprints(false);
-    let outcome = receive((expected.blank, imprints), &mut source, first, Some(offset));
+    let imprints = door.imprints(false);
+    let outcome = receive((blank, imprints), (&mut source, door), first, Some(offset));
     match outcome {
         Ok(arrived) => {
             home.1.send(&ToHome::Restored)?;
@@ -172,32 +134,6 @@ fn arrive(daemon: &Daemon, mut expected: Expected, home: &mut Link) -> Result<Ar
         Err(error) => {
             let _ = source.1.send(&ToHome::Refused(error.reason()));
             Err(error)
-        }
-    }
-}
-
-/// Waits until the node that the body comes from has called, or home is not interested any more:
-/// it has nothing to say before.
-fn await_source(daemon: &Daemon, home: &Link) -> Result<()> {
-    let Some(socket) = daemon.socket() else {
-        return Err(MigrateError::refused("no-daemon", "the daemon of the next node has ended"));
-    };
-    let mut watched = [
-        PollFd::new(socket.as_fd(), PollFlags::POLLIN),
-        PollFd::new(home.0.as_fd(), PollFlags::POLLIN),
-    ];
-    let patience = PollTimeout::try_from(ARRIVAL_TIMEOUT).unwrap_or(PollTimeout::MAX);
-    poll(&mut watched, patience).map_err(|errno| kernel::KernelError {
-        what: "wait for the body's last node".into(),
-        source: errno.into(),
-    })?;
-    let has_news = |at: usize| watched[at].any().unwrap_or(true);
-    match (has_news(0), has_news(1)) {
-        (_, true) => Err(MigrateError::refused("called-off", "home called the move off")),
-        (true, false) => Ok(()),
-        (false, false) => {
-            let text = "the node that the body comes from does not call";
-            Err(MigrateError::refused("no-source", text))
         }
     }
 }
@@ -241,7 +177,7 @@ fn await_word(home: &Link, source: &mut Link) -> Result<()> {
 /// is how far home's clocks are ahead of ours, if home has told already.
 fn receive(
     (blank, mut imprints): (kernel::Result<Blank>, Imprints),
-    link: &mut Link,
+    (link, door): (&mut Link, &mut Door<'_>),
     first: ToAway,
     told: Option<Option<Offset>>,
 ) -> Result<Arrived> {
@@ -259,14 +195,19 @@ fn receive(
     let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
     let mut shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
     link.1.send(&ToHome::Drafted)?;
-    let mut intake = Intake::promised(prospect.memory_bytes);
+    let intake = Intake::promised(prospect.memory_bytes);
+    let mut inflow = Inflow::new(Memory::open(shell.pid())?, intake);
+    inflow.begin_epoch(shell.mappings());
     let is_kept = prospect.is_kept;
     let known = (&prospect, &mut library, is_kept);
-    let mut image = receive_ahead(link, &mut shell, (&mut intake, &mut imprints), known)?;
+    let mut image = receive_ahead((link, door), &mut shell, (&mut inflow, &mut imprints), known)?;
     drop(imprints);
     receive_threads(&mut link.0, &mut image)?;
+    inflow.shut()?;
     shell.settle(&image, &mut library)?;
-    let same = receive_memory(link, &shell, &mut intake)?;
+    inflow.begin_epoch(shell.mappings());
+    let same = receive_memory(link, &shell, &inflow)?;
+    inflow.finish()?;
     let origin = if is_from_home { Origin::Home } else { Origin::Node(same) };
     let mut body = shell.complete(image, is_kept)?;
     let own = migrate::processor::own();
@@ -283,12 +224,13 @@ fn receive(
 }
 
 /// The last of the memory contents; returns where the body has the same as its home.
-fn receive_memory(link: &mut Link, shell: &Shell, intake: &mut Intake) -> Result<Held> {
+fn receive_memory(link: &mut Link, shell: &Shell, inflow: &Inflow) -> Result<Held> {
     let (mut same, mut count) = (Held::default(), 0);
     loop {
         match link.0.receive()? {
-            ToAway::Pages(pages) => shell.write(&pages, intake)?,
-            ToAway::Discard(spans) => shell.discard(&spans, intake)?,
+            ToAway::Pages(pages) => inflow.take_in(|intake| shell.write(&pages, intake))?,
+            ToAway::Discard(spans) => inflow.take_in(|intake| shell.discard(&spans, intake))?,
+            ToAway::Streamed { parts } => inflow.await_parts(parts)?,
             ToAway::Unchanged(spans) if count + spans.len() <= HELD_MAX => {
                 count += spans.len();
                 let runs = spans.iter().map(|(start, end)| Run { start: start.0, end: end.0 });
@@ -399,24 +341,28 @@ fn receive_draft(reader: &mut LinkReader) -> Result<Draft> {
 
 /// What comes while the process runs still, up to the image, of which threads may be missing.
 fn receive_ahead(
-    link: &mut Link,
+    (link, door): (&mut Link, &mut Door<'_>),
     shell: &mut Shell,
-    (intake, imprints): (&mut Intake, &mut Imprints),
+    (inflow, imprints): (&mut Inflow, &mut Imprints),
     (prospect, library, is_kept): (&Prospect, &mut Library, bool),
 ) -> Result<Image> {
     loop {
         match link.0.receive()? {
             ToAway::Draft(draft) => {
+                inflow.shut()?;
                 shell.redraft(*draft, library)?;
                 link.1.send(&ToHome::Drafted)?;
                 if is_kept {
                     shell.begin_kept()?;
                 }
+                inflow.begin_epoch(shell.mappings());
             }
-            ToAway::Pages(pages) => shell.write(&pages, intake)?,
-            ToAway::Discard(spans) => shell.discard(&spans, intake)?,
+            ToAway::Streams { count } => door.let_in(count, link, inflow)?,
+            ToAway::Streamed { parts } => inflow.await_parts(parts)?,
+            ToAway::Pages(pages) => inflow.take_in(|intake| shell.write(&pages, intake))?,
+            ToAway::Discard(spans) => inflow.take_in(|intake| shell.discard(&spans, intake))?,
             ToAway::Hashes(hashes) => {
-                let lacking = shell.recall(&hashes, imprints, intake)?;
+                let lacking = inflow.take_in(|intake| shell.recall(&hashes, imprints, intake))?;
                 link.1.send(&ToHome::Lacks(lacking))?;
             }
             ToAway::Image(image) if image.pid == prospect.pid => return Ok(*image),

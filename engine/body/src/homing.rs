@@ -1,8 +1,8 @@
 //! Sending memory home while the body runs, so that it stands still only for what it has written
 //! meanwhile ([decision 0020](../../../docs/decisions/)).
 //!
-//! Only for homecomings that a user wants, or the balancing: a thread that needs its home for a call
-//! would have to wait for all of it, and so would the owner of a node who wants his guest gone.
+//! Only for homecomings that a user wants, or the balancing: a thread that needs its home for a
+//! call would have to wait for all of it, and so would the owner of a node who wants his guest gone.
 //! Should that happen while memory is under way, the rest is left to the freeze.
 
 use crate::capture::{self, Fixed};
@@ -193,7 +193,7 @@ fn send_ahead(
     let begun = Copying::of(shared.pid, Some(tracking)).and_then(|copying| {
         let draft = capture::draft(&shared, fixed)?;
         let held = home.tell(&draft)?;
-        Ok((Ahead { draft, copying, remembers: false }, held))
+        Ok((Ahead::new(draft, copying, false), held))
     });
     let (mut ahead, held) = match begun {
         Ok((ahead, Some(held))) => (ahead, held),

@@ -22,6 +22,7 @@ mod capture;
 mod daemon;
 mod deadlines;
 mod delivery;
+mod door;
 mod filter;
 mod frames;
 mod homing;

@@ -11,9 +11,10 @@ use kernel::proc::{maps, process};
 use kernel::tracking::Tracking;
 use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
-use migrate::copying::{Copying, Part};
+use migrate::copying::Copying;
 use migrate::kept::{self, Origin};
 use migrate::offer::Offerer;
+use migrate::outflow::Outflow;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, reason};
@@ -50,8 +51,9 @@ impl Tracing<'_> {
             let outcome = offer(&berth, prospect, &fixed.library);
             watch.phase("offer");
             let rounds = Rounds::within(budget);
-            let outcome = outcome
-                .map(|(link, remembers)| Box::new(Offered { link, remembers, rounds, watch }));
+            let outcome = outcome.map(|(link, remembers)| {
+                Box::new(Offered { berth, link, remembers, rounds, watch })
+            });
             shared.order(Order::Offered { number, outcome });
         });
     }
@@ -122,7 +124,8 @@ impl Tracing<'_> {
         };
         self.spawn_mover("ahead", move || {
             let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut offered, &is_wanted);
-            let outcome = outcome.map(|ahead| Box::new(Onward { offered, ahead, origin }));
+            let outcome = outcome
+                .map(|(ahead, outflow)| Box::new(Onward { offered, ahead, outflow, origin }));
             shared.order(Order::Copied { number, outcome });
         });
         Ok(End::Continues)
@@ -147,7 +150,7 @@ impl Tracing<'_> {
     /// Sends the body to the node that takes it; home decides when that may run it.
     pub(crate) fn move_on(&mut self, copied: Result<Box<Onward>>) -> Result<End> {
         self.is_parting = false;
-        let Onward { offered, ahead, origin } = match copied {
+        let Onward { offered, ahead, mut outflow, origin } = match copied {
             Ok(onward) => *onward,
             Err(error) => {
                 self.shared.send(ToHome::Stayed(error.reason()));
@@ -167,14 +170,15 @@ impl Tracing<'_> {
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay(error.reason()),
         }
-        match self.send_image(&mut link, (ahead, origin), &known, &mut watch) {
+        let target = Target { link: &mut link, outflow: &mut outflow };
+        match self.send_image(target, (ahead, origin), &known, &mut watch) {
             Err(error) if is_broken(&error) => Err(error),
             Ok(bytes) => {
                 let report = MoveReport {
                     freeze_us: micros(frozen_at.elapsed()),
                     total_us: watch.total_us(),
                     phases_us: watch.into_phases(),
-                    bytes_sent: link.1.bytes_sent(),
+                    bytes_sent: link.1.bytes_sent() + outflow.bytes_streamed(),
                     ..MoveReport::default()
                 };
                 let report = rounds.tell(bytes, report);
@@ -188,22 +192,21 @@ impl Tracing<'_> {
     /// Returns the bytes of memory that were sent.
     fn send_image(
         &self,
-        (reader, writer): &mut Link,
-        (ahead, origin): (Ahead, Option<Origin>),
+        mut target: Target<'_>,
+        (mut ahead, origin): (Ahead, Option<Origin>),
         known: &[maps::Mapping],
         watch: &mut Stopwatch,
     ) -> Result<u64> {
-        let Ahead { draft, mut copying, .. } = ahead;
         let image = self.capture(known)?;
         watch.phase("capture");
         let (head, parts) = image.clone().into_parts();
+        let (_, writer) = &mut *target.link;
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-        copying.remap(&draft.mappings, &image.mappings);
-        let mut send = |part: Part| Ok(writer.send(&ToAway::from(part))?);
         let whole = (&image.mappings[..], &image.guards[..]);
-        let bytes = copying.finish(&self.shared.memory, whole, &mut send)?;
-        let same = origin.map_or(vec![], |origin| origin.among(copying.unchanged()));
+        let bytes = ahead.finish(&self.shared.memory, whole, &mut target, &|_| Ok(()))?;
+        let same = origin.map_or(vec![], |origin| origin.among(ahead.copying.unchanged()));
+        let Target { link: (reader, writer), .. } = target;
         // Home is sent what it is not known to have.
         for some in same[..same.len().min(HELD_MAX)].chunks(DISCARDS_MAX) {
             writer.send(&ToAway::Unchanged(some.to_vec()))?;
@@ -250,6 +253,7 @@ fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<(Link, 
 
 /// The node that takes the body, and what the move there has shown so far.
 pub(crate) struct Offered {
+    berth: Berth,
     link: Link,
     /// It has pages of earlier guests.
     remembers: bool,
@@ -261,6 +265,7 @@ pub(crate) struct Offered {
 pub(crate) struct Onward {
     offered: Offered,
     ahead: Ahead,
+    outflow: Outflow,
     origin: Option<Origin>,
 }
 
@@ -268,16 +273,17 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    Offered { link, remembers, rounds, watch }: &mut Offered,
+    Offered { berth, link, remembers, rounds, watch }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
-) -> Result<Ahead> {
+) -> Result<(Ahead, Outflow)> {
     let draft = capture::draft(shared, fixed)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
     let is_tracked = tracking.is_some();
-    let mut ahead =
-        Ahead { draft, copying: Copying::of(shared.pid, tracking)?, remembers: *remembers };
+    let mut ahead = Ahead::new(draft, Copying::of(shared.pid, tracking)?, *remembers);
     ahead.copying.assume_changed(unseen);
+    let resident = process::resident_bytes(shared.pid).unwrap_or(0);
+    let mut outflow = Outflow::open(berth, &mut link.1, resident)?;
     if is_tracked {
         let mappings = || capture::mappings(shared, fixed);
         let teller = Teller::of(shared);
@@ -285,10 +291,11 @@ fn copy(
             teller.tell(progress);
             is_wanted()
         };
-        ahead.copy(&shared.memory, &mut Target { link }, &mappings, (rounds, &goes_on))?;
+        let mut target = Target { link, outflow: &mut outflow };
+        ahead.copy(&shared.memory, &mut target, &mappings, (rounds, &goes_on))?;
         watch.phase("copy");
     }
-    Ok(ahead)
+    Ok((ahead, outflow))
 }
 
 /// The node that a frozen body was sent to, until it is known which of the two lives.

@@ -49,11 +49,12 @@ impl Arriving {
     /// # Errors
     /// No honest body sends such.
     pub fn write(&mut self, memory: &Memory, pages: &Pages) -> Result<()> {
-        for (address, content) in self.intake.check(pages, &self.mappings)? {
+        for (address, content) in self.intake.check(&pages.spans, &pages.content, &self.mappings)? {
             let run = Run { start: address, end: address + content.len() as u64 };
             self.bytes += content.len() as u64;
             // One that cannot be written to may have been guarded when the process left.
-            let is_here = !touches(&self.asleep, &run) && memory.write(address, content).is_ok();
+            let is_here =
+                !touches(&self.asleep, &run) && memory.write_pages(address, content).is_ok();
             if is_here { self.lost.remove(run) } else { self.lost.add(run) }
         }
         Ok(())

@@ -17,9 +17,10 @@ use kernel::tracking::{self, Tracking};
 use link::{LinkReader, LinkWriter};
 use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
-use migrate::copying::{Copying, Part};
+use migrate::copying::Copying;
 use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
+use migrate::outflow::Outflow;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, kept, layout, processor_ids, refusal};
@@ -88,16 +89,17 @@ pub fn leave(
         announce(pid, &mut link, &prospect, &library, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
     link.1.set_copying()?;
-    let memory = Memory::open(pid)?;
-    let place = (asks_processor, agent_place);
-    let mut ahead = Ahead { draft, copying: Copying::of(pid, None)?, remembers };
+    let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
+    let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, remembers);
+    let mut outflow = Outflow::open(berth, &mut link.1, prospect.memory_bytes)?;
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     if is_tracked {
         let process = (pid, &memory, &library);
         let stops = (&mut *remembered, signals, place.clone());
         let with = (&mut rounds, meanwhile);
-        known = copy_ahead(process, stops, &mut link, (&mut ahead, with), &mut watch)?;
+        let mut target = Target { link: &mut link, outflow: &mut outflow };
+        known = copy_ahead(process, stops, &mut target, (&mut ahead, with), &mut watch)?;
     }
     let seen = Seen::of(pid, remembered)?;
     watch.phase("look");
@@ -106,11 +108,13 @@ pub fn leave(
     let mut frozen = Frozen::freeze(pid, seen, signals, place)?;
     watch.phase("freeze");
     let known = (&library, &mut ahead, &known[..]);
-    match send(&mut frozen, &memory, known, (&mut link, meanwhile), &mut watch) {
+    let mut target = Target { link: &mut link, outflow: &mut outflow };
+    match send(&mut frozen, &memory, known, (&mut target, meanwhile), &mut watch) {
         Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
+            let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
             // Both take time, for which nobody has to wait.
             let reading = std::thread::spawn(move || {
-                drop(ahead);
+                drop((ahead, outflow));
                 flags::read_maps(pid)
             });
             let kept = frozen.keep_memory(prospect.is_kept, &mappings);
@@ -118,7 +122,7 @@ pub fn leave(
             let freeze_us = micros(running_at - frozen_at);
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
             watch.phase("settle");
-            let report = rounds.tell(bytes, report(watch, freeze_us, link.1.bytes_sent()));
+            let report = rounds.tell(bytes, report(watch, freeze_us, bytes_sent));
             let left = Left { keeping, maps, reading };
             let parts = (link, memory, library, actions, prospect, report, left);
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
@@ -173,7 +177,7 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 fn copy_ahead(
     (pid, memory, library): (i32, &Memory, &Library),
     (remembered, signals, place): (&mut Remembered, &ChildSignal, Place),
-    link: &mut (LinkReader, LinkWriter),
+    target: &mut Target<'_>,
     (ahead, (rounds, meanwhile)): (&mut Ahead, (&mut Rounds, &Meanwhile<'_>)),
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
@@ -191,8 +195,7 @@ fn copy_ahead(
             left -= 1;
             renew(pid, &tracking, remembered, signals, place.clone()).map(Some)
         };
-        let mut target = Target { link };
-        ahead.copy_by(memory, &mut target, &mappings, (rounds, &goes_on), &mut renew)?;
+        ahead.copy_by(memory, target, &mappings, (rounds, &goes_on), &mut renew)?;
         watch.phase("copy");
     }
     // Read once more when it is away: what changes from here on is found then.
@@ -250,16 +253,15 @@ fn send(
     frozen: &mut Frozen,
     memory: &Memory,
     (library, ahead, known): (&Library, &mut Ahead, &[maps::Mapping]),
-    ((reader, writer), meanwhile): (&mut (LinkReader, LinkWriter), &Meanwhile<'_>),
+    (target, meanwhile): (&mut Target<'_>, &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
-    let Ahead { draft, copying, .. } = ahead;
     frozen.deliver_due_signals()?;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps, frozen.statuses())?;
     if !known.is_empty() && frozen.may_write_unseen()? {
-        copying.doubt_all();
+        ahead.doubt_all();
     }
     frozen.read_threads(memory, &maps)?;
     frozen.enter_agent(memory, &maps)?;
@@ -267,16 +269,12 @@ fn send(
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
     let (head, parts) = image.into_parts();
+    let (_, writer) = &mut *target.link;
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
-    copying.remap(&draft.mappings, &mappings);
-    let mut progress = Progress::default();
-    let mut send = |part: Part| {
-        meanwhile.goes_on_at(&progress)?;
-        progress.bytes_sent += part.bytes();
-        Ok(writer.send(&ToAway::from(part))?)
-    };
-    let bytes = copying.finish(memory, (&mappings, &guards), &mut send)?;
+    let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
+    let bytes = ahead.finish(memory, (&mappings, &guards), target, &goes_on)?;
+    let (reader, writer) = &mut *target.link;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
     match reader.receive_answer(writer)? {

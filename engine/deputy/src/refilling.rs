@@ -105,8 +105,10 @@ pub fn receive_pages(
     loop {
         match next {
             ToHome::Pages(pages) => {
-                for (address, content) in intake.check(&pages, &image.mappings)? {
-                    service.shared.lanes.memory.write(address, content)?;
+                for (address, content) in
+                    intake.check(&pages.spans, &pages.content, &image.mappings)?
+                {
+                    service.shared.lanes.memory.write_pages(address, content)?;
                 }
                 bytes += pages.content.len() as u64;
             }

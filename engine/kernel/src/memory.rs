@@ -38,6 +38,35 @@ impl Memory {
             .map_err(|source| self.error("read", address, source))
     }
 
+    /// As [`Memory::read`], and twice as fast for many pages: the kernel copies them without a
+    /// buffer of its own in between. What the guest itself could not read takes the other way.
+    pub fn read_pages(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        let length = buffer.len();
+        let remote = [RemoteIoVec { base: address as usize, len: length }];
+        let mut local = [IoSliceMut::new(&mut *buffer)];
+        let done = process_vm_readv(Pid::from_raw(self.pid), &mut local, &remote);
+        // That was read by pid. As long as the memory that was opened is there nobody else has it.
+        if done == Ok(length) && self.read_some(address, &mut [0]) == 1 {
+            return Ok(());
+        }
+        self.read(address, buffer)
+    }
+
+    /// As [`Memory::write`], and twice as fast for many pages. The process has to be one
+    /// whose end this process is to be told of, its tracee or its child: then its pid is nobody
+    /// else's.
+    pub fn write_pages(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
+        let local = [IoSlice::new(bytes)];
+        let writer = self.writers.read();
+        let done = process_vm_writev(Pid::from_raw(self.pid), &local, &remote);
+        drop(writer);
+        match done {
+            Ok(length) if length == bytes.len() => Ok(()),
+            _ => self.write(address, bytes),
+        }
+    }
+
     /// Reads from the start as far as the memory is readable; returns the length.
     pub fn read_some(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = 0;
@@ -128,16 +157,20 @@ mod test {
     #[test]
     fn nothing_is_written_between_writes() {
         let memory = Memory::open(std::process::id() as i32).unwrap();
-        let places = [0u8; 2];
-        let [first, second] = [0, 1].map(|index| places.as_ptr() as u64 + index);
+        let places = [0u8; 3];
+        let [first, second, third] = [0, 1, 2].map(|index| places.as_ptr() as u64 + index);
         let (told, written) = mpsc::channel();
         let memory = &memory;
         std::thread::scope(|scope| {
             memory.between_writes(|| {
-                let first_told = told.clone();
+                let [first_told, third_told] = [told.clone(), told.clone()];
                 scope.spawn(move || {
                     memory.write(first, &[1]).unwrap();
                     first_told.send(()).unwrap();
+                });
+                scope.spawn(move || {
+                    memory.write_pages(third, &[1]).unwrap();
+                    third_told.send(()).unwrap();
                 });
                 scope.spawn(move || {
                     assert_eq!(memory.write_as_guest(second, &[1]), 1);
@@ -147,8 +180,8 @@ mod test {
                 assert_eq!(waited, Err(RecvTimeoutError::Timeout));
             });
         });
-        let mut content = [0; 2];
+        let mut content = [0; 3];
         memory.read(first, &mut content).unwrap();
-        assert_eq!(content, [1, 1]);
+        assert_eq!(content, [1, 1, 1]);
     }
 }

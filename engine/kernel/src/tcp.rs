@@ -34,6 +34,28 @@ pub fn bound_resend_pause(socket: impl AsFd) -> Result<bool> {
     }
 }
 
+/// Has a write wait while more than so many bytes were written that the kernel has not sent yet
+/// (tcp(7), `TCP_NOTSENT_LOWAT`).
+///
+/// # Errors
+/// As of `setsockopt`.
+pub fn bound_unsent(socket: impl AsFd, bytes: u32) -> Result<()> {
+    // SAFETY: the kernel reads one int from where a live one is, and the descriptor is borrowed.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        )
+    };
+    match outcome {
+        0 => Ok(()),
+        _ => Err(KernelError::last("bound what a connection keeps unsent")),
+    }
+}
+
 /// Bytes that were written and that the other side has not acknowledged yet (`SIOCOUTQ`, tcp(7)).
 ///
 /// # Errors

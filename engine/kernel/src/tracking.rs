@@ -3,7 +3,8 @@
 //! By protection: by a userfaultfd with asynchronous write protection (UFFD_FEATURE_WP_ASYNC,
 //! Linux 6.7; Documentation/admin-guide/mm/pagemap.rst): the first write to a protected page takes
 //! a fault that the kernel resolves by itself, some microsecond, and whether there was one is told
-//! by [`crate::proc::pagemap::Pagemap::walk`]. The process is never held up, and nobody has to answer.
+//! by [`crate::proc::pagemap::Pagemap::walk`]. The process is never held up, and nobody has to
+//! answer.
 //!
 //! By soft-dirty bits, where the kernel has no such thing: nothing is protected by the userfaultfd
 //! then, but what mremap(2) moves is not registered with it any more, and that tells what the bits

@@ -4,7 +4,8 @@
 //! each side. Reading and writing are separate halves, so that replies need not wait for calls.
 //!
 //! On the wire: frames of a 16-bit big-endian length and that many sealed bytes. The plain bytes of
-//! the frames of one message, put together, are a 32-bit little-endian length and a postcard value.
+//! the frames of one message, put together, are a 32-bit little-endian length and a postcard value,
+//! or bytes that their receiver decodes in place.
 
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
@@ -124,7 +125,7 @@ fn establish(stream: TcpStream, handshake: BerthHandshake) -> Result<(LinkReader
         buffer: vec![0; BUFFER_BYTES].into(),
         start: 0,
         end: 0,
-        plain: vec![0; FRAME_PLAIN_BYTES_MAX + TAG_BYTES],
+        plain: vec![0; FRAME_ROOM],
     };
     Ok((
         reader,
@@ -140,27 +141,42 @@ pub struct LinkReader {
     /// The received bytes in `buffer` that are not yet consumed.
     start: usize,
     end: usize,
+    /// Of the message that comes: its length, then its bytes, and room for a frame.
     plain: Vec<u8>,
 }
 
+/// What opening a frame takes.
+const FRAME_ROOM: usize = FRAME_PLAIN_BYTES_MAX + TAG_BYTES;
+
 /// Room for several of the largest frames.
 const BUFFER_BYTES: usize = 256 << 10;
+/// As much room as some part of memory takes is kept from message to message.
+const PLAIN_KEPT_MAX: usize = 512 << 10;
+const _: () = assert!(FRAME_ROOM < PLAIN_KEPT_MAX);
 
 impl LinkReader {
     /// Waits for the next message.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
-        let count = self.receive_frame()?;
+        Ok(postcard::from_bytes(self.receive_bytes()?)?)
+    }
+
+    /// Waits for the next message; its bytes as they are.
+    pub fn receive_bytes(&mut self) -> Result<&[u8]> {
+        // What a large message took is not kept for all the small ones.
+        if self.plain.len() > PLAIN_KEPT_MAX {
+            self.plain = vec![0; FRAME_ROOM];
+        }
+        let mut count = self.receive_frame(0)?;
         let length = message_length(&self.plain[..count])?;
-        if count == length + 4 {
-            return Ok(postcard::from_bytes(&self.plain[4..count])?);
+        while count < 4 + length {
+            // What has come bounds the room made for more: a length alone takes no memory.
+            let room = (4 + length).min(2 * count) + FRAME_ROOM;
+            if self.plain.len() < room {
+                self.plain.resize(room, 0);
+            }
+            count += self.receive_frame(count)?;
         }
-        let mut message = Vec::with_capacity(length + FRAME_PLAIN_BYTES_MAX);
-        message.extend_from_slice(&self.plain[4..count]);
-        while message.len() < length {
-            let count = self.receive_frame()?;
-            message.extend_from_slice(&self.plain[..count]);
-        }
-        Ok(postcard::from_bytes(&message[..length])?)
+        Ok(&self.plain[4..4 + length])
     }
 
     /// Limits how long a `receive` waits for bytes; None waits for ever.
@@ -189,14 +205,14 @@ impl LinkReader {
         }
     }
 
-    /// Opens the next frame into `plain`; returns its length.
-    fn receive_frame(&mut self) -> Result<usize> {
+    /// Opens the next frame to this place in `plain`; returns its length.
+    fn receive_frame(&mut self, place: usize) -> Result<usize> {
         self.fill(2)?;
         let at = self.start;
         let length = usize::from(u16::from_be_bytes([self.buffer[at], self.buffer[at + 1]]));
         self.fill(2 + length)?;
         let at = self.start + 2;
-        let count = self.opener.open(&self.buffer[at..at + length], &mut self.plain)?;
+        let count = self.opener.open(&self.buffer[at..at + length], &mut self.plain[place..])?;
         self.start += 2 + length;
         Ok(count)
     }
@@ -259,15 +275,36 @@ impl LinkWriter {
         }
         plain[..4].copy_from_slice(&(length as u32).to_le_bytes());
         self.sealed.clear();
+        self.seal(&plain)?;
+        self.stream.write_all(&self.sealed)?;
+        self.bytes_sent += self.sealed.len() as u64;
+        self.plain = plain;
+        Ok(())
+    }
+
+    /// Sends one message of bytes, which need not lie together and are not copied together:
+    /// sealed each for itself.
+    pub fn send_bytes(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length > MESSAGE_BYTES_MAX {
+            return Err(LinkError::TooLarge(length));
+        }
+        self.sealed.clear();
+        self.seal(&(length as u32).to_le_bytes())?;
+        parts.iter().try_for_each(|part| self.seal(part))?;
+        self.stream.write_all(&self.sealed)?;
+        self.bytes_sent += self.sealed.len() as u64;
+        Ok(())
+    }
+
+    /// Adds the frames of these bytes to what is to be written.
+    fn seal(&mut self, plain: &[u8]) -> Result<()> {
         for chunk in plain.chunks(FRAME_PLAIN_BYTES_MAX) {
             let at = self.sealed.len();
             self.sealed.resize(at + 2 + chunk.len() + TAG_BYTES, 0);
             let count = self.sealer.seal(chunk, &mut self.sealed[at + 2..])?;
             self.sealed[at..at + 2].copy_from_slice(&(count as u16).to_be_bytes());
         }
-        self.stream.write_all(&self.sealed)?;
-        self.bytes_sent += self.sealed.len() as u64;
-        self.plain = plain;
         Ok(())
     }
 
@@ -275,6 +312,18 @@ impl LinkWriter {
     /// some seconds.
     pub fn set_copying(&self) -> Result<()> {
         set_loss_timeout(&self.stream, COPYING_STANDSTILL_MAX)
+    }
+
+    /// Has the kernel hold back no more than this that it has not sent yet: then a write takes as
+    /// long as the network does.
+    pub fn set_unsent_max(&self, bytes: u32) -> Result<()> {
+        kernel::tcp::bound_unsent(&self.stream, bytes).map_err(|error| error.source)?;
+        Ok(())
+    }
+
+    /// What can end the link while somebody else writes to it.
+    pub fn closer(&self) -> Result<Closer> {
+        Ok(Closer(self.stream.try_clone()?))
     }
 
     /// While a process stands frozen for what is sent, the link breaks if nothing moves for
@@ -292,6 +341,16 @@ impl LinkWriter {
     pub fn close(&self) {
         // Failure means that the connection is gone already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Ends a link whose halves are in use.
+pub struct Closer(TcpStream);
+
+impl Closer {
+    /// As [`LinkWriter::close`].
+    pub fn close(&self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -360,6 +419,43 @@ mod test {
         writer.send(&1u32).unwrap();
         let silence = reader.receive_answer::<u32>(&writer);
         assert!(matches!(silence, Err(LinkError::Standstill)), "{silence:?}");
+    }
+
+    #[test]
+    fn bytes_arrive_as_one_message_however_they_were_put_together() {
+        let (client, server) = pair([1; 32], [1; 32]);
+        let (mut writer, mut reader) = (client.unwrap().1, server.unwrap().0);
+        let large: Vec<u8> = (0..700_000u32).map(|at| (at % 251) as u8).collect();
+        let parts = [&b"head"[..], b"", &large];
+        let sender = std::thread::spawn({
+            let large = large.clone();
+            move || {
+                writer.send_bytes(&[]).unwrap();
+                writer.send_bytes(&[b"head", b"", &large]).unwrap();
+                writer.send(&7u32).unwrap();
+                let too_large = vec![0; MESSAGE_BYTES_MAX];
+                let refused = writer.send_bytes(&[&too_large, b"x"]);
+                assert!(matches!(refused, Err(LinkError::TooLarge(_))));
+            }
+        });
+        assert_eq!(reader.receive_bytes().unwrap(), b"");
+        assert_eq!(reader.receive_bytes().unwrap(), parts.concat());
+        assert_eq!(reader.receive::<u32>().unwrap(), 7);
+        assert_eq!(reader.plain.len(), FRAME_ROOM, "room for a large message is given back");
+        sender.join().unwrap();
+    }
+
+    /// Somebody with the key who says that much comes, and no more.
+    #[test]
+    fn a_length_alone_takes_no_memory() {
+        let (client, server) = pair([1; 32], [1; 32]);
+        let (mut writer, mut reader) = (client.unwrap().1, server.unwrap().0);
+        writer.sealed.clear();
+        writer.seal(&(MESSAGE_BYTES_MAX as u32).to_le_bytes()).unwrap();
+        writer.stream.write_all(&writer.sealed).unwrap();
+        writer.close();
+        assert!(reader.receive_bytes().is_err());
+        assert!(reader.plain.len() < 2 * FRAME_ROOM, "{}", reader.plain.len());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! 0020](../../../docs/decisions/0020-memory-before-the-freeze.md)).
 
 use crate::copying::{Copying, Part};
+use crate::outflow::Outflow;
 use crate::rounds::Rounds;
 use crate::{Result, asking, offer};
 use kernel::memory::Memory;
@@ -10,7 +11,6 @@ use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use std::time::Instant;
-use wire::forward::ToAway;
 use wire::image::{Draft, Mapping, Span};
 use wire::supervisor::Progress;
 
@@ -56,15 +56,18 @@ pub trait Taker {
 /// The target of a move, on a link of its own.
 pub struct Target<'a> {
     pub link: &'a mut (LinkReader, LinkWriter),
+    pub outflow: &'a mut Outflow,
 }
 
 impl Taker for Target<'_> {
     fn send(&mut self, part: Part) -> Result<()> {
-        Ok(self.link.1.send(&ToAway::from(part))?)
+        self.outflow.send(part, &mut self.link.1)
     }
 
     fn draft(&mut self, draft: &Draft) -> Result<Option<Vec<Span>>> {
+        self.outflow.tell(&mut self.link.1)?;
         offer::draft(self.link, draft.clone())?;
+        self.outflow.begin_epoch();
         Ok(None)
     }
 
@@ -86,10 +89,17 @@ pub struct Ahead {
     pub draft: Draft,
     pub copying: Copying,
     /// It has pages of earlier guests.
-    pub remembers: bool,
+    remembers: bool,
+    /// Bytes that the last round has left.
+    left: u64,
 }
 
 impl Ahead {
+    /// For a target that was told this draft and no other.
+    pub fn new(draft: Draft, copying: Copying, remembers: bool) -> Ahead {
+        Ahead { draft, copying, remembers, left: u64::MAX }
+    }
+
     /// Sends memory while the process runs, until the rest is little or does not become less;
     /// `rounds` is told what they show, and `goes_on` how far it is, whenever something is sent.
     /// `mappings` reads what they are now.
@@ -146,10 +156,10 @@ impl Ahead {
             if let Some(spans) = taker.draft(&self.draft)? {
                 self.copying.retain(&spans);
             }
-            let left = self.copying.left(&self.draft.mappings)?;
-            progress.bytes_left = left;
+            self.left = self.copying.left(&self.draft.mappings)?;
+            progress.bytes_left = self.left;
             goes_on(&progress)?;
-            if !rounds.goes_on(bytes, began.elapsed(), left) {
+            if !rounds.goes_on(bytes, began.elapsed(), self.left) {
                 return Ok(());
             }
             if !self.copying.can_repeat() {
@@ -159,5 +169,36 @@ impl Ahead {
                 }
             }
         }
+    }
+
+    /// What the target has may be something else, all of it.
+    pub fn doubt_all(&mut self) {
+        self.copying.doubt_all();
+        self.left = u64::MAX;
+    }
+
+    /// Sends what the target lacks of a process that stands frozen, and of which it was told the
+    /// image; `goes_on` is told how much that is so far.
+    ///
+    /// # Errors
+    /// Of the link or of `goes_on`, or of memory that cannot be read.
+    pub fn finish(
+        &mut self,
+        memory: &Memory,
+        (mappings, guards): (&[Mapping], &[Span]),
+        target: &mut Target<'_>,
+        goes_on: GoesOn<'_>,
+    ) -> Result<u64> {
+        self.copying.remap(&self.draft.mappings, mappings);
+        target.outflow.begin_last(self.left);
+        let mut progress = Progress::default();
+        let mut send = |part: Part| {
+            goes_on(&progress)?;
+            progress.bytes_sent += part.bytes();
+            target.send(part)
+        };
+        let bytes = self.copying.finish(memory, (mappings, guards), &mut send)?;
+        target.outflow.tell(&mut target.link.1)?;
+        Ok(bytes)
     }
 }

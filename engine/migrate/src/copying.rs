@@ -342,7 +342,7 @@ impl Copying {
         while at < run.end {
             let length = (run.end - at).min(RUN_BYTES);
             let content = &mut content[..length as usize];
-            match memory.read(at, content) {
+            match memory.read_pages(at, content) {
                 Ok(()) => bytes += self.send_content(at, content, skips_zeros, batch, send)?,
                 // It was unmapped meanwhile: the next pass will tell.
                 Err(_) if pass == Pass::Running => {
@@ -366,7 +366,7 @@ impl Copying {
     ) -> Result<u64> {
         let page = PAGE_BYTES as usize;
         let whole = Run { start: address, end: address + content.len() as u64 };
-        let is_zero = |p: &[u8]| skips_zeros && p.iter().all(|byte| *byte == 0);
+        let is_zero = |page: &[u8]| skips_zeros && is_zero(page);
         let zero: Vec<bool> = content.chunks(page).map(is_zero).collect();
         if !zero.contains(&true) {
             self.held.add(whole);
@@ -408,6 +408,11 @@ pub(crate) fn select(mapping: &Mapping) -> Option<Select> {
         | MappingKind::File { is_shared: true, .. }
         | MappingKind::Kernel { .. } => None,
     }
+}
+
+/// By lines of a cache, the first that is not zero being the last that is looked at.
+fn is_zero(page: &[u8]) -> bool {
+    page.chunks(64).all(|line| line.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 fn length(runs: &[Run]) -> u64 {

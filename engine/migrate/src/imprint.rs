@@ -265,10 +265,8 @@ mod test {
             .flat_map(|(page, _)| page.clone())
             .collect();
         assert_eq!(found.content, there);
-        assert_eq!(
-            found.runs().unwrap().iter().map(|(_, run)| run.len()).sum::<usize>(),
-            there.len()
-        );
+        let runs = wire::image::runs(&found.spans, &found.content).unwrap();
+        assert_eq!(runs.iter().map(|(_, run)| run.len()).sum::<usize>(), there.len());
         lacking
     }
 

@@ -3,7 +3,7 @@
 use crate::held::Held;
 use crate::{MigrateError, Result};
 use kernel::proc::pagemap::{PAGE_BYTES, Run};
-use wire::image::{Mapping, MappingKind, Pages, Span};
+use wire::image::{self, Mapping, MappingKind, Span};
 use wire::limits::{GROWTH_BYTES_MAX, PAGE_RUN_BYTES_MAX};
 
 /// The memory that has come. The same page may come again: it takes no more room.
@@ -37,10 +37,11 @@ impl Intake {
     /// Nothing must be written then.
     pub fn check<'a>(
         &mut self,
-        pages: &'a Pages,
+        spans: &[Span],
+        content: &'a [u8],
         mappings: &[Mapping],
     ) -> Result<Vec<(u64, &'a [u8])>> {
-        let Some(runs) = pages.runs() else {
+        let Some(runs) = image::runs(spans, content) else {
             return Err(MigrateError::Protocol("memory of another length than was said".into()));
         };
         for (address, content) in &runs {
@@ -159,22 +160,22 @@ mod test {
         let end = GuestAddr(1 << 40);
         let flags = Default::default();
         let mappings = [Mapping { start: GuestAddr(0x1000), end, protection: 3, kind, flags }];
-        let pages = |address| Pages::at(GuestAddr(address), vec![0; 0x1000]);
         let span = |start, end| [(GuestAddr(start), GuestAddr(end))];
+        let page = |address| span(address, address + 0x1000);
+        let content = vec![0; 0x1000];
         let mut intake = Intake { bytes_max: 0x2000, ..Intake::default() };
         for address in [0x3000, 0x3000, 0x2000, 0x3000] {
-            intake.check(&pages(address), &mappings).unwrap();
+            intake.check(&page(address), &content, &mappings).unwrap();
         }
-        let error = intake.clone().check(&pages(0x9000), &mappings).unwrap_err();
+        let error = intake.clone().check(&page(0x9000), &content, &mappings).unwrap_err();
         assert_eq!(error.reason().code, "grown");
         intake.check_discarded(&span(0x1000, 0x3000), &mappings).unwrap();
-        intake.check(&pages(0x9000), &mappings).unwrap();
-        let both = Pages {
-            spans: [span(0x3000, 0x4000), span(0x9000, 0xa000)].concat(),
-            content: [[1; 0x1000], [2; 0x1000]].concat(),
-        };
-        let runs = intake.check(&both, &mappings).unwrap();
+        intake.check(&page(0x9000), &content, &mappings).unwrap();
+        let both = [span(0x3000, 0x4000), span(0x9000, 0xa000)].concat();
+        let contents = [[1; 0x1000], [2; 0x1000]].concat();
+        let runs = intake.check(&both, &contents, &mappings).unwrap();
         assert_eq!(runs, [(0x3000, &[1; 0x1000][..]), (0x9000, &[2; 0x1000])]);
+        assert!(intake.check(&both, &content, &mappings).is_err());
         for page in [0x3000, 0x3000] {
             intake.check_asked(&span(page, page + 0x1000), &mappings).unwrap();
         }
@@ -182,8 +183,6 @@ mod test {
         assert_eq!(error.reason().code, "grown");
         assert!(intake.clone().check_asked(&span(0, 0x1000), &mappings).is_err());
         assert!(intake.clone().check_asked(&span(0x4000, 0x3000), &mappings).is_err());
-        let less = Pages { content: vec![1; 0x1000], ..both };
-        assert!(intake.check(&less, &mappings).is_err());
         for (start, end) in [(0, 0x1000), (0x3000, 0x3000), (0x1001, 0x2001), (0x1000, 1 << 50)] {
             assert!(intake.check_discarded(&span(start, end), &mappings).is_err(), "{start:#x}");
         }

@@ -143,12 +143,15 @@ impl Shell {
         self.conform(draft, library)
     }
 
+    /// What memory contents are checked against.
+    pub fn mappings(&self) -> &[image::Mapping] {
+        &self.draft.mappings
+    }
+
     /// Writes received memory contents; only into the draft's mappings, only whole pages.
     pub fn write(&self, pages: &Pages, intake: &mut Intake) -> Result<()> {
-        for (address, content) in intake.check(pages, &self.draft.mappings)? {
-            self.memory.write(address, content)?;
-        }
-        Ok(())
+        let runs = intake.check(&pages.spans, &pages.content, &self.draft.mappings)?;
+        Ok(runs.into_iter().try_for_each(|(at, bytes)| self.memory.write_pages(at, bytes))?)
     }
 
     /// Puts in place what earlier guests have left of these pages; returns which are lacking.
@@ -277,8 +280,7 @@ impl Shell {
         self.execute("change the guest's memory", &calls)?;
         // Advice that this kernel does not know has no effect.
         self.worker().execute(&flag_calls(&fresh))?;
-        self.worker().execute(&advice)?;
-        Ok(())
+        self.worker().execute(&advice).map(drop)
     }
 
     /// Notes how files are named here, and which flags this kernel could not give.

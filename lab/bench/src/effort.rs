@@ -12,6 +12,9 @@ pub struct Effort {
     pub moves: usize,
     /// Moves of the larger ones, each way.
     pub moves_of_large: usize,
+    /// Moves of a process by which throughput is measured, and its size.
+    pub freights: usize,
+    pub freight_megabytes: u32,
     /// Whether large processes are moved, capped labs are made and so on.
     pub is_whole: bool,
     /// How long one of the programs to be spread takes alone on its node.
@@ -32,6 +35,8 @@ impl Effort {
             calls: 2000,
             moves: 50,
             moves_of_large: 10,
+            freights: 3,
+            freight_megabytes: 1024,
             is_whole: true,
             spread_s: 10.0,
             spread_runs: 3,
@@ -48,6 +53,8 @@ impl Effort {
             calls: 200,
             moves: 2,
             moves_of_large: 1,
+            freights: 1,
+            freight_megabytes: 128,
             is_whole: false,
             spread_s: 1.0,
             spread_runs: 1,

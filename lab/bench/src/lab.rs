@@ -66,7 +66,13 @@ struct Row {
 
 impl Lab {
     pub fn up(setting: &Setting, nodes: u32, share: Share) -> Result<Lab> {
-        Lab::up_without(setting, nodes, share, None)
+        Lab::up_with(setting, nodes, share, &[])
+    }
+
+    /// Two nodes with the whole machine, and links of that rate, if it is limited.
+    pub fn up_over(setting: &Setting, rate: Option<&str>) -> Result<Lab> {
+        let words: Vec<&str> = rate.iter().flat_map(|rate| ["--link", rate]).collect();
+        Lab::up_with(setting, 2, Share::Whole, &words)
     }
 
     /// Whose nodes do without a kernel feature.
@@ -76,6 +82,11 @@ impl Lab {
         share: Share,
         feature: Option<&str>,
     ) -> Result<Lab> {
+        let words: Vec<&str> = feature.iter().flat_map(|word| ["--without", word]).collect();
+        Lab::up_with(setting, nodes, share, &words)
+    }
+
+    fn up_with(setting: &Setting, nodes: u32, share: Share, more: &[&str]) -> Result<Lab> {
         let osmos = setting.osmos.to_str().context("the path of osmos is not text")?;
         let lab = Lab { osmos: osmos.to_owned(), share };
         // What an earlier run that was killed may have left.
@@ -86,7 +97,7 @@ impl Lab {
         if share != Share::Equal {
             words.push("--no-cpu-limit");
         }
-        words.extend(feature.iter().flat_map(|feature| ["--without", feature]));
+        words.extend(more);
         output_of(&mut lab.osmos(&words)).map_err(|error| NoLab(format!("{error:#}")))?;
         lab.pin_daemons()?;
         Ok(lab)

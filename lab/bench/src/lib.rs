@@ -8,8 +8,8 @@
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
-//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`homesick`], [`spread`],
-//!   [`owner`], [`clock`]: the benchmarks; [`parts`]: what a forwarded call is made of
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`homesick`], [`throughput`],
+//!   [`spread`], [`owner`], [`clock`]: the benchmarks; [`parts`]: what a forwarded call is made of
 
 pub mod at_home;
 pub mod away;
@@ -29,6 +29,7 @@ pub mod programs;
 pub mod report;
 pub mod spread;
 pub mod statistics;
+pub mod throughput;
 
 pub use effort::Effort;
 pub use report::Report;
@@ -48,19 +49,21 @@ pub enum Bench {
     Freeze,
     Migrate,
     Homesick,
+    Throughput,
     Spread,
     Owner,
     Clock,
 }
 
 impl Bench {
-    pub const ALL: [Bench; 9] = [
+    pub const ALL: [Bench; 10] = [
         Bench::AtHome,
         Bench::Away,
         Bench::Forward,
         Bench::Freeze,
         Bench::Migrate,
         Bench::Homesick,
+        Bench::Throughput,
         Bench::Spread,
         Bench::Owner,
         Bench::Clock,
@@ -74,6 +77,7 @@ impl Bench {
             Bench::Freeze => "freeze",
             Bench::Migrate => "migrate",
             Bench::Homesick => "homesick",
+            Bench::Throughput => "throughput",
             Bench::Spread => "spread",
             Bench::Owner => "owner",
             Bench::Clock => "clock",
@@ -108,9 +112,13 @@ pub fn run(
 ) -> Result<Report> {
     let osmos = match osmos {
         Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
-        None => build_osmos()?,
+        None => build("osmos", "osmos")?,
     };
     let setting = Setting { osmos, programs: Programs::compile()?, effort };
+    if benches.contains(&Bench::Throughput) {
+        let copy = setting.programs.path("copy");
+        std::fs::copy(build("bench", "copy")?, &copy).with_context(|| copy.clone())?;
+    }
     let mut report = Report::begin();
     for bench in benches {
         tell(bench.name());
@@ -121,6 +129,7 @@ pub fn run(
             Bench::Freeze => freeze::run(&setting),
             Bench::Migrate => migrate::run(&setting),
             Bench::Homesick => homesick::run(&setting),
+            Bench::Throughput => throughput::run(&setting),
             Bench::Spread => spread::run(&setting),
             Bench::Owner => owner::run(&setting),
             Bench::Clock => clock::run(&setting),
@@ -131,16 +140,16 @@ pub fn run(
     Ok(report)
 }
 
-fn build_osmos() -> Result<PathBuf> {
+fn build(package: &str, program: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--release", "--package", "osmos", "--bin", "osmos"])
+        .args(["build", "--release", "--package", package, "--bin", program])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .output()
         .context("cannot run cargo")?;
     let words = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "osmos does not build:\n{words}");
+    ensure!(output.status.success(), "{program} does not build:\n{words}");
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut built = messages.lines().rev().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -148,7 +157,7 @@ fn build_osmos() -> Result<PathBuf> {
     });
     match built.next() {
         Some(path) => Ok(path),
-        None => bail!("cargo does not say where it has put osmos"),
+        None => bail!("cargo does not say where it has put {program}"),
     }
 }
 

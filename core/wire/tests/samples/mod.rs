@@ -22,6 +22,7 @@ use wire::peer::{
 };
 use wire::processor::{COMPONENTS, Demand, Processor, Registers, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
+use wire::stream::{Packing, PartHead};
 use wire::supervisor::{
     Berth, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Progress, Reason, Role, ToBody,
     ToDeputy, Wait,
@@ -194,6 +195,8 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Threads(vec![thread()]),
         ToAway::Pages(Pages::at(GuestAddr(1 << 20), vec![6; 8192])),
         ToAway::Discard(vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))]),
+        ToAway::Streams { count: 2 },
+        ToAway::Streamed { parts: u64::MAX },
         ToAway::Unchanged(vec![(GuestAddr(0), GuestAddr(4096)); 3]),
         ToAway::Unready,
         ToAway::Holds { spans: vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))], is_last: true },
@@ -211,6 +214,18 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Resume,
         ToAway::Release,
     ]
+}
+
+/// Messages of a stream.
+pub fn parts() -> Vec<Vec<u8>> {
+    let page = |at: u64| (GuestAddr(at << 12), GuestAddr((at + 1) << 12));
+    let part = |packing, content: &[u8]| {
+        let head = PartHead { epoch: 2, packing, spans: vec![page(1), page(5)] };
+        [&head.encode(), content].concat()
+    };
+    // Eight bytes again and again, and five at the end: a block of LZ4.
+    let packed = [&[0x8f, 1, 2, 3, 4, 5, 6, 7, 8, 8, 0][..], &[255; 32], &[0, 0x50, 1, 2, 3, 4, 5]];
+    vec![part(Packing::Plain, &[7; 8192]), part(Packing::Lz4, &packed.concat())]
 }
 
 pub fn to_home() -> Vec<ToHome> {
@@ -281,6 +296,7 @@ pub fn to_body() -> Vec<ToBody> {
     vec![
         expect,
         ToBody::Connection { role: Role::Image },
+        ToBody::Connection { role: Role::Stream },
         ToBody::Imprint { is_own: true },
         ToBody::SendHome,
         ToBody::StandBack { nice: 10 },

@@ -1,0 +1,125 @@
+//! How fast a process leaves its home, by the whole of its move, beside copies of as many bytes
+//! over one connection through the same link in the same run: plain, and sealed as the process is.
+
+use crate::Setting;
+use crate::driven::{Driven, Serving};
+use crate::figure::Figure;
+use crate::lab::Lab;
+use crate::statistics::Samples;
+use anyhow::{Context, Result, ensure};
+
+/// A page of which so much is noise cannot be compressed, or to about a third.
+const NOISE: u32 = 4096;
+const SOME_NOISE: u32 = 1024;
+
+/// A link, and what of it is promised.
+struct Link {
+    name: &'static str,
+    /// As `osmos lab up --link` has it, and megabytes a second.
+    rate: Option<(&'static str, f64)>,
+    freight: &'static str,
+    noise: u32,
+    /// Of the rate.
+    part_min: f64,
+    is_slow: bool,
+}
+
+const GIGABIT: Option<(&str, f64)> = Some(("1gbit", 125.0));
+const FULL: &str = "cannot be compressed";
+
+const LINKS: [Link; 4] = [
+    Link {
+        name: "1 Gbit/s",
+        rate: GIGABIT,
+        freight: "compresses to a third",
+        noise: SOME_NOISE,
+        part_min: 1.0,
+        is_slow: false,
+    },
+    Link {
+        name: "1 Gbit/s",
+        rate: GIGABIT,
+        freight: FULL,
+        noise: NOISE,
+        part_min: 0.9,
+        is_slow: true,
+    },
+    Link {
+        name: "5 Gbit/s",
+        rate: Some(("5gbit", 625.0)),
+        freight: FULL,
+        noise: NOISE,
+        part_min: 0.9,
+        is_slow: true,
+    },
+    Link {
+        name: "no limit",
+        rate: None,
+        freight: FULL,
+        noise: NOISE,
+        part_min: 0.0,
+        is_slow: true,
+    },
+];
+
+pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
+    let links = LINKS.iter().filter(|link| setting.effort.is_whole || !link.is_slow);
+    links.map(|link| measure(setting, link)).collect()
+}
+
+fn measure(setting: &Setting, link: &Link) -> Result<Figure> {
+    let lab = Lab::up_over(setting, link.rate.map(|(word, _)| word))?;
+    let megabytes = setting.effort.freight_megabytes;
+    let freight = setting.programs.path("freight");
+    let numbers = [megabytes, link.noise].map(|number| number.to_string());
+    let words = ["osmos", "run", "--home", "--", &freight, &numbers[0], &numbers[1]];
+    let mut driven = Driven::start(&mut lab.command(1, &words))?;
+    let mut plain = Copy::start(setting, &lab, "plain", megabytes)?;
+    let mut sealed = Copy::start(setting, &lab, "sealed", megabytes)?;
+    let sum = driven.round::<1>(1)?;
+    let [mut rates, mut plains, mut ratios, mut seals] = [const { vec![] }; 4];
+    for _ in 0..setting.effort.freights {
+        let [plain_rate] = plain.sending.round(1)?;
+        let moved = lab.migrate(driven.pid(), "2")?;
+        let [sealed_rate] = sealed.sending.round(1)?;
+        ensure!(driven.round::<1>(1)? == sum, "its memory is not what it was");
+        lab.migrate(driven.pid(), "home")?;
+        ensure!(driven.round::<1>(1)? == sum, "its memory is not what it was");
+        let bytes = f64::from(megabytes) * f64::from(1 << 20);
+        let rate = bytes / 1e3 / moved.total_ms;
+        rates.push(rate);
+        plains.push(plain_rate);
+        ratios.push(rate / plain_rate);
+        seals.push(sealed_rate);
+    }
+    driven.end()?;
+    let samples = |values: Vec<f64>| Samples::new(values).context("no moves");
+    let what = format!("leaving home, {megabytes} MB, {}; link: {}", link.freight, link.name);
+    let figure = Figure::new(what, "MB/s", &samples(rates)?)
+        .with_paired_floor("plain copy over TCP", &samples(plains)?, &samples(ratios)?)
+        .with_note(format!("sealed copy {:.0} MB/s", samples(seals)?.median()));
+    let Some((_, rate)) = link.rate else { return Ok(figure) };
+    let is_met = figure.summary.median >= rate * link.part_min;
+    let text = format!(
+        "at least {:.0} MB/s, {} % of the link",
+        rate * link.part_min,
+        link.part_min * 100.0
+    );
+    Ok(figure.with_target(text, is_met))
+}
+
+/// As many bytes by one connection.
+struct Copy {
+    sending: Driven,
+    _receiving: Serving,
+}
+
+impl Copy {
+    fn start(setting: &Setting, lab: &Lab, how: &str, megabytes: u32) -> Result<Copy> {
+        let copy = setting.programs.path("copy");
+        let receiving = Serving::start(&mut lab.command(2, &[&copy, "listen", how]))?;
+        let (address, megabytes) = (lab.address(2)?, megabytes.to_string());
+        let words = [&copy, &address, &receiving.line, how, &megabytes];
+        Ok(Copy { sending: Driven::start(&mut lab.command(1, &words))?, _receiving: receiving })
+    }
+}
