@@ -2,8 +2,8 @@
 //! meanwhile ([decision 0020](../../../docs/decisions/)).
 //!
 //! Only for homecomings that a user wants, or the balancing: a thread that needs its home for a
-//! call would have to wait for all of it, and so would the owner of a node who wants his guest gone.
-//! Should that happen while memory is under way, the rest is left to the freeze.
+//! call would have to wait for all of it, and so would the owner of a node who wants his guest
+//! gone. Should that happen while memory is under way, the rest is left to the freeze.
 
 use crate::capture::{self, Fixed};
 use crate::leaving::is_broken;
