@@ -294,7 +294,7 @@ impl Tracing<'_> {
         let mut copying = match homeward {
             Homeward { ahead: Some(Ahead { draft, mut copying, .. }), .. } => {
                 copying.remap(&draft.mappings, &image.mappings);
-                copying.retain(held);
+                copying.learn(held);
                 copying
             }
             Homeward { origin: Some(origin), .. } => {

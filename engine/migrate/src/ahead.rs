@@ -154,7 +154,7 @@ impl Ahead {
             self.draft.mappings = mappings;
             // Its answer says that all this has been taken in.
             if let Some(spans) = taker.draft(&self.draft)? {
-                self.copying.retain(&spans);
+                self.copying.learn(&spans);
             }
             self.left = self.copying.left(&self.draft.mappings)?;
             progress.bytes_left = self.left;

@@ -123,12 +123,13 @@ impl Copying {
         }
     }
 
-    /// The target has nothing but at these places.
-    pub fn retain(&mut self, spans: &[Span]) {
+    /// The target has something at these places and nowhere else, whatever it was told since: it
+    /// may not have changed its mappings as it was told to.
+    pub fn learn(&mut self, spans: &[Span]) {
         let runs = held::runs(spans);
-        for known in [&mut self.sent, &mut self.held] {
-            known.beyond(&runs).into_iter().for_each(|run| known.remove(run));
-        }
+        self.held.beyond(&runs).into_iter().for_each(|run| self.held.remove(run));
+        self.sent = Held::default();
+        runs.into_iter().for_each(|run| self.sent.add(run));
     }
 
     /// What the target has may be something else, all of it.
@@ -532,9 +533,19 @@ mod test {
         // It may have come or not: all of it is sent again.
         assert_eq!(copying.ahead(&memory, &mappings, &mut send).unwrap(), bytes as u64);
         assert_eq!(copying.ahead(&memory, &mappings, &mut send).unwrap(), 0);
-        copying.retain(&[(start, GuestAddr(end.0 - PAGE_BYTES))]);
+        copying.learn(&[(start, GuestAddr(end.0 - PAGE_BYTES))]);
         assert_eq!(copying.left(&mappings).unwrap(), PAGE_BYTES);
         assert_eq!(copying.finish(&memory, (&mappings, &[]), &mut send).unwrap(), PAGE_BYTES);
+        // Unmapped for a moment here, and not there: what was there before is not forgotten.
+        copying.remap(&mappings, &[]);
+        copying.learn(&[(start, end)]);
+        let mut told = Vec::new();
+        let mut send = |part| {
+            told.push(part);
+            Ok(())
+        };
+        copying.finish(&memory, (&[], &[]), &mut send).unwrap();
+        assert_eq!(told, [Part::Discard(vec![(start, end)])]);
         drop(content);
     }
 }
