@@ -299,6 +299,9 @@ fn a_node_that_lies_about_pages_that_it_remembers_does_not_get_the_process() {
         let draft = reader.receive::<ToAway>().expect("a draft");
         assert!(matches!(draft, ToAway::Draft(_)), "{draft:?}");
         say(ToHome::Drafted);
+        // Nobody lets in the streams that it announces: it does without.
+        let announced = reader.receive::<ToAway>().expect("streams");
+        assert!(matches!(announced, ToAway::Streams { .. }), "{announced:?}");
         let Ok(ToAway::Hashes(hashes)) = reader.receive() else { panic!("it does not ask") };
         assert_eq!(hashes.pages().map(|pages| pages.len()), Some(count));
         let name = format!("{lie:.60?}");
