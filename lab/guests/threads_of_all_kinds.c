@@ -1,4 +1,5 @@
 /* Hundreds of threads, each with a state and a wait of its own, have all of it after a move. */
+/* not stopped: the kernel ends epoll_wait with EINTR when a stopped process continues */
 #include "travel.h"
 #include <poll.h>
 #include <semaphore.h>
