@@ -12,13 +12,14 @@ use wire::supervisor::FromBody;
 const ROOM_PARTS: u64 = 4;
 
 impl Tracing<'_> {
-    /// Leaves the body's pages for when its process comes again, if there is room for them, and
-    /// unless the owner of the node wanted it gone.
-    pub(crate) fn leave_imprint(&mut self) {
+    /// Whether it is worth it, and the owner of the node did not want it gone.
+    pub(crate) fn leaves_imprint(&self) -> bool {
         let resident = kernel::proc::process::resident_bytes(self.shared.pid).unwrap_or(0);
-        if self.unwanted_since.is_some() || resident < ahead::BYTES_MIN {
-            return;
-        }
+        self.unwanted_since.is_none() && resident >= ahead::BYTES_MIN
+    }
+
+    /// Leaves the body's pages for when its process comes again, if there is room for them.
+    pub(crate) fn leave_imprint(&mut self) {
         // What comes from home, or from threads of the body, is of no interest any more.
         self.shared.close();
         let places = Mounts::read().places_of("self");

@@ -93,10 +93,13 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
     match start(daemon, home, arrived) {
         Ok(mut tracing) => {
             let reason = tracing.serve();
-            let has_left = reason.code == ELSEWHERE;
-            daemon.send(&FromBody::Gone { reason });
-            if has_left {
+            if reason.code == ELSEWHERE && tracing.leaves_imprint() {
+                daemon.send(&FromBody::Gone { reason });
                 tracing.leave_imprint();
+            } else {
+                // Whoever hears that it is gone finds nothing of it any more.
+                drop(tracing);
+                daemon.send(&FromBody::Gone { reason });
             }
         }
         Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
