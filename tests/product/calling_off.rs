@@ -5,8 +5,8 @@ use crate::stage::{COUNTING, Program, Seen, Stage, text, until, until_true};
 use kernel::features::{Feature, settled};
 use std::process::Child;
 
-/// So that 64 MiB take seventeen seconds.
-const SLOW: &str = "30mbit";
+/// So that 64 MiB take half a minute.
+const SLOW: &str = "20mbit";
 /// More than a body has that nothing was sent to.
 const ARRIVING_KIB: u64 = 12 << 10;
 
