@@ -6,9 +6,11 @@ use crate::figure::Figure;
 use crate::lab::{Lab, Share};
 use crate::statistics::Samples;
 use anyhow::{Context, Result};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const MEGABYTES: u32 = 500;
+/// One that comes home sooner than that is left there for longer each time.
+const STAY: Duration = Duration::from_millis(2500);
 /// Of one call, milliseconds.
 const CALL_MS_MAX: f64 = 30.0;
 
@@ -20,6 +22,7 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
     let (mut calls_ms, mut returns_ms) = (Vec::new(), Vec::new());
     for _ in 0..setting.effort.moves_of_large.max(2) {
         lab.await_arrival(driven.pid(), 2)?;
+        std::thread::sleep(STAY);
         let [call_ms] = driven.round(1)?;
         let called = Instant::now();
         calls_ms.push(call_ms);
