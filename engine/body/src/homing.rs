@@ -80,17 +80,23 @@ impl Tracing<'_> {
         let is_hurried = Arc::new(AtomicBool::new(false));
         let home =
             Home { shared: self.shared.clone(), answers: receiver, hurry: is_hurried.clone() };
-        self.homing = Some(Homing { announcement, answers, is_hurried });
+        let alone = Homeward { rounds: rounds.clone(), ahead: None, origin: None };
         let (fixed, origin) = (self.fixed.clone(), self.origin.take());
         let send = move || {
             let shared = home.shared.clone();
             let homeward = send_ahead(home, (&fixed, rounds), (tracking, &unseen), origin);
             shared.order(Order::SentAhead { homeward: homeward.map(Box::new) });
         };
-        let spawned = std::thread::Builder::new().name("homing".into()).spawn(send);
-        spawned
-            .map(|_| End::Continues)
-            .map_err(|source| kernel::KernelError { what: "start a thread".into(), source }.into())
+        match std::thread::Builder::new().name("homing".into()).spawn(send) {
+            Ok(_) => {
+                self.homing = Some(Homing { announcement, answers, is_hurried });
+                Ok(End::Continues)
+            }
+            Err(error) => {
+                ::tracing::warn!("body of {}: no thread: {error}", self.shared.guest_pid);
+                self.leave(announcement, alone)
+            }
+        }
     }
 
     /// Whether so much was written to that the body would stand still for it.

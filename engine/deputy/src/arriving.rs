@@ -156,7 +156,10 @@ impl Service<'_> {
             let pagemap = Pagemap::open(self.pid)?;
             kept.empty_private(worker, &pagemap, (&mappings, &spared)).map(Some)
         };
-        let Some(done) = self.by_idle_thread(lay_out)? else { return Ok(None) };
+        let Some(done) = self.by_idle_thread(lay_out)? else {
+            self.own.know(here);
+            return Ok(None);
+        };
         let Some(held) = self.heed(done)? else { return Ok(None) };
         self.surplus.clear();
         self.own.know(flags::read_maps(self.pid)?);

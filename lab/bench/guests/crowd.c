@@ -68,13 +68,7 @@ static void keep(size_t bytes)
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     unsigned char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     must(memory == MAP_FAILED ? -1 : 0, "mmap");
-    uint64_t state = 88172645463325252u;
-    for (size_t at = 0; at < bytes; at += sizeof state) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        memcpy(memory + at, &state, sizeof state);
-    }
+    fill_random(memory, bytes);
 }
 
 int main(int count, char **words)

@@ -50,6 +50,25 @@ static inline void say_ready(void)
     fflush(stdout);
 }
 
+/* The next of numbers that look random (xorshift64). */
+static inline uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Of which no page is like another, and none can be compressed. */
+static inline void fill_random(void *memory, size_t bytes)
+{
+    uint64_t state = 88172645463325252u;
+    for (size_t at = 0; at < bytes; at += sizeof state) {
+        uint64_t word = next_random(&state);
+        memcpy((char *)memory + at, &word, sizeof word);
+    }
+}
+
 static int ascending(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

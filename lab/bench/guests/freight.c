@@ -21,10 +21,8 @@ int main(int count, char **words)
     must(memory == MAP_FAILED ? -1 : 0, "mmap");
     uint64_t state = 88172645463325252u;
     for (size_t at = 0; at < bytes; at += sizeof state) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        memory[at / sizeof state] = at % PAGE < noise ? state : at / PAGE + 1;
+        uint64_t word = next_random(&state);
+        memory[at / sizeof word] = at % PAGE < noise ? word : at / PAGE + 1;
     }
     say_ready();
     while (next_round() > 0) {

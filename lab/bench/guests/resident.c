@@ -38,13 +38,7 @@ int main(int count, char **words)
     bytes = (size_t)atol(words[1]) << 20;
     memory = malloc(bytes);
     must(memory ? 0 : -1, "malloc");
-    uint64_t state = 88172645463325252u;
-    for (size_t at = 0; at < bytes; at += sizeof state) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        memcpy(memory + at, &state, sizeof state);
-    }
+    fill_random(memory, bytes);
     for (int i = 1; i < threads; i++) {
         pthread_t thread;
         must(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0 ? 0 : -1, "pthread_create");

@@ -16,14 +16,6 @@ static uint64_t pages;
 static double percent;
 static _Atomic uint64_t longest_ns, written;
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 static void *look_at_the_clock(void *unused)
 {
     uint64_t state = 88172645463325252u, last = now_ns(), due = last;
@@ -57,11 +49,7 @@ int main(int count, char **words)
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     memory = mmap(NULL, room * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
     must(memory == MAP_FAILED ? -1 : 0, "mmap");
-    uint64_t state = 88172645463325252u;
-    for (uint64_t at = 0; at < pages * PAGE; at += sizeof state) {
-        uint64_t word = next_random(&state);
-        memcpy(memory + at, &word, sizeof word);
-    }
+    fill_random(memory, pages * PAGE);
     pthread_t thread;
     must(pthread_create(&thread, NULL, look_at_the_clock, NULL) == 0 ? 0 : -1, "pthread_create");
     say_ready();
