@@ -126,7 +126,7 @@ impl Acts<'_> {
         let script = self.stage.in_tracks(node, &format!("{{ {script}; }}"));
         let run = Run { title, node, script: &script, programs: TRACKS as usize, managed };
         let outcome = self.watch(&run)?;
-        let checksums = self.stage.take_checksums(node, &encoder.outputs())?;
+        let checksums = self.stage.take_checksums(node, encoder.suffix())?;
         Ok(Encoded { title: title.to_owned(), outcome, checksums })
     }
 

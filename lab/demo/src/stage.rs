@@ -5,6 +5,7 @@ use crate::{audio, work};
 use anyhow::{Context, Result, bail, ensure};
 use client::Client;
 use lab::{Lab, Spec};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -198,17 +199,25 @@ impl Stage {
         Ok(())
     }
 
-    /// The checksums of the encoded tracks in a node's directory, which are removed.
-    pub fn take_checksums(&self, node: NodeId, outputs: &str) -> Result<String> {
-        let script = self.in_tracks(node, &format!("sha256sum {outputs} && rm -f {outputs}"));
-        let output = self
-            .command(node, &["sh", "-c", &script])
-            .output()
-            .context("cannot start sha256sum")?;
-        if !output.status.success() {
-            bail!("no encoded tracks: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+    /// Name and BLAKE3 hash of each encoded track in a node's directory, which are removed. Done
+    /// here and by no program, because the smallest machine may lack it.
+    pub fn take_checksums(&self, node: NodeId, suffix: &str) -> Result<String> {
+        let directory = self.tracks_of(node)?;
+        let mut sums = BTreeMap::new();
+        for entry in fs::read_dir(&directory).context("no encoded tracks")? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !name.ends_with(&format!(".{suffix}")) {
+                continue;
+            }
+            let what = || format!("cannot read {}", path.display());
+            let mut hasher = blake3::Hasher::new();
+            hasher.update_reader(File::open(&path).with_context(what)?).with_context(what)?;
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            sums.insert(name, hasher.finalize().to_hex());
         }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        ensure!(!sums.is_empty(), "no encoded tracks in {}", directory.display());
+        Ok(sums.iter().map(|(name, hash)| format!("{hash}  {name}\n")).collect())
     }
 
     /// The processes that the home node knows.

@@ -56,9 +56,9 @@ impl Encoder {
         self.words
     }
 
-    /// A shell pattern for the encoded tracks.
-    pub fn outputs(&self) -> String {
-        format!("track*.{}", self.suffix)
+    /// How names of encoded tracks end, without the dot.
+    pub fn suffix(&self) -> &'static str {
+        self.suffix
     }
 
     /// Bytes of a track that keep one core of this machine busy for `cpu_s`; `scratch` is a
