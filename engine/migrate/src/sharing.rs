@@ -59,7 +59,8 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
             return Ok(());
         }
         for other in fresh {
-            if is_one_address_space(pid, other, compared_maps) {
+            // Those that have ended have the same one: none.
+            if is_one_address_space(pid, other, compared_maps) && has_memory(other) {
                 let text = format!(
                     "it shares all its memory with process {other} (vfork, or clone with CLONE_VM)"
                 );
@@ -84,6 +85,11 @@ fn is_one_address_space(pid: i32, other: i32, instead: Option<&[Mapping]>) -> bo
         None => process::share_address_space(pid, other).unwrap_or(false),
         Some(maps) => maps::read(other).is_ok_and(|others| !maps.is_empty() && others == maps),
     }
+}
+
+fn has_memory(pid: i32) -> bool {
+    // One that does not let us see has some.
+    read_maps(pid).map_or_else(|error| !error.is_gone(), |maps| !maps.is_empty())
 }
 
 fn check_memory(other: i32, shared: &[&Mapping], family: &Family) -> Result<()> {
@@ -252,6 +258,21 @@ mod test {
     #[test]
     fn a_process_without_relatives_shares_nothing() {
         with_a_stranger(|pid| check_patiently(pid, &maps::read(pid).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn one_that_has_ended_shares_nothing_with_others_that_have() {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let mut another = std::process::Command::new("true").spawn().unwrap();
+        let pids = [ended.id() as i32, another.id() as i32];
+        let is_zombie = |pid: i32| process::stat(&pid.to_string()).unwrap().state == b'Z';
+        while !pids.into_iter().all(is_zombie) {
+            std::thread::yield_now();
+        }
+        let verdict = check(pids[0], &[]);
+        ended.wait().unwrap();
+        another.wait().unwrap();
+        verdict.unwrap();
     }
 
     #[test]
