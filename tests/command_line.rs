@@ -98,6 +98,17 @@ fn a_freeze_budget_reaches_the_daemon_and_one_of_nothing_is_refused_before() {
 }
 
 #[test]
+fn a_wrong_run_has_the_status_of_one_wherever_the_socket_is_named() {
+    let before: [&[&str]; 3] = [&[], &["--socket", "/nowhere"], &["--socket=/nowhere"]];
+    for words in before {
+        let output = Command::new(OSMOS).args(words).args(["run", "--no-such"]).output();
+        assert_eq!(output.expect("ended").status.code(), Some(125), "{words:?}");
+    }
+    let listing = Command::new(OSMOS).args(["--socket", "run", "ps", "--no-such"]).output();
+    assert_eq!(listing.expect("ended").status.code(), Some(2));
+}
+
+#[test]
 fn death_by_signal_is_the_commands_own() {
     let daemon = Daemon::managing();
     let output = daemon.osmos(&["run", "sh", "-c", "kill -TERM $$"]).output().expect("ended");

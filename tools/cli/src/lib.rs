@@ -40,7 +40,7 @@ pub fn main(words: Vec<OsString>, platform: &dyn Platform) -> ExitCode {
 /// Classic names become `osmos` words first. What cannot be parsed has been told to the user when
 /// this fails, with the exit status to use.
 fn parse(mut words: Vec<OsString>) -> Result<Arguments, u8> {
-    let mut starts_a_command = words.get(1).is_some_and(|word| word == "run" || word == "r");
+    let mut starts_a_command = is_run(words.get(1..).unwrap_or_default());
     if let Some(name) = words.first().and_then(|program| classic::name(program)) {
         starts_a_command = classic::starts_a_command(name);
         match classic::translate(name, &words[1..]) {
@@ -58,6 +58,20 @@ fn parse(mut words: Vec<OsString>) -> Result<Arguments, u8> {
         let _ = error.print();
         if error.use_stderr() { usage_status(starts_a_command) } else { exit_code::DONE }
     })
+}
+
+/// Whether the words behind `osmos` begin with `run`, but for the one option that any subcommand has
+/// before it.
+fn is_run(words: &[OsString]) -> bool {
+    let subcommand = match words {
+        [option, _, subcommand, ..] if option == "--socket" => Some(subcommand),
+        [option, subcommand, ..] if option.to_string_lossy().starts_with("--socket=") => {
+            Some(subcommand)
+        }
+        [subcommand, ..] => Some(subcommand),
+        [] => None,
+    };
+    subcommand.is_some_and(|word| word == "run" || word == "r")
 }
 
 /// A wrong `osmos run` must not look like a command that ended with status 2.
