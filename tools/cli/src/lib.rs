@@ -60,8 +60,8 @@ fn parse(mut words: Vec<OsString>) -> Result<Arguments, u8> {
     })
 }
 
-/// Whether the words behind `osmos` begin with `run`, but for the one option that any subcommand has
-/// before it.
+/// Whether the words behind `osmos` begin with `run`, or with the one option that may stand before
+/// any subcommand.
 fn is_run(words: &[OsString]) -> bool {
     let subcommand = match words {
         [option, _, subcommand, ..] if option == "--socket" => Some(subcommand),
