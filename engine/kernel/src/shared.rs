@@ -204,7 +204,7 @@ const FUTEX_WAKE: u64 = 1;
 
 #[cfg(test)]
 pub(crate) mod test_support {
-    //! Fresh private memory with known addresses, for the tests of page scans.
+    //! Fresh memory with known addresses, for the tests of page scans.
 
     use std::os::fd::AsRawFd;
 
@@ -221,10 +221,18 @@ pub(crate) mod test_support {
         map(size, 0, file.as_raw_fd())
     }
 
+    pub fn shared(size: usize) -> Fresh {
+        map_as(libc::MAP_SHARED, size, libc::MAP_ANONYMOUS, -1)
+    }
+
     fn map(size: usize, flags: i32, descriptor: i32) -> Fresh {
+        map_as(libc::MAP_PRIVATE, size, flags, descriptor)
+    }
+
+    fn map_as(way: i32, size: usize, flags: i32, descriptor: i32) -> Fresh {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = flags | libc::MAP_PRIVATE;
-        // SAFETY: a fresh private mapping.
+        let flags = flags | way;
+        // SAFETY: a fresh mapping.
         let base =
             unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, descriptor, 0) };
         assert_ne!(base, libc::MAP_FAILED);

@@ -200,6 +200,22 @@ impl Tracking {
         }
     }
 
+    /// Pages of shared memory that were written to since this was asked last; all of them the first
+    /// time. None if that is not known: soft-dirty bits do not tell it.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn written_shared(
+        &self,
+        pagemap: &Pagemap,
+        range: &Range<u64>,
+    ) -> Result<Option<Vec<Run>>> {
+        match self.way {
+            Way::Protection => pagemap.written_shared(range.start, range.end),
+            Way::SoftDirty(_) => Ok(None),
+        }
+    }
+
     /// Whether no page table of the range was moved there since it was watched. (What is moved page
     /// by page counts as written to.)
     fn has_stayed(&self, range: &Range<u64>) -> bool {
@@ -371,7 +387,7 @@ mod test {
     use super::*;
     use crate::features::{self, Feature};
     use crate::proc::pagemap::{PAGE_BYTES, Select};
-    use crate::shared::test_support::{Fresh, anonymous, of_file};
+    use crate::shared::test_support::{Fresh, anonymous, of_file, shared};
 
     struct Watched {
         map: Fresh,
@@ -436,6 +452,32 @@ mod test {
         assert_eq!(it.walk(true), Some((vec![], vec![])));
         it.touch(3);
         assert_eq!(it.walk(true), Some((vec![3], vec![3])), "a page that was gone meanwhile");
+    }
+
+    #[test]
+    fn what_was_written_to_shared_memory_is_told_also_if_it_has_left_the_page_table() {
+        let Some(it) = watched() else { return };
+        let it = Watched { map: shared((PAGES * PAGE_BYTES) as usize), ..it };
+        let it = Watched { base: it.map.as_ptr() as u64, ..it };
+        let range = it.base..it.base + PAGES * PAGE_BYTES;
+        let written = || {
+            let written = it.tracking.written_shared(&it.pagemap, &range).unwrap();
+            written.map(|written| it.pages(Walked { there: vec![], written }).1)
+        };
+        assert_eq!(written(), None, "it is not watched yet");
+        it.touch(3);
+        assert!(it.watch(0..PAGES));
+        assert!(written().unwrap().contains(&3), "all counts as written");
+        assert_eq!(written(), Some(vec![]));
+        it.touch(3);
+        it.touch(50);
+        assert_eq!(written(), Some(vec![3, 50]));
+        assert_eq!(written(), Some(vec![]));
+        it.touch(4);
+        it.map.advise(libc::MADV_DONTNEED);
+        assert!(written().unwrap().contains(&4), "its contents are there still");
+        it.touch(5);
+        assert!(written().unwrap().contains(&5));
     }
 
     #[test]

@@ -184,6 +184,19 @@ impl Pagemap {
         }
     }
 
+    /// Pages of watched shared memory that were written to since they were protected last, which
+    /// they are then. A page that was written to may have left the page table since, for swap
+    /// space or by advice, and counts; only the question for nothing but that tells it. None if
+    /// some of the range is not watched.
+    pub(crate) fn written_shared(&self, start: u64, end: u64) -> Result<Option<Vec<Run>>> {
+        let flags = PM_SCAN_CHECK_WPASYNC | PM_SCAN_WP_MATCHING;
+        let (required, told) = (PAGE_IS_WRITTEN, PAGE_IS_WRITTEN);
+        match self.matching(start, end, &Asked { flags, required, told, ..Asked::default() }) {
+            Err(error) if error.source.raw_os_error() == Some(libc::EPERM) => Ok(None),
+            written => written.map(Some),
+        }
+    }
+
     /// Whether the page there is watched.
     pub(crate) fn is_watched(&self, address: u64) -> Result<bool> {
         let page = self.written(address, address + PAGE_BYTES, Select::Populated, false)?;

@@ -249,6 +249,19 @@ pub fn share_address_space(one: i32, other: i32) -> Result<bool> {
     Ok(order == 0)
 }
 
+/// Whether access to a file is also a matter of an access control list (acl(5)).
+pub fn has_access_list(file: &std::fs::File) -> bool {
+    let name = c"system.posix_acl_access";
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(file);
+    // SAFETY: a string with its zero, and no buffer: only the length is asked for.
+    unsafe { libc::fgetxattr(descriptor, name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+/// The numbers of the open descriptors of a process.
+pub fn descriptor_numbers(pid: i32) -> Result<Vec<i32>> {
+    Ok(entries(&format!("/proc/{pid}/fd"))?.filter_map(|name| name.parse().ok()).collect())
+}
+
 /// The open descriptors of a process and what they are (`pipe:[17]`, a path, `anon_inode:...`).
 pub fn descriptors(pid: i32) -> Result<Vec<(i32, PathBuf)>> {
     let path = format!("/proc/{pid}/fd");
