@@ -389,6 +389,10 @@ const CODE_SEGMENT: usize = 17;
 const STACK_SEGMENT: usize = 20;
 const FS_BASE: usize = 21;
 
+fn shared_file(offset: u64) -> MappingKind {
+    MappingKind::SharedFile { device: 1, inode: 1, offset }
+}
+
 fn mapping(start: u64, end: u64) -> Mapping {
     let kind = MappingKind::Anonymous { grows_down: false };
     Mapping {
@@ -428,6 +432,7 @@ const LIES: &[Lie] = &[
     ("processor state", |image| image.threads[0].extended_state.fill(0xff)),
     ("no processor state", |image| image.threads[0].extended_state.truncate(64)),
     ("clock", |image| image.clock.home_ns = u64::MAX),
+    ("shared file", |image| image.mappings[0].kind = shared_file(0)),
     ("dispositions", |image| image.actions.truncate(63)),
 ];
 
@@ -464,7 +469,11 @@ fn images_that_no_process_has_do_not_come_home_and_the_deputy_goes_on() {
 #[test]
 fn memory_that_no_honest_body_sends_ahead_is_not_taken_in() {
     type Ahead = fn(&Capture) -> Vec<ToHome>;
-    let lies: [(&str, Ahead); 4] = [
+    let lies: [(&str, Ahead); 5] = [
+        ("bytes of a file that it does not share", |it| {
+            let start = it.image.mappings[0].start;
+            vec![ToHome::Written(Pages::at(start, vec![1; 7]))]
+        }),
         ("pages unasked", |it| vec![ToHome::Pages(it.pages[0].clone())]),
         ("discarded unasked", |_| vec![ToHome::Discard(vec![(GuestAddr(0), GuestAddr(4096))])]),
         ("pages nowhere", |it| {
@@ -501,13 +510,15 @@ fn memory_that_no_honest_body_sends_ahead_is_not_taken_in() {
 fn a_draft_that_no_process_has_is_not_laid_out_at_home_and_the_deputy_goes_on() {
     let program = Program::start();
     let (supervisor, mut link, capture) = away(&program);
-    let drafts: [DraftLie; 4] = [
+    let drafts: [DraftLie; 6] = [
         ("kernel memory", |draft| draft.mappings.push(mapping(KERNEL, KERNEL + 4096))),
         ("out of order", |draft| draft.mappings.reverse()),
         ("unknown file", |draft| {
             let kind = MappingKind::File { backing: u32::MAX, offset: 0, is_shared: true };
             draft.mappings[0].kind = kind;
         }),
+        ("a file that it does not share", |draft| draft.mappings[0].kind = shared_file(0)),
+        ("a file behind its end", |draft| draft.mappings[0].kind = shared_file(u64::MAX - 4095)),
         ("the place of the agent", |draft| {
             let (start, end) = draft.reserved;
             let at = draft.mappings.partition_point(|m| m.start.0 < start);

@@ -11,7 +11,7 @@
 //! * [`permissions`]: who may do what, and as whom it is done
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
-//! * [`sharing`]: memory that others have as well
+//! * [`sharing`]: memory that others have as well; [`shared_files`]: files that are mapped so
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
@@ -48,6 +48,7 @@ mod processors;
 mod refusals;
 mod reports;
 mod sandbox;
+mod shared_files;
 mod sharing;
 mod stage;
 mod succession;

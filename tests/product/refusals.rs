@@ -57,16 +57,6 @@ fn a_process_with_an_io_uring_stays_home() {
 }
 
 #[test]
-fn a_process_that_maps_a_file_shared_and_writable_stays_home() {
-    if !needs::can_run(&["python3"]) {
-        return;
-    }
-    let expression = "globals().update(m=mmap.mmap(os.open('/tmp/f', 66), 4096)) \
-                      if not os.system('truncate -s 4096 /tmp/f') else 1/0";
-    refused_after("shared-file", expression, &["/tmp/f", "writably"]);
-}
-
-#[test]
 fn a_process_with_system_v_shared_memory_stays_home() {
     if !needs::can_run(&["python3"]) {
         return;

@@ -227,6 +227,12 @@ pub enum ToAway {
     Resume,
     /// The process lives elsewhere, or has ended: destroy the body.
     Release,
+    /// The call is not executed: it would change a file that the process has mapped shared. The
+    /// thread makes it once the process is home.
+    Decline {
+        tid: GuestTid,
+        sequence: u64,
+    },
 }
 
 /// What an away supervisor tells the deputy (or, first two, the source of an image).
@@ -301,4 +307,7 @@ pub enum ToHome {
         cpu_ns: u64,
         rss_bytes: u64,
     },
+    /// What was written to files that the process has mapped shared: any bytes, not whole pages.
+    /// What is sent behind it comes after it.
+    Written(Pages),
 }

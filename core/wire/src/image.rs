@@ -6,7 +6,8 @@ use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
     BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GUARDS_MAX, MAPPINGS_MAX,
-    MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
+    MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SHARED_FILE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX,
+    VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::memory::check_mappings;
 pub use crate::memory::{Draft, Mapping, MappingFlags, MappingKind, Span, USER_MEMORY_END, behind};
@@ -208,7 +209,7 @@ pub struct Prospect {
     pub is_kept: bool,
 }
 
-pub const IMAGE_VERSION: u32 = 10;
+pub const IMAGE_VERSION: u32 = 11;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -227,6 +228,8 @@ pub enum ImageError {
     Guards(usize),
     #[error("a mapping at {0} of an unlisted file")]
     Backing(GuestAddr),
+    #[error("{0} bytes of files that it shares (at most {SHARED_FILE_BYTES_MAX})")]
+    SharedFiles(u64),
     #[error("thread {0} with {1} registers or an extended state of {2} bytes")]
     Thread(GuestTid, usize, usize),
     #[error("thread {0} twice, or with a number that no thread has")]

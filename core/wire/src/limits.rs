@@ -40,6 +40,9 @@ pub const BACKINGS_BYTES_MAX: u64 = 2 << 30;
 pub const HASHED_BYTES_MAX: u64 = 8 << 30;
 /// What a process may have grown, besides to the double, while its files were sent ahead.
 pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
+/// Files that one process may have mapped shared and writable, in all: they travel while it stands
+/// still, and the node that has it keeps them twice.
+pub const SHARED_FILE_BYTES_MAX: u64 = 256 << 20;
 /// Guest memory in one page message.
 pub const PAGE_RUN_BYTES_MAX: usize = 1 << 20;
 /// Places of it.

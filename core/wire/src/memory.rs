@@ -3,7 +3,7 @@
 use crate::bounded::{self, WORD_CHARS_MAX};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::ImageError;
-use crate::limits::{MAPPINGS_MAX, THREADS_MAX};
+use crate::limits::{MAPPINGS_MAX, SHARED_FILE_BYTES_MAX, THREADS_MAX};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
@@ -55,6 +55,11 @@ pub fn behind(mapping: &Mapping, address: u64) -> Mapping {
             backing: *backing,
             offset: offset + (address - mapping.start.0),
             is_shared: *is_shared,
+        },
+        MappingKind::SharedFile { device, inode, offset } => MappingKind::SharedFile {
+            device: *device,
+            inode: *inode,
+            offset: offset + (address - mapping.start.0),
         },
         kind => kind.clone(),
     };
@@ -108,11 +113,15 @@ pub enum MappingKind {
         #[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")]
         name: String,
     },
+    /// Part of a file, shared with nobody else who writes to it, which may be written to by way of
+    /// the memory: all of its contents travel as pages, and what is written goes back as
+    /// `ToHome::Written`. The file is named as home's kernel names it in `/proc/PID/maps`.
+    SharedFile { device: u64, inode: u64, offset: u64 },
 }
 
 /// In order, whole pages of user memory, and parts of files that are listed.
 pub(crate) fn check_mappings(mappings: &[Mapping], backings: usize) -> Result<(), ImageError> {
-    let mut last_end = 0;
+    let (mut last_end, mut shared_bytes) = (0, 0u64);
     for mapping in mappings {
         let (start, end) = (mapping.start.0, mapping.end.0);
         let is_aligned = start % 4096 == 0 && end % 4096 == 0;
@@ -123,9 +132,19 @@ pub(crate) fn check_mappings(mappings: &[Mapping], backings: usize) -> Result<()
         if mapping.protection & !PROTECTION_BITS != 0 {
             return Err(ImageError::Protection(mapping.start, mapping.protection));
         }
-        let MappingKind::File { backing, offset, .. } = mapping.kind else { continue };
-        if backing as usize >= backings {
-            return Err(ImageError::Backing(mapping.start));
+        let offset = match mapping.kind {
+            MappingKind::File { backing, .. } if backing as usize >= backings => {
+                return Err(ImageError::Backing(mapping.start));
+            }
+            MappingKind::File { offset, .. } => offset,
+            MappingKind::SharedFile { offset, .. } => {
+                shared_bytes = shared_bytes.saturating_add(end - start);
+                offset
+            }
+            _ => continue,
+        };
+        if shared_bytes > SHARED_FILE_BYTES_MAX {
+            return Err(ImageError::SharedFiles(shared_bytes));
         }
         if offset % 4096 != 0 || offset > FILE_OFFSET_MAX - (end - start) {
             return Err(ImageError::Offset(mapping.start));

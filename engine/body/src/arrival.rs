@@ -4,6 +4,7 @@
 use crate::abroad::Abroad;
 use crate::daemon::Daemon;
 use crate::door::Door;
+use crate::files::{self, Files};
 use crate::filter::{self, Kept};
 use crate::tracing_loop;
 use crate::watch::Watch;
@@ -55,6 +56,7 @@ pub struct Arrived {
     /// Where its home is another machine.
     pub abroad: Option<Abroad>,
     pub watch: Watch,
+    pub files: Files,
     /// If home keeps its memory, and it is known what was written to since.
     pub origin: Option<Origin>,
 }
@@ -192,6 +194,7 @@ fn receive(
     let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
     let draft = receive_draft(&mut link.0)?;
+    files::check(&draft.mappings)?;
     let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
     let mut shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
     link.1.send(&ToHome::Drafted)?;
@@ -215,12 +218,14 @@ fn receive(
     let own_vdso = body.elsewhere.as_ref().map(|elsewhere| &elsewhere.own_vdso);
     let origin = Some(origin).filter(|_| is_kept && body.tracking.is_some());
     let watch = Watch::of(&body, origin.is_some());
-    let rules = filter::rules(&Kept::new(body.kept()), own_vdso, watch.calls());
+    let files = Files::of(&body)?;
+    let watched = if files.is_any() { files.calls() } else { watch.calls() };
+    let rules = filter::rules(&Kept::new(body.kept()), own_vdso, watched);
     let listener = body.finish(&rules)?;
     link.1.send(&ToHome::Restored)?;
     let elsewhere = body.elsewhere.clone();
     let abroad = stub.zip(elsewhere).map(|((stub, offset), it)| Abroad::new(stub, it, offset));
-    Ok(Arrived { body, listener, library, prospect, signals, abroad, watch, origin })
+    Ok(Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin })
 }
 
 /// The last of the memory contents; returns where the body has the same as its home.

@@ -271,6 +271,7 @@ impl Tracing<'_> {
                 return self.stay_unless_unwanted(error.reason());
             }
         };
+        self.shared.close_files();
         // Requests by several threads to go home are one.
         self.shared.send(announcement);
         let (head, parts) = image.clone().into_parts();
@@ -304,6 +305,7 @@ impl Tracing<'_> {
             }
             _ => Copying::of(self.shared.pid, None)?,
         };
+        copying.leave_files();
         let whole = (&image.mappings[..], &image.guards[..]);
         copying.finish(&self.shared.memory, whole, &mut |part| {
             self.shared.send(part.into());
@@ -405,6 +407,7 @@ impl Tracing<'_> {
     }
 
     pub(crate) fn go_on(&mut self) -> Result<()> {
+        self.shared.reopen_files();
         let parked: Vec<(i32, u64)> = {
             let mut state = self.shared.lock();
             (state.is_frozen, state.is_interrupted) = (false, false);

@@ -23,6 +23,7 @@ mod daemon;
 mod deadlines;
 mod delivery;
 mod door;
+mod files;
 mod filter;
 mod frames;
 mod homing;

@@ -174,6 +174,7 @@ impl Tracing<'_> {
         match self.send_image(target, (ahead, origin), &known, &mut watch) {
             Err(error) if is_broken(&error) => Err(error),
             Ok(bytes) => {
+                self.shared.close_files();
                 let report = MoveReport {
                     freeze_us: micros(frozen_at.elapsed()),
                     total_us: watch.total_us(),

@@ -29,6 +29,8 @@ pub fn serve(shared: &Arc<Shared>) {
 }
 
 fn take(shared: &Arc<Shared>, n: &Notification) {
+    // First, as a link that is full must not hold up what comes from it.
+    shared.prepare_files(n);
     let mut state = shared.lock();
     if shared.abroad.as_ref().is_some_and(|abroad| take_abroad(shared, abroad, &mut state, n)) {
         return;
@@ -207,6 +209,9 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
             needs_home(shared, state, n, "reserved-memory")
         }
+        Class::Local if shared.files.object_to(number, &n.arguments, state.threads.len()) => {
+            needs_home(shared, state, n, "shared-file")
+        }
         Class::Local => {
             match shared.watch.objection((shared.pid, &shared.maps), number, &n.arguments) {
                 Some(word) => needs_home(shared, state, n, word),
@@ -327,6 +332,10 @@ fn emulate(
         | Emulation::Times => forward(shared, state, n, Some(emulation)),
         Emulation::ProcessorClock => read_clock(shared, state, n),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),
+        Emulation::MemorySync if shared.files.hold(n.arguments[0], n.arguments[1]) => {
+            forward(shared, state, n, None)
+        }
+        Emulation::MemorySync => needs_home(shared, state, n, "shared-memory"),
         // The block to restart from belongs to a local wait of this very thread.
         Emulation::RestartCall => {
             shared.listener.let_pass(n.id);

@@ -5,9 +5,12 @@ use crate::state::{Agreement, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
+use migrate::files::SHARED_FILE;
+use migrate::reason;
 use std::sync::Arc;
 use wire::calls::{self, Emulation};
 use wire::forward::{Direction, Place, Reply, Segment, Signal, ToAway};
+use wire::ids::GuestTid;
 
 /// Serves the link until it breaks, or the body is released.
 pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
@@ -20,6 +23,7 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
                     abroad.hear(told);
                 }
             }
+            Ok(ToAway::Decline { tid, sequence }) => decline(shared, tid, sequence),
             Ok(ToAway::Priority { tid, priority }) => {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }
@@ -107,6 +111,21 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         return;
     }
     answer(shared, &mut state, local, &outstanding, result);
+}
+
+/// Home does not make a call for a body that is away: the thread makes it there.
+fn decline(shared: &Shared, tid: GuestTid, sequence: u64) {
+    let mut state = shared.lock();
+    if state.is_frozen {
+        return; // Home, or the next node, finds that the call was never made.
+    }
+    let Some(thread) = state.by_guest(tid) else { return };
+    let is_it = |call: &mut Outstanding| call.call.sequence == sequence;
+    let Some(outstanding) = thread.outstanding.take_if(is_it) else { return };
+    thread.parked = Some(outstanding.id);
+    let number = outstanding.call.number;
+    let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
+    shared.order(Order::NeedsHome(reason("call", format!("{name}: {SHARED_FILE}"))));
 }
 
 /// Whether home has ended a call for a signal, and that alone.

@@ -1,6 +1,7 @@
 //! What the threads of this supervisor share about the body.
 
 use crate::abroad::Abroad;
+use crate::files::Files;
 use crate::filter::Kept;
 use crate::homing::Homeward;
 use crate::moving_on::{Offered, Onward};
@@ -199,6 +200,7 @@ pub struct Shared {
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
     pub watch: Watch,
+    pub files: Files,
     state: Mutex<State>,
     /// What is to go home, in order; whoever has the writer sends it.
     outbox: Mutex<VecDeque<ToHome>>,
@@ -220,6 +222,7 @@ pub struct Parts {
     pub maps: MapQuery,
     pub kept: Kept,
     pub watch: Watch,
+    pub files: Files,
     pub state: State,
     pub writer: LinkWriter,
     pub wake: EventFd,
@@ -238,6 +241,7 @@ impl Shared {
             was_advised: AtomicBool::new(false),
             kept: parts.kept,
             watch: parts.watch,
+            files: parts.files,
             state: Mutex::new(parts.state),
             outbox: Mutex::default(),
             writer: Mutex::new(parts.writer),

@@ -7,6 +7,7 @@ use crate::abroad::Abroad;
 use crate::arrival::{Arrived, Link};
 use crate::capture::Fixed;
 use crate::daemon::Daemon;
+use crate::files;
 use crate::filter::Kept;
 use crate::homing::Homing;
 use crate::leaving::{HOMECOMING_PAUSE, unwanted};
@@ -107,7 +108,8 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
 }
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
-    let Arrived { body, listener, library, prospect, signals, abroad, watch, origin } = arrived;
+    let Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin } =
+        arrived;
     let state = State::of(&body);
     let wake =
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
@@ -129,6 +131,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         maps: kernel::proc::maps::MapQuery::open(sandbox.body_pid)?,
         kept,
         watch,
+        files,
         state,
         writer: home.1,
         wake,
@@ -137,6 +140,9 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     }));
     spawn("modesty", &shared, |shared| modesty::watch(&shared));
     spawn("notices", &shared, |shared| notices::serve(&shared));
+    if shared.files.is_any() {
+        spawn("files", &shared, |shared| files::serve(&shared));
+    }
     let reader = home.0;
     spawn("replies", &shared, move |shared| replies::serve(&shared, reader));
     let mut tracing = Tracing {

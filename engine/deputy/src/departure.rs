@@ -18,6 +18,7 @@ use link::{LinkReader, LinkWriter};
 use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
 use migrate::copying::Copying;
+use migrate::files::Files;
 use migrate::injection::Borrowed;
 use migrate::offer::Offerer;
 use migrate::outflow::Outflow;
@@ -60,6 +61,8 @@ pub struct Left {
     /// Mappings as they were when it left, with flags that may have been changed just before.
     pub maps: Vec<maps::Mapping>,
     pub reading: Reading,
+    /// Those that it has mapped shared and writable.
+    pub files: Option<Files>,
 }
 
 /// Moves the process `pid` to the berth, frozen for no longer than `budget` if that can be.
@@ -78,6 +81,8 @@ pub fn leave(
     let maps = flags::read_maps(pid)?;
     refusal::check(pid, &maps)?;
     let library = Library::of_process(pid, &maps)?;
+    let mut files = Files::watch(pid, &maps)?;
+    files.iter().try_for_each(|files| files.check_patiently(pid))?;
     let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
     let mut link = link::connect(berth, Role::Deputy)?;
@@ -107,7 +112,7 @@ pub fn leave(
     let frozen_at = Instant::now();
     let mut frozen = Frozen::freeze(pid, seen, signals, place)?;
     watch.phase("freeze");
-    let known = (&library, &mut ahead, &known[..]);
+    let known = (&library, &mut ahead, &known[..], files.as_mut());
     let mut target = Target { link: &mut link, outflow: &mut outflow };
     match send(&mut frozen, &memory, known, (&mut target, meanwhile), &mut watch) {
         Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
@@ -123,7 +128,7 @@ pub fn leave(
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
             watch.phase("settle");
             let report = rounds.tell(bytes, report(watch, freeze_us, bytes_sent));
-            let left = Left { keeping, maps, reading };
+            let left = Left { keeping, maps, reading, files };
             let parts = (link, memory, library, actions, prospect, report, left);
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
         }
@@ -252,7 +257,7 @@ struct Sent {
 fn send(
     frozen: &mut Frozen,
     memory: &Memory,
-    (library, ahead, known): (&Library, &mut Ahead, &[maps::Mapping]),
+    (library, ahead, known, files): (&Library, &mut Ahead, &[maps::Mapping], Option<&mut Files>),
     (target, meanwhile): (&mut Target<'_>, &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
@@ -260,6 +265,10 @@ fn send(
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps, frozen.statuses())?;
+    if let Some(files) = files {
+        files.renew(frozen.pid, &maps)?;
+        files.check_others(frozen.pid)?;
+    }
     if !known.is_empty() && frozen.may_write_unseen()? {
         ahead.doubt_all();
     }

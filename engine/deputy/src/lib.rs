@@ -36,6 +36,7 @@ mod lanes;
 mod limited_sleep;
 mod meanwhile;
 mod moves;
+mod onlookers;
 mod own_memory;
 mod priorities;
 mod processor_time;

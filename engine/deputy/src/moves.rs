@@ -132,7 +132,11 @@ impl Service<'_> {
                 Ok(End::Continues)
             }
             (ToHome::NeedsHome(reason), _) => self.come_home(reader, reason),
-            (ToHome::Frozen, Some(_)) => self.come_home(reader, reason(ASKED, "it was asked to")),
+            (ToHome::Frozen, Some(_)) => {
+                let asked = || reason(ASKED, "it was asked to");
+                let why = self.onlookers.why().unwrap_or_else(asked);
+                self.come_home(reader, why)
+            }
             _ => Err(MigrateError::Protocol("the body froze unasked".into())),
         }
     }

@@ -10,8 +10,8 @@
 //! alone, the two would wake each other across processors for ever.
 
 use crate::lanes::{Accepted, Work};
-use crate::priorities;
 use crate::service::{Notice, Shared};
+use crate::{onlookers, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use migrate::{MigrateError, Result};
@@ -102,10 +102,11 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
     }
 }
 
-/// What comes of a body before it is frozen.
+/// What comes of a body's memory before it is frozen.
 fn take_ahead(shared: &Shared, message: ToHome) -> Result<()> {
     let unasked = || MigrateError::Protocol("memory that home does not wait for".into());
     match message {
+        ToHome::Written(pages) => onlookers::take(shared, &pages),
         ToHome::ComesAhead { draft, heap_end } if !shared.is_flooded() => {
             shared.notify(Notice::ComesAhead { draft, heap_end });
             Ok(())
@@ -168,6 +169,13 @@ pub enum Begun {
 /// Begins a call; None if it is none that an honest body makes.
 pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
     let number = call.number;
+    if let Some(files) = &shared.files
+        && files.are_touched_by(shared.pid, &call)
+    {
+        // Not made at all: the body comes home for it.
+        shared.send(&ToAway::Decline { tid: call.tid, sequence: call.sequence });
+        return Some(Begun::Over);
+    }
     Some(match shared.lanes.accept(slot, call)? {
         Accepted::Waits => Begun::Over,
         Accepted::Answered(reply) => {

@@ -9,6 +9,7 @@ use crate::ending::{end_behind, kill, see_it_end};
 use crate::keeping::Keeping;
 use crate::lanes::{Lane, Lanes};
 use crate::moves::{Link, Pending};
+use crate::onlookers::Onlookers;
 use crate::own_memory::OwnMemory;
 use crate::{priorities, replies};
 use kernel::child_signal::ChildSignal;
@@ -16,6 +17,7 @@ use kernel::haste::Readiness;
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
+use migrate::files::Files;
 use migrate::injection::Borrowed;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result};
@@ -73,6 +75,7 @@ pub enum Notice {
 }
 
 pub struct Shared {
+    pub pid: i32,
     pub lanes: Lanes,
     writer: Mutex<LinkWriter>,
     notices: Mutex<VecDeque<Notice>>,
@@ -83,6 +86,8 @@ pub struct Shared {
     counts: Mutex<BTreeMap<u32, u64>>,
     /// Memory that comes before its body does.
     arriving: Mutex<Option<Arriving>>,
+    /// What the process has mapped shared and writable.
+    pub files: Option<Files>,
 }
 
 impl Shared {
@@ -165,6 +170,8 @@ pub struct Service<'a> {
     pub is_held: bool,
     /// A thread has a real-time policy, which no other node gives it.
     is_real_time: bool,
+    /// What others do to its shared files.
+    pub onlookers: Onlookers,
     /// Number of the current link.
     generation: u64,
     /// Calls to next nodes so far.
@@ -210,6 +217,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let lanes = threads.map(|thread| Lane::of(away.pid, thread)).collect();
     let (reader, writer) = away.link;
     let shared = Arc::new(Shared {
+        pid: away.pid,
         lanes: Lanes::new(away.agent, away.memory, lanes, away.actions),
         writer: Mutex::new(writer),
         notices: Mutex::new(VecDeque::new()),
@@ -218,6 +226,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         slow_calls: AtomicU32::new(1),
         counts: Mutex::new(BTreeMap::new()),
         arriving: Mutex::default(),
+        files: away.left.files,
     });
     let mut service = Service {
         daemon,
@@ -233,6 +242,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         surplus: vec![],
         is_held: false,
         is_real_time: false,
+        onlookers: Onlookers::default(),
         generation: 0,
         connections: 0,
         pending: None,
@@ -309,7 +319,8 @@ impl Service<'_> {
         // Without a daemon to come a process has nobody to move it again: it comes home.
         let is_left = self.daemon.is_abandoned() && Instant::now() >= self.next_recall;
         let is_bound = self.is_real_time && Instant::now() >= self.next_recall;
-        if !self.deadly.is_empty() || is_left || is_bound {
+        let is_wanted = self.look_at_files() && Instant::now() >= self.next_recall;
+        if !self.deadly.is_empty() || is_left || is_bound || is_wanted {
             self.recall();
         }
         self.look_after()?;
@@ -318,7 +329,8 @@ impl Service<'_> {
     }
 
     fn wait(&mut self) {
-        let next = self.daemon.next_call().map_or(self.next_look, |at| at.min(self.next_look));
+        let next = [self.daemon.next_call(), self.onlookers.next_look()].into_iter().flatten();
+        let next = next.fold(self.next_look, Instant::min);
         let left = match self.surplus.is_empty() {
             true => next.saturating_duration_since(Instant::now()),
             false => SURPLUS_PAUSE,
@@ -330,6 +342,8 @@ impl Service<'_> {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
         ];
+        let files = self.shared.files.iter();
+        watched.extend(files.map(|files| PollFd::new(files.as_fd(), PollFlags::POLLIN)));
         watched.extend(socket.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         let _ = poll(&mut watched, timeout);
         self.obey();

@@ -97,17 +97,24 @@ impl Service<'_> {
         let action = self.action(number)?;
         match signal::effect(number, &action) {
             Effect::Handler => self.forward_signal(tid, number, &action),
-            Effect::EndsWithCore if !self.is_core_lost => {
-                // The core file needs the memory: home first, then the signal.
-                let info = tracee::signal_info(tid)?;
-                self.deadly.push((tid, number, info));
-                tolerate(tracee::resume(tid, 0))
+            Effect::EndsWithCore if !self.is_core_lost => self.die_at_home(tid, number),
+            // What was written to files that it shares is to be there.
+            Effect::Ends if self.shared.files.is_some() && !self.is_core_lost => {
+                self.die_at_home(tid, number)
             }
             Effect::Ignored => self.pass_on(tid, number),
             Effect::Stops | Effect::Ends | Effect::EndsWithCore => {
                 tolerate(tracee::resume(tid, number))
             }
         }
+    }
+
+    /// The process dies of a signal, and needs its memory for that (a core file): home first, then
+    /// the signal.
+    fn die_at_home(&mut self, tid: i32, number: i32) -> Result<()> {
+        let info = tracee::signal_info(tid)?;
+        self.deadly.push((tid, number, info));
+        tolerate(tracee::resume(tid, 0))
     }
 
     /// The disposition of a signal. The kernel is asked whether there is a handler, because the

@@ -7,7 +7,7 @@
 
 use crate::hashes::Effort;
 use crate::layout::Backings;
-use crate::{MigrateError, Result, layout};
+use crate::{MigrateError, Result, files, layout};
 use kernel::KernelError;
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
@@ -25,6 +25,17 @@ use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX, HASHED_BYTES_MAX};
 #[derive(Debug, Default)]
 pub struct Library {
     entries: Vec<Entry>,
+    shared: Vec<Shared>,
+}
+
+/// A file that is mapped shared and writable, or memory that stands for a part of it.
+#[derive(Debug)]
+struct Shared {
+    /// As `/proc/PID/maps` names it here: device and inode.
+    here: (u64, u64),
+    at_home: (u64, u64),
+    /// What is to be added to an offset here.
+    ahead: u64,
 }
 
 #[derive(Debug)]
@@ -48,7 +59,10 @@ impl Library {
             let is_file = mapping.inode != 0
                 && !layout::is_shared_anonymous(mapping)
                 && !layout::is_anonymous(mapping);
-            if is_file && library.index_of(mapping).is_none() {
+            if files::is_shared_file(pid, mapping) {
+                let here = (mapping.device, mapping.inode);
+                library.shared.push(Shared { here, at_home: here, ahead: 0 });
+            } else if is_file && library.index_of(mapping).is_none() {
                 library.entries.push(Entry::open(pid, mapping, maps, &mut effort)?);
             }
         }
@@ -89,13 +103,23 @@ impl Library {
     /// Notes how the mappings made of these files are named, which is not always how the files are:
     /// a file of an overlay is mapped from the layer below.
     pub fn learn(&mut self, maps: &[Mapping], made: &[image::Mapping]) {
+        self.shared.clear();
         for mapping in made {
-            let MappingKind::File { backing, .. } = mapping.kind else { continue };
             let at = mapping.start.0;
             let seen = maps.get(maps.partition_point(|m| m.end <= at));
-            let seen = seen.filter(|m| m.start <= at);
-            if let (Some(entry), Some(seen)) = (self.entries.get_mut(backing as usize), seen) {
-                (entry.device, entry.inode) = (seen.device, seen.inode);
+            let Some(seen) = seen.filter(|m| m.start <= at) else { continue };
+            let here = (seen.device, seen.inode);
+            match mapping.kind {
+                MappingKind::File { backing, .. } => {
+                    if let Some(entry) = self.entries.get_mut(backing as usize) {
+                        (entry.device, entry.inode) = here;
+                    }
+                }
+                MappingKind::SharedFile { device, inode, offset } => {
+                    let ahead = offset.wrapping_sub(seen.offset + (at - seen.start));
+                    self.shared.push(Shared { here, at_home: (device, inode), ahead });
+                }
+                _ => {}
             }
         }
     }
@@ -112,6 +136,14 @@ impl Backings for Library {
             .iter()
             .position(|e| e.inode == mapping.inode && e.device == mapping.device)
             .map(|index| index as u32)
+    }
+
+    fn shared_file(&self, mapping: &Mapping) -> Option<MappingKind> {
+        let is_it = |shared: &&Shared| shared.here == (mapping.device, mapping.inode);
+        let shared = self.shared.iter().find(is_it).filter(|_| mapping.is_shared)?;
+        let (device, inode) = shared.at_home;
+        let offset = mapping.offset.wrapping_add(shared.ahead);
+        Some(MappingKind::SharedFile { device, inode, offset })
     }
 }
 
@@ -137,24 +169,32 @@ impl Entry {
 /// process sees it, if that is still the same file, or through a descriptor that it has of it. What
 /// is none of that is gone but for what the process has in its memory.
 fn open_mapped(pid: i32, mapping: &Mapping, maps: &[Mapping]) -> Result<File> {
+    match find_mapped(pid, mapping)? {
+        Some(file) => Ok(file),
+        None => copy_from_memory(pid, mapping, maps),
+    }
+}
+
+/// The same, as long as somebody can open it still.
+///
+/// # Errors
+/// Refused if we may not read it.
+pub(crate) fn find_mapped(pid: i32, mapping: &Mapping) -> Result<Option<File>> {
     let direct = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
     if let Ok(file) = File::open(direct) {
-        return Ok(file);
+        return Ok(Some(file));
     }
     let name = PathBuf::from(format!("/proc/{pid}/root"));
     let relative = mapping.name.strip_prefix(b"/").unwrap_or(&mapping.name);
     let by_name = open_plainly(&name.join(OsStr::from_bytes(relative)));
     match by_name.and_then(|file| Ok((file.metadata()?.ino(), file))) {
-        Ok((inode, file)) if inode == mapping.inode => return Ok(file),
+        Ok((inode, file)) if inode == mapping.inode => return Ok(Some(file)),
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         // It is there, and we may not read it.
         Err(error) => return Err(unreadable(mapping, error)),
     }
-    match open_held(pid, mapping) {
-        Some(file) => Ok(file),
-        None => copy_from_memory(pid, mapping, maps),
-    }
+    Ok(open_held(pid, mapping))
 }
 
 /// A file without a name, through a descriptor of the process, or as its program.

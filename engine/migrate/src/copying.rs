@@ -97,6 +97,8 @@ pub struct Copying {
     changed: Held,
     /// Those that were not, when the process stood frozen.
     unchanged: Vec<Run>,
+    /// The target has the shared files themselves.
+    leaves_files: bool,
 }
 
 /// Whether the process runs.
@@ -112,7 +114,14 @@ impl Copying {
     pub fn of(pid: i32, tracking: Option<Arc<Tracking>>) -> Result<Copying> {
         let pagemap = Pagemap::open(pid)?;
         let (held, sent, changed) = Default::default();
-        Ok(Copying { pagemap, tracking, held, sent, changed, unchanged: vec![] })
+        let (unchanged, leaves_files) = (vec![], false);
+        Ok(Copying { pagemap, tracking, held, sent, changed, unchanged, leaves_files })
+    }
+
+    /// The target is the process's home, which has the files that are mapped shared, with all that
+    /// was written to them.
+    pub fn leave_files(&mut self) {
+        self.leaves_files = true;
     }
 
     /// The target has something at all these places, and at the `same` ones what was here when
@@ -281,7 +290,10 @@ impl Copying {
         let (mut bytes, mut batch) = (0, Batch::default());
         for (mapping, runs) in mappings.iter().zip(lacking) {
             // Where the target starts from untouched memory it need not be sent zeros.
-            let skips_zeros = matches!(mapping.kind, MappingKind::Anonymous { .. });
+            let skips_zeros = matches!(
+                mapping.kind,
+                MappingKind::Anonymous { .. } | MappingKind::SharedFile { .. }
+            );
             for run in runs {
                 bytes += self.send_run(memory, *run, (skips_zeros, pass), &mut batch, send)?;
             }
@@ -299,6 +311,7 @@ impl Copying {
             // Its pages may be in memory without being in this process's page table.
             let there = match mapping.kind {
                 MappingKind::SharedAnonymous => vec![whole],
+                MappingKind::SharedFile { .. } if !self.leaves_files => vec![whole],
                 _ => vec![],
             };
             return Ok((Walked { written: there.clone(), there }, false));
@@ -406,6 +419,7 @@ pub(crate) fn select(mapping: &Mapping) -> Option<Select> {
         MappingKind::Anonymous { .. } => Some(Select::Populated),
         MappingKind::File { is_shared: false, .. } => Some(Select::Private),
         MappingKind::SharedAnonymous
+        | MappingKind::SharedFile { .. }
         | MappingKind::File { is_shared: true, .. }
         | MappingKind::Kernel { .. } => None,
     }

@@ -30,6 +30,11 @@ pub trait Present {
     /// PROT_* bits.
     fn protection(&self) -> u32;
     fn flags(&self) -> MappingFlags;
+
+    /// The protection of such a one while its contents arrive.
+    fn filling_protection(wanted: &image::Mapping) -> u32 {
+        filling_protection(wanted)
+    }
 }
 
 impl Present for Mapping {
@@ -43,6 +48,14 @@ impl Present for Mapping {
 
     fn flags(&self) -> MappingFlags {
         mapping_flags::flags_of(self)
+    }
+
+    /// At home a shared file has its contents already.
+    fn filling_protection(wanted: &image::Mapping) -> u32 {
+        match wanted.kind {
+            MappingKind::SharedFile { .. } => wanted.protection,
+            _ => filling_protection(wanted),
+        }
     }
 }
 
@@ -133,8 +146,9 @@ fn plan_one<M: Present>(
             at = piece.end;
             continue;
         };
-        if h.protection() != filling_protection(wanted) {
-            changes.push(Change::Protect(piece.clone(), filling_protection(wanted)));
+        let protection = M::filling_protection(wanted);
+        if h.protection() != protection {
+            changes.push(Change::Protect(piece.clone(), protection));
         }
         if !advice.is_empty() {
             changes.push(Change::Advise(advice));
@@ -148,12 +162,19 @@ fn plan_one<M: Present>(
 }
 
 /// Whether what is one private mapping is several here, which the kernel does not join: mremap(2)
-/// of all of it would fail. Its contents are still to come.
+/// of all of it would fail. Its contents are still to come. Likewise one of a shared file that has
+/// grown, which stands for the file as one memory.
 fn is_in_pieces<M: Present>(here: &[M], wanted: &image::Mapping) -> bool {
+    if let MappingKind::SharedFile { .. } = wanted.kind {
+        let mut here = here.iter().map(Present::range);
+        return here.next().is_some_and(|first| {
+            first.start < wanted.end.0 && (first.start > wanted.start.0 || first.end < wanted.end.0)
+        });
+    }
     let is_private = match wanted.kind {
         MappingKind::Anonymous { grows_down } => !grows_down,
         MappingKind::File { is_shared, .. } => !is_shared,
-        MappingKind::SharedAnonymous | MappingKind::Kernel { .. } => false,
+        _ => false,
     };
     let inside = here.iter().take_while(|h| h.range().start < wanted.end.0);
     is_private && inside.count() > 1
@@ -169,7 +190,7 @@ fn flag(range: &Range<u64>, wanted: &image::Mapping) -> Option<Change> {
 /// only if it is writable itself: there is no private copy to write to instead.
 pub fn filling_protection(mapping: &image::Mapping) -> u32 {
     match mapping.kind {
-        MappingKind::SharedAnonymous => {
+        MappingKind::SharedAnonymous | MappingKind::SharedFile { .. } => {
             mapping.protection | (libc::PROT_READ | libc::PROT_WRITE) as u32
         }
         _ => mapping.protection,
@@ -210,6 +231,11 @@ pub fn fits(
             layout::is_anonymous(home) && (*grows_down || is_whole)
         }
         MappingKind::SharedAnonymous => layout::is_shared_anonymous(home),
+        MappingKind::SharedFile { device, inode, offset } => {
+            home.is_shared
+                && (home.device, home.inode) == (*device, *inode)
+                && home.offset + (at - home.start) == offset + (at - wanted.start.0)
+        }
         MappingKind::File { backing, offset, is_shared } => {
             is_same(home, *backing)
                 && home.is_shared == *is_shared
@@ -232,13 +258,13 @@ pub fn discard_calls(spans: &[Span]) -> Vec<BatchCall> {
 pub const NOTHING: Range<u64> = image::USER_MEMORY_END..image::USER_MEMORY_END;
 
 /// Drops the contents of all private memory, which lives elsewhere now; and of shared memory that
-/// has no other user. Pages that touch `kept` stay.
+/// has no other user. Pages that touch `kept` stay, and so do files.
 pub fn empty(worker: Worker<'_>, guest: &[image::Mapping], kept: &Range<u64>) -> Result<()> {
     let kept = kept.start & !4095..kept.end.next_multiple_of(4096);
     let mut calls = Vec::new();
     for mapping in guest {
         let advice = match mapping.kind {
-            MappingKind::Kernel { .. } => continue,
+            MappingKind::Kernel { .. } | MappingKind::SharedFile { .. } => continue,
             MappingKind::SharedAnonymous => libc::MADV_REMOVE,
             _ => libc::MADV_DONTNEED,
         };
@@ -286,6 +312,11 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
                 MappingKind::File { backing, is_shared, .. } => {
                     worker.execute_all("restore mappings", &std::mem::take(&mut calls))?;
                     map_file(worker, library, backing, (range, mapping, *offset, is_shared))?;
+                }
+                // None is mapped elsewhere than here.
+                MappingKind::SharedFile { .. } => {
+                    let text = format!("no shared file is mapped at {:#x} any more", range.start);
+                    return Err(MigrateError::Protocol(text));
                 }
                 _ => calls.push(map_anonymous(range, mapping)),
             },

@@ -47,7 +47,10 @@ impl Intake {
         for (address, content) in &runs {
             let run = check(address.0, content.len() as u64, mappings)?;
             let at = mappings.partition_point(|m| m.end.0 <= run.start);
-            if mappings.get(at).is_none_or(|m| m.kind != MappingKind::SharedAnonymous) {
+            let is_shared = |m: &Mapping| {
+                matches!(m.kind, MappingKind::SharedAnonymous | MappingKind::SharedFile { .. })
+            };
+            if mappings.get(at).is_none_or(|m| !is_shared(m)) {
                 self.held.add(run);
             }
         }

@@ -9,6 +9,9 @@ use wire::image::{self, Draft, MappingKind, USER_MEMORY_END};
 /// What a mapping of a file is part of: an index into the process's list of backings.
 pub trait Backings {
     fn index_of(&self, mapping: &Mapping) -> Option<u32>;
+
+    /// What it is if it is part of a file that is mapped shared and writable, or stands for one.
+    fn shared_file(&self, mapping: &Mapping) -> Option<MappingKind>;
 }
 
 /// The mappings of the guest as an image has them; `ours` are address ranges to leave out.
@@ -64,6 +67,9 @@ pub fn is_ours(mapping: &Mapping, ours: &[Range<u64>]) -> bool {
 fn kind(mapping: &Mapping, backings: &dyn Backings) -> Result<MappingKind> {
     if mapping.is_kernel_provided() {
         return Ok(MappingKind::Kernel { name: String::from_utf8_lossy(&mapping.name).into() });
+    }
+    if let Some(shared) = backings.shared_file(mapping) {
+        return Ok(shared);
     }
     if is_shared_anonymous(mapping) {
         return Ok(MappingKind::SharedAnonymous);

@@ -19,6 +19,7 @@ pub mod attributes;
 pub mod backing;
 pub mod copying;
 pub mod elsewhere;
+pub mod files;
 pub mod freeze;
 pub mod hashes;
 pub mod held;

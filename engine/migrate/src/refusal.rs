@@ -5,7 +5,7 @@
 //! process's
 //! *memory*, or to the thread that is on the processor.
 
-use crate::{MigrateError, Result, attributes, layout, mapping_flags, sharing};
+use crate::{MigrateError, Result, attributes, files, layout, mapping_flags, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process::{self, ThreadStatus};
 use std::os::unix::ffi::OsStrExt;
@@ -50,8 +50,9 @@ fn check_state(
     statuses.try_for_each(|(tid, status)| attributes::check(tid, &status))?;
     check_descriptors(pid, &threads)?;
     for mapping in maps {
-        check_mapping(pid, mapping)?;
+        check_mapping(mapping)?;
     }
+    files::check(pid, maps)?;
     layout::check_aliases(maps)?;
     check_timers(pid)
 }
@@ -165,7 +166,7 @@ fn check_policy(pid: i32) -> Result<()> {
     }
 }
 
-fn check_mapping(pid: i32, mapping: &Mapping) -> Result<()> {
+fn check_mapping(mapping: &Mapping) -> Result<()> {
     mapping_flags::check(mapping)?;
     let name = String::from_utf8_lossy(&mapping.name);
     let at = mapping.start;
@@ -188,28 +189,11 @@ fn check_mapping(pid: i32, mapping: &Mapping) -> Result<()> {
     if !mapping.is_shared {
         return Ok(());
     }
-    if layout::is_shared_anonymous(mapping) {
-        return Ok(());
-    }
-    if name.starts_with("/SYSV") {
+    if name.starts_with("/SYSV") && !layout::is_shared_anonymous(mapping) {
         let text = format!("it has System V shared memory at {at:#x}");
         return Err(MigrateError::refused("shared-memory", text));
     }
-    if mapping.is_writable || may_become_writable(pid, mapping) {
-        let text = format!("it shares the file {name} writably at {at:#x}");
-        return Err(MigrateError::refused("shared-file", text));
-    }
     Ok(())
-}
-
-/// A read-only shared mapping of a file that was opened for writing can be made writable later.
-fn may_become_writable(pid: i32, mapping: &Mapping) -> bool {
-    let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-    // The link's mode tells how the file was opened; unreadable links mean we cannot know.
-    std::fs::symlink_metadata(link).is_ok_and(|m| {
-        use std::os::unix::fs::PermissionsExt;
-        m.permissions().mode() & 0o200 != 0
-    })
 }
 
 /// POSIX timers on CPU-time clocks count what the process uses here, which is nothing once it is
@@ -269,9 +253,7 @@ mod test {
             name: b"/SYSV00000000 (deleted)".to_vec(),
             flags: Default::default(),
         };
-        let error = check_mapping(1, &mapping).unwrap_err();
+        let error = check_mapping(&mapping).unwrap_err();
         assert_eq!(error.reason().code, "shared-memory");
-        let file = Mapping { name: b"/tmp/data".to_vec(), ..mapping };
-        assert_eq!(check_mapping(1, &file).unwrap_err().reason().code, "shared-file");
     }
 }

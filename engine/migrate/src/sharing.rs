@@ -116,7 +116,7 @@ fn check_memory(other: i32, shared: &[&Mapping], family: &Family) -> Result<()> 
 }
 
 /// The mappings of a process; of any of its threads if the first has ended.
-fn read_maps(pid: i32) -> kernel::Result<Vec<Mapping>> {
+pub(crate) fn read_maps(pid: i32) -> kernel::Result<Vec<Mapping>> {
     let maps = maps::read(pid)?;
     if !maps.is_empty() {
         return Ok(maps);
@@ -190,7 +190,7 @@ fn may_share(own: &Stat, ancestors: &[i32], other: &Stat) -> bool {
 }
 
 /// Whether `/proc` shows us only our own processes (proc(5), hidepid).
-fn hides_processes() -> bool {
+pub(crate) fn hides_processes() -> bool {
     if nix::unistd::geteuid().is_root() {
         return false;
     }

@@ -401,7 +401,7 @@ fn map_call(
         MappingKind::Anonymous { grows_down: true } => {
             (PRIVATE_NEW | libc::MAP_GROWSDOWN as u64, NO_FILE)
         }
-        MappingKind::SharedAnonymous => (SHARED_NEW, NO_FILE),
+        MappingKind::SharedAnonymous | MappingKind::SharedFile { .. } => (SHARED_NEW, NO_FILE),
         MappingKind::File { backing, is_shared, .. } => {
             let file = library.file(*backing).ok_or_else(|| {
                 MigrateError::Protocol(format!("mapping of unknown file {backing}"))

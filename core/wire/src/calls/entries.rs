@@ -78,7 +78,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     call(23, "select", forward(&[V, SET, SET, SET, remaining(TIME)])),
     call(24, "sched_yield", LOCAL),
     call(25, "mremap", memory::MREMAP),
-    call(26, "msync", home("shared-memory")),
+    call(26, "msync", emulate(Emulation::MemorySync, VALUES)),
     call(27, "mincore", LOCAL),
     call(28, "madvise", memory::MADVISE),
     call(29, "shmget", home("shared-memory")),

@@ -63,6 +63,10 @@ fn emulated(emulation: Emulation) -> &'static str {
             "forwarded; the body adds the processor time used away"
         }
         Emulation::FutexWait => "native in the body, which notes the deadline",
+        Emulation::MemorySync => {
+            "made at home once it has what was written to the mapped file; of other memory it \
+             comes home"
+        }
     }
 }
 

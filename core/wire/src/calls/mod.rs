@@ -14,10 +14,12 @@
 //!   `process`, `ipc`: the calls whose class depends on their arguments
 //! * `argument`: the words of a description; `walk`: its one interpreter
 //! * `marshal` (body) and `stage` (deputy): there; `result`: and back
-//! * `timeout`, `signal`: what the engine needs to know of calls that wait
+//! * `timeout`, `signal`: what the engine needs to know of calls that wait; `contents`: of those
+//!   that write to files
 
 mod argument;
 mod clock;
+mod contents;
 mod entries;
 mod fcntl;
 mod ioctl;
@@ -38,6 +40,7 @@ mod walk;
 mod test;
 
 pub use argument::{Argument, Length, Width};
+pub use contents::{Touched, touched};
 pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal};
 pub use matrix::matrix_markdown;
 pub use process::tells_of_body;

@@ -42,6 +42,9 @@ pub enum Emulation {
     /// FUTEX_WAIT with a relative timeout: native in the body, which notes the deadline because
     /// the call may be interrupted and move on to a node where no kernel knows it.
     FutexWait,
+    /// msync of a file that the process has mapped shared: what was written goes home first. Of
+    /// anything else it comes home.
+    MemorySync,
 }
 
 impl Emulation {
@@ -56,7 +59,8 @@ impl Emulation {
             | Emulation::ProcessExit
             | Emulation::ProcessorClock
             | Emulation::ResourceUsage
-            | Emulation::Times => true,
+            | Emulation::Times
+            | Emulation::MemorySync => true,
             Emulation::SignalReturn | Emulation::RestartCall | Emulation::FutexWait => false,
         }
     }

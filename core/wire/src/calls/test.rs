@@ -1,6 +1,7 @@
 //! A small kernel that only moves bytes, run once directly on guest memory and once over the whole
 //! journey, must not be able to tell the difference.
 
+mod contents;
 mod hostile;
 mod journey;
 mod kernel;

@@ -114,6 +114,7 @@ pub fn image() -> Image {
         MappingKind::SharedAnonymous,
         MappingKind::File { backing: 0, offset: 4096, is_shared: false },
         MappingKind::Kernel { name: "[vdso]".into() },
+        MappingKind::SharedFile { device: 0x802, inode: 77, offset: 8192 },
     ];
     let mapping = |(index, kind): (u64, MappingKind)| Mapping {
         start: GuestAddr((index * 2 + 1) << 20),
@@ -213,6 +214,7 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::MoveOn { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
         ToAway::Resume,
         ToAway::Release,
+        ToAway::Decline { tid: GuestTid(7), sequence: 8 },
     ]
 }
 
@@ -247,6 +249,7 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::Progress(progress()),
         ToHome::MovedOn(Box::new(report())),
         ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },
+        ToHome::Written(Pages::at(GuestAddr(4097), vec![1, 2, 3])),
     ]
 }
 

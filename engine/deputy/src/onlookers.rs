@@ -1,0 +1,81 @@
+//! Files that the process has mapped shared and writable, and others at home who use them, too
+//! ([decision 0027](../../../docs/decisions/)).
+//!
+//! Who reads such a file sees what was written to it a moment ago. Who writes to it, or has it open
+//! for that, has the process come home.
+
+use crate::service::{Service, Shared};
+use migrate::files::{News, USED_AT_HOME};
+use migrate::{Result, reason};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+use wire::image::Pages;
+use wire::supervisor::Reason;
+
+/// Whoever reads a file often has others looked through no more often than this.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What is known of others who use the files.
+#[derive(Default)]
+pub struct Onlookers {
+    /// Somebody has opened one: who has them is looked at then.
+    look_at: Option<Instant>,
+    looked_at: Option<Instant>,
+    /// Why the process has to be home.
+    why: Option<Reason>,
+}
+
+impl Onlookers {
+    /// When something is to be done, if it is.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Why the process is to be home, if it is.
+    pub fn why(&self) -> Option<Reason> {
+        self.why.clone()
+    }
+}
+
+impl Service<'_> {
+    /// Whether others use the files so that the process has to be home.
+    pub fn look_at_files(&mut self) -> bool {
+        let Some(files) = &self.shared.files else { return false };
+        let it = &mut self.onlookers;
+        let now = Instant::now();
+        match files.news() {
+            Some(News::Written) => {
+                it.why = Some(reason(USED_AT_HOME, "somebody writes to a file that it shares"));
+            }
+            Some(News::Opened) => {
+                let next = it.looked_at.map_or(now, |at| (at + PAUSE).max(now));
+                it.look_at = Some(it.look_at.map_or(next, |at| at.min(next)));
+            }
+            None => {}
+        }
+        if it.why.is_none() && it.look_at.take_if(|at| *at <= now).is_some() {
+            it.looked_at = Some(now);
+            if let Err(error) = files.check_others(self.pid) {
+                it.why = Some(reason(USED_AT_HOME, error.reason().text));
+            }
+        }
+        it.why.is_some()
+    }
+}
+
+/// Takes in what the body has written to shared files. If there is no room for it any more the
+/// process gets the signal that its own access would have given it.
+///
+/// # Errors
+/// No honest body writes so.
+pub fn take(shared: &Shared, pages: &Pages) -> Result<()> {
+    let strange = || migrate::MigrateError::Protocol("files that it does not share".into());
+    let files = shared.files.as_ref().ok_or_else(strange)?;
+    if !files.write(&shared.lanes.memory, pages)? {
+        ::tracing::warn!("process {}: a file that it shares cannot be written to", shared.pid);
+        // One that has ended needs none.
+        let _ = kill(Pid::from_raw(shared.pid), Signal::SIGBUS);
+    }
+    Ok(())
+}

@@ -1,0 +1,569 @@
+//! Files that a process has mapped shared and writable, as its home sees them ([decision
+//! 0027](../../../docs/decisions/)).
+//!
+//! While it is away, home keeps its mapping of the file, and what the body writes to its own memory
+//! is written there, byte by byte. That is right as long as nobody else writes to the file: nobody
+//! who could may have it open when the process leaves, and who opens it or writes to it later is
+//! told by inotify(7), and has the process come home.
+
+use crate::{MigrateError, Result, backing, layout, sharing};
+use kernel::memory::Memory;
+use kernel::proc::maps::Mapping;
+use kernel::proc::process;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use wire::calls::{self, Touched};
+use wire::forward::Call;
+use wire::image::{Pages, runs};
+use wire::limits::SHARED_FILE_BYTES_MAX;
+
+/// Code of the reasons for which a process with such a file stays.
+pub const SHARED_FILE: &str = "shared-file";
+/// Code of the reasons for which one comes home.
+pub const USED_AT_HOME: &str = "file-used-at-home";
+
+/// Different files of one process: each is watched.
+const FILES_MAX: usize = 64;
+/// How long somebody is waited for who has such a file open for a moment: a program that is being
+/// started from this one has its descriptors until then.
+const PATIENCE: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A shared mapping that is writable or can become so.
+pub fn is_shared_file(pid: i32, mapping: &Mapping) -> bool {
+    mapping.is_shared
+        && mapping.inode != 0
+        && !layout::is_shared_anonymous(mapping)
+        && (mapping.is_writable || may_become_writable(pid, mapping))
+}
+
+/// A read-only shared mapping of a file that was opened for writing can be made writable later.
+fn may_become_writable(pid: i32, mapping: &Mapping) -> bool {
+    let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    // The link's mode tells how the file was opened; unreadable links mean we cannot know.
+    std::fs::symlink_metadata(link).is_ok_and(|m| m.permissions().mode() & 0o200 != 0)
+}
+
+/// Refuses what cannot be kept in agreement with its file wherever the process is.
+///
+/// # Errors
+/// Refused; the reason names the file.
+pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
+    let shared: Vec<&Mapping> = maps.iter().filter(|m| is_shared_file(pid, m)).collect();
+    let bytes = shared.iter().fold(0u64, |sum, m| sum.saturating_add(m.length()));
+    let Some(first) = shared.first() else { return Ok(()) };
+    if bytes > SHARED_FILE_BYTES_MAX {
+        let text = format!(
+            "it shares {bytes} bytes of files writably, {} at {:#x} among them; at most \
+             {SHARED_FILE_BYTES_MAX} can move",
+            shown(first),
+            first.start
+        );
+        return Err(refused(text));
+    }
+    for mapping in &shared {
+        let is_part = |m: &&Mapping| (m.device, m.inode) == (mapping.device, mapping.inode);
+        let mut others = maps.iter().filter(is_part).filter(|m| m.start != mapping.start);
+        let overlaps = |m: &&Mapping| {
+            m.offset < mapping.offset + mapping.length() && mapping.offset < m.offset + m.length()
+        };
+        let is_another = |m: &&Mapping| overlaps(m) || !is_shared_file(pid, m);
+        if let Some(other) = others.find(is_another) {
+            let text = format!(
+                "it has the file {} mapped at {:#x}, shared and writable, and at {:#x}",
+                shown(mapping),
+                mapping.start,
+                other.start
+            );
+            return Err(MigrateError::refused("aliased-memory", text));
+        }
+    }
+    Ok(())
+}
+
+fn refused(text: String) -> MigrateError {
+    MigrateError::refused(SHARED_FILE, text)
+}
+
+fn shown(mapping: &Mapping) -> String {
+    String::from_utf8_lossy(&mapping.name).into_owned()
+}
+
+/// The shared files of one process, watched.
+pub struct Files {
+    inotify: Inotify,
+    known: Vec<Known>,
+    parts: Vec<Part>,
+}
+
+/// One file.
+struct Known {
+    name: String,
+    /// As `/proc/PID/maps` names it, and as stat(2) does: on some file systems they differ.
+    mapped: (u64, u64),
+    stat: (u64, u64),
+    file: File,
+}
+
+/// One mapping, as it was when the process left.
+struct Part {
+    range: Range<u64>,
+    is_writable: bool,
+}
+
+/// What somebody has done to such a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It was opened: for what, does not say.
+    Opened,
+    Written,
+}
+
+impl Files {
+    /// Begins to watch them; None if there are none.
+    ///
+    /// # Errors
+    /// Refused if one cannot be watched.
+    pub fn watch(pid: i32, maps: &[Mapping]) -> Result<Option<Files>> {
+        let mut shared = maps.iter().filter(|m| is_shared_file(pid, m)).peekable();
+        if shared.peek().is_none() {
+            return Ok(None);
+        }
+        let inotify =
+            Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(|e| {
+                refused(format!("it shares files writably, and none can be watched: {e}"))
+            })?;
+        let mut files = Files { inotify, known: vec![], parts: vec![] };
+        for mapping in shared {
+            if !files.knows(mapping) {
+                let known = files.watch_one(pid, mapping)?;
+                files.known.push(known);
+            }
+        }
+        files.renew(pid, maps)?;
+        Ok(Some(files))
+    }
+
+    fn knows(&self, mapping: &Mapping) -> bool {
+        self.known.iter().any(|known| known.mapped == (mapping.device, mapping.inode))
+    }
+
+    fn watch_one(&self, pid: i32, mapping: &Mapping) -> Result<Known> {
+        let name = shown(mapping);
+        let failed = |why: &dyn std::fmt::Display| {
+            refused(format!(
+                "it shares the file {name} writably at {:#x}, which cannot be watched: {why}",
+                mapping.start
+            ))
+        };
+        if self.known.len() == FILES_MAX {
+            return Err(failed(&"it has too many of them"));
+        }
+        let found = backing::find_mapped(pid, mapping).map_err(|error| failed(&error))?;
+        let file = found.ok_or_else(|| failed(&"nobody has it open, and it has no name"))?;
+        let metadata = file.metadata().map_err(|error| failed(&error))?;
+        if !metadata.is_file() || !tells_of_writes(&file) {
+            return Err(failed(&"its file system does not tell who writes to it"));
+        }
+        let events = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_OPEN;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        self.inotify.add_watch(&path, events).map_err(|errno| failed(&errno))?;
+        let (mapped, stat) = ((mapping.device, mapping.inode), (metadata.dev(), metadata.ino()));
+        Ok(Known { name, mapped, stat, file })
+    }
+
+    /// Notes the mappings as they are now, before their contents are read, and forgets what has
+    /// happened to the files so far.
+    ///
+    /// # Errors
+    /// Refused if there is a file that is not watched, or one that ends before its mapping.
+    pub fn renew(&mut self, pid: i32, maps: &[Mapping]) -> Result<()> {
+        while self.news().is_some() {}
+        self.parts.clear();
+        for mapping in maps.iter().filter(|m| is_shared_file(pid, m)) {
+            let mapped = (mapping.device, mapping.inode);
+            let Some(known) = self.known.iter().find(|known| known.mapped == mapped) else {
+                let text = "it has mapped another file while it was being moved; try again";
+                return Err(MigrateError::refused("changed", text));
+            };
+            let size = known.file.metadata().map_or(0, |metadata| metadata.len());
+            if mapping.offset + mapping.length() > size.next_multiple_of(4096) {
+                return Err(refused(format!(
+                    "it shares the file {} writably at {:#x}, beyond the file's end",
+                    known.name, mapping.start
+                )));
+            }
+            let range = mapping.start..mapping.end;
+            self.parts.push(Part { range, is_writable: mapping.is_writable });
+        }
+        Ok(())
+    }
+
+    /// What has happened to the files since this was asked last; None if nothing has.
+    pub fn news(&self) -> Option<News> {
+        let mut news = None;
+        // A queue that has run over may have had anything in it.
+        let tells = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_Q_OVERFLOW;
+        while let Ok(events) = self.inotify.read_events() {
+            match events.iter().any(|event| event.mask.intersects(tells)) {
+                true => news = Some(News::Written),
+                false => news = news.or(Some(News::Opened)),
+            }
+        }
+        news
+    }
+
+    /// Refuses a process if another has one of the files open for writing, or mapped so.
+    ///
+    /// # Errors
+    /// Refused, with the other one's number; or that of one which cannot be looked into.
+    pub fn check_others(&self, pid: i32) -> Result<()> {
+        if sharing::hides_processes() {
+            return Err(self.unseen("/proc hides other users' processes (hidepid)"));
+        }
+        // Who begins meanwhile has nothing but by opening it, which is told, or from those here.
+        process::all()?.into_iter().filter(|other| *other != pid).try_for_each(|other| {
+            match self.has_open(other).and_then(|open| Ok((open, self.has_mapped(other)?))) {
+                Ok((None, None)) => Ok(()),
+                Ok((open, mapped)) => {
+                    let name = open.or(mapped).unwrap_or_default();
+                    let text = format!(
+                        "it shares the file {name} writably, which process {other} may write to, \
+                         too"
+                    );
+                    Err(refused(text))
+                }
+                Err(error) if error.is_gone() => Ok(()),
+                Err(_) if !self.may_be_written_by(other) => Ok(()),
+                Err(_) => Err(self.unseen(&format!(
+                    "process {other}, which may write to it, does not let us see whether it does"
+                ))),
+            }
+        })
+    }
+
+    /// As [`Files::check_others`], for a process that runs: somebody who has a file open while a
+    /// program is started is given the time for that.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_patiently(&self, pid: i32) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.check_others(pid) {
+                Err(MigrateError::Refused(_)) if Instant::now() < deadline => {
+                    std::thread::sleep(LOOK_INTERVAL);
+                }
+                verdict => return verdict,
+            }
+        }
+    }
+
+    fn unseen(&self, why: &str) -> MigrateError {
+        let name = self.known.first().map_or("", |known| &known.name);
+        refused(format!("it shares the file {name} writably, and {why}"))
+    }
+
+    fn has_open(&self, other: i32) -> kernel::Result<Option<String>> {
+        for number in process::descriptor_numbers(other)? {
+            let link = format!("/proc/{other}/fd/{number}");
+            let is_for_writing = |m: Metadata| m.permissions().mode() & 0o200 != 0;
+            if !std::fs::symlink_metadata(&link).is_ok_and(is_for_writing) {
+                continue;
+            }
+            if let Some(known) = std::fs::metadata(&link).ok().and_then(|m| self.find(&m)) {
+                return Ok(Some(known.name.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_mapped(&self, other: i32) -> kernel::Result<Option<String>> {
+        let maps = sharing::read_maps(other)?;
+        let mut shared = maps.iter().filter(|m| self.knows(m) && is_shared_file(other, m));
+        Ok(shared.next().map(shown))
+    }
+
+    fn find(&self, metadata: &Metadata) -> Option<&Known> {
+        let stat = (metadata.dev(), metadata.ino());
+        self.known.iter().find(|known| known.stat == stat)
+    }
+
+    /// Whether the user of a process that cannot be looked into may write to one of the files. The
+    /// administrator's processes may write to anything, and mostly do not.
+    fn may_be_written_by(&self, other: i32) -> bool {
+        let Ok(status) = process::status(other) else { return false };
+        let state = process::status_field(&status, "State").unwrap_or("");
+        if state.starts_with(['Z', 'X']) {
+            return false;
+        }
+        let numbers = |field| -> Vec<u32> {
+            let words = process::status_field(&status, field).unwrap_or("").split_whitespace();
+            words.filter_map(|word| word.parse().ok()).collect()
+        };
+        let (users, groups) = (numbers("Uid"), [numbers("Gid"), numbers("Groups")].concat());
+        if users.iter().all(|user| *user == 0) {
+            return false;
+        }
+        self.known.iter().any(|known| {
+            known.file.metadata().map_or(true, |metadata| {
+                let has_list = process::has_access_list(&known.file);
+                may_write((&users, &groups), &metadata, has_list)
+            })
+        })
+    }
+
+    /// Whether a call of the process would change one of the files, or agrees with others about
+    /// one: it is to be made at home.
+    pub fn are_touched_by(&self, pid: i32, call: &Call) -> bool {
+        let is_known = |path: &Path| {
+            std::fs::metadata(path).is_ok_and(|metadata| self.find(&metadata).is_some())
+        };
+        match calls::touched(call) {
+            Touched::Nothing => false,
+            Touched::Descriptor(number) => is_known(Path::new(&format!("/proc/{pid}/fd/{number}"))),
+            // What such a name means is another thing for who looks.
+            Touched::Path(_, path) if is_about_itself(path) => true,
+            Touched::Path(directory, path) => is_known(&seen_by(pid, directory, path)),
+            Touched::HandedOver => true,
+        }
+    }
+
+    /// Writes what the body has written. False if not all of it can be, because the file has become
+    /// shorter or has no room.
+    ///
+    /// # Errors
+    /// No honest body writes to such places.
+    pub fn write(&self, memory: &Memory, pages: &Pages) -> Result<bool> {
+        let strange = || MigrateError::Protocol("bytes for no file that is shared".into());
+        let mut is_complete = true;
+        for (address, bytes) in runs(&pages.spans, &pages.content).ok_or_else(strange)? {
+            let end = address.0.checked_add(bytes.len() as u64).ok_or_else(strange)?;
+            let holds = |part: &&Part| part.range.start <= address.0 && end <= part.range.end;
+            let part = self.parts.iter().find(holds).ok_or_else(strange)?;
+            if !part.is_writable {
+                return Err(strange());
+            }
+            is_complete &= memory.write_as_guest(address.0, bytes) == bytes.len();
+        }
+        Ok(is_complete)
+    }
+}
+
+impl AsFd for Files {
+    /// Readable when there is news.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// A name as the process sees it.
+fn seen_by(pid: i32, directory: i32, path: &[u8]) -> PathBuf {
+    let base = match path.strip_prefix(b"/") {
+        Some(_) => format!("/proc/{pid}/root"),
+        None if directory == libc::AT_FDCWD => format!("/proc/{pid}/cwd"),
+        None => format!("/proc/{pid}/fd/{directory}"),
+    };
+    Path::new(&base).join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
+}
+
+/// Names by which a process has its own descriptors, or may have.
+fn is_about_itself(path: &[u8]) -> bool {
+    let names: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
+    names.iter().any(|name| path.starts_with(name))
+}
+
+fn may_write((users, groups): (&[u32], &[u32]), metadata: &Metadata, has_list: bool) -> bool {
+    let mode = metadata.permissions().mode();
+    users.contains(&metadata.uid())
+        || mode & 0o020 != 0 && (has_list || groups.contains(&metadata.gid()))
+        || mode & 0o002 != 0
+}
+
+/// File systems that live in this machine's kernel, which tells of all who use them: ext2 to ext4,
+/// XFS, Btrfs, F2FS, tmpfs, overlayfs, ZFS, bcachefs, NILFS, JFS, ReiserFS, FAT, exFAT.
+const LOCAL_FILE_SYSTEMS: [i64; 13] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x0102_1994,
+    0x794c_7630,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0x3434,
+    0x3153_464a,
+    0x5265_4973,
+    0x4d44,
+    0x2011_bab0,
+];
+
+fn tells_of_writes(file: &File) -> bool {
+    nix::sys::statfs::fstatfs(file)
+        .is_ok_and(|system| LOCAL_FILE_SYSTEMS.contains(&system.filesystem_type().0))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::process::{Child, Command, Stdio};
+    use wire::forward::{Direction, Place, Segment, Yield};
+    use wire::ids::{GuestAddr, GuestTid};
+
+    struct Temporary(PathBuf);
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    /// A file that is watched as one that a process shares.
+    fn watched(name: &str) -> (Temporary, Files) {
+        let path = std::env::temp_dir().join(format!("osmos-{name}-{}", std::process::id()));
+        std::fs::write(&path, [0; 8192]).unwrap();
+        let file = File::open(&path).unwrap();
+        assert!(tells_of_writes(&file), "the directory for temporary files is a local one");
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        inotify.add_watch(&path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_OPEN).unwrap();
+        let metadata = file.metadata().unwrap();
+        let stat = (metadata.dev(), metadata.ino());
+        let known = vec![Known { name: "it".into(), mapped: stat, stat, file }];
+        (Temporary(path), Files { inotify, known, parts: vec![] })
+    }
+
+    /// A shell that has opened the file and waits.
+    fn opened(path: &Path, how: &str) -> Child {
+        let script = format!("exec 3{how}'{}' && echo open && read line", path.display());
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "open\n");
+        child
+    }
+
+    fn end(mut child: Child) {
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn who_opens_the_file_and_who_writes_to_it_is_told() {
+        let (path, files) = watched("news");
+        assert_eq!(files.news(), None);
+        File::open(&path.0).unwrap().read_exact(&mut [0]).unwrap();
+        assert_eq!(files.news(), Some(News::Opened));
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path.0).unwrap();
+        file.write_all(b"x").unwrap();
+        assert_eq!(files.news(), Some(News::Written));
+        assert_eq!(files.news(), None);
+        file.set_len(1).unwrap();
+        assert_eq!(files.news(), Some(News::Written), "cut off");
+    }
+
+    #[test]
+    fn only_who_has_it_open_for_writing_counts() {
+        let (path, files) = watched("others");
+        let own = std::process::id() as i32;
+        let reader = opened(&path.0, "<");
+        files.check_others(own).unwrap();
+        let writer = opened(&path.0, "<>");
+        let error = files.check_others(own).unwrap_err();
+        assert_eq!(error.reason().code, SHARED_FILE);
+        assert!(error.reason().text.contains(&format!("process {}", writer.id())), "{error}");
+        files.check_others(writer.id() as i32).unwrap();
+        end(writer);
+        files.check_patiently(own).unwrap();
+        end(reader);
+    }
+
+    #[test]
+    fn calls_about_the_file_are_told_from_those_about_others() {
+        let (path, files) = watched("calls");
+        let own = std::process::id() as i32;
+        let file = File::open(&path.0).unwrap();
+        let other = File::open("/dev/null").unwrap();
+        let call = |number: i64, arguments: [u64; 6], path: Option<(u8, &[u8])>| {
+            let segment = |(argument, path): (u8, &[u8])| Segment {
+                guest: GuestAddr(0x1000),
+                length: path.len() as u32,
+                direction: Direction::In,
+                place: Place::Argument(argument),
+                yields: Yield::Whole,
+                data: path.to_vec(),
+            };
+            let segments = path.into_iter().map(segment).collect();
+            let number = number as u32;
+            Call { tid: GuestTid(7), sequence: 1, signals_seen: 0, number, arguments, segments }
+        };
+        let on = |file: &File| [file.as_raw_fd() as u64, 0, 0, 0, 0, 0];
+        assert!(files.are_touched_by(own, &call(libc::SYS_write, on(&file), None)));
+        assert!(!files.are_touched_by(own, &call(libc::SYS_write, on(&other), None)));
+        assert!(!files.are_touched_by(own, &call(libc::SYS_read, on(&file), None)));
+        let mut name = path.0.as_os_str().as_bytes().to_vec();
+        name.push(0);
+        let truncate = |path: &[u8]| call(libc::SYS_truncate, [1, 0, 0, 0, 0, 0], Some((0, path)));
+        assert!(files.are_touched_by(own, &truncate(&name)));
+        assert!(!files.are_touched_by(own, &truncate(b"/dev/null\0")));
+        assert!(!files.are_touched_by(own, &truncate(b"/no/such/file\0")));
+        let own_name = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+        assert!(files.are_touched_by(own, &truncate(own_name.as_bytes())));
+        let directory = File::open(path.0.parent().unwrap()).unwrap();
+        let base = path.0.file_name().unwrap().as_bytes();
+        let flags = (libc::O_WRONLY | libc::O_TRUNC) as u64;
+        let arguments = [directory.as_raw_fd() as u64, 1, flags, 0, 0, 0];
+        assert!(files.are_touched_by(own, &call(libc::SYS_openat, arguments, Some((1, base)))));
+    }
+
+    #[test]
+    fn bytes_for_places_that_are_none_of_a_shared_files_are_not_written() {
+        let (_path, mut files) = watched("places");
+        let place = [7u8; 64];
+        let start = place.as_ptr() as u64;
+        let part = |range, is_writable| Part { range, is_writable };
+        files.parts = vec![part(start..start + 16, true), part(start + 16..start + 32, false)];
+        let memory = Memory::open(std::process::id() as i32).unwrap();
+        let write = |offset: u64, count: usize| {
+            files.write(&memory, &Pages::at(GuestAddr(start + offset), vec![9; count])).is_ok()
+        };
+        assert!(!write(15, 2), "over the end of one");
+        assert!(!write(16, 1), "read-only");
+        assert!(!write(32, 1), "none");
+        let beyond = Pages { spans: vec![(GuestAddr(9), GuestAddr(1))], content: vec![] };
+        assert!(files.write(&memory, &beyond).is_err());
+        assert_eq!(std::hint::black_box(&place), &[7; 64]);
+        assert!(write(0, 16));
+        assert_eq!(std::hint::black_box(&place)[..17], [&[9; 16][..], &[7]].concat());
+    }
+
+    #[test]
+    fn whose_processes_may_write_is_said_by_owner_mode_and_access_list() {
+        let (path, files) = watched("modes");
+        let metadata = || files.known[0].file.metadata().unwrap();
+        let owner = metadata().uid();
+        let (user, group) = (owner + 1, metadata().gid());
+        let set = |mode| {
+            std::fs::set_permissions(&path.0, std::fs::Permissions::from_mode(mode)).unwrap();
+            metadata()
+        };
+        let closed = set(0o600);
+        assert!(may_write((&[user, owner], &[]), &closed, false));
+        assert!(!may_write((&[user], &[group]), &closed, true));
+        let open_to_group = set(0o620);
+        assert!(may_write((&[user], &[group]), &open_to_group, false));
+        assert!(!may_write((&[user], &[group + 1]), &open_to_group, false));
+        assert!(may_write((&[user], &[group + 1]), &open_to_group, true), "a list may name it");
+        assert!(may_write((&[user], &[]), &set(0o602), false));
+        assert!(!may_write((&[user], &[group]), &set(0o644), true));
+    }
+}
