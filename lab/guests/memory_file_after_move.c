@@ -1,5 +1,4 @@
 /* A file is mapped, shared and written, after a move: the file gets what the memory got. */
-/* may stay: shared-file */
 #include "travel.h"
 
 enum { PAGE = 4096, SIZE = 4 * PAGE };

@@ -10,6 +10,7 @@ const INPUTS: &[Input] = &[
     ("sound.wav", sound),
     ("sums.bc", sums),
     ("build.mk", build),
+    ("Work.java", java),
 ];
 
 /// The name as a constant, if there is such an input.
@@ -71,6 +72,11 @@ fn words() -> Vec<u8> {
 /// For make: rules that make files and depend on their times.
 fn build() -> Vec<u8> {
     include_bytes!("../programs/build.mk").to_vec()
+}
+
+/// For java, which compiles it first.
+fn java() -> Vec<u8> {
+    include_bytes!("../programs/Work.java").to_vec()
 }
 
 /// For bc: two numbers with very many digits, and a recursive function.

@@ -214,6 +214,14 @@ const PROGRAMS: &[Program] = &[
         may_stay: &["shared-file"],
     },
     Program {
+        name: "java",
+        purpose: "java compiles, computes in threads and writes by way of memory",
+        command: &["java", "Work.java"],
+        files: &["Work.java"],
+        stdin: None,
+        may_stay: &[],
+    },
+    Program {
         name: "make",
         purpose: "make builds by the times of files",
         command: &["make", "--no-print-directory", "-f", "build.mk"],
