@@ -153,6 +153,25 @@ fn a_process_that_ends_leaves_in_the_file_what_it_has_written() {
 }
 
 #[test]
+fn what_somebody_cuts_off_is_a_fault_for_who_goes_on_to_use_it() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("shared-cut", 2);
+    let mut program = start_away(&stage);
+    program.write(
+        "[m.seek(0), m.write(b'x'), next(i for i in itertools.count() \
+         if m.__setitem__(9000, i % 250))]\n",
+    );
+    until_true("it writes", || bytes_at(&stage, 0, 1) == b"x");
+    stage.text(1, &["truncate", "-s", "100", "/tmp/out"]);
+    until_true("it has ended", || stage.process(1, program.pid).is_none());
+    let size = std::fs::metadata(stage.path(1, "/tmp/out")).expect("the file").len();
+    assert_eq!(size, 100);
+    stage.await_no_supervisors();
+}
+
+#[test]
 fn memory_files_and_read_only_mappings_move_too() {
     if !needs::can_run(&["python3"]) {
         return;

@@ -112,10 +112,21 @@ struct Known {
     file: File,
 }
 
+impl Known {
+    /// Behind the last page that has something of the file.
+    fn mapped_end(&self) -> u64 {
+        let size = self.file.metadata().map_or(0, |metadata| metadata.len());
+        size.checked_next_multiple_of(4096).unwrap_or(u64::MAX)
+    }
+}
+
 /// One mapping, as it was when the process left.
 struct Part {
     range: Range<u64>,
     is_writable: bool,
+    /// Of the files that are known.
+    file: usize,
+    offset: u64,
 }
 
 /// What somebody has done to such a file.
@@ -189,19 +200,18 @@ impl Files {
         self.parts.clear();
         for mapping in maps.iter().filter(|m| is_shared_file(pid, m)) {
             let mapped = (mapping.device, mapping.inode);
-            let Some(known) = self.known.iter().find(|known| known.mapped == mapped) else {
+            let Some(file) = self.known.iter().position(|known| known.mapped == mapped) else {
                 let text = "it has mapped another file while it was being moved; try again";
                 return Err(MigrateError::refused("changed", text));
             };
-            let size = known.file.metadata().map_or(0, |metadata| metadata.len());
-            if mapping.offset + mapping.length() > size.next_multiple_of(4096) {
+            if mapping.offset + mapping.length() > self.known[file].mapped_end() {
                 return Err(refused(format!(
                     "it shares the file {} writably at {:#x}, beyond the file's end",
-                    known.name, mapping.start
+                    self.known[file].name, mapping.start
                 )));
             }
-            let range = mapping.start..mapping.end;
-            self.parts.push(Part { range, is_writable: mapping.is_writable });
+            let (range, offset) = (mapping.start..mapping.end, mapping.offset);
+            self.parts.push(Part { range, is_writable: mapping.is_writable, file, offset });
         }
         Ok(())
     }
@@ -336,8 +346,9 @@ impl Files {
         }
     }
 
-    /// Writes what the body has written. False if not all of it can be, because the file has become
-    /// shorter or has no room.
+    /// Writes what the body has written. False if not all of it can be, because there is no room
+    /// for it. What is behind the end of a file that somebody has cut off is gone, as it would be
+    /// had it been written here.
     ///
     /// # Errors
     /// No honest body writes to such places.
@@ -351,7 +362,10 @@ impl Files {
             if !part.is_writable {
                 return Err(strange());
             }
-            is_complete &= memory.write_as_guest(address.0, bytes) == bytes.len();
+            let written = memory.write_as_guest(address.0, bytes) as u64;
+            let at = part.offset + (address.0 - part.range.start) + written;
+            is_complete &=
+                written == bytes.len() as u64 || at >= self.known[part.file].mapped_end();
         }
         Ok(is_complete)
     }
@@ -530,7 +544,7 @@ mod test {
         let (_path, mut files) = watched("places");
         let place = [7u8; 64];
         let start = place.as_ptr() as u64;
-        let part = |range, is_writable| Part { range, is_writable };
+        let part = |range, is_writable| Part { range, is_writable, file: 0, offset: 0 };
         files.parts = vec![part(start..start + 16, true), part(start + 16..start + 32, false)];
         let memory = Memory::open(std::process::id() as i32).unwrap();
         let write = |offset: u64, count: usize| {
