@@ -34,7 +34,7 @@ const FILES_MAX: usize = 64;
 /// How long somebody is waited for who has such a file open for a moment: a program that is being
 /// started from this one has its descriptors until then.
 const PATIENCE: Duration = Duration::from_millis(500);
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A shared mapping that is writable or can become so.
 pub fn is_shared_file(pid: i32, mapping: &Mapping) -> bool {
