@@ -212,7 +212,8 @@ fn receive(
     let same = receive_memory(link, &shell, &inflow)?;
     inflow.finish()?;
     let origin = if is_from_home { Origin::Home } else { Origin::Node(same) };
-    let mut body = shell.complete(image, is_kept)?;
+    let fresh = inflow.take_in(|intake| Ok(intake.take_fresh()))?;
+    let mut body = shell.complete(image, is_kept, &fresh)?;
     let own = migrate::processor::own();
     body.registers = Translator::between(&prospect.processor.kept_at_home, &own.registers);
     let own_vdso = body.elsewhere.as_ref().map(|elsewhere| &elsewhere.own_vdso);
@@ -356,10 +357,13 @@ fn receive_ahead(
             ToAway::Draft(draft) => {
                 inflow.shut()?;
                 shell.redraft(*draft, library)?;
-                link.1.send(&ToHome::Drafted)?;
                 if is_kept {
+                    // All of it, whatever has come last.
+                    inflow.take_in(|intake| Ok(intake.take_fresh()))?;
                     shell.begin_kept()?;
                 }
+                // Last: what is asked for next may be asked of a process that stands still.
+                link.1.send(&ToHome::Drafted)?;
                 inflow.begin_epoch(shell.mappings());
             }
             ToAway::Streams { count } => door.let_in(count, link, inflow)?,

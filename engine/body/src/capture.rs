@@ -66,6 +66,8 @@ fn space(shared: &Shared, fixed: &Fixed, maps: &[maps::Mapping]) -> Result<Space
     trim_stack(shared, &fixed.origin, &mut mappings)?;
     mapping_flags::carry(&mut mappings, &fixed.origin, fixed.missing);
     let guards = match features::settled().has(Feature::GuardRegions) {
+        // None is made away from home.
+        true if fixed.origin.guards.is_empty() => vec![],
         true => mapping_flags::guards(&Pagemap::open(shared.pid)?, &mappings)?,
         false => mapping_flags::uncover(&mut mappings, &fixed.origin),
     };

@@ -12,9 +12,6 @@ use kernel::proc::flags;
 use kernel::proc::maps::Mapping;
 use kernel::regs::ERESTARTNOINTR;
 use kernel::tracee::{self, Stop};
-use migrate::ahead::Ahead;
-use migrate::copying::Copying;
-use migrate::held;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashSet;
@@ -278,11 +275,18 @@ impl Tracing<'_> {
         self.shared.send(ToHome::Image(Box::new(head)));
         parts.into_iter().for_each(|part| self.shared.send(ToHome::Threads(part)));
         let is_known = homeward.ahead.is_some() || homeward.origin.is_some();
-        let held = match if is_known { self.ask_held(&homeward)? } else { Held::At(vec![]) } {
+        if is_known {
+            let report = homeward.rounds.tell(0, MoveReport::default());
+            self.shared.send(ToHome::AsksHeld(Box::new(report)));
+        }
+        // Home looks for what it has meanwhile.
+        let seen = self.see_memory(&image, homeward);
+        let held = match if is_known { self.await_held()? } else { Held::At(vec![]) } {
             Held::At(spans) => spans,
             Held::Nobody(end) => return Ok(end),
         };
-        if let Err(error) = self.send_memory(&image, homeward, &held) {
+        let sent = seen.and_then(|seen| self.send_memory(&image, seen, &held));
+        if let Err(error) = sent {
             // Home has not heard the end of it, and so does not run it.
             return self.stay_unless_unwanted(error.reason());
         }
@@ -290,34 +294,9 @@ impl Tracing<'_> {
         self.await_verdict(None)
     }
 
-    /// Sends home what it lacks of the memory, of which it has something at the places `held`.
-    fn send_memory(&self, image: &Image, homeward: Homeward, held: &[Span]) -> Result<u64> {
-        let mut copying = match homeward {
-            Homeward { ahead: Some(Ahead { draft, mut copying, .. }), .. } => {
-                copying.remap(&draft.mappings, &image.mappings);
-                copying.learn(held);
-                copying
-            }
-            Homeward { origin: Some(origin), .. } => {
-                let mut copying = Copying::of(self.shared.pid, self.tracking.clone())?;
-                copying.assume_held(held, &origin.among(&held::runs(held)));
-                copying
-            }
-            _ => Copying::of(self.shared.pid, None)?,
-        };
-        copying.leave_files();
-        let whole = (&image.mappings[..], &image.guards[..]);
-        copying.finish(&self.shared.memory, whole, &mut |part| {
-            self.shared.send(part.into());
-            Ok(())
-        })
-    }
-
-    /// Asks home for the memory that it has as it was when the process left, or as it was sent.
-    fn ask_held(&mut self, homeward: &Homeward) -> Result<Held> {
+    /// Home's answer: the memory that it has as it was when the process left, or as it was sent.
+    fn await_held(&mut self) -> Result<Held> {
         let mut held = Vec::new();
-        let report = homeward.rounds.tell(0, MoveReport::default());
-        self.shared.send(ToHome::AsksHeld(Box::new(report)));
         let deadline = Instant::now() + VERDICT_TIMEOUT;
         loop {
             let _ = self.shared.wake.read();

@@ -35,6 +35,7 @@ mod notices;
 mod priority;
 mod processor_time;
 mod replies;
+mod sending_home;
 mod state;
 mod tracing_loop;
 mod watch;

@@ -205,7 +205,9 @@ impl Tracing<'_> {
         writer.send(&ToAway::Image(Box::new(head)))?;
         parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
         let whole = (&image.mappings[..], &image.guards[..]);
-        let bytes = ahead.finish(&self.shared.memory, whole, &mut target, &|_| Ok(()))?;
+        let memory = &self.shared.memory;
+        let sight = ahead.copying.see(memory, &image.mappings)?;
+        let bytes = ahead.finish(memory, whole, sight, &mut target, &|_| Ok(()))?;
         let same = origin.map_or(vec![], |origin| origin.among(ahead.copying.unchanged()));
         let Target { link: (reader, writer), .. } = target;
         // Home is sent what it is not known to have.

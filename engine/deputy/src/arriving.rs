@@ -20,6 +20,7 @@ use kernel::proc::flags;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run};
 use migrate::held::Held;
 use migrate::intake::{self, Intake};
+use migrate::sight::Sight;
 use migrate::stopwatch::{Stopwatch, micros};
 use migrate::worker::Worker;
 use migrate::{Result, mapping_flags};
@@ -132,7 +133,8 @@ impl Service<'_> {
         let before = self.shared.arriving().as_ref().map(|it| (it.mappings.clone(), it.progress()));
         let mut kept = self.kept().unwrap_or_default();
         if before.as_ref().is_some_and(|(mappings, _)| *mappings == draft.mappings) {
-            return kept.there(&Pagemap::open(self.pid)?, &draft.mappings).map(Some);
+            let sight = Sight::of(&Pagemap::open(self.pid)?, &draft.mappings)?;
+            return Ok(Some(kept.there(&draft.mappings, &sight)));
         }
         let asleep = self.memory_of_sleepers();
         let is_mapped = |run: &Run| intake::is_covered(&draft.mappings, run.start, run.end);
@@ -153,8 +155,8 @@ impl Service<'_> {
             if !restore_mappings(worker, (here, &self.library), &mappings, &is_fixed, &mut kept)? {
                 return Ok(None);
             }
-            let pagemap = Pagemap::open(self.pid)?;
-            kept.empty_private(worker, &pagemap, (&mappings, &spared)).map(Some)
+            let sight = Sight::of(&Pagemap::open(self.pid)?, &mappings)?;
+            kept.empty_private(worker, (&mappings, &sight), &spared).map(Some)
         };
         let Some(done) = self.by_idle_thread(lay_out)? else {
             self.own.know(here);

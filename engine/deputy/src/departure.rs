@@ -274,7 +274,10 @@ fn send(
     }
     frozen.read_threads(memory, &maps)?;
     frozen.enter_agent(memory, &maps)?;
-    let (image, actions) = frozen.image(&maps, library)?;
+    let (mut image, actions) = frozen.image(&maps, library)?;
+    // After what the threads have told: that alters memory.
+    let sight = ahead.copying.see(memory, &image.mappings)?;
+    image.guards = sight.guards()?;
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
     let (head, parts) = image.into_parts();
@@ -282,7 +285,7 @@ fn send(
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
     let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
-    let bytes = ahead.finish(memory, (&mappings, &guards), target, &goes_on)?;
+    let bytes = ahead.finish(memory, (&mappings, &guards), sight, target, &goes_on)?;
     let (reader, writer) = &mut *target.link;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");

@@ -25,8 +25,7 @@ use migrate::backing::Library;
 use migrate::injection::{self, Borrowed};
 use migrate::worker::{self, Worker};
 use migrate::{
-    MigrateError, Result, ahead, attributes, freeze, homeward, layout, mapping_flags,
-    processor_ids, threads,
+    MigrateError, Result, ahead, attributes, freeze, homeward, layout, processor_ids, threads,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -270,7 +269,7 @@ impl Frozen {
         Ok(all)
     }
 
-    /// Puts the image together.
+    /// Puts the image together, but for its guard regions.
     pub fn image(
         &mut self,
         maps: &[maps::Mapping],
@@ -297,7 +296,7 @@ impl Frozen {
             pid: images[0].tid,
             threads: images,
             later_threads: 0,
-            guards: mapping_flags::guards(&Pagemap::open(self.pid)?, &mappings)?,
+            guards: vec![],
             mappings,
             layout: layout_words,
             actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),

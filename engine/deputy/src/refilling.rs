@@ -10,6 +10,7 @@ use migrate::backing::Library;
 use migrate::homeward::{self, Change};
 use migrate::intake::Intake;
 use migrate::kept::Kept;
+use migrate::sight::Sight;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result, layout, mapping_flags};
 use std::ops::Range;
@@ -84,13 +85,14 @@ pub fn restore_memory(
     let parts = (here, &service.library);
     restore_mappings(worker, parts, &image.mappings, &nothing, &mut kept)?;
     let pagemap = Pagemap::open(service.pid)?;
-    let stale = mapping_flags::guards(&pagemap, &image.mappings)?;
+    let sight = Sight::of(&pagemap, &image.mappings)?;
+    let stale = sight.guards()?;
     if stale != image.guards {
         worker.execute_all("remove guard regions", &mapping_flags::remove(&stale))?;
     }
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
     // guest's memory: what was not written away is zero, and is not sent.
-    kept.empty_others(worker, &pagemap, &image.mappings)
+    kept.empty_others(worker, (&image.mappings, &sight))
 }
 
 pub fn receive_pages(

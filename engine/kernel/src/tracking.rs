@@ -16,7 +16,7 @@
 //! pages in which nothing else changes the address space: so that is done piece by piece before.
 
 use crate::features::{self, Feature};
-use crate::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select, Walked};
+use crate::proc::pagemap::{Looked, PAGE_BYTES, Pagemap, Run, Select, Walked};
 use crate::soft_dirty::{Bits, TABLE_BYTES};
 use crate::{KernelError, Result, sys};
 use std::collections::BTreeMap;
@@ -178,6 +178,32 @@ impl Tracking {
             Way::SoftDirty(_) if !self.has_stayed(range) => Ok(None),
             Way::SoftDirty(_) => pagemap.walk_entries(range.start, range.end, select).map(Some),
         }
+    }
+
+    /// As [`Pagemap::look`].
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn look(
+        &self,
+        pagemap: &Pagemap,
+        ranges: &[Range<u64>],
+        select: Select,
+    ) -> Result<Vec<Looked>> {
+        if let Way::Protection = self.way {
+            return pagemap.look(ranges, select, true);
+        }
+        let looked = |range: &Range<u64>| {
+            let walked = self.walk(pagemap, range, select, false)?;
+            let is_watched = walked.is_some();
+            let walked = match walked {
+                Some(walked) => walked,
+                None => Walked::of(pagemap.scan(range.start, range.end, select)?),
+            };
+            let guards = pagemap.scan(range.start, range.end, Select::Guard)?;
+            Ok(Looked { walked, guards, is_watched })
+        };
+        ranges.iter().map(looked).collect()
     }
 
     /// As [`Pagemap::written`].
@@ -481,6 +507,55 @@ mod test {
     }
 
     #[test]
+    fn one_look_tells_of_all_mappings_what_there_is_of_each() {
+        let Some(it) = watched() else { return };
+        let page = |page: u64| it.base + page * PAGE_BYTES;
+        let has_guards = features::settled().has(Feature::GuardRegions);
+        let guard = |number: u64| {
+            const MADV_GUARD_INSTALL: i32 = 102;
+            let (start, length) = (page(number) as *mut libc::c_void, PAGE_BYTES as usize);
+            if has_guards {
+                // SAFETY: a page of the mapping, which nobody touches from here on.
+                assert_eq!(unsafe { libc::madvise(start, length, MADV_GUARD_INSTALL) }, 0);
+            }
+        };
+        [3, 4, 40].into_iter().for_each(|page| it.touch(page));
+        // SAFETY: a page of the mapping, which is readable: it gets the zero page.
+        assert_eq!(unsafe { (page(20) as *const u8).read_volatile() }, 0);
+        guard(8);
+        assert!(it.watch(0..32));
+        assert!(it.pagemap.walk(page(0), page(32), Select::Populated, true).unwrap().is_some());
+        [4, 17].into_iter().for_each(|page| it.touch(page));
+        guard(10);
+        let ranges = [page(0)..page(16), page(16)..page(32), page(40)..page(64)];
+        let look = |asks_written| {
+            let looked = it.pagemap.look(&ranges, Select::Populated, asks_written).unwrap();
+            let told = looked.into_iter().map(|looked| {
+                let guards = it.pages(Walked::of(looked.guards)).0;
+                (it.pages(looked.walked), guards, looked.is_watched)
+            });
+            told.collect::<Vec<_>>()
+        };
+        let guards = if has_guards { vec![8, 10] } else { vec![] };
+        assert_eq!(
+            look(true),
+            [
+                ((vec![3, 4], vec![4]), guards.clone(), true),
+                ((vec![17], vec![17]), vec![], true),
+                ((vec![40], vec![40]), vec![], false),
+            ]
+        );
+        assert_eq!(
+            look(false),
+            [
+                ((vec![3, 4], vec![3, 4]), guards, false),
+                ((vec![17], vec![17]), vec![], false),
+                ((vec![40], vec![40]), vec![], false),
+            ]
+        );
+    }
+
+    #[test]
     fn memory_that_is_partly_unwatched_is_not_guessed_at() {
         let Some(it) = watched() else { return };
         (0..PAGES).for_each(|page| it.touch(page));
@@ -522,6 +597,9 @@ mod test {
         remap(away, middle, length);
         std::mem::forget(elsewhere);
         (0..PAGES).for_each(|page| it.touch(page));
+        let whole = it.base..it.base + PAGES * PAGE_BYTES;
+        let looked = it.pagemap.look(&[whole], Select::Populated, true).unwrap().remove(0);
+        assert!(!looked.is_watched && looked.walked.written == looked.walked.there);
         for pair in thirds.windows(2) {
             it.watch(pair[0]..pair[1]);
         }
@@ -628,5 +706,9 @@ mod test {
         map.advise(libc::MADV_DONTNEED);
         let given_up = walk(false);
         assert_eq!(given_up.there, given_up.written, "none is as it was");
+        let range = base..end;
+        let looked = pagemap.look(std::slice::from_ref(&range), Select::Private, true).unwrap();
+        let looked = looked.into_iter().next().expect("one");
+        assert_eq!((looked.walked, looked.is_watched), (given_up, true));
     }
 }

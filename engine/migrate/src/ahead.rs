@@ -4,6 +4,7 @@
 use crate::copying::{Copying, Part};
 use crate::outflow::Outflow;
 use crate::rounds::Rounds;
+use crate::sight::Sight;
 use crate::{Result, asking, offer};
 use kernel::memory::Memory;
 use kernel::proc::maps;
@@ -177,8 +178,8 @@ impl Ahead {
         self.left = u64::MAX;
     }
 
-    /// Sends what the target lacks of a process that stands frozen, and of which it was told the
-    /// image; `goes_on` is told how much that is so far.
+    /// Sends what the target, which was told the image, lacks of a process that stands frozen and
+    /// of which that was seen; `goes_on` is told how much that is so far.
     ///
     /// # Errors
     /// Of the link or of `goes_on`, or of memory that cannot be read.
@@ -186,6 +187,7 @@ impl Ahead {
         &mut self,
         memory: &Memory,
         (mappings, guards): (&[Mapping], &[Span]),
+        sight: Sight,
         target: &mut Target<'_>,
         goes_on: GoesOn<'_>,
     ) -> Result<u64> {
@@ -197,7 +199,7 @@ impl Ahead {
             progress.bytes_sent += part.bytes();
             target.send(part)
         };
-        let bytes = self.copying.finish(memory, (mappings, guards), &mut send)?;
+        let bytes = self.copying.finish(memory, (mappings, guards), sight, &mut send)?;
         target.outflow.tell(&mut target.link.1)?;
         Ok(bytes)
     }

@@ -7,10 +7,11 @@
 
 use crate::held::{self, Held, union};
 use crate::shell::is_same_kind;
+use crate::sight::{self, Sight, select};
 use crate::{MigrateError, Result, homeward, mapping_flags};
 use homeward::Change;
 use kernel::memory::Memory;
-use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run, Select, Walked};
+use kernel::proc::pagemap::{Looked, PAGE_BYTES, Pagemap, Run, Select, Walked};
 use kernel::tracking::Tracking;
 use std::ops::Range;
 use std::sync::Arc;
@@ -193,7 +194,7 @@ impl Copying {
     pub fn survey(&mut self, mappings: &[Mapping]) -> Result<Vec<Run>> {
         let mut lacking = Vec::new();
         for mapping in mappings {
-            let (walked, is_watched) = self.walk(mapping, Pass::Running)?;
+            let (walked, is_watched) = self.walk(mapping)?;
             walked.written.iter().for_each(|run| self.changed.add(*run));
             walked.written.iter().for_each(|run| self.held.remove(*run));
             if is_watched {
@@ -206,78 +207,103 @@ impl Copying {
     /// Sends what the target lacks of a process that runs; returns how many bytes. What is written
     /// to from now on is for the next time.
     pub fn ahead(&mut self, memory: &Memory, mappings: &[Mapping], send: Send<'_>) -> Result<u64> {
-        self.pass(memory, (mappings, &[]), Pass::Running, send)
+        let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
+        let walked = memory.between_writes(|| {
+            mappings.iter().try_for_each(|mapping| {
+                let (walked, is_watched) = self.walk(mapping)?;
+                self.compare(walked, &[], &mut there, &mut lacking);
+                if let Some(lacking) = lacking.last_mut().filter(|_| !is_watched) {
+                    // Memory whose writes are not seen is sent when nothing writes any more.
+                    lacking.clear();
+                }
+                Ok(())
+            })
+        });
+        if walked.is_err() {
+            self.forget_sent(&lacking);
+        }
+        walked
+            .and_then(|()| self.send_pass(memory, (mappings, there, lacking), Pass::Running, send))
     }
 
-    /// Sends what the target lacks of a process that stands frozen.
+    /// Sees what there is of a process that stands frozen; what it is to be compared with need not
+    /// be known yet.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn see(&self, memory: &Memory, mappings: &[Mapping]) -> Result<Sight> {
+        memory.between_writes(|| Sight::by(&self.pagemap, self.tracking.as_deref(), mappings))
+    }
+
+    /// Sends what the target lacks of a process that stands frozen, of which that was seen.
     pub fn finish(
         &mut self,
         memory: &Memory,
         (mappings, guards): (&[Mapping], &[Span]),
+        Sight(looked): Sight,
         send: Send<'_>,
     ) -> Result<u64> {
-        self.pass(memory, (mappings, guards), Pass::Frozen, send)
+        let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
+        for (mapping, Looked { mut walked, is_watched, .. }) in mappings.iter().zip(looked) {
+            if self.leaves(mapping) {
+                walked = Walked::default();
+            }
+            if !is_watched {
+                // Mapped since, or moved. What earlier walks were told of it is lost.
+                self.held.remove(whole(mapping));
+            }
+            self.compare(walked, guards, &mut there, &mut lacking);
+        }
+        self.unchanged = self.changed.lacks(&there);
+        self.send_pass(memory, (mappings, there, lacking), Pass::Frozen, send)
     }
 
     /// Bytes that [`Copying::finish`] would read if the process were frozen now.
     pub fn left(&self, mappings: &[Mapping]) -> Result<u64> {
-        let mut bytes = 0;
-        for mapping in mappings {
-            let Some(select) = select(mapping) else { continue };
-            let range = mapping.start.0..mapping.end.0;
-            bytes += match self.tell(&range, select, false)? {
-                Some(walked) => length(&union(&walked.written, &self.held.lacks(&walked.there))),
-                None => length(&self.pagemap.scan(range.start, range.end, select)?),
-            };
-        }
-        Ok(bytes)
+        let Sight(looked) = Sight::by(&self.pagemap, self.tracking.as_deref(), mappings)?;
+        let private = looked.iter().zip(mappings).filter(|(_, m)| select(m).is_some());
+        Ok(private.fold(0, |bytes, (Looked { walked, is_watched, .. }, _)| match is_watched {
+            true => bytes + length(&union(&walked.written, &self.held.lacks(&walked.there))),
+            false => bytes + length(&walked.there),
+        }))
     }
 
-    fn pass(
+    /// Adds what there is of a mapping, and what of that the target lacks.
+    fn compare(
+        &mut self,
+        walked: Walked,
+        guards: &[Span],
+        there: &mut Vec<Run>,
+        lacking: &mut Vec<Vec<Run>>,
+    ) {
+        let walked = Walked {
+            there: mapping_flags::unguarded(walked.there, guards),
+            written: mapping_flags::unguarded(walked.written, guards),
+        };
+        walked.written.iter().for_each(|run| self.changed.add(*run));
+        lacking.push(union(&walked.written, &self.held.lacks(&walked.there)));
+        there.extend(walked.there);
+    }
+
+    fn send_pass(
         &mut self,
         memory: &Memory,
-        (mappings, guards): (&[Mapping], &[Span]),
+        (mappings, there, lacking): (&[Mapping], Vec<Run>, Vec<Vec<Run>>),
         pass: Pass,
         send: Send<'_>,
     ) -> Result<u64> {
-        let mut lacking = Vec::with_capacity(mappings.len());
-        let outcome = memory
-            .between_writes(|| self.look((mappings, guards), pass, &mut lacking))
-            .and_then(|there| self.discard(&self.sent.beyond(&there), send))
+        let outcome = self
+            .discard(&self.sent.beyond(&there), send)
             .and_then(|()| self.send_all(memory, (mappings, &lacking), pass, send));
         if outcome.is_err() {
-            // They count as not written to any more, and may not have come there.
-            lacking.iter().flatten().for_each(|run| self.held.remove(*run));
+            self.forget_sent(&lacking);
         }
         outcome
     }
 
-    /// Adds which pages of each mapping the target lacks; returns those that count.
-    fn look(
-        &mut self,
-        (mappings, guards): (&[Mapping], &[Span]),
-        pass: Pass,
-        lacking: &mut Vec<Vec<Run>>,
-    ) -> Result<Vec<Run>> {
-        let mut there = Vec::new();
-        for mapping in mappings {
-            let (walked, is_watched) = self.walk(mapping, pass)?;
-            let walked = Walked {
-                there: mapping_flags::unguarded(walked.there, guards),
-                written: mapping_flags::unguarded(walked.written, guards),
-            };
-            walked.written.iter().for_each(|run| self.changed.add(*run));
-            // Memory whose writes are not seen is sent when nothing writes any more.
-            lacking.push(match is_watched || pass == Pass::Frozen {
-                true => union(&walked.written, &self.held.lacks(&walked.there)),
-                false => vec![],
-            });
-            there.extend(walked.there);
-        }
-        if pass == Pass::Frozen {
-            self.unchanged = self.changed.lacks(&there);
-        }
-        Ok(there)
+    /// They count as not written to any more, and may not have come there.
+    fn forget_sent(&mut self, lacking: &[Vec<Run>]) {
+        lacking.iter().flatten().for_each(|run| self.held.remove(*run));
     }
 
     fn send_all(
@@ -302,29 +328,30 @@ impl Copying {
         Ok(bytes)
     }
 
-    /// The pages of a mapping that count, and those that were written to since the last pass; and
-    /// whether it is known which are.
-    fn walk(&mut self, mapping: &Mapping, pass: Pass) -> Result<(Walked, bool)> {
+    /// Whether it is a file that the target has.
+    fn leaves(&self, mapping: &Mapping) -> bool {
+        self.leaves_files && matches!(mapping.kind, MappingKind::SharedFile { .. })
+    }
+
+    fn shared(&self, mapping: &Mapping) -> Vec<Run> {
+        if self.leaves(mapping) { vec![] } else { sight::shared(mapping) }
+    }
+
+    /// The pages that count of a mapping of a process that runs, and those that were written to
+    /// since the last pass; and whether it is known which are.
+    fn walk(&mut self, mapping: &Mapping) -> Result<(Walked, bool)> {
         let range = mapping.start.0..mapping.end.0;
-        let whole = Run { start: range.start, end: range.end };
         let Some(select) = select(mapping) else {
-            // Its pages may be in memory without being in this process's page table.
-            let there = match mapping.kind {
-                MappingKind::SharedAnonymous => vec![whole],
-                MappingKind::SharedFile { .. } if !self.leaves_files => vec![whole],
-                _ => vec![],
-            };
-            return Ok((Walked { written: there.clone(), there }, false));
+            return Ok((Walked::of(self.shared(mapping)), false));
         };
         if self.tracking.is_some() {
-            if let Some(walked) = self.tell(&range, select, pass == Pass::Running)? {
+            if let Some(walked) = self.tell(&range, select, true)? {
                 return Ok((walked, true));
             }
             // Mapped since, or moved. What the walk was told of a part of it is lost.
-            self.held.remove(whole);
+            self.held.remove(whole(mapping));
         }
-        let there = self.pagemap.scan(range.start, range.end, select)?;
-        Ok((Walked { written: there.clone(), there }, false))
+        Ok((Walked::of(self.pagemap.scan(range.start, range.end, select)?), false))
     }
 
     fn tell(&self, range: &Range<u64>, select: Select, protects: bool) -> Result<Option<Walked>> {
@@ -412,17 +439,8 @@ impl Copying {
     }
 }
 
-/// Which pages of a mapping differ from what the target can make itself; None if page tables do not
-/// tell.
-pub(crate) fn select(mapping: &Mapping) -> Option<Select> {
-    match mapping.kind {
-        MappingKind::Anonymous { .. } => Some(Select::Populated),
-        MappingKind::File { is_shared: false, .. } => Some(Select::Private),
-        MappingKind::SharedAnonymous
-        | MappingKind::SharedFile { .. }
-        | MappingKind::File { is_shared: true, .. }
-        | MappingKind::Kernel { .. } => None,
-    }
+fn whole(mapping: &Mapping) -> Run {
+    Run { start: mapping.start.0, end: mapping.end.0 }
 }
 
 /// By lines of a cache, the first that is not zero being the last that is looked at.
@@ -450,6 +468,16 @@ mod test {
     use super::*;
     use kernel::features::{self, Feature};
 
+    fn finish(
+        copying: &mut Copying,
+        memory: &Memory,
+        mappings: &[Mapping],
+        send: Send<'_>,
+    ) -> Result<u64> {
+        let sight = copying.see(memory, mappings)?;
+        copying.finish(memory, (mappings, &[]), sight, send)
+    }
+
     #[test]
     fn what_the_target_has_of_memory_that_is_gone_is_discarded_whether_it_was_the_same_or_not() {
         let pid = std::process::id() as i32;
@@ -464,7 +492,7 @@ mod test {
                 told.push(part);
                 Ok(())
             };
-            assert_eq!(copying.finish(&memory, (&[], &[]), &mut send).unwrap(), 0);
+            assert_eq!(finish(&mut copying, &memory, &[], &mut send).unwrap(), 0);
             assert_eq!(told, [Part::Discard(all.to_vec())]);
         }
     }
@@ -523,7 +551,7 @@ mod test {
             told.push(part);
             Ok(())
         };
-        assert!(few.contains(&copying.finish(&memory, (&mappings, &[]), &mut send).unwrap()));
+        assert!(few.contains(&finish(&mut copying, &memory, &mappings, &mut send).unwrap()));
         let at = GuestAddr(content.as_ptr() as u64 + bytes / 2);
         let is_there = |span: &Span| (span.0..span.1).contains(&at);
         let is_sent = |part: &Part| matches!(part, Part::Pages(p) if p.spans.iter().any(is_there));
@@ -549,7 +577,7 @@ mod test {
         assert_eq!(copying.ahead(&memory, &mappings, &mut send).unwrap(), 0);
         copying.learn(&[(start, GuestAddr(end.0 - PAGE_BYTES))]);
         assert_eq!(copying.left(&mappings).unwrap(), PAGE_BYTES);
-        assert_eq!(copying.finish(&memory, (&mappings, &[]), &mut send).unwrap(), PAGE_BYTES);
+        assert_eq!(finish(&mut copying, &memory, &mappings, &mut send).unwrap(), PAGE_BYTES);
         // Unmapped for a moment here, and not there: what was there before is not forgotten.
         copying.remap(&mappings, &[]);
         copying.learn(&[(start, end)]);
@@ -558,7 +586,7 @@ mod test {
             told.push(part);
             Ok(())
         };
-        copying.finish(&memory, (&[], &[]), &mut send).unwrap();
+        finish(&mut copying, &memory, &[], &mut send).unwrap();
         assert_eq!(told, [Part::Discard(vec![(start, end)])]);
         drop(content);
     }

@@ -10,6 +10,8 @@ use wire::limits::{GROWTH_BYTES_MAX, PAGE_RUN_BYTES_MAX};
 #[derive(Clone, Debug)]
 pub struct Intake {
     held: Held,
+    /// What of it has come since that was asked for last.
+    fresh: Held,
     bytes_max: u64,
     /// Told by hashes so far, whether it was here or not.
     asked_bytes: u64,
@@ -18,7 +20,7 @@ pub struct Intake {
 impl Default for Intake {
     /// As much as the mappings hold.
     fn default() -> Intake {
-        Intake { held: Held::default(), bytes_max: u64::MAX, asked_bytes: 0 }
+        Intake { bytes_max: u64::MAX, ..Intake::promised(0) }
     }
 }
 
@@ -26,7 +28,8 @@ impl Intake {
     /// For a process that was announced with so much memory.
     pub fn promised(memory_bytes: u64) -> Intake {
         let grown = memory_bytes.saturating_mul(2).saturating_add(GROWTH_BYTES_MAX);
-        Intake { held: Held::default(), bytes_max: grown, asked_bytes: 0 }
+        let (held, fresh) = Default::default();
+        Intake { held, fresh, bytes_max: grown, asked_bytes: 0 }
     }
 
     /// Checks received memory contents: whole pages, inside the mappings, not more than was
@@ -52,6 +55,7 @@ impl Intake {
             };
             if mappings.get(at).is_none_or(|m| !is_shared(m)) {
                 self.held.add(run);
+                self.fresh.add(run);
             }
         }
         match self.held.bytes() <= self.bytes_max {
@@ -61,6 +65,11 @@ impl Intake {
                 Err(MigrateError::refused("grown", text))
             }
         }
+    }
+
+    /// Where memory has come since this was asked last.
+    pub fn take_fresh(&mut self) -> Vec<Run> {
+        std::mem::take(&mut self.fresh).beyond(&[])
     }
 
     /// Checks that memory that is told by hashes is in the mappings, and that no more is asked for

@@ -5,14 +5,15 @@
 //! writes to them: the threads of a deputy stay in the agent, and what the kernel writes for the
 //! calls in which they sleep is known.
 
-use crate::copying::select;
 use crate::held::Held;
 use crate::homeward::{self, Change};
+use crate::sight::{Sight, select};
 use crate::worker::Worker;
 use crate::{Result, ahead, layout};
 use kernel::proc::maps;
 use kernel::proc::pagemap::{Pagemap, Run, Select};
 use kernel::tracking::Tracking;
+use std::ops::Range;
 use wire::ids::GuestAddr;
 use wire::image::{Mapping, MappingKind, Span};
 use wire::limits::HELD_MAX;
@@ -32,6 +33,38 @@ pub fn begin(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
         Ok(())
     })
 }
+
+/// Likewise, where all private memory of these mappings counted as not written to until these runs,
+/// which are in order, were written: whatever else there is need not be walked over.
+///
+/// # Errors
+/// The process has ended.
+pub fn begin_again(
+    tracking: &Tracking,
+    pagemap: &Pagemap,
+    mappings: &[Mapping],
+    fresh: &[Run],
+) -> Result<()> {
+    for (mapping, select) in mappings.iter().filter_map(|m| Some((m, select(m)?))) {
+        let first = fresh.partition_point(|run| run.end <= mapping.start.0);
+        let inside = fresh[first..].iter().take_while(|run| run.start < mapping.end.0);
+        let mut hulls: Vec<Range<u64>> = Vec::new();
+        for run in inside {
+            let (start, end) = (run.start.max(mapping.start.0), run.end.min(mapping.end.0));
+            match hulls.last_mut().filter(|hull| start - hull.end <= GAP_BYTES) {
+                Some(hull) => hull.end = end,
+                None => hulls.push(start..end),
+            }
+        }
+        for hull in &hulls {
+            tracking.written(pagemap, hull, select, true)?;
+        }
+    }
+    Ok(())
+}
+
+/// To walk over so much takes no longer than to begin another walk.
+const GAP_BYTES: u64 = 1 << 20;
 
 /// Has all writes to private memory be seen from now on, while the process stands still; returns
 /// where they were not seen so far, or are forgotten.
@@ -111,18 +144,10 @@ impl Kept {
         kept
     }
 
-    /// What of these mappings' private memory was kept and is there.
-    ///
-    /// # Errors
-    /// The process has ended.
-    pub fn there(&self, pagemap: &Pagemap, mappings: &[Mapping]) -> Result<Vec<Span>> {
-        let mut kept = Vec::new();
-        let private = mappings.iter().filter_map(|m| Some((m, select(m)?)));
-        for (mapping, select) in private.filter(|_| self.is_any) {
-            let runs = pagemap.scan(mapping.start.0, mapping.end.0, select)?;
-            kept.extend(self.lost.lacks(&runs));
-        }
-        Ok(spans(&kept))
+    /// What was kept of private memory, of which that was seen.
+    pub fn there(&self, mappings: &[Mapping], sight: &Sight) -> Vec<Span> {
+        let private = private_of(mappings, sight).filter(|_| self.is_any);
+        spans(&private.flat_map(|(_, runs)| self.lost.lacks(runs)).collect::<Vec<_>>())
     }
 
     /// What such changes to the mappings leave of it.
@@ -135,18 +160,17 @@ impl Kept {
     }
 
     /// Makes all memory of these mappings untouched but what was kept; returns where that is. The
-    /// mappings are there already.
+    /// mappings are there already, and that was seen of them.
     ///
     /// # Errors
     /// The process has ended, or memory of it cannot be discarded.
     pub fn empty_others(
         &self,
         worker: Worker<'_>,
-        pagemap: &Pagemap,
-        mappings: &[Mapping],
+        (mappings, sight): (&[Mapping], &Sight),
     ) -> Result<Vec<Span>> {
         let kept = if self.is_any {
-            self.empty_private(worker, pagemap, (mappings, &Held::default()))?
+            self.empty_private(worker, (mappings, sight), &Held::default())?
         } else {
             vec![]
         };
@@ -167,21 +191,28 @@ impl Kept {
     pub fn empty_private(
         &self,
         worker: Worker<'_>,
-        pagemap: &Pagemap,
-        (mappings, spared): (&[Mapping], &Held),
+        (mappings, sight): (&[Mapping], &Sight),
+        spared: &Held,
     ) -> Result<Vec<Span>> {
         let mut kept = Vec::new();
-        for (mapping, select) in mappings.iter().filter_map(|m| Some((m, select(m)?))) {
+        for (_, runs) in private_of(mappings, sight) {
             let mut there = Held::default();
-            let runs = pagemap.scan(mapping.start.0, mapping.end.0, select)?;
             runs.iter().for_each(|run| there.add(*run));
-            let same = if self.is_any { self.lost.lacks(&runs) } else { vec![] };
+            let same = if self.is_any { self.lost.lacks(runs) } else { vec![] };
             let stale = spans(&spared.lacks(&there.beyond(&same)));
             worker.execute_all("discard memory", &homeward::discard_calls(&stale))?;
             kept.extend(same);
         }
         Ok(spans(&kept))
     }
+}
+
+/// The private ones of these mappings, and which pages there are of each.
+fn private_of<'a>(
+    mappings: &'a [Mapping],
+    sight: &'a Sight,
+) -> impl Iterator<Item = (&'a Mapping, &'a [Run])> {
+    mappings.iter().zip(sight.there()).filter(|(mapping, _)| select(mapping).is_some())
 }
 
 /// Which pages a body had, when it came to its node, as home has them.
@@ -211,6 +242,38 @@ fn spans(runs: &[Run]) -> Vec<Span> {
 #[cfg(test)]
 mod test {
     use super::*;
+    use kernel::proc::pagemap::PAGE_BYTES;
+
+    #[test]
+    fn what_came_last_counts_as_not_written_to_once_that_begins_again() {
+        let Ok(tracking) = kernel::tracking::of_this_process() else { return };
+        let (page, pages) = (PAGE_BYTES as usize, 4 * GAP_BYTES / PAGE_BYTES);
+        let mut memory = vec![1u8; (pages as usize + 1) * page];
+        let start = (memory.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let first = (start - memory.as_ptr() as u64) as usize;
+        let at = |number: u64| start + number * PAGE_BYTES;
+        let pagemap = Pagemap::open(std::process::id() as i32).unwrap();
+        let range = at(0)..at(pages);
+        assert!(tracking.watch(&pagemap, &range).unwrap());
+        let written = |protects| {
+            tracking.written(&pagemap, &range, Select::Populated, protects).unwrap().unwrap()
+        };
+        written(true);
+        let changed = [1, 2, 5, pages - 1];
+        changed.iter().for_each(|number| memory[first + *number as usize * page] = 2);
+        let run = |start, end| Run { start: at(start), end: at(end) };
+        let all = [run(1, 3), run(5, 6), run(pages - 1, pages)];
+        assert_eq!(written(false), all);
+        let kind = MappingKind::Anonymous { grows_down: false };
+        let (start, end) = (GuestAddr(at(0)), GuestAddr(at(pages)));
+        let mapping = Mapping { start, end, protection: 3, kind, flags: Default::default() };
+        // What it is not told of stays as it is, but between what is near to each other.
+        let fresh = [run(1, 2), run(5, 6)];
+        begin_again(&tracking, &pagemap, std::slice::from_ref(&mapping), &fresh).unwrap();
+        assert_eq!(written(false), all[2..]);
+        begin_again(&tracking, &pagemap, &[mapping], &all).unwrap();
+        assert_eq!(written(false), []);
+    }
 
     #[test]
     fn of_a_body_that_moved_on_home_has_what_neither_node_has_written_to() {

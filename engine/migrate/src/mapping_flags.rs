@@ -222,14 +222,22 @@ pub fn guards(
     let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else { return Ok(vec![]) };
     // All at once, because threads bring two mappings each; where nothing is mapped is no guard.
     let runs = pagemap.scan(first.start.0, last.end.0, Select::Guard)?;
-    let mut guards = Vec::new();
-    for mapping in mappings.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })) {
-        let (start, end) = (mapping.start.0, mapping.end.0);
-        let from = runs.partition_point(|run| run.end <= start);
-        for run in runs[from..].iter().take_while(|run| run.start < end) {
-            guards.push((GuestAddr(run.start.max(start)), GuestAddr(run.end.min(end))));
-        }
-    }
+    few(mappings.iter().filter(|m| !matches!(m.kind, MappingKind::Kernel { .. })).flat_map(
+        |mapping| {
+            let (start, end) = (mapping.start.0, mapping.end.0);
+            let from = runs.partition_point(|run| run.end <= start);
+            let inside = runs[from..].iter().take_while(move |run| run.start < end);
+            inside.map(move |run| Run { start: run.start.max(start), end: run.end.min(end) })
+        },
+    ))
+}
+
+/// These guard regions.
+///
+/// # Errors
+/// Refused if there are too many.
+pub fn few(runs: impl Iterator<Item = Run>) -> Result<Vec<(GuestAddr, GuestAddr)>> {
+    let guards: Vec<_> = runs.map(|run| (GuestAddr(run.start), GuestAddr(run.end))).collect();
     if guards.len() > GUARDS_MAX {
         let text = format!("it has {} guard regions, at most {GUARDS_MAX} can move", guards.len());
         return Err(MigrateError::refused("guard-regions", text));

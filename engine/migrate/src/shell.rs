@@ -9,7 +9,6 @@ use crate::elsewhere::{self, Elsewhere, Plan};
 use crate::homeward::{self, Change};
 use crate::imprint::Imprints;
 use crate::intake::Intake;
-use crate::kept;
 use crate::making::{self, Made};
 use crate::outward::{Body, MAIN_SLOT, enter_agent};
 use crate::worker::Worker;
@@ -18,12 +17,12 @@ use kernel::agent::{self, Agent, BatchCall};
 use kernel::memory::Memory;
 use kernel::proc::flags;
 use kernel::proc::maps::{self, Mapping};
-use kernel::proc::pagemap::Pagemap;
+use kernel::proc::pagemap::Run;
 use kernel::remote_call::RemoteCalls;
 use kernel::sandbox::Sandbox;
 use kernel::shared::SharedMemory;
 use kernel::tracee;
-use kernel::tracking::{self, Tracking};
+use kernel::tracking::Tracking;
 use kernel::vdso::Stub;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -43,8 +42,10 @@ pub struct Shell {
     sought: MappingFlags,
     draft: Draft,
     /// The draft's mappings as they are laid out: the stack is whole.
-    laid: Vec<image::Mapping>,
-    tracking: Option<Arc<Tracking>>,
+    pub(crate) laid: Vec<image::Mapping>,
+    pub(crate) tracking: Option<Arc<Tracking>>,
+    /// The mappings of which what was written to was last told anew.
+    pub(crate) followed: Vec<image::Mapping>,
     /// The draft's threads, the first one left out.
     made: Vec<Made>,
 }
@@ -82,6 +83,7 @@ impl Shell {
             draft,
             laid,
             tracking,
+            followed: vec![],
             made: vec![],
         };
         // What is read of the sandbox is read before it is cleared.
@@ -174,11 +176,11 @@ impl Shell {
     }
 
     /// The contents of its memory are there, and the image was settled. If home keeps its memory,
-    /// it is seen from here on what is written to.
-    pub fn complete(mut self, image: Image, is_kept: bool) -> Result<Body> {
+    /// it is seen from here on what is written to; `fresh` is what has come since that began last.
+    pub fn complete(mut self, image: Image, is_kept: bool, fresh: &[Run]) -> Result<Body> {
         self.track()?;
         if is_kept {
-            self.begin_kept()?;
+            self.begin_kept_again(fresh)?;
         }
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
         let close = BatchCall::new(libc::SYS_close_range, all);
@@ -199,35 +201,6 @@ impl Shell {
             tracking,
             missing,
         })
-    }
-
-    /// Has what comes from here on be told from what has come, so that little is left to be done
-    /// for that when the image is there.
-    pub fn begin_kept(&mut self) -> Result<()> {
-        self.track()?;
-        match &self.tracking {
-            Some(tracking) => {
-                kept::begin(tracking, &Pagemap::open(self.pid())?, &maps::read(self.pid())?)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Makes what will tell which pages the body writes to: it belongs to the address space that it
-    /// was made in, and the body's own filter lets none be made.
-    fn track(&mut self) -> Result<()> {
-        if self.tracking.is_some() || !tracking::is_possible() {
-            return Ok(());
-        }
-        let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
-        let made = self.worker().execute(&[BatchCall::new(libc::SYS_userfaultfd, make)])?;
-        if let Some(&number @ 0..) = made.first() {
-            let process = kernel::pidfd::open(self.pid())?;
-            let descriptor = kernel::pidfd::duplicate_from(&process, number as i32)?;
-            let tracking = Tracking::of(self.pid(), descriptor);
-            self.tracking = tracking.map(Arc::new).inspect_err(untracked).ok();
-        }
-        Ok(())
     }
 
     pub fn pid(&self) -> i32 {
@@ -310,7 +283,7 @@ impl Shell {
         [self.agent.base()..self.agent.end(), reserved(&self.draft), hidden]
     }
 
-    fn worker(&self) -> Worker<'_> {
+    pub(crate) fn worker(&self) -> Worker<'_> {
         Worker { agent: &self.agent, slot: MAIN_SLOT, tid: self.sandbox.body_pid }
     }
 
@@ -435,11 +408,6 @@ fn flag_calls(fresh: &[(Range<u64>, &image::Mapping)]) -> Vec<BatchCall> {
 /// Whether memory that is laid out goes on, at this address, as what is wanted.
 pub(crate) fn is_same_kind(laid: &image::Mapping, wanted: &image::Mapping, at: u64) -> bool {
     image::behind(laid, at).kind == image::behind(wanted, at).kind
-}
-
-/// Home then has all of it sent.
-fn untracked(error: &kernel::KernelError) {
-    ::tracing::debug!("what a body writes to is not known: {error}");
 }
 
 fn is_of_kernel(mapping: &&image::Mapping) -> bool {

@@ -6,6 +6,7 @@
 use crate::features::{self, Feature};
 use crate::{KernelError, Result, soft_dirty};
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
@@ -36,6 +37,23 @@ pub struct Walked {
     pub there: Vec<Run>,
     /// Those of them that were written to since they were protected last.
     pub written: Vec<Run>,
+}
+
+impl Walked {
+    /// Of memory of which it is not known what was written to.
+    pub fn of(there: Vec<Run>) -> Walked {
+        Walked { written: there.clone(), there }
+    }
+}
+
+/// What one look at the page tables of a mapping has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// All selected pages, and those of them that were written to; guarded ones are neither.
+    pub walked: Walked,
+    pub guards: Vec<Run>,
+    /// Whether it is known what was written to: else all of it counts.
+    pub is_watched: bool,
 }
 
 pub struct Pagemap {
@@ -70,6 +88,7 @@ struct ScanArguments {
 
 // _IOWR('f', 16, struct pm_scan_arg)
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
+const PAGE_IS_WATCHED: u64 = 1;
 const PAGE_IS_WRITTEN: u64 = 1 << 1;
 const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
@@ -111,16 +130,23 @@ impl Pagemap {
     }
 
     /// What is left of the range without holes and zero pages. To skip a page takes the kernel a
-    /// sixth of the time that it takes to tell it, and mostly nearly all are there: 1 ms for a
+    /// sixth of the time that it takes to tell it, and mostly nearly all are there: 0.5 ms for a
     /// gigabyte instead of 3.
     fn populated(&self, start: u64, end: u64) -> Result<Vec<Run>> {
-        let holes = Asked { excluded: PRESENT, told: PRESENT, ..Asked::default() };
-        let holes = self.matching(start, end, &holes)?;
-        let zero = PAGE_IS_PFNZERO;
-        let zeros = Asked { required: zero, told: zero, ..Asked::default() };
-        let mut absent = self.matching(start, end, &zeros)?;
-        absent.extend(holes);
-        absent.sort_unstable_by_key(|run| run.start);
+        let (inverted, told) = (PAGE_IS_PRESENT, PRESENT | PAGE_IS_PFNZERO);
+        let wanted = PAGE_IS_PRESENT | PAGE_IS_PFNZERO;
+        let mut absent: Vec<Run> = Vec::new();
+        self.each_region(
+            start,
+            end,
+            &Asked { wanted, inverted, told, ..Asked::default() },
+            |region| {
+                let is = |category: u64| region.categories & category != 0;
+                if !is(PRESENT) || is(PAGE_IS_PFNZERO) {
+                    push(&mut absent, region.start, region.end);
+                }
+            },
+        )?;
         let mut runs = Vec::with_capacity(absent.len() + 1);
         let mut at = start;
         for run in absent {
@@ -139,6 +165,43 @@ impl Pagemap {
         let mut runs: Vec<Run> = Vec::new();
         self.each_region(start, end, asked, |region| push(&mut runs, region.start, region.end))?;
         Ok(runs)
+    }
+
+    /// What there is of mappings of one kind, in order, between which nothing large is mapped that
+    /// is none of them; if `asks_written`, with what was written to. One look at the page tables
+    /// tells all of it, of many mappings at once: it is asked what is not as most pages are, which
+    /// are there, watched and not written to. A page costs the kernel the same time whatever is
+    /// asked of it, and six times that if it is told.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn look(
+        &self,
+        ranges: &[Range<u64>],
+        select: Select,
+        asks_written: bool,
+    ) -> Result<Vec<Looked>> {
+        if !features::settled().has(Feature::PageMapScan) {
+            let look = |range: &Range<u64>| {
+                let walked = Walked::of(self.scan(range.start, range.end, select)?);
+                let guards = self.scan(range.start, range.end, Select::Guard)?;
+                Ok(Looked { walked, guards, is_watched: false })
+            };
+            return ranges.iter().map(look).collect();
+        }
+        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return Ok(vec![]) };
+        let sight = |range| Sight::of(range, select, asks_written);
+        let mut sights: Vec<Sight> = ranges.iter().map(sight).collect();
+        let mut at = 0;
+        let asked = Asked::at_a_glance(select, asks_written);
+        self.each_region(first.start, last.end, &asked, |region| {
+            while ranges.get(at).is_some_and(|range| range.end <= region.start) {
+                at += 1;
+            }
+            let inside = ranges[at..].iter().take_while(|range| range.start < region.end);
+            sights[at..].iter_mut().zip(inside).for_each(|(sight, range)| sight.add(region, range));
+        })?;
+        Ok(sights.into_iter().zip(ranges).map(|(sight, range)| sight.end(range)).collect())
     }
 
     /// The selected pages of watched memory, and which of them were written to; if `protects`,
@@ -227,7 +290,7 @@ impl Pagemap {
                 vec: regions.as_mut_ptr() as u64,
                 vec_len: REGIONS as u64,
                 max_pages: 0,
-                category_inverted: asked.excluded,
+                category_inverted: asked.excluded | asked.inverted,
                 category_mask: asked.excluded | asked.required,
                 category_anyof_mask: asked.wanted,
                 return_mask: asked.told,
@@ -285,13 +348,14 @@ impl Pagemap {
 }
 
 /// What a scan is asked for: categories that a page must not have, must have, of which it must have
-/// one, and that are told of what is found.
+/// one (or not have, if it is inverted), and that are told of what is found.
 #[derive(Default)]
 struct Asked {
     flags: u64,
     excluded: u64,
     required: u64,
     wanted: u64,
+    inverted: u64,
     told: u64,
 }
 
@@ -303,6 +367,77 @@ impl Asked {
             Select::Guard => (0, PAGE_IS_GUARD),
         };
         Asked { excluded, wanted, told: wanted, ..Asked::default() }
+    }
+}
+
+impl Asked {
+    /// Whatever differs from pages that are selected and, if `asks_written`, watched and not
+    /// written to; where few are selected, these.
+    fn at_a_glance(select: Select, asks_written: bool) -> Asked {
+        let has_guards = features::settled().has(Feature::GuardRegions);
+        let guard = if has_guards { PAGE_IS_GUARD } else { 0 };
+        let (watched, written) = match asks_written {
+            true => (PAGE_IS_WATCHED, PAGE_IS_WRITTEN),
+            false => (0, 0),
+        };
+        let (inverted, differs) = (watched | PAGE_IS_PRESENT, written | PAGE_IS_PFNZERO | guard);
+        let told = inverted | PAGE_IS_SWAPPED | differs;
+        match select {
+            Select::Populated => {
+                Asked { wanted: inverted | differs, inverted, told, ..Asked::default() }
+            }
+            _ => Asked { told, ..Asked::of(select) },
+        }
+    }
+}
+
+/// What is seen of one mapping, of which regions are told in order.
+struct Sight {
+    select: Select,
+    looked: Looked,
+    /// How far it has been seen what is there.
+    seen: u64,
+}
+
+impl Sight {
+    fn of(range: &Range<u64>, select: Select, asks_written: bool) -> Sight {
+        let looked = Looked { is_watched: asks_written, ..Looked::default() };
+        Sight { select, looked, seen: range.start }
+    }
+
+    /// Of a region that touches the mapping.
+    fn add(&mut self, region: &PageRegion, range: &Range<u64>) {
+        let (start, end) = (region.start.max(range.start), region.end.min(range.end));
+        let is = |category: u64| region.categories & category != 0;
+        let Looked { walked, guards, is_watched } = &mut self.looked;
+        // Pages that are not told are there.
+        if self.select == Select::Populated && start > self.seen {
+            push(&mut walked.there, self.seen, start);
+        }
+        self.seen = end;
+        *is_watched &= is(PAGE_IS_WATCHED);
+        if is(PAGE_IS_GUARD) {
+            push(guards, start, end);
+        } else if is(PRESENT) && !is(PAGE_IS_PFNZERO) {
+            push(&mut walked.there, start, end);
+            // Where a private page of a file was given up, the kernel leaves a mark for the
+            // tracking that looks like one in swap space: it is the file's again.
+            let is_given_up = self.select == Select::Private && is(PAGE_IS_SWAPPED);
+            if is(PAGE_IS_WRITTEN) || is_given_up {
+                push(&mut walked.written, start, end);
+            }
+        }
+    }
+
+    fn end(mut self, range: &Range<u64>) -> Looked {
+        let Looked { walked, is_watched, .. } = &mut self.looked;
+        if self.select == Select::Populated && range.end > self.seen {
+            push(&mut walked.there, self.seen, range.end);
+        }
+        if !*is_watched {
+            walked.written = walked.there.clone();
+        }
+        self.looked
     }
 }
 

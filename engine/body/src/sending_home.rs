@@ -1,0 +1,53 @@
+//! The memory of a frozen body that goes home: looked at while home looks for what it has of it,
+//! and compared then.
+
+use crate::homing::Homeward;
+use crate::tracing_loop::Tracing;
+use migrate::Result;
+use migrate::ahead::Ahead;
+use migrate::copying::Copying;
+use migrate::held;
+use migrate::kept::Origin;
+use migrate::sight::Sight;
+use wire::image::{Image, Span};
+
+/// What there is of the memory of a frozen body.
+pub(crate) struct Seen {
+    copying: Copying,
+    /// If nothing went ahead, and home has kept what the body came with.
+    origin: Option<Origin>,
+    sight: Sight,
+}
+
+impl Tracing<'_> {
+    /// What there is of the memory, and what is known of it and of home.
+    pub(crate) fn see_memory(&self, image: &Image, homeward: Homeward) -> Result<Seen> {
+        let (copying, origin) = match homeward {
+            Homeward { ahead: Some(Ahead { draft, mut copying, .. }), .. } => {
+                copying.remap(&draft.mappings, &image.mappings);
+                (copying, None)
+            }
+            Homeward { origin: origin @ Some(_), .. } => {
+                (Copying::of(self.shared.pid, self.tracking.clone())?, origin)
+            }
+            _ => (Copying::of(self.shared.pid, None)?, None),
+        };
+        let sight = copying.see(&self.shared.memory, &image.mappings)?;
+        Ok(Seen { copying, origin, sight })
+    }
+
+    /// Sends home what it lacks of the memory, of which it has something at the places `held`.
+    pub(crate) fn send_memory(&self, image: &Image, seen: Seen, held: &[Span]) -> Result<u64> {
+        let Seen { mut copying, origin, sight } = seen;
+        match origin {
+            Some(origin) => copying.assume_held(held, &origin.among(&held::runs(held))),
+            None => copying.learn(held),
+        }
+        copying.leave_files();
+        let whole = (&image.mappings[..], &image.guards[..]);
+        copying.finish(&self.shared.memory, whole, sight, &mut |part| {
+            self.shared.send(part.into());
+            Ok(())
+        })
+    }
+}
