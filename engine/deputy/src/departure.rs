@@ -5,7 +5,7 @@ use crate::departed::{DepartedThread, Remembered};
 use crate::frozen::{Frozen, Seen};
 use crate::keeping::{self, Keeping};
 use crate::meanwhile::Meanwhile;
-use crate::own_memory::Reading;
+use crate::own_memory::{Late, Reading};
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::memory::Memory;
@@ -117,15 +117,16 @@ pub fn leave(
     match send(&mut frozen, &memory, known, (&mut target, meanwhile), &mut watch) {
         Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
             let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
-            // Both take time, for which nobody has to wait.
-            let reading = std::thread::spawn(move || {
-                drop((ahead, outflow));
-                flags::read_maps(pid)
-            });
             let kept = frozen.keep_memory(prospect.is_kept, &mappings);
             let keeping = kept.map_err(MigrateError::lost)?;
             let freeze_us = micros(running_at - frozen_at);
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
+            // All of that takes time, for which nobody has to wait.
+            let tids = frozen.tids.clone();
+            let reading = std::thread::spawn(move || {
+                drop((ahead, outflow));
+                Late::read(pid, &tids)
+            });
             watch.phase("settle");
             let report = rounds.tell(bytes, report(watch, freeze_us, bytes_sent));
             let left = Left { keeping, maps, reading, files };

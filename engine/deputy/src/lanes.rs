@@ -1,7 +1,6 @@
 //! One lane for each thread of the deputy: what it is doing for its body.
 
 use crate::departed::DepartedThread;
-use crate::processor_time;
 use kernel::agent::{Agent, BatchCall, STAGING_BYTES};
 use kernel::memory::Memory;
 use kernel::processor_time::ThreadClock;
@@ -64,8 +63,6 @@ pub struct Lane {
     /// As the body was told last; None if it is to be told anew.
     pub priority: Option<Priority>,
     pub clock: ThreadClock,
-    /// When the thread started, clock ticks after boot.
-    pub started_ticks: Option<u64>,
 }
 
 impl Lane {
@@ -101,7 +98,6 @@ impl Lane {
             signals_unseen: VecDeque::new(),
             priority: None,
             clock: ThreadClock::of(pid, tid),
-            started_ticks: processor_time::started_ticks(pid, tid),
         }
     }
 

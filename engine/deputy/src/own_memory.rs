@@ -5,11 +5,13 @@
 //! advised in between is found here: it is none of what a body computes by, and is as it was asked
 //! for when the process is home again. What keeps a process at home has it come back at once.
 
+use crate::processor_time;
 use crate::service::Service;
 use kernel::proc::flags;
 use kernel::proc::maps::Mapping;
 use migrate::Result;
 use migrate::mapping_flags::{self, Correction};
+use std::collections::HashMap;
 use std::thread::JoinHandle;
 
 pub struct OwnMemory {
@@ -20,15 +22,34 @@ pub struct OwnMemory {
     /// What travelled with other flags than it had; None if nobody has looked yet.
     late: Option<Vec<Correction>>,
     reading: Option<Reading>,
+    /// When its threads started, clock ticks after boot, by local number.
+    started_ticks: HashMap<i32, u64>,
 }
 
 /// Ends the tracking of writes, until when what is one mapping may be several, and then reads the
-/// mappings.
-pub type Reading = JoinHandle<kernel::Result<Vec<Mapping>>>;
+/// mappings; and what else takes long and is not needed before the process comes home.
+pub type Reading = JoinHandle<kernel::Result<Late>>;
+
+/// What is read of a process that has left.
+pub struct Late {
+    mappings: Vec<Mapping>,
+    started_ticks: HashMap<i32, u64>,
+}
+
+impl Late {
+    /// # Errors
+    /// The process has ended.
+    pub fn read(pid: i32, tids: &[i32]) -> kernel::Result<Late> {
+        let started = |tid: &i32| Some((*tid, processor_time::started_ticks(pid, *tid)?));
+        let started_ticks = tids.iter().filter_map(started).collect();
+        Ok(Late { mappings: flags::read_maps(pid)?, started_ticks })
+    }
+}
 
 impl OwnMemory {
     pub fn of(sent: Vec<Mapping>, reading: Reading) -> OwnMemory {
-        OwnMemory { sent, now: vec![], late: None, reading: Some(reading) }
+        let (now, late, started_ticks) = Default::default();
+        OwnMemory { sent, now, late, reading: Some(reading), started_ticks }
     }
 
     /// The mappings with their flags, which are about to change, and what is to be corrected of
@@ -43,6 +64,11 @@ impl OwnMemory {
         Ok((now, late))
     }
 
+    /// When a thread of it started, if that has been read.
+    pub fn started_ticks(&self, tid: i32) -> Option<u64> {
+        self.started_ticks.get(&tid).copied()
+    }
+
     /// They are so now.
     pub fn know(&mut self, now: Vec<Mapping>) {
         self.now = now;
@@ -55,9 +81,10 @@ impl OwnMemory {
 
     /// Waits until they have been read.
     fn hear(&mut self) {
-        if let Some(Ok(Ok(now))) = self.reading.take().map(JoinHandle::join) {
-            self.compare(&now);
-            self.now = now;
+        if let Some(Ok(Ok(late))) = self.reading.take().map(JoinHandle::join) {
+            self.compare(&late.mappings);
+            self.now = late.mappings;
+            self.started_ticks = late.started_ticks;
         }
     }
 }

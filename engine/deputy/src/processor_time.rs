@@ -76,7 +76,9 @@ pub fn pasts(service: &Service<'_>, image: &Image) -> Vec<PastClock> {
     };
     let lanes = &service.shared.lanes;
     let of_threads = image.threads.iter().filter_map(|thread| {
-        let started_ticks = lanes.lock(lanes.slot_of(thread.tid)?).started_ticks?;
+        let tid = lanes.lock(lanes.slot_of(thread.tid)?).tid;
+        let known = service.own.started_ticks(tid);
+        let started_ticks = known.or_else(|| started_ticks(service.pid, tid))?;
         Some(past(Some(thread.tid), started_ticks, &thread.clock))
     });
     [past(None, 0, &image.clock)].into_iter().chain(of_threads).collect()

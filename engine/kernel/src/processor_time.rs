@@ -4,6 +4,7 @@ use crate::proc::process;
 use nix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -27,25 +28,32 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 /// `/proc` tells.
 #[derive(Debug)]
 pub struct ThreadClock {
-    schedule: Option<File>,
+    /// Opened when it is read first: most threads of many never are.
+    schedule: OnceLock<Option<File>>,
     thread: String,
 }
 
 impl ThreadClock {
     pub fn of(pid: i32, tid: i32) -> ThreadClock {
-        let mut clock = ThreadClock { schedule: None, thread: format!("{pid}/task/{tid}") };
-        if HELD.fetch_add(1, Ordering::Relaxed) < HELD_MAX {
-            clock.schedule = clock.open();
-        }
-        if clock.schedule.is_none() {
-            HELD.fetch_sub(1, Ordering::Relaxed);
-        }
-        clock
+        ThreadClock { schedule: OnceLock::new(), thread: format!("{pid}/task/{tid}") }
+    }
+
+    /// What it holds open, if it may.
+    fn schedule(&self) -> Option<&File> {
+        let hold = || {
+            let may_hold = HELD.fetch_add(1, Ordering::Relaxed) < HELD_MAX;
+            let schedule = may_hold.then(|| self.open()).flatten();
+            if schedule.is_none() {
+                HELD.fetch_sub(1, Ordering::Relaxed);
+            }
+            schedule
+        };
+        self.schedule.get_or_init(hold).as_ref()
     }
 
     /// Nanoseconds, exact while the thread sleeps; 0 if it is gone.
     pub fn read_ns(&self) -> u64 {
-        let counted = match &self.schedule {
+        let counted = match self.schedule() {
             Some(file) => read_schedule(file),
             None => self.open().as_ref().and_then(read_schedule),
         };
@@ -68,7 +76,7 @@ impl ThreadClock {
 
 impl Drop for ThreadClock {
     fn drop(&mut self) {
-        if self.schedule.is_some() {
+        if self.schedule.get().is_some_and(Option::is_some) {
             HELD.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -111,12 +119,12 @@ mod test {
         // Other tests hold some, too.
         let clocks: Vec<ThreadClock> =
             (0..2 * HELD_MAX).map(|_| ThreadClock::of(pid, tid)).collect();
-        let held = clocks.iter().filter(|clock| clock.schedule.is_some()).count();
+        let held = clocks.iter().filter(|clock| clock.schedule().is_some()).count();
         assert!(held <= HELD_MAX && held > 0, "{held}");
         let (first, last) = (clocks[0].read_ns(), clocks[2 * HELD_MAX - 1].read_ns());
         assert!(last >= first, "{last} after {first}");
         drop(clocks);
-        assert!(ThreadClock::of(pid, tid).schedule.is_some());
+        assert!(ThreadClock::of(pid, tid).schedule().is_some());
     }
 
     #[test]
