@@ -467,6 +467,33 @@ fn images_that_no_process_has_do_not_come_home_and_the_deputy_goes_on() {
 }
 
 #[test]
+fn a_body_that_cannot_be_read_once_it_has_said_that_it_leaves_is_served_on() {
+    let program = Program::start();
+    let (supervisor, mut link, capture) = away(&program);
+    for _ in 0..2 {
+        link.1.send(&ToHome::NeedsHome(reason("it leaves"))).expect("it listens");
+        link.1.send(&ToHome::Stayed(reason("and cannot be read"))).expect("it listens");
+        let told = loop {
+            match supervisor.hear() {
+                FromDeputy::Usage { .. } => {}
+                told => break told,
+            }
+        };
+        let FromDeputy::Stayed { reason } = told else { panic!("{told:?}") };
+        assert!(reason.text.contains("cannot be read"), "{}", reason.text);
+    }
+    // The body runs by itself: what comes next is no order to go on.
+    let parent = call(capture.image.pid, libc_call::GETPPID, [0; 6], vec![]);
+    link.1.send(&ToHome::Call(parent)).expect("it listens");
+    let told = link.0.receive::<ToAway>().expect("a reply");
+    let ToAway::Reply(reply) = told else { panic!("{told:?}") };
+    assert_eq!(reply.result, i64::from(std::process::id()));
+    drop(program);
+    assert!(matches!(supervisor.hear(), FromDeputy::Usage { .. } | FromDeputy::Ended { .. }));
+    supervisor.end("it stayed");
+}
+
+#[test]
 fn memory_that_no_honest_body_sends_ahead_is_not_taken_in() {
     type Ahead = fn(&Capture) -> Vec<ToHome>;
     let lies: [(&str, Ahead); 5] = [

@@ -258,19 +258,22 @@ impl Tracing<'_> {
 
     fn try_to_leave(&mut self, announcement: ToHome, homeward: Homeward) -> Result<End> {
         let known = self.known_maps();
-        let captured = self.freeze().and_then(|()| self.capture(&known));
+        let captured = self.freeze().and_then(|()| {
+            self.shared.close_files();
+            // Requests by several threads to go home are one. Home stops what its threads do for
+            // the body meanwhile.
+            self.shared.send(announcement);
+            self.capture(&known)
+        });
         let image = match captured {
             Ok(image) => image,
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => {
-                // Home has heard nothing yet.
+                // Home has at most heard that the body leaves, and has given nothing up for it.
                 self.origin = homeward.origin;
                 return self.stay_unless_unwanted(error.reason());
             }
         };
-        self.shared.close_files();
-        // Requests by several threads to go home are one.
-        self.shared.send(announcement);
         let (head, parts) = image.clone().into_parts();
         self.shared.send(ToHome::Image(Box::new(head)));
         parts.into_iter().for_each(|part| self.shared.send(ToHome::Threads(part)));

@@ -123,7 +123,7 @@ impl Homecoming {
         let mut watch = Stopwatch::start();
         self.settle_lanes(service)?;
         watch.phase("settle");
-        let mut image = receive_image(service, reader)?;
+        let mut image = receive_image(service, reader, &mut self.sending)?;
         let (home, late) = service.own.take(service.pid)?;
         mapping_flags::correct(&mut image.mappings, late);
         self.keep_own_memory(service)?;
@@ -183,9 +183,19 @@ pub fn worker<'a>(service: &'a Service<'_>) -> Result<Worker<'a>> {
     first.ok_or_else(|| MigrateError::Protocol("no thread is left".into()))
 }
 
-fn receive_image(service: &Service<'_>, reader: &mut LinkReader) -> Result<Image> {
-    let ToHome::Image(mut image) = reader.receive()? else {
-        return Err(MigrateError::Protocol("expected an image".into()));
+fn receive_image(
+    service: &Service<'_>,
+    reader: &mut LinkReader,
+    sending: &mut Sending,
+) -> Result<Image> {
+    let mut image = match reader.receive()? {
+        ToHome::Image(image) => image,
+        // It could not be read.
+        ToHome::Stayed(reason) => {
+            *sending = Sending::GivenUp;
+            return Err(MigrateError::Refused(reason));
+        }
+        _ => return Err(MigrateError::Protocol("expected an image".into())),
     };
     while image.is_incomplete() {
         match reader.receive()? {
