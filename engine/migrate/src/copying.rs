@@ -590,4 +590,74 @@ mod test {
         assert_eq!(told, [Part::Discard(vec![(start, end)])]);
         drop(content);
     }
+
+    #[test]
+    fn what_is_written_while_it_is_copied_is_there_in_the_end() {
+        use std::collections::HashMap;
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        const PAGES: usize = 4096;
+        let page = PAGE_BYTES as usize;
+        let words = page / size_of::<AtomicU64>();
+        let Ok(tracking) = kernel::tracking::of_this_process() else { return };
+        let all: Vec<AtomicU64> = (0..(PAGES + 1) * words).map(|_| AtomicU64::new(1)).collect();
+        let start = (all.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let first = (start - all.as_ptr() as u64) as usize / size_of::<AtomicU64>();
+        let end = start + PAGES as u64 * PAGE_BYTES;
+        let pid = std::process::id() as i32;
+        assert!(tracking.watch(&Pagemap::open(pid).unwrap(), &(start..end)).unwrap());
+        tracking.begin().unwrap();
+        let mut copying = Copying::of(pid, Some(Arc::new(tracking))).unwrap();
+        let memory = Memory::open(pid).unwrap();
+        let kind = MappingKind::Anonymous { grows_down: false };
+        let (from, to) = (GuestAddr(start), GuestAddr(end));
+        let mapping =
+            Mapping { start: from, end: to, protection: 3, kind, flags: Default::default() };
+        let mappings = [mapping];
+        let mut there: HashMap<u64, Vec<u8>> = HashMap::new();
+        let mut send = |part: Part| {
+            match part {
+                Part::Pages(pages) => {
+                    let runs = wire::image::runs(&pages.spans, &pages.content).expect("whole");
+                    for (at, bytes) in runs {
+                        for (index, bytes) in bytes.chunks(page).enumerate() {
+                            there.insert(at.0 + (index * page) as u64, bytes.to_vec());
+                        }
+                    }
+                }
+                Part::Discard(spans) => there.retain(|at, _| {
+                    !spans.iter().any(|(start, end)| (start.0..end.0).contains(at))
+                }),
+            }
+            Ok(())
+        };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut state = 88_172_645_463_325_252u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    let word = first + state as usize % (PAGES * words);
+                    // Some pages are all zero for a while.
+                    all[word].store(state >> 60, Ordering::Relaxed);
+                }
+            });
+            for _ in 0..20 {
+                copying.ahead(&memory, &mappings, &mut send).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        all[first].store(77, Ordering::Relaxed);
+        assert!(copying.left(&mappings).unwrap() >= PAGE_BYTES, "it was written to");
+        finish(&mut copying, &memory, &mappings, &mut send).unwrap();
+        for number in 0..PAGES {
+            let words = &all[first + number * words..][..words];
+            let here = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+            let here: Vec<u8> = here.collect();
+            let there = there.get(&(start + (number * page) as u64));
+            let is_same = there.map_or_else(|| is_zero(&here), |there| *there == here);
+            assert!(is_same, "page {number}");
+        }
+    }
 }
