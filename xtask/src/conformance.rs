@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use conformance::report::Row;
 use conformance::subject::Kind;
-use conformance::{Flavour, Options};
+use conformance::{Flavour, Method, Options};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -37,6 +37,10 @@ pub struct Arguments {
     /// Do without these kernel features (`osmos doctor` names them)
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<String>,
+    /// Have memory travel in this way, one after the other if there are more: protection,
+    /// soft-dirty, stop-and-copy [default: the best that the kernel can do]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    method: Vec<Method>,
     /// Have programs keep to what the processors of all nodes have
     #[arg(long)]
     cpu_baseline: bool,
@@ -46,7 +50,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    fn options(&self) -> Options {
+    fn options(&self, method: Option<Method>) -> Options {
         let default = Options::default();
         Options {
             filter: self.filter.clone(),
@@ -63,6 +67,7 @@ impl Arguments {
                 _ => None,
             },
             without: self.without.clone(),
+            method,
             travel_ms: self.travel,
             limit: Duration::from_secs(self.limit),
             budget: Duration::MAX,
@@ -72,12 +77,26 @@ impl Arguments {
 
 /// Whether every trial went well.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let options = arguments.options();
+    let methods: Vec<Option<Method>> = match arguments.method.as_slice() {
+        [] => vec![None],
+        methods => methods.iter().copied().map(Some).collect(),
+    };
+    let mut is_success = true;
+    for method in methods {
+        if let Some(method) = method {
+            eprintln!("{method}");
+        }
+        is_success &= run_by(arguments, &arguments.options(method))?;
+    }
+    Ok(is_success)
+}
+
+fn run_by(arguments: &Arguments, options: &Options) -> Result<bool> {
     // A sign of life for each program.
     let tell = |_: &Row| eprint!(".");
     let mut is_success = true;
     for round in 1..=arguments.repeat {
-        let report = conformance::run(&options, &tell)?;
+        let report = conformance::run(options, &tell)?;
         eprintln!();
         is_success &= report.is_success();
         match (arguments.json, round == arguments.repeat || !report.is_success()) {

@@ -6,13 +6,14 @@
 //! written by a process that is away proves that its calls really went home.
 //!
 //! * [`guests`], [`programs`], [`inputs`]: what is run
-//! * [`flavour`]: how; [`stage`]: where; [`trial`]: one program in one flavour
+//! * [`flavour`], [`method`]: how; [`stage`]: where; [`trial`]: one program in one flavour
 //! * [`moves`]: who moved how often; [`observation`]: what was seen, and how two of them differ
 //! * [`suite`]: all of it, in parallel; [`report`]: the table
 
 pub mod flavour;
 pub mod guests;
 pub mod inputs;
+pub mod method;
 pub mod moves;
 pub mod observation;
 pub mod programs;
@@ -23,5 +24,6 @@ pub mod suite;
 pub mod trial;
 
 pub use flavour::Flavour;
+pub use method::Method;
 pub use report::Report;
 pub use suite::{Options, run};

@@ -4,6 +4,7 @@
 //! it is what the others are compared with. Workers share nothing but the stage.
 
 use crate::flavour::Flavour;
+use crate::method::Method;
 use crate::moves::Moves;
 use crate::observation::Observation;
 use crate::report::{Cell, Report, Row, Verdict};
@@ -33,6 +34,8 @@ pub struct Options {
     pub jobs: usize,
     /// Kernel features that the lab does without.
     pub without: Vec<String>,
+    /// How memory travels, if not as this machine's kernel does best.
+    pub method: Option<Method>,
     /// Programs keep to what the processors of all nodes have.
     pub has_baseline: bool,
     /// Only guests, or only real programs.
@@ -54,6 +57,7 @@ impl Default for Options {
             flavours: Flavour::ALL.to_vec(),
             jobs: cores * JOBS_PER_CORE,
             without: Vec::new(),
+            method: None,
             has_baseline: false,
             kind: None,
             travel_ms: 300,
@@ -67,10 +71,28 @@ impl Default for Options {
 /// through.
 pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report> {
     let stage = match options.flavours.iter().any(|flavour| flavour.is_osmos()) {
-        true => Stage::lab(&build_osmos()?, &options.without)?,
+        true => Stage::lab(&build_osmos()?, &without(options))?,
         false => Stage::machine()?,
     };
+    if let Some(method) = options.method {
+        check(&stage, method)?;
+    }
     run_on(&stage, options, tell)
+}
+
+fn without(options: &Options) -> Vec<String> {
+    let by_method = options.method.map_or(&[][..], Method::without);
+    options.without.iter().cloned().chain(by_method.iter().map(|word| word.to_string())).collect()
+}
+
+/// What a kernel lacks nodes would do in another way, and nothing would have been tried.
+fn check(stage: &Stage, method: Method) -> Result<()> {
+    let Some(feature) = method.needs() else { return Ok(()) };
+    let output = stage.command(&["osmos", "doctor", "--json"]).output()?;
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)?;
+    let has = |it: &serde_json::Value| it["name"] == feature && it["present"] == true;
+    ensure!(findings.iter().any(has), "{method} takes {feature}, which this kernel does not have");
+    Ok(())
 }
 
 /// The same on a stage that is there already.
