@@ -127,6 +127,8 @@ fn config(options: &DaemonOptions) -> node::Config {
         guests_max: options.guests_max,
         guest_memory_max_bytes: options.guest_memory_max,
         freeze_budget: options.freeze_budget,
+        move_bandwidth: options.move_bandwidth,
+        move_processors: options.move_processors,
         guest_cgroup: options.guest_cgroup.clone(),
         makes_guest_cgroup: options.guest_cgroup.is_empty(),
         guest_users: options.guest_users.clone(),

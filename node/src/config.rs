@@ -2,10 +2,12 @@
 
 use kernel::features::Without;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
+use wire::move_limits::Bandwidth;
 use wire::users::{Borrowers, UserTable};
 
 /// The port that nodes listen on, TCP and UDP, unless told otherwise.
@@ -46,6 +48,9 @@ pub struct Config {
     pub guest_memory_max_bytes: Option<u64>,
     /// How long own processes may stand still for a move, likewise.
     pub freeze_budget: Option<FreezeBudget>,
+    /// What each move from here or to here may take, likewise.
+    pub move_bandwidth: Option<Bandwidth>,
+    pub move_processors: Option<NonZeroU32>,
     /// As whom guests run, whether root's processes may leave, and where own processes may go;
     /// likewise.
     pub guest_users: Option<UserTable>,
@@ -101,6 +106,8 @@ impl Config {
             guests_max: None,
             guest_memory_max_bytes: None,
             freeze_budget: None,
+            move_bandwidth: None,
+            move_processors: None,
             guest_users: None,
             lends_root: None,
             lends_to: None,

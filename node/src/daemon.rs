@@ -30,6 +30,7 @@ mod lending;
 mod linking;
 mod listing;
 mod membership;
+mod move_limits;
 mod moves;
 mod owner;
 mod paying;
@@ -186,6 +187,7 @@ struct Daemon {
     listens: SocketAddr,
     members: Members,
     processors: processors::Processors,
+    others_limits: move_limits::OthersLimits,
     links: BTreeMap<NodeId, Link>,
     link_count: u64,
     dials: BTreeMap<NodeId, Dial>,

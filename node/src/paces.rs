@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use wire::ids::NodeId;
 use wire::move_cost::Pace;
+use wire::move_limits::Bandwidth;
 use wire::supervisor::MoveReport;
 
 /// Pairs of nodes that are remembered: more than have moves at one time.
@@ -25,16 +26,17 @@ impl Paces {
         self.all.elsewhere()
     }
 
-    /// A move has been carried out that was taken to freeze for `foreseen_s`.
+    /// A move within that limit has been carried out that was taken to freeze for `foreseen_s`.
     pub fn learn(
         &mut self,
         (from, to): (NodeId, NodeId),
         report: &MoveReport,
         foreseen_s: Option<f64>,
+        limit: Option<Bandwidth>,
     ) {
         let mut pace = self.of(from, to);
-        pace.learn(report, foreseen_s);
-        self.all.learn(report, foreseen_s);
+        pace.learn(report, foreseen_s, limit);
+        self.all.learn(report, foreseen_s, limit);
         self.links.insert((from, to), pace);
         if self.links.len() > LINKS_MAX {
             self.links.pop_first();
@@ -64,8 +66,8 @@ mod test {
         let [one, two, three] = [1, 2, 3].map(NodeId);
         let mut paces = Paces::default();
         for _ in 0..20 {
-            paces.learn((one, two), &report(1e9), Some(0.005));
-            paces.learn((one, three), &report(1e7), Some(0.005));
+            paces.learn((one, two), &report(1e9), Some(0.005), None);
+            paces.learn((one, three), &report(1e7), Some(0.005), None);
         }
         let [fast, slow] = [two, three].map(|to| paces.of(one, to).bytes_per_s);
         assert!(fast > 0.9e9 && slow < 1.1e7, "{fast} {slow}");
@@ -75,7 +77,7 @@ mod test {
         assert_eq!(paces.of(one, three), paces.any());
         assert_eq!(paces.of(one, two).bytes_per_s, fast);
         for number in 10..5_000 {
-            paces.learn((one, NodeId(number)), &report(1e8), None);
+            paces.learn((one, NodeId(number)), &report(1e8), None, None);
         }
         assert!(paces.links.len() <= LINKS_MAX);
     }

@@ -22,7 +22,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::bounded::LINE_CHARS_MAX;
 use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
-use wire::freeze_budget::FreezeBudget;
 use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
@@ -182,7 +181,8 @@ fn listen() -> (TcpListener, Berth) {
 fn leaving(program: &Program) -> (Supervisor, Link) {
     let supervisor = Supervisor::start(&["deputy", "--pid", &program.pid().to_string()]);
     let (listener, berth) = listen();
-    supervisor.tell(&ToDeputy::Leave { berth, freeze_budget: FreezeBudget::DEFAULT }, None);
+    let (freeze_budget, limits) = Default::default();
+    supervisor.tell(&ToDeputy::Leave { berth, freeze_budget, limits }, None);
     let (mut stream, _) = listener.accept().expect("it calls");
     stream.read_exact(&mut [0; PREFACE_BYTES]).expect("a preface");
     (supervisor, link::accept(stream, &KEY).expect("it has the key"))

@@ -147,6 +147,70 @@ fn what_a_move_will_take_is_learned_from_those_before_over_the_same_link() {
     assert!(number(&report, "expected_total_ms") > 3_000.0, "{report}");
 }
 
+/// Has 64 MiB of noise, other noise whenever it is told to, and a thread that never waits for its
+/// home, which can take memory in by that.
+const ANEW: &str = "\
+import random, sys, threading
+memory = bytearray(random.randbytes(64 << 20))
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print('ready', flush=True)
+for line in sys.stdin:
+    memory[:] = random.randbytes(64 << 20)
+    print('done', flush=True)";
+
+/// How long memory was copied for while the process ran, and how long that takes at least where no
+/// more than so many bytes a second are sent.
+fn copied(report: &Value, bytes_per_s: f64) -> (f64, f64) {
+    let phases = report["phases_ms"].as_array().expect("phases");
+    let copy = phases.iter().find(|phase| phase[0] == "copy").expect("it was copied ahead");
+    let took_s = copy[1].as_f64().expect("a time") / 1e3;
+    // Of 64 MiB of noise; what is on its way last, and what is made up for, are not waited for.
+    let bytes = f64::from(56 << 20);
+    assert!(number(report, "bytes_sent") >= bytes, "{report}");
+    (took_s, bytes / bytes_per_s)
+}
+
+#[test]
+fn moves_take_no_more_of_the_network_than_the_owners_of_both_nodes_allow() {
+    if !needs::can_run(&["python3"]) || !settled().has(Feature::WriteTracking) {
+        return;
+    }
+    let stage = Stage::new("held", 3);
+    let mut program =
+        stage.start(1, &["osmos", "run", "--home", "--", "python3", "-IS", "-c", ANEW]);
+    assert_eq!(program.line(), "ready");
+    let limit = |node: u32, words: &[&str]| {
+        stage.text(node, &[&["osmos", "limit", "--json"][..], words].concat())
+    };
+    let state = limit(1, &["--move-bandwidth", "400Mbit", "--move-processors", "1"]);
+    let told = r#""move_limits":{"bandwidth_bits_per_s":400000000,"processors":1}"#;
+    assert!(state.contains(told), "{state}");
+    assert!(stage.text(1, &["osmos", "nodes", "--json"]).contains(told));
+    let slow = |report: Value, bytes_per_s: f64| {
+        let (took_s, least_s) = copied(&report, bytes_per_s);
+        assert!(took_s >= least_s, "{took_s} s, not {least_s}: {report}");
+    };
+    // Over the link alone.
+    let report = moved(&stage, &program, "2", &[]);
+    assert!(number(&report, "expected_total_ms") > 1_000.0, "it knows: {report}");
+    slow(report, 50e6);
+    // Of a node that is not its home, whose owner lets streams be.
+    limit(1, &["--move-bandwidth", "none", "--move-processors", "none"]);
+    limit(3, &["--move-bandwidth", "300Mbit"]);
+    until("node 3 has told", || {
+        let nodes = stage.text(1, &["osmos", "nodes", "--json"]);
+        nodes.contains(r#""bandwidth_bits_per_s":300000000"#).then_some(())
+    });
+    slow(moved(&stage, &program, "3", &[]), 37.5e6);
+    // And home, which has none of it any more.
+    assert_eq!(program.ask("anew"), "done");
+    slow(moved(&stage, &program, "home", &[]), 37.5e6);
+    let refused = stage.complaint(1, &["osmos", "limit", "--move-bandwidth", "1Mbit"]);
+    assert!(refused.contains("10Mbit to 1000Gbit"), "{refused}");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+}
+
 #[test]
 fn a_process_that_cannot_keep_to_its_budget_moves_nevertheless_and_says_so() {
     if !needs::can_run(&["python3"]) || !settled().has(Feature::WriteTracking) {

@@ -7,6 +7,7 @@ use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GlobalPid, NodeId};
 use crate::limits::PAGE_BYTES;
+use crate::move_limits::MoveLimits;
 use crate::owner::{Owned, OwnerOrder, OwnerState};
 use crate::supervisor::{MoveMethod, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
@@ -224,6 +225,9 @@ pub struct Node {
     /// What its processor lacks, keeps otherwise, or has too much of.
     #[serde(default)]
     pub cpu_reason: Option<String>,
+    /// What its owner lets a move take, from there or to there.
+    #[serde(default)]
+    pub move_limits: MoveLimits,
 }
 
 /// Whether a node's processor will do.

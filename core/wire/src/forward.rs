@@ -11,6 +11,7 @@ use crate::hashes::{Lacking, PageHashes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
+use crate::move_limits::MoveLimits;
 use crate::supervisor::{Berth, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -214,12 +215,14 @@ pub enum ToAway {
     /// longer than that.
     Recall {
         freeze_budget: FreezeBudget,
+        limits: MoveLimits,
     },
     /// Send the image to that berth, and have the process stand still for no longer than that if
     /// it can be.
     MoveOn {
         berth: Berth,
         freeze_budget: FreezeBudget,
+        limits: MoveLimits,
     },
     /// The body need not move on any more. Answered by `Stayed`, unless it is frozen by then.
     CallOff(Reason),

@@ -13,7 +13,8 @@
 //! * [`stream`]: memory contents that travel beside their image
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of
-//!   it; [`freeze_budget`]: how long a process may stand still, [`move_cost`]: how long it will
+//!   it; [`freeze_budget`]: how long a process may stand still, [`move_cost`]: how long it will,
+//!   [`move_limits`]: what moves may take of a node
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
 pub mod bounded;
@@ -30,6 +31,7 @@ pub mod limits;
 pub mod memory;
 pub mod motive;
 pub mod move_cost;
+pub mod move_limits;
 pub mod owner;
 pub mod peer;
 pub mod processor;

@@ -51,6 +51,10 @@ pub const PAGE_RUNS_MAX: usize = 1024;
 pub const PAGE_BYTES: u64 = 4096;
 /// How long a process may stand still at most, as far as anybody may say.
 pub const FREEZE_BUDGET_MS_MAX: u32 = 60_000;
+/// What an owner may leave of a network to one move, bits a second: less moves nothing, and more
+/// there is not.
+pub const BANDWIDTH_MIN: u64 = 10_000_000;
+pub const BANDWIDTH_MAX: u64 = 1_000_000_000_000;
 /// Phases of one move.
 pub const PHASES_MAX: usize = 32;
 /// Pages of one message that are told by their hashes: as much memory as one run.

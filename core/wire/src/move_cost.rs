@@ -6,6 +6,7 @@
 //! to a link, and are learned from the moves that went over it.
 
 use crate::limits::PAGE_BYTES;
+use crate::move_limits::Bandwidth;
 use crate::supervisor::MoveReport;
 
 /// A process that uses less stands still for no longer than it takes to track its writes: it is not
@@ -23,6 +24,8 @@ const TELLING_BYTES: u64 = 1 << 20;
 const NEW: f64 = 0.3;
 /// Nobody is as fast, or as slow.
 const BYTES_PER_S_BOUNDS: (f64, f64) = (1e3, 1e12);
+/// Memory that was copied at more than this part of a limit was held back by that.
+const HELD_BACK_MIN: f64 = 0.8;
 /// A freeze that waited for a processor, or a network that was cut, is none of a link's own.
 const FIXED_S_MAX: f64 = 2.0;
 
@@ -71,15 +74,25 @@ impl Pace {
 
     /// Of a process with so much memory, of which `rest_bytes` travel while it stands still.
     pub fn price(&self, bytes: u64, rest_bytes: u64) -> Price {
-        let rest = rest_bytes.min(bytes) as f64;
-        Price {
-            freeze_s: freeze_s(self.fixed_s, rest, self.bytes_per_s),
-            total_s: SETUP_S + freeze_s(self.fixed_s, bytes as f64, self.bytes_per_s),
-        }
+        self.price_within(bytes, rest_bytes, None)
     }
 
-    /// A move was carried out, for which `foreseen_s` was the freeze.
-    pub fn learn(&mut self, report: &MoveReport, foreseen_s: Option<f64>) {
+    /// Likewise, where what is copied while the process runs is held to that limit.
+    pub fn price_within(&self, bytes: u64, rest_bytes: u64, limit: Option<Bandwidth>) -> Price {
+        let rest = rest_bytes.min(bytes);
+        let freeze_s = freeze_s(self.fixed_s, rest as f64, self.bytes_per_s);
+        let copied_per_s = self.bytes_per_s.min(limited_to(limit)).max(1.0);
+        let total_s = SETUP_S + freeze_s + (bytes - rest) as f64 / copied_per_s;
+        Price { freeze_s, total_s }
+    }
+
+    /// A move was carried out within that limit, for which `foreseen_s` was the freeze.
+    pub fn learn(
+        &mut self,
+        report: &MoveReport,
+        foreseen_s: Option<f64>,
+        limit: Option<Bandwidth>,
+    ) {
         let frozen_s = report.freeze_us as f64 / 1e6;
         let spent_s = |names: &[&str]| {
             let phases = report.phases_us.iter().filter(|of| names.contains(&of.name.as_str()));
@@ -89,9 +102,15 @@ impl Pace {
         let rest_s = spent_s(&["send", "receive"]);
         let copied_s = rest_s + spent_s(&["copy"]);
         let bytes = report.pages_sent.saturating_mul(PAGE_BYTES);
-        if bytes >= TELLING_BYTES && copied_s > 0.0 {
+        let is_held_back = bytes as f64 > HELD_BACK_MIN * limited_to(limit) * copied_s;
+        // Which says nothing of the link, unlike what travelled frozen.
+        let (bytes, spent_s) = match is_held_back {
+            true => (report.rest_bytes, rest_s),
+            false => (bytes, copied_s),
+        };
+        if bytes >= TELLING_BYTES && spent_s > 0.0 {
             let (least, most) = BYTES_PER_S_BOUNDS;
-            let measured = (bytes as f64 / copied_s).clamp(least, most);
+            let measured = (bytes as f64 / spent_s).clamp(least, most);
             self.bytes_per_s = mixed(self.bytes_per_s, measured, &mut self.paced);
         }
         let fixed_s = (frozen_s - rest_s).clamp(0.0, FIXED_S_MAX);
@@ -102,6 +121,11 @@ impl Pace {
             self.error_s = Some(self.error_s.map_or(error_s, known));
         }
     }
+}
+
+/// Bytes a second.
+fn limited_to(limit: Option<Bandwidth>) -> f64 {
+    limit.map_or(f64::INFINITY, Bandwidth::bytes_per_s)
 }
 
 /// `times` counts what was measured before; what was only guessed counts nothing.
@@ -147,27 +171,48 @@ mod test {
         let mut pace = Pace::default();
         for _ in 0..12 {
             let foreseen_s = pace.price(256 * MIB, MIB).freeze_s;
-            pace.learn(&moved(256 * MIB, MIB, 1e9, 0.010), Some(foreseen_s));
+            pace.learn(&moved(256 * MIB, MIB, 1e9, 0.010), Some(foreseen_s), None);
         }
         assert!((0.9e9..1.1e9).contains(&pace.bytes_per_s), "{pace:?}");
         assert!((0.0095..0.0105).contains(&pace.fixed_s), "{pace:?}");
         assert!(pace.error_s.unwrap() < 0.001, "{pace:?}");
         // One that is slow now is believed by and by.
-        pace.learn(&moved(256 * MIB, MIB, 1e8, 0.010), None);
+        pace.learn(&moved(256 * MIB, MIB, 1e8, 0.010), None, None);
         assert!((0.7e9..0.8e9).contains(&pace.bytes_per_s), "{pace:?}");
+    }
+
+    #[test]
+    fn a_limit_makes_copying_longer_and_teaches_nothing_of_the_link() {
+        let limit: Option<Bandwidth> = "80Mbit".parse().ok();
+        let mut pace = Pace::guessed(1e9);
+        let [free, held] = [None, limit].map(|limit| pace.price_within(1 << 30, MIB, limit));
+        assert_eq!(free.freeze_s, held.freeze_s, "which no limit is for");
+        assert!((107.0..108.0).contains(&held.total_s) && free.total_s < 1.5, "{held:?} {free:?}");
+        // Copied at 80 Mbit/s, and frozen for a rest that travelled at a gigabyte a second.
+        let rest = moved(16 * MIB, 16 * MIB, 1e9, 0.010);
+        let held = |bytes_per_s| {
+            let copied = moved(240 * MIB, 0, bytes_per_s, 0.0).phases_us;
+            let phases_us = [copied, rest.phases_us.clone()].concat();
+            MoveReport { phases_us, pages_sent: 256 * MIB / PAGE_BYTES, ..rest.clone() }
+        };
+        (0..9).for_each(|_| pace.learn(&held(1e7), None, limit));
+        assert!((0.99e9..1.01e9).contains(&pace.bytes_per_s), "{pace:?}");
+        // A link that is slower than the limit is known as what it is.
+        (0..9).for_each(|_| pace.learn(&held(4e6), None, limit));
+        assert!((4e6..6e7).contains(&pace.bytes_per_s), "{pace:?}");
     }
 
     #[test]
     fn what_nobody_can_have_measured_leaves_a_pace_that_something_follows_from() {
         let mut pace = Pace::default();
-        pace.learn(&MoveReport::default(), Some(f64::MAX));
+        pace.learn(&MoveReport::default(), Some(f64::MAX), None);
         let most = moved(u64::MAX / 2, 0, f64::MAX, 0.0);
-        pace.learn(&MoveReport { freeze_us: u64::MAX, pages_sent: u64::MAX, ..most }, None);
+        pace.learn(&MoveReport { freeze_us: u64::MAX, pages_sent: u64::MAX, ..most }, None, None);
         let price = pace.price(u64::MAX, u64::MAX);
         assert!(price.freeze_s.is_finite() && price.total_s.is_finite(), "{pace:?} {price:?}");
         // Little memory says nothing of the pace.
         let before = pace.bytes_per_s;
-        pace.learn(&moved(MIB / 2, 0, 1.0, 0.0), None);
+        pace.learn(&moved(MIB / 2, 0, 1.0, 0.0), None, None);
         assert_eq!(pace.bytes_per_s, before);
     }
 }

@@ -3,8 +3,10 @@
 
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::NodeId;
+use crate::move_limits::{Bandwidth, MoveLimits};
 use crate::users::{Borrowers, LEND_TO_MAX, UserTable};
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// Of the guests of one home, where the owner has said nothing; lower comes first.
 pub const PRIORITY_USUAL: u16 = 50;
@@ -36,6 +38,11 @@ pub enum OwnerOrder {
         /// How long processes that were born here may stand still for a move.
         #[serde(default)]
         freeze_budget_ms: Option<LimitChange<FreezeBudget>>,
+        /// What each move from here and to here may take of the network, and of processors.
+        #[serde(default)]
+        move_bandwidth_bits_per_s: Option<LimitChange<Bandwidth>>,
+        #[serde(default)]
+        move_processors: Option<LimitChange<NonZeroU32>>,
     },
     /// Whether root's processes leave this node, and which nodes are lent any. None: as it was.
     /// What is away against it comes home.
@@ -61,6 +68,8 @@ pub struct OwnerState {
     pub guest_memory_max_bytes: Option<u64>,
     /// For moves of processes that were born here and of which nobody has said anything else.
     pub freeze_budget_ms: Option<FreezeBudget>,
+    /// For each move from here or to here.
+    pub move_limits: MoveLimits,
     /// By home, in the order of their numbers; [`PRIORITY_USUAL`] for all others.
     pub priorities: Vec<HomePriority>,
     /// Processes of root that were born here may leave. Who holds one is root here.
@@ -102,12 +111,21 @@ impl OwnerState {
             OwnerOrder::Expel => self.blocks = true,
             OwnerOrder::Bring => {}
             OwnerOrder::Prioritise { home, priority } => return self.prioritise(*home, *priority),
-            OwnerOrder::Limit { guests, guest_memory_bytes, freeze_budget_ms } => {
+            OwnerOrder::Limit {
+                guests,
+                guest_memory_bytes,
+                freeze_budget_ms,
+                move_bandwidth_bits_per_s,
+                move_processors,
+            } => {
                 let within = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX);
                 self.guests_max = changed(self.guests_max.map(u64::from), *guests).map(within);
                 self.guest_memory_max_bytes =
                     changed(self.guest_memory_max_bytes, *guest_memory_bytes);
                 self.freeze_budget_ms = changed(self.freeze_budget_ms, *freeze_budget_ms);
+                let MoveLimits { bandwidth, processors } = &mut self.move_limits;
+                *bandwidth = changed(*bandwidth, *move_bandwidth_bits_per_s);
+                *processors = changed(*processors, *move_processors);
             }
             OwnerOrder::Lend { root, to } => {
                 self.lends_root = root.unwrap_or(self.lends_root);
@@ -167,7 +185,13 @@ mod test {
         let expected = OwnerState { stays: true, blocks: true, ..OwnerState::default() };
         assert_eq!(state, expected);
         let mut limit = |guests, guest_memory_bytes, freeze_budget_ms| {
-            state.apply(&OwnerOrder::Limit { guests, guest_memory_bytes, freeze_budget_ms });
+            state.apply(&OwnerOrder::Limit {
+                guests,
+                guest_memory_bytes,
+                freeze_budget_ms,
+                move_bandwidth_bits_per_s: None,
+                move_processors: None,
+            });
             (state.guests_max, state.guest_memory_max_bytes, state.freeze_budget_ms)
         };
         let budget = FreezeBudget::try_from(5).unwrap();
@@ -179,6 +203,29 @@ mod test {
         let lifted = Some(LimitChange::Lifted);
         assert_eq!(limit(lifted, None, None), (None, Some(1 << 40), Some(budget)));
         assert_eq!(limit(None, None, Some(LimitChange::Lifted)), (None, Some(1 << 40), None));
+    }
+
+    #[test]
+    fn what_moves_may_take_changes_by_what_an_order_names() {
+        let mut state = OwnerState::default();
+        let mut limit = |move_bandwidth_bits_per_s, move_processors| {
+            assert!(state.apply(&OwnerOrder::Limit {
+                guests: None,
+                guest_memory_bytes: None,
+                freeze_budget_ms: None,
+                move_bandwidth_bits_per_s,
+                move_processors,
+            }));
+            state.move_limits
+        };
+        let bandwidth: Bandwidth = "1Gbit".parse().unwrap();
+        let two = NonZeroU32::new(2);
+        let limits = |bandwidth, processors| MoveLimits { bandwidth, processors };
+        let at_most = Some(LimitChange::AtMost(bandwidth));
+        assert_eq!(limit(at_most, None), limits(Some(bandwidth), None));
+        assert_eq!(limit(None, two.map(LimitChange::AtMost)), limits(Some(bandwidth), two));
+        assert_eq!(limit(Some(LimitChange::Lifted), None), limits(None, two));
+        assert_eq!(limit(None, Some(LimitChange::Lifted)), MoveLimits::default());
     }
 
     #[test]

@@ -8,13 +8,14 @@ use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::ids::{HomePid, NodeId, Ticket};
 use crate::limits::FRAME_PLAIN_BYTES_MAX;
 use crate::motive::Motive;
+use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
 /// The version of these messages that this build speaks best.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// All the versions it speaks, best first.
 pub const VERSIONS: &[u16] = &[VERSION];
 /// One handshake message: keys, tags and a [`Hello`] take less than half of it.
@@ -281,6 +282,9 @@ pub enum PeerMessage {
     },
     /// The sender's processor as programs see it: first of all that is said over a link.
     Processor(Box<Processor>),
+    /// What the owner of the sender lets a move take, from there or to there: when a link begins,
+    /// and whenever that changes.
+    MoveLimits(MoveLimits),
 }
 
 /// A message that is too large, or not a message of this protocol.

@@ -14,6 +14,7 @@ use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
 use crate::limits::{COMMAND_BYTES_MAX, PHASES_MAX};
+use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
 use crate::processor_time::PastClock;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 2;
+pub const SUPERVISOR_VERSION: u16 = 3;
 
 const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
 /// Length of an encoded [`Greeting`], bytes.
@@ -183,9 +184,9 @@ pub enum ToDeputy {
     /// Before `Leave`: the program was told to use no more of a processor than this.
     Baseline(Box<Processor>),
     /// Move the process to this berth, from wherever it is (home or another node).
-    Leave { berth: Berth, freeze_budget: FreezeBudget },
+    Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits },
     /// Bring the process home.
-    ComeHome { freeze_budget: FreezeBudget },
+    ComeHome { freeze_budget: FreezeBudget, limits: MoveLimits },
     /// The move under way is not wanted any more. Answered by `Stayed`, unless the process runs
     /// elsewhere by then, or is coming home.
     CallOff { reason: Reason },

@@ -18,17 +18,19 @@ use migrate::ahead::{self, Ahead, Taker};
 use migrate::copying::{Copying, Part};
 use migrate::held;
 use migrate::kept::{self, Origin};
+use migrate::pacing::Pacing;
 use migrate::rounds::Rounds;
 use migrate::{MigrateError, Result, reason};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::GuestAddr;
 use wire::image::{Draft, Span};
 use wire::limits::HELD_MAX;
+use wire::move_limits::MoveLimits;
 use wire::supervisor::Progress;
 
 /// A homecoming of which memory goes ahead.
@@ -53,7 +55,11 @@ const ANSWER_TIMEOUT: Duration = link::LOSS_TIMEOUT;
 
 impl Tracing<'_> {
     /// Goes home: memory first, if it is worth that.
-    pub(crate) fn go_home(&mut self, announcement: ToHome, budget: FreezeBudget) -> Result<End> {
+    pub(crate) fn go_home(
+        &mut self,
+        announcement: ToHome,
+        (budget, limits): (FreezeBudget, MoveLimits),
+    ) -> Result<End> {
         if let Some(homing) = &self.homing {
             let is_needed = matches!(announcement, ToHome::NeedsHome(_));
             homing.is_hurried.fetch_or(is_needed, Ordering::SeqCst);
@@ -78,8 +84,9 @@ impl Tracing<'_> {
         };
         let (answers, receiver) = mpsc::channel();
         let is_hurried = Arc::new(AtomicBool::new(false));
-        let home =
-            Home { shared: self.shared.clone(), answers: receiver, hurry: is_hurried.clone() };
+        let (shared, hurry) = (self.shared.clone(), is_hurried.clone());
+        let pacing = Pacing::of(limits.bandwidth);
+        let home = Home { shared, answers: receiver, hurry, pacing };
         let alone = Homeward { rounds: rounds.clone(), ahead: None, origin: None };
         let (fixed, origin) = (self.fixed.clone(), self.origin.take());
         let send = move || {
@@ -136,6 +143,7 @@ struct Home {
     answers: Receiver<ToAway>,
     /// What is not sent yet comes with the body.
     hurry: Arc<AtomicBool>,
+    pacing: Pacing,
 }
 
 impl Home {
@@ -164,7 +172,10 @@ impl Taker for Home {
         if self.hurry.load(Ordering::SeqCst) {
             return Err(MigrateError::refused(ENOUGH, "the rest comes with the body"));
         }
+        let (began, bytes) = (Instant::now(), part.bytes() as usize);
         self.shared.send(part.into());
+        // The link is free for calls meanwhile.
+        self.pacing.sent(bytes, began);
         Ok(())
     }
 

@@ -19,7 +19,6 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::freeze_budget::FreezeBudget;
 use wire::image::{Image, Span};
 use wire::limits::HELD_MAX;
 use wire::supervisor::{ELSEWHERE, MoveReport, Reason};
@@ -228,7 +227,7 @@ impl Tracing<'_> {
             ::tracing::warn!("body of {}: ENOMEM for: {}", self.shared.guest_pid, why.text);
             return Ok(End::Continues);
         }
-        self.go_home(ToHome::NeedsHome(why), FreezeBudget::default())
+        self.go_home(ToHome::NeedsHome(why), Default::default())
     }
 
     /// Ends the calls that wait for a homecoming; false if there are none.

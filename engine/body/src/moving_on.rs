@@ -28,6 +28,7 @@ use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::Prospect;
 use wire::limits::{DISCARDS_MAX, HELD_MAX};
+use wire::move_limits::MoveLimits;
 use wire::supervisor::{Berth, MoveReport, Progress, Reason, Role};
 
 /// How long it waits before the node that it was sent to is asked to give it back, if that is not
@@ -41,7 +42,7 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(250);
 impl Tracing<'_> {
     /// Offers the body to another node. It runs on until that has answered, with all its signals
     /// and stops: so somebody else waits for the answer.
-    pub(crate) fn offer_to(&mut self, berth: Berth, budget: FreezeBudget) {
+    pub(crate) fn offer_to(&mut self, berth: Berth, (budget, limits): (FreezeBudget, MoveLimits)) {
         let mut watch = Stopwatch::start();
         let number = self.call_off_moves();
         self.is_parting = true;
@@ -52,7 +53,7 @@ impl Tracing<'_> {
             watch.phase("offer");
             let rounds = Rounds::within(budget);
             let outcome = outcome.map(|(link, remembers)| {
-                Box::new(Offered { berth, link, remembers, rounds, watch })
+                Box::new(Offered { berth, link, remembers, limits, rounds, watch })
             });
             shared.order(Order::Offered { number, outcome });
         });
@@ -260,6 +261,7 @@ pub(crate) struct Offered {
     link: Link,
     /// It has pages of earlier guests.
     remembers: bool,
+    limits: MoveLimits,
     rounds: Rounds,
     watch: Stopwatch,
 }
@@ -276,7 +278,7 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    Offered { berth, link, remembers, rounds, watch }: &mut Offered,
+    Offered { berth, link, remembers, limits, rounds, watch }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<(Ahead, Outflow)> {
     let draft = capture::draft(shared, fixed)?;
@@ -286,7 +288,7 @@ fn copy(
     let mut ahead = Ahead::new(draft, Copying::of(shared.pid, tracking)?, *remembers);
     ahead.copying.assume_changed(unseen);
     let resident = process::resident_bytes(shared.pid).unwrap_or(0);
-    let mut outflow = Outflow::open(berth, &mut link.1, resident)?;
+    let mut outflow = Outflow::open(berth, &mut link.1, (resident, *limits))?;
     if is_tracked {
         let mappings = || capture::mappings(shared, fixed);
         let teller = Teller::of(shared);

@@ -462,15 +462,17 @@ impl Tracing<'_> {
             ToAway::Stop => self.hold()?,
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
-            ToAway::Recall { freeze_budget } => {
-                return self.go_home(ToHome::Frozen, freeze_budget);
+            ToAway::Recall { freeze_budget, limits } => {
+                return self.go_home(ToHome::Frozen, (freeze_budget, limits));
             }
             answer @ (ToAway::Holds { .. } | ToAway::Unready) => self.on_answer(answer)?,
             ToAway::MoveOn { .. } if self.homing.is_some() => {
                 let reason = reason("moving", "it is on its way home");
                 self.shared.send(ToHome::Stayed(reason));
             }
-            ToAway::MoveOn { berth, freeze_budget } => self.offer_to(berth, freeze_budget),
+            ToAway::MoveOn { berth, freeze_budget, limits } => {
+                self.offer_to(berth, (freeze_budget, limits));
+            }
             ToAway::CallOff(why) => self.call_off(why),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),
             other => {

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::{Draft, Mapping, Prospect};
+use wire::move_limits::MoveLimits;
 use wire::supervisor::{Berth, MoveReport, Progress, Role};
 
 /// A process that has just left home.
@@ -65,14 +66,15 @@ pub struct Left {
     pub files: Option<Files>,
 }
 
-/// Moves the process `pid` to the berth, frozen for no longer than `budget` if that can be.
+/// Moves the process `pid` to the berth, frozen for no longer than `budget` if that can be, and
+/// copied ahead within `limits`.
 ///
 /// # Errors
 /// The process is at home and runs on as if nothing had been; unless it is `Ended`, or `Lost`
 /// because it runs elsewhere and its deputy could not be made to serve it.
 pub fn leave(
     pid: i32,
-    (berth, budget): (&Berth, FreezeBudget),
+    (berth, (budget, limits)): (&Berth, (FreezeBudget, MoveLimits)),
     remembered: &mut Remembered,
     signals: &ChildSignal,
     meanwhile: &Meanwhile<'_>,
@@ -96,7 +98,7 @@ pub fn leave(
     link.1.set_copying()?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
     let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, remembers);
-    let mut outflow = Outflow::open(berth, &mut link.1, prospect.memory_bytes)?;
+    let mut outflow = Outflow::open(berth, &mut link.1, (prospect.memory_bytes, limits))?;
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     if is_tracked {

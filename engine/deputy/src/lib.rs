@@ -96,17 +96,19 @@ fn run(pid: i32, attached: Attachment) -> Result<()> {
 fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
     let signals = kernel::child_signal::ChildSignal::new()?;
     let mut remembered = Remembered::default();
-    let (berth, budget) = loop {
+    let (berth, terms) = loop {
         match daemon.receive()? {
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
-            ToDeputy::Leave { berth, freeze_budget } => break (berth, freeze_budget),
+            ToDeputy::Leave { berth, freeze_budget, limits } => {
+                break (berth, (freeze_budget, limits));
+            }
             ToDeputy::ComeHome { .. } | ToDeputy::CallOff { .. } => return Ok(()),
         }
     };
     let meanwhile = meanwhile::Meanwhile::of(daemon);
-    match departure::leave(pid, (&berth, budget), &mut remembered, &signals, &meanwhile) {
+    match departure::leave(pid, (&berth, terms), &mut remembered, &signals, &meanwhile) {
         Ok(away) => service::run(away, daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
             daemon.send(&FromDeputy::Ended { wait_status });

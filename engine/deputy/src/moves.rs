@@ -114,8 +114,9 @@ impl Service<'_> {
         match outcome {
             Ok(link) => {
                 watch.phase("connect");
-                let freeze_budget = self.freeze_budget;
-                self.shared.send(&ToAway::MoveOn { berth: berth.clone(), freeze_budget });
+                let (freeze_budget, limits) = (self.freeze_budget, self.limits);
+                let next = berth.clone();
+                self.shared.send(&ToAway::MoveOn { berth: next, freeze_budget, limits });
                 self.pending = Some(Pending::MoveOn { berth, link, watch });
             }
             Err(error) => {

@@ -33,6 +33,7 @@ use wire::freeze_budget::FreezeBudget;
 use wire::ids::GuestAddr;
 use wire::image::{Draft, Span};
 use wire::limits::THREADS_MAX;
+use wire::move_limits::MoveLimits;
 use wire::supervisor::{Berth, FromDeputy, Progress, Reason, ToDeputy};
 
 /// What the link's reader tells the main thread.
@@ -155,6 +156,8 @@ pub struct Service<'a> {
     pub berth: Berth,
     /// As the daemon said last.
     pub freeze_budget: FreezeBudget,
+    /// Of the next move.
+    pub limits: MoveLimits,
     pub library: Library,
     pub borrowed: Borrowed,
     /// Signals that are to be delivered at home: deadly ones that leave a core file.
@@ -256,6 +259,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
         freeze_budget: away.report.freeze_budget,
+        limits: MoveLimits::default(),
     };
     service.set_held(away.is_held);
     service.start_waiter();
@@ -352,12 +356,12 @@ impl Service<'_> {
     /// What the daemon orders, if it does.
     fn obey(&mut self) {
         match self.daemon.hear(self.pending.is_some()) {
-            Ok(Some(ToDeputy::ComeHome { freeze_budget })) => {
-                self.freeze_budget = freeze_budget;
+            Ok(Some(ToDeputy::ComeHome { freeze_budget, limits })) => {
+                (self.freeze_budget, self.limits) = (freeze_budget, limits);
                 self.recall();
             }
-            Ok(Some(ToDeputy::Leave { berth, freeze_budget })) => {
-                self.freeze_budget = freeze_budget;
+            Ok(Some(ToDeputy::Leave { berth, freeze_budget, limits })) => {
+                (self.freeze_budget, self.limits) = (freeze_budget, limits);
                 self.send_on(berth);
             }
             Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
@@ -394,7 +398,8 @@ impl Service<'_> {
         // A body that has not been told of the next node yet need not go there.
         if matches!(self.pending, None | Some(Pending::Connecting { .. })) {
             self.pending = Some(Pending::ComeHome);
-            self.shared.send(&ToAway::Recall { freeze_budget: self.freeze_budget });
+            let (freeze_budget, limits) = (self.freeze_budget, self.limits);
+            self.shared.send(&ToAway::Recall { freeze_budget, limits });
         }
     }
 

@@ -37,6 +37,7 @@ pub mod mapping_flags;
 pub mod offer;
 pub mod outflow;
 pub mod outward;
+pub mod pacing;
 pub mod packing;
 pub mod processor;
 pub mod processor_ids;

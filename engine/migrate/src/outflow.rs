@@ -3,14 +3,20 @@
 
 use crate::Result;
 use crate::copying::Part;
+use crate::pacing::Pacing;
 use crate::streams::Streams;
 use link::LinkWriter;
+use std::sync::Arc;
+use std::time::Instant;
 use wire::forward::ToAway;
+use wire::move_limits::MoveLimits;
 use wire::supervisor::Berth;
 
 /// Memory that goes to one target. It has to stay until the target says that it has everything.
 pub struct Outflow {
     streams: Option<Streams>,
+    /// Until the image: from then on somebody waits.
+    pacing: Arc<Pacing>,
     /// Drafts that the target was told, and the image.
     epoch: u32,
     /// What is left goes over the link.
@@ -19,13 +25,18 @@ pub struct Outflow {
 
 impl Outflow {
     /// To a berth that was told a draft and no other, over more connections if they are worth it
-    /// for so much memory.
+    /// for so much memory, and within what the owners of both nodes allow.
     ///
     /// # Errors
     /// Of the link.
-    pub fn open(berth: &Berth, link: &mut LinkWriter, memory_bytes: u64) -> Result<Outflow> {
-        let streams = Streams::open(berth, link, memory_bytes)?;
-        Ok(Outflow { streams, epoch: 1, is_over: false })
+    pub fn open(
+        berth: &Berth,
+        link: &mut LinkWriter,
+        (memory_bytes, limits): (u64, MoveLimits),
+    ) -> Result<Outflow> {
+        let pacing = Arc::new(Pacing::of(limits.bandwidth));
+        let streams = Streams::open(berth, link, (memory_bytes, limits), &pacing)?;
+        Ok(Outflow { streams, pacing, epoch: 1, is_over: false })
     }
 
     /// # Errors
@@ -39,7 +50,12 @@ impl Outflow {
                 }
                 streams.send(self.epoch, pages)
             }
-            (_, part) => Ok(link.send(&ToAway::from(part))?),
+            (_, part) => {
+                let (began, bytes) = (Instant::now(), part.bytes() as usize);
+                link.send(&ToAway::from(part))?;
+                self.pacing.sent(bytes, began);
+                Ok(())
+            }
         }
     }
 
@@ -59,6 +75,7 @@ impl Outflow {
     /// The target has been told the image, and so many bytes are left.
     pub fn begin_last(&mut self, left: u64) {
         self.begin_epoch();
+        self.pacing.lift();
         self.is_over = self.streams.as_ref().is_some_and(|it| !it.are_for_last(left));
     }
 

@@ -9,6 +9,7 @@
 //! Between two drafts every page travels once at most, so parts of one epoch may arrive in any
 //! order; the link says how many there are before it says more ([`crate::inflow`]).
 
+use crate::pacing::Pacing;
 use crate::packing::Packer;
 use crate::{MigrateError, Result};
 use link::{Closer, LinkWriter};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use wire::forward::ToAway;
 use wire::image::Pages;
 use wire::limits::STREAMS_MAX;
+use wire::move_limits::{Bandwidth, MoveLimits};
 use wire::stream::PartHead;
 use wire::supervisor::{Berth, Role};
 
@@ -33,13 +35,19 @@ const QUEUE_MAX: usize = 4;
 /// prepared.
 const UNSENT_MAX: u32 = 512 << 10;
 
+/// What one stream can bring on any computer, bytes a second.
+const STREAM_BYTES_PER_S: f64 = 250e6;
+
 /// How many streams are worth it for so much memory: the thread that reads takes one processor.
-fn worthwhile(memory_bytes: u64) -> usize {
+fn worthwhile(memory_bytes: u64, limits: MoveLimits) -> usize {
     if memory_bytes < BYTES_MIN {
         return 0;
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (processors - 1).clamp(1, STREAMS_MAX / 2)
+    let count = (processors - 1).clamp(1, STREAMS_MAX / 2);
+    let allowed = limits.processors.map_or(usize::MAX, |it| it.get() as usize - 1);
+    let needed = |limit: Bandwidth| (limit.bytes_per_s() / STREAM_BYTES_PER_S).ceil() as usize;
+    count.min(allowed).min(limits.bandwidth.map_or(usize::MAX, needed))
 }
 
 /// What is said on the link meanwhile.
@@ -51,8 +59,8 @@ struct Job {
 }
 
 /// What the streams of one move have in common.
-#[derive(Default)]
 struct Shared {
+    pacing: Arc<Pacing>,
     bytes_sent: AtomicU64,
     /// Whichever sent the last does.
     is_compressing: AtomicBool,
@@ -61,6 +69,11 @@ struct Shared {
 }
 
 impl Shared {
+    fn at(pacing: Arc<Pacing>) -> Shared {
+        let (bytes_sent, is_compressing, has_failed, failure) = Default::default();
+        Shared { pacing, bytes_sent, is_compressing, has_failed, failure }
+    }
+
     /// The first counts.
     fn fail(&self, error: MigrateError) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -92,18 +105,24 @@ impl Streams {
     pub fn open(
         berth: &Berth,
         link: &mut LinkWriter,
-        memory_bytes: u64,
+        (memory_bytes, limits): (u64, MoveLimits),
+        pacing: &Arc<Pacing>,
     ) -> Result<Option<Streams>> {
-        match worthwhile(memory_bytes) {
+        match worthwhile(memory_bytes, limits) {
             0 => Ok(None),
-            count => Streams::open_some(berth, link, count),
+            count => Streams::open_some(berth, link, count, pacing),
         }
     }
 
-    fn open_some(berth: &Berth, link: &mut LinkWriter, count: usize) -> Result<Option<Streams>> {
+    fn open_some(
+        berth: &Berth,
+        link: &mut LinkWriter,
+        count: usize,
+        pacing: &Arc<Pacing>,
+    ) -> Result<Option<Streams>> {
         link.send(&ToAway::Streams { count: count as u32 })?;
         let (queue, jobs) = sync_channel(QUEUE_MAX);
-        let (shared, jobs) = (Arc::new(Shared::default()), Arc::new(Mutex::new(jobs)));
+        let (shared, jobs) = (Arc::new(Shared::at(pacing.clone())), Arc::new(Mutex::new(jobs)));
         let (threads, closers) = (vec![], vec![]);
         let (queue, told) = (Some(queue), Instant::now());
         let mut streams = Streams { shared, queue, threads, closers, parts: 0, told };
@@ -195,7 +214,7 @@ fn serve(mut writer: LinkWriter, jobs: &Mutex<Receiver<Job>>, shared: &Shared) {
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
         let before = writer.bytes_sent();
-        let outcome = send(&mut writer, &mut packer, job, began.elapsed());
+        let outcome = send(&mut writer, &mut packer, job, (began.elapsed(), &shared.pacing));
         shared.bytes_sent.fetch_add(writer.bytes_sent() - before, Ordering::SeqCst);
         shared.is_compressing.store(packer.is_compressing(), Ordering::SeqCst);
         if let Err(error) = outcome {
@@ -205,13 +224,20 @@ fn serve(mut writer: LinkWriter, jobs: &Mutex<Receiver<Job>>, shared: &Shared) {
     }
 }
 
-fn send(writer: &mut LinkWriter, packer: &mut Packer, job: Job, waited: Duration) -> Result<()> {
+fn send(
+    writer: &mut LinkWriter,
+    packer: &mut Packer,
+    job: Job,
+    (waited, pacing): (Duration, &Pacing),
+) -> Result<()> {
     let Job { epoch, pages: Pages { spans, content } } = job;
     let (packing, packed) = packer.pack(&content);
     let head = PartHead { epoch, packing, spans }.encode();
     let length = packed.len();
     let began = Instant::now();
     writer.send_bytes(&[&head, packed])?;
+    // As on a link that is no faster: whether to compress follows from that.
+    pacing.sent(length, began);
     packer.sent(length, began, waited);
     Ok(())
 }
@@ -225,6 +251,7 @@ mod test {
     use link::LinkReader;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
+    use std::num::NonZeroU32;
     use wire::ids::{GuestAddr, NodeId, Ticket};
     use wire::image::{Mapping, MappingKind};
     use wire::supervisor::PREFACE_BYTES;
@@ -240,6 +267,7 @@ mod test {
         /// The link's other end.
         other: (LinkReader, LinkWriter),
         inflow: Inflow,
+        pacing: Arc<Pacing>,
         /// What the target writes to.
         memory: Vec<u8>,
         mappings: Vec<Mapping>,
@@ -274,7 +302,8 @@ mod test {
             }];
             let own = Memory::open(std::process::id() as i32).unwrap();
             let inflow = Inflow::new(own, Intake::default());
-            Pair { listener, berth, link, other, inflow, memory, mappings }
+            let pacing = Arc::new(Pacing::of(None));
+            Pair { listener, berth, link, other, inflow, pacing, memory, mappings }
         }
 
         /// That many streams, and their ends.
@@ -283,7 +312,8 @@ mod test {
                 let accepting = scope.spawn(|| {
                     (0..count).map(|_| accept(&self.listener, &self.berth.key)).collect()
                 });
-                let streams = Streams::open_some(&self.berth, &mut self.link.1, count).unwrap();
+                let (link, pacing) = (&mut self.link.1, &self.pacing);
+                let streams = Streams::open_some(&self.berth, link, count, pacing).unwrap();
                 (streams.unwrap(), accepting.join().unwrap())
             })
         }
@@ -396,7 +426,41 @@ mod test {
 
     #[test]
     fn streams_are_for_large_processes() {
-        assert_eq!(worthwhile(BYTES_MIN - 1), 0);
-        assert!((1..=STREAMS_MAX).contains(&worthwhile(u64::MAX)));
+        let free = MoveLimits::default();
+        assert_eq!(worthwhile(BYTES_MIN - 1, free), 0);
+        assert!((1..=STREAMS_MAX).contains(&worthwhile(u64::MAX, free)));
+    }
+
+    #[test]
+    fn streams_are_no_more_than_owners_let_processors_be_busy() {
+        let within = |processors: u32, bandwidth: Option<&str>| {
+            let bandwidth = bandwidth.and_then(|word| word.parse().ok());
+            worthwhile(u64::MAX, MoveLimits { processors: NonZeroU32::new(processors), bandwidth })
+        };
+        assert_eq!((within(1, None), within(2, None)), (0, 1), "the thread that reads is one");
+        assert!(within(3, None) <= 2);
+        assert_eq!(within(64, Some("500Mbit")), 1, "which brings that alone");
+        assert_eq!(within(1, Some("500Mbit")), 0);
+    }
+
+    #[test]
+    fn all_streams_of_a_move_keep_to_one_limit() {
+        let mut pair = Pair::new();
+        // Noise does not become less by being compressed.
+        let limit: Bandwidth = "800Mbit".parse().unwrap();
+        pair.pacing = Arc::new(Pacing::of(Some(limit)));
+        let (mut streams, ends) = pair.open(2);
+        ends.into_iter().for_each(|end| pair.inflow.add(end).unwrap());
+        pair.inflow.begin_epoch(&pair.mappings);
+        let began = Instant::now();
+        for index in 0..PARTS {
+            streams.send(1, pair.part(index)).unwrap();
+        }
+        pair.inflow.await_parts(PARTS).unwrap();
+        let took = began.elapsed();
+        // Whoever was late may have made up for a moment, and the last part is there before it may.
+        let slack = Duration::from_millis(10).as_secs_f64() * limit.bytes_per_s();
+        let least = streams.bytes_sent() as f64 - slack - 3.0 * PART as f64;
+        assert!(took.as_secs_f64() >= least / limit.bytes_per_s(), "{took:?}");
     }
 }

@@ -211,6 +211,7 @@ impl Daemon {
             self.welcome(node, &link);
         }
         link.send(PeerMessage::Processor(Box::new(self.processors.own.clone())));
+        link.send(self.own_move_limits());
         self.tell_forgotten(&link);
         self.tell_members(&link);
         self.tell_secret_and_stamp(node, &link);
@@ -277,6 +278,7 @@ impl Daemon {
                 self.calls_counted(node, pid, per_s, user_milli);
             }
             PeerMessage::Processor(processor) => self.hear_processor(node, *processor),
+            PeerMessage::MoveLimits(limits) => self.hear_move_limits(node, limits),
             PeerMessage::Leaving => self.tell_brain(Input::MemberLeft { node }),
             PeerMessage::Left => self.member_left(node),
             PeerMessage::Forgotten(gone) => self.hear_forgotten(node, &gone),
@@ -433,6 +435,7 @@ impl Daemon {
         self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
         self.members = Members::new(me, []);
         self.processors.forget_others();
+        self.others_limits.forget_all();
         self.new_brain();
         self.members.merge(by);
         self.member_joined(by);

@@ -103,6 +103,7 @@ impl Daemon {
             takes_guests: view.is_none_or(|view| !view.is_closed),
             cpu: CpuFit::Fits,
             cpu_reason: None,
+            move_limits: self.move_limits(member.node),
         }
     }
 
@@ -129,6 +130,7 @@ impl Daemon {
             takes_guests: view.is_none_or(|view| !view.is_closed),
             cpu,
             cpu_reason,
+            move_limits: self.move_limits(member.node),
         }
     }
 }

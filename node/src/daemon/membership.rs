@@ -171,6 +171,7 @@ impl Daemon {
         }
         self.dials.remove(&node);
         self.processors.forget(node);
+        self.others_limits.forget(node);
         self.paces.forget(node);
         self.spread_forgotten(&[gone], node);
         self.tell_brain(Input::MemberLeft { node });

@@ -69,7 +69,8 @@ impl Daemon {
         } else if to == me {
             self.keep_process(pid);
             let freeze_budget = self.freeze_budget(pid);
-            self.tell_deputy(pid, &ToDeputy::ComeHome { freeze_budget })
+            let limits = self.limits_between(from, Some(to));
+            self.tell_deputy(pid, &ToDeputy::ComeHome { freeze_budget, limits })
         } else {
             self.begin_leaving(pid, to)
         };
@@ -171,7 +172,9 @@ impl Daemon {
         self.expect_price(pid);
         self.keep_process(pid);
         let freeze_budget = self.freeze_budget(pid);
-        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget })
+        let from = self.processes.get(&pid).map_or(self.me(), |process| process.at);
+        let limits = self.limits_between(from, Some(node));
+        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits })
     }
 
     /// Tells the process's deputy, starting one if there is none.

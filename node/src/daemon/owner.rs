@@ -78,6 +78,7 @@ impl Daemon {
         match order {
             OwnerOrder::Bring => self.bring(),
             OwnerOrder::Lend { .. } => self.lend_anew(),
+            OwnerOrder::Limit { .. } => self.tell_move_limits(),
             _ => {}
         }
         self.wishes.waiting.push(Wish { order, since: Instant::now(), answer });

@@ -33,7 +33,8 @@ impl Daemon {
     ) -> Price {
         let pace = to.map_or(self.paces.any(), |to| self.paces.of(from, to));
         let copies_ahead = features::settled().has(Feature::WriteTracking);
-        pace.price(rss_bytes, rest_bytes(last, rss_bytes, copies_ahead))
+        let rest_bytes = rest_bytes(last, rss_bytes, copies_ahead);
+        pace.price_within(rss_bytes, rest_bytes, self.limits_between(from, to).bandwidth)
     }
 
     /// How long a move may have the process stand still: as its user, or else this node's owner has
@@ -73,7 +74,8 @@ impl Daemon {
         // One that nobody has timed (its daemon died) teaches nothing.
         if report.freeze_us > 0 {
             let link = (migration.from, migration.to);
-            self.paces.learn(link, report, expected.map(|price| price.freeze_s));
+            let limit = self.limits_between(migration.from, Some(migration.to)).bandwidth;
+            self.paces.learn(link, report, expected.map(|price| price.freeze_s), limit);
         }
         let ms = |seconds: f64| seconds * 1e3;
         Migration {

@@ -302,6 +302,7 @@ impl Parts {
             members: Members::new(me, membership.members)
                 .remembering(membership.forgotten, membership.given),
             processors: Processors::new(),
+            others_limits: Default::default(),
             links: BTreeMap::new(),
             link_count: 0,
             dials: BTreeMap::new(),
@@ -505,6 +506,9 @@ fn owner_state(config: &Config, state: &State) -> Result<OwnerState, StateError>
     owner.guests_max = config.guests_max.or(owner.guests_max);
     owner.guest_memory_max_bytes = config.guest_memory_max_bytes.or(owner.guest_memory_max_bytes);
     owner.freeze_budget_ms = config.freeze_budget.or(owner.freeze_budget_ms);
+    let limits = &mut owner.move_limits;
+    limits.bandwidth = config.move_bandwidth.or(limits.bandwidth);
+    limits.processors = config.move_processors.or(limits.processors);
     owner.lends_root = config.lends_root.unwrap_or(owner.lends_root);
     owner.lends_to = config.lends_to.clone().unwrap_or(owner.lends_to);
     owner.guest_users = config.guest_users.clone().unwrap_or(owner.guest_users);

@@ -12,6 +12,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::control::{Destination, Happening, ManageOptions, Migration, Placement, Reply, Request};
 use wire::ids::{HomePid, NodeId};
+use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
@@ -54,6 +56,16 @@ fn leave(deputy: &Played) -> Berth {
     match deputy.hear::<ToDeputy>() {
         Some((ToDeputy::Leave { berth, .. }, None)) => berth,
         other => panic!("{other:?}"),
+    }
+}
+
+fn limit(guests: Option<LimitChange>, guest_memory_bytes: Option<LimitChange>) -> OwnerOrder {
+    OwnerOrder::Limit {
+        guests,
+        guest_memory_bytes,
+        freeze_budget_ms: None,
+        move_bandwidth_bits_per_s: None,
+        move_processors: None,
     }
 }
 
@@ -370,7 +382,7 @@ async fn what_was_asked_of_a_home_whose_link_broke_is_asked_again() {
     let away = Away::begin().await;
     // Its owner wants no guest, so the brain sends it on, to the only other node.
     let guests = Some(LimitChange::AtMost(0));
-    let limit = OwnerOrder::Limit { guests, guest_memory_bytes: None, freeze_budget_ms: None };
+    let limit = limit(guests, None);
     away.two.ask(&Request::Owner(limit)).unwrap();
     assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome { .. }, None))));
     // What came of it does not reach the node that asked.
@@ -378,6 +390,46 @@ async fn what_was_asked_of_a_home_whose_link_broke_is_asked_again() {
     lose_link(&away.two, NODE_1).await;
     away.deputy.say(&FromDeputy::Stayed { reason: reason("busy", "not now") });
     assert!(matches!(away.deputy.hear(), Some((ToDeputy::ComeHome { .. }, None))));
+}
+
+/// What one node knows of what moves may take of another.
+fn move_limits(node: &TestNode, of: NodeId) -> MoveLimits {
+    let Reply::Nodes { nodes } = node.ask(&Request::Nodes).unwrap() else { panic!() };
+    nodes.iter().find(|node| node.id == of).unwrap().move_limits
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_is_held_to_what_the_owners_of_both_nodes_allow() {
+    let away = Away::begin().await;
+    let limits = |word: &str, processors| MoveLimits {
+        bandwidth: word.parse().ok(),
+        processors: NonZeroU32::new(processors),
+    };
+    let say = |node: &TestNode, limits: MoveLimits| {
+        let change = OwnerOrder::Limit {
+            guests: None,
+            guest_memory_bytes: None,
+            freeze_budget_ms: None,
+            move_bandwidth_bits_per_s: limits.bandwidth.map(LimitChange::AtMost),
+            move_processors: limits.processors.map(LimitChange::AtMost),
+        };
+        node.ask(&Request::Owner(change)).unwrap();
+    };
+    say(&away.one, limits("1Gbit", 2));
+    say(&away.two, limits("500Mbit", 3));
+    let theirs = || (move_limits(&away.one, NODE_2) == limits("500Mbit", 3)).then_some(());
+    eventually("its home hears of it", theirs);
+    assert_eq!(move_limits(&away.one, NODE_1), limits("1Gbit", 2));
+    let _asked = migrate(&away.one, away.pid(), Destination::Home);
+    let Some((ToDeputy::ComeHome { limits: both, .. }, None)) = away.deputy.hear() else {
+        panic!()
+    };
+    assert_eq!(both, limits("500Mbit", 2));
+    // Who is linked later hears of it, too.
+    lose_link(&away.two, NODE_1).await;
+    say(&away.two, limits("2Gbit", 3));
+    let theirs = || (move_limits(&away.one, NODE_2) == limits("2Gbit", 3)).then_some(());
+    eventually("its home hears of that", theirs);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -405,11 +457,7 @@ async fn a_guest_is_put_under_the_nodes_limits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_moves_at_once_has_the_memory_that_it_has() {
     let (one, two) = TestNode::start_pair().await;
-    let limit = OwnerOrder::Limit {
-        guests: None,
-        guest_memory_bytes: Some(LimitChange::AtMost(1)),
-        freeze_budget_ms: None,
-    };
+    let limit = limit(None, Some(LimitChange::AtMost(1)));
     two.ask(&Request::Owner(limit)).unwrap();
     let program = Program::start("exec sleep 1000");
     // Nobody has looked at it before.

@@ -2,13 +2,16 @@
 //! from these definitions, so they cannot say different things.
 
 use crate::ownership::{Own, Switch, borrowers, guest_users};
+use crate::values::{bandwidth, freeze_budget, processors, size};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use wire::control::{Destination, Placement};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
+use wire::move_limits::Bandwidth;
 use wire::users::{Borrowers, UserTable};
 
 /// Several Linux machines as one: unmodified programs move between nodes while they run.
@@ -268,25 +271,6 @@ fn node_shape(words: &str) -> Result<NodeShape, String> {
     Ok(shape)
 }
 
-/// `512M`, `2G`, or bytes.
-pub fn size(word: &str) -> Result<u64, String> {
-    let complaint = || format!("`{word}` is no size: a number of bytes, or one with K, M, G or T");
-    let (digits, unit) = match word.char_indices().last() {
-        Some((at, letter)) if letter.is_ascii_alphabetic() => (&word[..at], Some(letter)),
-        _ => (word, None),
-    };
-    let shift = match unit.map(|unit| unit.to_ascii_uppercase()) {
-        None => 0,
-        Some('K') => 10,
-        Some('M') => 20,
-        Some('G') => 30,
-        Some('T') => 40,
-        Some(_) => return Err(complaint()),
-    };
-    let number: u64 = digits.parse().map_err(|_| complaint())?;
-    number.checked_mul(1 << shift).ok_or_else(complaint)
-}
-
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Listing {
     /// Print JSON: stable shapes for programs
@@ -347,6 +331,13 @@ pub struct DaemonOptions {
     /// them [default: 20]; kept likewise
     #[arg(long, value_name = "MS", value_parser = freeze_budget)]
     pub freeze_budget: Option<FreezeBudget>,
+    /// Let no move from here or to here take more of the network than this while it copies memory:
+    /// 500Mbit, 2Gbit; kept likewise
+    #[arg(long, value_name = "RATE", value_parser = bandwidth)]
+    pub move_bandwidth: Option<Bandwidth>,
+    /// Let no such move keep more processors busy; kept likewise
+    #[arg(long, value_name = "N", value_parser = processors)]
+    pub move_processors: Option<NonZeroU32>,
     /// As whom guests run: rules USERS=WHOM, the first that fits; kept likewise [default:
     /// 0-999=nobody,*=same]
     #[arg(long, value_name = "RULES", value_parser = guest_users)]
@@ -405,6 +396,8 @@ impl DaemonOptions {
         push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
         push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
         push("--freeze-budget", self.freeze_budget.map(|budget| budget.ms().to_string().into()));
+        push("--move-bandwidth", self.move_bandwidth.map(|most| most.to_string().into()));
+        push("--move-processors", self.move_processors.map(|most| most.to_string().into()));
         push("--guest-users", self.guest_users.as_ref().map(|table| table.to_string().into()));
         push("--lend-root", self.lend_root.map(|switch| switch.word().into()));
         push("--lend-to", self.lend_to.as_ref().map(|nodes| nodes.to_string().into()));
@@ -482,12 +475,6 @@ pub fn destination(word: &str) -> Result<Destination, String> {
     }
 }
 
-/// Whole milliseconds.
-pub fn freeze_budget(word: &str) -> Result<FreezeBudget, String> {
-    let ms = word.parse::<u32>().map_err(|_| format!("`{word}` is no number of milliseconds"))?;
-    FreezeBudget::try_from(ms).map_err(|error| error.to_string())
-}
-
 fn speed(word: &str) -> Result<f64, String> {
     match word.parse::<f64>() {
         Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
@@ -538,7 +525,8 @@ mod tests {
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
                     --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
-                    --freeze-budget 7 --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
+                    --freeze-budget 7 --move-bandwidth 1Gbit --move-processors 2 \
+                    --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
                     --succession-patience 7 --runtime-dir r --state-dir s";
         let parse = |words: Vec<OsString>| match Arguments::try_parse_from(words) {
@@ -585,19 +573,6 @@ mod tests {
         assert!(
             !what_if(&["4711"]) && !what_if(&[]) && !what_if(&["4711", "3", "--node", "cores=2"])
         );
-    }
-
-    #[test]
-    fn a_freeze_budget_is_from_a_millisecond_to_a_minute() {
-        assert_eq!(freeze_budget("20"), Ok(FreezeBudget::DEFAULT));
-        for word in ["0", "60001", "-1", "2.5", "5ms", ""] {
-            assert!(freeze_budget(word).is_err(), "{word:?} was accepted");
-        }
-        for line in ["run --freeze-budget 0 -- true", "migrate 1 2 --freeze-budget 0"] {
-            let words = ["osmos"].into_iter().chain(line.split(' '));
-            let error = Arguments::try_parse_from(words).unwrap_err().to_string();
-            assert!(error.contains("1 to 60000 ms, not 0"), "{error}");
-        }
     }
 
     #[test]

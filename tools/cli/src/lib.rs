@@ -13,6 +13,7 @@ mod output;
 mod ownership;
 mod platform;
 mod progress;
+mod values;
 
 pub use arguments::{DaemonOptions, DemoOptions};
 pub use commands::daemon::DaemonFiles;

@@ -1,9 +1,12 @@
 //! The commands of a node's owner, as they are typed. All of them are one request to the daemon.
 
-use crate::arguments::{Listing, freeze_budget, node_id, size};
+use crate::arguments::{Listing, node_id};
+use crate::values::{bandwidth, freeze_budget, processors, size};
 use clap::{Args, Subcommand, ValueEnum};
+use std::num::NonZeroU32;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
+use wire::move_limits::Bandwidth;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::users::{Borrowers, UserTable};
 
@@ -72,20 +75,27 @@ leaves first when guests have to, and, with `osmos yield`, who stands back furth
         #[command(flatten)]
         listing: Listing,
     },
-    /// Limit the number of guests, the memory for all of them, and how long moves may hold own
-    /// processes up
+    /// Limit the number of guests, the memory for all of them, how long moves may hold own
+    /// processes up, and what moves may take of this node
     #[command(after_help = "\
 Examples:
   osmos limit --guests 4 --guest-memory 2G
   osmos limit --guests none
   osmos limit --freeze-budget 50
+  osmos limit --move-bandwidth 500Mbit --move-processors 2
 
 Guests beyond a new limit leave. A freeze budget is that of all processes that were born here and
-of which `osmos run` or `osmos migrate` said nothing else; `none` is the usual one, 20 ms.")]
+of which `osmos run` or `osmos migrate` said nothing else; `none` is the usual one, 20 ms.
+
+Bandwidth and processors are those of each move from this node or to it, while memory is copied and
+the process runs; of both nodes' limits the lower one holds. What is sent while a process stands
+still is as fast as can be. Without a limit a move takes what the network has, and up to five
+processors, all of them where there are fewer.")]
     Limit {
         /// At most so many; `none` for no limit
         #[arg(long, value_name = "N", value_parser = guests)]
-        #[arg(required_unless_present_any = ["guest_memory", "freeze_budget"])]
+        #[arg(required_unless_present_any =
+            ["guest_memory", "freeze_budget", "move_bandwidth", "move_processors"])]
         guests: Option<LimitChange>,
         /// At most so much: 512M, 2G; `none` for no limit
         #[arg(long, value_name = "SIZE", value_parser = guest_memory)]
@@ -93,6 +103,12 @@ of which `osmos run` or `osmos migrate` said nothing else; `none` is the usual o
         /// So many milliseconds at most, if that can be; `none` for the usual 20
         #[arg(long, value_name = "MS", value_parser = freeze_budget_change)]
         freeze_budget: Option<LimitChange<FreezeBudget>>,
+        /// So much of the network at most: 500Mbit, 2Gbit; `none` for no limit
+        #[arg(long, value_name = "RATE", value_parser = bandwidth_change)]
+        move_bandwidth: Option<LimitChange<Bandwidth>>,
+        /// So many processors busy at most; `none` for no limit
+        #[arg(long, value_name = "N", value_parser = processors_change)]
+        move_processors: Option<LimitChange<NonZeroU32>>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -132,9 +148,21 @@ impl Own {
             Own::Priority { node, priority, listing } => {
                 (OwnerOrder::Prioritise { home: node, priority }, listing.json)
             }
-            Own::Limit { guests, guest_memory, freeze_budget, listing } => {
-                let (guest_memory_bytes, freeze_budget_ms) = (guest_memory, freeze_budget);
-                let order = OwnerOrder::Limit { guests, guest_memory_bytes, freeze_budget_ms };
+            Own::Limit {
+                guests,
+                guest_memory,
+                freeze_budget,
+                move_bandwidth,
+                move_processors,
+                listing,
+            } => {
+                let order = OwnerOrder::Limit {
+                    guests,
+                    guest_memory_bytes: guest_memory,
+                    freeze_budget_ms: freeze_budget,
+                    move_bandwidth_bits_per_s: move_bandwidth,
+                    move_processors,
+                };
                 (order, listing.json)
             }
             Own::Lend { root, to, listing } => {
@@ -155,15 +183,23 @@ fn guests(word: &str) -> Result<LimitChange, String> {
 }
 
 fn guest_memory(word: &str) -> Result<LimitChange, String> {
-    if word == "none" { Ok(LimitChange::Lifted) } else { size(word).map(LimitChange::AtMost) }
+    change(word, size)
 }
 
 fn freeze_budget_change(word: &str) -> Result<LimitChange<FreezeBudget>, String> {
-    if word == "none" {
-        Ok(LimitChange::Lifted)
-    } else {
-        freeze_budget(word).map(LimitChange::AtMost)
-    }
+    change(word, freeze_budget)
+}
+
+fn bandwidth_change(word: &str) -> Result<LimitChange<Bandwidth>, String> {
+    change(word, bandwidth)
+}
+
+fn processors_change(word: &str) -> Result<LimitChange<NonZeroU32>, String> {
+    change(word, processors)
+}
+
+fn change<T>(word: &str, parse: fn(&str) -> Result<T, String>) -> Result<LimitChange<T>, String> {
+    if word == "none" { Ok(LimitChange::Lifted) } else { parse(word).map(LimitChange::AtMost) }
 }
 
 /// `2,5-7` or `all`.
@@ -181,6 +217,7 @@ pub fn guest_users(words: &str) -> Result<UserTable, String> {
 mod tests {
     use crate::arguments::{Arguments, Command, Question};
     use clap::Parser;
+    use std::num::NonZeroU32;
     use wire::freeze_budget::FreezeBudget;
     use wire::ids::NodeId;
     use wire::owner::{LimitChange, OwnerOrder};
@@ -205,12 +242,22 @@ mod tests {
             guests,
             guest_memory_bytes,
             freeze_budget_ms: None,
+            move_bandwidth_bits_per_s: None,
+            move_processors: None,
         };
-        let freeze = |change| OwnerOrder::Limit {
-            guests: None,
-            guest_memory_bytes: None,
-            freeze_budget_ms: Some(change),
+        let of_moves = |freeze_budget_ms, bandwidth: Option<&str>, processors: Option<u32>| {
+            let at_most = |word: &str| LimitChange::AtMost(word.parse().unwrap());
+            let processors = processors.map(NonZeroU32::new);
+            OwnerOrder::Limit {
+                guests: None,
+                guest_memory_bytes: None,
+                freeze_budget_ms,
+                move_bandwidth_bits_per_s: bandwidth.map(at_most),
+                move_processors: processors
+                    .map(|of| of.map_or(LimitChange::Lifted, LimitChange::AtMost)),
+            }
         };
+        let freeze = |change| of_moves(Some(change), None, None);
         for (line, order) in [
             ("stay", OwnerOrder::Stay { on: true }),
             ("stay off", OwnerOrder::Stay { on: false }),
@@ -226,6 +273,12 @@ mod tests {
             ("priority 3 10", OwnerOrder::Prioritise { home: NodeId(3), priority: 10 }),
             ("limit --freeze-budget 20", freeze(LimitChange::AtMost(FreezeBudget::DEFAULT))),
             ("limit --freeze-budget none", freeze(LimitChange::Lifted)),
+            ("limit --move-bandwidth 500mbit", of_moves(None, Some("500Mbit"), None)),
+            (
+                "limit --move-bandwidth 2Gbit --move-processors 3",
+                of_moves(None, Some("2Gbit"), Some(3)),
+            ),
+            ("limit --move-processors none", of_moves(None, None, Some(0))),
             ("limit --guests 4", limit(Some(LimitChange::AtMost(4)), None)),
             (
                 "limit --guests none --guest-memory 2G",
@@ -237,7 +290,9 @@ mod tests {
         for line in ["lend", "lend --root maybe", "lend --to 0", "lend --to 3-2"] {
             assert_eq!(parse(line), None, "{line}");
         }
-        assert_eq!(parse("limit --freeze-budget 0"), None);
+        for line in ["--freeze-budget 0", "--move-processors 0", "--move-bandwidth 500"] {
+            assert_eq!(parse(&format!("limit {line}")), None, "{line}");
+        }
         for line in ["limit", "priority 3", "priority 0 1", "priority 3 65536", "stay maybe"] {
             assert_eq!(parse(line), None, "{line}");
         }

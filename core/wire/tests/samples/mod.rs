@@ -1,7 +1,7 @@
 //! Messages of every kind, as they really are: what decoders are tried with.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use wire::clocks::Readings;
 use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
 use wire::forward::{
@@ -15,6 +15,7 @@ use wire::image::{
     Priority, ProcessorIds, Prospect, Thread,
 };
 use wire::motive::Motive;
+use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{
     BerthGrant, BerthRequest, Forgotten, Hello, Member, MoveEnd, NodeKey, Owner, PeerMessage,
@@ -209,9 +210,13 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Stop,
         ToAway::Continue,
         ToAway::Priority { tid: GuestTid(7), priority: Priority { nice: -3, policy: 3 } },
-        ToAway::Recall { freeze_budget: FreezeBudget::default() },
+        ToAway::Recall { freeze_budget: FreezeBudget::default(), limits: limits() },
         ToAway::CallOff(reason()),
-        ToAway::MoveOn { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
+        ToAway::MoveOn {
+            berth: berth(),
+            freeze_budget: FreezeBudget::DEFAULT,
+            limits: MoveLimits::default(),
+        },
         ToAway::Resume,
         ToAway::Release,
         ToAway::Decline { tid: GuestTid(7), sequence: 8 },
@@ -262,14 +267,18 @@ pub fn past_clock() -> PastClock {
     PastClock { tid: Some(GuestTid(1)), started_ticks: 5, away, told }
 }
 
+pub fn limits() -> MoveLimits {
+    MoveLimits { bandwidth: "500Mbit".parse().ok(), processors: NonZeroU32::new(2) }
+}
+
 pub fn to_deputy() -> Vec<ToDeputy> {
     let past = past_clock();
     vec![
         ToDeputy::Waits(vec![wait()]),
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
-        ToDeputy::Leave { berth: berth(), freeze_budget: FreezeBudget::DEFAULT },
-        ToDeputy::ComeHome { freeze_budget: FreezeBudget::DEFAULT },
+        ToDeputy::Leave { berth: berth(), freeze_budget: FreezeBudget::DEFAULT, limits: limits() },
+        ToDeputy::ComeHome { freeze_budget: FreezeBudget::DEFAULT, limits: MoveLimits::default() },
         ToDeputy::CallOff { reason: reason() },
     ]
 }
@@ -363,6 +372,7 @@ pub fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
         PeerMessage::Leaving,
         PeerMessage::Processor(Box::new(processor())),
+        PeerMessage::MoveLimits(limits()),
         PeerMessage::Left,
         PeerMessage::Forgotten(vec![Forgotten { node: to, key: NodeKey([3; 32]) }; 5]),
         PeerMessage::Secret { generation: 2, secret: [4; 32] },
@@ -406,6 +416,8 @@ pub fn requests() -> Vec<Request> {
             guests: Some(LimitChange::AtMost(3)),
             guest_memory_bytes: Some(LimitChange::Lifted),
             freeze_budget_ms: budget.map(LimitChange::AtMost),
+            move_bandwidth_bits_per_s: limits().bandwidth.map(LimitChange::AtMost),
+            move_processors: Some(LimitChange::Lifted),
         }),
     ]
 }

@@ -210,6 +210,7 @@ mod tests {
             takes_guests: true,
             cpu: CpuFit::Fits,
             cpu_reason: None,
+            move_limits: Default::default(),
         };
         let text = node_table(&[node(1, 8.0), node(2, 4.0), node(3, 0.0)]).render(false);
         let bars: Vec<usize> = text.lines().skip(1).map(|l| l.matches('█').count()).collect();

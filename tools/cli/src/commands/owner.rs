@@ -64,6 +64,12 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
     if let Some(budget) = state.freeze_budget_ms {
         parts.push(format!("moves freeze for {budget} at most"));
     }
+    if let Some(bandwidth) = state.move_limits.bandwidth {
+        parts.push(format!("moves take {bandwidth} a second at most"));
+    }
+    if let Some(processors) = state.move_limits.processors {
+        parts.push(format!("moves keep {processors} processors busy at most"));
+    }
     if !state.priorities.is_empty() {
         let of = state.priorities.iter().map(|of| format!("{}:{}", of.home, of.priority));
         let of: Vec<String> = of.collect();
@@ -75,8 +81,10 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZeroU32;
     use wire::freeze_budget::FreezeBudget;
     use wire::ids::NodeId;
+    use wire::move_limits::MoveLimits;
     use wire::owner::HomePriority;
 
     #[test]
@@ -89,6 +97,10 @@ mod tests {
             guests_max: Some(4),
             guest_memory_max_bytes: Some(2 << 30),
             freeze_budget_ms: Some(FreezeBudget::DEFAULT),
+            move_limits: MoveLimits {
+                bandwidth: "500Mbit".parse().ok(),
+                processors: NonZeroU32::new(2),
+            },
             priorities: vec![HomePriority { home: NodeId(2), priority: 10 }],
             lends_root: true,
             lends_to: Borrowers::Only(vec![NodeId(2), NodeId(3)]),
@@ -99,8 +111,9 @@ mod tests {
             sentence(&owned),
             "no guests come; own processes stay; own load comes first; root's processes may \
              leave; own processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
-             2.0G for all guests; moves freeze for 20 ms at most; priorities 2:10 (others 50); 1 \
-             guest here, 1 of 3 own processes away; 1.0G kept of guests that have left"
+             2.0G for all guests; moves freeze for 20 ms at most; moves take 500Mbit a second at \
+             most; moves keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest \
+             here, 1 of 3 own processes away; 1.0G kept of guests that have left"
         );
     }
 

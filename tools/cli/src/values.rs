@@ -1,0 +1,60 @@
+//! Values of options that are bounded wherever they come from: read here, checked by their types.
+
+use std::num::NonZeroU32;
+use wire::freeze_budget::FreezeBudget;
+use wire::move_limits::{BadBandwidth, Bandwidth};
+
+/// Whole milliseconds.
+pub fn freeze_budget(word: &str) -> Result<FreezeBudget, String> {
+    let ms = word.parse::<u32>().map_err(|_| format!("`{word}` is no number of milliseconds"))?;
+    FreezeBudget::try_from(ms).map_err(|error| error.to_string())
+}
+
+/// `512M`, `2G`, or bytes.
+pub fn size(word: &str) -> Result<u64, String> {
+    let complaint = || format!("`{word}` is no size: a number of bytes, or one with K, M, G or T");
+    let (digits, unit) = match word.char_indices().last() {
+        Some((at, letter)) if letter.is_ascii_alphabetic() => (&word[..at], Some(letter)),
+        _ => (word, None),
+    };
+    let shift = match unit.map(|unit| unit.to_ascii_uppercase()) {
+        None => 0,
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        Some('T') => 40,
+        Some(_) => return Err(complaint()),
+    };
+    let number: u64 = digits.parse().map_err(|_| complaint())?;
+    number.checked_mul(1 << shift).ok_or_else(complaint)
+}
+
+/// `500Mbit`.
+pub fn bandwidth(word: &str) -> Result<Bandwidth, String> {
+    word.parse().map_err(|error: BadBandwidth| error.to_string())
+}
+
+/// Of a move, which cannot do without any.
+pub fn processors(word: &str) -> Result<NonZeroU32, String> {
+    word.parse().map_err(|_| format!("`{word}` is no number of processors from 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::Parser;
+
+    #[test]
+    fn a_freeze_budget_is_from_a_millisecond_to_a_minute() {
+        assert_eq!(freeze_budget("20"), Ok(FreezeBudget::DEFAULT));
+        for word in ["0", "60001", "-1", "2.5", "5ms", ""] {
+            assert!(freeze_budget(word).is_err(), "{word:?} was accepted");
+        }
+        for line in ["run --freeze-budget 0 -- true", "migrate 1 2 --freeze-budget 0"] {
+            let words = ["osmos"].into_iter().chain(line.split(' '));
+            let error = Arguments::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains("1 to 60000 ms, not 0"), "{error}");
+        }
+    }
+}
