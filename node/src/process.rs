@@ -28,7 +28,7 @@ use wire::move_cost::Price;
 use wire::peer::Owner;
 use wire::processor::Processor;
 use wire::processor_time::PastClock;
-use wire::supervisor::{Progress as MoveProgress, Wait};
+use wire::supervisor::{Progress as MoveProgress, Wait, Way};
 
 /// Decisions kept for `osmos why`.
 const DECISIONS_MAX: usize = 32;
@@ -86,12 +86,15 @@ pub struct Order {
     pub is_off: Arc<AtomicBool>,
     /// How often it was begun: a homecoming can get in its way.
     pub tries: u32,
+    /// How its memory is to go along.
+    pub way: Way,
 }
 
 impl Order {
     pub fn new(to: NodeId, cause: Cause, why: impl Into<String>) -> Order {
         let (why, is_off) = (why.into(), Arc::default());
-        Order { to, cause, why, answer: None, progress: None, is_off, tries: 0 }
+        let way = Way::PreCopy;
+        Order { to, cause, why, answer: None, progress: None, is_off, tries: 0, way }
     }
 }
 

@@ -181,8 +181,8 @@ fn listen() -> (TcpListener, Berth) {
 fn leaving(program: &Program) -> (Supervisor, Link) {
     let supervisor = Supervisor::start(&["deputy", "--pid", &program.pid().to_string()]);
     let (listener, berth) = listen();
-    let (freeze_budget, limits) = Default::default();
-    supervisor.tell(&ToDeputy::Leave { berth, freeze_budget, limits }, None);
+    let (freeze_budget, limits, way) = Default::default();
+    supervisor.tell(&ToDeputy::Leave { berth, freeze_budget, limits, way }, None);
     let (mut stream, _) = listener.accept().expect("it calls");
     stream.read_exact(&mut [0; PREFACE_BYTES]).expect("a preface");
     (supervisor, link::accept(stream, &KEY).expect("it has the key"))
@@ -202,7 +202,9 @@ fn take_in(supervisor: &Supervisor, (reader, writer): &mut Link) -> Capture {
     let ToAway::Prospect(prospect) = reader.receive().expect("an offer") else {
         panic!("no prospect")
     };
-    writer.send(&ToHome::Welcome { missing: vec![], remembers: false }).expect("it listens");
+    writer
+        .send(&ToHome::Welcome { missing: vec![], remembers: false, serves_faults: false })
+        .expect("it listens");
     assert_eq!(reader.receive::<ToAway>().expect("an answer"), ToAway::BackingsSent);
     writer.send(&ToHome::Stored).expect("it listens");
     let Ok(ToAway::Draft(draft)) = reader.receive() else {
@@ -256,7 +258,7 @@ fn a_node_that_lies_before_it_has_a_process_does_not_get_it() {
     let mut program = Program::start();
     let terminal = "\u{1b}[2J".repeat(100_000);
     let lies = [
-        ToHome::Welcome { missing: vec![u32::MAX], remembers: true },
+        ToHome::Welcome { missing: vec![u32::MAX], remembers: true, serves_faults: false },
         ToHome::Running,
         ToHome::Restored,
         ToHome::ImageSent,
@@ -293,7 +295,7 @@ fn a_node_that_lies_about_pages_that_it_remembers_does_not_get_the_process() {
         let offer = reader.receive::<ToAway>().expect("an offer");
         assert!(matches!(offer, ToAway::Prospect(_)), "{offer:?}");
         let mut say = |message| writer.send(&message).expect("it listens");
-        say(ToHome::Welcome { missing: vec![], remembers: true });
+        say(ToHome::Welcome { missing: vec![], remembers: true, serves_faults: false });
         assert_eq!(reader.receive::<ToAway>().expect("an answer"), ToAway::BackingsSent);
         say(ToHome::Stored);
         let draft = reader.receive::<ToAway>().expect("a draft");

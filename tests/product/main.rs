@@ -16,6 +16,7 @@
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
 //! * [`hostile`]: strangers, replays, floods
+//! * [`late`]: pages that come behind their process
 //! * [`limits`]: limits on memory
 //! * [`mapped_files`]: files without a name, and none
 //! * [`liars`]: supervisors whose other side has the keys and lies
@@ -36,6 +37,7 @@ mod homecoming;
 mod hostile;
 mod hostile_guest;
 mod job_control;
+mod late;
 mod liars;
 mod limits;
 mod mapped_files;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Which: at-home, away, forward, freeze, migrate, homesick, throughput, spread, owner, clock
-    /// [default: all]
+    /// Which: at-home, away, forward, freeze, migrate, homesick, throughput, spread, owner, clock,
+    /// behind [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Bench>,
     /// Only see that they work, in half a minute: the figures mean little

@@ -9,7 +9,7 @@ use crate::ids::{GlobalPid, NodeId};
 use crate::limits::PAGE_BYTES;
 use crate::move_limits::MoveLimits;
 use crate::owner::{Owned, OwnerOrder, OwnerState};
-use crate::supervisor::{MoveMethod, MoveReport, Progress, Reason};
+use crate::supervisor::{Filled, MoveMethod, MoveReport, Progress, Reason, Way};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -46,6 +46,9 @@ pub enum Request {
         /// From this move on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         freeze_budget_ms: Option<FreezeBudget>,
+        /// Of this move.
+        #[serde(default, skip_serializing_if = "is_usual")]
+        way: Way,
         /// `Progress` comes before the answer, and the caller calls the move off by closing its
         /// half of the connection: it still gets the answer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -270,8 +273,9 @@ pub struct Migration {
     pub freeze_ms: f64,
     pub total_ms: f64,
     pub bytes_sent: u64,
-    /// How its memory got there: `pre-copy`, most of it while the process ran, or `stop-and-copy`.
-    /// There may be others some day.
+    /// How its memory got there: `pre-copy`, most of it while the process ran; `hybrid`, the same,
+    /// and what was written to since comes behind it; `post-copy`, nearly all of it does;
+    /// `stop-and-copy`.
     #[serde(default = "stop_and_copy")]
     pub method: String,
     /// Of copying while it ran.
@@ -286,6 +290,9 @@ pub struct Migration {
     /// What the last round foresaw of `freeze_ms`; none: there was no round.
     #[serde(default)]
     pub predicted_freeze_ms: Option<f64>,
+    /// Pages that come behind the process, when it runs there.
+    #[serde(default)]
+    pub pages_late: u64,
     /// For how long it was to stand still at most.
     #[serde(default)]
     pub budget_ms: FreezeBudget,
@@ -295,6 +302,10 @@ pub struct Migration {
     pub expected_freeze_ms: Option<f64>,
     #[serde(default)]
     pub expected_total_ms: Option<f64>,
+}
+
+fn is_usual(way: &Way) -> bool {
+    *way == Way::PreCopy
 }
 
 fn stop_and_copy() -> String {
@@ -325,6 +336,7 @@ impl Migration {
             pages_frozen: report.rest_bytes / PAGE_BYTES,
             predicted_freeze_ms: report.predicted_freeze_us.map(ms),
             budget_ms: report.freeze_budget,
+            pages_late: report.late_bytes / PAGE_BYTES,
             expected_freeze_ms: None,
             expected_total_ms: None,
         }
@@ -370,6 +382,8 @@ pub enum Happening {
         wait_status: Option<i32>,
     },
     Migrated(Migration),
+    /// The last of the pages that came behind the process is there.
+    Filled(Filled),
     /// Came home by itself; `reason.code` is `call` with the call's name in `text`, `fault`, ...
     CameHome {
         reason: Reason,

@@ -12,7 +12,7 @@ use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::move_limits::MoveLimits;
-use crate::supervisor::{Berth, MoveReport, Progress, Reason};
+use crate::supervisor::{Berth, Filled, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
 /// Which way the bytes of a segment travel.
@@ -185,6 +185,14 @@ pub enum ToAway {
     Streamed {
         parts: u64,
     },
+    /// One more connection is made, for memory that is to come behind the process
+    /// ([`crate::late`]).
+    LateLink,
+    /// Memory that is discarded, because it comes behind the process, but for what comes before
+    /// by `Pages`.
+    Late(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
+    /// So many bytes come behind the process in all: that both mean the same.
+    LateBytes(u64),
     /// Some of the memory that is as home has it, after the pages of a body that moves on.
     Unchanged(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     /// Answered by `Restored` or `Refused`.
@@ -247,6 +255,8 @@ pub enum ToHome {
         missing: Vec<u32>,
         /// The node has pages of earlier guests of this user: to ask by hashes is worth it.
         remembers: bool,
+        /// It can have pages come behind the process.
+        serves_faults: bool,
     },
     Refused(Reason),
     /// Asks home for the time. Answered by `Time`, at once.
@@ -296,6 +306,8 @@ pub enum ToHome {
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     ImageSent,
+    /// All that came behind the body is there.
+    Filled(Filled),
     /// A few times a second while a body that moves on is copied ahead.
     Progress(Progress),
     /// The image has reached the next node (`MoveOn`), which has restored it. What it took so far:

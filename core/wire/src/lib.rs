@@ -10,7 +10,7 @@
 //! * [`hashes`]: pages of memory that need not travel, told by what they contain
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
 //!   [`processor`]: what it can see of the processor
-//! * [`stream`]: memory contents that travel beside their image
+//! * [`stream`]: memory contents that travel beside their image; [`late`]: behind their process
 //! * [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of
 //!   it; [`freeze_budget`]: how long a process may stand still, [`move_cost`]: how long it will,
@@ -27,6 +27,7 @@ pub mod freeze_budget;
 pub mod hashes;
 pub mod ids;
 pub mod image;
+pub mod late;
 pub mod limits;
 pub mod memory;
 pub mod motive;

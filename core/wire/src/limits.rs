@@ -69,6 +69,10 @@ pub const IMPRINTS_MAX: usize = 64;
 pub const IMPRINT_AGE_MAX: Duration = Duration::from_secs(600);
 /// Connections for memory contents, besides the link.
 pub const STREAMS_MAX: usize = 8;
+/// Pages of one message that come behind a process: 256 KiB take 2 ms on a gigabit.
+pub const LATE_BYTES_MAX: usize = 256 << 10;
+/// Ranges of memory that come behind one process.
+pub const LATE_RANGES_MAX: usize = 1 << 18;
 /// One message between a daemon and its supervisors, or a tool and its daemon.
 pub const CONTROL_BYTES_MAX: usize = 4 << 20;
 

@@ -19,6 +19,7 @@ use crate::processor::Processor;
 use crate::processor_time::PastClock;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 /// Name of the socket in a node's runtime directory at which supervisors find their next daemon.
 pub const RETURN_SOCKET_NAME: &str = "return.sock";
@@ -110,6 +111,8 @@ pub enum Role {
     Image,
     /// More memory contents of a process that comes by one of the two before: [`crate::stream`].
     Stream,
+    /// Pages that a body still lacks while it runs: [`crate::late`].
+    Late,
 }
 
 /// The clear-text head of a connection: `OSMOS\x01`, the role, a zero byte, the ticket (zero for a
@@ -133,6 +136,7 @@ impl Preface {
             Role::Deputy => 1,
             Role::Image => 2,
             Role::Stream => 3,
+            Role::Late => 4,
         };
         bytes[8..].copy_from_slice(&self.ticket.0);
         bytes
@@ -148,6 +152,7 @@ impl Preface {
             1 => Role::Deputy,
             2 => Role::Image,
             3 => Role::Stream,
+            4 => Role::Late,
             _ => return None,
         };
         let mut ticket = Ticket([0; 16]);
@@ -184,7 +189,7 @@ pub enum ToDeputy {
     /// Before `Leave`: the program was told to use no more of a processor than this.
     Baseline(Box<Processor>),
     /// Move the process to this berth, from wherever it is (home or another node).
-    Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits },
+    Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits, way: Way },
     /// Bring the process home.
     ComeHome { freeze_budget: FreezeBudget, limits: MoveLimits },
     /// The move under way is not wanted any more. Answered by `Stayed`, unless the process runs
@@ -211,6 +216,10 @@ pub enum MoveMethod {
     StopAndCopy,
     /// Most of it in rounds while the process ran.
     PreCopy,
+    /// The same, and what was written to since came behind it, when it ran again.
+    Hybrid,
+    /// Nearly all of it behind the process.
+    PostCopy,
 }
 
 impl MoveMethod {
@@ -219,8 +228,49 @@ impl MoveMethod {
         match self {
             MoveMethod::StopAndCopy => "stop-and-copy",
             MoveMethod::PreCopy => "pre-copy",
+            MoveMethod::Hybrid => "hybrid",
+            MoveMethod::PostCopy => "post-copy",
         }
     }
+}
+
+/// How the memory of a process that leaves home is to get to where it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// In rounds.
+    #[default]
+    PreCopy,
+    /// In rounds, and behind the process if these cannot bring it near its freeze budget.
+    Hybrid,
+    /// Behind the process, without a round before.
+    PostCopy,
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Way, String> {
+        match word {
+            "pre-copy" => Ok(Way::PreCopy),
+            "hybrid" => Ok(Way::Hybrid),
+            "post-copy" => Ok(Way::PostCopy),
+            _ => Err(format!("`{word}` is none of `pre-copy`, `hybrid` and `post-copy`")),
+        }
+    }
+}
+
+/// What became of the pages that came behind their process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filled {
+    /// Pages that came because somebody waited for one of them.
+    pub pages_faulted: u64,
+    /// All others.
+    pub pages_filled: u64,
+    /// How often somebody had to wait.
+    pub faults: u64,
+    /// From when it ran until the last page was there.
+    pub took_us: u64,
 }
 
 /// How long each phase of one move took, and what it cost. Times in microseconds.
@@ -244,6 +294,8 @@ pub struct MoveReport {
     pub predicted_freeze_us: Option<u64>,
     /// For how long it was to stand still at most.
     pub freeze_budget: FreezeBudget,
+    /// Of memory that comes behind the process.
+    pub late_bytes: u64,
 }
 
 /// How far a move is that copies memory.
@@ -274,6 +326,8 @@ pub enum FromDeputy {
     Clocks(Vec<PastClock>),
     /// Now and then while it is on the move.
     Progress(Progress),
+    /// The last of the pages that came behind the process is there.
+    Filled(Filled),
     /// The process runs on `to` now.
     Moved { to: NodeId, report: MoveReport },
     /// The process is home again, a plain process with nothing attached; the supervisor ends.
@@ -296,7 +350,10 @@ pub enum FromDeputy {
 impl FromDeputy {
     /// Said to the next daemon as well, unless this one has noted it.
     pub fn is_kept(&self) -> bool {
-        let passes = matches!(self, FromDeputy::Usage { .. } | FromDeputy::Progress(_));
+        let passes = matches!(
+            self,
+            FromDeputy::Usage { .. } | FromDeputy::Progress(_) | FromDeputy::Filled(_)
+        );
         !passes && !matches!(self, FromDeputy::Attached { .. })
     }
 }
@@ -317,6 +374,9 @@ pub enum ToBody {
     Connection {
         role: Role,
     },
+    /// Before anything else, with an open `/dev/userfaultfd` as ancillary data: faults of the
+    /// kernel in a guest's memory can be served, too.
+    Faults,
     /// Before the connection of a deputy, with a memory file as ancillary data: what an earlier
     /// guest of the same user has left. `is_own` if that was the same process.
     Imprint {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::alloc::System;
 use std::fmt::Debug;
-use wire::ids::Ticket;
+use wire::ids::{GuestAddr, Ticket};
 use wire::image::Image;
 use wire::peer;
 use wire::secure::{BerthHandshake, Opener, Sealer};
@@ -126,7 +126,7 @@ fn check_supervisors() {
 }
 
 fn check_prefaces() {
-    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream];
+    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream, Role::Late];
     Format {
         name: "preface",
         samples: roles.map(|role| Preface { role, ticket: Ticket([4; 16]) }).into(),
@@ -144,6 +144,21 @@ fn check_streams() {
         decode: |bytes| wire::stream::decode(bytes).ok().map(|_| bytes.to_vec()),
     }
     .check();
+}
+
+fn check_late_pages() {
+    let spans = vec![(GuestAddr(0x1000), GuestAddr(0x2000))];
+    Format {
+        name: "answer with late pages",
+        samples: vec![
+            [wire::late::encode(spans), vec![3; 4096]].concat(),
+            wire::late::encode(vec![]),
+        ],
+        encode: Vec::clone,
+        decode: |bytes| wire::late::decode(bytes).ok().map(|_| bytes.to_vec()),
+    }
+    .check();
+    postcard_format("question for late pages", questions()).check();
 }
 
 fn check_forwarding_and_images() {
@@ -215,6 +230,7 @@ fn no_decoder_panics_or_takes_more_memory_than_its_bytes_justify() {
     check_supervisors();
     check_prefaces();
     check_streams();
+    check_late_pages();
     check_forwarding_and_images();
     check_peers();
     check_sealed_frames();

@@ -6,6 +6,7 @@ use crate::daemon::Daemon;
 use crate::door::Door;
 use crate::files::{self, Files};
 use crate::filter::{self, Kept};
+use crate::late::Late;
 use crate::tracing_loop;
 use crate::watch::Watch;
 use attachment::Attachment;
@@ -18,7 +19,7 @@ use kernel::vdso::Stub;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::{self, Library};
 use migrate::hashes::Effort;
-use migrate::held::Held;
+use migrate::held::{Held, within};
 use migrate::imprint::Imprints;
 use migrate::inflow::Inflow;
 use migrate::intake::Intake;
@@ -59,6 +60,8 @@ pub struct Arrived {
     pub files: Files,
     /// If home keeps its memory, and it is known what was written to since.
     pub origin: Option<Origin>,
+    /// What comes behind the body, and over which link.
+    pub late: Option<(Late, Link)>,
 }
 
 /// The life of an away supervisor.
@@ -93,7 +96,13 @@ fn serve(daemon: &Daemon) -> Result<()> {
 /// Begins a sandbox for the process that the daemon says to expect. That is on the way already, and
 /// has to be told if this fails.
 fn expect(daemon: &Daemon) -> Result<(Door<'_>, kernel::Result<Blank>)> {
-    let (ToBody::Expect { key, guest_cgroup, .. }, entrance) = daemon.receive()? else {
+    let (mut word, mut attached) = daemon.receive()?;
+    let mut device = None;
+    if matches!(word, ToBody::Faults) {
+        device = attached;
+        (word, attached) = daemon.receive()?;
+    }
+    let (ToBody::Expect { key, guest_cgroup, .. }, entrance) = (word, attached) else {
         return Err(MigrateError::Protocol("the daemon did not say what to expect".into()));
     };
     let mut cgroups: Vec<PathBuf> = guest_cgroup.into_iter().map(PathBuf::from).collect();
@@ -104,7 +113,7 @@ fn expect(daemon: &Daemon) -> Result<(Door<'_>, kernel::Result<Blank>)> {
     // Only the sandbox's init has entries there, and they vanish with it: always empty enough, and
     // nothing to clean up.
     let root = c"/proc/self/fdinfo".to_owned();
-    Ok((Door::of(daemon, key), Blank::create(root, &cgroups, entrance)))
+    Ok((Door::of(daemon, key, device), Blank::create(root, &cgroups, entrance)))
 }
 
 fn arrive(door: &mut Door<'_>, blank: kernel::Result<Blank>, home: &mut Link) -> Result<Arrived> {
@@ -197,17 +206,25 @@ fn receive(
     files::check(&draft.mappings)?;
     let of_home = stub.as_ref().map(|(stub, _)| (stub, &prospect.home));
     let mut shell = Shell::lay_out(sandbox, shared, draft, &mut library, of_home)?;
+    shell.serve_faults_by(door.device.take());
     link.1.send(&ToHome::Drafted)?;
     let intake = Intake::promised(prospect.memory_bytes);
     let mut inflow = Inflow::new(Memory::open(shell.pid())?, intake);
     inflow.begin_epoch(shell.mappings());
     let is_kept = prospect.is_kept;
     let known = (&prospect, &mut library, is_kept);
-    let mut image = receive_ahead((link, door), &mut shell, (&mut inflow, &mut imprints), known)?;
+    let mut late_link = None;
+    let doors = (&mut *link, door, &mut late_link);
+    let mut image = receive_ahead(doors, &mut shell, (&mut inflow, &mut imprints), known)?;
     drop(imprints);
     receive_threads(&mut link.0, &mut image)?;
     inflow.shut()?;
+    let before = shell.mappings().to_vec();
     shell.settle(&image, &mut library)?;
+    inflow.take_in(|intake| {
+        intake.remap(&before, shell.mappings());
+        Ok(())
+    })?;
     inflow.begin_epoch(shell.mappings());
     let same = receive_memory(link, &shell, &inflow)?;
     inflow.finish()?;
@@ -218,15 +235,17 @@ fn receive(
     body.registers = Translator::between(&prospect.processor.kept_at_home, &own.registers);
     let own_vdso = body.elsewhere.as_ref().map(|elsewhere| &elsewhere.own_vdso);
     let origin = Some(origin).filter(|_| is_kept && body.tracking.is_some());
+    let late = inflow.take_in(|intake| Ok(intake.late().clone()))?;
+    let late = begin_late(&body, late, late_link, origin.is_some())?;
     let watch = Watch::of(&body, origin.is_some());
     let files = Files::of(&body)?;
     let watched = if files.is_any() { files.calls() } else { watch.calls() };
-    let rules = filter::rules(&Kept::new(body.kept()), own_vdso, watched);
+    let rules = filter::rules(&Kept::new(body.kept()), own_vdso, (watched, late.is_some()));
     let listener = body.finish(&rules)?;
     link.1.send(&ToHome::Restored)?;
     let elsewhere = body.elsewhere.clone();
     let abroad = stub.zip(elsewhere).map(|((stub, offset), it)| Abroad::new(stub, it, offset));
-    Ok(Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin })
+    Ok(Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin, late })
 }
 
 /// The last of the memory contents; returns where the body has the same as its home.
@@ -237,6 +256,8 @@ fn receive_memory(link: &mut Link, shell: &Shell, inflow: &Inflow) -> Result<Hel
             ToAway::Pages(pages) => inflow.take_in(|intake| shell.write(&pages, intake))?,
             ToAway::Discard(spans) => inflow.take_in(|intake| shell.discard(&spans, intake))?,
             ToAway::Streamed { parts } => inflow.await_parts(parts)?,
+            ToAway::Late(spans) => inflow.take_in(|intake| shell.set_aside(&spans, intake))?,
+            ToAway::LateBytes(bytes) => inflow.take_in(|intake| agree(intake, bytes))?,
             ToAway::Unchanged(spans) if count + spans.len() <= HELD_MAX => {
                 count += spans.len();
                 let runs = spans.iter().map(|(start, end)| Run { start: start.0, end: end.0 });
@@ -246,6 +267,50 @@ fn receive_memory(link: &mut Link, shell: &Shell, inflow: &Inflow) -> Result<Hel
             other => return Err(unexpected("memory contents", &other)),
         }
     }
+}
+
+/// That both sides mean the same memory by what comes behind the process.
+fn agree(intake: &mut Intake, bytes: u64) -> Result<()> {
+    match intake.late().bytes() {
+        here if here == bytes => Ok(()),
+        here => Err(MigrateError::Protocol(format!("{bytes} bytes come late, here it is {here}"))),
+    }
+}
+
+/// Memory is served in such pieces, or whole mappings: each end makes two mappings of one.
+const PLACE_BYTES: u64 = 2 << 20;
+
+/// Has touches of memory that comes behind the body be waited for from here on. Of each mapping
+/// that is all from the first page of such to the last: to take out what lies between would make
+/// one mapping many.
+fn begin_late(
+    body: &Body,
+    absent: Held,
+    link: Option<Link>,
+    is_kept: bool,
+) -> Result<Option<(Late, Link)>> {
+    let Some(link) = link.filter(|_| absent.bytes() > 0) else {
+        return match absent.bytes() {
+            0 => Ok(None),
+            _ => Err(MigrateError::Protocol("late memory without a link for it".into())),
+        };
+    };
+    // What home does not keep it could not give away.
+    let tracking = body.tracking.as_ref().filter(|it| is_kept && it.protects());
+    let Some(tracking) = tracking else {
+        let text = "the node cannot have pages come behind a process";
+        return Err(MigrateError::refused("no-late-pages", text));
+    };
+    let mut places = Vec::new();
+    for mapping in &body.image().mappings {
+        let whole = Run { start: mapping.start.0, end: mapping.end.0 };
+        let runs = within(&[whole], &absent);
+        places.extend(runs.first().zip(runs.last()).map(|(first, last)| {
+            let start = (first.start / PLACE_BYTES * PLACE_BYTES).max(whole.start);
+            start..last.end.next_multiple_of(PLACE_BYTES).min(whole.end)
+        }));
+    }
+    Ok(Some((Late::begin(tracking, absent, &places)?, link)))
 }
 
 /// Checks the prospect and gets hold of every file that it maps.
@@ -301,7 +366,9 @@ fn collect_files(link: &mut Link, backings: Vec<Backing>, remembers: bool) -> Re
     for index in &missing {
         found[*index as usize] = Some(backing::stand_in(&backings[*index as usize])?);
     }
-    link.1.send(&ToHome::Welcome { missing: missing.clone(), remembers })?;
+    let has = |feature| kernel::features::settled().has(feature);
+    let serves_faults = has(Feature::KernelFaults) && has(Feature::WriteTracking);
+    link.1.send(&ToHome::Welcome { missing: missing.clone(), remembers, serves_faults })?;
     loop {
         match link.0.receive()? {
             ToAway::BackingPart { backing: index, offset, content } if missing.contains(&index) => {
@@ -347,7 +414,7 @@ fn receive_draft(reader: &mut LinkReader) -> Result<Draft> {
 
 /// What comes while the process runs still, up to the image, of which threads may be missing.
 fn receive_ahead(
-    (link, door): (&mut Link, &mut Door<'_>),
+    (link, door, late_link): (&mut Link, &mut Door<'_>, &mut Option<Link>),
     shell: &mut Shell,
     (inflow, imprints): (&mut Inflow, &mut Imprints),
     (prospect, library, is_kept): (&Prospect, &mut Library, bool),
@@ -356,7 +423,12 @@ fn receive_ahead(
         match link.0.receive()? {
             ToAway::Draft(draft) => {
                 inflow.shut()?;
+                let before = shell.mappings().to_vec();
                 shell.redraft(*draft, library)?;
+                inflow.take_in(|intake| {
+                    intake.remap(&before, shell.mappings());
+                    Ok(())
+                })?;
                 if is_kept {
                     // All of it, whatever has come last.
                     inflow.take_in(|intake| Ok(intake.take_fresh()))?;
@@ -367,6 +439,10 @@ fn receive_ahead(
                 inflow.begin_epoch(shell.mappings());
             }
             ToAway::Streams { count } => door.let_in(count, link, inflow)?,
+            ToAway::LateLink if late_link.is_none() => {
+                *late_link = Some(door.accept(Role::Late)?);
+            }
+            ToAway::Late(spans) => inflow.take_in(|intake| shell.set_aside(&spans, intake))?,
             ToAway::Streamed { parts } => inflow.await_parts(parts)?,
             ToAway::Pages(pages) => inflow.take_in(|intake| shell.write(&pages, intake))?,
             ToAway::Discard(spans) => inflow.take_in(|intake| shell.discard(&spans, intake))?,

@@ -6,6 +6,7 @@
 //! wait that goes on after a stop goes on by the kernel's own note of it.
 
 use crate::tracing_loop::Tracing;
+use kernel::memory::Fetch;
 use kernel::regs::Registers;
 use kernel::tracee;
 use migrate::Result;
@@ -18,6 +19,12 @@ impl Tracing<'_> {
     /// for us again at once.
     pub(crate) fn translate_deadline(&mut self, tid: i32, stops: bool) -> Result<()> {
         let registers = tracee::registers(tid)?;
+        // For a futex that inherits priorities the kernel does not wait.
+        if let Some(late) = &self.shared.late {
+            [registers.rdi, registers.r8]
+                .iter()
+                .for_each(|at| late.fetch(&(*at..at.saturating_add(4))));
+        }
         let slot = self.shared.lock().threads.get(&tid).map(|thread| thread.slot);
         let deadline_ns = self.deadline_here(&registers).zip(slot);
         if let Some((ns, slot)) = deadline_ns {

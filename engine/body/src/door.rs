@@ -18,11 +18,13 @@ pub(crate) struct Door<'a> {
     key: [u8; 32],
     /// What earlier guests of the same user have left here, and whether the process itself has.
     left: Vec<(bool, OwnedFd)>,
+    /// What lets faults of the kernel be served.
+    pub(crate) device: Option<OwnedFd>,
 }
 
 impl Door<'_> {
-    pub(crate) fn of(daemon: &Daemon, key: [u8; 32]) -> Door<'_> {
-        Door { daemon, key, left: vec![] }
+    pub(crate) fn of(daemon: &Daemon, key: [u8; 32], device: Option<OwnedFd>) -> Door<'_> {
+        Door { daemon, key, left: vec![], device }
     }
 
     /// What may be looked through for one that its home sends: all of it. Who else sends a process

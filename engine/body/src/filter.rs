@@ -81,9 +81,51 @@ const MREMAP_FIXED: u64 = libc::MREMAP_FIXED as u64;
 /// Calls about mappings, which some bodies do not make unseen (`watch`).
 pub const MAPPING_CALLS: [u32; 5] = [MMAP, MUNMAP, MPROTECT, MREMAP, BRK];
 
+/// Calls that are reported of a body of which pages come behind it (`late`): those that give up
+/// memory, and those for whose futexes the kernel does not wait.
+pub const fn takes_pages(number: u32, argument: u8, value: u32) -> bool {
+    match number {
+        MADVISE => {
+            let advice = value as i32;
+            argument == 2 && (advice == libc::MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED)
+        }
+        FUTEX => {
+            let operation = value & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME);
+            argument == 1 && matches!(operation, WAKE_OP..=TRYLOCK_PI | WAIT_REQUEUE_PI..=LOCK_PI2)
+        }
+        _ => false,
+    }
+}
+
+const MADV_DONTNEED_LOCKED: i32 = 24;
+const WAKE_OP: u32 = 5;
+const TRYLOCK_PI: u32 = 8;
+
+/// Takes calls out of the rules that such a body may not make unseen.
+fn without_those_that_take_pages(rules: &mut Vec<Rule>) {
+    rules.retain(|rule| {
+        let names = |condition: &Condition| {
+            let Condition::Equal { argument, value, .. } = condition else { return false };
+            takes_pages(rule.number, *argument, *value)
+        };
+        let is_let_pass = matches!(rule.action, Action::Allow);
+        let takes =
+            [MUNMAP, MREMAP, BRK].contains(&rule.number) || rule.conditions.iter().any(names);
+        !(is_let_pass && takes)
+    });
+    for rule in rules.iter_mut().filter(|rule| rule.number == MMAP) {
+        rule.conditions.push(equals(3, FIXED as u32, 0, false));
+    }
+}
+
 /// The rules of the filter. `own_vdso` is this kernel's vDSO, for a body whose home is another
-/// machine; of calls about mappings, those in `watched` are reported.
-pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>, watched: &[u32]) -> Vec<Rule> {
+/// machine; of calls about mappings, those in `watched` are reported, and if pages of it come
+/// behind it (`is_late`), those that take such.
+pub fn rules(
+    kept: &Kept,
+    own_vdso: Option<&Range<u64>>,
+    (watched, is_late): (&[u32], bool),
+) -> Vec<Rule> {
     let mut rules: Vec<Rule> = own_vdso.map_or_else(Vec::new, rules_abroad);
     let local = wire::calls::local_rules().flat_map(|rule| expand(&rule));
     rules.extend(local.filter(|rule| own_vdso.is_none() || !reads_foreign_clock(rule)));
@@ -105,6 +147,9 @@ pub fn rules(kept: &Kept, own_vdso: Option<&Range<u64>>, watched: &[u32]) -> Vec
         action: Action::Allow,
     });
     rules.retain(|rule| !watched.contains(&rule.number) && !gives_flags(rule));
+    if is_late {
+        without_those_that_take_pages(&mut rules);
+    }
     // Asking where the break is, as capturing does.
     rules.push(Rule {
         number: BRK,
@@ -243,13 +288,13 @@ mod test {
 
     #[test]
     fn every_rule_of_the_table_can_be_expressed_and_fits_the_kernel() {
-        let at_home = rules(&kept(), None, &[]);
+        let at_home = rules(&kept(), None, (&[], false));
         assert!(at_home.iter().any(|rule| rule.number == MUNMAP));
         kernel::seccomp::program(&at_home).unwrap();
-        let watched = rules(&kept(), None, &MAPPING_CALLS);
+        let watched = rules(&kept(), None, (&MAPPING_CALLS, false));
         assert!(!watched.iter().any(|rule| rule.number == MUNMAP));
         kernel::seccomp::program(&watched).unwrap();
-        let abroad = rules(&kept(), Some(&(0x7fff_0000_1000..0x7fff_0000_3000)), &[]);
+        let abroad = rules(&kept(), Some(&(0x7fff_0000_1000..0x7fff_0000_3000)), (&[], true));
         kernel::seccomp::program(&abroad).unwrap();
     }
 
@@ -257,8 +302,8 @@ mod test {
     fn abroad_no_rule_lets_a_foreign_clock_be_read_but_from_the_nodes_own_vdso() {
         let own_vdso = 0x7fff_0000_1000..0x7fff_0000_3000;
         let leaks = |rule: &&Rule| reads_foreign_clock(rule) && rule.within.is_none();
-        assert_eq!(rules(&kept(), Some(&own_vdso), &[]).iter().filter(leaks).count(), 0);
-        let at_home = rules(&kept(), None, &[]);
+        assert_eq!(rules(&kept(), Some(&own_vdso), (&[], false)).iter().filter(leaks).count(), 0);
+        let at_home = rules(&kept(), None, (&[], false));
         assert_eq!(at_home.iter().filter(leaks).count(), 2 + FOREIGN_CLOCKS.len());
     }
 

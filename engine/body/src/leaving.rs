@@ -174,6 +174,9 @@ impl Tracing<'_> {
             if let Some(id) = thread.parked.take() {
                 self.shared.listener.reply(id, ERESTARTNOINTR);
             }
+            if let Some((id, ..)) = thread.fetching.take() {
+                self.shared.listener.reply(id, ERESTARTNOINTR);
+            }
             if let Some(outstanding) = thread.outstanding.take() {
                 self.shared.listener.reply(outstanding.id, ERESTARTNOINTR);
                 thread.in_flight = Some(outstanding.call);
@@ -217,6 +220,10 @@ impl Tracing<'_> {
 
     /// Goes home for what cannot be done here; not at once if home could not take it in just now.
     pub(crate) fn need_home(&mut self, why: Reason) -> Result<End> {
+        if self.shared.late.as_ref().is_some_and(|late| !late.is_whole()) {
+            self.waiting_for_pages.push(Order::NeedsHome(why));
+            return Ok(End::Continues);
+        }
         if self.awaits_verdict || Instant::now() < self.next_homecoming {
             self.homesick = Some(why);
             return Ok(End::Continues);

@@ -28,6 +28,7 @@ mod filter;
 mod frames;
 mod homing;
 mod imprint;
+mod late;
 mod leaving;
 mod modesty;
 mod moving_on;
@@ -36,8 +37,10 @@ mod priority;
 mod processor_time;
 mod replies;
 mod sending_home;
+mod serving;
 mod state;
 mod tracing_loop;
+mod waiting;
 mod watch;
 
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 
 use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::filter::MADVISE;
-use crate::frames;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
+use crate::{filter, frames, late};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::reason;
@@ -216,10 +216,7 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
             match shared.watch.objection((shared.pid, &shared.maps), number, &n.arguments) {
                 Some(word) => needs_home(shared, state, n, word),
                 None => {
-                    if number == MADVISE {
-                        shared.was_advised.store(true, Ordering::SeqCst);
-                    }
-                    shared.listener.let_pass(n.id);
+                    let_pass(shared, state, n);
                     None
                 }
             }
@@ -228,6 +225,25 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
         Class::Homecoming(word) => needs_home(shared, state, n, word),
     }
+}
+
+/// Has a call be made here, once all is there that it takes of what comes behind the body.
+fn let_pass(shared: &Shared, state: &mut State, n: &Notification) {
+    let number = n.number as u32;
+    if number == MADVISE && !filter::takes_pages(number, 2, n.arguments[2] as u32) {
+        shared.was_advised.store(true, Ordering::SeqCst);
+    }
+    if let Some(late) = shared.late.as_ref().filter(|late| !late.is_whole()) {
+        let needed = late::needed_by(shared.pid, number, &n.arguments);
+        if late.defers(&needed, (n.tid as i32, n.id)) {
+            if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
+                thread.fetching = Some((n.id, number, n.arguments));
+            }
+            return;
+        }
+        late.prepare(number, &n.arguments);
+    }
+    shared.listener.let_pass(n.id);
 }
 
 fn needs_home(shared: &Shared, state: &mut State, n: &Notification, word: &str) -> Option<Call> {

@@ -4,6 +4,7 @@ use crate::abroad::Abroad;
 use crate::files::Files;
 use crate::filter::Kept;
 use crate::homing::Homeward;
+use crate::late::Late;
 use crate::moving_on::{Offered, Onward};
 use crate::processor_time::{Meter, Peak};
 use crate::watch::Watch;
@@ -18,13 +19,13 @@ use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard};
-use wire::calls::{Emulation, GuestMemory};
+use std::sync::{Arc, Mutex, MutexGuard};
+use wire::calls::{Arguments, Emulation, GuestMemory};
 use wire::clocks::Readings;
 use wire::forward::{Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{Attributes, InFlight, Priority};
-use wire::supervisor::Reason;
+use wire::supervisor::{Filled, Reason};
 
 /// A call that waits for home.
 #[derive(Clone, Debug)]
@@ -65,6 +66,8 @@ pub struct Thread {
     pub bulky_call: Option<u64>,
     /// The notification of a call that it has to make again: at home, or once it was stopped.
     pub parked: Option<u64>,
+    /// The notification of a call that is made when pages that it takes are there, and the call.
+    pub fetching: Option<(u64, u32, Arguments)>,
     /// It makes a call for us, about this place in the agent's memory.
     pub agrees_at: Option<u64>,
     /// A call that it had in flight when it was stopped, and will come back to.
@@ -94,6 +97,10 @@ pub enum Order {
     /// This notification of a thread ended at home for a signal that the thread blocks here: it
     /// makes the call again.
     MakeAgain { tid: i32, id: u64 },
+    /// What this notification of a thread waits for is there.
+    Fetched { tid: i32, id: u64 },
+    /// No page is absent any more.
+    Filled(Filled),
     /// A held-back signal may now be looked at again.
     ActionSettled,
     /// The node that the body is to move on to takes it in, or does not.
@@ -177,6 +184,7 @@ fn thread_of(body: &Body, index: usize) -> Thread {
         outstanding: None,
         bulky_call: None,
         parked: None,
+        fetching: None,
         agrees_at: None,
         in_flight: image.in_flight.clone(),
         interrupted: image.interrupted,
@@ -201,6 +209,8 @@ pub struct Shared {
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
+    /// Pages that come behind the body.
+    pub late: Option<Arc<Late>>,
     state: Mutex<State>,
     /// What is to go home, in order; whoever has the writer sends it.
     outbox: Mutex<VecDeque<ToHome>>,
@@ -223,6 +233,7 @@ pub struct Parts {
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
+    pub late: Option<Arc<Late>>,
     pub state: State,
     pub writer: LinkWriter,
     pub wake: EventFd,
@@ -242,6 +253,7 @@ impl Shared {
             kept: parts.kept,
             watch: parts.watch,
             files: parts.files,
+            late: parts.late,
             state: Mutex::new(parts.state),
             outbox: Mutex::default(),
             writer: Mutex::new(parts.writer),

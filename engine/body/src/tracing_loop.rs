@@ -7,13 +7,11 @@ use crate::abroad::Abroad;
 use crate::arrival::{Arrived, Link};
 use crate::capture::Fixed;
 use crate::daemon::Daemon;
-use crate::files;
 use crate::filter::Kept;
 use crate::homing::Homing;
 use crate::leaving::{HOMECOMING_PAUSE, unwanted};
-use crate::modesty;
-use crate::notices::{self, raise};
-use crate::replies;
+use crate::notices::raise;
+use crate::serving;
 use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
@@ -73,6 +71,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) awaits_verdict: bool,
     /// Its memory goes home already.
     pub(crate) homing: Option<Homing>,
+    /// Orders to leave, once all its memory is here.
+    pub(crate) waiting_for_pages: Vec<Order>,
     /// Why it has to go home, once that may be tried again.
     pub(crate) homesick: Option<Reason>,
     /// Since when the owner of this node wants it gone.
@@ -108,7 +108,7 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
 }
 
 fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
-    let Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin } =
+    let Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin, late } =
         arrived;
     let state = State::of(&body);
     let wake =
@@ -123,6 +123,10 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     let (sandbox, memory, agent, image) = body.into_parts();
     let fixed =
         Arc::new(Fixed { agent: agent.base()..agent.end(), library, origin: image, missing });
+    let (late, late_link) = late.map(|(late, link)| (Arc::new(late), link)).unzip();
+    if let Some(late) = late.clone() {
+        memory.fetch_by(late);
+    }
     let shared = Arc::new(Shared::new(Parts {
         pid: sandbox.body_pid,
         guest_pid: fixed.origin.pid,
@@ -132,19 +136,14 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         kept,
         watch,
         files,
+        late,
         state,
         writer: home.1,
         wake,
         abroad,
         registers,
     }));
-    spawn("modesty", &shared, |shared| modesty::watch(&shared));
-    spawn("notices", &shared, |shared| notices::serve(&shared));
-    if shared.files.is_any() {
-        spawn("files", &shared, |shared| files::serve(&shared));
-    }
-    let reader = home.0;
-    spawn("replies", &shared, move |shared| replies::serve(&shared, reader));
+    serving::begin(&shared, home.0, late_link);
     let mut tracing = Tracing {
         daemon,
         shared,
@@ -167,6 +166,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         is_parting: false,
         awaits_verdict: false,
         homing: None,
+        waiting_for_pages: vec![],
         homesick: None,
         unwanted_since: None,
         next_homecoming: Instant::now(),
@@ -175,12 +175,6 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     };
     tracing.begin()?;
     Ok(tracing)
-}
-
-fn spawn(name: &str, shared: &Arc<Shared>, serve: impl FnOnce(Arc<Shared>) + Send + 'static) {
-    let shared = shared.clone();
-    let builder = std::thread::Builder::new().name(name.into());
-    builder.spawn(move || serve(shared)).expect("a supervisor can start its threads");
 }
 
 /// Between two tries to go home by a body that no daemon looks after: each costs its transfer.
@@ -400,7 +394,16 @@ impl Tracing<'_> {
     }
 
     fn on_order(&mut self, order: Order) -> Result<End> {
+        let Some(order) = self.defer(order) else { return Ok(End::Continues) };
         match order {
+            Order::Fetched { tid, id } => {
+                self.make_with_pages(tid, id);
+                Ok(End::Continues)
+            }
+            Order::Filled(told) => {
+                self.has_all_pages(told);
+                Ok(End::Continues)
+            }
             Order::Home(message) => self.on_home(message),
             Order::NeedsHome(why) => self.need_home(why),
             Order::DeliverMasked { tid, id, result, mask } => {

@@ -4,8 +4,9 @@ use crate::announcing::{draft, prospect};
 use crate::departed::{DepartedThread, Remembered};
 use crate::frozen::{Frozen, Seen};
 use crate::keeping::{self, Keeping};
+use crate::late::{self, Behind, LateMemory, with_late};
 use crate::meanwhile::Meanwhile;
-use crate::own_memory::{Late, Reading};
+use crate::own_memory::{Afterwards, Reading};
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::memory::Memory;
@@ -20,7 +21,7 @@ use migrate::backing::Library;
 use migrate::copying::Copying;
 use migrate::files::Files;
 use migrate::injection::Borrowed;
-use migrate::offer::Offerer;
+use migrate::offer::{Abilities, Offerer};
 use migrate::outflow::Outflow;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
@@ -32,7 +33,7 @@ use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::{Draft, Mapping, Prospect};
 use wire::move_limits::MoveLimits;
-use wire::supervisor::{Berth, MoveReport, Progress, Role};
+use wire::supervisor::{Berth, MoveReport, Progress, Role, Way};
 
 /// A process that has just left home.
 pub struct Away {
@@ -64,6 +65,8 @@ pub struct Left {
     pub reading: Reading,
     /// Those that it has mapped shared and writable.
     pub files: Option<Files>,
+    /// What comes behind it.
+    pub late: Option<LateMemory>,
 }
 
 /// Moves the process `pid` to the berth, frozen for no longer than `budget` if that can be, and
@@ -74,7 +77,7 @@ pub struct Left {
 /// because it runs elsewhere and its deputy could not be made to serve it.
 pub fn leave(
     pid: i32,
-    (berth, (budget, limits)): (&Berth, (FreezeBudget, MoveLimits)),
+    (berth, (budget, limits, way)): (&Berth, (FreezeBudget, MoveLimits, Way)),
     remembered: &mut Remembered,
     signals: &ChildSignal,
     meanwhile: &Meanwhile<'_>,
@@ -83,65 +86,85 @@ pub fn leave(
     let maps = flags::read_maps(pid)?;
     refusal::check(pid, &maps)?;
     let library = Library::of_process(pid, &maps)?;
-    let mut files = Files::watch(pid, &maps)?;
-    files.iter().try_for_each(|files| files.check_patiently(pid))?;
+    let mut files = watched_files(pid, &maps)?;
     let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
-    let is_tracked = prospect.memory_bytes >= ahead::BYTES_MIN && tracking::is_possible();
-    prospect.is_kept = prospect.memory_bytes >= ahead::BYTES_MIN && keeping::has_room(pid);
-    let (draft, agent_place, remembers) =
-        announce(pid, &mut link, &prospect, &library, &mut watch)?;
+    let is_tracked = look_ahead(&mut prospect, pid, way);
+    let (draft, agent_place, can) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
     link.1.set_copying()?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
-    let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, remembers);
+    let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, can.remembers);
     let mut outflow = Outflow::open(berth, &mut link.1, (prospect.memory_bytes, limits))?;
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
+    let mut behind = Behind::of(way, can.serves_faults && prospect.is_kept, &mut rounds)?;
     if is_tracked {
         let process = (pid, &memory, &library);
         let stops = (&mut *remembered, signals, place.clone());
-        let with = (&mut rounds, meanwhile);
         let mut target = Target { link: &mut link, outflow: &mut outflow };
-        known = copy_ahead(process, stops, &mut target, (&mut ahead, with), &mut watch)?;
+        let parts = (&mut ahead, (&mut rounds, meanwhile), (berth, &mut behind));
+        known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
     }
+    behind.check()?;
     let seen = Seen::of(pid, remembered)?;
     watch.phase("look");
     link.1.set_hurried(true)?;
     let frozen_at = Instant::now();
     let mut frozen = Frozen::freeze(pid, seen, signals, place)?;
     watch.phase("freeze");
-    let known = (&library, &mut ahead, &known[..], files.as_mut());
+    let known = (&library, (&mut ahead, behind.room(&rounds)), &known[..], files.as_mut());
     let mut target = Target { link: &mut link, outflow: &mut outflow };
     match send(&mut frozen, &memory, known, (&mut target, meanwhile), &mut watch) {
         Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
             let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
-            let kept = frozen.keep_memory(prospect.is_kept, &mappings);
-            let keeping = kept.map_err(MigrateError::lost)?;
+            let late = behind.give(pid, &ahead)?;
+            let keeping =
+                frozen.keep_memory(prospect.is_kept, &mappings).map_err(MigrateError::lost)?;
             let freeze_us = micros(running_at - frozen_at);
             let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
             // All of that takes time, for which nobody has to wait.
             let tids = frozen.tids.clone();
             let reading = std::thread::spawn(move || {
                 drop((ahead, outflow));
-                Late::read(pid, &tids)
+                Afterwards::read(pid, &tids)
             });
             watch.phase("settle");
             let report = rounds.tell(bytes, report(watch, freeze_us, bytes_sent));
-            let left = Left { keeping, maps, reading, files };
+            let report = with_late(report, late.as_ref());
+            let left = Left { keeping, maps, reading, files, late };
             let parts = (link, memory, library, actions, prospect, report, left);
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
         }
         Err(error) => {
             remembered.waits = frozen.put_back();
-            let error = why_it_broke(&mut link.0, error);
-            link.1.close();
-            Err(error)
+            Err(give_up(link, error))
         }
     }
+}
+
+/// Those that it has mapped shared and writable, which nobody else writes to.
+fn watched_files(pid: i32, maps: &[maps::Mapping]) -> Result<Option<Files>> {
+    let files = Files::watch(pid, maps)?;
+    files.iter().try_for_each(|files| files.check_patiently(pid))?;
+    Ok(files)
+}
+
+/// Why the move has failed.
+fn give_up(mut link: (LinkReader, LinkWriter), error: MigrateError) -> MigrateError {
+    let error = why_it_broke(&mut link.0, error);
+    link.1.close();
+    error
+}
+
+/// Whether it is tracked, and with that copied ahead; says whether its memory is kept.
+fn look_ahead(prospect: &mut Prospect, pid: i32, way: Way) -> bool {
+    let is_worth_it = prospect.memory_bytes >= ahead::BYTES_MIN || way == Way::PostCopy;
+    prospect.is_kept = is_worth_it && keeping::has_room(pid);
+    is_worth_it && tracking::is_possible()
 }
 
 fn report(watch: Stopwatch, freeze_us: u64, bytes_sent: u64) -> MoveReport {
@@ -150,20 +173,20 @@ fn report(watch: Stopwatch, freeze_us: u64, bytes_sent: u64) -> MoveReport {
 }
 
 /// Makes sure that the target takes it, and has it prepare; returns the draft, where the agent is
-/// to lie and for how many threads, and whether the target remembers earlier guests.
+/// to lie and for how many threads, and what the target can.
 fn announce(
     pid: i32,
     link: &mut (LinkReader, LinkWriter),
     prospect: &Prospect,
     library: &Library,
     watch: &mut Stopwatch,
-) -> Result<(Draft, (Range<u64>, usize), bool)> {
-    let remembers = migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
+) -> Result<(Draft, (Range<u64>, usize), Abilities)> {
+    let can = migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
     watch.phase("offer");
     let (draft, place, slots) = draft(pid, library)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
-    Ok((draft, (place, slots), remembers))
+    Ok((draft, (place, slots), can))
 }
 
 /// A target that gives up closes its link while there is still something on the way to it, and that
@@ -186,7 +209,11 @@ fn copy_ahead(
     (pid, memory, library): (i32, &Memory, &Library),
     (remembered, signals, place): (&mut Remembered, &ChildSignal, Place),
     target: &mut Target<'_>,
-    (ahead, (rounds, meanwhile)): (&mut Ahead, (&mut Rounds, &Meanwhile<'_>)),
+    (ahead, (rounds, meanwhile), (berth, behind)): (
+        &mut Ahead,
+        (&mut Rounds, &Meanwhile<'_>),
+        (&Berth, &mut Behind),
+    ),
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
     let tracking = track(pid, memory, remembered, signals, place.clone())?;
@@ -203,8 +230,12 @@ fn copy_ahead(
             left -= 1;
             renew(pid, &tracking, remembered, signals, place.clone()).map(Some)
         };
-        ahead.copy_by(memory, target, &mappings, (rounds, &goes_on), &mut renew)?;
+        if behind.way != Way::PostCopy {
+            ahead.copy_by(memory, target, &mappings, (rounds, &goes_on), &mut renew)?;
+        }
         watch.phase("copy");
+        behind.begin(berth, (memory, ahead), (target, rounds), &mappings)?;
+        watch.phase("set-aside");
     }
     // Read once more when it is away: what changes from here on is found then.
     Ok(flags::read_maps(pid)?)
@@ -260,7 +291,12 @@ struct Sent {
 fn send(
     frozen: &mut Frozen,
     memory: &Memory,
-    (library, ahead, known, files): (&Library, &mut Ahead, &[maps::Mapping], Option<&mut Files>),
+    (library, (ahead, room), known, files): (
+        &Library,
+        (&mut Ahead, Option<u64>),
+        &[maps::Mapping],
+        Option<&mut Files>,
+    ),
     (target, meanwhile): (&mut Target<'_>, &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
@@ -283,12 +319,17 @@ fn send(
     image.guards = sight.guards()?;
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
+    let needed = room.map(|room| (late::needed_at_once(&image, frozen, memory), room));
     let (head, parts) = image.into_parts();
     let (_, writer) = &mut *target.link;
     writer.send(&ToAway::Image(Box::new(head)))?;
     parts.into_iter().try_for_each(|part| writer.send(&ToAway::Threads(part)))?;
     let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
-    let bytes = ahead.finish(memory, (&mappings, &guards), sight, target, &goes_on)?;
+    let whole = (&mappings[..], &guards[..]);
+    let bytes = match needed {
+        Some((must, room)) => ahead.finish_late(memory, whole, sight, (&must, room), target)?,
+        None => ahead.finish(memory, whole, sight, target, &goes_on)?,
+    };
     let (reader, writer) = &mut *target.link;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");

@@ -106,6 +106,10 @@ impl Service<'_> {
     /// The process has ended.
     pub fn watch_room(&mut self) -> Result<()> {
         let is_short = |keeping: &Keeping| !has_free(&keeping.places, SHORTAGE_PARTS);
+        // What comes behind the body is nowhere else.
+        if self.is_giving {
+            return Ok(());
+        }
         if self.keeping.take_if(|keeping| is_short(keeping)).is_none() {
             return Ok(());
         }

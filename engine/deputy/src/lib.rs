@@ -33,6 +33,7 @@ mod homecoming;
 mod in_flight;
 mod keeping;
 mod lanes;
+mod late;
 mod limited_sleep;
 mod meanwhile;
 mod moves;
@@ -101,8 +102,8 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
-            ToDeputy::Leave { berth, freeze_budget, limits } => {
-                break (berth, (freeze_budget, limits));
+            ToDeputy::Leave { berth, freeze_budget, limits, way } => {
+                break (berth, (freeze_budget, limits, way));
             }
             ToDeputy::ComeHome { .. } | ToDeputy::CallOff { .. } => return Ok(()),
         }

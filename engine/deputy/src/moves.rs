@@ -8,7 +8,7 @@ use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, machine, reason};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, Role};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, Role, Way};
 
 /// A link as its two halves.
 pub type Link = (LinkReader, LinkWriter);
@@ -65,7 +65,12 @@ fn run_there(reader: &mut LinkReader, writer: &mut LinkWriter) -> Result<()> {
 
 impl Service<'_> {
     /// Calls the node that the body is to move on to.
-    pub fn send_on(&mut self, berth: Berth) {
+    pub fn send_on(&mut self, berth: Berth, way: Way) {
+        if way == Way::PostCopy {
+            let text = "pages come behind a process only when it leaves its home";
+            let reason = reason("no-late-pages", text);
+            return self.daemon.send(&FromDeputy::Stayed { reason });
+        }
         if self.pending.is_some() {
             let reason = reason("moving", "it is on the move already");
             return self.daemon.send(&FromDeputy::Stayed { reason });

@@ -28,21 +28,21 @@ pub struct OwnMemory {
 
 /// Ends the tracking of writes, until when what is one mapping may be several, and then reads the
 /// mappings; and what else takes long and is not needed before the process comes home.
-pub type Reading = JoinHandle<kernel::Result<Late>>;
+pub type Reading = JoinHandle<kernel::Result<Afterwards>>;
 
 /// What is read of a process that has left.
-pub struct Late {
+pub struct Afterwards {
     mappings: Vec<Mapping>,
     started_ticks: HashMap<i32, u64>,
 }
 
-impl Late {
+impl Afterwards {
     /// # Errors
     /// The process has ended.
-    pub fn read(pid: i32, tids: &[i32]) -> kernel::Result<Late> {
+    pub fn read(pid: i32, tids: &[i32]) -> kernel::Result<Afterwards> {
         let started = |tid: &i32| Some((*tid, processor_time::started_ticks(pid, *tid)?));
         let started_ticks = tids.iter().filter_map(started).collect();
-        Ok(Late { mappings: flags::read_maps(pid)?, started_ticks })
+        Ok(Afterwards { mappings: flags::read_maps(pid)?, started_ticks })
     }
 }
 

@@ -30,6 +30,16 @@ const PATIENCE: Duration = Duration::from_micros(100);
 /// timer that the clock has to be set for costs 3 us more than one that never fires.
 const PATIENCE_ALONE: Duration = Duration::from_millis(5);
 
+/// What is of no use if it comes too often.
+fn pass_on(shared: &Shared, message: ToHome) {
+    match message {
+        _ if shared.is_flooded() => {}
+        ToHome::Filled(filled) => shared.notify(Notice::Filled(filled)),
+        ToHome::Progress(progress) => shared.notify(Notice::Progress(progress)),
+        _ => {}
+    }
+}
+
 /// Serves the link until the body goes, then hands the link over with what was said last.
 pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
     let mut seat = Seat::default();
@@ -71,11 +81,8 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     shared.notify(Notice::Usage { cpu_ns, rss_bytes });
                 }
             }
-            // An honest body says so four times a second.
-            ToHome::Progress(progress) if !shared.is_flooded() => {
-                shared.notify(Notice::Progress(progress));
-            }
-            ToHome::Progress(_) => {}
+            // An honest body says so once, and four times a second.
+            message @ (ToHome::Filled(_) | ToHome::Progress(_)) => pass_on(shared, message),
             // The link is the main thread's from here on: it reads the image itself.
             ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
                 shared.notify(Notice::Leaving { message, reader: Box::new(reader) });

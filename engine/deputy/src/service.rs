@@ -11,7 +11,7 @@ use crate::lanes::{Lane, Lanes};
 use crate::moves::{Link, Pending};
 use crate::onlookers::Onlookers;
 use crate::own_memory::OwnMemory;
-use crate::{priorities, replies};
+use crate::{late, priorities, replies};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Readiness;
 use kernel::tracee::{self, SIGINFO_BYTES};
@@ -34,7 +34,7 @@ use wire::ids::GuestAddr;
 use wire::image::{Draft, Span};
 use wire::limits::THREADS_MAX;
 use wire::move_limits::MoveLimits;
-use wire::supervisor::{Berth, FromDeputy, Progress, Reason, ToDeputy};
+use wire::supervisor::{Berth, Filled, FromDeputy, Progress, Reason, ToDeputy};
 
 /// What the link's reader tells the main thread.
 pub enum Notice {
@@ -50,6 +50,8 @@ pub enum Notice {
         heap_end: GuestAddr,
     },
     Progress(Progress),
+    /// All that came behind the body is there.
+    Filled(Filled),
     /// The next node answers, or does not: to the call of that number.
     Connected {
         number: u64,
@@ -163,6 +165,8 @@ pub struct Service<'a> {
     /// Signals that are to be delivered at home: deadly ones that leave a core file.
     pub deadly: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
     pub own: OwnMemory,
+    /// Some of it comes behind the body, and is nowhere else.
+    pub is_giving: bool,
     /// Memory of the process that has stayed here.
     pub keeping: Option<Keeping>,
     /// And some that is to be discarded.
@@ -241,6 +245,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         deadly: vec![],
         is_core_lost: false,
         own: OwnMemory::of(away.left.maps, away.left.reading),
+        is_giving: away.left.late.is_some(),
         keeping: away.left.keeping,
         surplus: vec![],
         is_held: false,
@@ -264,6 +269,9 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     service.set_held(away.is_held);
     service.start_waiter();
     service.listen(reader);
+    if let Some(late) = away.left.late {
+        spawn("late", move || late::serve(late));
+    }
     daemon.send(&FromDeputy::Moved { to: service.berth.node, report: away.report });
     service.serve()
 }
@@ -360,9 +368,9 @@ impl Service<'_> {
                 (self.freeze_budget, self.limits) = (freeze_budget, limits);
                 self.recall();
             }
-            Ok(Some(ToDeputy::Leave { berth, freeze_budget, limits })) => {
+            Ok(Some(ToDeputy::Leave { berth, freeze_budget, limits, way })) => {
                 (self.freeze_budget, self.limits) = (freeze_budget, limits);
-                self.send_on(berth);
+                self.send_on(berth, way);
             }
             Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
             // Only of use to a supervisor that has to capture the process at home.
@@ -419,6 +427,12 @@ impl Service<'_> {
             Notice::Stayed(reason) => {
                 self.pending = None;
                 self.daemon.send(&FromDeputy::Stayed { reason });
+            }
+            Notice::Filled(filled) => {
+                // Once.
+                if std::mem::take(&mut self.is_giving) {
+                    self.daemon.send(&FromDeputy::Filled(filled));
+                }
             }
             Notice::Progress(progress) => self.daemon.send(&FromDeputy::Progress(progress)),
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),

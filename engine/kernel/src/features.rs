@@ -33,6 +33,7 @@ pub enum Feature {
     GuardRegions,
     WriteTracking,
     SoftDirty,
+    KernelFaults,
 }
 
 /// What needs a feature.
@@ -47,7 +48,7 @@ pub enum Need {
 }
 
 impl Feature {
-    pub const ALL: [Feature; 15] = [
+    pub const ALL: [Feature; 16] = [
         Feature::CheckpointRestore,
         Feature::ChosenPids,
         Feature::RseqConfiguration,
@@ -63,6 +64,7 @@ impl Feature {
         Feature::GuardRegions,
         Feature::WriteTracking,
         Feature::SoftDirty,
+        Feature::KernelFaults,
     ];
 
     /// As `--without` takes it.
@@ -83,6 +85,7 @@ impl Feature {
             Feature::GuardRegions => "guard-regions",
             Feature::WriteTracking => "write-tracking",
             Feature::SoftDirty => "soft-dirty",
+            Feature::KernelFaults => "kernel-faults",
         }
     }
 
@@ -104,6 +107,7 @@ impl Feature {
             Feature::GuardRegions => "Linux 6.15",
             Feature::WriteTracking => "Linux 6.7 with CONFIG_USERFAULTFD",
             Feature::SoftDirty => "Linux 6.1 with CONFIG_MEM_SOFT_DIRTY and CONFIG_USERFAULTFD",
+            Feature::KernelFaults => "Linux 6.7 with CONFIG_USERFAULTFD",
         }
     }
 
@@ -142,6 +146,11 @@ impl Feature {
                 "nothing with write-tracking; without, processes stand still for as long as their \
                  memory travels"
             }
+            Feature::KernelFaults => {
+                "guests that write to their memory faster than it travels stand still for it; a \
+                 daemon of root has it, for others sysctl vm.unprivileged_userfaultfd=1 or rights \
+                 to /dev/userfaultfd"
+            }
         }
     }
 
@@ -160,7 +169,8 @@ impl Feature {
             | Feature::BootId
             | Feature::GuardRegions
             | Feature::WriteTracking
-            | Feature::SoftDirty => Need::Nothing,
+            | Feature::SoftDirty
+            | Feature::KernelFaults => Need::Nothing,
         }
     }
 
@@ -189,6 +199,7 @@ impl Feature {
             Feature::SoftDirty => {
                 crate::tracking::tells_moves() && child::succeeds(crate::soft_dirty::is_there)
             }
+            Feature::KernelFaults => crate::proc::pagemap::has_scan() && crate::faults::is_there(),
         }
     }
 }

@@ -6,11 +6,21 @@
 use crate::{KernelError, Result};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
+use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::RwLock;
+use std::sync::{Arc, OnceLock, RwLock};
+
+/// Who brings pages that are to come still ([`crate::faults`]).
+pub trait Fetch: Debug + Send + Sync {
+    /// Waits until whatever is to come of the range is there.
+    fn fetch(&self, range: &Range<u64>);
+
+    /// The same, and has all other pages of it be there, which some ways of access take.
+    fn fetch_wholly(&self, range: &Range<u64>);
+}
 
 #[derive(Debug)]
 pub struct Memory {
@@ -18,6 +28,7 @@ pub struct Memory {
     pid: i32,
     /// Held for reading while something is written here.
     writers: RwLock<()>,
+    fetch: OnceLock<Arc<dyn Fetch>>,
 }
 
 impl Memory {
@@ -28,13 +39,41 @@ impl Memory {
             .write(true)
             .open(&path)
             .map_err(|source| KernelError { what: format!("open {path}"), source })?;
-        Ok(Memory { file, pid, writers: RwLock::default() })
+        Ok(Memory { file, pid, writers: RwLock::default(), fetch: OnceLock::new() })
+    }
+
+    /// From now on pages that are to come are fetched before they are touched here.
+    pub fn fetch_by(&self, fetch: Arc<dyn Fetch>) {
+        // The first one has all pages.
+        let _ = self.fetch.set(fetch);
+    }
+
+    fn fetch(&self, address: u64, length: usize) {
+        if let Some(fetch) = self.fetch.get() {
+            fetch.fetch(&(address..address.saturating_add(length as u64)));
+        }
+    }
+
+    /// Tries again what has failed by `/proc/PID/mem`, which does not wait for a page.
+    fn again<T, E>(
+        &self,
+        (address, length): (u64, usize),
+        mut attempt: impl FnMut() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let outcome = attempt();
+        match self.fetch.get().filter(|_| outcome.is_err()) {
+            Some(fetch) => {
+                fetch.fetch_wholly(&(address..address.saturating_add(length as u64)));
+                attempt()
+            }
+            None => outcome,
+        }
     }
 
     /// Reads all of `buffer`, or fails.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file
-            .read_exact_at(buffer, address)
+        self.fetch(address, buffer.len());
+        self.again((address, buffer.len()), || self.file.read_exact_at(buffer, address))
             .map_err(|source| self.error("read", address, source))
     }
 
@@ -42,6 +81,7 @@ impl Memory {
     /// buffer of its own in between. What the guest itself could not read takes the other way.
     pub fn read_pages(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
         let length = buffer.len();
+        self.fetch(address, length);
         let remote = [RemoteIoVec { base: address as usize, len: length }];
         let mut local = [IoSliceMut::new(&mut *buffer)];
         let done = process_vm_readv(Pid::from_raw(self.pid), &mut local, &remote);
@@ -56,6 +96,7 @@ impl Memory {
     /// whose end this process is to be told of, its tracee or its child: then its pid is nobody
     /// else's.
     pub fn write_pages(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.fetch(address, bytes.len());
         let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
         let local = [IoSlice::new(bytes)];
         let writer = self.writers.read();
@@ -69,9 +110,11 @@ impl Memory {
 
     /// Reads from the start as far as the memory is readable; returns the length.
     pub fn read_some(&self, address: u64, buffer: &mut [u8]) -> usize {
+        self.fetch(address, buffer.len());
         let mut done = 0;
         while done < buffer.len() {
-            match self.file.read_at(&mut buffer[done..], address + done as u64) {
+            let (at, left) = (address + done as u64, &mut buffer[done..]);
+            match self.again((at, left.len()), || self.file.read_at(left, at)) {
                 Ok(0) | Err(_) => break,
                 Ok(count) => done += count,
             }
@@ -80,9 +123,9 @@ impl Memory {
     }
 
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.fetch(address, bytes.len());
         let _writer = self.writers.read();
-        self.file
-            .write_all_at(bytes, address)
+        self.again((address, bytes.len()), || self.file.write_all_at(bytes, address))
             .map_err(|source| self.error("write", address, source))
     }
 
@@ -102,6 +145,7 @@ impl Memory {
 
     /// Reads as the guest itself could: from the start as far as protection allows.
     pub fn read_as_guest(&self, address: u64, buffer: &mut [u8]) -> usize {
+        self.fetch(address, buffer.len());
         self.each_piece(address, buffer.len(), |at, range| {
             let mut local = [IoSliceMut::new(&mut buffer[range.clone()])];
             let remote = [RemoteIoVec { base: at as usize, len: range.len() }];
@@ -111,6 +155,7 @@ impl Memory {
 
     /// Writes as the guest itself could; the length written, from the start.
     pub fn write_as_guest(&self, address: u64, bytes: &[u8]) -> usize {
+        self.fetch(address, bytes.len());
         let _writer = self.writers.read();
         self.each_piece(address, bytes.len(), |at, range| {
             let local = [IoSlice::new(&bytes[range.clone()])];

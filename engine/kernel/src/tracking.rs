@@ -104,6 +104,19 @@ impl Tracking {
         Tracking::by(way, descriptor)
     }
 
+    pub(crate) fn of_faults(descriptor: OwnedFd) -> Result<Tracking> {
+        Tracking::by(Way::Protection, descriptor)
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    /// Whether it tells writes by protecting pages.
+    pub fn protects(&self) -> bool {
+        matches!(self.way, Way::Protection)
+    }
+
     fn by(way: Way, descriptor: OwnedFd) -> Result<Tracking> {
         let features = match way {
             Way::Protection => UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_ASYNC,

@@ -179,6 +179,11 @@ impl LinkReader {
         Ok(&self.plain[4..4 + length])
     }
 
+    /// Some of the next message is here already, and the descriptor may not tell.
+    pub fn has_more(&self) -> bool {
+        self.start < self.end
+    }
+
     /// Limits how long a `receive` waits for bytes; None waits for ever.
     pub fn set_timeout(&self, timeout: Option<Duration>) -> Result<()> {
         Ok(self.stream.set_read_timeout(timeout)?)

@@ -2,6 +2,7 @@
 //! 0020](../../../docs/decisions/0020-memory-before-the-freeze.md)).
 
 use crate::copying::{Copying, Part};
+use crate::held::Held;
 use crate::outflow::Outflow;
 use crate::rounds::Rounds;
 use crate::sight::Sight;
@@ -12,6 +13,7 @@ use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
 use std::time::Instant;
+use wire::forward::ToAway;
 use wire::image::{Draft, Mapping, Span};
 use wire::supervisor::Progress;
 
@@ -176,6 +178,52 @@ impl Ahead {
     pub fn doubt_all(&mut self) {
         self.copying.doubt_all();
         self.left = u64::MAX;
+    }
+
+    /// Has the target do without what it lacks while the process runs still; false if that cannot
+    /// be.
+    ///
+    /// # Errors
+    /// As [`Ahead::copy`].
+    pub fn set_aside(
+        &mut self,
+        memory: &Memory,
+        target: &mut Target<'_>,
+        mappings: &dyn Fn() -> Result<Vec<Mapping>>,
+    ) -> Result<bool> {
+        let mut send = |part: Part| target.send(part);
+        if !self.copying.set_aside(memory, &self.draft.mappings, &mut send)? {
+            return Ok(false);
+        }
+        let mappings = mappings()?;
+        self.copying.remap(&self.draft.mappings, &mappings);
+        self.draft.mappings = mappings;
+        target.draft(&self.draft)?;
+        Ok(true)
+    }
+
+    /// As [`Ahead::finish`], but for what can come behind the process: of that only what `must`
+    /// not, and what was written to last, if there is `room` for it.
+    ///
+    /// # Errors
+    /// As [`Ahead::finish`].
+    pub fn finish_late(
+        &mut self,
+        memory: &Memory,
+        (mappings, guards): (&[Mapping], &[Span]),
+        sight: Sight,
+        (must, room): (&Held, u64),
+        target: &mut Target<'_>,
+    ) -> Result<u64> {
+        self.copying.remap(&self.draft.mappings, mappings);
+        target.outflow.begin_last(0);
+        let mut send = |part: Part| target.send(part);
+        let whole = (mappings, guards);
+        let bytes = self.copying.finish_late(memory, whole, sight, (must, room), &mut send)?;
+        target.outflow.tell(&mut target.link.1)?;
+        let late_bytes = self.copying.late().bytes();
+        target.link.1.send(&ToAway::LateBytes(late_bytes))?;
+        Ok(bytes)
     }
 
     /// Sends what the target, which was told the image, lacks of a process that stands frozen and

@@ -31,6 +31,8 @@ pub enum Part {
     Pages(Pages),
     /// Untouched memory again, whatever was sent.
     Discard(Vec<Span>),
+    /// What comes behind the process; until then it is untouched.
+    Late(Vec<Span>),
 }
 
 impl Part {
@@ -38,7 +40,7 @@ impl Part {
     pub fn bytes(&self) -> u64 {
         match self {
             Part::Pages(pages) => pages.content.len() as u64,
-            Part::Discard(_) => 0,
+            Part::Discard(_) | Part::Late(_) => 0,
         }
     }
 }
@@ -48,6 +50,7 @@ impl From<Part> for ToAway {
         match part {
             Part::Pages(pages) => ToAway::Pages(pages),
             Part::Discard(spans) => ToAway::Discard(spans),
+            Part::Late(spans) => ToAway::Late(spans),
         }
     }
 }
@@ -56,12 +59,13 @@ impl From<Part> for ToHome {
     fn from(part: Part) -> ToHome {
         match part {
             Part::Pages(pages) => ToHome::Pages(pages),
-            Part::Discard(spans) => ToHome::Discard(spans),
+            // Nothing comes home behind its process.
+            Part::Discard(spans) | Part::Late(spans) => ToHome::Discard(spans),
         }
     }
 }
 
-type Send<'a> = &'a mut dyn FnMut(Part) -> Result<()>;
+pub(crate) type Send<'a> = &'a mut dyn FnMut(Part) -> Result<()>;
 
 /// Contents from several places, for one message.
 #[derive(Default)]
@@ -91,11 +95,15 @@ pub struct Copying {
     pagemap: Pagemap,
     tracking: Option<Arc<Tracking>>,
     /// Pages that the target has as they were when they were last seen here.
-    held: Held,
+    pub(crate) held: Held,
     /// Pages of which the target has some contents: these, older ones, or of what was there before.
-    sent: Held,
+    pub(crate) sent: Held,
+    /// Pages that come behind the process: the target has nothing there.
+    pub(crate) late: Held,
     /// Pages that were written to, as far as that was seen.
-    changed: Held,
+    pub(crate) changed: Held,
+    /// Those of them that the last pass has found.
+    pub(crate) fresh: Vec<Run>,
     /// Those that were not, when the process stood frozen.
     unchanged: Vec<Run>,
     /// The target has the shared files themselves.
@@ -104,7 +112,7 @@ pub struct Copying {
 
 /// Whether the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+pub(crate) enum Pass {
     Running,
     Frozen,
 }
@@ -114,9 +122,9 @@ impl Copying {
     /// The process has ended, or is not ours to look at.
     pub fn of(pid: i32, tracking: Option<Arc<Tracking>>) -> Result<Copying> {
         let pagemap = Pagemap::open(pid)?;
-        let (held, sent, changed) = Default::default();
-        let (unchanged, leaves_files) = (vec![], false);
-        Ok(Copying { pagemap, tracking, held, sent, changed, unchanged, leaves_files })
+        let (held, sent, late, changed) = Default::default();
+        let (fresh, unchanged, leaves_files) = (vec![], vec![], false);
+        Ok(Copying { pagemap, tracking, held, sent, late, changed, fresh, unchanged, leaves_files })
     }
 
     /// The target is the process's home, which has the files that are mapped shared, with all that
@@ -170,20 +178,14 @@ impl Copying {
 
     /// What a target that changes its mappings from `old` to `new` does not hold any more.
     pub fn remap(&mut self, old: &[Mapping], new: &[Mapping]) {
-        if old == new {
-            return;
-        }
-        for change in homeward::plan(old, new, &is_same_kind) {
-            if let Change::Unmap(range) | Change::Map(range, ..) = change {
-                self.forget(Run { start: range.start, end: range.end });
-            }
-        }
+        unmapped(old, new).into_iter().for_each(|run| self.forget(run));
     }
 
     /// The target has nothing there.
     fn forget(&mut self, run: Run) {
         self.held.remove(run);
         self.sent.remove(run);
+        self.late.remove(run);
     }
 
     /// What the target lacks of private memory whose writes are watched, in order, before any of it
@@ -208,6 +210,7 @@ impl Copying {
     /// to from now on is for the next time.
     pub fn ahead(&mut self, memory: &Memory, mappings: &[Mapping], send: Send<'_>) -> Result<u64> {
         let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
+        self.fresh.clear();
         let walked = memory.between_writes(|| {
             mappings.iter().try_for_each(|mapping| {
                 let (walked, is_watched) = self.walk(mapping)?;
@@ -239,22 +242,11 @@ impl Copying {
     pub fn finish(
         &mut self,
         memory: &Memory,
-        (mappings, guards): (&[Mapping], &[Span]),
-        Sight(looked): Sight,
+        whole @ (mappings, _): (&[Mapping], &[Span]),
+        sight: Sight,
         send: Send<'_>,
     ) -> Result<u64> {
-        let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
-        for (mapping, Looked { mut walked, is_watched, .. }) in mappings.iter().zip(looked) {
-            if self.leaves(mapping) {
-                walked = Walked::default();
-            }
-            if !is_watched {
-                // Mapped since, or moved. What earlier walks were told of it is lost.
-                self.held.remove(whole(mapping));
-            }
-            self.compare(walked, guards, &mut there, &mut lacking);
-        }
-        self.unchanged = self.changed.lacks(&there);
+        let (there, lacking) = self.compare_all(whole, sight);
         self.send_pass(memory, (mappings, there, lacking), Pass::Frozen, send)
     }
 
@@ -266,6 +258,28 @@ impl Copying {
             true => bytes + length(&union(&walked.written, &self.held.lacks(&walked.there))),
             false => bytes + length(&walked.there),
         }))
+    }
+
+    /// What there is of a process that stands frozen, and what the target lacks of each mapping.
+    pub(crate) fn compare_all(
+        &mut self,
+        (mappings, guards): (&[Mapping], &[Span]),
+        Sight(looked): Sight,
+    ) -> (Vec<Run>, Vec<Vec<Run>>) {
+        let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
+        self.fresh.clear();
+        for (mapping, Looked { mut walked, is_watched, .. }) in mappings.iter().zip(looked) {
+            if self.leaves(mapping) {
+                walked = Walked::default();
+            }
+            if !is_watched {
+                // Mapped since, or moved. What earlier walks were told of it is lost.
+                self.held.remove(whole(mapping));
+            }
+            self.compare(walked, guards, &mut there, &mut lacking);
+        }
+        self.unchanged = self.changed.lacks(&there);
+        (there, lacking)
     }
 
     /// Adds what there is of a mapping, and what of that the target lacks.
@@ -281,6 +295,7 @@ impl Copying {
             written: mapping_flags::unguarded(walked.written, guards),
         };
         walked.written.iter().for_each(|run| self.changed.add(*run));
+        self.fresh.extend_from_slice(&walked.written);
         lacking.push(union(&walked.written, &self.held.lacks(&walked.there)));
         there.extend(walked.there);
     }
@@ -302,11 +317,11 @@ impl Copying {
     }
 
     /// They count as not written to any more, and may not have come there.
-    fn forget_sent(&mut self, lacking: &[Vec<Run>]) {
+    pub(crate) fn forget_sent(&mut self, lacking: &[Vec<Run>]) {
         lacking.iter().flatten().for_each(|run| self.held.remove(*run));
     }
 
-    fn send_all(
+    pub(crate) fn send_all(
         &mut self,
         memory: &Memory,
         (mappings, lacking): (&[Mapping], &[Vec<Run>]),
@@ -339,7 +354,7 @@ impl Copying {
 
     /// The pages that count of a mapping of a process that runs, and those that were written to
     /// since the last pass; and whether it is known which are.
-    fn walk(&mut self, mapping: &Mapping) -> Result<(Walked, bool)> {
+    pub(crate) fn walk(&mut self, mapping: &Mapping) -> Result<(Walked, bool)> {
         let range = mapping.start.0..mapping.end.0;
         let Some(select) = select(mapping) else {
             return Ok((Walked::of(self.shared(mapping)), false));
@@ -361,7 +376,7 @@ impl Copying {
         }
     }
 
-    fn discard(&mut self, gone: &[Run], send: Send<'_>) -> Result<()> {
+    pub(crate) fn discard(&mut self, gone: &[Run], send: Send<'_>) -> Result<()> {
         for some in gone.chunks(DISCARDS_MAX) {
             let ranges = some.iter().map(|run| (GuestAddr(run.start), GuestAddr(run.end)));
             send(Part::Discard(ranges.collect()))?;
@@ -441,6 +456,20 @@ impl Copying {
 
 fn whole(mapping: &Mapping) -> Run {
     Run { start: mapping.start.0, end: mapping.end.0 }
+}
+
+/// Where what is laid out as `old` has nothing any more when it has been changed to `new`.
+pub(crate) fn unmapped(old: &[Mapping], new: &[Mapping]) -> Vec<Run> {
+    if old == new {
+        return vec![];
+    }
+    let gone = |change| match change {
+        Change::Unmap(range) | Change::Map(range, ..) => {
+            Some(Run { start: range.start, end: range.end })
+        }
+        Change::Protect(..) | Change::Advise(_) => None,
+    };
+    homeward::plan(old, new, &is_same_kind).into_iter().filter_map(gone).collect()
 }
 
 /// By lines of a cache, the first that is not zero being the last that is looked at.
@@ -624,7 +653,7 @@ mod test {
                         }
                     }
                 }
-                Part::Discard(spans) => there.retain(|at, _| {
+                Part::Discard(spans) | Part::Late(spans) => there.retain(|at, _| {
                     !spans.iter().any(|(start, end)| (start.0..end.0).contains(at))
                 }),
             }

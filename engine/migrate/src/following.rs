@@ -9,12 +9,20 @@ use crate::Result;
 use crate::kept;
 use crate::shell::Shell;
 use kernel::agent::BatchCall;
+use kernel::faults;
+use kernel::features::{self, Feature};
 use kernel::proc::maps;
 use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::tracking::{self, Tracking};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 impl Shell {
+    /// The sandbox has inherited what lets faults of the kernel be served.
+    pub fn serve_faults_by(&mut self, device: Option<OwnedFd>) {
+        self.device = device;
+    }
+
     /// Has what comes from here on be told from what has come, so that little is left to be done
     /// for that when the image is there.
     pub fn begin_kept(&mut self) -> Result<()> {
@@ -43,9 +51,16 @@ impl Shell {
         if self.tracking.is_some() || !tracking::is_possible() {
             return Ok(());
         }
-        let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
-        let made = self.worker().execute(&[BatchCall::new(libc::SYS_userfaultfd, make)])?;
-        if let Some(&number @ 0..) = made.first() {
+        let usual = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
+        let usual = BatchCall::new(libc::SYS_userfaultfd, usual);
+        let serving = faults::make_call(self.device.as_ref().map(AsRawFd::as_raw_fd));
+        let has_faults = features::settled().has(Feature::KernelFaults);
+        let calls = if has_faults { &[serving, usual][..] } else { &[usual] };
+        let mut made = None;
+        for call in calls {
+            made = made.or(self.worker().execute(&[*call])?.first().copied().filter(|n| *n >= 0));
+        }
+        if let Some(number) = made {
             let process = kernel::pidfd::open(self.pid())?;
             let descriptor = kernel::pidfd::duplicate_from(&process, number as i32)?;
             let tracking = Tracking::of(self.pid(), descriptor);

@@ -2,6 +2,7 @@
 
 use kernel::proc::pagemap::Run;
 use std::collections::BTreeMap;
+use wire::ids::GuestAddr;
 use wire::image::Span;
 
 /// Ranges that neither overlap nor touch: start and end.
@@ -12,6 +13,24 @@ pub struct Held {
 }
 
 impl Held {
+    pub fn of(runs: &[Run]) -> Held {
+        let mut held = Held::default();
+        runs.iter().for_each(|run| held.add(*run));
+        held
+    }
+
+    /// Of ranges.
+    pub fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// What lies at this address or is the first behind it, from there on.
+    pub fn first_from(&self, address: u64) -> Option<Run> {
+        let before = self.ranges.range(..=address).next_back().filter(|(_, end)| **end > address);
+        let (start, end) = before.or_else(|| self.ranges.range(address..).next())?;
+        Some(Run { start: (*start).max(address), end: *end })
+    }
+
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -100,6 +119,15 @@ pub fn runs(spans: &[Span]) -> Vec<Run> {
     spans.iter().map(|(start, end)| Run { start: start.0, end: end.0 }).collect()
 }
 
+pub fn spans(runs: &[Run]) -> Vec<Span> {
+    runs.iter().map(|run| (GuestAddr(run.start), GuestAddr(run.end))).collect()
+}
+
+/// What of `runs`, which are in order, is in `held`.
+pub fn within(runs: &[Run], held: &Held) -> Vec<Run> {
+    Held::of(&held.lacks(runs)).lacks(runs)
+}
+
 /// Two lists of runs, each in order, as one.
 pub fn union(left: &[Run], right: &[Run]) -> Vec<Run> {
     let mut both: Vec<Run> = left.iter().chain(right).copied().collect();
@@ -156,6 +184,13 @@ mod test {
             prop_assert_eq!(pages(&held.beyond(&runs(&there))), beyond);
             let lacking: BTreeSet<u64> = there.difference(&model).copied().collect();
             prop_assert_eq!(pages(&held.lacks(&runs(&there))), lacking);
+            let common: BTreeSet<u64> = there.intersection(&model).copied().collect();
+            prop_assert_eq!(pages(&within(&runs(&there), &held)), common);
+            prop_assert_eq!(held.count(), runs(&model).len());
+            for at in 0..64 {
+                let first = held.first_from(at).map(|run| run.start);
+                prop_assert_eq!(first, model.range(at..).next().copied());
+            }
             let both: BTreeSet<u64> = there.union(&other).copied().collect();
             prop_assert_eq!(union(&runs(&there), &runs(&other)), runs(&both));
         }

@@ -1,10 +1,12 @@
 //! The target's side of a process's memory: what may come, and how much.
 
-use crate::held::Held;
+use crate::copying::unmapped;
+use crate::held::{self, Held, within};
+use crate::late::may_be_late;
 use crate::{MigrateError, Result};
 use kernel::proc::pagemap::{PAGE_BYTES, Run};
 use wire::image::{self, Mapping, MappingKind, Span};
-use wire::limits::{GROWTH_BYTES_MAX, PAGE_RUN_BYTES_MAX};
+use wire::limits::{GROWTH_BYTES_MAX, LATE_RANGES_MAX, PAGE_RUN_BYTES_MAX};
 
 /// The memory that has come. The same page may come again: it takes no more room.
 #[derive(Clone, Debug)]
@@ -12,6 +14,8 @@ pub struct Intake {
     held: Held,
     /// What of it has come since that was asked for last.
     fresh: Held,
+    /// What is to come behind the process.
+    late: Held,
     bytes_max: u64,
     /// Told by hashes so far, whether it was here or not.
     asked_bytes: u64,
@@ -28,8 +32,8 @@ impl Intake {
     /// For a process that was announced with so much memory.
     pub fn promised(memory_bytes: u64) -> Intake {
         let grown = memory_bytes.saturating_mul(2).saturating_add(GROWTH_BYTES_MAX);
-        let (held, fresh) = Default::default();
-        Intake { held, fresh, bytes_max: grown, asked_bytes: 0 }
+        let (held, fresh, late) = Default::default();
+        Intake { held, fresh, late, bytes_max: grown, asked_bytes: 0 }
     }
 
     /// Checks received memory contents: whole pages, inside the mappings, not more than was
@@ -49,6 +53,7 @@ impl Intake {
         };
         for (address, content) in &runs {
             let run = check(address.0, content.len() as u64, mappings)?;
+            self.late.remove(run);
             let at = mappings.partition_point(|m| m.end.0 <= run.start);
             let is_shared = |m: &Mapping| {
                 matches!(m.kind, MappingKind::SharedAnonymous | MappingKind::SharedFile { .. })
@@ -103,8 +108,50 @@ impl Intake {
                 return Err(MigrateError::Protocol(text));
             }
             self.held.remove(Run { start, end });
+            self.late.remove(Run { start, end });
         }
         Ok(())
+    }
+
+    /// Checks memory that is to come behind the process: whole pages of mappings that can have
+    /// such, no more than was announced, and not in any number of pieces. Returns what of it has to
+    /// be discarded.
+    ///
+    /// # Errors
+    /// Nothing must be discarded then.
+    pub fn check_late(&mut self, spans: &[Span], mappings: &[Mapping]) -> Result<Vec<Span>> {
+        let mut stale = Vec::new();
+        for (start, end) in spans.iter().map(|(start, end)| (start.0, end.0)) {
+            let run = Run { start, end };
+            let is_whole = start < end && start % PAGE_BYTES == 0 && end % PAGE_BYTES == 0;
+            if !is_whole || !is_covered_by(mappings, start, end, may_be_late) {
+                let text = format!("no memory at {start:#x} that could come late up to {end:#x}");
+                return Err(MigrateError::Protocol(text));
+            }
+            stale.extend(within(&[run], &self.held));
+            self.held.remove(run);
+            self.late.add(run);
+        }
+        if self.late.count() > LATE_RANGES_MAX {
+            return Err(MigrateError::Protocol("late memory in too many pieces".into()));
+        }
+        match self.held.bytes().saturating_add(self.late.bytes()) <= self.bytes_max {
+            true => Ok(held::spans(&stale)),
+            false => {
+                let text = "it has far more memory than was announced; try again";
+                Err(MigrateError::refused("grown", text))
+            }
+        }
+    }
+
+    /// The mappings have changed: what is not there any more does not come.
+    pub fn remap(&mut self, old: &[Mapping], new: &[Mapping]) {
+        unmapped(old, new).into_iter().for_each(|run| self.late.remove(run));
+    }
+
+    /// What is to come behind the process.
+    pub fn late(&self) -> &Held {
+        &self.late
     }
 }
 
@@ -123,10 +170,20 @@ fn check(start: u64, length: u64, mappings: &[Mapping]) -> Result<Run> {
 
 /// True if the mappings, which are in order, cover the whole range.
 pub fn is_covered(mappings: &[Mapping], start: u64, end: u64) -> bool {
+    is_covered_by(mappings, start, end, |m| !matches!(m.kind, MappingKind::Kernel { .. }))
+}
+
+/// The same by mappings that all are of a kind.
+fn is_covered_by(
+    mappings: &[Mapping],
+    start: u64,
+    end: u64,
+    fits: impl Fn(&Mapping) -> bool,
+) -> bool {
     let mut at = start;
     let first = mappings.partition_point(|m| m.end.0 <= at);
     for mapping in &mappings[first..] {
-        if mapping.start.0 > at || matches!(mapping.kind, MappingKind::Kernel { .. }) {
+        if mapping.start.0 > at || !fits(mapping) {
             return false;
         }
         at = mapping.end.0;

@@ -5,7 +5,7 @@
 //! writes to them: the threads of a deputy stay in the agent, and what the kernel writes for the
 //! calls in which they sleep is known.
 
-use crate::held::Held;
+use crate::held::{Held, spans};
 use crate::homeward::{self, Change};
 use crate::sight::{Sight, select};
 use crate::worker::Worker;
@@ -14,7 +14,6 @@ use kernel::proc::maps;
 use kernel::proc::pagemap::{Pagemap, Run, Select};
 use kernel::tracking::Tracking;
 use std::ops::Range;
-use wire::ids::GuestAddr;
 use wire::image::{Mapping, MappingKind, Span};
 use wire::limits::HELD_MAX;
 
@@ -235,14 +234,11 @@ impl Origin {
     }
 }
 
-fn spans(runs: &[Run]) -> Vec<Span> {
-    runs.iter().map(|run| (GuestAddr(run.start), GuestAddr(run.end))).collect()
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
     use kernel::proc::pagemap::PAGE_BYTES;
+    use wire::ids::GuestAddr;
 
     #[test]
     fn what_came_last_counts_as_not_written_to_once_that_begins_again() {

@@ -30,6 +30,7 @@ pub mod inflow;
 pub mod injection;
 pub mod intake;
 pub mod kept;
+pub mod late;
 pub mod layout;
 pub mod machine;
 pub mod making;

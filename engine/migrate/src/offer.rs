@@ -19,22 +19,33 @@ pub enum Offerer {
     Away,
 }
 
+/// What a target has said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// It has pages of earlier guests.
+    pub remembers: bool,
+    /// Pages can come behind their process.
+    pub serves_faults: bool,
+}
+
 /// Offers, and sends the mapped files that the target lacks. When this returns the target has its
-/// sandbox ready and waits for the [`draft`]. True if it remembers earlier guests.
+/// sandbox ready and waits for the [`draft`]. What it can.
 pub fn offer(
     (reader, writer): &mut (LinkReader, LinkWriter),
     offerer: Offerer,
     prospect: Prospect,
     library: &Library,
-) -> Result<bool> {
+) -> Result<Abilities> {
     reader.set_timeout(Some(ANSWER_TIMEOUT))?;
     writer.send(&ToAway::Prospect(Box::new(prospect)))?;
-    let (missing, remembers) = loop {
+    let (missing, abilities) = loop {
         match reader.receive()? {
             ToHome::AskTime if offerer == Offerer::Home => {
                 writer.send(&ToAway::Time(crate::time::now()))?;
             }
-            ToHome::Welcome { missing, remembers } => break (missing, remembers),
+            ToHome::Welcome { missing, remembers, serves_faults } => {
+                break (missing, Abilities { remembers, serves_faults });
+            }
             ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
             _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
         }
@@ -49,7 +60,7 @@ pub fn offer(
     }
     writer.send(&ToAway::BackingsSent)?;
     match reader.receive()? {
-        ToHome::Stored => Ok(remembers),
+        ToHome::Stored => Ok(abilities),
         ToHome::Refused(reason) => Err(MigrateError::Refused(reason)),
         _ => Err(MigrateError::Protocol("the mapped files were not acknowledged".into())),
     }

@@ -12,12 +12,17 @@ use wire::supervisor::{MoveMethod, MoveReport};
 
 /// A rest that takes no longer than that is nothing: what is left of a freeze is not memory.
 const REST_S_MIN: f64 = 0.0005;
+/// Of a link that has not been measured: a tenth of a gigabit.
+const BYTES_PER_S_GUESSED: f64 = 12e6;
 /// However slowly it becomes less.
 const ROUNDS_MAX: usize = 30;
 /// A round that leaves more than this part of what the one before left has hardly helped.
 const PROGRESS_MIN: f64 = 0.8;
 /// So many of these in a row are the end.
 const IDLE_ROUNDS_MAX: usize = 2;
+/// Where the rest can come behind the process, the first of them is the end if it is foreseen to
+/// stand still for so many budgets.
+const FAR_BUDGETS: u32 = 5;
 
 /// What the rounds have shown so far.
 #[derive(Clone, Debug)]
@@ -28,13 +33,33 @@ pub struct Rounds {
     count: usize,
     left: u64,
     idle: usize,
+    /// The rest can come behind the process.
+    may_be_late: bool,
 }
 
 impl Rounds {
     /// None so far; the process is to stand still for no longer than `budget`.
     pub fn within(budget: FreezeBudget) -> Rounds {
         let (bytes, took, count, left, idle) = Default::default();
-        Rounds { budget, bytes, took, count, left, idle }
+        Rounds { budget, bytes, took, count, left, idle, may_be_late: false }
+    }
+
+    /// The rest can come behind the process, if it is far too much.
+    pub fn let_be_late(&mut self) {
+        self.may_be_late = true;
+    }
+
+    /// Whether more rounds would not bring the process near its budget, and the rest can come
+    /// behind it.
+    pub fn are_in_vain(&self) -> bool {
+        let is_far = self.count > 0 && self.predicted() > self.budget.duration() * FAR_BUDGETS;
+        self.may_be_late && is_far
+    }
+
+    /// Bytes that travel within half of the budget.
+    pub fn room(&self) -> u64 {
+        let bytes_per_s = if self.count == 0 { BYTES_PER_S_GUESSED } else { self.bytes_per_s() };
+        (bytes_per_s * self.budget.duration().as_secs_f64() / 2.0) as u64
     }
 
     pub fn count(&self) -> usize {
@@ -52,7 +77,8 @@ impl Rounds {
         let has_helped = (left as f64) < PROGRESS_MIN * before as f64;
         self.idle = if has_helped { 0 } else { self.idle + 1 };
         let fits = self.predicted() <= self.budget.duration() || self.rest_s() <= REST_S_MIN;
-        !fits && self.idle < IDLE_ROUNDS_MAX && self.count < ROUNDS_MAX
+        let is_idle = self.idle >= IDLE_ROUNDS_MAX || self.idle > 0 && self.are_in_vain();
+        !fits && !is_idle && self.count < ROUNDS_MAX
     }
 
     fn bytes_per_s(&self) -> f64 {
@@ -128,6 +154,30 @@ mod test {
     fn what_is_written_faster_than_it_is_sent_ends_soon() {
         let (count, left) = play(1e9, 5e9);
         assert!(count <= 2 && left > 0.9e9, "{count} {left}");
+    }
+
+    #[test]
+    fn where_the_rest_can_be_late_a_round_that_does_not_help_is_the_last() {
+        let mut late = usual();
+        late.let_be_late();
+        assert!(!late.are_in_vain(), "nothing is known yet");
+        assert!(!late.goes_on(1 << 30, Duration::from_secs(9), 900 << 20));
+        assert!(late.are_in_vain());
+        let mut usual = usual();
+        assert!(usual.goes_on(1 << 30, Duration::from_secs(9), 900 << 20));
+        assert!(!usual.are_in_vain());
+        // One that helps goes on, and a rest that is nearly in the budget is sent.
+        late = usual_late();
+        assert!(late.goes_on(1 << 30, Duration::from_secs(9), 300 << 20));
+        late = usual_late();
+        assert!(late.goes_on(8 << 20, Duration::from_millis(80), 8 << 20));
+        assert!(!late.are_in_vain());
+    }
+
+    fn usual_late() -> Rounds {
+        let mut rounds = usual();
+        rounds.let_be_late();
+        rounds
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Shell {
     pub(crate) tracking: Option<Arc<Tracking>>,
     /// The mappings of which what was written to was last told anew.
     pub(crate) followed: Vec<image::Mapping>,
+    /// What lets faults of the kernel be served, if it is not a right.
+    pub(crate) device: Option<OwnedFd>,
     /// The draft's threads, the first one left out.
     made: Vec<Made>,
 }
@@ -84,6 +86,7 @@ impl Shell {
             laid,
             tracking,
             followed: vec![],
+            device: None,
             made: vec![],
         };
         // What is read of the sandbox is read before it is cleared.
@@ -173,6 +176,12 @@ impl Shell {
     pub fn discard(&self, spans: &[Span], intake: &mut Intake) -> Result<()> {
         intake.check_discarded(spans, &self.draft.mappings)?;
         self.execute("discard memory", &homeward::discard_calls(spans))
+    }
+
+    /// Memory that comes behind the process is untouched until then.
+    pub fn set_aside(&self, spans: &[Span], intake: &mut Intake) -> Result<()> {
+        let stale = intake.check_late(spans, &self.draft.mappings)?;
+        self.execute("discard memory", &homeward::discard_calls(&stale))
     }
 
     /// The contents of its memory are there, and the image was settled. If home keeps its memory,

@@ -8,11 +8,13 @@
 //! * [`statistics`]: medians, spreads, intervals; [`figure`]: one result with its target;
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
-//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`homesick`], [`throughput`],
+//! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`behind`], [`homesick`],
+//!   [`throughput`],
 //!   [`spread`], [`owner`], [`clock`]: the benchmarks; [`parts`]: what a forwarded call is made of
 
 pub mod at_home;
 pub mod away;
+pub mod behind;
 pub mod clock;
 pub mod driven;
 pub mod effort;
@@ -48,6 +50,7 @@ pub enum Bench {
     Forward,
     Freeze,
     Migrate,
+    Behind,
     Homesick,
     Throughput,
     Spread,
@@ -56,12 +59,13 @@ pub enum Bench {
 }
 
 impl Bench {
-    pub const ALL: [Bench; 10] = [
+    pub const ALL: [Bench; 11] = [
         Bench::AtHome,
         Bench::Away,
         Bench::Forward,
         Bench::Freeze,
         Bench::Migrate,
+        Bench::Behind,
         Bench::Homesick,
         Bench::Throughput,
         Bench::Spread,
@@ -76,6 +80,7 @@ impl Bench {
             Bench::Forward => "forward",
             Bench::Freeze => "freeze",
             Bench::Migrate => "migrate",
+            Bench::Behind => "behind",
             Bench::Homesick => "homesick",
             Bench::Throughput => "throughput",
             Bench::Spread => "spread",
@@ -128,6 +133,7 @@ pub fn run(
             Bench::Forward => forward::run(&setting),
             Bench::Freeze => freeze::run(&setting),
             Bench::Migrate => migrate::run(&setting),
+            Bench::Behind => behind::run(&setting),
             Bench::Homesick => homesick::run(&setting),
             Bench::Throughput => throughput::run(&setting),
             Bench::Spread => spread::run(&setting),

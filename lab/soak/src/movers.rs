@@ -140,6 +140,7 @@ impl<'a> Mover<'a> {
             pid: process.pid,
             to,
             freeze_budget_ms: None,
+            way: wire::supervisor::Way::PreCopy,
             is_watched: false,
         }) {
             Ok(Reply::Migrated(migration)) => Ok(Ok(migration)),

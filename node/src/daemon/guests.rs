@@ -104,6 +104,13 @@ impl Daemon {
         let supervisor = self.serve_supervisor(started)?;
         let cgroups = self.guest_cgroups().iter();
         let guest_cgroup = cgroups.map(|dir| dir.to_string_lossy().into_owned()).collect();
+        // A supervisor has no right of its own to serve faults of the kernel.
+        if let Ok(device) = kernel::faults::device()
+            && kernel::features::settled().has(Feature::KernelFaults)
+            && !supervisor.send(&ToBody::Faults, Some(device))
+        {
+            return Err(std::io::Error::other("it takes no message"));
+        }
         let expect = ToBody::Expect { ticket, key, pid, node: home, guest_cgroup };
         let entrance = self.spare.as_ref().map(|spare| spare.groups().entrance()).transpose()?;
         match supervisor.send(&expect, entrance) {

@@ -3,7 +3,7 @@
 
 use super::Daemon;
 use std::collections::BTreeMap;
-use wire::ids::NodeId;
+use wire::ids::{HomePid, NodeId};
 use wire::move_limits::MoveLimits;
 use wire::peer::PeerMessage;
 
@@ -49,6 +49,12 @@ impl Daemon {
             true => self.wishes.state.move_limits,
             false => self.others_limits.0.get(&node).copied().unwrap_or_default(),
         }
+    }
+
+    /// What both ends allow of a process's move to a node.
+    pub(super) fn limits_of_move(&self, pid: HomePid, to: NodeId) -> MoveLimits {
+        let from = self.processes.get(&pid).map_or(self.me(), |process| process.at);
+        self.limits_between(from, Some(to))
     }
 
     /// What both ends of a move allow; of one that is not known nothing is.

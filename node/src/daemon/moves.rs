@@ -18,7 +18,7 @@ use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, ToDeputy};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, ToDeputy, Way};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);
@@ -172,9 +172,10 @@ impl Daemon {
         self.expect_price(pid);
         self.keep_process(pid);
         let freeze_budget = self.freeze_budget(pid);
-        let from = self.processes.get(&pid).map_or(self.me(), |process| process.at);
-        let limits = self.limits_between(from, Some(node));
-        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits })
+        let limits = self.limits_of_move(pid, node);
+        let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
+        let way = moving.map_or(Way::PreCopy, |moving| moving.order.way);
+        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits, way })
     }
 
     /// Tells the process's deputy, starting one if there is none.
@@ -234,6 +235,7 @@ impl Daemon {
             }
             FromDeputy::Clocks(part) => self.remember_clocks(pid, part),
             FromDeputy::Progress(progress) => self.has_got_on(pid, progress),
+            FromDeputy::Filled(filled) => self.has_filled(pid, filled),
             FromDeputy::Moved { to, report } => self.moved(pid, to, &report),
             FromDeputy::CameHome { reason, report } => {
                 self.came_home(pid, reason, &report);
@@ -475,18 +477,6 @@ impl Daemon {
         } else {
             let end = PeerMessage::MoveEnded { pid, to, end: MoveEnd::Stayed, freeze_us: 0 };
             self.say(by, end);
-        }
-    }
-
-    /// For the way down.
-    pub(super) fn bring_all_home(&mut self) {
-        let me = self.me();
-        let away = self.processes.values();
-        let away = away.filter(|process| process.at != me || process.moving.is_some());
-        let pids: Vec<HomePid> = away.map(|process| process.pid).collect();
-        for pid in pids {
-            let order = Order::new(me, Cause::Drain, "this node goes down");
-            self.order_move(pid, order);
         }
     }
 }

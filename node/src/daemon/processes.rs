@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 use wire::control::{Failure, Happening, ManageOptions, Placement};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::MoveEnd;
+use wire::supervisor::Filled;
 
 /// Managed processes of one node.
 const PROCESSES_MAX: usize = 4_096;
@@ -32,6 +33,12 @@ const SCAN_NEWBORN: Duration = Duration::from_millis(110);
 const SCAN_IDLE: Duration = Duration::from_secs(1);
 
 impl Daemon {
+    /// All that came behind a process that has left is there.
+    pub(super) fn has_filled(&mut self, pid: HomePid, filled: Filled) {
+        let global = self.global(pid);
+        self.journal.record(Some(global), Happening::Filled(filled));
+    }
+
     /// Puts a process under Osmos, or under new options if it is there already.
     pub(super) fn admit_process(
         &mut self,

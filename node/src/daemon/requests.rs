@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use wire::control::{Destination, Failure, ManageOptions, Placement, Reply, Request, Status};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
-use wire::supervisor::Progress;
+use wire::supervisor::{Progress, Way};
 
 /// Storms faster than this would only measure themselves.
 const STORM_MS_MIN: u64 = 1;
@@ -32,8 +32,8 @@ impl Daemon {
             return;
         }
         let reply = match request {
-            Request::Migrate { pid, to, freeze_budget_ms, is_watched } => {
-                let wanted = Wanted { to, budget: freeze_budget_ms, is_watched, is_off };
+            Request::Migrate { pid, to, freeze_budget_ms, way, is_watched } => {
+                let wanted = Wanted { to, budget: freeze_budget_ms, way, is_watched, is_off };
                 return self.migrate(caller, HomePid(pid), wanted, answer);
             }
             Request::Join { address, token } => return self.join(&address, &token, answer),
@@ -164,7 +164,7 @@ impl Daemon {
         &mut self,
         caller: Caller,
         pid: HomePid,
-        Wanted { to, budget, is_watched, is_off }: Wanted,
+        Wanted { to, budget, way, is_watched, is_off }: Wanted,
         answer: oneshot::Sender<Answer>,
     ) {
         match self.check_migrate(caller, pid, to) {
@@ -174,7 +174,7 @@ impl Daemon {
                     self.keep_process(pid);
                 }
                 let mut order = Order::new(to, Cause::User, format!("user {} asked", caller.uid));
-                order.is_off = is_off;
+                (order.is_off, order.way) = (is_off, way);
                 order.answer = Some(match is_watched {
                     true => watched(&mut order, answer),
                     false => answer,
@@ -236,6 +236,7 @@ impl Daemon {
 struct Wanted {
     to: Destination,
     budget: Option<FreezeBudget>,
+    way: Way,
     is_watched: bool,
     is_off: Arc<AtomicBool>,
 }

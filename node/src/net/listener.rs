@@ -174,7 +174,7 @@ impl Visitor {
         let preface = Preface::decode(&head).ok_or(Unwelcome::NotOsmos)?;
         match preface.role {
             Role::Peer => self.hear_call(preface).await,
-            Role::Deputy | Role::Image | Role::Stream => self.pass_on(preface).await,
+            Role::Deputy | Role::Image | Role::Stream | Role::Late => self.pass_on(preface).await,
         }
     }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use wire::control::{Destination, Happening, ManageOptions, Placement, Reply, Request};
 use wire::ids::NodeId;
+use wire::supervisor::Way;
 
 const STRANGER: u32 = 65_533;
 
@@ -29,7 +30,13 @@ async fn other_users_may_look_but_not_touch() {
     assert!(matches!(processes, Reply::Processes { processes } if processes.len() == 1));
     let touches = [
         Request::Adopt { pid },
-        Request::Migrate { pid, to: Destination::Home, freeze_budget_ms: None, is_watched: false },
+        Request::Migrate {
+            pid,
+            to: Destination::Home,
+            freeze_budget_ms: None,
+            way: Way::PreCopy,
+            is_watched: false,
+        },
         Request::Token,
         Request::Join { address: "127.0.0.1".into(), token: "x".into() },
         Request::Down,
@@ -56,6 +63,7 @@ async fn refusals_name_the_process_and_the_way_out() {
                 pid,
                 to: Destination::Node(NodeId(9)),
                 freeze_budget_ms: None,
+                way: Way::PreCopy,
                 is_watched: false,
             },
             "there is no node 9; there are 1".into(),
@@ -65,6 +73,7 @@ async fn refusals_name_the_process_and_the_way_out() {
                 pid,
                 to: Destination::Home,
                 freeze_budget_ms: None,
+                way: Way::PreCopy,
                 is_watched: false,
             },
             format!("cannot move {pid}: it is on node 1 already"),

@@ -107,7 +107,9 @@ pub struct TestNode {
 /// what this kernel has; in a chroot, say, it gives nobody a user namespace, and nodes would take
 /// no guests.
 pub fn settle_features() {
-    kernel::features::settle(kernel::features::Features::default());
+    // But for what would be handed to them.
+    let words = ["--without", "kernel-faults"].map(str::to_owned);
+    kernel::features::inherit(&words).expect("a feature that there is");
 }
 
 /// A configuration in fresh directories.

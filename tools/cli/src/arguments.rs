@@ -12,6 +12,7 @@ use wire::control::{Destination, Placement};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::move_limits::Bandwidth;
+use wire::supervisor::Way;
 use wire::users::{Borrowers, UserTable};
 
 /// Several Linux machines as one: unmodified programs move between nodes while they run.
@@ -170,14 +171,13 @@ Later than that, and after five renewals, they have to join anew.")]
     #[command(after_help = "\
 Examples:
   osmos migrate 4711 3       to node 3
-  osmos migrate 4711 home
-  osmos migrate 4711 best
-  osmos migrate 4711 3 --freeze-budget 100
+  osmos migrate 4711 home    or `best`
 
 The memory of a process is copied while it runs, round by round, until it would stand still for no
 longer than its freeze budget for what is left; then it moves. A process that writes to its memory
 faster than the network takes it cannot be brought under its budget: it moves when rounds do not
-help any more, and the answer says so. A larger budget ends the copying sooner.
+help any more, and the answer says so; with `--method hybrid`, where nodes can do that (`osmos
+doctor`: kernel-faults), the rest comes behind it then. A larger budget ends the copying sooner.
 
 ^C calls the move off: the process runs on where it is. So does an order to another place, `home`
 among them.")]
@@ -190,6 +190,9 @@ among them.")]
         /// Have this and later moves of it hold it up for MS milliseconds at most, if that can be
         #[arg(long, value_name = "MS", value_parser = freeze_budget)]
         freeze_budget: Option<FreezeBudget>,
+        /// How its memory goes along when it leaves home: `pre-copy`, `hybrid` or `post-copy`
+        #[arg(long, value_name = "METHOD", default_value = "pre-copy")]
+        method: Way,
         #[command(flatten)]
         listing: Listing,
     },

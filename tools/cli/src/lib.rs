@@ -121,8 +121,8 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
         Question::Forget { node, force } => membership::forget(&mut client, node, force),
         Question::RenewSecret => membership::renew_secret(&mut client),
         Question::Status(listing) => membership::status(&mut client, listing.json),
-        Question::Migrate { pid, to, freeze_budget, listing } => {
-            moves::migrate(&mut client, pid, (to, freeze_budget), listing.json)
+        Question::Migrate { pid, to, freeze_budget, method, listing } => {
+            moves::migrate(&mut client, pid, (to, (freeze_budget, method)), listing.json)
         }
         Question::Adopt { pid } => moves::adopt(&mut client, pid),
         Question::Ps(listing) => listings::ps(&mut client, listing.json),

@@ -13,6 +13,7 @@ use wire::control::{
 };
 use wire::freeze_budget::FreezeBudget;
 use wire::limits::CONTROL_BYTES_MAX;
+use wire::supervisor::Way;
 
 /// Why a request got no answer, or not the one it wanted. Texts are lower-case fragments.
 #[derive(Debug, thiserror::Error)]
@@ -83,9 +84,9 @@ impl Client {
         &mut self,
         pid: i32,
         to: Destination,
-        freeze_budget_ms: Option<FreezeBudget>,
+        (freeze_budget_ms, way): (Option<FreezeBudget>, Way),
     ) -> Result<()> {
-        self.send(&Request::Migrate { pid, to, freeze_budget_ms, is_watched: true })
+        self.send(&Request::Migrate { pid, to, freeze_budget_ms, way, is_watched: true })
     }
 
     /// Has the daemon call that move off; its answer is still to come.

@@ -14,6 +14,7 @@ use wire::image::{
     Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
     Priority, ProcessorIds, Prospect, Thread,
 };
+use wire::late::Question;
 use wire::motive::Motive;
 use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
@@ -25,8 +26,8 @@ use wire::processor::{COMPONENTS, Demand, Processor, Registers, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
 use wire::stream::{Packing, PartHead};
 use wire::supervisor::{
-    Berth, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Progress, Reason, Role, ToBody,
-    ToDeputy, Wait,
+    Berth, Filled, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Progress, Reason, Role,
+    ToBody, ToDeputy, Wait, Way,
 };
 
 pub fn address() -> SocketAddr {
@@ -58,7 +59,22 @@ pub fn report() -> MoveReport {
         rest_bytes: 4096,
         predicted_freeze_us: Some(19),
         freeze_budget: FreezeBudget::DEFAULT,
+        late_bytes: 4096,
     }
+}
+
+pub fn filled() -> Filled {
+    Filled { pages_faulted: 300, pages_filled: 7, faults: 20, took_us: 1 << 20 }
+}
+
+pub fn questions() -> Vec<Question> {
+    let address = GuestAddr(0x7000);
+    vec![
+        Question::Page { address, bytes: 4096 },
+        Question::Range((address, GuestAddr(0x9000))),
+        Question::More { bytes: 1 << 16 },
+        Question::Done,
+    ]
 }
 
 pub fn segment(data: &[u8]) -> Segment {
@@ -199,6 +215,9 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Discard(vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))]),
         ToAway::Streams { count: 2 },
         ToAway::Streamed { parts: u64::MAX },
+        ToAway::LateLink,
+        ToAway::Late(vec![(GuestAddr(0x1000), GuestAddr(0x2000))]),
+        ToAway::LateBytes(4096),
         ToAway::Unchanged(vec![(GuestAddr(0), GuestAddr(4096)); 3]),
         ToAway::Unready,
         ToAway::Holds { spans: vec![(GuestAddr(1 << 20), GuestAddr(2 << 20))], is_last: true },
@@ -237,7 +256,8 @@ pub fn parts() -> Vec<Vec<u8>> {
 
 pub fn to_home() -> Vec<ToHome> {
     vec![
-        ToHome::Welcome { missing: vec![0, 7, u32::MAX], remembers: true },
+        ToHome::Welcome { missing: vec![0, 7, u32::MAX], remembers: true, serves_faults: true },
+        ToHome::Filled(filled()),
         ToHome::Lacks(Lacking::of([true, false, true].into_iter())),
         ToHome::Refused(reason()),
         ToHome::AskTime,
@@ -277,7 +297,12 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Waits(vec![wait()]),
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
-        ToDeputy::Leave { berth: berth(), freeze_budget: FreezeBudget::DEFAULT, limits: limits() },
+        ToDeputy::Leave {
+            berth: berth(),
+            freeze_budget: FreezeBudget::DEFAULT,
+            limits: limits(),
+            way: Way::PostCopy,
+        },
         ToDeputy::ComeHome { freeze_budget: FreezeBudget::DEFAULT, limits: MoveLimits::default() },
         ToDeputy::CallOff { reason: reason() },
     ]
@@ -288,6 +313,7 @@ pub fn from_deputy() -> Vec<FromDeputy> {
         FromDeputy::Waits(vec![wait(); 3]),
         FromDeputy::Clocks(vec![past_clock(); 3]),
         FromDeputy::Progress(progress()),
+        FromDeputy::Filled(filled()),
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
         FromDeputy::Stayed { reason: reason() },
@@ -309,6 +335,8 @@ pub fn to_body() -> Vec<ToBody> {
         expect,
         ToBody::Connection { role: Role::Image },
         ToBody::Connection { role: Role::Stream },
+        ToBody::Connection { role: Role::Late },
+        ToBody::Faults,
         ToBody::Imprint { is_own: true },
         ToBody::SendHome,
         ToBody::StandBack { nice: 10 },
@@ -402,6 +430,7 @@ pub fn requests() -> Vec<Request> {
             pid: 12,
             to: Destination::Node(NodeId(3)),
             freeze_budget_ms: budget,
+            way: Way::PreCopy,
             is_watched: true,
         },
         Request::Events { follow: true },

@@ -132,6 +132,7 @@ fn told(what: &Happening) -> String {
         Happening::Managed { command } => format!("managed: {command}"),
         Happening::Ended { wait_status } => ended(*wait_status),
         Happening::Migrated(migration) => moves::sentence(migration),
+        Happening::Filled(filled) => moves::filled(filled),
         Happening::CameHome { reason } => format!("came home: {}", reason.text),
         Happening::UsedAway { away_s } => wire::control::used_away(*away_s),
         Happening::Stayed { reason } => format!("stayed: {}", reason.text),

@@ -8,6 +8,8 @@ use anyhow::Result;
 use client::Client;
 use wire::control::{Destination, Migration, Reply, Request};
 use wire::freeze_budget::FreezeBudget;
+use wire::limits::PAGE_BYTES;
+use wire::supervisor::{Filled, Way};
 
 use super::unexpected;
 
@@ -15,12 +17,12 @@ use super::unexpected;
 pub fn migrate(
     client: &mut Client,
     pid: i32,
-    (to, freeze_budget_ms): (Destination, Option<FreezeBudget>),
+    (to, how): (Destination, (Option<FreezeBudget>, Way)),
     json: bool,
 ) -> Result<()> {
     let interrupts = Interrupts::taken()?;
     let mut shown = Shown::for_move(pid, json);
-    client.begin_move(pid, to, freeze_budget_ms)?;
+    client.begin_move(pid, to, how)?;
     let mut is_off = false;
     let reply = loop {
         if !client.has_more() && interrupts.come_before(client)? {
@@ -85,15 +87,30 @@ pub fn sentence(migration: &Migration) -> String {
         1 => " in 1 round and the rest".to_owned(),
         count => format!(" in {count} rounds and the rest"),
     };
+    let late = match migration.pages_late {
+        0 => String::new(),
+        pages => format!("; {} come behind it", output::bytes(pages * PAGE_BYTES)),
+    };
     format!(
         "{} moved from node {} to node {}{cause} in {:.1} ms, frozen for {:.1} ms{over}, {} bytes \
-         sent{rounds}",
+         sent{rounds}{late}",
         migration.pid,
         migration.from,
         migration.to,
         migration.total_ms,
         migration.freeze_ms,
         output::bytes(migration.bytes_sent)
+    )
+}
+
+/// `all its pages are there after 8.1 s: it waited 120 times, for 1920 of 16384`
+pub fn filled(filled: &Filled) -> String {
+    let Filled { pages_faulted, pages_filled, faults, took_us } = *filled;
+    format!(
+        "all its pages are there after {:.1} s: it waited {faults} times, for {pages_faulted} of \
+         {}",
+        took_us as f64 / 1e6,
+        pages_faulted.saturating_add(pages_filled)
     )
 }
 
@@ -121,11 +138,14 @@ mod tests {
             expected_total_ms: None,
             predicted_freeze_ms: None,
             budget_ms: FreezeBudget::DEFAULT,
+            pages_late: 0,
         };
         assert_eq!(
             sentence(&migration),
             "4711 moved from node 1 to node 3 in 12.2 ms, frozen for 4.0 ms, 1.5K bytes sent"
         );
+        let late = sentence(&Migration { pages_late: 512, ..migration.clone() });
+        assert!(late.ends_with("1.5K bytes sent; 2.0M come behind it"), "{late}");
         let turn = sentence(&Migration { cause: "turn".into(), ..migration.clone() });
         assert!(turn.starts_with("4711 moved from node 1 to node 3 (turn) in "), "{turn}");
         let hard = sentence(&Migration { rounds: 3, freeze_ms: 80.0, ..migration.clone() });
