@@ -434,7 +434,12 @@ const LIES: &[Lie] = &[
     ("processor state", |image| image.threads[0].extended_state.fill(0xff)),
     ("no processor state", |image| image.threads[0].extended_state.truncate(64)),
     ("clock", |image| image.clock.home_ns = u64::MAX),
-    ("shared file", |image| image.mappings[0].kind = shared_file(0)),
+    ("more of shared files than may be", |image| {
+        let (start, size) = (1 << 40, 257 << 20);
+        let large = Mapping { kind: shared_file(0), ..mapping(start, start + size) };
+        let at = image.mappings.partition_point(|m| m.start.0 < start);
+        image.mappings.insert(at, large);
+    }),
     ("dispositions", |image| image.actions.truncate(63)),
 ];
 
@@ -442,7 +447,9 @@ const LIES: &[Lie] = &[
 fn images_that_no_process_has_do_not_come_home_and_the_deputy_goes_on() {
     let program = Program::start();
     let (supervisor, mut link, capture) = away(&program);
-    for (name, lie) in LIES {
+    // Another node can have it; home knows of no such file.
+    let shared: Lie = ("shared file", |image| image.mappings[0].kind = shared_file(0));
+    for (name, lie) in LIES.iter().chain([&shared]) {
         let mut image = capture.image.clone();
         lie(&mut image);
         come_home(&mut link, image, &capture.pages);
