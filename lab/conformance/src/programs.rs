@@ -49,6 +49,11 @@ fn runs(name: &str) -> &'static [&'static str] {
     }
 }
 
+/// Tried where it is installed, and asked of no machine: it is large.
+pub fn is_extra(name: &str) -> bool {
+    name == "java"
+}
+
 const BASH_LOOP: &str = include_str!("../programs/loop.bash");
 const BASH_PIPES: &str = include_str!("../programs/pipes.bash");
 const MAWK_LOOP: &str =

@@ -119,6 +119,7 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
         options.kind.is_none_or(|kind| kind == subject.kind)
             && options.filter.as_ref().is_none_or(|part| subject.name.contains(part))
             && options.only.as_ref().is_none_or(|names| names.contains(&subject.name))
+            && (!programs::is_extra(&subject.name) || needs::has(&subject.command[0]))
     });
     ensure!(!subjects.is_empty(), "no program is called so; see lab/guests");
     Ok(subjects)
