@@ -287,13 +287,16 @@ struct Sent {
     bytes: u64,
 }
 
+/// What is copied ahead, and for how many bytes that could come behind there is time in the freeze.
+type Going<'a> = (&'a mut Ahead, Option<u64>);
+
 /// Captures and sends the image and sees it running.
 fn send(
     frozen: &mut Frozen,
     memory: &Memory,
     (library, (ahead, room), known, files): (
         &Library,
-        (&mut Ahead, Option<u64>),
+        Going<'_>,
         &[maps::Mapping],
         Option<&mut Files>,
     ),
