@@ -5,7 +5,6 @@
 use crate::stage::{COUNTING, Program, Seen, Stage, kill, text, until, until_true};
 use lab::Disturbance;
 use nix::sys::signal::Signal;
-use serde_json::Value;
 use std::time::Duration;
 
 /// Sleeps most of its life.
@@ -294,13 +293,6 @@ fn own_processes_come_home_before_a_node_goes_down() {
     stage.await_no_supervisors();
 }
 
-/// What node 1 believes of another.
-fn status_of(stage: &Stage, id: u32) -> Option<String> {
-    let nodes: Vec<Value> =
-        serde_json::from_str(&stage.text(1, &["osmos", "nodes", "--json"])).expect("nodes");
-    nodes.iter().find(|node| node["id"] == id)?["status"].as_str().map(str::to_owned)
-}
-
 /// Longer than nodes bear with each other's silence; only the links of processes last.
 const CUT: Duration = Duration::from_secs(25);
 
@@ -327,11 +319,11 @@ fn outlive_cut(name: &str, length: Duration) {
     stage.disturb(&Disturbance { cut_after: Some(1), ..Disturbance::default() });
     guests[0].write("far?\n");
     std::thread::sleep(length);
-    assert_eq!(status_of(&stage, 2).as_deref(), Some("gone"));
+    assert_eq!(stage.status_of(2).as_deref(), Some("gone"));
     stage.disturb(&Disturbance::default());
     let first: u64 = guests[0].line().parse().expect("a count, asked for meanwhile");
     assert!(guests[0].ask("and now?").parse::<u64>().expect("a count") > first);
-    until("node 2 is back", || status_of(&stage, 2).filter(|status| status == "alive"));
+    until("node 2 is back", || stage.status_of(2).filter(|status| status == "alive"));
     for program in &guests {
         until_true("it comes home", || stage.try_migrate(program.pid, "home"));
         stage.await_plain(program.pid);
@@ -437,7 +429,7 @@ fn meets_cut(stage: &Stage, program: &mut Program, from: u32, to: u32, cut_after
     });
     let before = ticks(&there);
     until_true("it goes on", || !stays || ticks(&there) > before + 30);
-    let status = status_of(stage, to);
+    let status = stage.status_of(to);
     assert_ne!(status.as_deref(), Some("gone"), "it stood still until all was given up");
     stage.disturb(&Disturbance::default());
     let moved = mover.wait_with_output().expect("a command in the lab");

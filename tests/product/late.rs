@@ -119,8 +119,7 @@ fn a_network_that_is_cut_while_pages_are_absent_costs_time_only() {
     leave(&stage, &program);
     // The first packets that go from now on, and then none.
     stage.disturb(&Disturbance { cut_after: Some(1), ..Disturbance::default() });
-    // Nothing tells that nothing comes.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    until_true("node 1 misses node 2", || stage.status_of(2).as_deref() != Some("alive"));
     assert!(stage.events(1, "filled", program.pid).is_empty(), "it is cut in the middle");
     stage.disturb(&Disturbance::default());
     assert_eq!(program.ask(""), "right");

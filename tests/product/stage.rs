@@ -354,6 +354,13 @@ impl Stage {
         all.iter().filter(|p| is_below(p)).cloned().collect()
     }
 
+    /// What node 1 believes of another.
+    pub fn status_of(&self, id: u32) -> Option<String> {
+        let nodes: Vec<Value> =
+            serde_json::from_str(&self.text(1, &["osmos", "nodes", "--json"])).expect("nodes");
+        nodes.iter().find(|node| node["id"] == id)?["status"].as_str().map(str::to_owned)
+    }
+
     /// That a process of node 1 is a plain one: alive, at home, with nothing attached.
     pub fn await_plain(&self, pid: i32) {
         until_true(&format!("process {pid} is a plain process"), || {

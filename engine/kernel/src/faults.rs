@@ -19,46 +19,29 @@
 //! (vm.unprivileged_userfaultfd), or an open `/dev/userfaultfd` in the process that makes it.
 
 use crate::agent::BatchCall;
-use crate::tracking::Tracking;
+use crate::proc::pagemap::PAGE_BYTES;
+use crate::tracking::{
+    Piece, Register, Tracking, UFFDIO_REGISTER, UFFDIO_REGISTER_MODE_WP, UFFDIO_UNREGISTER,
+};
 use crate::{KernelError, Result, sys};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-const PAGE_BYTES: u64 = 4096;
 const FLAGS: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
 /// `struct uffd_msg` of linux/userfaultfd.h, and where it has what.
 const MESSAGE_BYTES: usize = 32;
 const ADDRESS_OFFSET: usize = 16;
 const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
 
-// _IO(0xaa, 0x00), _IOWR(0xaa, 0x00, struct uffdio_register),
-// _IOR(0xaa, 0x01, struct uffdio_range), _IOR(0xaa, 0x02, struct uffdio_range),
+// _IO(0xaa, 0x00), _IOR(0xaa, 0x02, struct uffdio_range),
 // _IOWR(0xaa, 0x03, struct uffdio_copy), _IOWR(0xaa, 0x04, struct uffdio_zeropage)
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
-const UFFDIO_REGISTER: u64 = 0xc020_aa00;
-const UFFDIO_UNREGISTER: u64 = 0x8010_aa01;
 const UFFDIO_WAKE: u64 = 0x8010_aa02;
 const UFFDIO_COPY: u64 = 0xc028_aa03;
 const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
-const REGISTER_MODE_MISSING_AND_WP: u64 = 1 | 1 << 1;
+const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 const COPY_MODE_WP: u64 = 1 << 1;
-
-/// `struct uffdio_register`.
-#[repr(C)]
-struct Register {
-    start: u64,
-    length: u64,
-    mode: u64,
-    ioctls: u64,
-}
-
-/// `struct uffdio_range`.
-#[repr(C)]
-struct Span {
-    start: u64,
-    length: u64,
-}
 
 /// `struct uffdio_copy`.
 #[repr(C)]
@@ -123,7 +106,7 @@ impl Tracking {
     /// Some of it is not ordinary private memory.
     pub fn serve(&self, range: &Range<u64>) -> Result<()> {
         let (start, length) = (range.start, range.end - range.start);
-        let mode = REGISTER_MODE_MISSING_AND_WP;
+        let mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP;
         let mut register = Register { start, length, mode, ioctls: 0 };
         let what = "serve missing pages";
         // SAFETY: the argument is a live local of the size that the request states.
@@ -136,9 +119,9 @@ impl Tracking {
     /// # Errors
     /// Some of it is not mapped.
     pub fn leave_alone(&self, range: &Range<u64>) -> Result<()> {
-        let mut span = Span { start: range.start, length: range.end - range.start };
+        let mut piece = Piece { start: range.start, length: range.end - range.start };
         // SAFETY: as above.
-        unsafe { self.control("leave memory alone", UFFDIO_UNREGISTER, &raw mut span) }
+        unsafe { self.control("leave memory alone", UFFDIO_UNREGISTER, &raw mut piece) }
     }
 
     /// The next page that somebody waits for; None if there is none just now.
@@ -196,9 +179,9 @@ impl Tracking {
     /// # Errors
     /// The process has ended.
     pub fn wake(&self, range: &Range<u64>) -> Result<()> {
-        let mut span = Span { start: range.start, length: range.end - range.start };
+        let mut piece = Piece { start: range.start, length: range.end - range.start };
         // SAFETY: as above.
-        unsafe { self.control("wake who waits for a page", UFFDIO_WAKE, &raw mut span) }
+        unsafe { self.control("wake who waits for a page", UFFDIO_WAKE, &raw mut piece) }
     }
 
     /// # Safety

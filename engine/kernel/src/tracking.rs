@@ -58,11 +58,11 @@ struct Api {
 
 /// `struct uffdio_register`.
 #[repr(C)]
-struct Register {
-    start: u64,
-    length: u64,
-    mode: u64,
-    ioctls: u64,
+pub(crate) struct Register {
+    pub start: u64,
+    pub length: u64,
+    pub mode: u64,
+    pub ioctls: u64,
 }
 
 /// `struct uffdio_writeprotect`.
@@ -75,19 +75,19 @@ struct Protect {
 
 /// `struct uffdio_range`.
 #[repr(C)]
-struct Piece {
-    start: u64,
-    length: u64,
+pub(crate) struct Piece {
+    pub start: u64,
+    pub length: u64,
 }
 
 // _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0x00, struct uffdio_register),
 // _IOR(0xaa, 0x01, struct uffdio_range), _IOWR(0xaa, 0x06, struct uffdio_writeprotect)
 const UFFDIO_API: u64 = 0xc018_aa3f;
-const UFFDIO_REGISTER: u64 = 0xc020_aa00;
-const UFFDIO_UNREGISTER: u64 = 0x8010_aa01;
+pub(crate) const UFFDIO_REGISTER: u64 = 0xc020_aa00;
+pub(crate) const UFFDIO_UNREGISTER: u64 = 0x8010_aa01;
 const UFFDIO_WRITEPROTECT: u64 = 0xc018_aa06;
 const UFFD_API: u64 = 0xaa;
-const UFFDIO_REGISTER_MODE_WP: u64 = 1 << 1;
+pub(crate) const UFFDIO_REGISTER_MODE_WP: u64 = 1 << 1;
 const UFFD_FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
 
