@@ -121,7 +121,7 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
             && options.only.as_ref().is_none_or(|names| names.contains(&subject.name))
             && (!programs::is_extra(&subject.name) || needs::has(&subject.command[0]))
     });
-    ensure!(!subjects.is_empty(), "no program is called so; see lab/guests");
+    ensure!(!subjects.is_empty(), "no program that is installed is called so; see lab/guests");
     Ok(subjects)
 }
 

@@ -105,8 +105,8 @@ impl Daemon {
         let cgroups = self.guest_cgroups().iter();
         let guest_cgroup = cgroups.map(|dir| dir.to_string_lossy().into_owned()).collect();
         // A supervisor has no right of its own to serve faults of the kernel.
-        if let Ok(device) = kernel::faults::device()
-            && kernel::features::settled().has(Feature::KernelFaults)
+        if kernel::features::settled().has(Feature::KernelFaults)
+            && let Ok(device) = kernel::faults::device()
             && !supervisor.send(&ToBody::Faults, Some(device))
         {
             return Err(std::io::Error::other("it takes no message"));
