@@ -58,7 +58,9 @@ impl Shell {
         let calls = if has_faults { &[serving, usual][..] } else { &[usual] };
         let mut made = None;
         for call in calls {
-            made = made.or(self.worker().execute(&[*call])?.first().copied().filter(|n| *n >= 0));
+            if made.is_none() {
+                made = self.worker().execute(&[*call])?.first().copied().filter(|n| *n >= 0);
+            }
         }
         if let Some(number) = made {
             let process = kernel::pidfd::open(self.pid())?;

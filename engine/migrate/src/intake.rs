@@ -146,6 +146,9 @@ impl Intake {
 
     /// The mappings have changed: what is not there any more does not come.
     pub fn remap(&mut self, old: &[Mapping], new: &[Mapping]) {
+        if self.late.count() == 0 {
+            return;
+        }
         unmapped(old, new).into_iter().for_each(|run| self.late.remove(run));
     }
 
