@@ -7,12 +7,13 @@
 //!
 //! What a page becomes by a call that unmaps, moves or gives up memory the kernel decides, and a
 //! page that comes later must not undo that. So before such a call all that is absent of the memory
-//! that it is about is fetched ([`needed_by`]); then it is made as if nothing had been absent.
+//! that it is about is fetched ([`crate::waiting::needed_by`]); then it is made as if nothing had
+//! been absent.
 
 use crate::state::Order;
+use crate::waiting::pages;
 use kernel::faults::Put;
 use kernel::memory::Fetch;
-use kernel::proc::maps;
 use kernel::proc::pagemap::{PAGE_BYTES, Run};
 use kernel::tracking::Tracking;
 use link::{LinkReader, LinkWriter};
@@ -54,6 +55,8 @@ pub struct Late {
     tracking: Arc<Tracking>,
     state: Mutex<State>,
     has_changed: Condvar,
+    /// When pages came last.
+    came_at: Mutex<Instant>,
     wake: EventFd,
     /// Nothing is absent any more.
     is_whole: AtomicBool,
@@ -88,6 +91,7 @@ impl Late {
             tracking: tracking.clone(),
             is_whole: AtomicBool::new(absent.bytes() == 0),
             state: Mutex::new(State { absent, ..State::default() }),
+            came_at: Mutex::new(Instant::now()),
             has_changed: Condvar::new(),
             wake,
         })
@@ -95,6 +99,11 @@ impl Late {
 
     pub fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::SeqCst)
+    }
+
+    /// For how long no page has come.
+    pub fn silence(&self) -> Duration {
+        self.came_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     /// Whether a call of this thread has to wait until nothing is absent of these runs: then it is
@@ -171,37 +180,6 @@ impl Fetch for Late {
             };
         }
     }
-}
-
-/// The pages that these bytes lie in; None if there are none.
-fn pages(start: u64, length: u64) -> Option<Run> {
-    let end = start.checked_add(length)?.checked_next_multiple_of(PAGE_BYTES)?;
-    let start = start & !(PAGE_BYTES - 1);
-    (length > 0 && start < end).then_some(Run { start, end })
-}
-
-/// Memory that has to be there before a call is made: what it unmaps, moves or gives up, and
-/// futexes whose word the kernel does not wait for.
-pub fn needed_by(pid: i32, number: u32, arguments: &Arguments) -> Vec<Run> {
-    let [first, second, third, fourth, fifth, _] = *arguments;
-    let has = |flag: i32| fourth & flag as u64 != 0;
-    let ranges = match i64::from(number) {
-        libc::SYS_mmap if !has(libc::MAP_FIXED) => vec![],
-        libc::SYS_mmap | libc::SYS_munmap | libc::SYS_madvise => vec![pages(first, second)],
-        libc::SYS_mremap if has(libc::MREMAP_FIXED) => {
-            vec![pages(first, second), pages(fifth, third)]
-        }
-        libc::SYS_mremap => vec![pages(first, second)],
-        libc::SYS_brk => {
-            let maps = maps::read(pid).unwrap_or_default();
-            let heap = maps.iter().filter(|m| m.name == b"[heap]");
-            let end = heap.map(|m| m.end).max().unwrap_or(0);
-            vec![pages(first, end.saturating_sub(first))]
-        }
-        libc::SYS_futex => vec![pages(first, 4), pages(fifth, 4)],
-        _ => vec![],
-    };
-    ranges.into_iter().flatten().collect()
 }
 
 /// What home was asked, in order.
@@ -398,6 +376,7 @@ impl Serving<'_> {
             Asked::More => self.told.pages_filled += pages,
             Asked::Page(_) | Asked::Range(_) => self.told.pages_faulted += pages,
         }
+        *self.late.came_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let mut state = self.late.lock();
         runs.iter().for_each(|run| state.absent.remove(*run));
         let lacking = match asked {
@@ -497,6 +476,7 @@ const _: () = assert!(AROUND_BYTES_MAX as usize <= LATE_BYTES_MAX);
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::waiting::needed_by;
     use kernel::faults;
     use kernel::proc::pagemap::Pagemap;
     use migrate::late::Order as Giving;

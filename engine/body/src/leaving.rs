@@ -41,7 +41,7 @@ const UNWANTED_TIMEOUT: Duration = Duration::from_secs(10);
 const CAPTURE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a frozen body waits for the verdict on its move before it is given up with its home.
 /// The link to home is mostly given up before.
-const VERDICT_TIMEOUT: Duration = Duration::from_secs(link::LOSS_TIMEOUT.as_secs() + 30);
+pub(crate) const VERDICT_TIMEOUT: Duration = Duration::from_secs(link::LOSS_TIMEOUT.as_secs() + 30);
 impl Tracing<'_> {
     /// Job control: the body stands still while the process is stopped at home.
     pub(crate) fn hold(&mut self) -> Result<()> {
@@ -220,7 +220,7 @@ impl Tracing<'_> {
 
     /// Goes home for what cannot be done here; not at once if home could not take it in just now.
     pub(crate) fn need_home(&mut self, why: Reason) -> Result<End> {
-        if self.shared.late.as_ref().is_some_and(|late| !late.is_whole()) {
+        if self.awaits_pages {
             self.waiting_for_pages.push(Order::NeedsHome(why));
             return Ok(End::Continues);
         }

@@ -3,7 +3,7 @@
 use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{filter, frames, late};
+use crate::{filter, frames, waiting};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::reason;
@@ -234,7 +234,7 @@ fn let_pass(shared: &Shared, state: &mut State, n: &Notification) {
         shared.was_advised.store(true, Ordering::SeqCst);
     }
     if let Some(late) = shared.late.as_ref().filter(|late| !late.is_whole()) {
-        let needed = late::needed_by(shared.pid, number, &n.arguments);
+        let needed = waiting::needed_by(shared.pid, number, &n.arguments);
         if late.defers(&needed, (n.tid as i32, n.id)) {
             if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
                 thread.fetching = Some((n.id, number, n.arguments));

@@ -323,6 +323,14 @@ impl Shared {
         let _ = self.wake.write(1);
     }
 
+    /// Before whatever else is ordered.
+    pub fn order_first(&self, orders: Vec<Order>) {
+        let mut all = self.orders.lock().expect("no thread of the supervisor panicked");
+        orders.into_iter().rev().for_each(|order| all.push_front(order));
+        drop(all);
+        let _ = self.wake.write(1);
+    }
+
     pub fn next_order(&self) -> Option<Order> {
         self.orders.lock().expect("no thread of the supervisor panicked").pop_front()
     }

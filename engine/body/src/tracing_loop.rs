@@ -71,7 +71,9 @@ pub(crate) struct Tracing<'a> {
     pub(crate) awaits_verdict: bool,
     /// Its memory goes home already.
     pub(crate) homing: Option<Homing>,
-    /// Orders to leave, once all its memory is here.
+    /// Until home has been told that all its memory is here.
+    pub(crate) awaits_pages: bool,
+    /// Orders to leave, once that is so.
     pub(crate) waiting_for_pages: Vec<Order>,
     /// Why it has to go home, once that may be tried again.
     pub(crate) homesick: Option<Reason>,
@@ -146,6 +148,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     serving::begin(&shared, home.0, late_link);
     let mut tracing = Tracing {
         daemon,
+        awaits_pages: shared.late.is_some(),
         shared,
         sandbox,
         agent,
@@ -278,6 +281,9 @@ impl Tracing<'_> {
         if now >= self.next_usage {
             self.next_usage += USAGE_INTERVAL;
             self.report_usage();
+            if self.is_left_without_pages() {
+                return Ok(End::Goes(reason("link", "home does not send the pages it waits for")));
+            }
         }
         let can_leave = !self.awaits_verdict && now >= self.next_homecoming;
         match self.homesick.take_if(|_| can_leave) {
@@ -396,14 +402,8 @@ impl Tracing<'_> {
     fn on_order(&mut self, order: Order) -> Result<End> {
         let Some(order) = self.defer(order) else { return Ok(End::Continues) };
         match order {
-            Order::Fetched { tid, id } => {
-                self.make_with_pages(tid, id);
-                Ok(End::Continues)
-            }
-            Order::Filled(told) => {
-                self.has_all_pages(told);
-                Ok(End::Continues)
-            }
+            // Carried out already.
+            Order::Fetched { .. } | Order::Filled(_) => Ok(End::Continues),
             Order::Home(message) => self.on_home(message),
             Order::NeedsHome(why) => self.need_home(why),
             Order::DeliverMasked { tid, id, result, mask } => {

@@ -98,7 +98,7 @@ impl Behind {
         let Some(link) = self.link else { return Ok(None) };
         let memory = Memory::open(pid).map_err(|error| MigrateError::lost(error.into()))?;
         let order = Order::of(ahead.copying.late().clone(), ahead.copying.fresh());
-        // All of it may have gone along: then the body asks for nothing, and nothing is kept for it.
+        // All may have gone along: then the body asks for nothing, and nothing is kept for it.
         Ok((order.left() > 0).then_some(LateMemory { link, memory, order }))
     }
 }

@@ -27,9 +27,9 @@ pub struct Onlookers {
 }
 
 impl Onlookers {
-    /// When something is to be done, if it is.
+    /// When something is to be done, if it is: nothing, once the process has to be home.
     pub fn next_look(&self) -> Option<Instant> {
-        self.look_at
+        self.look_at.filter(|_| self.why.is_none())
     }
 
     /// Why the process is to be home, if it is.

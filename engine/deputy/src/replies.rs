@@ -31,12 +31,9 @@ const PATIENCE: Duration = Duration::from_micros(100);
 const PATIENCE_ALONE: Duration = Duration::from_millis(5);
 
 /// What is of no use if it comes too often.
-fn pass_on(shared: &Shared, message: ToHome) {
-    match message {
-        _ if shared.is_flooded() => {}
-        ToHome::Filled(filled) => shared.notify(Notice::Filled(filled)),
-        ToHome::Progress(progress) => shared.notify(Notice::Progress(progress)),
-        _ => {}
+fn tell_now_and_then(shared: &Shared, notice: Notice) {
+    if !shared.is_flooded() {
+        shared.notify(notice);
     }
 }
 
@@ -77,23 +74,22 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             }
             ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
             ToHome::Usage { cpu_ns, rss_bytes } => {
-                if !shared.is_flooded() {
-                    shared.notify(Notice::Usage { cpu_ns, rss_bytes });
-                }
+                tell_now_and_then(shared, Notice::Usage { cpu_ns, rss_bytes });
             }
-            // An honest body says so once, and four times a second.
-            message @ (ToHome::Filled(_) | ToHome::Progress(_)) => pass_on(shared, message),
+            ToHome::Progress(progress) => tell_now_and_then(shared, Notice::Progress(progress)),
             // The link is the main thread's from here on: it reads the image itself.
             ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
                 shared.notify(Notice::Leaving { message, reader: Box::new(reader) });
                 return;
             }
-            ToHome::Stayed(_) if shared.is_flooded() => {
+            // Neither may be left out.
+            ToHome::Stayed(_) | ToHome::Filled(_) if shared.is_flooded() => {
                 let error = "the body floods its home".to_owned();
                 shared.notify(Notice::LinkLost { generation, error });
                 return;
             }
             ToHome::Stayed(reason) => shared.notify(Notice::Stayed(reason)),
+            ToHome::Filled(filled) => shared.notify(Notice::Filled(filled)),
             ToHome::Gone(reason) => {
                 shared.notify(Notice::Gone { generation, reason });
                 return;
