@@ -66,6 +66,11 @@ fn of(target: &str) -> Vec<Vec<u8>> {
             vec![runs]
         }
         "stream" => samples::parts(),
+        "late" => {
+            let page = (GuestAddr(0x1000), GuestAddr(0x2000));
+            let answer = [wire::late::encode(vec![page]), vec![1; 4096]].concat();
+            [packets(&samples::questions()), vec![answer]].concat()
+        }
         "registers" => registers(),
         "call" => packets(&calls()),
         "marshal" => marshalled(),

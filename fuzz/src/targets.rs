@@ -2,10 +2,13 @@
 //! also write, and what one side of a protocol makes the other accepts.
 
 use cluster::{Brain, Config, Identity, Input, Outbox, Time};
+use kernel::proc::pagemap::Run;
 use kernel::proc::{maps, process};
 use kernel::regs::{REGISTER_WORDS, Registers};
+use migrate::held::Held;
 use migrate::homeward;
 use migrate::intake::Intake;
+use migrate::late::Order;
 use migrate::registers::Translator;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +19,8 @@ use wire::control::{Reply, Request};
 use wire::forward::{Call, Direction, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid, NodeId};
 use wire::image::{Image, Pages};
-use wire::limits::{HASHED_PAGES_MAX, PAGE_RUN_BYTES_MAX};
+use wire::late::Question;
+use wire::limits::{HASHED_PAGES_MAX, LATE_BYTES_MAX, PAGE_RUN_BYTES_MAX};
 use wire::owner::OwnerState;
 use wire::peer::{self, Hello, PeerMessage, Selected};
 use wire::secure::BerthHandshake;
@@ -40,6 +44,7 @@ pub static TARGETS: &[Target] = &[
     target("to-home", to_home),
     target("image", image),
     target("stream", stream),
+    target("late", late),
     target("registers", registers),
     target("call", call),
     target("marshal", marshalled),
@@ -136,6 +141,27 @@ fn use_image(image: &Image, rest: &[u8]) {
 
 /// One message of a stream: what is accepted is as much memory as it says, and no more than there
 /// may be.
+/// What is said over a link for pages that come behind a process, and what home gives away then.
+fn late(data: &[u8]) {
+    if let Ok((spans, content)) = wire::late::decode(data) {
+        assert!(wire::image::runs(&spans, content).is_some(), "as much as its places hold");
+    }
+    let held =
+        [Run { start: 0x1000, end: 0x9000 }, Run { start: 1 << 40, end: (1 << 40) + 0x4000 }];
+    let mut giving = Order::of(Held::of(&held), &held[1..]);
+    let before = giving.left();
+    let given = match packet::<Question>(data) {
+        Some(Question::Page { address, bytes }) => giving.around(address.0 & !4095, bytes.into()),
+        Some(Question::Range((start, end))) => {
+            giving.range(Run { start: start.0, end: end.0 }, LATE_BYTES_MAX as u64)
+        }
+        Some(Question::More { bytes }) => giving.next(bytes.into()),
+        Some(Question::Done) | None => return,
+    };
+    let bytes: u64 = given.iter().map(|run| run.end - run.start).sum();
+    assert_eq!(before - giving.left(), bytes, "each page once");
+}
+
 fn stream(data: &[u8]) {
     let Ok((head, content, bytes)) = wire::stream::decode(data) else { return };
     assert!((1..=PAGE_RUN_BYTES_MAX).contains(&bytes));

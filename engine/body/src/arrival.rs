@@ -296,7 +296,7 @@ fn begin_late(
         };
     };
     // What home does not keep it could not give away.
-    let tracking = body.tracking.as_ref().filter(|it| is_kept && it.protects());
+    let tracking = body.tracking.as_ref().filter(|it| is_kept && it.begins_with_walks());
     let Some(tracking) = tracking else {
         let text = "the node cannot have pages come behind a process";
         return Err(MigrateError::refused("no-late-pages", text));

@@ -65,6 +65,8 @@ pub struct Left {
     pub reading: Reading,
     /// Those that it has mapped shared and writable.
     pub files: Option<Files>,
+    /// What moves may take, as it was ordered.
+    pub limits: MoveLimits,
     /// What comes behind it.
     pub late: Option<LateMemory>,
 }
@@ -135,7 +137,7 @@ pub fn leave(
             watch.phase("settle");
             let report = rounds.tell(bytes, report(watch, freeze_us, bytes_sent));
             let report = with_late(report, late.as_ref());
-            let left = Left { keeping, maps, reading, files, late };
+            let left = Left { keeping, maps, reading, files, limits, late };
             let parts = (link, memory, library, actions, prospect, report, left);
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
         }

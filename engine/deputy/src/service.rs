@@ -264,7 +264,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         rss_bytes: away.prospect.memory_bytes,
         berth: away.berth,
         freeze_budget: away.report.freeze_budget,
-        limits: MoveLimits::default(),
+        limits: away.left.limits,
     };
     service.set_held(away.is_held);
     service.start_waiter();

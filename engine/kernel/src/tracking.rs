@@ -112,11 +112,6 @@ impl Tracking {
         &self.descriptor
     }
 
-    /// Whether it tells writes by protecting pages.
-    pub fn protects(&self) -> bool {
-        matches!(self.way, Way::Protection)
-    }
-
     fn by(way: Way, descriptor: OwnedFd) -> Result<Tracking> {
         let features = match way {
             Way::Protection => UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_ASYNC,
@@ -168,8 +163,8 @@ impl Tracking {
         }
     }
 
-    /// Whether what a walk tells can count as not written to from then on. If not, that is only so
-    /// once it has begun again.
+    /// Whether what a walk tells can count as not written to from then on: by protection. If not,
+    /// that is only so once it has begun again.
     pub fn begins_with_walks(&self) -> bool {
         matches!(self.way, Way::Protection)
     }

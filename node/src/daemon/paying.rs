@@ -2,7 +2,6 @@
 
 use super::Daemon;
 use crate::process::LastFreeze;
-use kernel::features::{self, Feature};
 use wire::control::Migration;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -32,8 +31,7 @@ impl Daemon {
         (last, rss_bytes): (LastFreeze, u64),
     ) -> Price {
         let pace = to.map_or(self.paces.any(), |to| self.paces.of(from, to));
-        let copies_ahead = features::settled().has(Feature::WriteTracking);
-        let rest_bytes = rest_bytes(last, rss_bytes, copies_ahead);
+        let rest_bytes = rest_bytes(last, rss_bytes, kernel::tracking::is_possible());
         pace.price_within(rss_bytes, rest_bytes, self.limits_between(from, to).bandwidth)
     }
 
