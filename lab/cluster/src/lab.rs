@@ -153,7 +153,10 @@ pub fn down(name: &LabName) -> Result<bool> {
 
 /// The same, if its record says so while nobody else may change it.
 fn down_if(name: &LabName, is_wanted: &dyn Fn(&Record) -> bool) -> Result<bool> {
-    let Some(lab_dir) = LabDir::lock(name)? else { return Ok(false) };
+    let Some(lab_dir) = LabDir::lock(name)? else {
+        record::remove_unused_labs_dir()?;
+        return Ok(false);
+    };
     if let Some(record) = record::read(lab_dir.path())? {
         if !is_wanted(&record) {
             return Ok(false);

@@ -136,8 +136,10 @@ impl LabDir {
     /// Makes the directory if needed and waits until no other command works on this lab.
     pub fn make(name: &LabName) -> Result<LabDir> {
         for _ in 0..LOCK_ATTEMPTS {
-            make_private_dir(&labs_dir()?)?;
-            match make_private_dir(&labs_dir()?.join(name.as_str())) {
+            let labs = labs_dir()?;
+            let made =
+                make_private_dir(&labs).and_then(|()| make_private_dir(&labs.join(name.as_str())));
+            match made {
                 Ok(()) => {}
                 Err(error) if is_not_found(&error) => continue,
                 Err(error) => return Err(error),
@@ -224,13 +226,18 @@ impl LabDir {
     pub fn remove(self) -> Result<()> {
         fs::remove_dir_all(&self.path)
             .with_context(|| format!("cannot remove {}", self.path.display()))?;
-        // Stays if another lab uses it.
-        match fs::remove_dir(labs_dir()?) {
-            Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty && !is_absent(&error) => {
-                Err(error).context("cannot remove the directory of labs")
-            }
-            _ => Ok(()),
+        remove_unused_labs_dir()
+    }
+}
+
+/// Removes the directory of labs if no lab is left in it, also one that was made for a lab that
+/// never came because its maker was killed in between.
+pub fn remove_unused_labs_dir() -> Result<()> {
+    match fs::remove_dir(labs_dir()?) {
+        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty && !is_absent(&error) => {
+            Err(error).context("cannot remove the directory of labs")
         }
+        _ => Ok(()),
     }
 }
 

@@ -249,6 +249,17 @@ fn an_interrupted_up_leaves_what_down_removes() {
 }
 
 #[test]
+fn down_removes_the_directory_of_an_up_that_was_killed_before_it_made_its_lab() {
+    let name = "down_removes_the_directory_of_an_up_that_was_killed_before_it_made_its_lab";
+    machine::alone(&format!("left_behind::{name}"), || {
+        let before = World::look();
+        std::fs::create_dir("/run/osmos-lab").unwrap();
+        lab_ok(&["down", "--name", &machine::name()]);
+        before.assert_unchanged("down of a lab that was not made");
+    });
+}
+
+#[test]
 fn an_interrupted_up_can_simply_be_repeated() {
     machine::alone("left_behind::an_interrupted_up_can_simply_be_repeated", || {
         let before = World::look();
