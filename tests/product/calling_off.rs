@@ -24,7 +24,13 @@ fn resident_kib(process: &Seen) -> Option<u64> {
 
 /// Asks for a move; returns when memory arrives at the target.
 fn begin(stage: &Stage, program: &Program, to: u32) -> Child {
-    let mover = stage.begin(1, &["osmos", "migrate", &program.pid.to_string(), &to.to_string()]);
+    begin_by(stage, &[], program, to)
+}
+
+/// Likewise by a command that runs `osmos`.
+fn begin_by(stage: &Stage, by: &[&str], program: &Program, to: u32) -> Child {
+    let (pid, node) = (program.pid.to_string(), to.to_string());
+    let mover = stage.begin(1, &[by, &["osmos", "migrate", &pid, &node]].concat());
     let (arriving, _) = stage.await_body(to, program.pid);
     until_true("its memory arrives", || {
         resident_kib(&arriving).is_some_and(|kib| kib > ARRIVING_KIB)
@@ -103,7 +109,9 @@ fn an_order_home_calls_off_what_leaves_and_what_moves_on() {
     assert!(complaint(mover).contains("it is wanted on node 1"));
     assert_stays(&stage, &mut program, 1, 2);
     stage.migrate(program.pid, "2");
-    let mover = begin(&stage, &program, 3);
+    // Started as a shell starts what runs in the background.
+    let ignoring = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"];
+    let mover = begin_by(&stage, &ignoring, &program, 3);
     asking(&stage, 3).signal(nix::sys::signal::Signal::SIGINT);
     assert!(complaint(mover).contains("it stays on node 2"));
     assert_stays(&stage, &mut program, 2, 3);

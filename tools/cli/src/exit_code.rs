@@ -14,6 +14,8 @@ pub const NOT_STARTED: u8 = 125;
 pub const CANNOT_EXECUTE: u8 = 126;
 /// `osmos run`: there is no such command.
 pub const NOT_FOUND: u8 = 127;
+/// What a shell makes of a command that SIGINT ended.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why exec() failed, in the words of env(1).
 pub fn of_exec_error(error: &io::Error) -> u8 {

@@ -1,6 +1,7 @@
 //! ^C while the daemon works for a command: it is read like any other news, so that what was asked
 //! for can be called off instead of being left behind.
 
+use crate::exit_code;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -38,10 +39,11 @@ impl Interrupts {
         }
     }
 
-    /// Ends this command as one would have.
+    /// Ends this command as one would have; where it was started with SIGINT ignored, as a shell
+    /// starts what runs in the background, with the status that shells make of it.
     pub fn obey(&self) -> Result<()> {
         raise(Signal::SIGINT)?;
         self.mask.thread_unblock()?;
-        Ok(())
+        std::process::exit(i32::from(exit_code::INTERRUPTED));
     }
 }
