@@ -3,7 +3,7 @@
 use crate::stage::{Stage, text};
 
 /// All that there is another way for.
-const OPTIONAL: [&str; 9] = [
+const OPTIONAL: [&str; 10] = [
     "time-namespaces",
     "cgroup-v2",
     "executable-memfd",
@@ -13,6 +13,7 @@ const OPTIONAL: [&str; 9] = [
     "guard-regions",
     "write-tracking",
     "soft-dirty",
+    "thread-ids",
 ];
 
 #[test]

@@ -15,13 +15,13 @@
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
-//! * [`hostile`]: strangers, replays, floods
 //! * [`late`]: pages that come behind their process
 //! * [`limits`]: limits on memory
 //! * [`mapped_files`]: files without a name, and none
 //! * [`liars`]: supervisors whose other side has the keys and lies
 //! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
+//! * [`threads`]: threads that begin away
 //! * [`waits`]: waits that a move happens in
 //! * [`processor_time`]: clocks and limits of processor time
 //!
@@ -55,4 +55,5 @@ mod sharing;
 mod stage;
 mod succession;
 mod terminal;
+mod threads;
 mod waits;

@@ -80,6 +80,10 @@ pub struct Call {
     pub segments: Vec<Segment>,
 }
 
+/// Result of a call that makes a thread, if home has made none for want of room: the process makes
+/// it there. Linux has no such result for one (ENOSYS).
+pub const NO_ROOM_FOR_THREAD: i64 = -38;
+
 /// What became of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {

@@ -10,7 +10,7 @@ use kernel::tracee;
 use migrate::backing::Library;
 use migrate::threads::{KernelSide, Stopped};
 use migrate::worker::{self, Worker};
-use migrate::{Result, layout, mapping_flags, threads};
+use migrate::{Result, injection, layout, mapping_flags, threads};
 use std::ops::Range;
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, Draft, Image, MappingFlags, MappingKind};
@@ -32,13 +32,13 @@ type Space = (Vec<image::Mapping>, Vec<(GuestAddr, GuestAddr)>);
 
 /// What its memory is like while it runs still.
 pub fn draft(shared: &Shared, fixed: &Fixed) -> Result<Draft> {
+    let threads = shared.lock().threads.len();
     Ok(Draft {
         mappings: mappings(shared, fixed)?,
         stack_limit: fixed.origin.stack_limit,
         memory_limits: fixed.origin.memory_limits,
         reserved: fixed.origin.reserved,
-        // None begins away from home.
-        threads: fixed.origin.threads.len() as u32,
+        threads: injection::slots_for(threads) as u32,
         tids: living_threads(shared),
     })
 }

@@ -20,7 +20,7 @@ use link::{LinkReader, LinkWriter};
 use migrate::held::{Held, within};
 use migrate::{MigrateError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::eventfd::EventFd;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -82,11 +82,7 @@ impl Late {
         for place in places {
             tracking.serve(place)?;
         }
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake = EventFd::from_flags(flags).map_err(|errno| kernel::KernelError {
-            what: "make eventfd".into(),
-            source: errno.into(),
-        })?;
+        let wake = kernel::wake_up::make()?;
         Ok(Late {
             tracking: tracking.clone(),
             is_whole: AtomicBool::new(absent.bytes() == 0),

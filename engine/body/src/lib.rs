@@ -32,6 +32,7 @@ mod late;
 mod leaving;
 mod modesty;
 mod moving_on;
+mod new_threads;
 mod notices;
 mod priority;
 mod processor_time;

@@ -3,7 +3,7 @@
 use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{filter, frames, waiting};
+use crate::{filter, frames, new_threads, waiting};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::reason;
@@ -37,11 +37,15 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
     }
     let (is_frozen, is_interrupted) = (state.is_frozen, state.is_interrupted);
     let Some(thread) = state.threads.get_mut(&(n.tid as i32)) else {
-        // Not a thread of the guest: nothing that we know of may run in the sandbox.
-        shared.listener.reply(n.id, -i64::from(libc::EPERM));
+        // Not a thread of the guest: nothing that we know of may run in the sandbox, but to end.
+        match i64::from(n.number) {
+            libc::SYS_exit if n.architecture == ARCHITECTURE => shared.listener.let_pass(n.id),
+            _ => shared.listener.reply(n.id, -i64::from(libc::EPERM)),
+        };
         return;
     };
-    if thread.agrees_at.is_some_and(|at| is_for_us(n, at)) {
+    let is_ours = thread.agrees_at.is_some_and(|at| is_for_us(n, at));
+    if is_ours || new_threads::is_made_for_us(thread, n) {
         shared.listener.let_pass(n.id);
         return;
     }
@@ -246,7 +250,12 @@ fn let_pass(shared: &Shared, state: &mut State, n: &Notification) {
     shared.listener.let_pass(n.id);
 }
 
-fn needs_home(shared: &Shared, state: &mut State, n: &Notification, word: &str) -> Option<Call> {
+pub(crate) fn needs_home(
+    shared: &Shared,
+    state: &mut State,
+    n: &Notification,
+    word: &str,
+) -> Option<Call> {
     let number = n.number as u32;
     let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
     go_home(shared, state, n, "call", &format!("{name}: {word}"))
@@ -288,7 +297,7 @@ fn forward(
 }
 
 /// Notes that the thread waits for this call, and returns the call.
-fn record_call(
+pub(crate) fn record_call(
     shared: &Shared,
     state: &mut State,
     n: &Notification,
@@ -347,6 +356,7 @@ fn emulate(
         | Emulation::ResourceUsage
         | Emulation::Times => forward(shared, state, n, Some(emulation)),
         Emulation::ProcessorClock => read_clock(shared, state, n),
+        Emulation::NewThread => new_threads::forward(shared, state, n),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),
         Emulation::MemorySync if shared.files.hold(n.arguments[0], n.arguments[1]) => {
             forward(shared, state, n, None)

@@ -13,9 +13,14 @@ const NICE_MAX: i32 = 19;
 
 /// Gives all threads of a body that begins here their priorities.
 pub fn adopt(state: &State) {
-    state.threads.values().for_each(|thread| apply(thread, state.stands_back));
     // What builds a body takes short turns, and a thread has them from who started it.
-    state.threads.values().for_each(|thread| haste::take_usual_turns(thread.local));
+    state.threads.values().for_each(|thread| begin(thread, state.stands_back));
+}
+
+/// Gives a thread that begins here its priority.
+pub fn begin(thread: &Thread, stands_back: i32) {
+    apply(thread, stands_back);
+    haste::take_usual_turns(thread.local);
 }
 
 /// All of it stands back by that much from now on.

@@ -1,5 +1,6 @@
 //! What home sends while the body runs: results of calls, signals, orders.
 
+use crate::new_threads;
 use crate::notices::raise;
 use crate::state::{Agreement, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
@@ -9,7 +10,7 @@ use migrate::files::SHARED_FILE;
 use migrate::reason;
 use std::sync::Arc;
 use wire::calls::{self, Emulation};
-use wire::forward::{Direction, Place, Reply, Segment, Signal, ToAway};
+use wire::forward::{Direction, NO_ROOM_FOR_THREAD, Place, Reply, Segment, Signal, ToAway};
 use wire::ids::GuestTid;
 
 /// Serves the link until it breaks, or the body is released.
@@ -150,6 +151,10 @@ fn write_outputs(shared: &Shared, outstanding: &Outstanding, reply: &Reply) -> b
 
 fn answer(shared: &Shared, state: &mut State, tid: i32, outstanding: &Outstanding, result: i64) {
     let id = outstanding.id;
+    let makes_thread = outstanding.emulation == Some(Emulation::NewThread);
+    if makes_thread && result == NO_ROOM_FOR_THREAD {
+        return new_threads::make_at_home(shared, state, tid, id);
+    }
     if result < 0 {
         shared.listener.reply(id, result);
         return;
@@ -157,6 +162,11 @@ fn answer(shared: &Shared, state: &mut State, tid: i32, outstanding: &Outstandin
     if outstanding.emulation == Some(Emulation::SignalAction) {
         record_action(state, outstanding);
         shared.order(Order::ActionSettled);
+    }
+    if makes_thread {
+        let guest = GuestTid(result as i32);
+        let agreement = Agreement::Thread(guest, outstanding.call.arguments);
+        return shared.order(Order::Agree { tid, id, agreement });
     }
     // With other threads the guest can have changed what home was told, before the kernel reads it.
     let agreement = agreement(outstanding).filter(|_| state.threads.len() > 1);

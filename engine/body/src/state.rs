@@ -70,6 +70,8 @@ pub struct Thread {
     pub fetching: Option<(u64, u32, Arguments)>,
     /// It makes a call for us, about this place in the agent's memory.
     pub agrees_at: Option<u64>,
+    /// It makes a thread for us, by clone with these arguments.
+    pub makes: Option<Arguments>,
     /// A call that it had in flight when it was stopped, and will come back to.
     pub in_flight: Option<InFlight>,
     /// It was interrupted in a call with this result, and has not come back to it yet.
@@ -123,6 +125,8 @@ pub enum Agreement {
     Mask(u64, u64),
     /// rt_sigreturn, which the kernel has to make: the mask after it.
     Return(u64),
+    /// clone: the thread that home has made, and the arguments.
+    Thread(GuestTid, Arguments),
 }
 
 /// What is shared under one lock: short critical sections, no waiting inside but for the link.
@@ -186,6 +190,7 @@ fn thread_of(body: &Body, index: usize) -> Thread {
         parked: None,
         fetching: None,
         agrees_at: None,
+        makes: None,
         in_flight: image.in_flight.clone(),
         interrupted: image.interrupted,
         resumes: None,
@@ -205,6 +210,8 @@ pub struct Shared {
     pub maps: MapQuery,
     /// Advice was given that may have changed the flags of its mappings.
     pub was_advised: AtomicBool,
+    /// Threads are made at home from now on: here one could not be made.
+    pub makes_no_threads: AtomicBool,
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
     pub watch: Watch,
@@ -250,6 +257,7 @@ impl Shared {
             memory: parts.memory,
             maps: parts.maps,
             was_advised: AtomicBool::new(false),
+            makes_no_threads: AtomicBool::new(false),
             kept: parts.kept,
             watch: parts.watch,
             files: parts.files,

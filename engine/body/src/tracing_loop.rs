@@ -23,7 +23,6 @@ use kernel::tracking::Tracking;
 use migrate::kept::Origin;
 use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -39,6 +38,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) sandbox: Sandbox,
     pub(crate) agent: kernel::agent::Agent,
     pub(crate) fixed: Arc<Fixed>,
+    /// The last that a thread got which was made here; 0 if none was.
+    pub(crate) last_tid: i32,
     pub(crate) prospect: wire::image::Prospect,
     /// Tells which of its pages are written to, if this kernel can.
     pub(crate) tracking: Option<Arc<Tracking>>,
@@ -113,10 +114,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     let Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin, late } =
         arrived;
     let state = State::of(&body);
-    let wake =
-        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
-            kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
-        })?;
+    let wake = kernel::wake_up::make()?;
     let kept = Kept::new(body.kept());
     let missing = body.missing;
     let mut body = body;
@@ -153,6 +151,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         sandbox,
         agent,
         fixed,
+        last_tid: 0,
         prospect,
         tracking,
         origin,

@@ -124,6 +124,8 @@ impl Homecoming {
         self.settle_lanes(service)?;
         watch.phase("settle");
         let mut image = receive_image(service, reader, &mut self.sending)?;
+        self.end_unborn(service, &image)?;
+        check_threads(service, &image)?;
         let (home, late) = service.own.take(service.pid)?;
         mapping_flags::correct(&mut image.mappings, late);
         self.keep_own_memory(service)?;
@@ -204,21 +206,27 @@ fn receive_image(
         }
     }
     image.check(service.library.len())?;
+    check_place(service, &image.mappings)?;
+    Ok(*image)
+}
+
+/// The threads that come home are those that are here.
+fn check_threads(service: &Service<'_>, image: &Image) -> Result<()> {
     let lanes = &service.shared.lanes;
     let here: BTreeSet<_> =
         live_slots(service).into_iter().map(|slot| lanes.lock(slot).guest).collect();
     let mut there: BTreeSet<_> = image.threads.iter().map(|thread| thread.tid).collect();
     // A thread may have ended here while its body was frozen just before it would have.
     let ended = |tid: &GuestTid| {
-        lanes.slot_of(*tid).is_some_and(|slot| matches!(lanes.lock(slot).work, Work::Gone))
+        lanes.has_ended(*tid)
+            || lanes.slot_of(*tid).is_some_and(|slot| matches!(lanes.lock(slot).work, Work::Gone))
     };
     there.retain(|tid| !ended(tid));
     if here != there {
         let text = format!("{} threads came home, {} are expected", there.len(), here.len());
         return Err(MigrateError::Protocol(text));
     }
-    check_place(service, &image.mappings)?;
-    Ok(*image)
+    Ok(())
 }
 
 pub fn live_slot_of(service: &Service<'_>, thread: &image::Thread) -> Option<usize> {

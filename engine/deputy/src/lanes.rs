@@ -1,16 +1,17 @@
 //! One lane for each thread of the deputy: what it is doing for its body.
 
 use crate::departed::DepartedThread;
+use crate::tids::Tids;
 use kernel::agent::{Agent, BatchCall, STAGING_BYTES};
 use kernel::memory::Memory;
 use kernel::processor_time::ThreadClock;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::{ACTION_BYTES, Action};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
-use wire::calls;
+use wire::calls::{self, thread};
 use wire::forward::{Call, Reply, Signal};
 use wire::ids::GuestTid;
 use wire::image::Priority;
@@ -29,7 +30,7 @@ pub enum Work {
     Exiting {
         sequence: u64,
     },
-    /// The thread has ended.
+    /// The thread has ended, or none has begun.
     Gone,
 }
 
@@ -63,6 +64,8 @@ pub struct Lane {
     /// As the body was told last; None if it is to be told anew.
     pub priority: Option<Priority>,
     pub clock: ThreadClock,
+    /// The body has not said yet that it has this thread, too.
+    pub is_unborn: bool,
 }
 
 impl Lane {
@@ -84,6 +87,11 @@ impl Lane {
         Lane { work, ..Lane::idle(pid, guest, tid) }
     }
 
+    /// The lane of a thread of process `pid` that its body does not have yet.
+    pub fn unborn(pid: i32, guest: GuestTid, tid: i32) -> Lane {
+        Lane { is_unborn: true, ..Lane::idle(pid, guest, tid) }
+    }
+
     /// The lane of a thread that was asked for nothing yet.
     fn idle(pid: i32, guest: GuestTid, tid: i32) -> Lane {
         Lane {
@@ -98,7 +106,13 @@ impl Lane {
             signals_unseen: VecDeque::new(),
             priority: None,
             clock: ThreadClock::of(pid, tid),
+            is_unborn: false,
         }
+    }
+
+    /// Where a thread may begin.
+    fn spare() -> Lane {
+        Lane { work: Work::Gone, ..Lane::idle(0, GuestTid(0), 0) }
     }
 
     /// Numbers a signal for this thread and remembers it until the body has seen it.
@@ -116,13 +130,15 @@ impl Lane {
     }
 }
 
-/// All lanes; the index is the agent's slot.
+/// All lanes; the index is the agent's slot. There are as many as slots: threads begin in those of
+/// others that have ended, or that never were.
 pub struct Lanes {
     pub agent: Agent,
     pub memory: Memory,
     lanes: Vec<Mutex<Lane>>,
-    /// By the id that the guest knows, which is a thread's for life.
-    slots: HashMap<GuestTid, usize>,
+    tids: Mutex<Tids>,
+    /// More than one thread has been there.
+    has_many: AtomicBool,
     /// What large calls held was let go.
     has_freed: AtomicBool,
     /// Dispositions of signals 1..=64 as the guest has set them. Updated before the call that sets
@@ -137,6 +153,8 @@ pub struct Lanes {
 pub enum Accepted {
     /// The thread executes it.
     Started,
+    /// It makes a thread, which takes ptrace.
+    MakesThread,
     /// Nothing is executed; this is the answer.
     Answered(Reply),
     /// The thread executes it once it has the mask that it is to be made under.
@@ -145,11 +163,14 @@ pub enum Accepted {
 
 impl Lanes {
     pub fn new(agent: Agent, memory: Memory, lanes: Vec<Lane>, actions: Vec<Action>) -> Lanes {
-        let slots = lanes.iter().enumerate().map(|(slot, lane)| (lane.guest, slot)).collect();
-        let lanes = lanes.into_iter().map(Mutex::new).collect();
+        let tids = Mutex::new(Tids::of(lanes.iter().map(|lane| lane.guest)));
+        let has_many = AtomicBool::new(lanes.len() > 1);
+        let spare = std::iter::repeat_with(Lane::spare);
+        let lanes = lanes.into_iter().chain(spare).take(agent.slots());
+        let lanes = lanes.map(Mutex::new).collect();
         let has_freed = AtomicBool::new(false);
         let (actions, resets) = (Mutex::new(actions), Mutex::default());
-        Lanes { agent, memory, lanes, slots, has_freed, actions, resets }
+        Lanes { agent, memory, lanes, tids, has_many, has_freed, actions, resets }
     }
 
     /// The guest's disposition of a signal.
@@ -208,11 +229,54 @@ impl Lanes {
     }
 
     pub fn slot_of(&self, guest: GuestTid) -> Option<usize> {
-        self.slots.get(&guest).copied()
+        self.tids().slot_of(guest)
     }
 
+    /// The slot of a thread as this supervisor sees it: of one that lives, if there is one.
     pub fn slot_of_local(&self, tid: i32) -> Option<usize> {
-        (0..self.count()).find(|slot| self.lock(*slot).tid == tid)
+        let of_it = (0..self.count()).filter(|slot| self.lock(*slot).tid == tid);
+        of_it.min_by_key(|slot| matches!(self.lock(*slot).work, Work::Gone))
+    }
+
+    fn tids(&self) -> MutexGuard<'_, Tids> {
+        self.tids.lock().expect("no thread of the supervisor panicked")
+    }
+
+    /// Whether the process has had one thread only.
+    pub fn is_alone(&self) -> bool {
+        !self.has_many.load(Ordering::SeqCst)
+    }
+
+    /// Whether a thread has ended, and another has its slot.
+    pub fn has_ended(&self, guest: GuestTid) -> bool {
+        self.tids().has_ended(guest)
+    }
+
+    /// Where another thread can begin.
+    pub fn free_slot(&self) -> Option<usize> {
+        if self.tids().is_full() {
+            return None;
+        }
+        // That of the first thread is its own for as long as the process lives.
+        (1..self.count()).find(|slot| matches!(self.lock(*slot).work, Work::Gone))
+    }
+
+    /// A thread begins in a free slot.
+    pub fn begin(&self, slot: usize, lane: Lane) {
+        self.has_many.store(true, Ordering::SeqCst);
+        // The last one may have ended in the agent.
+        self.agent.clear(slot);
+        let mut tids = self.tids();
+        let guest = lane.guest;
+        let before = std::mem::replace(&mut *self.lock(slot), lane).guest;
+        tids.begin(slot, before, guest);
+    }
+
+    /// A thread that the body does not have has ended: there was none.
+    pub fn forget_thread(&self, slot: usize) {
+        let mut tids = self.tids();
+        let lane = std::mem::replace(&mut *self.lock(slot), Lane::spare());
+        tids.forget(lane.guest);
     }
 
     /// Starts a call in its thread. None if the call is none that an honest body sends.
@@ -246,6 +310,14 @@ impl Lanes {
             let reply = plain_reply(&call, ERESTARTNOINTR);
             lane.answered = Some((call, reply.clone()));
             return Some(Accepted::Answered(reply));
+        }
+        if call.number == thread::CLONE {
+            if !thread::is_thread(call.arguments[0]) {
+                return None;
+            }
+            lane.answered = None;
+            lane.work = Work::Busy { call, since: Instant::now(), place: Place::Slot };
+            return Some(Accepted::MakesThread);
         }
         self.note_action(&call);
         if !self.submit(slot, &call) {
@@ -293,6 +365,35 @@ impl Lanes {
         }
         if self.has_freed.swap(false, Ordering::SeqCst) {
             kernel::allocator::return_freed();
+        }
+    }
+
+    /// The call of a thread that makes another, if it does.
+    pub fn making(&self, slot: usize) -> Option<Call> {
+        match &self.lock(slot).work {
+            Work::Busy { call, .. } if call.number == thread::CLONE => Some(call.clone()),
+            _ => None,
+        }
+    }
+
+    /// That call is over; what is to be replied.
+    pub fn made(&self, slot: usize, call: Call, result: i64) -> Reply {
+        let mut lane = self.lock(slot);
+        let reply = Reply { home_ns: lane.clock.read_ns(), ..plain_reply(&call, result) };
+        lane.work = Work::Idle;
+        lane.answered = Some((call, reply.clone()));
+        reply
+    }
+
+    /// A thread that was made will not begin: whoever made it makes it again.
+    pub fn unmake(&self, guest: GuestTid) {
+        for slot in 0..self.count() {
+            if let Some((call, reply)) = &mut self.lock(slot).answered
+                && call.number == thread::CLONE
+                && reply.result == i64::from(guest.0)
+            {
+                reply.result = ERESTARTNOINTR;
+            }
         }
     }
 

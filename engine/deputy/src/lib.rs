@@ -37,6 +37,7 @@ mod late;
 mod limited_sleep;
 mod meanwhile;
 mod moves;
+mod new_threads;
 mod onlookers;
 mod own_memory;
 mod priorities;
@@ -48,6 +49,7 @@ mod service;
 mod settings;
 mod settling;
 mod signals;
+mod tids;
 mod withdrawal;
 
 use attachment::Attachment;

@@ -9,7 +9,7 @@
 //! same reason the reader of a process with one thread follows that thread to its processor: left
 //! alone, the two would wake each other across processors for ever.
 
-use crate::lanes::{Accepted, Work};
+use crate::lanes::{Accepted, Work, plain_reply};
 use crate::service::{Notice, Shared};
 use crate::{onlookers, priorities};
 use kernel::regs::ERESTARTNOINTR;
@@ -62,16 +62,7 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                 }
             }
             ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
-            ToHome::MaskChanged { tid, mask } => {
-                if let Some(slot) = shared.lanes.slot_of(tid) {
-                    // From here on calls wait for it: one may give the thread yet another mask.
-                    let before = shared.lanes.lock(slot).mask_due.replace(mask);
-                    // The last one counts, and its thread is told once.
-                    if before.is_none() {
-                        shared.notify(Notice::MaskChanged { slot });
-                    }
-                }
-            }
+            ToHome::MaskChanged { tid, mask } => note_mask(shared, tid, mask),
             ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
             ToHome::Usage { cpu_ns, rss_bytes } => {
                 tell_now_and_then(shared, Notice::Usage { cpu_ns, rss_bytes });
@@ -105,6 +96,22 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
     }
 }
 
+/// Notes what a thread is to block; of one that was made away, also that its body lives.
+fn note_mask(shared: &Shared, tid: GuestTid, mask: u64) {
+    let Some(slot) = shared.lanes.slot_of(tid) else { return };
+    let mut lane = shared.lanes.lock(slot);
+    if std::mem::take(&mut lane.is_unborn) {
+        lane.priority = None;
+    }
+    // From here on calls wait for it: one may give the thread yet another mask.
+    let before = lane.mask_due.replace(mask);
+    drop(lane);
+    // The last one counts, and its thread is told once.
+    if before.is_none() {
+        shared.notify(Notice::MaskChanged { slot });
+    }
+}
+
 /// What comes of a body's memory before it is frozen.
 fn take_ahead(shared: &Shared, message: ToHome) -> Result<()> {
     let unasked = || MigrateError::Protocol("memory that home does not wait for".into());
@@ -128,7 +135,15 @@ fn take_ahead(shared: &Shared, message: ToHome) -> Result<()> {
 
 /// Starts a call; false if it is none that an honest body makes.
 fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
-    let Some(slot) = shared.lanes.slot_of(call.tid) else { return false };
+    let Some(slot) = shared.lanes.slot_of(call.tid) else {
+        let is_last = i64::from(call.number) == libc::SYS_exit;
+        let has_ended = is_last && shared.lanes.has_ended(call.tid);
+        if has_ended {
+            // The body repeats its last words after a move.
+            shared.reply(plain_reply(&call, 0));
+        }
+        return has_ended;
+    };
     match begin(shared, slot, call) {
         None => return false,
         Some(Begun::Over) => return true,
@@ -139,7 +154,7 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
         return finish_first_thread(shared, slot);
     }
     let agent = &shared.lanes.agent;
-    let is_alone = shared.lanes.count() == 1;
+    let is_alone = shared.lanes.is_alone();
     let patience = if is_alone { PATIENCE_ALONE } else { PATIENCE };
     if agent.await_done(slot, Instant::now() + patience) && is_alone {
         seat.follow(agent.processor(slot));
@@ -183,6 +198,11 @@ pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
         Accepted::Waits => Begun::Over,
         Accepted::Answered(reply) => {
             shared.reply(reply);
+            Begun::Over
+        }
+        Accepted::MakesThread => {
+            shared.count(number);
+            shared.notify(Notice::MakeThread { slot });
             Begun::Over
         }
         Accepted::Started => {
@@ -231,7 +251,12 @@ impl Seat {
 
 /// A thread that was moved in the middle of a call waits for its reply again.
 fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
-    let Some(slot) = shared.lanes.slot_of(tid) else { return };
+    let Some(slot) = shared.lanes.slot_of(tid) else {
+        if shared.lanes.has_ended(tid) {
+            shared.reply(Reply { tid, sequence, result: 0, outputs: vec![], home_ns: 0 });
+        }
+        return;
+    };
     let reply = {
         let lane = shared.lanes.lock(slot);
         match (&lane.work, &lane.answered) {

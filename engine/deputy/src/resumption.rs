@@ -91,8 +91,10 @@ fn resolve(
 ) {
     let registers = &mut resumption.registers;
     let number = i64::from(call.number);
-    if registers.rax != u64::from(call.number) || number == libc::SYS_rt_sigprocmask {
-        // rt_sigreturn and rt_sigprocmask are made again: their mask is set from the image.
+    let is_made_again = [libc::SYS_rt_sigprocmask, libc::SYS_clone].contains(&number);
+    if registers.rax != u64::from(call.number) || is_made_again {
+        // rt_sigreturn and rt_sigprocmask are made again: their mask is set from the image. So is a
+        // call that made a thread, which has never begun.
         return;
     }
     let is_written = write_outputs(service, call, reply);

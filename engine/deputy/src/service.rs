@@ -22,7 +22,7 @@ use migrate::injection::Borrowed;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::eventfd::EventFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -59,6 +59,10 @@ pub enum Notice {
     },
     /// A fault handler runs in the body: what it blocks has to be blocked here as well.
     MaskChanged {
+        slot: usize,
+    },
+    /// The thread of this slot makes another.
+    MakeThread {
         slot: usize,
     },
     Usage {
@@ -214,10 +218,7 @@ const USAGE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Serves a process that has just left until it is home again or has ended.
 pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
-    let wake =
-        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
-            kernel::KernelError { what: "make eventfd".into(), source: errno.into() }
-        })?;
+    let wake = kernel::wake_up::make()?;
     let tids = away.threads.iter().map(|thread| thread.stopped.tid).collect();
     let readiness = Readiness::of(tids, away.relief);
     let threads = away.threads.into_iter();
@@ -437,6 +438,7 @@ impl Service<'_> {
             Notice::Progress(progress) => self.daemon.send(&FromDeputy::Progress(progress)),
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
+            Notice::MakeThread { slot } => self.make_thread(slot)?,
             Notice::ComesAhead { draft, heap_end } => self.lay_out_ahead(*draft, heap_end)?,
             Notice::LinkLost { generation, error } if generation == self.generation => {
                 return Err(MigrateError::Protocol(error));

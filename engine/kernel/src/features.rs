@@ -34,6 +34,7 @@ pub enum Feature {
     WriteTracking,
     SoftDirty,
     KernelFaults,
+    ThreadIds,
 }
 
 /// What needs a feature.
@@ -48,7 +49,7 @@ pub enum Need {
 }
 
 impl Feature {
-    pub const ALL: [Feature; 16] = [
+    pub const ALL: [Feature; 17] = [
         Feature::CheckpointRestore,
         Feature::ChosenPids,
         Feature::RseqConfiguration,
@@ -65,6 +66,7 @@ impl Feature {
         Feature::WriteTracking,
         Feature::SoftDirty,
         Feature::KernelFaults,
+        Feature::ThreadIds,
     ];
 
     /// As `--without` takes it.
@@ -86,6 +88,7 @@ impl Feature {
             Feature::WriteTracking => "write-tracking",
             Feature::SoftDirty => "soft-dirty",
             Feature::KernelFaults => "kernel-faults",
+            Feature::ThreadIds => "thread-ids",
         }
     }
 
@@ -108,6 +111,7 @@ impl Feature {
             Feature::WriteTracking => "Linux 6.7 with CONFIG_USERFAULTFD",
             Feature::SoftDirty => "Linux 6.1 with CONFIG_MEM_SOFT_DIRTY and CONFIG_USERFAULTFD",
             Feature::KernelFaults => "Linux 6.7 with CONFIG_USERFAULTFD",
+            Feature::ThreadIds => "Linux 5.9 with CONFIG_CHECKPOINT_RESTORE",
         }
     }
 
@@ -151,6 +155,9 @@ impl Feature {
                  daemon of root has it, for others sysctl vm.unprivileged_userfaultfd=1 or rights \
                  to /dev/userfaultfd"
             }
+            Feature::ThreadIds => {
+                "guests come home to start threads (in a container, /proc/sys is often read-only)"
+            }
         }
     }
 
@@ -170,7 +177,8 @@ impl Feature {
             | Feature::GuardRegions
             | Feature::WriteTracking
             | Feature::SoftDirty
-            | Feature::KernelFaults => Need::Nothing,
+            | Feature::KernelFaults
+            | Feature::ThreadIds => Need::Nothing,
         }
     }
 
@@ -200,6 +208,7 @@ impl Feature {
                 crate::tracking::tells_moves() && child::succeeds(crate::soft_dirty::is_there)
             }
             Feature::KernelFaults => crate::proc::pagemap::has_scan() && crate::faults::is_there(),
+            Feature::ThreadIds => crate::thread_ids::is_there(),
         }
     }
 }

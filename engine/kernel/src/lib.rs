@@ -11,6 +11,7 @@ pub mod child_signal;
 pub mod clocks;
 pub mod faults;
 pub mod features;
+mod giving_up;
 pub mod haste;
 pub mod inherited;
 pub mod memory;
@@ -29,11 +30,13 @@ pub mod shared;
 pub mod signal;
 mod soft_dirty;
 pub mod tcp;
+pub mod thread_ids;
 pub mod thread_state;
 pub mod tracee;
 pub mod tracking;
 pub mod vdso;
 mod waiting;
+pub mod wake_up;
 
 mod sys;
 

@@ -22,6 +22,8 @@ pub struct RemoteCalls {
     instruction: u64,
     /// Job control stopped the process meanwhile.
     is_group_stopped: bool,
+    /// The thread that it has just made, as the calling process sees it.
+    made: Option<i32>,
 }
 
 impl RemoteCalls {
@@ -30,7 +32,7 @@ impl RemoteCalls {
         let saved = tracee::registers(tid)?;
         let mask = tracee::signal_mask(tid)?;
         tracee::set_signal_mask(tid, u64::MAX)?;
-        Ok(RemoteCalls { tid, saved, mask, instruction, is_group_stopped: false })
+        Ok(RemoteCalls { tid, saved, mask, instruction, is_group_stopped: false, made: None })
     }
 
     /// Executes the call; the result is the kernel's (negative for an error number).
@@ -68,6 +70,26 @@ impl RemoteCalls {
         Ok(result as u64)
     }
 
+    /// Has it make a thread, by the arguments of clone(2) and traced as it is itself: the id that
+    /// the process knows it by, and that by which the caller does. The new thread is stopped before
+    /// its first instruction, with every signal blocked.
+    ///
+    /// # Errors
+    /// What clone says, and whatever ends the thread that makes it.
+    pub fn make_thread(&mut self, arguments: [u64; 6]) -> Result<(i32, i32)> {
+        self.made = None;
+        let inside = self.call("make a thread", libc::SYS_clone, arguments)? as i32;
+        let untold = || KernelError::errno("make a thread: nothing is told of it", libc::ESRCH);
+        let local = self.made.take().ok_or_else(untold)?;
+        match tracee::wait_other(local)? {
+            Stop::Interrupted | Stop::Group(_) => Ok((inside, local)),
+            other => {
+                let what = format!("catch a thread at birth: it was {other:?}");
+                Err(KernelError::errno(what, libc::ESRCH))
+            }
+        }
+    }
+
     fn run_to_syscall_stop(&mut self) -> Result<()> {
         let mut passed_on = 0;
         loop {
@@ -90,6 +112,9 @@ impl RemoteCalls {
                 {
                     let what = format!("make thread {} execute a call", self.tid);
                     return Err(KernelError::errno(what, libc::ENOEXEC));
+                }
+                Stop::Event(libc::PTRACE_EVENT_CLONE) => {
+                    self.made = Some(tracee::event_message(self.tid)? as i32);
                 }
                 // An interrupt that was still due, or SIGCONT.
                 Stop::Interrupted | Stop::Event(_) | Stop::Signal(_) => {}

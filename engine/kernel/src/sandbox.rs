@@ -8,12 +8,16 @@
 //! The init stub and the body start as copies of the supervisor and execute only system calls until
 //! the body's memory is replaced: nothing of the supervisor's runtime may be used in them. Before
 //! the guest runs, nothing of that copy is left: the body's memory is the guest's, and the init,
-//! once it has made the body, gives up its capabilities, all calls but to wait and to end, and all
-//! memory but one page of code. What the supervisor knows (the key of its berth) is in neither.
+//! once it has made the body, gives up its capabilities but one, all calls but to wait, to end and
+//! to write to one file, and all memory but one page of code. What the supervisor knows (the key of
+//! its berth) is in neither.
+//!
+//! The one capability (CAP_CHECKPOINT_RESTORE) and the one file are for the ids of threads that the
+//! guest makes here ([`crate::thread_ids`]).
 
 use crate::patience::Patience;
 use crate::tracee::{self, SeizeOptions, Stop};
-use crate::{KernelError, Result, pidfd};
+use crate::{KernelError, Result, giving_up, pidfd, thread_ids};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,6 +34,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Blank {
     init: Init,
     orders: OwnedFd,
+    next_tid: Option<OwnedFd>,
     /// What the init uses until then: its descriptors are ours.
     _shared: Vec<OwnedFd>,
 }
@@ -40,6 +45,9 @@ pub struct Sandbox {
     pub init: Init,
     /// The body's first thread as the calling process sees it.
     pub body_pid: i32,
+    /// Where the init writes the next id of its PID namespace; None if this machine has no such
+    /// file, or does not let it be written.
+    pub(crate) next_tid: Option<OwnedFd>,
 }
 
 /// PID 1 of a sandbox, by the pid that it has here. Dropping it ends it, and with it everything in
@@ -109,11 +117,14 @@ impl Blank {
             entrance.into_iter().chain(opened.into_iter().flatten()).collect();
         let cgroups: Vec<i32> = shared.iter().map(AsRawFd::as_raw_fd).collect();
         let supervisor = pidfd::open(nix::unistd::getpid().as_raw())?;
+        // Who writes, not who opens, needs the right to.
+        let next_tid = thread_ids::open();
         let plan = InitPlan {
             root: root.as_ptr(),
             cgroups: &cgroups,
             orders: orders_read.as_raw_fd(),
             supervisor: supervisor.as_raw_fd(),
+            next_tid: next_tid.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         };
         shared.extend([supervisor, orders_read]);
         let arguments = CloneArguments {
@@ -125,7 +136,7 @@ impl Blank {
         // `init`, which makes system calls and never returns.
         match unsafe { clone3("clone into new namespaces", &arguments) }? {
             0 => init(&plan),
-            pid => Ok(Blank { init: Init(pid), orders, _shared: shared }),
+            pid => Ok(Blank { init: Init(pid), orders, next_tid, _shared: shared }),
         }
     }
 
@@ -136,7 +147,7 @@ impl Blank {
     pub fn start(self, pid: i32, clock_offset_ns: Option<(i64, i64)>) -> Result<Sandbox> {
         let _limit = Patience::of(START_TIMEOUT);
         let orders = orders(pid, clock_offset_ns);
-        let Blank { init, orders: pipe, _shared: until_it_has_read } = self;
+        let Blank { init, orders: pipe, next_tid, _shared: until_it_has_read } = self;
         tracee::seize(init.0, SeizeOptions { follow: true, exit_kill: true, calls: true })
             .and_then(|()| send(&pipe, &orders))
             .map_err(|error| init.failure().unwrap_or(error))?;
@@ -157,8 +168,9 @@ impl Blank {
                 return Err(KernelError::errno(what, libc::ESRCH));
             }
         }
-        tracee::detach(init.0, 0)?;
-        Ok(Sandbox { init, body_pid })
+        tracee::set_options(init.0, SeizeOptions { exit_kill: true, ..Default::default() })?;
+        tracee::resume(init.0, 0)?;
+        Ok(Sandbox { init, body_pid, next_tid })
     }
 }
 
@@ -220,6 +232,8 @@ struct InitPlan<'a> {
     orders: i32,
     /// The process that it belongs to, and ends with.
     supervisor: i32,
+    /// Which descriptor it keeps; -1 for none.
+    next_tid: i32,
 }
 
 // Exit codes of the init stub: which step failed.
@@ -285,10 +299,10 @@ fn init(plan: &InitPlan<'_>) -> ! {
             },
             _ => {}
         }
-        libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
-        give_up_capabilities();
-        let may_unmap = give_up_rseq();
-        let calls = [libc::SYS_munmap, libc::SYS_wait4, libc::SYS_exit_group];
+        giving_up::close_all_but(plan.next_tid);
+        giving_up::give_up_capabilities(plan.next_tid >= 0);
+        let may_unmap = giving_up::give_up_rseq();
+        let calls = [libc::SYS_munmap, libc::SYS_wait4, libc::SYS_exit_group, libc::SYS_pwrite64];
         if !crate::seccomp::confine_to(calls.map(|number| number as u32)) {
             libc::_exit(FAILED_INIT);
         }
@@ -321,6 +335,8 @@ std::arch::global_asm!(
     "mov edx, 0x40000000", // __WALL
     "xor r10d, r10d",
     "mov eax, 61",
+    ".globl osmos_init_syscall",
+    "osmos_init_syscall:",
     "syscall",
     "cmp rax, -10", // ECHILD
     "jne 1b",
@@ -328,6 +344,11 @@ std::arch::global_asm!(
     "mov eax, 231",
     "syscall",
     "ud2",
+    // What is to be written, put there from outside.
+    ".balign 8",
+    ".globl osmos_init_text",
+    "osmos_init_text:",
+    ".zero 8",
     ".balign 4096",
     "osmos_init_end:",
     ".popsection",
@@ -338,6 +359,13 @@ unsafe extern "C" {
     fn osmos_init_wait() -> !;
     /// The same, and leaves the memory as it is.
     fn osmos_init_reap() -> !;
+    static osmos_init_syscall: u8;
+    static osmos_init_text: u8;
+}
+
+/// Where the init has an instruction for a call, and eight bytes for what it is to write.
+pub(crate) fn init_places() -> (u64, u64) {
+    ((&raw const osmos_init_syscall) as u64, (&raw const osmos_init_text) as u64)
 }
 
 /// Has the calling process, alone in a mount namespace of its own, see an empty directory that
@@ -369,78 +397,6 @@ unsafe fn leave_root(fallback: *const libc::c_char) -> bool {
         let is_left = libc::syscall(libc::SYS_pivot_root, here, here) == 0
             && libc::umount2(here, libc::MNT_DETACH) == 0;
         (is_left || libc::chroot(here) == 0) && libc::chdir(c"/".as_ptr()) == 0
-    }
-}
-
-/// Gives up all capabilities of the calling process for good, and the ways to get any.
-///
-/// # Safety
-///
-/// As for [`init`]: called in a copied process, makes system calls only.
-unsafe fn give_up_capabilities() {
-    /// NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE, and all four locked (capabilities(7)).
-    const SECURE_BITS: u64 = 0xef;
-    /// `_LINUX_CAPABILITY_VERSION_3`.
-    const VERSION: u32 = 0x2008_0522;
-    const CAPABILITIES: u64 = 64;
-    // SAFETY: plain numbers, and constants of the sizes that the kernel reads. What there is
-    // nothing of cannot be given up, which is as good.
-    unsafe {
-        libc::prctl(libc::PR_SET_SECUREBITS, SECURE_BITS, 0, 0, 0);
-        for capability in 0..CAPABILITIES {
-            libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
-        }
-        let (myself, none) = ([VERSION, 0], [0u32; 6]);
-        libc::syscall(libc::SYS_capset, myself.as_ptr(), none.as_ptr());
-    }
-}
-
-/// Takes back the rseq area that the C library has registered for the calling thread (rseq(2)): the
-/// kernel writes to it whenever the thread has been preempted, and kills a process whose area is
-/// gone. False if that cannot be done.
-///
-/// The C library does not tell all programs where the area is, and not how long; but it lies near
-/// the thread pointer, and the kernel refuses every other address.
-///
-/// # Safety
-///
-/// As for [`init`]: called in a copied process, makes system calls only.
-unsafe fn give_up_rseq() -> bool {
-    /// RSEQ_FLAG_UNREGISTER, and the signature that x86-64 programs use.
-    const UNREGISTER: i32 = 1;
-    const SIGNATURE: u32 = 0x5305_3053;
-    const ALIGNMENT: usize = 32;
-    const NEAR: usize = 8 << 10;
-    const AT_RSEQ_FEATURE_SIZE: u64 = 27;
-    const ARCH_GET_FS: i32 = 0x1003;
-    #[repr(C, align(64))]
-    struct Area([u8; 64]);
-    let mut own = Area([0; 64]);
-    // SAFETY: the area is a live local for as long as it is registered, and the kernel writes
-    // nowhere else but to a local: an address that is taken back is compared, not used.
-    unsafe {
-        let rseq = |address: usize, length: usize, flags: i32| {
-            libc::syscall(libc::SYS_rseq, address, length, flags, SIGNATURE) == 0
-        };
-        let mut is_free = || {
-            let place = &raw mut own as usize;
-            let error = libc::syscall(libc::SYS_rseq, place, ALIGNMENT, 0, SIGNATURE);
-            let is_missing = error != 0 && *libc::__errno_location() == libc::ENOSYS;
-            is_missing || error == 0 && rseq(place, ALIGNMENT, UNREGISTER)
-        };
-        if is_free() {
-            return true;
-        }
-        let mut thread_pointer = 0usize;
-        libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut thread_pointer);
-        let middle = thread_pointer & !(ALIGNMENT - 1);
-        let told = (libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize).max(ALIGNMENT);
-        let lengths = [ALIGNMENT, told, told.next_multiple_of(ALIGNMENT)];
-        let mut places = (0..NEAR)
-            .step_by(ALIGNMENT)
-            .flat_map(|distance| [middle.wrapping_add(distance), middle.wrapping_sub(distance)]);
-        places.any(|place| lengths.iter().any(|length| rseq(place, *length, UNREGISTER)));
-        is_free()
     }
 }
 
@@ -495,24 +451,4 @@ pub(crate) fn has_chosen_pids() -> bool {
     // SAFETY: the pid is invalid, so no child is made.
     let made = unsafe { clone3("try a chosen pid", &arguments) };
     matches!(made, Err(error) if error.source.raw_os_error() == Some(libc::EINVAL))
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn the_area_that_the_c_library_has_registered_is_found_and_taken_back() {
-        // In a copy, which has the area of this thread, and ends.
-        // SAFETY: the copy makes system calls only, and exits.
-        let pid = unsafe { crate::sys::fork() }.unwrap();
-        if pid == 0 {
-            // SAFETY: this process is a copy that runs nothing else.
-            unsafe { libc::_exit(if give_up_rseq() { 7 } else { 8 }) };
-        }
-        let mut status = 0;
-        // SAFETY: the status is a live local; the pid is our child's.
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) }, pid);
-        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
-    }
 }

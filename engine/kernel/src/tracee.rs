@@ -114,6 +114,12 @@ pub fn event_message(tid: i32) -> Result<u64> {
     Ok(message)
 }
 
+/// Writes eight bytes of a stopped thread's memory, even where it may not.
+pub fn write_word(tid: i32, address: u64, bytes: [u8; 8]) -> Result<()> {
+    let word = u64::from_ne_bytes(bytes);
+    request("write memory", libc::PTRACE_POKEDATA, tid, address, word).map(drop)
+}
+
 pub fn registers(tid: i32) -> Result<Registers> {
     let mut regs = Registers::default();
     let mut vector = iovec(&mut regs);

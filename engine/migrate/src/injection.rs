@@ -26,8 +26,14 @@ pub struct Borrowed {
 /// Largest part of one mapping that is searched for a `syscall` instruction.
 const SEARCH_BYTES_MAX: u64 = 8 << 20;
 
-/// Threads that may begin while a process is on its way.
-const SPARE_SLOTS: usize = 8;
+/// Threads that may begin while a process is on its way or away. Each takes address space, and
+/// memory only once it is there.
+const SPARE_SLOTS: usize = 32;
+
+/// For how many threads an agent has room that is made for a process with so many.
+pub fn slots_for(threads: usize) -> usize {
+    (threads + SPARE_SLOTS).min(THREADS_MAX).max(threads)
+}
 
 /// Finds what remote calls borrow from the guest's own memory.
 pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
@@ -56,7 +62,7 @@ pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
 /// # Errors
 /// Refused if there is no room.
 pub fn place(maps: &[Mapping], threads: usize) -> Result<(Range<u64>, usize)> {
-    let slots = (threads + SPARE_SLOTS).min(THREADS_MAX).max(threads);
+    let slots = slots_for(threads);
     let size = agent::size_for(slots) as u64;
     match layout::room(layout::ranges(maps), size) {
         Some(base) => Ok((base..base + size, slots)),

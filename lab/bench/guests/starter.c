@@ -1,11 +1,12 @@
 /*
- * A process that starts a thread: it keeps MB megabytes, of which a round first writes to a
- * hundredth, and then tells how long it took, in milliseconds, until a new thread had run and
- * ended.
+ * A process that starts threads, or processes: it keeps MB megabytes, of which a round first
+ * writes to a hundredth, and then tells how long it took, in milliseconds, until a new one had run
+ * and ended; in the mean, if it is to start more.
  */
 #include "drive.h"
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 enum { PAGE = 4096 };
 
@@ -14,11 +15,28 @@ static void *run(void *unused)
     return unused;
 }
 
+static void start_thread(void)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, run, NULL) == 0 ? 0 : -1, "pthread_create");
+    must(pthread_join(thread, NULL) == 0 ? 0 : -1, "pthread_join");
+}
+
+static void start_process(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    must(waitpid(child, NULL, 0) == child ? 0 : -1, "waitpid");
+}
+
 int main(int count, char **words)
 {
-    uint64_t pages = count == 2 ? strtoull(words[1], NULL, 10) << 8 : 0;
+    uint64_t pages = count == 3 ? strtoull(words[1], NULL, 10) << 8 : 0;
+    void (*start)(void) = count == 3 && words[2][0] == 't' ? start_thread : start_process;
     if (pages == 0) {
-        fprintf(stderr, "usage: starter MB\n");
+        fprintf(stderr, "usage: starter MB threads|processes\n");
         return 2;
     }
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -26,15 +44,16 @@ int main(int count, char **words)
     must(memory == MAP_FAILED ? -1 : 0, "mmap");
     memset(memory, 1, pages * PAGE);
     say_ready();
-    for (uint64_t page = 0; next_round() > 0;) {
+    uint64_t starts;
+    for (uint64_t page = 0; (starts = next_round()) > 0;) {
         for (uint64_t last = page + pages / 100; page < last; page++) {
             memory[page % pages * PAGE]++;
         }
-        pthread_t thread;
         uint64_t began = now_ns();
-        must(pthread_create(&thread, NULL, run, NULL) == 0 ? 0 : -1, "pthread_create");
-        must(pthread_join(thread, NULL) == 0 ? 0 : -1, "pthread_join");
-        printf("%f\n", (double)(now_ns() - began) / 1e6);
+        for (uint64_t i = 0; i < starts; i++) {
+            start();
+        }
+        printf("%f\n", (double)(now_ns() - began) / 1e6 / (double)starts);
         fflush(stdout);
     }
     return 0;

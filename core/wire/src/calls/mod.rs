@@ -11,7 +11,7 @@
 //! order (`EBADF` before `EFAULT`, say).
 //!
 //! * `table`, `entries`: every call and its class; `memory`, `clock`, `ioctl`, `fcntl`, `socket`,
-//!   `process`, `ipc`: the calls whose class depends on their arguments
+//!   `process`, `ipc`, `thread`: the calls whose class depends on their arguments
 //! * `argument`: the words of a description; `walk`: its one interpreter
 //! * `marshal` (body) and `stage` (deputy): there; `result`: and back
 //! * `timeout`, `signal`: what the engine needs to know of calls that wait; `contents`: of those
@@ -33,6 +33,7 @@ mod signal;
 mod socket;
 mod stage;
 mod table;
+pub mod thread;
 mod timeout;
 mod walk;
 

@@ -3,7 +3,7 @@
 
 use super::Arguments;
 use super::argument::{Argument, V, input, output};
-use super::table::{Class, Rule, Test};
+use super::table::{Class, Emulation, Rule, Test};
 use crate::forward::Segment;
 
 const PR_SET_VMA: u64 = 0x5356_4d41;
@@ -60,6 +60,15 @@ pub(super) const PRLIMIT64: Rule = Rule::Chosen {
         }
     },
     text: "forwarded; new limits on memory and processor time come home",
+};
+
+/// What clone makes of these flags is a thread like that of every C library.
+pub(super) const CLONE: Rule = Rule::Chosen {
+    by: |arguments| match super::thread::is_thread(arguments[0]) {
+        true => Class::Emulate(Emulation::NewThread, &[]),
+        false => Class::Homecoming("new-process"),
+    },
+    text: "a thread is made in both halves; a process comes home",
 };
 
 const PERSONALITY_QUERY: u32 = 0xffff_ffff;

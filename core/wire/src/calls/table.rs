@@ -45,6 +45,9 @@ pub enum Emulation {
     /// msync of a file that the process has mapped shared: what was written goes home first. Of
     /// anything else it comes home.
     MemorySync,
+    /// clone and clone3 of a thread: home makes its own, and the body one of the same id. Whatever
+    /// else they make comes home.
+    NewThread,
 }
 
 impl Emulation {
@@ -61,7 +64,10 @@ impl Emulation {
             | Emulation::ResourceUsage
             | Emulation::Times
             | Emulation::MemorySync => true,
-            Emulation::SignalReturn | Emulation::RestartCall | Emulation::FutexWait => false,
+            Emulation::SignalReturn
+            | Emulation::RestartCall
+            | Emulation::FutexWait
+            | Emulation::NewThread => false,
         }
     }
 }

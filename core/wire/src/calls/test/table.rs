@@ -186,7 +186,6 @@ fn calls_that_tie_memory_or_identity_to_a_kernel_come_home() {
         "fork",
         "vfork",
         "clone",
-        "clone3",
         "execve",
         "execveat",
         "io_uring_setup",

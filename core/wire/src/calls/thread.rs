@@ -1,0 +1,113 @@
+//! Calls that make a thread: which do, and how they travel.
+//!
+//! A thread is made by clone(2) with one set of flags (glibc, musl and Go agree on it), and
+//! clone3(2) says the same in memory. What travels is always clone, whose arguments are numbers:
+//! memory can be changed by another thread of the guest between a check and its use.
+
+use super::Arguments;
+
+/// What threads share, in all C libraries and runtimes.
+pub const SHARED_FLAGS: u64 = VM | FS | FILES | SIGHAND | THREAD | SYSVSEM;
+/// What else they may be given: a thread pointer, and places where their id is written or cleared.
+const GIVEN_FLAGS: u64 = SETTLS | PARENT_SETTID | CHILD_SETTID | CHILD_CLEARTID;
+
+/// Number of the call that travels.
+pub const CLONE: u32 = 56;
+
+/// Size of the first version of `struct clone_args`, bytes.
+pub const ARGS_BYTES_MIN: u64 = 64;
+/// Size of what Linux 6.18 knows of it, bytes.
+pub const ARGS_BYTES_MAX: u64 = 88;
+
+// CLONE_* of include/uapi/linux/sched.h. Linux ignores the detached one.
+const VM: u64 = 0x100;
+const FS: u64 = 0x200;
+const FILES: u64 = 0x400;
+const SIGHAND: u64 = 0x800;
+const THREAD: u64 = 0x10000;
+const SYSVSEM: u64 = 0x40000;
+const SETTLS: u64 = 0x80000;
+const PARENT_SETTID: u64 = 0x100000;
+const CHILD_CLEARTID: u64 = 0x200000;
+const DETACHED: u64 = 0x400000;
+const CHILD_SETTID: u64 = 0x1000000;
+
+/// Whether clone with these flags makes a thread like that of every C library.
+pub fn is_thread(flags: u64) -> bool {
+    let rest = flags & !(GIVEN_FLAGS | DETACHED);
+    rest == SHARED_FLAGS
+}
+
+/// Whether the thread gets a thread pointer.
+pub fn has_thread_pointer(flags: u64) -> bool {
+    flags & SETTLS != 0
+}
+
+/// The arguments of clone that make the same thread as clone3 with this `struct clone_args`. None
+/// if it makes something else, or nothing.
+pub fn of_clone3(args: &[u8]) -> Option<Arguments> {
+    let word = |index: usize| {
+        let bytes = args.get(index * 8..index * 8 + 8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    if !args.len().is_multiple_of(8) || (args.len() as u64) < ARGS_BYTES_MIN {
+        return None;
+    }
+    let [flags, _pidfd, child_tid, parent_tid, exit_signal, stack, stack_bytes, tls] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|index| word(index).unwrap_or(0));
+    // The chosen ids and the cgroup.
+    let has_more = (8..args.len() / 8).any(|index| word(index) != Some(0));
+    if !is_thread(flags) || exit_signal != 0 || has_more || stack == 0 || stack_bytes == 0 {
+        return None;
+    }
+    let top = stack.checked_add(stack_bytes)?;
+    Some([flags, top, parent_tid, child_tid, tls, 0])
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// As glibc 2.36 and later say it.
+    const GLIBC: u64 = SHARED_FLAGS | GIVEN_FLAGS & !CHILD_SETTID;
+    const SIGCHLD: u64 = 17;
+
+    fn args(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn threads_of_all_runtimes_are_threads_and_nothing_else_is() {
+        // glibc; musl; Go, which gives no ids.
+        for flags in [GLIBC, GLIBC | DETACHED, SHARED_FLAGS] {
+            assert!(is_thread(flags), "{flags:#x}");
+        }
+        // fork, vfork, one that hides from its tracer, one with a namespace, a thread with a
+        // signal at its end, and one that does not share System V semaphores' undoing.
+        let others = [SIGCHLD, VM | 0x4000 | SIGCHLD, GLIBC | 0x80_0000, GLIBC | 0x2_0000];
+        for flags in others.into_iter().chain([0, GLIBC | SIGCHLD, GLIBC & !SYSVSEM]) {
+            assert!(!is_thread(flags), "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn clone3_becomes_clone_with_the_end_of_its_stack() {
+        let words = [GLIBC, 0, 0x10, 0x20, 0, 0x7000, 0x1000, 0x30, 0, 0, 0];
+        let expected = Some([GLIBC, 0x8000, 0x20, 0x10, 0x30, 0]);
+        assert_eq!(of_clone3(&args(&words)), expected);
+        assert_eq!(of_clone3(&args(&words[..8])), expected);
+    }
+
+    #[test]
+    fn clone3_of_more_than_a_thread_is_left_to_home() {
+        let good = [GLIBC, 0, 0x10, 0x20, 0, 0x7000, 0x1000, 0x30, 0, 0, 0];
+        // Exit signal, stack, its size, chosen ids, their number, cgroup.
+        for (index, value) in [(4, 17), (5, 0), (6, 0), (8, 1), (9, 1), (10, 3), (6, u64::MAX)] {
+            let mut words = good;
+            words[index] = value;
+            assert_eq!(of_clone3(&args(&words)), None, "word {index}");
+        }
+        assert_eq!(of_clone3(&args(&good)[..56]), None);
+        assert_eq!(of_clone3(&[]), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! Threads that the guest makes while it is away ([decision 0030](../../../docs/decisions/)).
+//!
+//! Home makes one first: its id is the thread's, here as there. Then the thread that asked, stopped
+//! behind its call, makes one here with the same arguments, which home was told and no other thread
+//! of the guest can change. Home gives its half no signal before it has heard that this one lives.
+//!
+//! What cannot be done here is done at home: the call is made again there, and home's half of the
+//! thread ends as if it had never been.
+
+use crate::notices::needs_home;
+use crate::state::{Order, Shared, State, Thread};
+use crate::tracing_loop::Tracing;
+use crate::{notices, priority};
+use kernel::regs::Registers;
+use kernel::remote_call::RemoteCalls;
+use kernel::seccomp::Notification;
+use kernel::tracee;
+use migrate::threads::STEP_TIMEOUT;
+use migrate::{MigrateError, Result};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use wire::calls::{Arguments, Emulation, thread};
+use wire::forward::{Call, ToHome};
+use wire::ids::GuestTid;
+use wire::processor_time::Clock;
+
+/// Why a thread is made at home.
+const AT_HOME: &str = "new-thread";
+/// Arguments of clone: what it makes, the stack, the thread pointer.
+const FLAGS: usize = 0;
+const STACK: usize = 1;
+const TLS: usize = 4;
+
+/// What is to be sent home for a call that makes a thread; any other comes home.
+pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> Option<Call> {
+    if shared.makes_no_threads.load(Ordering::SeqCst) {
+        return needs_home(shared, state, n, AT_HOME);
+    }
+    let Some(arguments) = arguments(shared, n) else {
+        return needs_home(shared, state, n, "new-process");
+    };
+    let emulation = Some(Emulation::NewThread);
+    notices::record_call(shared, state, n, thread::CLONE, arguments, vec![], emulation)
+}
+
+/// The arguments of clone that make what the call makes. None if that is no usual thread.
+fn arguments(shared: &Shared, n: &Notification) -> Option<Arguments> {
+    if n.number as u32 == thread::CLONE {
+        let [flags, stack, parent_tid, child_tid, tls, _] = n.arguments;
+        return Some([flags, stack, parent_tid, child_tid, tls, 0]);
+    }
+    let [address, length, ..] = n.arguments;
+    if !(thread::ARGS_BYTES_MIN..=thread::ARGS_BYTES_MAX).contains(&length) {
+        return None;
+    }
+    let mut args = vec![0; length as usize];
+    let is_read = shared.memory.read_as_guest(address, &mut args) == args.len();
+    if is_read { thread::of_clone3(&args) } else { None }
+}
+
+/// Home has made no thread, and says that this is for want of room: the call is made there.
+pub(crate) fn make_at_home(shared: &Shared, state: &mut State, tid: i32, id: u64) {
+    shared.makes_no_threads.store(true, Ordering::SeqCst);
+    if let Some(thread) = state.threads.get_mut(&tid) {
+        thread.parked = Some(id);
+    }
+    shared.order(Order::NeedsHome(migrate::reason("call", format!("clone: {AT_HOME}"))));
+}
+
+/// Whether the main thread has it make this call.
+pub(crate) fn is_made_for_us(thread: &Thread, n: &Notification) -> bool {
+    n.number as u32 == thread::CLONE && thread.makes == Some(n.arguments)
+}
+
+impl Tracing<'_> {
+    /// Has a thread, which stands behind its call, make the one that home has made already.
+    pub(crate) fn make_thread(&mut self, tid: i32, guest: GuestTid, how: Arguments) -> Result<()> {
+        let before = tracee::registers(tid)?;
+        match self.make_twin(tid, guest, (&how, &before)) {
+            Ok(()) => Ok(()),
+            Err(MigrateError::Kernel(error)) if error.is_gone() => Ok(()),
+            Err(error) => {
+                ::tracing::debug!("body of {}: thread {guest}: {error}", self.shared.guest_pid);
+                self.shared.makes_no_threads.store(true, Ordering::SeqCst);
+                self.shared.send(ToHome::Call(last_call(guest)));
+                let mut again = before;
+                again.rewind();
+                Ok(tracee::set_registers(tid, &again)?)
+            }
+        }
+    }
+
+    fn make_twin(
+        &mut self,
+        tid: i32,
+        guest: GuestTid,
+        (how, before): (&Arguments, &Registers),
+    ) -> Result<()> {
+        let slot = self.free_slot()?;
+        let mask = tracee::signal_mask(tid)?;
+        // A kernel gives ids in turn; home's often come so, too.
+        if self.last_tid.checked_add(1) != Some(guest.0) {
+            self.sandbox.choose_next_tid(guest.0)?;
+        }
+        self.expect_clone(tid, Some(*how));
+        let _limit = kernel::patience::Patience::of(STEP_TIMEOUT);
+        let made = RemoteCalls::begin(tid, self.agent.syscall_instruction())
+            .and_then(|mut calls| calls.make_thread(*how));
+        self.expect_clone(tid, None);
+        let (inside, local) = made?;
+        self.last_tid = inside;
+        if inside != guest.0 {
+            dismiss(local, self.agent.syscall_instruction());
+            return Err(MigrateError::Protocol(format!("thread {guest} would be {inside}")));
+        }
+        tracee::set_registers(local, &first_registers(how, before))?;
+        tracee::set_signal_mask(local, mask)?;
+        self.enlist(tid, (guest, local, slot));
+        // Said first: no call of it may come before.
+        self.shared.send(ToHome::MaskChanged { tid: guest, mask });
+        let is_frozen = self.shared.lock().is_frozen;
+        if is_frozen || self.is_held {
+            self.stopped.insert(local);
+            return Ok(());
+        }
+        self.resume(local, 0)
+    }
+
+    fn expect_clone(&self, tid: i32, how: Option<Arguments>) {
+        if let Some(thread) = self.shared.lock().threads.get_mut(&tid) {
+            thread.makes = how;
+        }
+    }
+
+    fn free_slot(&self) -> Result<usize> {
+        let state = self.shared.lock();
+        let is_free = |slot: &usize| state.threads.values().all(|thread| thread.slot != *slot);
+        let free = (0..self.agent.slots()).find(is_free);
+        free.ok_or_else(|| MigrateError::refused("threads", "it has made many threads away"))
+    }
+
+    /// Notes a thread that begins as its maker is.
+    fn enlist(&self, maker: i32, (guest, local, slot): (GuestTid, i32, usize)) {
+        let mut state = self.shared.lock();
+        let Some(maker) = state.threads.get(&maker) else { return };
+        let thread = Thread {
+            guest,
+            local,
+            slot,
+            priority: maker.priority,
+            extended_bytes: maker.extended_bytes,
+            attributes: maker.attributes,
+            sequence: 0,
+            signals_seen: 0,
+            signals: VecDeque::new(),
+            outstanding: None,
+            bulky_call: None,
+            parked: None,
+            fetching: None,
+            agrees_at: None,
+            makes: None,
+            in_flight: None,
+            interrupted: None,
+            resumes: None,
+            wait_until_ns: None,
+            continued_wait_ns: None,
+            meter: crate::processor_time::Meter::of_thread(
+                self.shared.pid,
+                local,
+                Clock::default(),
+            ),
+        };
+        priority::begin(&thread, state.stands_back);
+        state.threads.insert(local, thread);
+    }
+}
+
+/// As the kernel starts it: behind the call, which gives it 0, on its own stack.
+fn first_registers(how: &Arguments, before: &Registers) -> Registers {
+    let mut registers = Registers { rax: 0, orig_rax: u64::MAX, ..*before };
+    if how[STACK] != 0 {
+        registers.rsp = how[STACK];
+    }
+    if thread::has_thread_pointer(how[FLAGS]) {
+        registers.fs_base = how[TLS];
+    }
+    registers
+}
+
+/// Ends home's half of a thread that does not begin here.
+fn last_call(guest: GuestTid) -> Call {
+    let number = libc::SYS_exit as u32;
+    Call { tid: guest, sequence: 1, signals_seen: 0, number, arguments: [0; 6], segments: vec![] }
+}
+
+/// Ends a thread that has got another's id. Nobody knows it, and to end is all that it may.
+fn dismiss(local: i32, instruction: u64) {
+    let ended = RemoteCalls::begin(local, instruction)
+        .and_then(|mut calls| calls.raw(libc::SYS_exit, [0; 6]));
+    if let Err(error) = ended
+        && !error.is_gone()
+    {
+        ::tracing::warn!("thread {local}: {error}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Threads that the body makes ([decision 0030](../../../docs/decisions/)): the process gets one
+//! here, with the id that both halves will know it by, and the body makes its own when it has heard
+//! of it. Up to then the one here is *unborn*: it blocks every signal and does nothing, and should
+//! the process come home without it, it ends as if it had never been.
+
+use crate::homecoming::Homecoming;
+use crate::lanes::Lane;
+use crate::service::Service;
+use kernel::remote_call::RemoteCalls;
+use kernel::tracee::{self, SeizeOptions, Stop};
+use migrate::worker::go_on;
+use migrate::{MigrateError, Result};
+use std::collections::HashSet;
+use wire::calls::thread::SHARED_FLAGS;
+use wire::forward::NO_ROOM_FOR_THREAD;
+use wire::ids::GuestTid;
+use wire::image::Image;
+
+/// Threads of a deputy die with their tracer; those that they make are caught.
+const MAKING: SeizeOptions = SeizeOptions { follow: true, exit_kill: true, calls: false };
+const HELD: SeizeOptions = SeizeOptions { follow: false, ..MAKING };
+
+impl Service<'_> {
+    /// Makes the thread that the thread of this slot asks for, and replies.
+    pub fn make_thread(&mut self, slot: usize) -> Result<()> {
+        let Some(call) = self.shared.lanes.making(slot) else { return Ok(()) };
+        let tid = self.shared.lanes.lock(slot).tid;
+        let result = match self.shared.lanes.free_slot() {
+            None => NO_ROOM_FOR_THREAD,
+            Some(free) => match self.try_to_make(tid, free) {
+                Ok(Some(guest)) => i64::from(guest.0),
+                // It has ended meanwhile: nobody waits for the reply.
+                Ok(None) => return Ok(()),
+                Err(MigrateError::Kernel(error)) if error.is_gone() => return Ok(()),
+                Err(MigrateError::Kernel(error)) => {
+                    let number = error.source.raw_os_error().unwrap_or(libc::EAGAIN);
+                    -i64::from(number)
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let reply = self.shared.lanes.made(slot, call, result);
+        self.shared.reply(reply);
+        Ok(())
+    }
+
+    /// Has a thread, which waits in the agent, make another for this slot. None if it has ended.
+    fn try_to_make(&mut self, tid: i32, slot: usize) -> Result<Option<GuestTid>> {
+        let Some(is_group_stop) = self.stop_for_us(tid)? else { return Ok(None) };
+        tracee::set_options(tid, MAKING)?;
+        let agent = &self.shared.lanes.agent;
+        // All that its kernel side is to be, the body has, and brings along.
+        let arguments = [SHARED_FLAGS, 0, 0, 0, 0, 0];
+        let made = RemoteCalls::begin(tid, agent.syscall_instruction())
+            .and_then(|mut calls| calls.make_thread(arguments));
+        let begun = made.map_err(MigrateError::from).and_then(|(inside, local)| {
+            let mut registers = tracee::registers(local)?;
+            agent.enter(&mut registers, slot);
+            tracee::set_registers(local, &registers)?;
+            tracee::set_signal_mask(local, u64::MAX)?;
+            tracee::set_options(local, HELD)?;
+            let guest = GuestTid(inside);
+            let lane = Lane::unborn(self.pid, guest, local);
+            self.shared.lanes.begin(slot, lane);
+            tracee::resume(local, 0)?;
+            Ok(Some(guest))
+        });
+        tracee::set_options(tid, HELD)?;
+        if is_group_stop {
+            // It stops again, if it should be stopped still, and we are told.
+            tracee::interrupt(tid)?;
+        }
+        tracee::resume(tid, 0)?;
+        begun
+    }
+
+    /// Stops a thread; what it stops for besides is seen to. Whether job control has stopped it;
+    /// None if it has ended.
+    fn stop_for_us(&mut self, tid: i32) -> Result<Option<bool>> {
+        tracee::interrupt(tid)?;
+        loop {
+            match tracee::wait(tid)? {
+                Stop::Interrupted => return Ok(Some(false)),
+                Stop::Group(_) => return Ok(Some(true)),
+                stop => {
+                    let has_ended = matches!(stop, Stop::Ended(_));
+                    self.on_stop(tid, stop)?;
+                    if has_ended {
+                        return Ok(None);
+                    }
+                    // Every stop takes away an interrupt that was due.
+                    tracee::interrupt(tid)?;
+                }
+            }
+        }
+    }
+}
+
+impl Homecoming {
+    /// Ends the threads that the body has not come to make: whoever asked for one asks again.
+    pub fn end_unborn(&mut self, service: &Service<'_>, image: &Image) -> Result<()> {
+        let lanes = &service.shared.lanes;
+        let there: HashSet<GuestTid> = image.threads.iter().map(|thread| thread.tid).collect();
+        for slot in crate::homecoming::live_slots(service) {
+            let (guest, tid) = {
+                let lane = lanes.lock(slot);
+                if !lane.is_unborn || there.contains(&lane.guest) {
+                    continue;
+                }
+                (lane.guest, lane.tid)
+            };
+            lanes.agent.submit(slot, &[kernel::agent::BatchCall::new(libc::SYS_exit, [0; 6])]);
+            loop {
+                match tracee::wait_other(tid)? {
+                    Stop::Ended(_) => break,
+                    stop => go_on(tid, stop)?,
+                }
+            }
+            lanes.agent.clear(slot);
+            self.settled.remove(&slot);
+            lanes.unmake(guest);
+            lanes.forget_thread(slot);
+        }
+        Ok(())
+    }
+}
