@@ -1,6 +1,7 @@
 //! A guest has nothing of the node that it runs on but memory and time.
 
 use crate::stage::{Program, Seen, Stage, until_true};
+use kernel::features::{Feature, settled};
 use std::collections::BTreeSet;
 
 /// Does what each line says, and prints what comes of it.
@@ -124,19 +125,33 @@ fn the_body_has_no_descriptor_no_capability_and_no_way_out_of_its_filter() {
 }
 
 #[test]
-fn the_init_of_a_sandbox_has_nothing_that_is_worth_taking() {
+fn the_init_of_a_sandbox_has_nothing_but_what_chooses_the_ids_of_threads() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    let stage = Stage::new("init", 2);
+    if settled().has(Feature::ThreadIds) {
+        // CAP_CHECKPOINT_RESTORE, in its own user namespace.
+        let capability = "0000010000000000";
+        assert_init_has("init", &[], &["/proc/sys/kernel/ns_last_pid"], capability);
+    }
+    assert_init_has("init-bare", &["thread-ids"], &[], "0000000000000000");
+}
+
+/// That the init of a guest has these descriptors, may use these capabilities, and has one page of
+/// code as its memory.
+fn assert_init_has(name: &str, without: &[&str], descriptors: &[&str], capabilities: &str) {
+    let stage = Stage::without(without, name, 2);
     let program = start_curious(&stage);
     let (body, supervisor) = stage.await_body(2, program.pid);
     let init = Seen::all().into_iter().find(|p| p.pid == body.parent).expect("its init");
     assert_eq!(init.parent, supervisor.pid);
-    assert_eq!(init.descriptors(), [""; 0]);
+    assert_eq!(init.descriptors(), descriptors);
     assert_eq!(init.field("Seccomp").as_deref(), Some("2"));
     assert_eq!(init.field("NoNewPrivs").as_deref(), Some("1"));
-    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+    for set in ["CapPrm", "CapEff"] {
+        assert_eq!(init.field(set).as_deref(), Some(capabilities), "{set}");
+    }
+    for set in ["CapInh", "CapBnd", "CapAmb"] {
         assert_eq!(init.field(set).as_deref(), Some("0000000000000000"), "{set}");
     }
     let maps = read_lines(init.pid, "maps");

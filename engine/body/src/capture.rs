@@ -38,7 +38,7 @@ pub fn draft(shared: &Shared, fixed: &Fixed) -> Result<Draft> {
         stack_limit: fixed.origin.stack_limit,
         memory_limits: fixed.origin.memory_limits,
         reserved: fixed.origin.reserved,
-        threads: injection::slots_for(threads) as u32,
+        threads: injection::slots_for(threads, fixed.origin.memory_limits.0) as u32,
         tids: living_threads(shared),
     })
 }

@@ -28,9 +28,10 @@ pub fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Re
 pub fn draft(pid: i32, library: &Library) -> Result<(Draft, Range<u64>, usize)> {
     let maps = flags::read_maps(pid)?;
     let mut others = guest_tids(pid)?;
-    let (place, slots) = injection::place(&maps, others.len())?;
-    others.remove(&pid);
     let limits = limits::read(pid)?;
+    let slots = injection::slots_for(others.len(), limits.address_space);
+    let place = injection::place(&maps, slots)?;
+    others.remove(&pid);
     let draft = Draft {
         mappings: layout::of_guest(&maps, &[], library)?,
         stack_limit: limits.stack,

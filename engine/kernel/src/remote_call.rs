@@ -81,6 +81,7 @@ impl RemoteCalls {
         let inside = self.call("make a thread", libc::SYS_clone, arguments)? as i32;
         let untold = || KernelError::errno("make a thread: nothing is told of it", libc::ESRCH);
         let local = self.made.take().ok_or_else(untold)?;
+        let _limit = Patience::of(CALL_TIMEOUT);
         match tracee::wait_other(local)? {
             Stop::Interrupted | Stop::Group(_) => Ok((inside, local)),
             other => {

@@ -29,10 +29,14 @@ const SEARCH_BYTES_MAX: u64 = 8 << 20;
 /// Threads that may begin while a process is on its way or away. Each takes address space, and
 /// memory only once it is there.
 const SPARE_SLOTS: usize = 32;
+/// The same of a process whose address space has a limit.
+const SPARE_SLOTS_LIMITED: usize = 8;
 
-/// For how many threads an agent has room that is made for a process with so many.
-pub fn slots_for(threads: usize) -> usize {
-    (threads + SPARE_SLOTS).min(THREADS_MAX).max(threads)
+/// For how many threads an agent has room that is made for a process with so many, and with this
+/// limit of its address space, in bytes.
+pub fn slots_for(threads: usize, limit: u64) -> usize {
+    let spare = if limit == libc::RLIM_INFINITY { SPARE_SLOTS } else { SPARE_SLOTS_LIMITED };
+    (threads + spare).min(THREADS_MAX).max(threads)
 }
 
 /// Finds what remote calls borrow from the guest's own memory.
@@ -56,16 +60,14 @@ pub fn borrow(memory: &Memory, maps: &[Mapping]) -> Result<Borrowed> {
     Err(MigrateError::refused("no-syscall", "it has no system call instruction in its memory"))
 }
 
-/// Where the agent of a process with so many threads is to lie, and for how many there is room:
-/// some may begin before it is placed.
+/// Where the agent of a process is to lie that has room for so many threads.
 ///
 /// # Errors
 /// Refused if there is no room.
-pub fn place(maps: &[Mapping], threads: usize) -> Result<(Range<u64>, usize)> {
-    let slots = slots_for(threads);
+pub fn place(maps: &[Mapping], slots: usize) -> Result<Range<u64>> {
     let size = agent::size_for(slots) as u64;
     match layout::room(layout::ranges(maps), size) {
-        Some(base) => Ok((base..base + size, slots)),
+        Some(base) => Ok(base..base + size),
         None => Err(MigrateError::refused("no-room", "its address space is full")),
     }
 }

@@ -175,7 +175,8 @@ mod test {
         let maps = maps::read(pid).unwrap();
         let borrowed = injection::borrow(&Memory::open(pid).unwrap(), &maps).unwrap();
         let stopped = threads::read(pid, GuestTid(pid), &(0..0)).unwrap();
-        let (place, slots) = injection::place(&maps, 1).unwrap();
+        let slots = 1;
+        let place = injection::place(&maps, slots).unwrap();
         let agent = injection::inject(pid, pid, borrowed, &maps, (&place, slots)).unwrap();
         let mut registers = stopped.registers;
         agent.enter(&mut registers, 0);
