@@ -40,6 +40,7 @@ mod requests;
 mod spare;
 mod start;
 mod succession;
+mod tallies;
 mod thinking;
 mod time_away;
 
@@ -220,6 +221,7 @@ struct Daemon {
     /// Supervisors of an earlier daemon that have not called yet.
     awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
+    tallies: tallies::Tallies,
     berth_count: u64,
     paces: Paces,
 

@@ -25,6 +25,7 @@ pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(),
         Request::Manage(_) | Request::Adopt { .. } | Request::Migrate { .. } => true,
         Request::Processes | Request::Nodes | Request::Why { .. } => true,
         Request::Events { .. } | Request::Status => true,
+        Request::TimeAway { .. } => true,
         Request::WhatIf { .. } | Request::WhatIfNode { .. } => true,
     };
     if is_for_all || caller.uid == 0 || caller.uid == daemon_uid {

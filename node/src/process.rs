@@ -10,7 +10,7 @@ use crate::control::Answer;
 use crate::journal::wall_clock_s;
 use crate::progress::{self, Progress};
 use crate::sample::window::Window;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Identity, Supervisor};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::Owner;
 use wire::processor::Processor;
-use wire::processor_time::PastClock;
+use wire::processor_time::{PastClock, ProcessorTime};
 use wire::supervisor::{Progress as MoveProgress, Wait, Way};
 
 /// Decisions kept for `osmos why`.
@@ -166,7 +166,7 @@ pub struct Consumption {
     /// By the process at home, its deputy's work included.
     pub home_cpu_us: u64,
     /// In all its stays away.
-    pub away_cpu_us: u64,
+    pub away: ProcessorTime,
     /// The same when it came home last.
     pub past_cpu_us: u64,
     pub rss_bytes: u64,
@@ -174,18 +174,24 @@ pub struct Consumption {
 
 impl Consumption {
     pub fn cpu_us(&self) -> u64 {
-        self.home_cpu_us.saturating_add(self.away_cpu_us)
+        self.home_cpu_us.saturating_add(self.away_cpu_us())
     }
 
     /// What it is known to have used away by now. It never becomes less.
-    pub fn used_away(&mut self, us: u64) {
-        self.away_cpu_us = self.away_cpu_us.max(us);
+    pub fn used_away(&mut self, time: ProcessorTime) {
+        if time.total_ns() > self.away.total_ns() {
+            self.away = time;
+        }
+    }
+
+    pub fn away_cpu_us(&self) -> u64 {
+        self.away.total_ns() / 1000
     }
 
     /// It is home; what it used away since it left.
     pub fn journey_ended(&mut self) -> u64 {
-        let past_us = std::mem::replace(&mut self.past_cpu_us, self.away_cpu_us);
-        self.away_cpu_us - past_us
+        let now_us = self.away_cpu_us();
+        now_us - std::mem::replace(&mut self.past_cpu_us, now_us)
     }
 }
 
@@ -230,6 +236,8 @@ pub struct Process {
     pub waits: Vec<Wait>,
     /// Likewise: its clocks, as its stays away left them.
     pub clocks: Vec<PastClock>,
+    /// Whose time it is a part of: the command that `osmos time` has started.
+    pub tally: Option<Identity>,
     pub migrations: u64,
     pub last_move_s: Option<f64>,
     pub last_freeze: LastFreeze,
@@ -407,6 +415,7 @@ mod test {
             activity: Activity::default(),
             waits: Vec::new(),
             clocks: Vec::new(),
+            tally: None,
             migrations: 0,
             last_move_s: None,
             last_freeze: LastFreeze::default(),
@@ -450,10 +459,11 @@ mod test {
     #[test]
     fn cpu_time_is_kept_over_journeys() {
         let mut used = Consumption { home_cpu_us: 1, ..Consumption::default() };
-        used.used_away(10);
+        let time = |us: u64| ProcessorTime { user_ns: us * 1000, system_ns: 0 };
+        used.used_away(time(10));
         assert_eq!(used.journey_ended(), 10);
-        used.used_away(110);
-        used.used_away(9);
+        used.used_away(time(110));
+        used.used_away(time(9));
         assert_eq!(used.cpu_us(), 111);
         assert_eq!(used.journey_ended(), 100);
         assert_eq!(used.journey_ended(), 0);

@@ -18,7 +18,7 @@ use wire::control::{Decision, ManageOptions};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthRequest, Owner};
 use wire::processor::Processor;
-use wire::processor_time::PastClock;
+use wire::processor_time::{PastClock, ProcessorTime};
 use wire::supervisor::Wait;
 
 /// No file of a roster comes near this.
@@ -27,6 +27,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const FILES_MAX: usize = 16_384;
 const PROCESS: &str = "process-";
 const GUEST: &str = "guest-";
+const TALLY: &str = "tally-";
 
 /// A process that was born here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +48,10 @@ pub struct KeptProcess {
     pub order: Option<KeptOrder>,
     pub waits: Vec<Wait>,
     pub clocks: Vec<PastClock>,
-    pub away_cpu_us: u64,
+    #[serde(default)]
+    pub tally: Option<Identity>,
+    #[serde(default)]
+    pub away: ProcessorTime,
     pub past_cpu_us: u64,
     pub rss_bytes: u64,
     pub core_speed: f64,
@@ -83,6 +87,17 @@ pub struct KeptGuest {
     pub command: String,
 }
 
+/// What a command of `osmos time` and its descendants that have ended have used away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptTally {
+    pub command: Identity,
+    /// Who may ask for it.
+    pub uid: u32,
+    /// The command that this one is a descendant of, and which is timed as well.
+    pub within: Option<Identity>,
+    pub away: ProcessorTime,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Page<T> {
     world: String,
@@ -101,6 +116,7 @@ pub struct Roster {
 pub struct Left {
     pub processes: Vec<KeptProcess>,
     pub guests: Vec<KeptGuest>,
+    pub tallies: Vec<KeptTally>,
 }
 
 impl Roster {
@@ -129,6 +145,14 @@ impl Roster {
         forget(&self.guest_path(supervisor));
     }
 
+    pub fn keep_tally(&self, tally: &KeptTally) {
+        self.keep(&self.tally_path(tally.command), tally);
+    }
+
+    pub fn forget_tally(&self, command: Identity) {
+        forget(&self.tally_path(command));
+    }
+
     /// What the last daemon has left; what is of no use any more is removed.
     pub fn load(&self) -> io::Result<Left> {
         let mut left = Left::default();
@@ -140,6 +164,8 @@ impl Roster {
                 self.read(&entry.path()).map(|process| left.processes.push(process))
             } else if name.starts_with(GUEST) {
                 self.read(&entry.path()).map(|guest| left.guests.push(guest))
+            } else if name.starts_with(TALLY) {
+                self.read(&entry.path()).map(|tally| left.tallies.push(tally))
             } else {
                 None
             };
@@ -165,6 +191,10 @@ impl Roster {
 
     fn guest_path(&self, supervisor: Identity) -> PathBuf {
         self.dir.join(format!("{GUEST}{}", supervisor.pid))
+    }
+
+    fn tally_path(&self, command: Identity) -> PathBuf {
+        self.dir.join(format!("{TALLY}{}-{}", command.pid, command.started_ticks))
     }
 
     fn keep<T: Serialize>(&self, path: &Path, of: &T) {
@@ -233,6 +263,7 @@ mod test {
                 storm_ms: Some(20),
                 cpu_baseline: true,
                 freeze_budget_ms: Some(FreezeBudget::DEFAULT),
+                is_timed: false,
             },
             baseline: Some(Box::default()),
             is_pending: true,
@@ -247,7 +278,8 @@ mod test {
             }),
             waits: Vec::new(),
             clocks: Vec::new(),
-            away_cpu_us: 5,
+            tally: Some(Identity { pid: 4, started_ticks: 2 }),
+            away: ProcessorTime { user_ns: 5, system_ns: 6 },
             past_cpu_us: 4,
             rss_bytes: 1 << 20,
             core_speed: 1.0,
@@ -257,6 +289,15 @@ mod test {
             freeze_bytes: 1 << 20,
             reason: "storm".to_owned(),
             decisions: Vec::new(),
+        }
+    }
+
+    fn tally(pid: i32) -> KeptTally {
+        KeptTally {
+            command: Identity { pid, started_ticks: 3 },
+            uid: 1000,
+            within: Some(Identity { pid: 1, started_ticks: 1 }),
+            away: ProcessorTime { user_ns: 1, system_ns: 2 },
         }
     }
 
@@ -295,9 +336,12 @@ mod test {
         [21, 22].iter().for_each(|pid| roster.keep_guest(&guest(*pid)));
         roster.forget_guest(guest(21).supervisor);
         roster.forget_process(HomePid(99));
+        [31, 32].iter().for_each(|pid| roster.keep_tally(&tally(*pid)));
+        roster.forget_tally(tally(31).command);
         let left = Roster::open(dir.path()).unwrap().load().unwrap();
         assert_eq!(left.processes, [later, process(12)]);
         assert_eq!(left.guests, [guest(22)]);
+        assert_eq!(left.tallies, [tally(32)]);
         roster.clear();
         let left = roster.load().unwrap();
         assert!(left.processes.is_empty() && left.guests.is_empty());

@@ -131,7 +131,7 @@ pub struct Packet {
 }
 
 /// Names a process of this machine even if its number is used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: i32,
     pub started_ticks: u64,

@@ -1,6 +1,6 @@
 //! What a program learns of its processor time while it is away, and what it may use.
 
-use crate::stage::{Program, Stage, until, until_true};
+use crate::stage::{Program, Stage, text, until, until_true};
 use serde_json::Value;
 
 /// Answers commands with what it found out about its clocks.
@@ -121,4 +121,81 @@ fn a_limit_of_processor_time_holds_for_time_spent_away() {
     assert_eq!(program.end(), 128 + SIGXCPU);
     until_true("it is gone", || stage.process(1, program.pid).is_none());
     stage.await_no_supervisors();
+}
+
+/// User and system time that a command of `osmos time` prints behind everything else.
+fn printed(complaint: &str) -> [f64; 3] {
+    let lines: Vec<&str> = complaint.lines().rev().take(3).collect();
+    ["sys", "user", "real"].map(|name| {
+        let line = lines.iter().find_map(|line| line.strip_prefix(name)).expect(complaint);
+        line.trim().parse().expect(complaint)
+    })
+}
+
+/// A shell that waits for two children, both away, which compute for so long.
+const TWO_CHILDREN: &str = "\
+compute() { osmos run --node 2 -- python3 -IS -c '
+import time
+while time.process_time() < 2: sum(range(1000))
+sum(len(bytes(1 << 22)) for n in range(50))'; }
+compute & compute; wait; exit 7";
+
+#[test]
+fn times_of_a_command_and_its_children_are_those_of_all_nodes() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("time", 2);
+    let output = stage.output(1, &["osmos", "time", "--home", "--", "sh", "-c", TWO_CHILDREN]);
+    assert_eq!(output.status.code(), Some(7));
+    let [sys, user, real] = printed(&text(&output.stderr));
+    assert!(user + sys > 4.0 && user + sys < 9.0 && real > 2.0, "{user} + {sys} in {real} s");
+    let json = ["osmos", "time", "--json", "--home", "--", "sh", "-c", TWO_CHILDREN];
+    let output = stage.output(1, &json);
+    let told: Value = serde_json::from_str(text(&output.stderr).trim()).expect("an object");
+    let away = seconds(&told, "away_user_s") + seconds(&told, "away_sys_s");
+    let all = seconds(&told, "user_s") + seconds(&told, "sys_s");
+    assert!(away > 2.0 && all > 4.0 && all > away && all < 9.0, "{told}");
+    assert!(seconds(&told, "away_sys_s") > 0.0, "{told}: pages take system time");
+    assert_eq!(told["exit_status"], 7);
+}
+
+#[test]
+fn a_command_that_nothing_moves_is_timed_as_by_the_kernel() {
+    let stage = Stage::new("time-home", 1);
+    let output = stage.output(1, &["osmos", "time", "--home", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output.status.code(), Some(128 + 15));
+    let [sys, user, real] = printed(&text(&output.stderr));
+    assert!(user + sys < real + 0.02, "{user} + {sys} in {real} s");
+    let output = stage.output(1, &["osmos", "time", "--", "/nowhere/command"]);
+    assert_eq!(output.status.code(), Some(127));
+    let output = stage.output(1, &["osmos", "time", "--node", "9", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(!text(&output.stderr).contains("real"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn times_are_whole_if_a_daemon_takes_over_meanwhile() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("time-heir", 2);
+    stage.put(1, "/tmp/clocks.py", CLOCKS);
+    let script = "exec osmos time --home --json -- \
+                  sh -c 'osmos run --node 2 -- python3 -IS /tmp/clocks.py; exit 7' 2> /tmp/times";
+    let mut program = stage.start(1, &["sh", "-c", script]);
+    assert_eq!(program.line(), "ready");
+    let is_away = |p: &Value| p["node"] == 2 && p["home"] == 1;
+    until_true("the child is away", || stage.listed(1).iter().any(is_away));
+    assert!(is_sound(&answer(&program.ask("thread"))));
+    let used = answer(&program.ask("work 1"));
+    stage.kill_daemon(1);
+    stage.start_daemon(1);
+    until_true("the child is known", || stage.listed(1).iter().any(is_away));
+    program.close_input();
+    assert_eq!(program.end(), 7);
+    let times = std::fs::read_to_string(stage.path(1, "/tmp/times")).expect("its times");
+    let told = answer(times.trim());
+    let away = seconds(&told, "away_user_s") + seconds(&told, "away_sys_s");
+    assert!(away >= seconds(&used, "process") * 0.9, "{told} of {used}");
 }

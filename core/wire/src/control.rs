@@ -99,6 +99,11 @@ pub enum Request {
     /// The daemon ends and leaves everything where it is to the next one.
     HandOver,
     Status,
+    /// What the command `pid` that was managed as a timed one, and all its descendants that have
+    /// ended, have used away. Answered when it is known of all of them, and once.
+    TimeAway {
+        pid: i32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,6 +117,9 @@ pub struct ManageOptions {
     /// How long it may stand still for a move; as the node's owner has said if not given.
     #[serde(default)]
     pub freeze_budget_ms: Option<FreezeBudget>,
+    /// Somebody will ask what it has used (`TimeAway`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_timed: bool,
 }
 
 /// Where a process may run.
@@ -174,6 +182,10 @@ pub enum Reply {
         token: String,
     },
     Status(Status),
+    TimeAway {
+        user_s: f64,
+        sys_s: f64,
+    },
     Error(Failure),
 }
 

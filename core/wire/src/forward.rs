@@ -12,6 +12,7 @@ use crate::ids::{GuestAddr, GuestTid};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::move_limits::MoveLimits;
+use crate::processor_time::ProcessorTime;
 use crate::supervisor::{Berth, Filled, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -321,9 +322,10 @@ pub enum ToHome {
     Stayed(Reason),
     /// The body had to be ended here, and the process is lost with it.
     Gone(Reason),
-    /// About once a second: processor time of all stays away, memory now.
+    /// About once a second, and before the process ends by its own call: processor time of all
+    /// stays away, memory now.
     Usage {
-        cpu_ns: u64,
+        away: ProcessorTime,
         rss_bytes: u64,
     },
     /// What was written to files that the process has mapped shared: any bytes, not whole pages.

@@ -16,7 +16,7 @@ use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
 use crate::limits::{COMMAND_BYTES_MAX, PHASES_MAX};
 use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
-use crate::processor_time::PastClock;
+use crate::processor_time::{PastClock, ProcessorTime};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -26,7 +26,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 3;
+pub const SUPERVISOR_VERSION: u16 = 4;
 
 const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
 /// Length of an encoded [`Greeting`], bytes.
@@ -338,7 +338,7 @@ pub enum FromDeputy {
     Stayed { reason: Reason },
     /// While away, about once a second and at the end: processor time of all stays away, memory,
     /// and calls forwarded since it left.
-    Usage { cpu_us: u64, rss_bytes: u64, forwarded: Vec<(String, u64)> },
+    Usage { away: ProcessorTime, rss_bytes: u64, forwarded: Vec<(String, u64)> },
     /// The process ended (a `wait` status word, as its parent sees it). The supervisor ends.
     Ended { wait_status: i32 },
     /// The away node was lost with the process on it; the deputy was killed.

@@ -352,9 +352,15 @@ fn emulate(
         Emulation::SignalAction
         | Emulation::SignalMask
         | Emulation::ThreadExit
-        | Emulation::ProcessExit
         | Emulation::ResourceUsage
         | Emulation::Times => forward(shared, state, n, Some(emulation)),
+        Emulation::ProcessExit => {
+            // Nobody can ask for it later.
+            let rss_bytes = kernel::proc::process::resident_bytes(shared.pid).unwrap_or(0);
+            let away = state.meter.away();
+            shared.send(ToHome::Usage { away, rss_bytes });
+            forward(shared, state, n, Some(emulation))
+        }
         Emulation::ProcessorClock => read_clock(shared, state, n),
         Emulation::NewThread => new_threads::forward(shared, state, n),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),

@@ -85,11 +85,6 @@ impl Meter {
         self.before.total_ns().saturating_add(self.here_ns())
     }
 
-    /// What was spent away, here and before.
-    pub fn away_ns(&self) -> u64 {
-        self.before.away.total_ns().saturating_add(self.here_ns())
-    }
-
     /// As it travels.
     pub fn clock(&self) -> Clock {
         Clock { away: self.away(), ..self.before }
@@ -118,7 +113,8 @@ impl Meter {
         self.source.ns().saturating_sub(self.at_start.ns)
     }
 
-    fn away(&self) -> ProcessorTime {
+    /// What was spent away, here and before.
+    pub fn away(&self) -> ProcessorTime {
         let ns = self.source.ns();
         let (ticks, start) = (self.source.ticks_at(ns), self.at_start.ticks);
         let here = ProcessorTime {
@@ -253,7 +249,8 @@ mod test {
         let total_ns = meter.total_ns();
         assert!(total_ns >= 8_000_000_000);
         assert!(meter.clock().total_ns() >= total_ns);
-        assert!(meter.away_ns() >= 3_000_000_000 && meter.away_ns() < meter.total_ns());
+        let away_ns = meter.away().total_ns();
+        assert!(away_ns >= 3_000_000_000 && away_ns < meter.total_ns());
     }
 
     #[test]

@@ -333,9 +333,9 @@ impl Tracing<'_> {
 
     fn report_usage(&self) {
         let here_ns = process_ns(self.shared.pid);
-        let cpu_ns = self.shared.lock().meter.away_ns();
         let rss_bytes = kernel::proc::process::resident_bytes(self.shared.pid).unwrap_or(0);
-        self.shared.send(ToHome::Usage { cpu_ns, rss_bytes });
+        let away = self.shared.lock().meter.away();
+        self.shared.send(ToHome::Usage { away, rss_bytes });
         if self.shared.abroad.as_ref().is_some_and(Abroad::asks) {
             self.shared.send(ToHome::AskTime);
         }

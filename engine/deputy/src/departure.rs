@@ -33,6 +33,7 @@ use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::{Draft, Mapping, Prospect};
 use wire::move_limits::MoveLimits;
+use wire::processor_time::ProcessorTime;
 use wire::supervisor::{Berth, MoveReport, Progress, Role, Way};
 
 /// A process that has just left home.
@@ -49,7 +50,7 @@ pub struct Away {
     pub prospect: Prospect,
     pub report: MoveReport,
     /// Processor time of earlier stays away.
-    pub away_ns: u64,
+    pub used: ProcessorTime,
     pub relief: Option<Relief>,
     pub left: Left,
     /// Stopped by job control while it left.

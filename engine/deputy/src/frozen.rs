@@ -364,7 +364,7 @@ impl Frozen {
         };
         let pid = self.pid;
         let past = processor_time::past_of_process(&self.seen.pasts);
-        let away_ns = past.map_or(0, |past| past.away.total_ns());
+        let used = past.map(|past| past.away).unwrap_or_default();
         let (threads, relief) = (self.threads, self.seen.haste.take_relief());
         Ok(Away {
             pid,
@@ -378,7 +378,7 @@ impl Frozen {
             actions,
             prospect,
             report,
-            away_ns,
+            used,
             relief,
             left,
             is_held,

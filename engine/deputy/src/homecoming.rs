@@ -159,7 +159,7 @@ impl Homecoming {
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
         let mut waits = waits_of(service, image, &plan);
         let clocks = processor_time::pasts(service, image);
-        service.cpu_ns = service.cpu_ns.max(image.clock.away.total_ns());
+        service.shared.used_away.hear(image.clock.away);
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
         watch.phase("restore");

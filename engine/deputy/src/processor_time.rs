@@ -4,14 +4,37 @@ use crate::service::Service;
 use kernel::agent::BatchCall;
 use kernel::proc::process;
 use std::collections::HashMap;
+use std::sync::Mutex;
 use wire::ids::GuestTid;
 use wire::image::Image;
 use wire::processor_time::layout::{read_timespec, read_usage};
-use wire::processor_time::{Clock, PastClock};
+use wire::processor_time::{Clock, PastClock, ProcessorTime};
 
 const RUSAGE_BYTES: usize = 144;
 /// What [`tell_calls`] write.
 pub const TOLD_BYTES: usize = RUSAGE_BYTES + 16;
+
+/// What a process is known to have used in all its stays away; it never becomes less.
+#[derive(Debug, Default)]
+pub struct UsedAway(Mutex<ProcessorTime>);
+
+impl UsedAway {
+    pub fn from(time: ProcessorTime) -> UsedAway {
+        UsedAway(Mutex::new(time))
+    }
+
+    /// The node that it is on says so.
+    pub fn hear(&self, time: ProcessorTime) {
+        let mut known = self.0.lock().expect("no thread of the supervisor panicked");
+        if time.is_plausible() && time.total_ns() > known.total_ns() {
+            *known = time;
+        }
+    }
+
+    pub fn told(&self) -> ProcessorTime {
+        *self.0.lock().expect("no thread of the supervisor panicked")
+    }
+}
 
 /// Whose clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +110,7 @@ pub fn pasts(service: &Service<'_>, image: &Image) -> Vec<PastClock> {
 #[cfg(test)]
 mod test {
     use super::*;
-    use wire::processor_time::ProcessorTime;
+    use wire::processor_time::PROCESSOR_TIME_NS_MAX;
 
     fn time(user_ns: u64, system_ns: u64) -> ProcessorTime {
         ProcessorTime { user_ns, system_ns }
@@ -111,6 +134,18 @@ mod test {
         let second = told(&bytes, Some(&past));
         assert_eq!(second.away, time(7, 8));
         assert_eq!(second.told, time(3_000_000_000, 5_000_000_000));
+    }
+
+    #[test]
+    fn what_was_used_away_never_becomes_less_and_is_no_nonsense() {
+        let used = UsedAway::from(time(3, 1));
+        used.hear(time(0, 3));
+        assert_eq!(used.told(), time(3, 1));
+        used.hear(time(u64::MAX, 7));
+        used.hear(time(PROCESSOR_TIME_NS_MAX, 1));
+        assert_eq!(used.told(), time(3, 1));
+        used.hear(time(4, 2));
+        assert_eq!(used.told(), time(4, 2));
     }
 
     #[test]

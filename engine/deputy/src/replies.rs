@@ -64,8 +64,9 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
             ToHome::MaskChanged { tid, mask } => note_mask(shared, tid, mask),
             ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
-            ToHome::Usage { cpu_ns, rss_bytes } => {
-                tell_now_and_then(shared, Notice::Usage { cpu_ns, rss_bytes });
+            ToHome::Usage { away, rss_bytes } => {
+                shared.used_away.hear(away);
+                tell_now_and_then(shared, Notice::Usage { rss_bytes });
             }
             ToHome::Progress(progress) => tell_now_and_then(shared, Notice::Progress(progress)),
             // The link is the main thread's from here on: it reads the image itself.

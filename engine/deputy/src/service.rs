@@ -11,6 +11,7 @@ use crate::lanes::{Lane, Lanes};
 use crate::moves::{Link, Pending};
 use crate::onlookers::Onlookers;
 use crate::own_memory::OwnMemory;
+use crate::processor_time::UsedAway;
 use crate::{late, priorities, replies};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Readiness;
@@ -66,7 +67,6 @@ pub enum Notice {
         slot: usize,
     },
     Usage {
-        cpu_ns: u64,
         rss_bytes: u64,
     },
     /// Of the link with this number: an older one may end late.
@@ -95,6 +95,8 @@ pub struct Shared {
     arriving: Mutex<Option<Arriving>>,
     /// What the process has mapped shared and writable.
     pub files: Option<Files>,
+    /// Processor time of all stays away.
+    pub used_away: UsedAway,
 }
 
 impl Shared {
@@ -195,8 +197,6 @@ pub struct Service<'a> {
     usage_told_at: Instant,
     /// When a process that is to come home unasked, and could not, is told to again.
     pub next_recall: Instant,
-    /// Processor time of all stays away.
-    pub cpu_ns: u64,
     rss_bytes: u64,
     cpu_limit: CpuLimit,
     _readiness: Readiness,
@@ -235,6 +235,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         counts: Mutex::new(BTreeMap::new()),
         arriving: Mutex::default(),
         files: away.left.files,
+        used_away: UsedAway::from(away.used),
     });
     let mut service = Service {
         daemon,
@@ -259,7 +260,6 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         next_look: Instant::now() + LOOK_INTERVAL,
         usage_told_at: Instant::now(),
         next_recall: Instant::now(),
-        cpu_ns: away.away_ns,
         cpu_limit: CpuLimit::default(),
         _readiness: readiness,
         rss_bytes: away.prospect.memory_bytes,
@@ -398,8 +398,8 @@ impl Service<'_> {
             wire::calls::name(number).map_or_else(|| number.to_string(), str::to_owned)
         };
         let forwarded = counts.iter().map(|(number, count)| (name(*number), *count)).collect();
-        let (cpu_us, rss_bytes) = (self.cpu_ns / 1000, self.rss_bytes);
-        self.daemon.send(&FromDeputy::Usage { cpu_us, rss_bytes, forwarded });
+        let (away, rss_bytes) = (self.shared.used_away.told(), self.rss_bytes);
+        self.daemon.send(&FromDeputy::Usage { away, rss_bytes, forwarded });
     }
 
     /// Asks the body to come home, unless it is on its way somewhere already.
@@ -414,10 +414,9 @@ impl Service<'_> {
 
     fn on_notice(&mut self, notice: Notice) -> Result<End> {
         match notice {
-            Notice::Usage { cpu_ns, rss_bytes } => {
-                self.cpu_ns = self.cpu_ns.max(cpu_ns);
+            Notice::Usage { rss_bytes } => {
                 self.rss_bytes = rss_bytes;
-                self.cpu_limit.enforce(self.pid, self.cpu_ns);
+                self.cpu_limit.enforce(self.pid, self.shared.used_away.told().total_ns());
                 // Only what is news, and when it comes: from an old count told again it would
                 // follow that the process stood still since.
                 if self.usage_told_at.elapsed() >= USAGE_PAUSE {

@@ -93,6 +93,7 @@ impl Daemon {
             activity: Activity::default(),
             waits: Vec::new(),
             clocks: Vec::new(),
+            tally: self.tally_of_ancestor(stat.parent),
             migrations: 0,
             last_move_s: None,
             last_freeze: LastFreeze::default(),
@@ -172,6 +173,7 @@ impl Daemon {
         }
         // Also if it ran elsewhere: what was remembered of it goes, and no place waits for it.
         self.tell_brain(Input::ProcessEnded { process: global });
+        self.add_to_tally(process.tally, process.consumption.away);
     }
 
     /// Looks over `/proc` on another thread, one look at a time.
@@ -266,6 +268,7 @@ impl Daemon {
             storm_ms: parent.storm.map(|storm| storm.every.as_millis() as u64),
             cpu_baseline: false,
             freeze_budget_ms: parent.freeze_budget,
+            is_timed: false,
         };
         // Not computed anew: its environment says what its ancestor's was told.
         let baseline = parent.baseline.clone();

@@ -51,6 +51,7 @@ impl Daemon {
                 let _ = answer.send(Answer::Events { recorded, live });
                 return;
             }
+            Request::TimeAway { pid } => return self.ask_tally(caller, pid, answer),
             Request::Manage(options) => self.manage(caller, options),
             Request::Adopt { pid } => self.adopt(caller, HomePid(pid)).map(|()| Reply::Done),
             Request::Processes => Ok(Reply::Processes { processes: self.list_processes() }),
@@ -100,7 +101,11 @@ impl Daemon {
         self.check_options(&options)?;
         let launch = Launch::Pending { program: procfs::read_program(pid.0), left: None };
         let is_baseline = options.cpu_baseline || self.config.cpu_baseline;
+        let is_timed = options.is_timed;
         self.admit_process(caller, pid, options, launch)?;
+        if is_timed {
+            self.begin_tally(pid)?;
+        }
         let left_out = is_baseline.then(|| {
             let baseline = Box::new(self.processors.baseline());
             self.give_baseline(pid, baseline)
@@ -146,7 +151,13 @@ impl Daemon {
         }
         let placement = Placement::Balanced;
         let (storm_ms, freeze_budget_ms) = (None, None);
-        let options = ManageOptions { placement, storm_ms, cpu_baseline: false, freeze_budget_ms };
+        let options = ManageOptions {
+            placement,
+            storm_ms,
+            cpu_baseline: false,
+            freeze_budget_ms,
+            is_timed: false,
+        };
         self.admit_process(caller, pid, options, Launch::Running)
     }
 

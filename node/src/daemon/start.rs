@@ -3,6 +3,7 @@
 use super::owner::Wishes;
 use super::processors::Processors;
 use super::spare::Spare;
+use super::tallies::Tallies;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
 use crate::call_record::CallRecord;
@@ -325,6 +326,7 @@ impl Parts {
             next_imprint_look: Instant::now(),
             awaited: BTreeMap::new(),
             roster,
+            tallies: Tallies::default(),
             berth_count: 0,
             paces: Default::default(),
             gauge,

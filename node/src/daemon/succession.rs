@@ -80,10 +80,11 @@ impl Daemon {
 
     /// Goes on with everything that an earlier daemon has left.
     pub(super) fn take_over(&mut self) {
-        let Left { processes, guests } = match self.roster.load() {
+        let Left { processes, guests, tallies } = match self.roster.load() {
             Ok(left) => left,
             Err(error) => return tracing::warn!("cannot read the roster: {error}"),
         };
+        self.tallies.take_over(tallies);
         for kept in processes {
             self.take_over_process(kept);
         }
@@ -142,6 +143,7 @@ impl Daemon {
     /// It has ended, and nobody is left who could say how.
     fn tell_of_unseen_end(&mut self, kept: &KeptProcess) {
         let pid = HomePid(kept.process.pid);
+        self.add_to_tally(kept.tally, kept.away);
         self.roster.forget_process(pid);
         let what = if kept.at == self.me() {
             Happening::Ended { wait_status: None }
@@ -302,6 +304,7 @@ fn kept_process(process: &Process) -> KeptProcess {
             storm_ms: process.storm.map(|storm| storm.every.as_millis() as u64),
             cpu_baseline: process.baseline.is_some(),
             freeze_budget_ms: process.freeze_budget,
+            is_timed: false,
         },
         baseline: process.baseline.clone(),
         is_pending,
@@ -316,7 +319,8 @@ fn kept_process(process: &Process) -> KeptProcess {
         }),
         waits: process.waits.clone(),
         clocks: process.clocks.clone(),
-        away_cpu_us: process.consumption.away_cpu_us,
+        tally: process.tally,
+        away: process.consumption.away,
         past_cpu_us: process.consumption.past_cpu_us,
         rss_bytes: process.consumption.rss_bytes,
         core_speed: process.progress.core_speed(),
@@ -363,7 +367,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         launch,
         retry: None,
         consumption: Consumption {
-            away_cpu_us: kept.away_cpu_us,
+            away: kept.away,
             past_cpu_us: kept.past_cpu_us,
             rss_bytes: kept.rss_bytes,
             ..Consumption::default()
@@ -372,6 +376,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         activity: Activity::default(),
         waits: kept.waits,
         clocks: kept.clocks,
+        tally: kept.tally,
         migrations: kept.migrations,
         last_move_s: kept.last_move_s,
         last_freeze: LastFreeze { us: kept.freeze_us, bytes: kept.freeze_bytes },

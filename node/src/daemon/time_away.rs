@@ -7,7 +7,7 @@ use wire::control::{self, Happening};
 use wire::ids::HomePid;
 use wire::limits::THREADS_MAX;
 use wire::peer::PeerMessage;
-use wire::processor_time::PastClock;
+use wire::processor_time::{PastClock, ProcessorTime};
 
 /// Processor time that no program misses: the unit of times(2).
 const CLOCK_TICK_US: u64 = 10_000;
@@ -25,15 +25,15 @@ impl Daemon {
     pub(super) fn used_away(
         &mut self,
         pid: HomePid,
-        cpu_us: u64,
+        away: ProcessorTime,
         rss: u64,
         forwarded: &[(String, u64)],
     ) {
         let me = self.me();
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        process.consumption.used_away(cpu_us);
+        process.consumption.used_away(away);
         process.consumption.rss_bytes = rss;
-        let (at, used_us) = (process.at, process.consumption.away_cpu_us);
+        let (at, used_us) = (process.at, process.consumption.away_cpu_us());
         let uid = process.owner.uid;
         let user_milli = self.user_milli(uid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
@@ -54,7 +54,7 @@ impl Daemon {
         if journey_us < CLOCK_TICK_US {
             return;
         }
-        let away_s = process.consumption.away_cpu_us as f64 / 1e6;
+        let away_s = process.consumption.away_cpu_us() as f64 / 1e6;
         process.decide(wall_clock_s(), "clocks", &control::used_away(away_s));
         self.journal.record(Some(global), Happening::UsedAway { away_s });
     }

@@ -158,8 +158,13 @@ async fn a_process_is_placed_only_once_it_runs_its_command() {
     let program = Program::start("read line; exec sleep 1000");
     let pid = program.pid();
     let placement = Placement::Node(NodeId(2));
-    let options =
-        ManageOptions { placement, storm_ms: None, cpu_baseline: false, freeze_budget_ms: None };
+    let options = ManageOptions {
+        placement,
+        storm_ms: None,
+        cpu_baseline: false,
+        freeze_budget_ms: None,
+        is_timed: false,
+    };
     let owner = nix::unistd::getuid().as_raw();
     let reply = one.ask_as(owner, Some(pid), Request::Manage(options)).await;
     assert!(matches!(reply, Reply::Managed { node: NodeId(1), .. }), "{reply:?}");

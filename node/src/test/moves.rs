@@ -318,6 +318,7 @@ async fn a_storm_moves_a_process_again_and_again() {
         storm_ms: Some(20),
         cpu_baseline: false,
         freeze_budget_ms: None,
+        is_timed: false,
     };
     let owner = nix::unistd::getuid().as_raw();
     one.ask_as(owner, Some(pid), Request::Manage(options)).await;

@@ -2,13 +2,14 @@
 //! from these definitions, so they cannot say different things.
 
 use crate::ownership::{Own, Switch, borrowers, guest_users};
+use crate::running::{RunOptions, TimeOptions};
 use crate::values::{bandwidth, freeze_budget, processors, size};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use wire::control::{Destination, Placement};
+use wire::control::Destination;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::move_limits::Bandwidth;
@@ -27,8 +28,9 @@ First steps:
   osmos run -- make -j8              a program that may move
   osmos ps; osmos nodes              where everything is
 
-Exit status: 0 done, 1 failed, 2 wrong usage. `osmos run` gives the exit status of its command, or
-125 if Osmos itself failed, 126 if the command cannot be executed, 127 if it was not found.")]
+Exit status: 0 done, 1 failed, 2 wrong usage. `osmos run` and `osmos time` give the exit status of
+their command, or 125 if Osmos itself failed, 126 if the command cannot be executed, 127 if it was
+not found.")]
 pub struct Arguments {
     #[command(flatten)]
     pub daemon: DaemonChoice,
@@ -74,6 +76,18 @@ The command's process and all its descendants are managed. The command replaces 
 same process, same pid. If no daemon runs here nothing is started and the exit status is 125."
     )]
     Run(RunOptions),
+    /// Run a command as `osmos run` does, and say what it took, wherever that was
+    #[command(after_help = "\
+Examples:
+  osmos time -- make -j8
+  osmos time --json --node 3 -- ./simulate input.dat
+
+Prints to standard error, in the format of `time -p`, the seconds that passed, and the processor
+time of the command and of the descendants that were waited for, at home and on all nodes that they
+ran on; the kernel, and with it the shell's `time`, counts what was used at home. Of a process that
+a signal ends while it is away up to a second may be missing. The exit status is that of the
+command, or 128 and the number of the signal that ended it.")]
+    Time(TimeOptions),
     #[command(flatten)]
     Ask(Question),
     /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
@@ -425,43 +439,6 @@ impl DaemonOptions {
     }
 }
 
-#[derive(Clone, Debug, Args)]
-pub struct RunOptions {
-    /// Run on this node, and stay there
-    #[arg(long, value_name = "N", value_parser = node_id, conflicts_with_all = ["home", "best"])]
-    pub node: Option<NodeId>,
-    /// Never leave home by itself
-    #[arg(long, conflicts_with = "best")]
-    pub home: bool,
-    /// Start on the node that promises the most now; balanced from then on
-    #[arg(long)]
-    pub best: bool,
-    /// Move to a random node about every MS milliseconds, for as long as it runs
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub storm: Option<u64>,
-    /// Have it use no more of a processor than all nodes have, so that it can go to each of them
-    #[arg(long)]
-    pub cpu_baseline: bool,
-    /// Have moves hold it up for MS milliseconds at most, if that can be [default: 20, or what the
-    /// owner of this node has said]
-    #[arg(long, value_name = "MS", value_parser = freeze_budget)]
-    pub freeze_budget: Option<FreezeBudget>,
-    /// The command and its arguments, after `--`
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub command: Vec<OsString>,
-}
-
-impl RunOptions {
-    pub fn placement(&self) -> Placement {
-        match (self.node, self.home, self.best) {
-            (Some(node), _, _) => Placement::Node(node),
-            (None, true, _) => Placement::Home,
-            (None, false, true) => Placement::Best,
-            (None, false, false) => Placement::Balanced,
-        }
-    }
-}
-
 /// Nodes are numbered from 1, as in mosix.map.
 pub fn node_id(word: &str) -> Result<NodeId, String> {
     match word.parse::<u32>() {
@@ -491,6 +468,7 @@ fn speed(word: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use wire::control::Placement;
 
     fn run_options(words: &[&str]) -> RunOptions {
         match Arguments::try_parse_from(words).expect("the words are valid").command {
@@ -516,6 +494,22 @@ mod tests {
         let options = run_options(&["osmos", "run", "--storm", "50", "ls", "--best"]);
         assert_eq!(options.placement(), Placement::Balanced);
         assert_eq!((options.storm, options.command.len()), (Some(50), 2));
+    }
+
+    #[test]
+    fn options_of_run_survive_being_passed_on() {
+        for line in [
+            "osmos run --node=7 --storm=5 --freeze-budget=9 --cpu-baseline --timed -- a --json",
+            "osmos run --best -- b",
+            "osmos run --home -- c -- d",
+        ] {
+            let parsed = |words: &[&str]| format!("{:?}", run_options(words));
+            let first = run_options(&line.split(' ').collect::<Vec<_>>());
+            let words = first.words();
+            let words = words.iter().map(|word| word.to_str().unwrap());
+            let passed_on: Vec<&str> = ["osmos", "run"].into_iter().chain(words).collect();
+            assert_eq!(parsed(&passed_on), format!("{first:?}"));
+        }
     }
 
     #[test]

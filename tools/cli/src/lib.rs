@@ -13,6 +13,7 @@ mod output;
 mod ownership;
 mod platform;
 mod progress;
+mod running;
 mod values;
 
 pub use arguments::{DaemonOptions, DemoOptions};
@@ -25,7 +26,7 @@ use anyhow::Result;
 use arguments::{Arguments, Command, NodeShape, Question};
 use clap::Parser;
 use client::Client;
-use commands::{daemon, doctor, foresight, install, listings, membership, moves, owner, run};
+use commands::{daemon, doctor, foresight, install, listings, membership, moves, owner, run, time};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -61,8 +62,8 @@ fn parse(mut words: Vec<OsString>) -> Result<Arguments, u8> {
     })
 }
 
-/// Whether the words behind `osmos` begin with `run`, or with the one option that may stand before
-/// any subcommand.
+/// Whether the words behind `osmos` begin with `run` or `time`, or with the one option that may
+/// stand before any subcommand.
 fn is_run(words: &[OsString]) -> bool {
     let subcommand = match words {
         [option, _, subcommand, ..] if option == "--socket" => Some(subcommand),
@@ -72,7 +73,7 @@ fn is_run(words: &[OsString]) -> bool {
         [subcommand, ..] => Some(subcommand),
         [] => None,
     };
-    subcommand.is_some_and(|word| word == "run" || word == "r")
+    subcommand.is_some_and(|word| ["run", "r", "time"].iter().any(|name| word == name))
 }
 
 /// A wrong `osmos run` must not look like a command that ended with status 2.
@@ -96,6 +97,7 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Up(options) => daemon::up(&options, platform),
         Command::Daemon(options) => daemon::daemon(&options, platform),
         Command::Run(options) => run::run(&options, &socket, platform),
+        Command::Time(options) => time::time(options, &socket, platform),
         Command::Demo(options) => platform.demo(&options),
         Command::Lab { words } => platform.lab(words),
         Command::Sim { words } => platform.sim(words),

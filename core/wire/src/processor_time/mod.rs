@@ -44,7 +44,7 @@ impl ProcessorTime {
         }
     }
 
-    fn is_plausible(self) -> bool {
+    pub fn is_plausible(self) -> bool {
         self.total_ns() <= PROCESSOR_TIME_NS_MAX
     }
 }

@@ -273,7 +273,7 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
         ToHome::Progress(progress()),
         ToHome::MovedOn(Box::new(report())),
-        ToHome::Usage { cpu_ns: 1, rss_bytes: 2 },
+        ToHome::Usage { away: ProcessorTime { user_ns: 1, system_ns: 3 }, rss_bytes: 2 },
         ToHome::Written(Pages::at(GuestAddr(4097), vec![1, 2, 3])),
     ]
 }
@@ -317,7 +317,11 @@ pub fn from_deputy() -> Vec<FromDeputy> {
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
         FromDeputy::Stayed { reason: reason() },
-        FromDeputy::Usage { cpu_us: 1, rss_bytes: 2, forwarded: vec![("read".into(), 3)] },
+        FromDeputy::Usage {
+            away: ProcessorTime { user_ns: 1, system_ns: 3 },
+            rss_bytes: 2,
+            forwarded: vec![("read".into(), 3)],
+        },
         FromDeputy::Ended { wait_status: 9 },
         FromDeputy::Lost { node: NodeId(3), reason: reason() },
     ]
@@ -425,7 +429,9 @@ pub fn requests() -> Vec<Request> {
             storm_ms: Some(50),
             cpu_baseline: true,
             freeze_budget_ms: budget,
+            is_timed: true,
         }),
+        Request::TimeAway { pid: 12 },
         Request::Migrate {
             pid: 12,
             to: Destination::Node(NodeId(3)),

@@ -9,6 +9,7 @@ pub mod membership;
 pub mod moves;
 pub mod owner;
 pub mod run;
+pub mod time;
 
 use wire::control::Reply;
 

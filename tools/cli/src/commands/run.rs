@@ -4,10 +4,10 @@
 //! mask and dispositions. Nothing of Osmos remains in it, not even an environment variable, unless
 //! it is to keep to a baseline of processors.
 
-use crate::arguments::RunOptions;
 use crate::cpu_baseline;
 use crate::exit_code;
 use crate::platform::{Inherited, Platform};
+use crate::running::RunOptions;
 use anyhow::{Context, Result, bail};
 use client::Client;
 use rustix::io::Errno;
@@ -41,6 +41,7 @@ fn be_managed(options: &RunOptions, socket: &Path) -> Result<Vec<String>> {
         storm_ms: options.storm,
         cpu_baseline: options.cpu_baseline,
         freeze_budget_ms: options.freeze_budget,
+        is_timed: options.timed,
     };
     let mut client = Client::connect(socket).context("the command was not started")?;
     let reply = client.request(&Request::Manage(manage)).context("the command was not started")?;
