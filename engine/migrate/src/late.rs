@@ -132,20 +132,24 @@ fn first(runs: &[Run], room: &mut u64) -> Vec<Run> {
 /// What of late memory is given away next, when nobody waits for any.
 ///
 /// What was written to last is likely to be needed first; then what lies behind the page that was
-/// asked for last, because programs go through their memory upwards; then the rest.
+/// asked for last, because programs go through their memory upwards; then the rest. One that is
+/// seen to go upwards has written behind it and waits for what is ahead of it, so then that comes
+/// before what was written to last.
 #[derive(Debug)]
 pub struct Order {
     /// What is not given away yet.
     left: Held,
     hot: Vec<Run>,
     cursor: u64,
+    /// The page that was asked for last lies about where the one before did.
+    goes_upwards: bool,
 }
 
 impl Order {
     pub fn of(late: Held, fresh: &[Run]) -> Order {
         let mut hot = within(fresh, &late);
         hot.reverse();
-        Order { left: late, hot, cursor: 0 }
+        Order { left: late, hot, cursor: 0, goes_upwards: false }
     }
 
     pub fn left(&self) -> u64 {
@@ -161,6 +165,8 @@ impl Order {
             return vec![];
         };
         let page = Run { start: address, end };
+        // Also if it is on the way: somebody waits there.
+        self.goes_upwards = address.abs_diff(self.cursor) <= CLOSE_BYTES;
         if within(&[page], &self.left).is_empty() {
             return vec![];
         }
@@ -185,7 +191,7 @@ impl Order {
     pub fn next(&mut self, bytes: u64) -> Vec<Run> {
         let mut room = bytes;
         let mut taken = Vec::new();
-        while room >= PAGE && taken.len() < PIECES_MAX {
+        while !self.goes_upwards && room >= PAGE && taken.len() < PIECES_MAX {
             let Some(run) = self.hot.pop() else { break };
             taken.extend(self.take(&[run], &mut room));
             if room < PAGE {
@@ -227,6 +233,8 @@ impl Order {
 }
 
 const PAGE: u64 = kernel::proc::pagemap::PAGE_BYTES;
+/// More than is on the way at any time, before or behind where somebody waits.
+const CLOSE_BYTES: u64 = 1 << 20;
 /// Of one answer.
 const PIECES_MAX: usize = 64;
 
@@ -244,7 +252,7 @@ mod test {
         assert_eq!(order.next(PAGE), [run(40, 41)]);
         assert_eq!(order.around(70 * PAGE, 4 * PAGE), [run(70, 74)]);
         assert_eq!(order.around(70 * PAGE, 4 * PAGE), [], "it is on the way");
-        assert_eq!(order.around(300 * PAGE, PAGE), [], "it never was late");
+        assert_eq!(order.around(3000 * PAGE, PAGE), [], "it never was late");
         assert_eq!(order.around(!(PAGE - 1), PAGE), [], "no page ends behind the last");
         assert_eq!(order.next(2 * PAGE), [run(41, 42), run(90, 91)]);
         assert_eq!(order.range(run(10, 20), 5 * PAGE), [run(10, 15)]);
@@ -259,6 +267,19 @@ mod test {
         }
         assert_eq!(given.beyond(&[]), [run(0, 100)]);
         assert_eq!(order.next(PAGE), []);
+    }
+
+    #[test]
+    fn what_is_ahead_of_a_program_that_goes_upwards_comes_before_what_was_written_to_last() {
+        let mut order = Order::of(Held::of(&[run(0, 5000)]), &[run(1000, 1010)]);
+        assert_eq!(order.around(2000 * PAGE, 2 * PAGE), [run(2000, 2002)]);
+        assert_eq!(order.next(PAGE), [run(1000, 1001)], "one page tells no direction");
+        assert_eq!(order.around(2002 * PAGE, 2 * PAGE), [run(2002, 2004)]);
+        assert_eq!(order.next(2 * PAGE), [run(2004, 2006)]);
+        assert_eq!(order.around(2004 * PAGE, 2 * PAGE), [], "it is on the way, and waited for");
+        assert_eq!(order.next(2 * PAGE), [run(2006, 2008)]);
+        assert_eq!(order.around(4000 * PAGE, PAGE), [run(4000, 4001)]);
+        assert_eq!(order.next(2 * PAGE), [run(1001, 1003)], "it has jumped");
     }
 
     #[test]

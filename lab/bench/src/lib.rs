@@ -38,6 +38,7 @@ pub use report::Report;
 
 use anyhow::{Context, Result, bail, ensure};
 use programs::Programs;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
@@ -107,6 +108,18 @@ pub struct Setting {
     pub effort: Effort,
 }
 
+/// What this machine cannot do, and one benchmark is about: the others are done all the same.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
+
 /// Runs benchmarks one after another, of this `osmos` or else of the workspace's own, which is
 /// built if it is not up to date; `tell` hears what is being done.
 pub fn run(
@@ -140,8 +153,13 @@ pub fn run(
             Bench::Owner => owner::run(&setting),
             Bench::Clock => clock::run(&setting),
         };
-        let figures = figures.with_context(|| format!("benchmark {}", bench.name()))?;
-        report.add(bench.name(), figures);
+        match figures {
+            Err(error) if error.is::<Skipped>() => report.skip(bench.name(), format!("{error:#}")),
+            figures => {
+                let figures = figures.with_context(|| format!("benchmark {}", bench.name()))?;
+                report.add(bench.name(), figures);
+            }
+        }
     }
     Ok(report)
 }

@@ -15,6 +15,9 @@ pub struct Report {
 pub struct Results {
     pub bench: &'static str,
     pub figures: Vec<Figure>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -50,7 +53,11 @@ impl Report {
     }
 
     pub fn add(&mut self, bench: &'static str, figures: Vec<Figure>) {
-        self.benches.push(Results { bench, figures });
+        self.benches.push(Results { bench, figures, skipped: None });
+    }
+
+    pub fn skip(&mut self, bench: &'static str, why: String) {
+        self.benches.push(Results { bench, figures: vec![], skipped: Some(why) });
     }
 
     /// Whether every promise was kept.
@@ -81,6 +88,9 @@ impl Report {
         }
         for results in &self.benches {
             let _ = writeln!(text, "\n{}", results.bench);
+            if let Some(why) = &results.skipped {
+                let _ = writeln!(text, "  skipped: {why}");
+            }
             for figure in &results.figures {
                 text.push_str(&figure_text(figure));
             }
@@ -146,6 +156,15 @@ mod test {
     fn numbers_show_what_counts() {
         let shown = [123_456.7, 123.456, 12.3456, 1.23456, 0.012345, 5.0, 0.0].map(number);
         assert_eq!(shown, ["123457", "123.5", "12.35", "1.235", "0.0123", "5", "0.0000"]);
+    }
+
+    #[test]
+    fn what_was_skipped_is_told_and_breaks_no_promise() {
+        let mut report = Report::begin();
+        report.skip("first", "no room".to_owned());
+        assert!(report.is_success());
+        assert!(report.text().contains("first\n  skipped: no room\n"), "{}", report.text());
+        assert!(report.json().contains(r#""skipped": "no room""#), "{}", report.json());
     }
 
     #[test]

@@ -192,8 +192,9 @@ longer than its freeze budget for what is left; then it moves. A process that wr
 faster than the network takes it cannot be brought under its budget: it moves when rounds do not
 help any more, and the answer says so; with `--method hybrid`, where nodes can do that (`osmos
 doctor`: kernel-faults), the rest comes behind it then. With `--method post-copy` all of it does, or
-the process stays. Both are for a process that leaves its home: from node to node hybrid is
-pre-copy. A larger budget ends the copying sooner.
+the process stays. Until all has come the process can neither go home nor move on, and waits for
+each page that has not come when it touches it. Both are for a process that leaves its home: from
+node to node hybrid is pre-copy. A larger budget ends the copying sooner.
 
 ^C calls the move off: the process runs on where it is. So does an order to another place, `home`
 among them.")]
