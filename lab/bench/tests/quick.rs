@@ -42,7 +42,9 @@ fn every_benchmark_has_figures_with_floors_and_targets() {
         }
         assert!(figures.iter().any(|figure| figure.target.is_some()), "{name}");
         for figure in figures {
-            assert!(figure.summary.median > 0.0, "{name}: {figure:?}");
+            // A program may get nothing at all in its worst moment.
+            let is_share = figure.unit == "%";
+            assert!(is_share || figure.summary.median > 0.0, "{name}: {figure:?}");
             assert!(figure.ratio.is_none_or(|ratio| ratio.median > 0.0), "{name}: {figure:?}");
         }
         if let Some(counted) = figures.iter().find(is_of_instructions) {
