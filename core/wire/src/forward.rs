@@ -286,7 +286,8 @@ pub enum ToHome {
         tid: GuestTid,
         sequence: u64,
     },
-    /// A fault handler runs or a mask was changed without a call: the thread's blocked signals.
+    /// A fault handler runs, a mask was changed without a call, or a thread has begun: what it
+    /// blocks.
     MaskChanged {
         tid: GuestTid,
         mask: u64,

@@ -8,16 +8,16 @@
 //! thread ends as if it had never been.
 
 use crate::notices::needs_home;
-use crate::state::{Order, Shared, State, Thread};
+use crate::state::{Shared, State, Thread};
 use crate::tracing_loop::Tracing;
 use crate::{notices, priority};
 use kernel::regs::Registers;
 use kernel::remote_call::RemoteCalls;
 use kernel::seccomp::Notification;
 use kernel::tracee;
+use migrate::making::Made;
 use migrate::threads::STEP_TIMEOUT;
 use migrate::{MigrateError, Result};
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use wire::calls::{Arguments, Emulation, thread};
 use wire::forward::{Call, ToHome};
@@ -61,10 +61,8 @@ fn arguments(shared: &Shared, n: &Notification) -> Option<Arguments> {
 /// Home has made no thread, and says that this is for want of room: the call is made there.
 pub(crate) fn make_at_home(shared: &Shared, state: &mut State, tid: i32, id: u64) {
     shared.makes_no_threads.store(true, Ordering::SeqCst);
-    if let Some(thread) = state.threads.get_mut(&tid) {
-        thread.parked = Some(id);
-    }
-    shared.order(Order::NeedsHome(migrate::reason("call", format!("clone: {AT_HOME}"))));
+    let why = migrate::reason("call", format!("clone: {AT_HOME}"));
+    notices::await_home(shared, state, (tid, id), why);
 }
 
 /// Whether the main thread has it make this call.
@@ -115,7 +113,7 @@ impl Tracing<'_> {
         }
         tracee::set_registers(local, &first_registers(how, before))?;
         tracee::set_signal_mask(local, mask)?;
-        self.enlist(tid, (guest, local, slot));
+        self.enlist(tid, Made { guest, local, slot });
         // Said first: no call of it may come before.
         self.shared.send(ToHome::MaskChanged { tid: guest, mask });
         let is_frozen = self.shared.lock().is_frozen;
@@ -140,38 +138,13 @@ impl Tracing<'_> {
     }
 
     /// Notes a thread that begins as its maker is.
-    fn enlist(&self, maker: i32, (guest, local, slot): (GuestTid, i32, usize)) {
+    fn enlist(&self, maker: i32, made: Made) {
         let mut state = self.shared.lock();
         let Some(maker) = state.threads.get(&maker) else { return };
-        let thread = Thread {
-            guest,
-            local,
-            slot,
-            priority: maker.priority,
-            extended_bytes: maker.extended_bytes,
-            attributes: maker.attributes,
-            sequence: 0,
-            signals_seen: 0,
-            signals: VecDeque::new(),
-            outstanding: None,
-            bulky_call: None,
-            parked: None,
-            fetching: None,
-            agrees_at: None,
-            makes: None,
-            in_flight: None,
-            interrupted: None,
-            resumes: None,
-            wait_until_ns: None,
-            continued_wait_ns: None,
-            meter: crate::processor_time::Meter::of_thread(
-                self.shared.pid,
-                local,
-                Clock::default(),
-            ),
-        };
+        let traits = (maker.priority, maker.attributes, maker.extended_bytes);
+        let thread = Thread::begun(self.shared.pid, made, traits, Clock::default());
         priority::begin(&thread, state.stands_back);
-        state.threads.insert(local, thread);
+        state.threads.insert(made.local, thread);
     }
 }
 

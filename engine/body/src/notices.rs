@@ -15,6 +15,7 @@ use wire::forward::{Call, Direction, Place, Segment, ToHome, Yield};
 use wire::ids::GuestAddr;
 use wire::image::InFlight;
 use wire::processor_time::layout::timespec;
+use wire::supervisor::Reason;
 
 /// Serves notifications until the body is gone.
 pub fn serve(shared: &Arc<Shared>) {
@@ -269,11 +270,16 @@ fn go_home(
     code: &str,
     text: &str,
 ) -> Option<Call> {
-    if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
-        thread.parked = Some(n.id);
-    }
-    shared.order(Order::NeedsHome(reason(code, text)));
+    await_home(shared, state, (n.tid as i32, n.id), reason(code, text));
     None
+}
+
+/// Has a thread wait in its notification until it is home.
+pub(crate) fn await_home(shared: &Shared, state: &mut State, (tid, id): (i32, u64), why: Reason) {
+    if let Some(thread) = state.threads.get_mut(&tid) {
+        thread.parked = Some(id);
+    }
+    shared.order(Order::NeedsHome(why));
 }
 
 fn forward(
@@ -358,7 +364,7 @@ fn emulate(
             // Nobody can ask for it later.
             let rss_bytes = kernel::proc::process::resident_bytes(shared.pid).unwrap_or(0);
             let away = state.meter.away();
-            shared.send(ToHome::Usage { away, rss_bytes });
+            shared.queue(ToHome::Usage { away, rss_bytes });
             forward(shared, state, n, Some(emulation))
         }
         Emulation::ProcessorClock => read_clock(shared, state, n),

@@ -25,6 +25,7 @@ use wire::clocks::Readings;
 use wire::forward::{Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{Attributes, InFlight, Priority};
+use wire::processor_time::Clock;
 use wire::supervisor::{Filled, Reason};
 
 /// A call that waits for home.
@@ -174,30 +175,17 @@ impl State {
 }
 
 fn thread_of(body: &Body, index: usize) -> Thread {
-    let Made { guest, local, slot } = body.threads[index];
     let image = body.thread_image(index);
+    let traits = (image.priority, image.attributes, image.extended_state.len());
+    let begun = Thread::begun(body.sandbox.body_pid, body.threads[index], traits, image.clock);
     Thread {
-        guest,
-        local,
-        slot,
-        priority: image.priority,
-        attributes: image.attributes,
         sequence: image.sequence,
         signals_seen: image.signals_seen,
         signals: image.signals.iter().cloned().collect(),
-        outstanding: None,
-        bulky_call: None,
-        parked: None,
-        fetching: None,
-        agrees_at: None,
-        makes: None,
         in_flight: image.in_flight.clone(),
         interrupted: image.interrupted,
-        resumes: None,
-        wait_until_ns: None,
         continued_wait_ns: image.wait_until_ns,
-        extended_bytes: image.extended_state.len(),
-        meter: Meter::of_thread(body.sandbox.body_pid, local, image.clock),
+        ..begun
     }
 }
 
@@ -283,6 +271,11 @@ impl Shared {
         self.flush();
     }
 
+    /// Has a message go along before the next that is sent: for who holds the state.
+    pub fn queue(&self, message: ToHome) {
+        self.outbox().push_back(message);
+    }
+
     /// Sends what follows from the state, and lets the state go meanwhile: a link that is full must
     /// not keep replies from being taken in, or both sides would wait for each other; and the
     /// sender is often preempted by the reader that it wakes.
@@ -355,6 +348,39 @@ impl Shared {
 }
 
 impl Thread {
+    /// A thread of the body `pid` that has made no call yet: its priority, its modes, the bytes of
+    /// its registers at home, and what it has used before.
+    pub fn begun(
+        pid: i32,
+        Made { guest, local, slot }: Made,
+        (priority, attributes, extended_bytes): (Priority, Attributes, usize),
+        before: Clock,
+    ) -> Thread {
+        Thread {
+            guest,
+            local,
+            slot,
+            priority,
+            extended_bytes,
+            attributes,
+            sequence: 0,
+            signals_seen: 0,
+            signals: VecDeque::new(),
+            outstanding: None,
+            bulky_call: None,
+            parked: None,
+            fetching: None,
+            agrees_at: None,
+            makes: None,
+            in_flight: None,
+            interrupted: None,
+            resumes: None,
+            wait_until_ns: None,
+            continued_wait_ns: None,
+            meter: Meter::of_thread(pid, local, before),
+        }
+    }
+
     /// True while it is on its way back into a call that it was stopped in: a signal has to wait
     /// until it is there.
     pub fn is_between_calls(&self) -> bool {

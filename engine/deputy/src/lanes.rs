@@ -137,8 +137,6 @@ pub struct Lanes {
     pub memory: Memory,
     lanes: Vec<Mutex<Lane>>,
     tids: Mutex<Tids>,
-    /// More than one thread has been there.
-    has_many: AtomicBool,
     /// What large calls held was let go.
     has_freed: AtomicBool,
     /// Dispositions of signals 1..=64 as the guest has set them. Updated before the call that sets
@@ -164,13 +162,12 @@ pub enum Accepted {
 impl Lanes {
     pub fn new(agent: Agent, memory: Memory, lanes: Vec<Lane>, actions: Vec<Action>) -> Lanes {
         let tids = Mutex::new(Tids::of(lanes.iter().map(|lane| lane.guest)));
-        let has_many = AtomicBool::new(lanes.len() > 1);
         let spare = std::iter::repeat_with(Lane::spare);
         let lanes = lanes.into_iter().chain(spare).take(agent.slots());
         let lanes = lanes.map(Mutex::new).collect();
         let has_freed = AtomicBool::new(false);
         let (actions, resets) = (Mutex::new(actions), Mutex::default());
-        Lanes { agent, memory, lanes, tids, has_many, has_freed, actions, resets }
+        Lanes { agent, memory, lanes, tids, has_freed, actions, resets }
     }
 
     /// The guest's disposition of a signal.
@@ -244,7 +241,7 @@ impl Lanes {
 
     /// Whether the process has had one thread only.
     pub fn is_alone(&self) -> bool {
-        !self.has_many.load(Ordering::SeqCst)
+        self.tids().is_alone()
     }
 
     /// Whether a thread has ended, and another has its slot.
@@ -263,7 +260,6 @@ impl Lanes {
 
     /// A thread begins in a free slot.
     pub fn begin(&self, slot: usize, lane: Lane) {
-        self.has_many.store(true, Ordering::SeqCst);
         // The last one may have ended in the agent.
         self.agent.clear(slot);
         let mut tids = self.tids();

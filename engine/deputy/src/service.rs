@@ -58,7 +58,8 @@ pub enum Notice {
         number: u64,
         outcome: Result<Box<Link>>,
     },
-    /// A fault handler runs in the body: what it blocks has to be blocked here as well.
+    /// A fault handler runs in the body, or a thread begins there: what it blocks has to be blocked
+    /// here as well.
     MaskChanged {
         slot: usize,
     },

@@ -30,6 +30,11 @@ impl Tids {
         self.ended.contains(&tid)
     }
 
+    /// There has been one thread only.
+    pub fn is_alone(&self) -> bool {
+        self.slots.len() == 1 && self.ended.is_empty()
+    }
+
     /// No more threads are to begin.
     pub fn is_full(&self) -> bool {
         self.ended.len() >= ENDED_MAX
@@ -86,7 +91,9 @@ mod test {
     fn one_that_never_was_has_neither_a_slot_nor_ended() {
         let mut tids = Tids::of([FIRST].into_iter());
         tids.begin(1, GuestTid(0), SECOND);
+        assert!(!tids.is_alone());
         tids.forget(SECOND);
+        assert!(tids.is_alone());
         assert_eq!(tids.slot_of(SECOND), None);
         assert!(!tids.has_ended(SECOND));
     }

@@ -1,5 +1,6 @@
 //! The empty place in which a body is built: new user, PID, mount, network, IPC, UTS and cgroup
-//! namespaces (and a time namespace if clocks must be continued), with an init that does nothing.
+//! namespaces (and a time namespace if clocks must be continued), with an init that
+//! reaps.
 //!
 //! It comes in two steps, because all but the body can be made before anything is known of it. To
 //! enter a cgroup takes ten milliseconds and more (the kernel waits until each processor has passed
@@ -117,7 +118,6 @@ impl Blank {
             entrance.into_iter().chain(opened.into_iter().flatten()).collect();
         let cgroups: Vec<i32> = shared.iter().map(AsRawFd::as_raw_fd).collect();
         let supervisor = pidfd::open(nix::unistd::getpid().as_raw())?;
-        // Who writes, not who opens, needs the right to.
         let next_tid = thread_ids::open();
         let plan = InitPlan {
             root: root.as_ptr(),

@@ -21,14 +21,15 @@ const NEXT_TID_FILE: &str = "/proc/sys/kernel/ns_last_pid";
 
 /// Whether the file is there and may be written; in a container it is often read-only.
 pub(crate) fn is_there() -> bool {
-    File::options().write(true).open(NEXT_TID_FILE).is_ok()
+    try_to_open().is_some()
 }
 
 /// The file, for an init that is to write it: who writes, not who opens, needs the right to.
 pub(crate) fn open() -> Option<OwnedFd> {
-    if !features::settled().has(Feature::ThreadIds) {
-        return None;
-    }
+    if features::settled().has(Feature::ThreadIds) { try_to_open() } else { None }
+}
+
+fn try_to_open() -> Option<OwnedFd> {
     File::options().write(true).open(NEXT_TID_FILE).ok().map(OwnedFd::from)
 }
 

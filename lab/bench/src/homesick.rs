@@ -4,6 +4,7 @@
 use crate::Setting;
 use crate::driven::Driven;
 use crate::figure::Figure;
+use crate::forward::Exchange;
 use crate::lab::{Lab, Share};
 use crate::pairs::take_turns;
 use crate::statistics::Samples;
@@ -18,6 +19,9 @@ const STAY: Duration = Duration::from_millis(2500);
 const CALL_MS_MAX: f64 = 30.0;
 /// Threads of a round.
 const THREADS: u64 = 100;
+const TIMES_NATIVE_MAX: f64 = 3.0;
+/// As long as those of a call without memory.
+const MESSAGE_BYTES: usize = 48;
 /// Of a small program, whose memory is not what is measured.
 const THREADS_MEGABYTES: u32 = 1;
 
@@ -53,12 +57,15 @@ fn threads(setting: &Setting, lab: &Lab) -> Result<Figure> {
     ensure!(is_away, "it has come home to start a thread");
     away.end()?;
     native.end()?;
+    let mut exchange = Exchange::start(setting, lab, MESSAGE_BYTES, MESSAGE_BYTES)?;
+    let [_, round_trip_ns, ..] = exchange.asking.round::<4>(setting.effort.calls)?;
+    let most_us = TIMES_NATIVE_MAX * pairs.floor.median() + round_trip_ns / 1e3;
+    let target = format!("at most {TIMES_NATIVE_MAX} x native, and a round trip: {most_us:.0} us");
+    let is_met = pairs.measured.median() <= most_us;
     let what = "a thread started and waited for, away";
-    Ok(Figure::new(what, "us", &pairs.measured).with_paired_floor(
-        "the same, native",
-        &pairs.floor,
-        &pairs.ratios,
-    ))
+    Ok(Figure::new(what, "us", &pairs.measured)
+        .with_paired_floor("the same, native", &pairs.floor, &pairs.ratios)
+        .with_target(target, is_met))
 }
 
 fn processes(setting: &Setting, lab: &Lab) -> Result<Figure> {
