@@ -337,8 +337,8 @@ pub enum FromDeputy {
     /// ends.
     Stayed { reason: Reason },
     /// While away, about once a second and at the end: processor time of all stays away, memory,
-    /// and calls forwarded since it left.
-    Usage { away: ProcessorTime, rss_bytes: u64, forwarded: Vec<(String, u64)> },
+    /// and calls forwarded since it left. Nobody says it again after the last.
+    Usage { away: ProcessorTime, rss_bytes: u64, forwarded: Vec<(String, u64)>, is_last: bool },
     /// The process ended (a `wait` status word, as its parent sees it). The supervisor ends.
     Ended { wait_status: i32 },
     /// The away node was lost with the process on it; the deputy was killed.
@@ -352,7 +352,9 @@ impl FromDeputy {
     pub fn is_kept(&self) -> bool {
         let passes = matches!(
             self,
-            FromDeputy::Usage { .. } | FromDeputy::Progress(_) | FromDeputy::Filled(_)
+            FromDeputy::Usage { is_last: false, .. }
+                | FromDeputy::Progress(_)
+                | FromDeputy::Filled(_)
         );
         !passes && !matches!(self, FromDeputy::Attached { .. })
     }

@@ -211,7 +211,7 @@ impl Service<'_> {
         let is_deadly = !self.deadly.is_empty();
         match homecoming::run(self, reader)? {
             Ending::Home(Home { report, waits, clocks }) => {
-                self.send_usage();
+                self.send_usage(true);
                 if !waits.is_empty() {
                     self.daemon.send(&FromDeputy::Waits(waits));
                 }

@@ -393,14 +393,14 @@ impl Service<'_> {
         self.watch_room()
     }
 
-    pub fn send_usage(&self) {
+    pub fn send_usage(&self, is_last: bool) {
         let counts = self.shared.counts.lock().expect("no thread of the supervisor panicked");
         let name = |number: u32| {
             wire::calls::name(number).map_or_else(|| number.to_string(), str::to_owned)
         };
         let forwarded = counts.iter().map(|(number, count)| (name(*number), *count)).collect();
         let (away, rss_bytes) = (self.shared.used_away.told(), self.rss_bytes);
-        self.daemon.send(&FromDeputy::Usage { away, rss_bytes, forwarded });
+        self.daemon.send(&FromDeputy::Usage { away, rss_bytes, forwarded, is_last });
     }
 
     /// Asks the body to come home, unless it is on its way somewhere already.
@@ -422,7 +422,7 @@ impl Service<'_> {
                 // follow that the process stood still since.
                 if self.usage_told_at.elapsed() >= USAGE_PAUSE {
                     self.usage_told_at = Instant::now();
-                    self.send_usage();
+                    self.send_usage(false);
                 }
             }
             Notice::Stayed(reason) => {
@@ -472,7 +472,7 @@ impl Service<'_> {
     /// The process has ended at home: so does its body.
     fn ended(&mut self, wait_status: i32) {
         self.shared.send(&ToAway::Release);
-        self.send_usage();
+        self.send_usage(true);
         self.daemon.send(&FromDeputy::Ended { wait_status });
     }
 

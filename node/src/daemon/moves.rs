@@ -248,7 +248,7 @@ impl Daemon {
                 self.move_failed(pid, NotMoved { end: MoveEnd::Stayed, reason });
                 self.forget_if_ended(pid);
             }
-            FromDeputy::Usage { away, rss_bytes, forwarded } => {
+            FromDeputy::Usage { away, rss_bytes, forwarded, .. } => {
                 self.used_away(pid, away, rss_bytes, &forwarded);
             }
             FromDeputy::Ended { wait_status } => self.forget_process(pid, Some(wait_status)),

@@ -321,6 +321,7 @@ pub fn from_deputy() -> Vec<FromDeputy> {
             away: ProcessorTime { user_ns: 1, system_ns: 3 },
             rss_bytes: 2,
             forwarded: vec![("read".into(), 3)],
+            is_last: true,
         },
         FromDeputy::Ended { wait_status: 9 },
         FromDeputy::Lost { node: NodeId(3), reason: reason() },
