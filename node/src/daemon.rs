@@ -24,6 +24,7 @@
 mod calling_off;
 mod cluster;
 mod foresight;
+mod forks;
 mod guests;
 mod imprints;
 mod lending;
@@ -302,7 +303,7 @@ impl Daemon {
             }
         } else if self.guests.contains_key(&id) {
             match news {
-                News::Packet(bytes, _) => self.hear_body(id, &bytes),
+                News::Packet(bytes, descriptor) => self.hear_body(id, &bytes, descriptor),
                 News::Ended => self.body_ended(id),
             }
         } else {

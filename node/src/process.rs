@@ -28,7 +28,7 @@ use wire::move_cost::Price;
 use wire::peer::Owner;
 use wire::processor::Processor;
 use wire::processor_time::{PastClock, ProcessorTime};
-use wire::supervisor::{Progress as MoveProgress, Wait, Way};
+use wire::supervisor::{Birth, Progress as MoveProgress, Wait, Way};
 
 /// Decisions kept for `osmos why`.
 const DECISIONS_MAX: usize = 32;
@@ -45,6 +45,8 @@ pub enum Cause {
     User,
     /// `osmos run --node` or `--best`.
     Placed,
+    /// It was made there, by one that was away.
+    MadeAway,
     Storm,
     /// This node's brain.
     Brain(Motive),
@@ -65,6 +67,7 @@ impl Cause {
         match self {
             Cause::User => "user",
             Cause::Placed => "placed",
+            Cause::MadeAway => "made-away",
             Cause::Storm => "storm",
             Cause::Brain(motive) | Cause::Wanted { motive, .. } => motive.word(),
             Cause::Drain => "down",
@@ -139,6 +142,8 @@ pub enum Launch {
     },
     /// A child that was found: left alone until it has been seen once more.
     Found,
+    /// Made by one that is away, and without a body yet.
+    Unborn,
     Running,
 }
 
@@ -226,6 +231,8 @@ pub struct Process {
     pub deputy: Option<Supervisor>,
     pub moving: Option<Move>,
     pub waiting: VecDeque<Order>,
+    /// It was made away, and what its supervisor is to be told of that.
+    pub birth: Option<Box<Birth>>,
     pub launch: Launch,
     pub retry: Option<Retry>,
     pub consumption: Consumption,
@@ -408,6 +415,7 @@ mod test {
             deputy: None,
             moving: None,
             waiting: VecDeque::new(),
+            birth: None,
             launch,
             retry: None,
             consumption: Consumption::default(),

@@ -21,6 +21,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -34,6 +35,8 @@ use wire::supervisor::{FromDaemon, HASH_TABLE_BYTES, PACKET_BYTES_MAX};
 const QUEUE_MAX: usize = 64;
 /// How long the supervisor of a body may take to exit after its socket was closed.
 const EXIT_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks whether a supervisor has other guests.
+const PARTS_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which half of a process a supervisor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,16 +156,23 @@ impl Identity {
 #[derive(Clone)]
 pub struct Supervisor {
     pub id: SupervisorId,
-    /// None where a test plays it.
+    /// None where a test plays it, and for all but the first of those that are one process.
     pub process: Option<Identity>,
     packets: mpsc::Sender<Packet>,
+    /// The same of all that are one process: its parts, while it is spoken to.
+    parts: Arc<()>,
 }
 
 impl Supervisor {
     /// One to which nobody listens.
     #[cfg(test)]
     pub fn deaf() -> Supervisor {
-        Supervisor { id: SupervisorId(1), process: None, packets: mpsc::channel(1).0 }
+        Supervisor {
+            id: SupervisorId(1),
+            process: None,
+            packets: mpsc::channel(1).0,
+            parts: Arc::default(),
+        }
     }
 
     /// False if the supervisor is gone or takes nothing any more.
@@ -211,13 +221,38 @@ where
     let (packets, mut waiting) = mpsc::channel::<Packet>(QUEUE_MAX);
     let pid = child.as_ref().and_then(Child::id).and_then(|pid| i32::try_from(pid).ok());
     let running = child.map_or(Running::Nobody, |child| Running::Child(Box::new(child)));
+    let parts = Arc::default();
+    let others = Arc::downgrade(&parts);
     tokio::spawn(async move {
         talk(id, &socket, &mut waiting, &report).await;
         drop(socket);
-        await_exit(id, half, running).await;
+        await_exit(id, half, (running, &others)).await;
         report(id, News::Ended).await;
     });
-    Ok(Supervisor { id, process: pid.and_then(Identity::of), packets })
+    Ok(Supervisor { id, process: pid.and_then(Identity::of), packets, parts })
+}
+
+/// Serves another part of a supervisor that is served already: one process, which has a socket for
+/// each guest.
+pub fn serve_part<F, R>(
+    id: SupervisorId,
+    whole: &Supervisor,
+    socket: OwnedFd,
+    report: F,
+) -> io::Result<Supervisor>
+where
+    F: Fn(SupervisorId, News) -> R + Send + Sync + 'static,
+    R: Future<Output = ()> + Send,
+{
+    let started = Started { half: Half::Body, socket, child: None };
+    let parts = whole.parts.clone();
+    let held = parts.clone();
+    // As long as it is spoken to, the process is not to end.
+    let report = move |id, news| {
+        let _held = &held;
+        report(id, news)
+    };
+    Ok(Supervisor { parts, ..serve(id, started, report)? })
 }
 
 /// Waits for a supervisor of an earlier daemon to call, or to end, and serves it. What it is sent
@@ -241,6 +276,8 @@ where
     let pidfd = register(pidfd, Interest::READABLE)?;
     let (packets, mut waiting) = mpsc::channel::<Packet>(QUEUE_MAX);
     let (returned, calls) = oneshot::channel();
+    let parts = Arc::default();
+    let others = Arc::downgrade(&parts);
     tokio::spawn(async move {
         let socket = tokio::select! {
             socket = calls => socket.ok(),
@@ -251,10 +288,10 @@ where
             talk(id, &socket, &mut waiting, &report).await;
         }
         drop(waiting);
-        await_exit(id, half, Running::Stranger(pidfd)).await;
+        await_exit(id, half, (Running::Stranger(pidfd), &others)).await;
         report(id, News::Ended).await;
     });
-    Ok((Supervisor { id, process: Some(process), packets }, returned))
+    Ok((Supervisor { id, process: Some(process), packets, parts }, returned))
 }
 
 fn make_ready(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
@@ -293,7 +330,14 @@ async fn talk<F, R>(
     }
 }
 
-async fn await_exit(id: SupervisorId, half: Half, mut running: Running) {
+async fn await_exit(id: SupervisorId, half: Half, (mut running, parts): (Running, &Weak<()>)) {
+    // It has guests still whose maker has gone.
+    while parts.strong_count() > 0 && half == Half::Body {
+        tokio::select! {
+            _ = running.exit() => return,
+            () = tokio::time::sleep(PARTS_LOOK_INTERVAL) => (),
+        }
+    }
     // Killing a deputy's supervisor would kill the process that it holds: better wait for ever.
     let patience = match half {
         Half::Deputy { .. } => Duration::MAX,

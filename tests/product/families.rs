@@ -1,6 +1,6 @@
 //! Children, pipelines and threads of managed programs are those of programs at home.
 
-use crate::stage::{Stage, text, until};
+use crate::stage::{Stage, text};
 
 /// Runs the same script natively and in a storm, and returns what both printed.
 fn natively_and_in_a_storm(stage: &Stage, words: &[&str], storm_ms: &str) -> (String, String) {
@@ -102,40 +102,6 @@ for line in sys.stdin: print(wrong or 'right', flush=True)";
     }
     stage.signal(1, program.pid, "KILL");
     assert_eq!(program.end(), 128 + 9);
-}
-
-#[test]
-fn a_child_that_is_forked_away_from_home_is_a_plain_process_at_home_until_it_is_moved() {
-    if !needs::can_run(&["bash", "python3"]) {
-        return;
-    }
-    let stage = Stage::new("fork", 2);
-    let script = "\
-import os, sys
-for line in sys.stdin:
-    if line.strip() == 'fork':
-        child = os.fork()
-        if child == 0:
-            os.read(3, 1)
-            os._exit(5)
-        print(child, flush=True)
-    else:
-        print(os.wait(), flush=True)";
-    stage.text(1, &["mkfifo", "/tmp/gate"]);
-    let python = format!("exec 3<>/tmp/gate; exec python3 -IS -c \"{script}\"");
-    let mut program = stage.start_away(&["bash", "-c", &python]);
-    let child: i32 = program.ask("fork").parse().expect("a pid");
-    let seen = until("the child is at home", || stage.process(1, child));
-    let parent = stage.process(1, program.pid).expect("its parent");
-    assert_eq!(seen.parent, parent.pid);
-    // Managed as its parent is, it goes where that was sent.
-    stage.await_place(child, 2);
-    stage.await_body(2, child);
-    stage.text(1, &["sh", "-c", "echo > /tmp/gate"]);
-    assert_eq!(program.ask("wait"), format!("({child}, {})", 5 << 8));
-    program.close_input();
-    assert_eq!(program.end(), 0);
-    stage.await_no_supervisors();
 }
 
 #[test]

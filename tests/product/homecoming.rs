@@ -109,7 +109,8 @@ fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
     }
     let stage = Stage::new("no-room-call", 2);
     let mut program = start_homeless(&stage);
-    program.write("os.waitstatus_to_exitcode(os.waitpid(os.fork() or os._exit(7), 0)[1])\n");
+    let spawn = "os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 7'], {})";
+    program.write(&format!("os.waitstatus_to_exitcode(os.waitpid({spawn}, 0)[1])\n"));
     let pid = program.pid;
     let stayed = || stage.events(1, "stayed", pid);
     let event = until("a homecoming has failed twice", || stayed().get(1).cloned());

@@ -45,6 +45,7 @@ mod membership;
 mod memory;
 mod owners;
 mod permissions;
+mod processes;
 mod processor_time;
 mod processors;
 mod refusals;

@@ -98,7 +98,7 @@ fn where_ids_cannot_be_chosen_threads_are_started_at_home() {
     assert_eq!(at_home(&stage, program.pid), ids);
     let events = stage.events(1, "came-home", program.pid);
     let why = events.first().expect("it came home")["reason"]["text"].to_string();
-    assert!(why.contains("new-thread"), "{why}");
+    assert!(why.contains("new-task"), "{why}");
     assert_eq!(program.ask(""), "6");
     program.close_input();
     assert_eq!(program.end(), 0);

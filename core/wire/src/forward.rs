@@ -8,7 +8,7 @@ use crate::bounded;
 use crate::clocks::Readings;
 use crate::freeze_budget::FreezeBudget;
 use crate::hashes::{Lacking, PageHashes};
-use crate::ids::{GuestAddr, GuestTid};
+use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::move_limits::MoveLimits;
@@ -81,9 +81,9 @@ pub struct Call {
     pub segments: Vec<Segment>,
 }
 
-/// Result of a call that makes a thread, if home has made none for want of room: the process makes
-/// it there. Linux has no such result for one (ENOSYS).
-pub const NO_ROOM_FOR_THREAD: i64 = -38;
+/// Result of a call that makes a thread or a process, if home has made none for want of room: the
+/// process makes it there. Linux has no such result for one (ENOSYS).
+pub const NO_ROOM_FOR_TASK: i64 = -38;
 
 /// What became of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,6 +205,15 @@ pub enum ToAway {
     /// The body is the process from now on.
     Run,
     Reply(Reply),
+    /// Before the reply to a call that makes a process: by what its own deputy will come to the
+    /// child that the body makes.
+    Child {
+        child: GuestTid,
+        /// As home's daemon knows it.
+        pid: HomePid,
+        ticket: Ticket,
+        key: [u8; 32],
+    },
     Signal(Signal),
     /// The process was stopped (job control), or continued.
     Stop,
@@ -323,6 +332,13 @@ pub enum ToHome {
     Stayed(Reason),
     /// The body had to be ended here, and the process is lost with it.
     Gone(Reason),
+    /// The body of the process that this thread has made waits for its deputy. Or there is none:
+    /// the child ends as if it had never been, and whoever asked for it asks again at home.
+    ChildMade {
+        tid: GuestTid,
+        child: GuestTid,
+        has_body: bool,
+    },
     /// About once a second, and before the process ends by its own call: processor time of all
     /// stays away, memory now.
     Usage {

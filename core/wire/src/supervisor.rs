@@ -14,6 +14,7 @@ use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
 use crate::limits::{COMMAND_BYTES_MAX, PHASES_MAX};
+use crate::memory::Span;
 use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
 use crate::processor_time::{PastClock, ProcessorTime};
@@ -26,7 +27,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 4;
+pub const SUPERVISOR_VERSION: u16 = 5;
 
 const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
 /// Length of an encoded [`Greeting`], bytes.
@@ -192,10 +193,32 @@ pub enum ToDeputy {
     Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits, way: Way },
     /// Bring the process home.
     ComeHome { freeze_budget: FreezeBudget, limits: MoveLimits },
+    /// Instead of `Leave`: the process was made by one that is away, and its body is where that of
+    /// its maker is. Answered by `Moved`, `Lost` or `Ended`.
+    Born(Box<Birth>),
     /// The move under way is not wanted any more. Answered by `Stayed`, unless the process runs
     /// elsewhere by then, or is coming home.
     CallOff { reason: Reason },
 }
+
+/// A process that was made by one that is away: what the supervisor of its maker tells its own. It
+/// sleeps in the agent of its maker with all signals blocked, and its body waits in the berth.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Birth {
+    pub berth: Berth,
+    /// As it knows itself.
+    pub guest: GuestTid,
+    /// Where the agent of its maker lies in its memory, and for how many threads.
+    pub agent: Span,
+    pub slots: u32,
+    /// Dispositions of signals 1 to 64: handler, flags, restorer, mask.
+    #[serde(deserialize_with = "bounded::list::<_, _, ACTIONS>")]
+    pub actions: Vec<[u64; 4]>,
+    pub freeze_budget: FreezeBudget,
+    pub limits: MoveLimits,
+}
+
+const ACTIONS: usize = 64;
 
 /// Why a process did not move, or came home: stable words for machines, and one line for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -343,6 +366,11 @@ pub enum FromDeputy {
     Ended { wait_status: i32 },
     /// The away node was lost with the process on it; the deputy was killed.
     Lost { node: NodeId, reason: Reason },
+    /// The process has made another, which nobody is to touch yet: it is where its maker is, or
+    /// will never have been.
+    Forked { child: HomePid },
+    /// That one has a body there: it is to have a supervisor of its own.
+    Born { child: HomePid, birth: Box<Birth> },
     /// To a daemon that it has just found, after all that is kept: whether a move is under way.
     Attached { is_moving: bool },
 }
@@ -376,6 +404,8 @@ pub enum ToBody {
     Connection {
         role: Role,
     },
+    /// On the socket of a process that a guest has made: it is a guest, and may be called.
+    IsGuest,
     /// Before anything else, with an open `/dev/userfaultfd` as ancillary data: faults of the
     /// kernel in a guest's memory can be served, too.
     Faults,
@@ -409,6 +439,9 @@ pub enum FromBody {
     /// The body is gone from here (went home, moved on, ended or refused); the supervisor ends, or
     /// has one thing more to say.
     Gone { reason: Reason },
+    /// The guest has made a process here, which home calls so: the socket that comes as ancillary
+    /// data is that of its supervisor, which waits for the connection of its deputy.
+    Forked { child: HomePid, ticket: Ticket },
     /// What the body has left, for when it comes again: a sealed memory file as ancillary data. A
     /// daemon that does not hear it has lost nothing but time.
     Imprint,
@@ -417,7 +450,7 @@ pub enum FromBody {
 impl FromBody {
     /// Said to the next daemon as well, unless this one has noted it.
     pub fn is_kept(&self) -> bool {
-        !matches!(self, FromBody::Usage { .. } | FromBody::Imprint)
+        !matches!(self, FromBody::Usage { .. } | FromBody::Forked { .. } | FromBody::Imprint)
     }
 }
 

@@ -192,17 +192,20 @@ impl Attachment {
         }
     }
 
-    /// Gives a descriptor to the daemon, if there is one that takes it now.
-    pub fn hand_over<T: Serialize>(&self, message: &T, descriptor: &OwnedFd) {
+    /// Gives a descriptor to the daemon, if there is one that takes it now; false if not.
+    pub fn hand_over<T: Serialize>(&self, message: &T, descriptor: &OwnedFd) -> bool {
         let state = self.state.borrow();
         // After all that is kept: words keep their order.
         let (Stage::Up(socket), true) = (&state.stage, state.sent == state.kept.len()) else {
-            return;
+            return false;
         };
         match postcard::to_stdvec(message) {
             // A daemon that is gone is noticed when it is listened to.
-            Ok(bytes) => drop(packet::send_with(socket, &bytes, descriptor)),
-            Err(error) => ::tracing::error!("cannot tell the daemon: {error}"),
+            Ok(bytes) => packet::send_with(socket, &bytes, descriptor).is_ok_and(|sent| sent),
+            Err(error) => {
+                ::tracing::error!("cannot tell the daemon: {error}");
+                false
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use crate::door::Door;
 use crate::files::{self, Files};
 use crate::filter::{self, Kept};
 use crate::late::Late;
-use crate::tracing_loop;
+use crate::life;
 use crate::watch::Watch;
 use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
@@ -89,7 +89,7 @@ fn serve(daemon: &Daemon) -> Result<()> {
         }
     };
     home.0.set_timeout(None)?;
-    tracing_loop::run(daemon, home, arrived);
+    life::run(daemon, home, arrived);
     Ok(())
 }
 

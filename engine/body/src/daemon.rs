@@ -56,10 +56,10 @@ impl Daemon {
         self.0.send(message, message.is_kept());
     }
 
-    /// Gives something to the daemon that there is now, after all that was said; it is lost if
-    /// that does not take it.
-    pub fn hand_over(&self, message: &FromBody, descriptor: &OwnedFd) {
-        self.0.hand_over(message, descriptor);
+    /// Gives something to the daemon that there is now, after all that was said; false if that
+    /// does not take it.
+    pub fn hand_over(&self, message: &FromBody, descriptor: &OwnedFd) -> bool {
+        self.0.hand_over(message, descriptor)
     }
 
     /// Waits until a daemon knows all that one must know.

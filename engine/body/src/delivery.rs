@@ -265,7 +265,7 @@ impl Tracing<'_> {
         }
         match agreement {
             Agreement::Return(_) => self.shared.listener.let_pass(id),
-            Agreement::Thread(guest, _) => self.shared.listener.reply(id, i64::from(guest.0)),
+            Agreement::Task(guest, _) => self.shared.listener.reply(id, i64::from(guest.0)),
             _ => self.shared.listener.reply(id, 0),
         };
         Ok(())
@@ -286,7 +286,7 @@ impl Tracing<'_> {
             Some(Agreement::Return(mask)) => {
                 tracee::set_signal_mask(tid, signal::maskable(mask))?;
             }
-            Some(Agreement::Thread(guest, how)) => self.make_thread(tid, guest, how)?,
+            Some(Agreement::Task(guest, how)) => self.make_task(tid, guest, how)?,
             None => {}
         }
         Ok(true)

@@ -92,6 +92,16 @@ struct Part {
 }
 
 impl Files {
+    /// Of a body that has none.
+    ///
+    /// # Errors
+    /// The body has ended.
+    pub fn none(pid: i32) -> Result<Files> {
+        let (parts, pagemap) = (vec![], Pagemap::open(pid)?);
+        let written = Written { parts, pagemap, tracking: None, is_closed: false };
+        Ok(Files { ranges: Mutex::default(), written: Mutex::new(written), is_any: false })
+    }
+
     /// Those of a body that has its memory and does not run yet: home has the same.
     ///
     /// # Errors

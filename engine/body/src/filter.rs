@@ -47,6 +47,12 @@ impl Kept {
         }
     }
 
+    /// Whether all of a mapping is one of them.
+    pub fn contains(&self, mapping: &Range<u64>) -> bool {
+        let holds = |kept: &Range<u64>| kept.start <= mapping.start && mapping.end <= kept.end;
+        self.ranges.iter().any(holds)
+    }
+
     fn meets(&self, start: u64, length: u64) -> bool {
         // The kernel works on whole pages.
         let end = start.saturating_add(length);

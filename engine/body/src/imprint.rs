@@ -34,7 +34,7 @@ impl Tracing<'_> {
             is_wanted && spare() > 0
         };
         match imprint::take(self.shared.pid, spare(), &mut goes_on) {
-            Ok(Some(file)) => daemon.hand_over(&FromBody::Imprint, &file),
+            Ok(Some(file)) => drop(daemon.hand_over(&FromBody::Imprint, &file)),
             Ok(None) => {}
             Err(error) => {
                 ::tracing::debug!("body of {} leaves nothing: {error}", self.shared.guest_pid);

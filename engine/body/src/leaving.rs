@@ -2,6 +2,7 @@
 
 use crate::capture;
 use crate::homing::Homeward;
+use crate::keeper::resume_init;
 use crate::moving_on::{Successor, Word};
 use crate::notices::raise;
 use crate::state::{Order, Thread};
@@ -91,6 +92,12 @@ impl Tracing<'_> {
         let mut waiting: HashSet<i32> = HashSet::new();
         {
             let mut state = self.shared.lock();
+            if state.threads.values().any(Thread::is_making_process) {
+                // The reply would be dropped, and what home has made have no body. That is a matter
+                // of milliseconds.
+                let text = "it is just making a process; try again";
+                return Err(MigrateError::refused("new-process", text));
+            }
             state.is_frozen = true;
             state.is_interrupted = false;
             for thread in state.threads.values_mut() {
@@ -198,6 +205,7 @@ impl Tracing<'_> {
                 self.on_end(tid);
                 waiting.remove(&tid);
             }
+            stop if self.is_init(tid) => resume_init(tid, stop)?,
             _ if self.agreeing.contains_key(&tid) => {
                 if self.on_stop_towards_agreement(tid, stop)? {
                     waiting.remove(&tid);

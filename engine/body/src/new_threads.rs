@@ -1,4 +1,5 @@
-//! Threads that the guest makes while it is away ([decision 0030](../../../docs/decisions/)).
+//! Threads that the guest makes while it is away ([decision 0030](../../../docs/decisions/)), and
+//! what they have in common with processes ([`crate::new_processes`]).
 //!
 //! Home makes one first: its id is the thread's, here as there. Then the thread that asked, stopped
 //! behind its call, makes one here with the same arguments, which home was told and no other thread
@@ -7,6 +8,7 @@
 //! What cannot be done here is done at home: the call is made again there, and home's half of the
 //! thread ends as if it had never been.
 
+use crate::new_processes::may_fork;
 use crate::notices::needs_home;
 use crate::state::{Shared, State, Thread};
 use crate::tracing_loop::Tracing;
@@ -24,27 +26,31 @@ use wire::forward::{Call, ToHome};
 use wire::ids::GuestTid;
 use wire::processor_time::Clock;
 
-/// Why a thread is made at home.
-const AT_HOME: &str = "new-thread";
+/// Why a thread or a process is made at home.
+const AT_HOME: &str = "new-task";
 /// Arguments of clone: what it makes, the stack, the thread pointer.
 const FLAGS: usize = 0;
 const STACK: usize = 1;
 const TLS: usize = 4;
 
-/// What is to be sent home for a call that makes a thread; any other comes home.
+/// What is to be sent home for a call that makes a thread or a process; any other comes home.
 pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> Option<Call> {
-    if shared.makes_no_threads.load(Ordering::SeqCst) {
+    let is_made_here = !shared.makes_no_tasks.load(Ordering::SeqCst);
+    let arguments = arguments(shared, n).filter(|arguments| {
+        is_made_here && (thread::is_thread(arguments[FLAGS]) || may_fork(shared, state))
+    });
+    let Some(arguments) = arguments else {
         return needs_home(shared, state, n, AT_HOME);
-    }
-    let Some(arguments) = arguments(shared, n) else {
-        return needs_home(shared, state, n, "new-process");
     };
-    let emulation = Some(Emulation::NewThread);
+    let emulation = Some(Emulation::NewTask);
     notices::record_call(shared, state, n, thread::CLONE, arguments, vec![], emulation)
 }
 
-/// The arguments of clone that make what the call makes. None if that is no usual thread.
+/// The arguments of clone that make what the call makes. None if that is none of the usual.
 fn arguments(shared: &Shared, n: &Notification) -> Option<Arguments> {
+    if n.number as u32 == thread::FORK {
+        return Some([thread::SIGCHLD, 0, 0, 0, 0, 0]);
+    }
     if n.number as u32 == thread::CLONE {
         let [flags, stack, parent_tid, child_tid, tls, _] = n.arguments;
         return Some([flags, stack, parent_tid, child_tid, tls, 0]);
@@ -58,9 +64,9 @@ fn arguments(shared: &Shared, n: &Notification) -> Option<Arguments> {
     if is_read { thread::of_clone3(&args) } else { None }
 }
 
-/// Home has made no thread, and says that this is for want of room: the call is made there.
+/// Home has made nothing, and says that this is for want of room: the call is made there.
 pub(crate) fn make_at_home(shared: &Shared, state: &mut State, tid: i32, id: u64) {
-    shared.makes_no_threads.store(true, Ordering::SeqCst);
+    shared.makes_no_tasks.store(true, Ordering::SeqCst);
     let why = migrate::reason("call", format!("clone: {AT_HOME}"));
     notices::await_home(shared, state, (tid, id), why);
 }
@@ -71,16 +77,25 @@ pub(crate) fn is_made_for_us(thread: &Thread, n: &Notification) -> bool {
 }
 
 impl Tracing<'_> {
-    /// Has a thread, which stands behind its call, make the one that home has made already.
-    pub(crate) fn make_thread(&mut self, tid: i32, guest: GuestTid, how: Arguments) -> Result<()> {
+    /// Has a thread, which stands behind its call, make the thread or process that home has made
+    /// already.
+    pub(crate) fn make_task(&mut self, tid: i32, guest: GuestTid, how: Arguments) -> Result<()> {
         let before = tracee::registers(tid)?;
-        match self.make_twin(tid, guest, (&how, &before)) {
+        let is_process = thread::is_process(&how);
+        let made = match is_process {
+            true => self.make_child(tid, guest, (&how, &before)),
+            false => self.make_twin(tid, guest, (&how, &before)),
+        };
+        match made {
             Ok(()) => Ok(()),
             Err(MigrateError::Kernel(error)) if error.is_gone() => Ok(()),
             Err(error) => {
-                ::tracing::debug!("body of {}: thread {guest}: {error}", self.shared.guest_pid);
-                self.shared.makes_no_threads.store(true, Ordering::SeqCst);
-                self.shared.send(ToHome::Call(last_call(guest)));
+                ::tracing::debug!("body of {}: task {guest}: {error}", self.shared.guest_pid);
+                self.shared.makes_no_tasks.store(true, Ordering::SeqCst);
+                match is_process {
+                    true => self.say_child_made(tid, guest, false),
+                    false => self.shared.send(ToHome::Call(last_call(guest))),
+                }
                 let mut again = before;
                 again.rewind();
                 Ok(tracee::set_registers(tid, &again)?)
@@ -94,23 +109,9 @@ impl Tracing<'_> {
         guest: GuestTid,
         (how, before): (&Arguments, &Registers),
     ) -> Result<()> {
-        let slot = self.free_slot()?;
+        let slot = self.shared.family.free_slot(self.agent.slots())?;
         let mask = tracee::signal_mask(tid)?;
-        // A kernel gives ids in turn; home's often come so, too.
-        if self.last_tid.checked_add(1) != Some(guest.0) {
-            self.sandbox.choose_next_tid(guest.0)?;
-        }
-        self.expect_clone(tid, Some(*how));
-        let _limit = kernel::patience::Patience::of(STEP_TIMEOUT);
-        let made = RemoteCalls::begin(tid, self.agent.syscall_instruction())
-            .and_then(|mut calls| calls.make_thread(*how));
-        self.expect_clone(tid, None);
-        let (inside, local) = made?;
-        self.last_tid = inside;
-        if inside != guest.0 {
-            dismiss(local, self.agent.syscall_instruction());
-            return Err(MigrateError::Protocol(format!("thread {guest} would be {inside}")));
-        }
+        let local = self.make_by_clone(tid, guest, how)?;
         tracee::set_registers(local, &first_registers(how, before))?;
         tracee::set_signal_mask(local, mask)?;
         self.enlist(tid, Made { guest, local, slot });
@@ -124,17 +125,39 @@ impl Tracing<'_> {
         self.resume(local, 0)
     }
 
+    /// Has a thread make a task with this id inside of the sandbox; returns how we know it. It is
+    /// stopped at its birth.
+    pub(crate) fn make_by_clone(
+        &mut self,
+        tid: i32,
+        guest: GuestTid,
+        how: &Arguments,
+    ) -> Result<i32> {
+        let family = self.shared.family.clone();
+        // No other body of the sandbox makes one until this has its id.
+        let mut last_tid = self.begin_making(&family);
+        // A kernel gives ids in turn; home's often come so, too.
+        if last_tid.checked_add(1) != Some(guest.0) {
+            self.choose_next_tid(guest.0)?;
+        }
+        self.expect_clone(tid, Some(*how));
+        let _limit = kernel::patience::Patience::of(STEP_TIMEOUT);
+        let made = RemoteCalls::begin(tid, self.agent.syscall_instruction())
+            .and_then(|mut calls| calls.make_task(*how));
+        self.expect_clone(tid, None);
+        let (inside, local) = made?;
+        *last_tid = inside;
+        if inside != guest.0 {
+            dismiss(local, self.agent.syscall_instruction());
+            return Err(MigrateError::Protocol(format!("task {guest} would be {inside}")));
+        }
+        Ok(local)
+    }
+
     fn expect_clone(&self, tid: i32, how: Option<Arguments>) {
         if let Some(thread) = self.shared.lock().threads.get_mut(&tid) {
             thread.makes = how;
         }
-    }
-
-    fn free_slot(&self) -> Result<usize> {
-        let state = self.shared.lock();
-        let is_free = |slot: &usize| state.threads.values().all(|thread| thread.slot != *slot);
-        let free = (0..self.agent.slots()).find(is_free);
-        free.ok_or_else(|| MigrateError::refused("threads", "it has made many threads away"))
     }
 
     /// Notes a thread that begins as its maker is.
@@ -149,7 +172,7 @@ impl Tracing<'_> {
 }
 
 /// As the kernel starts it: behind the call, which gives it 0, on its own stack.
-fn first_registers(how: &Arguments, before: &Registers) -> Registers {
+pub(crate) fn first_registers(how: &Arguments, before: &Registers) -> Registers {
     let mut registers = Registers { rax: 0, orig_rax: u64::MAX, ..*before };
     if how[STACK] != 0 {
         registers.rsp = how[STACK];
@@ -166,7 +189,7 @@ fn last_call(guest: GuestTid) -> Call {
     Call { tid: guest, sequence: 1, signals_seen: 0, number, arguments: [0; 6], segments: vec![] }
 }
 
-/// Ends a thread that has got another's id. Nobody knows it, and to end is all that it may.
+/// Ends a task that has got another's id. Nobody knows it, and to end is all that it may.
 fn dismiss(local: i32, instruction: u64) {
     let ended = RemoteCalls::begin(local, instruction)
         .and_then(|mut calls| calls.raw(libc::SYS_exit, [0; 6]));

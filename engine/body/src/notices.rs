@@ -1,11 +1,12 @@
 //! What the body may not do itself: taking notifications and forwarding calls.
 
 use crate::abroad::{Abroad, FOREIGN_CLOCKS};
+use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
 use crate::{filter, frames, new_threads, waiting};
 use kernel::regs::ERESTARTNOINTR;
-use kernel::seccomp::{ARCHITECTURE, Notification};
+use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,11 +18,16 @@ use wire::image::InFlight;
 use wire::processor_time::layout::timespec;
 use wire::supervisor::Reason;
 
-/// Serves notifications until the body is gone.
-pub fn serve(shared: &Arc<Shared>) {
+/// Serves notifications until all bodies of the sandbox are gone.
+pub fn serve(family: &Family, listener: &Listener) {
     loop {
-        match shared.listener.receive() {
-            Ok(Some(notification)) => take(shared, &notification),
+        match listener.receive() {
+            Ok(Some(notification)) => {
+                // If there is no body left, whoever makes the call is being killed.
+                if let Some(shared) = family.of(&notification) {
+                    take(&shared, &notification);
+                }
+            }
             Ok(None) => {}
             // The filter has no users left: the main thread sees the end of the body itself.
             Err(_) => return,
@@ -368,7 +374,7 @@ fn emulate(
             forward(shared, state, n, Some(emulation))
         }
         Emulation::ProcessorClock => read_clock(shared, state, n),
-        Emulation::NewThread => new_threads::forward(shared, state, n),
+        Emulation::NewTask => new_threads::forward(shared, state, n),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),
         Emulation::MemorySync if shared.files.hold(n.arguments[0], n.arguments[1]) => {
             forward(shared, state, n, None)

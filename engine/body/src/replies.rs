@@ -2,7 +2,7 @@
 
 use crate::new_threads;
 use crate::notices::raise;
-use crate::state::{Agreement, Order, Outstanding, Shared, State, Thread};
+use crate::state::{Agreement, Child, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
@@ -10,7 +10,7 @@ use migrate::files::SHARED_FILE;
 use migrate::reason;
 use std::sync::Arc;
 use wire::calls::{self, Emulation};
-use wire::forward::{Direction, NO_ROOM_FOR_THREAD, Place, Reply, Segment, Signal, ToAway};
+use wire::forward::{Direction, NO_ROOM_FOR_TASK, Place, Reply, Segment, Signal, ToAway};
 use wire::ids::GuestTid;
 
 /// Serves the link until it breaks, or the body is released.
@@ -27,6 +27,9 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
             Ok(ToAway::Decline { tid, sequence }) => decline(shared, tid, sequence),
             Ok(ToAway::Priority { tid, priority }) => {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
+            }
+            Ok(ToAway::Child { child: guest, pid, ticket, key }) => {
+                shared.lock().child = Some(Child { guest, pid, ticket, key });
             }
             Ok(order) => {
                 let is_last = matches!(order, ToAway::Release);
@@ -151,8 +154,8 @@ fn write_outputs(shared: &Shared, outstanding: &Outstanding, reply: &Reply) -> b
 
 fn answer(shared: &Shared, state: &mut State, tid: i32, outstanding: &Outstanding, result: i64) {
     let id = outstanding.id;
-    let makes_thread = outstanding.emulation == Some(Emulation::NewThread);
-    if makes_thread && result == NO_ROOM_FOR_THREAD {
+    let makes_task = outstanding.emulation == Some(Emulation::NewTask);
+    if makes_task && result == NO_ROOM_FOR_TASK {
         return new_threads::make_at_home(shared, state, tid, id);
     }
     if result < 0 {
@@ -163,9 +166,9 @@ fn answer(shared: &Shared, state: &mut State, tid: i32, outstanding: &Outstandin
         record_action(state, outstanding);
         shared.order(Order::ActionSettled);
     }
-    if makes_thread {
+    if makes_task {
         let guest = GuestTid(result as i32);
-        let agreement = Agreement::Thread(guest, outstanding.call.arguments);
+        let agreement = Agreement::Task(guest, outstanding.call.arguments);
         return shared.order(Order::Agree { tid, id, agreement });
     }
     // With other threads the guest can have changed what home was told, before the kernel reads it.

@@ -6,10 +6,14 @@ use crate::{files, late, modesty, notices, replies};
 use link::LinkReader;
 use std::sync::Arc;
 
-/// All that is not the main thread's.
-pub(crate) fn begin(shared: &Arc<Shared>, home: LinkReader, late_link: Option<Link>) {
+/// What there is one of for all bodies of a sandbox.
+pub(crate) fn begin_for_all(shared: &Arc<Shared>) {
     spawn("modesty", shared, |shared| modesty::watch(&shared));
-    spawn("notices", shared, |shared| notices::serve(&shared));
+    spawn("notices", shared, |shared| notices::serve(&shared.family, &shared.listener));
+}
+
+/// What each body has beside its own thread.
+pub(crate) fn begin(shared: &Arc<Shared>, home: LinkReader, late_link: Option<Link>) {
     if shared.files.is_any() {
         spawn("files", shared, |shared| files::serve(&shared));
     }

@@ -1,6 +1,7 @@
 //! What the threads of this supervisor share about the body.
 
 use crate::abroad::Abroad;
+use crate::family::Family;
 use crate::files::Files;
 use crate::filter::Kept;
 use crate::homing::Homeward;
@@ -20,10 +21,10 @@ use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
-use wire::calls::{Arguments, Emulation, GuestMemory};
+use wire::calls::{Arguments, Emulation, GuestMemory, thread};
 use wire::clocks::Readings;
 use wire::forward::{Signal, ToAway, ToHome};
-use wire::ids::{GuestAddr, GuestTid};
+use wire::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use wire::image::{Attributes, InFlight, Priority};
 use wire::processor_time::Clock;
 use wire::supervisor::{Filled, Reason};
@@ -71,7 +72,7 @@ pub struct Thread {
     pub fetching: Option<(u64, u32, Arguments)>,
     /// It makes a call for us, about this place in the agent's memory.
     pub agrees_at: Option<u64>,
-    /// It makes a thread for us, by clone with these arguments.
+    /// It makes a thread or a process for us, by clone with these arguments.
     pub makes: Option<Arguments>,
     /// A call that it had in flight when it was stopped, and will come back to.
     pub in_flight: Option<InFlight>,
@@ -126,8 +127,16 @@ pub enum Agreement {
     Mask(u64, u64),
     /// rt_sigreturn, which the kernel has to make: the mask after it.
     Return(u64),
-    /// clone: the thread that home has made, and the arguments.
-    Thread(GuestTid, Arguments),
+    /// clone: the thread or process that home has made, and the arguments.
+    Task(GuestTid, Arguments),
+}
+
+/// A process that home has made, and how its deputy will come to its body.
+pub struct Child {
+    pub guest: GuestTid,
+    pub pid: HomePid,
+    pub ticket: Ticket,
+    pub key: [u8; 32],
 }
 
 /// What is shared under one lock: short critical sections, no waiting inside but for the link.
@@ -139,6 +148,8 @@ pub struct State {
     /// Processor time of all threads, those that have ended included.
     pub meter: Meter,
     pub peak: Peak,
+    /// The process that home has made last, until the body has made its half.
+    pub child: Option<Child>,
     /// Nice values that this node adds to those of home.
     pub stands_back: i32,
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
@@ -167,6 +178,7 @@ impl State {
             actions: actions.collect(),
             meter: Meter::of_process(pid, body.image().clock),
             peak: Peak::new(pid, body.image().peak_rss_kib),
+            child: None,
             stands_back: 0,
             is_frozen: false,
             is_interrupted: false,
@@ -193,13 +205,15 @@ pub struct Shared {
     /// Of the body's first thread.
     pub pid: i32,
     pub guest_pid: GuestTid,
-    pub listener: Listener,
+    pub listener: Arc<Listener>,
     pub memory: Memory,
     pub maps: MapQuery,
     /// Advice was given that may have changed the flags of its mappings.
     pub was_advised: AtomicBool,
-    /// Threads are made at home from now on: here one could not be made.
-    pub makes_no_threads: AtomicBool,
+    /// Threads and processes are made at home from now on: here one could not be made.
+    pub makes_no_tasks: AtomicBool,
+    /// All bodies of its sandbox.
+    pub family: Arc<Family>,
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
     pub watch: Watch,
@@ -211,29 +225,30 @@ pub struct Shared {
     outbox: Mutex<VecDeque<ToHome>>,
     writer: Mutex<LinkWriter>,
     orders: Mutex<VecDeque<Order>>,
-    pub wake: EventFd,
+    pub wake: Arc<EventFd>,
     /// Where the guest's home is another machine.
-    pub abroad: Option<Abroad>,
+    pub abroad: Option<Arc<Abroad>>,
     /// Where home's kernel keeps other registers.
-    pub registers: Option<Translator>,
+    pub registers: Option<Arc<Translator>>,
 }
 
 /// What a body's threads are given to share.
 pub struct Parts {
     pub pid: i32,
     pub guest_pid: GuestTid,
-    pub listener: Listener,
+    pub listener: Arc<Listener>,
     pub memory: Memory,
     pub maps: MapQuery,
+    pub family: Arc<Family>,
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
     pub late: Option<Arc<Late>>,
     pub state: State,
     pub writer: LinkWriter,
-    pub wake: EventFd,
-    pub abroad: Option<Abroad>,
-    pub registers: Option<Translator>,
+    pub wake: Arc<EventFd>,
+    pub abroad: Option<Arc<Abroad>>,
+    pub registers: Option<Arc<Translator>>,
 }
 
 impl Shared {
@@ -245,7 +260,8 @@ impl Shared {
             memory: parts.memory,
             maps: parts.maps,
             was_advised: AtomicBool::new(false),
-            makes_no_threads: AtomicBool::new(false),
+            makes_no_tasks: AtomicBool::new(false),
+            family: parts.family,
             kept: parts.kept,
             watch: parts.watch,
             files: parts.files,
@@ -343,7 +359,7 @@ impl Shared {
 
     /// What the guest's clocks show.
     pub fn guest_time(&self) -> Readings {
-        self.abroad.as_ref().map_or_else(migrate::time::now, Abroad::guest_time)
+        self.abroad.as_ref().map_or_else(migrate::time::now, |abroad| abroad.guest_time())
     }
 }
 
@@ -391,6 +407,12 @@ impl Thread {
     /// of a fault blocks here at once what home lets through for a moment yet.
     pub fn has_deliverable_signal(&self) -> bool {
         !self.signals.is_empty() && self.has_signal_beyond(blocked_signals(self.local))
+    }
+
+    /// Home makes, or has made, a process for it: from when it asks until the body has its half.
+    pub fn is_making_process(&self) -> bool {
+        let call = self.outstanding.as_ref().map(|outstanding| &outstanding.call);
+        call.is_some_and(|call| call.number == thread::CLONE && thread::is_process(&call.arguments))
     }
 
     /// Whether it has a signal that is not in this mask.

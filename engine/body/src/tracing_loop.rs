@@ -3,16 +3,14 @@
 //! It delivers signals to handlers, watches for faults, stops and continues the body, and captures
 //! it when it has to leave. One order or stop is handled at a time, to its end.
 
-use crate::abroad::Abroad;
-use crate::arrival::{Arrived, Link};
 use crate::capture::Fixed;
 use crate::daemon::Daemon;
-use crate::filter::Kept;
 use crate::homing::Homing;
+use crate::keeper::resume_init;
 use crate::leaving::{HOMECOMING_PAUSE, unwanted};
 use crate::notices::raise;
-use crate::serving;
-use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
+use crate::state::{Agreement, Order, Shared, Thread};
+use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
 use kernel::processor_time::process_ns;
@@ -29,18 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::supervisor::{ELSEWHERE, FromBody, Reason, ToBody};
+use wire::image::Prospect;
+use wire::supervisor::{FromBody, Reason, ToBody};
 
 /// What the main thread alone knows.
 pub(crate) struct Tracing<'a> {
     pub(crate) daemon: &'a Daemon,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) sandbox: Sandbox,
-    pub(crate) agent: kernel::agent::Agent,
+    /// The sandbox, whose init belongs to this thread, if it is the keeper ([`crate::keeper`]).
+    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) agent: Arc<Agent>,
     pub(crate) fixed: Arc<Fixed>,
-    /// The last that a thread got which was made here; 0 if none was.
-    pub(crate) last_tid: i32,
-    pub(crate) prospect: wire::image::Prospect,
+    pub(crate) prospect: Prospect,
     /// Tells which of its pages are written to, if this kernel can.
     pub(crate) tracking: Option<Arc<Tracking>>,
     /// If home keeps its memory, and `tracking` tells what was written to since it came.
@@ -92,101 +90,56 @@ pub(crate) enum End {
     Continues,
 }
 
-/// Runs a body until it is gone from here, and tells the daemon why it is.
-pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
-    match start(daemon, home, arrived) {
-        Ok(mut tracing) => {
-            let reason = tracing.serve();
-            if reason.code == ELSEWHERE && tracing.leaves_imprint() {
-                daemon.send(&FromBody::Gone { reason });
-                tracing.leave_imprint();
-            } else {
-                // Whoever hears that it is gone finds nothing of it any more.
-                drop(tracing);
-                daemon.send(&FromBody::Gone { reason });
-            }
-        }
-        Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
-    }
-}
-
-fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
-    let Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin, late } =
-        arrived;
-    let state = State::of(&body);
-    let wake = kernel::wake_up::make()?;
-    let kept = Kept::new(body.kept());
-    let missing = body.missing;
-    let mut body = body;
-    let registers = body.registers.take();
-    let tracking = body.tracking.take();
-    let (sandbox, memory, agent, image) = body.into_parts();
-    let fixed =
-        Arc::new(Fixed { agent: agent.base()..agent.end(), library, origin: image, missing });
-    let (late, late_link) = late.map(|(late, link)| (Arc::new(late), link)).unzip();
-    if let Some(late) = late.clone() {
-        memory.fetch_by(late);
-    }
-    let shared = Arc::new(Shared::new(Parts {
-        pid: sandbox.body_pid,
-        guest_pid: fixed.origin.pid,
-        listener,
-        memory,
-        maps: kernel::proc::maps::MapQuery::open(sandbox.body_pid)?,
-        kept,
-        watch,
-        files,
-        late,
-        state,
-        writer: home.1,
-        wake,
-        abroad,
-        registers,
-    }));
-    serving::begin(&shared, home.0, late_link);
-    let mut tracing = Tracing {
-        daemon,
-        awaits_pages: shared.late.is_some(),
-        shared,
-        sandbox,
-        agent,
-        fixed,
-        last_tid: 0,
-        prospect,
-        tracking,
-        origin,
-        signals,
-        haste: Haste::default(),
-        stopped: HashSet::new(),
-        deferred: VecDeque::new(),
-        agreeing: HashMap::new(),
-        deadlines: HashMap::new(),
-        is_held: false,
-        next_farewell: Instant::now(),
-        next_usage: Instant::now() + USAGE_INTERVAL,
-        moves: Arc::default(),
-        is_parting: false,
-        awaits_verdict: false,
-        homing: None,
-        waiting_for_pages: vec![],
-        homesick: None,
-        unwanted_since: None,
-        next_homecoming: Instant::now(),
-        homecoming_pause: HOMECOMING_PAUSE,
-        failed_homecomings: 0,
-    };
-    tracing.begin()?;
-    Ok(tracing)
-}
-
 /// Between two tries to go home by a body that no daemon looks after: each costs its transfer.
 const FAREWELL_PAUSE: Duration = Duration::from_secs(30);
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// A notification is received at once, unless the body is being killed.
 const NOTIFICATION_PATIENCE: Duration = Duration::from_secs(2);
 
+impl<'a> Tracing<'a> {
+    /// Of a body that does not run yet, in a sandbox that belongs to another thread.
+    pub(crate) fn of(
+        daemon: &'a Daemon,
+        shared: Arc<Shared>,
+        (agent, fixed): (Arc<Agent>, Arc<Fixed>),
+        prospect: Prospect,
+        signals: ChildSignal,
+    ) -> Tracing<'a> {
+        Tracing {
+            daemon,
+            awaits_pages: shared.late.is_some(),
+            shared,
+            sandbox: None,
+            agent,
+            fixed,
+            prospect,
+            tracking: None,
+            origin: None,
+            signals,
+            haste: Haste::default(),
+            stopped: HashSet::new(),
+            deferred: VecDeque::new(),
+            agreeing: HashMap::new(),
+            deadlines: HashMap::new(),
+            is_held: false,
+            next_farewell: Instant::now(),
+            next_usage: Instant::now() + USAGE_INTERVAL,
+            moves: Arc::default(),
+            is_parting: false,
+            awaits_verdict: false,
+            homing: None,
+            waiting_for_pages: vec![],
+            homesick: None,
+            unwanted_since: None,
+            next_homecoming: Instant::now(),
+            homecoming_pause: HOMECOMING_PAUSE,
+            failed_homecomings: 0,
+        }
+    }
+}
+
 impl Tracing<'_> {
-    fn begin(&mut self) -> Result<()> {
+    pub(crate) fn begin(&mut self) -> Result<()> {
         let tids: Vec<i32> = {
             let state = self.shared.lock();
             for thread in state.threads.values().filter(|t| !t.is_between_calls()) {
@@ -241,7 +194,7 @@ impl Tracing<'_> {
         })
     }
 
-    fn serve(&mut self) -> Reason {
+    pub(crate) fn serve(&mut self) -> Reason {
         loop {
             let outcome = self.turn();
             match outcome {
@@ -266,6 +219,7 @@ impl Tracing<'_> {
             }
         }
         let _ = self.shared.wake.read();
+        self.grant_wishes();
         while let Some(order) = self.shared.next_order() {
             if let End::Goes(reason) = self.on_order(order)? {
                 return Ok(End::Goes(reason));
@@ -336,7 +290,7 @@ impl Tracing<'_> {
         let rss_bytes = kernel::proc::process::resident_bytes(self.shared.pid).unwrap_or(0);
         let away = self.shared.lock().meter.away();
         self.shared.send(ToHome::Usage { away, rss_bytes });
-        if self.shared.abroad.as_ref().is_some_and(Abroad::asks) {
+        if self.shared.abroad.as_ref().is_some_and(|abroad| abroad.asks()) {
             self.shared.send(ToHome::AskTime);
         }
         let (runnable, taken) = {
@@ -356,6 +310,7 @@ impl Tracing<'_> {
     fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<End> {
         match stop {
             Stop::Ended(_) => return Ok(self.on_end(tid)),
+            stop if self.is_init(tid) => resume_init(tid, stop)?,
             _ if self.agreeing.contains_key(&tid) => {
                 if self.on_stop_towards_agreement(tid, stop)? {
                     self.go_on_in_agreement(tid)?;
@@ -490,6 +445,7 @@ impl Drop for Tracing<'_> {
     fn drop(&mut self) {
         // The reading thread of the link ends with it; the sandbox ends when it is dropped.
         self.shared.close();
-        ::tracing::debug!("body {} leaves sandbox {}", self.shared.pid, self.sandbox.init.0);
+        self.shared.family.remove(&self.shared);
+        ::tracing::debug!("body {} leaves its sandbox", self.shared.pid);
     }
 }

@@ -1,9 +1,10 @@
 //! Leaving home: from a plain process to a deputy whose body runs elsewhere.
 
 use crate::announcing::{draft, prospect};
-use crate::departed::{DepartedThread, Remembered};
+use crate::departed::Remembered;
 use crate::frozen::{Frozen, Seen};
 use crate::keeping::{self, Keeping};
+use crate::lanes::Lane;
 use crate::late::{self, Behind, LateMemory, with_late};
 use crate::meanwhile::Meanwhile;
 use crate::own_memory::{Afterwards, Reading};
@@ -45,9 +46,10 @@ pub struct Away {
     pub memory: Memory,
     pub library: Library,
     pub borrowed: Borrowed,
-    pub threads: Vec<DepartedThread>,
+    pub lanes: Vec<Lane>,
     pub actions: Vec<Action>,
-    pub prospect: Prospect,
+    /// What of it was in memory when it left.
+    pub memory_bytes: u64,
     pub report: MoveReport,
     /// Processor time of earlier stays away.
     pub used: ProcessorTime,
@@ -139,7 +141,7 @@ pub fn leave(
             let report = rounds.tell(bytes, report(watch, freeze_us, bytes_sent));
             let report = with_late(report, late.as_ref());
             let left = Left { keeping, maps, reading, files, limits, late };
-            let parts = (link, memory, library, actions, prospect, report, left);
+            let parts = (link, memory, library, actions, prospect.memory_bytes, report, left);
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
         }
         Err(error) => {

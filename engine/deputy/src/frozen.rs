@@ -4,6 +4,7 @@
 use crate::announcing::{guest_tid, guest_tids};
 use crate::departed::{DepartedThread, Remembered, Standing, Told, Waiting};
 use crate::departure::{Away, Left};
+use crate::lanes::Lane;
 use crate::limited_sleep;
 use crate::processor_time;
 use crate::settings;
@@ -30,7 +31,7 @@ use migrate::{
 use std::collections::HashMap;
 use std::ops::Range;
 use wire::ids::GuestTid;
-use wire::image::{self, Image, Prospect};
+use wire::image::{self, Image};
 use wire::processor_time::PastClock;
 use wire::supervisor::{Berth, MoveReport, Wait};
 
@@ -81,8 +82,7 @@ impl Seen {
 }
 
 /// What [`Away`] has besides the threads.
-pub type Parts =
-    ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, Prospect, MoveReport, Left);
+pub type Parts = ((LinkReader, LinkWriter), Memory, Library, Vec<Action>, u64, MoveReport, Left);
 
 /// A thread that was given up in the middle of something that it did for us runs still, and has to
 /// stop before it can be put back: else it would die with us.
@@ -356,7 +356,7 @@ impl Frozen {
     pub fn into_away(
         mut self,
         berth: Berth,
-        (link, memory, library, actions, prospect, report, left): Parts,
+        (link, memory, library, actions, memory_bytes, report, left): Parts,
         is_held: bool,
     ) -> Result<Away> {
         let (Some(agent), Some(borrowed)) = (self.agent, self.borrowed) else {
@@ -365,7 +365,8 @@ impl Frozen {
         let pid = self.pid;
         let past = processor_time::past_of_process(&self.seen.pasts);
         let used = past.map(|past| past.away).unwrap_or_default();
-        let (threads, relief) = (self.threads, self.seen.haste.take_relief());
+        let lanes = self.threads.into_iter().map(|thread| Lane::of(pid, thread)).collect();
+        let relief = self.seen.haste.take_relief();
         Ok(Away {
             pid,
             berth,
@@ -374,9 +375,9 @@ impl Frozen {
             memory,
             library,
             borrowed,
-            threads,
+            lanes,
             actions,
-            prospect,
+            memory_bytes,
             report,
             used,
             relief,

@@ -199,7 +199,7 @@ pub struct Done<T> {
 }
 
 /// Has a thread do something else for a while, known to itself by these ids of process and thread.
-fn borrow<T>(
+pub fn borrow<T>(
     worker: Worker<'_>,
     ids: (GuestTid, GuestTid),
     work: impl FnOnce(Worker<'_>) -> Result<T>,

@@ -151,8 +151,8 @@ pub struct Lanes {
 pub enum Accepted {
     /// The thread executes it.
     Started,
-    /// It makes a thread, which takes ptrace.
-    MakesThread,
+    /// It makes a thread or a process, which takes ptrace.
+    MakesTask,
     /// Nothing is executed; this is the answer.
     Answered(Reply),
     /// The thread executes it once it has the mask that it is to be made under.
@@ -308,12 +308,12 @@ impl Lanes {
             return Some(Accepted::Answered(reply));
         }
         if call.number == thread::CLONE {
-            if !thread::is_thread(call.arguments[0]) {
+            if !thread::is_task(&call.arguments) {
                 return None;
             }
             lane.answered = None;
             lane.work = Work::Busy { call, since: Instant::now(), place: Place::Slot };
-            return Some(Accepted::MakesThread);
+            return Some(Accepted::MakesTask);
         }
         self.note_action(&call);
         if !self.submit(slot, &call) {
@@ -364,7 +364,7 @@ impl Lanes {
         }
     }
 
-    /// The call of a thread that makes another, if it does.
+    /// The call of a thread that makes another or a process, if it does.
     pub fn making(&self, slot: usize) -> Option<Call> {
         match &self.lock(slot).work {
             Work::Busy { call, .. } if call.number == thread::CLONE => Some(call.clone()),

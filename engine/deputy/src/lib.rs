@@ -23,6 +23,7 @@
 
 mod announcing;
 mod arriving;
+mod born_away;
 mod cpu_limit;
 mod daemon;
 mod departed;
@@ -37,7 +38,9 @@ mod late;
 mod limited_sleep;
 mod meanwhile;
 mod moves;
+mod new_processes;
 mod new_threads;
+mod notice;
 mod onlookers;
 mod own_memory;
 mod priorities;
@@ -107,6 +110,7 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             ToDeputy::Leave { berth, freeze_budget, limits, way } => {
                 break (berth, (freeze_budget, limits, way));
             }
+            ToDeputy::Born(birth) => return born_away::serve(pid, *birth, daemon, signals),
             ToDeputy::ComeHome { .. } | ToDeputy::CallOff { .. } => return Ok(()),
         }
     };

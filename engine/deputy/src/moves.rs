@@ -1,8 +1,9 @@
 //! Where the body goes: on to another node, or home.
 
 use crate::homecoming::{self, Ending, Home};
+use crate::notice::Notice;
 use crate::priorities;
-use crate::service::{End, Notice, Service};
+use crate::service::{End, Service};
 use link::{LinkReader, LinkWriter};
 use migrate::stopwatch::{Stopwatch, micros};
 use migrate::{MigrateError, Result, machine, reason};

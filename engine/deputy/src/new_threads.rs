@@ -11,8 +11,9 @@ use kernel::tracee::{self, SeizeOptions, Stop};
 use migrate::worker::go_on;
 use migrate::{MigrateError, Result};
 use std::collections::HashSet;
-use wire::calls::thread::SHARED_FLAGS;
-use wire::forward::NO_ROOM_FOR_THREAD;
+use wire::calls::Arguments;
+use wire::calls::thread::{self, SHARED_FLAGS};
+use wire::forward::NO_ROOM_FOR_TASK;
 use wire::ids::GuestTid;
 use wire::image::Image;
 
@@ -20,51 +21,75 @@ use wire::image::Image;
 const MAKING: SeizeOptions = SeizeOptions { follow: true, exit_kill: true, calls: false };
 const HELD: SeizeOptions = SeizeOptions { follow: false, ..MAKING };
 
+/// What came of a call that makes a thread or a process.
+pub(crate) enum Made {
+    Task(GuestTid),
+    /// There is no room for it here: the process comes home to make it.
+    NoRoom,
+    /// Whoever was to make it has ended.
+    Ended,
+}
+
 impl Service<'_> {
-    /// Makes the thread that the thread of this slot asks for, and replies.
-    pub fn make_thread(&mut self, slot: usize) -> Result<()> {
+    /// Makes the thread or process that the thread of this slot asks for, and replies.
+    pub fn make_task(&mut self, slot: usize) -> Result<()> {
         let Some(call) = self.shared.lanes.making(slot) else { return Ok(()) };
         let tid = self.shared.lanes.lock(slot).tid;
-        let result = match self.shared.lanes.free_slot() {
-            None => NO_ROOM_FOR_THREAD,
-            Some(free) => match self.try_to_make(tid, free) {
-                Ok(Some(guest)) => i64::from(guest.0),
-                // It has ended meanwhile: nobody waits for the reply.
-                Ok(None) => return Ok(()),
-                Err(MigrateError::Kernel(error)) if error.is_gone() => return Ok(()),
-                Err(MigrateError::Kernel(error)) => {
-                    let number = error.source.raw_os_error().unwrap_or(libc::EAGAIN);
-                    -i64::from(number)
-                }
-                Err(error) => return Err(error),
-            },
+        let made = match thread::is_thread(call.arguments[0]) {
+            true => self.make_thread(tid),
+            false => self.make_process(tid),
+        };
+        let result = match made {
+            Ok(Made::Task(guest)) => i64::from(guest.0),
+            Ok(Made::NoRoom) => NO_ROOM_FOR_TASK,
+            // It has ended meanwhile: nobody waits for the reply.
+            Ok(Made::Ended) => return Ok(()),
+            Err(MigrateError::Kernel(error)) if error.is_gone() => return Ok(()),
+            Err(MigrateError::Kernel(error)) => {
+                let number = error.source.raw_os_error().unwrap_or(libc::EAGAIN);
+                -i64::from(number)
+            }
+            Err(error) => return Err(error),
         };
         let reply = self.shared.lanes.made(slot, call, result);
         self.shared.reply(reply);
         Ok(())
     }
 
-    /// Has a thread, which waits in the agent, make another for this slot. None if it has ended.
-    fn try_to_make(&mut self, tid: i32, slot: usize) -> Result<Option<GuestTid>> {
-        let Some(is_group_stop) = self.stop_for_us(tid)? else { return Ok(None) };
-        tracee::set_options(tid, MAKING)?;
-        let agent = &self.shared.lanes.agent;
+    /// Has a thread, which waits in the agent, make another in a free slot.
+    fn make_thread(&mut self, tid: i32) -> Result<Made> {
+        let Some(slot) = self.shared.lanes.free_slot() else { return Ok(Made::NoRoom) };
         // All that its kernel side is to be, the body has, and brings along.
         let arguments = [SHARED_FLAGS, 0, 0, 0, 0, 0];
-        let made = RemoteCalls::begin(tid, agent.syscall_instruction())
-            .and_then(|mut calls| calls.make_thread(arguments));
-        let begun = made.map_err(MigrateError::from).and_then(|(inside, local)| {
+        self.make_by(tid, arguments, |service, (inside, local)| {
+            let agent = &service.shared.lanes.agent;
             let mut registers = tracee::registers(local)?;
             agent.enter(&mut registers, slot);
             tracee::set_registers(local, &registers)?;
             tracee::set_signal_mask(local, u64::MAX)?;
             tracee::set_options(local, HELD)?;
             let guest = GuestTid(inside);
-            let lane = Lane::unborn(self.pid, guest, local);
-            self.shared.lanes.begin(slot, lane);
+            let lane = Lane::unborn(service.pid, guest, local);
+            service.shared.lanes.begin(slot, lane);
             tracee::resume(local, 0)?;
-            Ok(Some(guest))
-        });
+            Ok(Made::Task(guest))
+        })
+    }
+
+    /// Has a thread, which waits in the agent, make another task. What was made stands stopped and
+    /// is seen to by `begin`, which is given its id inside and that by which we know it.
+    pub(crate) fn make_by(
+        &mut self,
+        tid: i32,
+        arguments: Arguments,
+        begin: impl FnOnce(&mut Self, (i32, i32)) -> Result<Made>,
+    ) -> Result<Made> {
+        let Some(is_group_stop) = self.stop_for_us(tid)? else { return Ok(Made::Ended) };
+        tracee::set_options(tid, MAKING)?;
+        let instruction = self.shared.lanes.agent.syscall_instruction();
+        let made =
+            RemoteCalls::begin(tid, instruction).and_then(|mut calls| calls.make_task(arguments));
+        let begun = made.map_err(MigrateError::from).and_then(|ids| begin(self, ids));
         tracee::set_options(tid, HELD)?;
         if is_group_stop {
             // It stops again, if it should be stopped still, and we are told.

@@ -10,7 +10,8 @@
 //! alone, the two would wake each other across processors for ever.
 
 use crate::lanes::{Accepted, Work, plain_reply};
-use crate::service::{Notice, Shared};
+use crate::notice::Notice;
+use crate::service::Shared;
 use crate::{onlookers, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
@@ -67,6 +68,11 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             ToHome::Usage { away, rss_bytes } => {
                 shared.used_away.hear(away);
                 tell_now_and_then(shared, Notice::Usage { rss_bytes });
+            }
+            ToHome::ChildMade { tid, child, has_body } => {
+                if let Some(slot) = shared.lanes.slot_of(tid) {
+                    tell_now_and_then(shared, Notice::ChildMade { slot, child, has_body });
+                }
             }
             ToHome::Progress(progress) => tell_now_and_then(shared, Notice::Progress(progress)),
             // The link is the main thread's from here on: it reads the image itself.
@@ -201,9 +207,9 @@ pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
             shared.reply(reply);
             Begun::Over
         }
-        Accepted::MakesThread => {
+        Accepted::MakesTask => {
             shared.count(number);
-            shared.notify(Notice::MakeThread { slot });
+            shared.notify(Notice::MakeTask { slot });
             Begun::Over
         }
         Accepted::Started => {

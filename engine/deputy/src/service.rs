@@ -7,8 +7,10 @@ use crate::daemon::Daemon;
 use crate::departure::Away;
 use crate::ending::{end_behind, kill, see_it_end};
 use crate::keeping::Keeping;
-use crate::lanes::{Lane, Lanes};
-use crate::moves::{Link, Pending};
+use crate::lanes::Lanes;
+use crate::moves::Pending;
+use crate::new_processes::Child;
+use crate::notice::Notice;
 use crate::onlookers::Onlookers;
 use crate::own_memory::OwnMemory;
 use crate::processor_time::UsedAway;
@@ -29,58 +31,13 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use wire::forward::{Reply, ToAway, ToHome};
+use wire::forward::{Reply, ToAway};
 use wire::freeze_budget::FreezeBudget;
-use wire::ids::GuestAddr;
-use wire::image::{Draft, Span};
+use wire::ids::GuestTid;
+use wire::image::Span;
 use wire::limits::THREADS_MAX;
 use wire::move_limits::MoveLimits;
-use wire::supervisor::{Berth, Filled, FromDeputy, Progress, Reason, ToDeputy};
-
-/// What the link's reader tells the main thread.
-pub enum Notice {
-    /// The body is frozen; what follows on the link is for the main thread.
-    Leaving {
-        message: ToHome,
-        reader: Box<LinkReader>,
-    },
-    Stayed(Reason),
-    /// The body comes home, and sends memory ahead.
-    ComesAhead {
-        draft: Box<Draft>,
-        heap_end: GuestAddr,
-    },
-    Progress(Progress),
-    /// All that came behind the body is there.
-    Filled(Filled),
-    /// The next node answers, or does not: to the call of that number.
-    Connected {
-        number: u64,
-        outcome: Result<Box<Link>>,
-    },
-    /// A fault handler runs in the body, or a thread begins there: what it blocks has to be blocked
-    /// here as well.
-    MaskChanged {
-        slot: usize,
-    },
-    /// The thread of this slot makes another.
-    MakeThread {
-        slot: usize,
-    },
-    Usage {
-        rss_bytes: u64,
-    },
-    /// Of the link with this number: an older one may end late.
-    /// The body's supervisor had to end it.
-    Gone {
-        generation: u64,
-        reason: Reason,
-    },
-    LinkLost {
-        generation: u64,
-        error: String,
-    },
-}
+use wire::supervisor::{Berth, FromDeputy, Reason, ToDeputy};
 
 pub struct Shared {
     pub pid: i32,
@@ -128,7 +85,7 @@ impl Shared {
         notices.len() >= NOTICES_MAX
     }
 
-    fn next_notice(&self) -> Option<Notice> {
+    pub fn next_notice(&self) -> Option<Notice> {
         self.notices.lock().expect("no thread of the supervisor panicked").pop_front()
     }
 
@@ -186,6 +143,10 @@ pub struct Service<'a> {
     is_real_time: bool,
     /// What others do to its shared files.
     pub onlookers: Onlookers,
+    /// The process that it has made last.
+    pub last_child: Option<Child>,
+    /// A process that was made for nothing, and whose end nobody is to hear of.
+    pub disowned: Option<GuestTid>,
     /// Number of the current link.
     generation: u64,
     /// Calls to next nodes so far.
@@ -220,14 +181,12 @@ const USAGE_PAUSE: Duration = Duration::from_millis(500);
 /// Serves a process that has just left until it is home again or has ended.
 pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let wake = kernel::wake_up::make()?;
-    let tids = away.threads.iter().map(|thread| thread.stopped.tid).collect();
+    let tids = away.lanes.iter().map(|lane| lane.tid).collect();
     let readiness = Readiness::of(tids, away.relief);
-    let threads = away.threads.into_iter();
-    let lanes = threads.map(|thread| Lane::of(away.pid, thread)).collect();
     let (reader, writer) = away.link;
     let shared = Arc::new(Shared {
         pid: away.pid,
-        lanes: Lanes::new(away.agent, away.memory, lanes, away.actions),
+        lanes: Lanes::new(away.agent, away.memory, away.lanes, away.actions),
         writer: Mutex::new(writer),
         notices: Mutex::new(VecDeque::new()),
         wake,
@@ -254,6 +213,8 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         is_held: false,
         is_real_time: false,
         onlookers: Onlookers::default(),
+        last_child: None,
+        disowned: None,
         generation: 0,
         connections: 0,
         pending: None,
@@ -263,7 +224,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         next_recall: Instant::now(),
         cpu_limit: CpuLimit::default(),
         _readiness: readiness,
-        rss_bytes: away.prospect.memory_bytes,
+        rss_bytes: away.memory_bytes,
         berth: away.berth,
         freeze_budget: away.report.freeze_budget,
         limits: away.left.limits,
@@ -376,7 +337,15 @@ impl Service<'_> {
             }
             Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
             // Only of use to a supervisor that has to capture the process at home.
-            Ok(Some(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) | None) => {}
+            Ok(
+                Some(
+                    ToDeputy::Waits(_)
+                    | ToDeputy::Clocks(_)
+                    | ToDeputy::Baseline(_)
+                    | ToDeputy::Born(_),
+                )
+                | None,
+            ) => {}
             Err(error) => ::tracing::warn!("process {}: {error}", self.pid),
         }
     }
@@ -438,7 +407,10 @@ impl Service<'_> {
             Notice::Progress(progress) => self.daemon.send(&FromDeputy::Progress(progress)),
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
-            Notice::MakeThread { slot } => self.make_thread(slot)?,
+            Notice::MakeTask { slot } => self.make_task(slot)?,
+            Notice::ChildMade { slot, child, has_body } => {
+                self.child_made(slot, child, has_body)?;
+            }
             Notice::ComesAhead { draft, heap_end } => self.lay_out_ahead(*draft, heap_end)?,
             Notice::LinkLost { generation, error } if generation == self.generation => {
                 return Err(MigrateError::Protocol(error));
@@ -471,6 +443,7 @@ impl Service<'_> {
 
     /// The process has ended at home: so does its body.
     fn ended(&mut self, wait_status: i32) {
+        self.tell_of_child();
         self.shared.send(&ToAway::Release);
         self.send_usage(true);
         self.daemon.send(&FromDeputy::Ended { wait_status });
@@ -478,6 +451,7 @@ impl Service<'_> {
 
     /// The body is lost, and with it the process's memory: the deputy cannot go on.
     fn lost(&mut self, reason: Reason) {
+        self.tell_of_child();
         self.shared.writer().close();
         kill(self.pid);
         see_it_end(self.pid, &self.signals);

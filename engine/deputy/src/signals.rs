@@ -94,6 +94,9 @@ impl Service<'_> {
 
     fn on_signal(&mut self, tid: i32, number: i32) -> Result<()> {
         self.apply_mask(tid)?;
+        if self.is_of_disowned(tid, number)? {
+            return tolerate(tracee::resume(tid, 0));
+        }
         let action = self.action(number)?;
         match signal::effect(number, &action) {
             Effect::Handler => self.forward_signal(tid, number, &action),

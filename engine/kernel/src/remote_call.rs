@@ -22,7 +22,7 @@ pub struct RemoteCalls {
     instruction: u64,
     /// Job control stopped the process meanwhile.
     is_group_stopped: bool,
-    /// The thread that it has just made, as the calling process sees it.
+    /// The thread or process that it has just made, as the calling process sees it.
     made: Option<i32>,
 }
 
@@ -70,22 +70,22 @@ impl RemoteCalls {
         Ok(result as u64)
     }
 
-    /// Has it make a thread, by the arguments of clone(2) and traced as it is itself: the id that
-    /// the process knows it by, and that by which the caller does. The new thread is stopped before
-    /// its first instruction, with every signal blocked.
+    /// Has it make a thread or a process, by the arguments of clone(2) and traced as it is itself:
+    /// the id that the process knows it by, and that by which the caller does. What was made is
+    /// stopped before its first instruction, with every signal blocked.
     ///
     /// # Errors
     /// What clone says, and whatever ends the thread that makes it.
-    pub fn make_thread(&mut self, arguments: [u64; 6]) -> Result<(i32, i32)> {
+    pub fn make_task(&mut self, arguments: [u64; 6]) -> Result<(i32, i32)> {
         self.made = None;
-        let inside = self.call("make a thread", libc::SYS_clone, arguments)? as i32;
-        let untold = || KernelError::errno("make a thread: nothing is told of it", libc::ESRCH);
+        let inside = self.call("make a task", libc::SYS_clone, arguments)? as i32;
+        let untold = || KernelError::errno("make a task: nothing is told of it", libc::ESRCH);
         let local = self.made.take().ok_or_else(untold)?;
         let _limit = Patience::of(CALL_TIMEOUT);
         match tracee::wait_other(local)? {
             Stop::Interrupted | Stop::Group(_) => Ok((inside, local)),
             other => {
-                let what = format!("catch a thread at birth: it was {other:?}");
+                let what = format!("catch a task at birth: it was {other:?}");
                 Err(KernelError::errno(what, libc::ESRCH))
             }
         }
@@ -114,7 +114,7 @@ impl RemoteCalls {
                     let what = format!("make thread {} execute a call", self.tid);
                     return Err(KernelError::errno(what, libc::ENOEXEC));
                 }
-                Stop::Event(libc::PTRACE_EVENT_CLONE) => {
+                Stop::Event(libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK) => {
                     self.made = Some(tracee::event_message(self.tid)? as i32);
                 }
                 // An interrupt that was still due, or SIGCONT.

@@ -285,8 +285,9 @@ fn init(plan: &InitPlan<'_>) -> ! {
             libc::_exit(FAILED_ROOT);
         }
         let tid = orders.pid;
+        // Without a signal at its end, nor at those of processes that it makes for this parent: one
+        // that is traced would stop for it.
         let arguments = CloneArguments {
-            exit_signal: libc::SIGCHLD as u64,
             set_tid: (&raw const tid) as u64,
             set_tid_size: 1,
             ..Default::default()

@@ -13,6 +13,7 @@ use crate::roster::Roster;
 use crate::supervisor::{Half, Identity, Supervisor, SupervisorId};
 use cluster::{Input, MoveOutcome, Placement, Span};
 use kernel::features::{self, Feature, Need};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
@@ -158,7 +159,12 @@ impl Daemon {
         });
     }
 
-    pub(super) fn hear_body(&mut self, id: SupervisorId, bytes: &[u8]) {
+    pub(super) fn hear_body(
+        &mut self,
+        id: SupervisorId,
+        bytes: &[u8],
+        descriptor: Option<OwnedFd>,
+    ) {
         let Some(guest) = self.guests.get_mut(&id) else { return };
         let process = guest.process;
         match postcard::from_bytes::<FromBody>(bytes) {
@@ -175,6 +181,9 @@ impl Daemon {
                 if let Some(guest) = self.guest_gone(id).filter(|_| has_left) {
                     self.await_imprint(&guest);
                 }
+            }
+            Ok(FromBody::Forked { child, ticket }) => {
+                self.guest_forked(id, (child, ticket), descriptor);
             }
             Ok(FromBody::Imprint) | Err(_) => {
                 tracing::error!("supervisor of guest {process} says nonsense: dropped");

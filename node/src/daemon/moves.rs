@@ -7,7 +7,7 @@ use super::requests::failure;
 use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
-use crate::process::{Cause, LastFreeze, Move, Order, Retry, Stage};
+use crate::process::{Cause, LastFreeze, Launch, Move, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Half, Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
@@ -45,7 +45,7 @@ impl Daemon {
             let text = format!("cannot move {pid}: it is not under osmos any more");
             return self.refuse_order(order, failure("no-process", text));
         };
-        if process.moving.is_some() {
+        if process.moving.is_some() || process.launch == Launch::Unborn {
             return self.order_behind(pid, order);
         }
         if order.is_off.load(Ordering::SeqCst) {
@@ -179,7 +179,7 @@ impl Daemon {
     }
 
     /// Tells the process's deputy, starting one if there is none.
-    fn tell_deputy(&mut self, pid: HomePid, message: &ToDeputy) -> Result<(), NotMoved> {
+    pub(super) fn tell_deputy(&mut self, pid: HomePid, message: &ToDeputy) -> Result<(), NotMoved> {
         let Some(process) = self.processes.get(&pid) else { return Ok(()) };
         let deputy = match &process.deputy {
             Some(deputy) => deputy.clone(),
@@ -256,6 +256,8 @@ impl Daemon {
                 self.drop_deputy(pid);
                 self.lost(pid, node, reason);
             }
+            FromDeputy::Forked { child } => self.process_forked(pid, child),
+            FromDeputy::Born { child, birth } => self.process_born(pid, child, birth),
             FromDeputy::Attached { is_moving } => self.deputy_attached(pid, is_moving),
         }
     }

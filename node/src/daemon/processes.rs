@@ -47,7 +47,8 @@ impl Daemon {
         options: ManageOptions,
         launch: Launch,
     ) -> Result<(), Failure> {
-        if self.drain.is_some() {
+        // What is found has begun before, and may be away already.
+        if self.drain.is_some() && launch != Launch::Found {
             return Err(failure("draining", "this node is going down"));
         }
         if self.processes.len() >= PROCESSES_MAX {
@@ -86,6 +87,7 @@ impl Daemon {
             deputy: None,
             moving: None,
             waiting: VecDeque::new(),
+            birth: None,
             launch,
             retry: None,
             consumption: Consumption::default(),
@@ -253,7 +255,7 @@ impl Daemon {
     }
 
     /// A child of a managed process is managed as its ancestor is.
-    fn inherit(&mut self, stat: &Stat, ancestor: HomePid) {
+    pub(super) fn inherit(&mut self, stat: &Stat, ancestor: HomePid) {
         let pid = HomePid(stat.pid);
         if self.processes.contains_key(&pid) {
             return;
@@ -288,6 +290,7 @@ impl Daemon {
         let pids: Vec<HomePid> = self.processes.keys().copied().collect();
         for pid in pids {
             self.settle_launch(pid, now);
+            self.serve_newborn(pid);
             let Some(process) = self.processes.get(&pid) else { continue };
             if !process.is_ready() {
                 continue;

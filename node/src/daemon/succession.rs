@@ -289,7 +289,7 @@ impl Daemon {
 fn kept_process(process: &Process) -> KeptProcess {
     let (is_pending, program) = match &process.launch {
         Launch::Pending { program, .. } => (true, program.clone()),
-        Launch::Found | Launch::Running => (false, None),
+        Launch::Found | Launch::Unborn | Launch::Running => (false, None),
     };
     // A berth that was asked for means nothing to the next daemon: nobody has left for it.
     let order = process.moving.as_ref().filter(|moving| {
@@ -364,6 +364,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         deputy,
         moving,
         waiting: std::collections::VecDeque::new(),
+        birth: None,
         launch,
         retry: None,
         consumption: Consumption {

@@ -63,9 +63,9 @@ fn emulated(emulation: Emulation) -> &'static str {
             "forwarded; the body adds the processor time used away"
         }
         Emulation::FutexWait => "native in the body, which notes the deadline",
-        Emulation::NewThread => {
-            "a thread is made in both halves, with the id that home's has; a process is made at \
-             home"
+        Emulation::NewTask => {
+            "a thread or a process is made in both halves, with the id that home's has; what \
+             shares some of both comes home"
         }
         Emulation::MemorySync => {
             "made at home once it has what was written to the mapped file; of other memory it \

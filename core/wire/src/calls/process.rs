@@ -62,13 +62,14 @@ pub(super) const PRLIMIT64: Rule = Rule::Chosen {
     text: "forwarded; new limits on memory and processor time come home",
 };
 
-/// What clone makes of these flags is a thread like that of every C library.
+/// What clone makes of these flags is a thread like that of every C library, or a process like
+/// that of fork.
 pub(super) const CLONE: Rule = Rule::Chosen {
-    by: |arguments| match super::thread::is_thread(arguments[0]) {
-        true => Class::Emulate(Emulation::NewThread, &[]),
+    by: |arguments| match super::thread::is_task(arguments) {
+        true => Class::Emulate(Emulation::NewTask, &[]),
         false => Class::Homecoming("new-process"),
     },
-    text: "a thread is made in both halves; a process comes home",
+    text: "a thread or a process is made in both halves; what shares some of both comes home",
 };
 
 const PERSONALITY_QUERY: u32 = 0xffff_ffff;

@@ -45,9 +45,9 @@ pub enum Emulation {
     /// msync of a file that the process has mapped shared: what was written goes home first. Of
     /// anything else it comes home.
     MemorySync,
-    /// clone and clone3 of a thread: home makes its own, and the body one of the same id. Whatever
-    /// else they make comes home.
-    NewThread,
+    /// clone, clone3 and fork of a thread or a process: home makes its own, and the body one of the
+    /// same id. Whatever else they make comes home.
+    NewTask,
 }
 
 impl Emulation {
@@ -67,7 +67,7 @@ impl Emulation {
             Emulation::SignalReturn
             | Emulation::RestartCall
             | Emulation::FutexWait
-            | Emulation::NewThread => false,
+            | Emulation::NewTask => false,
         }
     }
 }

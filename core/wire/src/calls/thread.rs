@@ -1,8 +1,9 @@
-//! Calls that make a thread: which do, and how they travel.
+//! Calls that make a thread or a process: which do, and how they travel.
 //!
-//! A thread is made by clone(2) with one set of flags (glibc, musl and Go agree on it), and
-//! clone3(2) says the same in memory. What travels is always clone, whose arguments are numbers:
-//! memory can be changed by another thread of the guest between a check and its use.
+//! A thread is made by clone(2) with one set of flags (glibc, musl and Go agree on it), a process
+//! by fork(2) or by clone with hardly any, and clone3(2) says the same in memory. What travels is
+//! always clone, whose arguments are numbers: memory can be changed by another thread of the guest
+//! between a check and its use.
 
 use super::Arguments;
 
@@ -11,8 +12,13 @@ pub const SHARED_FLAGS: u64 = VM | FS | FILES | SIGHAND | THREAD | SYSVSEM;
 /// What else they may be given: a thread pointer, and places where their id is written or cleared.
 const GIVEN_FLAGS: u64 = SETTLS | PARENT_SETTID | CHILD_SETTID | CHILD_CLEARTID;
 
+/// What a new process may be told: where its id is written or cleared.
+const PROCESS_FLAGS: u64 = PARENT_SETTID | CHILD_SETTID | CHILD_CLEARTID;
+
 /// Number of the call that travels.
 pub const CLONE: u32 = 56;
+/// Says the same as clone with [`SIGCHLD`] alone.
+pub const FORK: u32 = 57;
 
 /// Size of the first version of `struct clone_args`, bytes.
 pub const ARGS_BYTES_MIN: u64 = 64;
@@ -31,6 +37,8 @@ const PARENT_SETTID: u64 = 0x100000;
 const CHILD_CLEARTID: u64 = 0x200000;
 const DETACHED: u64 = 0x400000;
 const CHILD_SETTID: u64 = 0x1000000;
+/// The signal at the end of a process, in the lowest byte of the flags.
+pub const SIGCHLD: u64 = 17;
 
 /// Whether clone with these flags makes a thread like that of every C library.
 pub fn is_thread(flags: u64) -> bool {
@@ -38,13 +46,25 @@ pub fn is_thread(flags: u64) -> bool {
     rest == SHARED_FLAGS
 }
 
+/// Whether clone with these arguments makes a process as fork(2) does: a copy of the caller, whose
+/// parent hears of its end by SIGCHLD.
+pub fn is_process(arguments: &Arguments) -> bool {
+    let [flags, stack, ..] = *arguments;
+    flags & !PROCESS_FLAGS == SIGCHLD && stack == 0
+}
+
+/// Whether clone with these arguments makes a thread or a process that can be made away.
+pub fn is_task(arguments: &Arguments) -> bool {
+    is_thread(arguments[0]) || is_process(arguments)
+}
+
 /// Whether the thread gets a thread pointer.
 pub fn has_thread_pointer(flags: u64) -> bool {
     flags & SETTLS != 0
 }
 
-/// The arguments of clone that make the same thread as clone3 with this `struct clone_args`. None
-/// if it makes something else, or nothing.
+/// The arguments of clone that make the same thread or process as clone3 with this `struct
+/// clone_args`. None if it makes something else, or nothing.
 pub fn of_clone3(args: &[u8]) -> Option<Arguments> {
     let word = |index: usize| {
         let bytes = args.get(index * 8..index * 8 + 8)?;
@@ -57,11 +77,16 @@ pub fn of_clone3(args: &[u8]) -> Option<Arguments> {
         [0, 1, 2, 3, 4, 5, 6, 7].map(|index| word(index).unwrap_or(0));
     // The chosen ids and the cgroup.
     let has_more = (8..args.len() / 8).any(|index| word(index) != Some(0));
-    if !is_thread(flags) || exit_signal != 0 || has_more || stack == 0 || stack_bytes == 0 {
+    // The lowest byte is a signal in clone, and flags of its own in clone3.
+    if has_more || flags & 0xff != 0 {
         return None;
     }
-    let top = stack.checked_add(stack_bytes)?;
-    Some([flags, top, parent_tid, child_tid, tls, 0])
+    if is_thread(flags) && exit_signal == 0 && stack != 0 && stack_bytes != 0 {
+        let top = stack.checked_add(stack_bytes)?;
+        return Some([flags, top, parent_tid, child_tid, tls, 0]);
+    }
+    let fork = [flags | exit_signal, stack, parent_tid, child_tid, 0, 0];
+    (is_process(&fork) && exit_signal == SIGCHLD && stack_bytes == 0).then_some(fork)
 }
 
 #[cfg(test)]
@@ -70,7 +95,6 @@ mod test {
 
     /// As glibc 2.36 and later say it.
     const GLIBC: u64 = SHARED_FLAGS | GIVEN_FLAGS & !CHILD_SETTID;
-    const SIGCHLD: u64 = 17;
 
     fn args(words: &[u64]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -87,6 +111,33 @@ mod test {
         let others = [SIGCHLD, VM | 0x4000 | SIGCHLD, GLIBC | 0x80_0000, GLIBC | 0x2_0000];
         for flags in others.into_iter().chain([0, GLIBC | SIGCHLD, GLIBC & !SYSVSEM]) {
             assert!(!is_thread(flags), "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn processes_of_all_c_libraries_are_processes_and_nothing_else_is() {
+        // glibc; musl and fork(2).
+        let glibc = CHILD_SETTID | CHILD_CLEARTID | SIGCHLD;
+        for flags in [glibc, SIGCHLD] {
+            assert!(is_process(&[flags, 0, 0, 0x10, 0, 0]), "{flags:#x}");
+            assert!(is_task(&[flags, 0, 0, 0x10, 0, 0]), "{flags:#x}");
+        }
+        // vfork, a thread, one whose end nobody hears of, one with a namespace.
+        for flags in [VM | 0x4000 | SIGCHLD, GLIBC, 0, CHILD_SETTID, SIGCHLD | 0x2000_0000] {
+            assert!(!is_process(&[flags, 0, 0, 0, 0, 0]), "{flags:#x}");
+        }
+        assert!(!is_process(&[SIGCHLD, 0x7000, 0, 0, 0, 0]), "on a stack of its own");
+    }
+
+    #[test]
+    fn clone3_of_a_process_becomes_clone_with_its_signal() {
+        let good = [CHILD_SETTID, 0, 0x10, 0x20, SIGCHLD, 0, 0, 0, 0, 0, 0];
+        let expected = Some([CHILD_SETTID | SIGCHLD, 0, 0x20, 0x10, 0, 0]);
+        assert_eq!(of_clone3(&args(&good)), expected);
+        for (index, value) in [(0, SIGCHLD), (4, 0), (4, 0x100), (5, 1), (6, 1), (8, 1)] {
+            let mut words = good;
+            words[index] = value;
+            assert_eq!(of_clone3(&args(&words)), None, "word {index}");
         }
     }
 

@@ -183,7 +183,6 @@ fn argument_values_decide() {
 #[test]
 fn calls_that_tie_memory_or_identity_to_a_kernel_come_home() {
     for name in [
-        "fork",
         "vfork",
         "clone",
         "execve",

@@ -1,0 +1,169 @@
+//! The bodies of one sandbox: a guest, and the processes that it has made here ([decision
+//! 0031](../../../docs/decisions/)). Each has a thread of this supervisor of its own, to which its
+//! ptrace belongs, a link to its own deputy and a socket to the daemon; what they share is here.
+//!
+//! ```text
+//!   main thread (keeper)   the first body, and the sandbox's init
+//!   "body" threads         one for each process that was made here
+//!   "notices"              one for all: their filter is one
+//! ```
+//!
+//! The init belongs to the keeper, which stays when its own body is gone until all others are, too.
+
+use crate::state::Shared;
+use kernel::seccomp::Notification;
+use kernel::{KernelError, Result};
+use migrate::MigrateError;
+use nix::sys::eventfd::EventFd;
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
+use std::time::Duration;
+
+/// How long a body waits until the keeper has an id chosen, which may have to freeze its own body
+/// first.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub struct Family {
+    bodies: RwLock<Vec<Arc<Shared>>>,
+    /// Threads of this supervisor that have a body, or are about to.
+    count: AtomicUsize,
+    /// The last id that a task got which was made here; 0 if none was. Held while one is made.
+    last_tid: Mutex<i32>,
+    /// Slots of tasks that are not in any state yet.
+    taken_slots: Mutex<HashSet<usize>>,
+    wishes: Mutex<VecDeque<Wish>>,
+    /// Wakes the keeper.
+    wake: Arc<EventFd>,
+}
+
+/// That the next task which is made here shall have this id.
+pub struct Wish {
+    pub tid: i32,
+    answer: Sender<Result<()>>,
+}
+
+impl Wish {
+    pub fn answer(self, outcome: Result<()>) {
+        // One that has waited for too long is gone.
+        let _ = self.answer.send(outcome);
+    }
+}
+
+impl Family {
+    /// Of one body, whose thread is the keeper and is woken by this.
+    pub fn of_one(wake: Arc<EventFd>) -> Arc<Family> {
+        Arc::new(Family {
+            bodies: RwLock::default(),
+            count: AtomicUsize::new(1),
+            last_tid: Mutex::new(0),
+            taken_slots: Mutex::default(),
+            wishes: Mutex::default(),
+            wake,
+        })
+    }
+
+    /// Notes a body before it runs.
+    pub fn add(&self, body: &Arc<Shared>) {
+        self.bodies.write().expect(UNHARMED).push(body.clone());
+    }
+
+    /// A body has ended.
+    pub fn remove(&self, body: &Arc<Shared>) {
+        self.bodies.write().expect(UNHARMED).retain(|other| !Arc::ptr_eq(other, body));
+    }
+
+    /// One more thread is to have a body.
+    pub fn grow(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It has none any more; says how many others have.
+    pub fn shrink(&self) -> usize {
+        let left = self.count.fetch_sub(1, Ordering::SeqCst) - 1;
+        self.wake_keeper();
+        left
+    }
+
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Whose notification this is; the first's if nobody's.
+    pub fn of(&self, notification: &Notification) -> Option<Arc<Shared>> {
+        let bodies = self.bodies.read().expect(UNHARMED);
+        let tid = notification.tid as i32;
+        let is_its = |body: &&Arc<Shared>| body.lock().threads.contains_key(&tid);
+        match bodies.len() {
+            0 | 1 => bodies.first().cloned(),
+            _ => bodies.iter().find(is_its).or(bodies.first()).cloned(),
+        }
+    }
+
+    /// A slot of the agent's memory, which all bodies share, for a new task.
+    ///
+    /// # Errors
+    /// Refused if there is none.
+    pub fn free_slot(&self, slots: usize) -> migrate::Result<usize> {
+        let bodies = self.bodies.read().expect(UNHARMED);
+        let mut taken = self.taken_slots.lock().expect(UNHARMED).clone();
+        for body in bodies.iter() {
+            taken.extend(body.lock().threads.values().map(|thread| thread.slot));
+        }
+        let free = (0..slots).find(|slot| !taken.contains(slot));
+        free.ok_or_else(|| MigrateError::refused("threads", "it has made many threads away"))
+    }
+
+    /// Keeps a slot for a process that is in no state yet.
+    pub fn take_slot(&self, slot: usize) {
+        self.taken_slots.lock().expect(UNHARMED).insert(slot);
+    }
+
+    pub fn give_slot(&self, slot: usize) {
+        self.taken_slots.lock().expect(UNHARMED).remove(&slot);
+    }
+
+    /// Keeps all others from making tasks; None if somebody else does.
+    pub fn try_begin_making(&self) -> Option<MutexGuard<'_, i32>> {
+        match self.last_tid.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("{UNHARMED}"),
+        }
+    }
+
+    /// The same for a thread that is not the keeper: whoever makes one needs that, not this.
+    pub fn begin_making(&self) -> MutexGuard<'_, i32> {
+        self.last_tid.lock().expect(UNHARMED)
+    }
+
+    /// Has the keeper choose the id of the next task.
+    ///
+    /// # Errors
+    /// As the keeper has them, or if it does not come to it.
+    pub fn choose_next_tid(&self, tid: i32) -> Result<()> {
+        let (answer, answered) = channel();
+        self.wishes.lock().expect(UNHARMED).push_back(Wish { tid, answer });
+        self.wake_keeper();
+        let source = || std::io::Error::from_raw_os_error(libc::EAGAIN);
+        let late =
+            |_| Err(KernelError { what: "choose the id of a task".into(), source: source() });
+        answered.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(late)
+    }
+
+    pub fn next_wish(&self) -> Option<Wish> {
+        self.wishes.lock().expect(UNHARMED).pop_front()
+    }
+
+    pub fn wake(&self) -> &EventFd {
+        &self.wake
+    }
+
+    fn wake_keeper(&self) {
+        // The counter cannot overflow: it is read whenever it is not zero.
+        let _ = self.wake.write(1);
+    }
+}
+
+const UNHARMED: &str = "no thread of the supervisor panicked";

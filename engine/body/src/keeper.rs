@@ -1,0 +1,135 @@
+//! What the thread does to which a sandbox's init belongs: it chooses ids for all bodies of the
+//! sandbox, and keeps that until the last of them is gone ([`crate::family`]).
+
+use crate::family::Family;
+use crate::tracing_loop::Tracing;
+use kernel::child_signal::ChildSignal;
+use kernel::patience::Patience;
+use kernel::sandbox::Sandbox;
+use kernel::tracee::{self, Stop};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::AsFd;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+/// A process that is killed ends at once, unless the kernel keeps it.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is missed is found then.
+const LOOK_INTERVAL_MS: u16 = 1000;
+/// Between two looks at an init that may have stopped, and whether a task may be made by now.
+const GLANCE_INTERVAL_MS: u16 = 1;
+
+impl Tracing<'_> {
+    /// Keeps all other bodies of the sandbox from making tasks. Meanwhile the keeper does for them
+    /// what they need for that.
+    pub(crate) fn begin_making<'f>(&self, family: &'f Family) -> MutexGuard<'f, i32> {
+        if self.sandbox.is_none() {
+            return family.begin_making();
+        }
+        loop {
+            if let Some(guard) = family.try_begin_making() {
+                return guard;
+            }
+            self.grant_wishes();
+            let mut watched = [PollFd::new(family.wake().as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut watched, PollTimeout::from(GLANCE_INTERVAL_MS));
+        }
+    }
+
+    /// Has the next task that is made in the sandbox get this id.
+    ///
+    /// # Errors
+    /// If this machine does not let ids be chosen, or the init does not stop.
+    pub(crate) fn choose_next_tid(&self, tid: i32) -> kernel::Result<()> {
+        match &self.sandbox {
+            Some(sandbox) => sandbox.choose_next_tid(tid),
+            None => self.shared.family.choose_next_tid(tid),
+        }
+    }
+
+    /// Whether this is the init of the sandbox, which belongs to this thread.
+    pub(crate) fn is_init(&self, tid: i32) -> bool {
+        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.init.0 == tid)
+    }
+
+    /// Does what other bodies need of the keeper, if this is it.
+    pub(crate) fn grant_wishes(&self) {
+        if let Some(sandbox) = &self.sandbox {
+            grant(&self.shared.family, sandbox);
+        }
+    }
+
+    /// Ends the body. The sandbox ends with the last; if this thread has it and others live in it
+    /// still, it is returned.
+    pub(crate) fn end(mut self) -> Option<Sandbox> {
+        let (family, pid) = (self.shared.family.clone(), self.shared.pid);
+        let sandbox = self.sandbox.take();
+        drop(self);
+        match sandbox {
+            Some(sandbox) if family.shrink() > 0 => {
+                end_process(pid);
+                Some(sandbox)
+            }
+            // All of it ends now.
+            Some(_) => None,
+            None => {
+                end_process(pid);
+                None
+            }
+        }
+    }
+}
+
+fn grant(family: &Family, sandbox: &Sandbox) {
+    while let Some(wish) = family.next_wish() {
+        let outcome = sandbox.choose_next_tid(wish.tid);
+        wish.answer(outcome);
+    }
+}
+
+/// Keeps a sandbox until its last body is gone.
+pub(crate) fn keep(family: &Family, sandbox: Sandbox, signals: Option<&ChildSignal>) {
+    while family.count() > 0 {
+        let _ = family.wake().read();
+        grant(family, &sandbox);
+        signals.inspect(|signals| signals.drain());
+        while let Ok(Some((tid, stop))) = tracee::poll_any() {
+            // The first body has ended; what there is of its threads may end as well.
+            if resume_init(tid, stop).is_err() {
+                return;
+            }
+        }
+        let mut watched = vec![PollFd::new(family.wake().as_fd(), PollFlags::POLLIN)];
+        watched.extend(signals.map(|signals| PollFd::new(signals.as_fd(), PollFlags::POLLIN)));
+        let _ = poll(&mut watched, PollTimeout::from(LOOK_INTERVAL_MS));
+    }
+}
+
+/// Lets an init go on that has stopped, whatever for: it ignores everything.
+pub(crate) fn resume_init(tid: i32, stop: Stop) -> kernel::Result<()> {
+    match stop {
+        Stop::Ended(_) => Ok(()),
+        _ => match tracee::resume(tid, 0) {
+            Err(error) if !error.is_gone() => Err(error),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Ends a process that this thread traces, and sees it end.
+pub(crate) fn end_process(pid: i32) {
+    kill(pid);
+    let _limit = Patience::of(END_TIMEOUT);
+    // Its first thread ends last, when the ends of all others have been waited for.
+    while let Ok((tid, stop)) = tracee::wait_any() {
+        let has_ended = tid == pid && matches!(stop, Stop::Ended(_));
+        if has_ended || resume_init(tid, stop).is_err() {
+            return;
+        }
+    }
+}
+
+pub(crate) fn kill(pid: i32) {
+    let pid = nix::unistd::Pid::from_raw(pid);
+    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+}

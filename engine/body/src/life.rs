@@ -1,0 +1,95 @@
+//! The life of a body, from when it may run until it is gone from here: of the first of a sandbox,
+//! and of those that it makes ([`crate::family`]).
+
+use crate::arrival::{Arrived, Link};
+use crate::capture::Fixed;
+use crate::daemon::Daemon;
+use crate::family::Family;
+use crate::filter::Kept;
+use crate::keeper::keep;
+use crate::serving;
+use crate::state::{Parts, Shared, State};
+use crate::tracing_loop::Tracing;
+use kernel::proc::maps::MapQuery;
+use kernel::sandbox::Sandbox;
+use migrate::Result;
+use std::sync::Arc;
+use wire::supervisor::{ELSEWHERE, FromBody};
+
+/// Runs the first body of a sandbox until it is gone from here, and tells the daemon why it is;
+/// then keeps the sandbox for those that it has made.
+pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
+    match start(daemon, home, arrived) {
+        Ok(tracing) => {
+            let family = tracing.shared.family.clone();
+            let signals = tracing.signals.for_another_thread();
+            if let Some(sandbox) = live(daemon, tracing) {
+                keep(&family, sandbox, signals.ok().as_ref());
+            }
+        }
+        Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
+    }
+}
+
+/// Runs a body until it is gone from here, and tells the daemon why it is. The sandbox, if this
+/// thread has it and others live in it still.
+pub fn live(daemon: &Daemon, mut tracing: Tracing<'_>) -> Option<Sandbox> {
+    let reason = tracing.serve();
+    if reason.code == ELSEWHERE && tracing.leaves_imprint() {
+        daemon.send(&FromBody::Gone { reason });
+        tracing.leave_imprint();
+        tracing.end()
+    } else {
+        // Whoever hears that it is gone finds nothing of it any more.
+        let sandbox = tracing.end();
+        daemon.send(&FromBody::Gone { reason });
+        sandbox
+    }
+}
+
+fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
+    let Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin, late } =
+        arrived;
+    let state = State::of(&body);
+    let wake = kernel::wake_up::make()?;
+    let kept = Kept::new(body.kept());
+    let missing = body.missing;
+    let mut body = body;
+    let registers = body.registers.take();
+    let tracking = body.tracking.take();
+    let (sandbox, memory, agent, image) = body.into_parts();
+    let wake = Arc::new(wake);
+    let family = Family::of_one(wake.clone());
+    let fixed =
+        Arc::new(Fixed { agent: agent.base()..agent.end(), library, origin: image, missing });
+    let (late, late_link) = late.map(|(late, link)| (Arc::new(late), link)).unzip();
+    if let Some(late) = late.clone() {
+        memory.fetch_by(late);
+    }
+    let shared = Arc::new(Shared::new(Parts {
+        pid: sandbox.body_pid,
+        guest_pid: fixed.origin.pid,
+        listener: Arc::new(listener),
+        memory,
+        family: family.clone(),
+        maps: MapQuery::open(sandbox.body_pid)?,
+        kept,
+        watch,
+        files,
+        late,
+        state,
+        writer: home.1,
+        wake,
+        abroad: abroad.map(Arc::new),
+        registers: registers.map(Arc::new),
+    }));
+    family.add(&shared);
+    serving::begin_for_all(&shared);
+    serving::begin(&shared, home.0, late_link);
+    let common = (Arc::new(agent), fixed);
+    let mut tracing = Tracing::of(daemon, shared, common, prospect, signals);
+    tracing.sandbox = Some(sandbox);
+    (tracing.tracking, tracing.origin) = (tracking, origin);
+    tracing.begin()?;
+    Ok(tracing)
+}

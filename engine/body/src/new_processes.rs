@@ -1,0 +1,282 @@
+//! Processes that the guest makes while it is away ([decision 0031](../../../docs/decisions/)).
+//!
+//! Home makes one first: the natural child of the process, whose id is the child's, here as there.
+//! Then the thread that asked, stopped behind its call, makes one here: a copy in the same sandbox,
+//! with the same filter, whose memory the kernel copies when it is written to. It sleeps in the
+//! agent until it has been handed over to a thread of this supervisor of its own, and runs when its
+//! own deputy has called.
+
+use crate::arrival::ARRIVAL_TIMEOUT;
+use crate::capture::Fixed;
+use crate::daemon::Daemon;
+use crate::door::Door;
+use crate::files::Files;
+use crate::keeper::{end_process, kill};
+use crate::new_threads::first_registers;
+use crate::processor_time::{Meter, Peak};
+use crate::state::{Parts, Shared, State, Thread};
+use crate::tracing_loop::Tracing;
+use crate::{life, priority, serving};
+use attachment::Attachment;
+use kernel::agent::Agent;
+use kernel::child_signal::ChildSignal;
+use kernel::memory::Memory;
+use kernel::patience::Patience;
+use kernel::proc::maps::{self, MapQuery};
+use kernel::regs::Registers;
+use kernel::tracee::{self, SeizeOptions, Stop};
+use migrate::making::Made;
+use migrate::threads::STEP_TIMEOUT;
+use migrate::{MigrateError, Result, layout};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use wire::calls::Arguments;
+use wire::forward::{ToAway, ToHome};
+use wire::ids::GuestTid;
+use wire::image::Prospect;
+use wire::processor_time::Clock;
+use wire::supervisor::{FromBody, FromDaemon, PACKET_BYTES_MAX, Role, ToBody};
+
+/// What the first body of a sandbox is traced by.
+const TRACED: SeizeOptions = SeizeOptions { follow: true, exit_kill: true, calls: true };
+
+/// A daemon answers within a millisecond; one that does not is overloaded.
+const DAEMON_TIMEOUT_MS: u16 = 2000;
+
+/// Whether a process can be made here: nothing that it would share with its maker could be in two
+/// places, and no other thread can be in the way.
+pub(crate) fn may_fork(shared: &Shared, state: &State) -> bool {
+    let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
+    state.threads.len() == 1 && is_whole && !shared.files.is_any() && !shares_memory(shared)
+}
+
+/// Whether it has memory that a child would have in common with it, beside files that neither can
+/// write to; yes if that cannot be told.
+fn shares_memory(shared: &Shared) -> bool {
+    let is_shared = |m: &maps::Mapping| {
+        let may_change = m.is_writable || layout::is_shared_anonymous(m);
+        m.is_shared && may_change && !shared.kept.contains(&(m.start..m.end))
+    };
+    maps::read(shared.pid).map_or(true, |maps| maps.iter().any(is_shared))
+}
+
+/// What a child's own thread begins with.
+struct Newborn {
+    maker: Arc<Shared>,
+    agent: Arc<Agent>,
+    fixed: Arc<Fixed>,
+    prospect: Prospect,
+    signals: ChildSignal,
+    key: [u8; 32],
+    made: Made,
+    /// As the kernel starts it.
+    registers: Registers,
+    mask: u64,
+    state: State,
+}
+
+impl Tracing<'_> {
+    /// Has a thread, which stands behind its call, make the process that home has made already.
+    pub(crate) fn make_child(
+        &mut self,
+        tid: i32,
+        guest: GuestTid,
+        (how, before): (&Arguments, &Registers),
+    ) -> Result<()> {
+        let child = self.shared.lock().child.take().filter(|child| child.guest == guest);
+        let child = child.ok_or_else(|| MigrateError::Protocol("an unknown child".into()))?;
+        let slot = self.shared.family.free_slot(self.agent.slots())?;
+        let (ours, theirs) = sockets()?;
+        let signals = self.signals.for_another_thread()?;
+        let mask = tracee::signal_mask(tid)?;
+        // The sandbox's init is its parent: it is at home that its parent hears of its end.
+        let mut of_init = *how;
+        of_init[0] |= libc::CLONE_PARENT as u64;
+        let local = self.make_by_clone(tid, guest, &of_init)?;
+        let made = Made { guest, local, slot };
+        let newborn = Newborn {
+            maker: self.shared.clone(),
+            agent: self.agent.clone(),
+            fixed: self.fixed.clone(),
+            prospect: Prospect { pid: guest, is_kept: false, ..self.prospect.clone() },
+            signals,
+            key: child.key,
+            made,
+            registers: first_registers(how, before),
+            mask,
+            state: self.state_of_child(tid, made)?,
+        };
+        let word = FromBody::Forked { child: child.pid, ticket: child.ticket };
+        self.hand_over_child(newborn, ours, (&word, theirs)).inspect_err(|_| end_process(local))?;
+        self.say_child_made(tid, guest, true);
+        Ok(())
+    }
+
+    /// It begins as its maker is, but for what is counted.
+    fn state_of_child(&self, maker: i32, made: Made) -> Result<State> {
+        let state = self.shared.lock();
+        let maker = state.threads.get(&maker);
+        let maker = maker.ok_or_else(|| MigrateError::Protocol("a child of nobody".into()))?;
+        let traits = (maker.priority, maker.attributes, maker.extended_bytes);
+        let thread = Thread::begun(made.local, made, traits, Clock::default());
+        Ok(State {
+            threads: [(made.local, thread)].into(),
+            actions: state.actions.clone(),
+            meter: Meter::of_process(made.local, Clock::default()),
+            peak: Peak::new(made.local, 0),
+            child: None,
+            stands_back: state.stands_back,
+            is_frozen: false,
+            is_interrupted: false,
+        })
+    }
+
+    /// Gives a process to a thread of its own, and tells the daemon of it.
+    fn hand_over_child(
+        &self,
+        newborn: Newborn,
+        socket: OwnedFd,
+        (word, theirs): (&FromBody, OwnedFd),
+    ) -> Result<()> {
+        let (family, Made { local, slot, .. }) = (self.shared.family.clone(), newborn.made);
+        let mut asleep = tracee::registers(local)?;
+        self.agent.clear(slot);
+        self.agent.enter(&mut asleep, slot);
+        tracee::set_registers(local, &asleep)?;
+        tracee::set_signal_mask(local, u64::MAX)?;
+        let is_told = self.daemon.hand_over(word, &theirs);
+        // One that does not want it closes the last other end.
+        drop(theirs);
+        if !is_told || !is_guest(&socket) {
+            return Err(MigrateError::refused("no-daemon", "the daemon does not take it"));
+        }
+        family.take_slot(slot);
+        family.grow();
+        tracee::detach(local, 0)?;
+        let thread = std::thread::Builder::new().name("body".into());
+        if let Err(error) = thread.spawn(move || live(newborn, socket)) {
+            kill(local);
+            family.give_slot(slot);
+            family.shrink();
+            let text = format!("no thread for it: {error}");
+            return Err(MigrateError::refused("no-thread", text));
+        }
+        Ok(())
+    }
+
+    /// Tells home whether the child has a body.
+    pub(crate) fn say_child_made(&self, tid: i32, child: GuestTid, has_body: bool) {
+        let maker = self.shared.lock().threads.get(&tid).map(|thread| thread.guest);
+        if let Some(tid) = maker {
+            self.shared.send(ToHome::ChildMade { tid, child, has_body });
+        }
+    }
+}
+
+/// Waits until the daemon has taken in a new guest, whose deputy may call then; false if it does
+/// not.
+fn is_guest(socket: &OwnedFd) -> bool {
+    let mut watched = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    let has_answered = matches!(poll(&mut watched, PollTimeout::from(DAEMON_TIMEOUT_MS)), Ok(1..));
+    let answer = has_answered.then(|| kernel::packet::receive(socket, PACKET_BYTES_MAX));
+    let Some(Ok(Some((bytes, _)))) = answer else { return false };
+    postcard::from_bytes(&bytes) == Ok(FromDaemon::Order(ToBody::IsGuest))
+}
+
+fn sockets() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(|errno| {
+        kernel::KernelError { what: "make a socket".into(), source: errno.into() }.into()
+    })
+}
+
+/// The life of a thread that has a process which was made here.
+fn live(newborn: Newborn, socket: OwnedFd) {
+    let (family, made) = (newborn.maker.family.clone(), newborn.made);
+    // No other daemon knows of it: without this one it goes home.
+    match Attachment::new(socket, &[]).map(Daemon::new) {
+        Ok(daemon) => {
+            match begin(newborn, &daemon) {
+                Ok(tracing) => drop(life::live(&daemon, tracing)),
+                Err(error) => {
+                    ::tracing::warn!("process {} that was made here: {error}", made.guest);
+                    kill(made.local);
+                    daemon.send(&FromBody::Gone { reason: error.reason() });
+                }
+            }
+            daemon.deliver();
+        }
+        Err(error) => {
+            ::tracing::warn!("process {} that was made here: {error}", made.guest);
+            kill(made.local);
+        }
+    }
+    family.give_slot(made.slot);
+    family.shrink();
+}
+
+/// Takes the process over, waits for its deputy, and has it run.
+fn begin<'a>(newborn: Newborn, daemon: &'a Daemon) -> Result<Tracing<'a>> {
+    let Made { guest, local, .. } = newborn.made;
+    seize(local)?;
+    tracee::set_registers(local, &newborn.registers)?;
+    tracee::set_signal_mask(local, newborn.mask)?;
+    let mut home = Door::of(daemon, newborn.key, None).accept(Role::Deputy)?;
+    home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
+    match home.0.receive()? {
+        ToAway::Run => {}
+        _ => return Err(MigrateError::Protocol("its deputy does not have it run".into())),
+    }
+    home.0.set_timeout(None)?;
+    let maker = newborn.maker;
+    let shared = Arc::new(Shared::new(Parts {
+        pid: local,
+        guest_pid: guest,
+        listener: maker.listener.clone(),
+        memory: Memory::open(local)?,
+        maps: MapQuery::open(local)?,
+        family: maker.family.clone(),
+        kept: maker.kept.clone(),
+        watch: maker.watch.untracked(),
+        files: Files::none(local)?,
+        late: None,
+        state: newborn.state,
+        writer: home.1,
+        wake: Arc::new(kernel::wake_up::make()?),
+        abroad: maker.abroad.clone(),
+        registers: maker.registers.clone(),
+    }));
+    shared.family.add(&shared);
+    serving::begin(&shared, home.0, None);
+    let common = (newborn.agent, newborn.fixed);
+    let tracing = Tracing::of(daemon, shared, common, newborn.prospect, newborn.signals);
+    tracing.begin_child(newborn.mask)?;
+    Ok(tracing)
+}
+
+impl Tracing<'_> {
+    /// Has a process run that was made here.
+    fn begin_child(&self, mask: u64) -> Result<()> {
+        priority::adopt(&self.shared.lock());
+        // Said first: no call of it may come before.
+        self.shared.send(ToHome::Running);
+        self.shared.send(ToHome::MaskChanged { tid: self.shared.guest_pid, mask });
+        tracee::resume(self.shared.pid, 0)?;
+        let command = self.prospect.command.clone();
+        self.daemon.send(&FromBody::Running { local_pid: self.shared.pid, command });
+        Ok(())
+    }
+}
+
+/// Takes hold of a process that its maker's thread has let go of, and stops it.
+fn seize(pid: i32) -> Result<()> {
+    let _limit = Patience::of(STEP_TIMEOUT);
+    tracee::seize(pid, TRACED)?;
+    tracee::interrupt(pid)?;
+    match tracee::wait(pid)? {
+        Stop::Interrupted | Stop::Group(_) => Ok(()),
+        other => Err(MigrateError::Protocol(format!("a child that was taken over: {other:?}"))),
+    }
+}

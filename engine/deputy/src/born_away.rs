@@ -1,0 +1,202 @@
+//! A process that was made by one that is away: how it gets a supervisor of its own ([decision
+//! 0031](../../../docs/decisions/)).
+//!
+//! It sleeps in the agent of its maker, which it has a mapping of. That goes, and one of its own
+//! comes in the same place; memory that it has in common with its maker is dropped, because its
+//! contents are where its body is. Then the body is called, which has waited, and runs.
+
+use crate::daemon::Daemon;
+use crate::departure::{Away, Left};
+use crate::ending::{end_behind, kill, see_it_end};
+use crate::lanes::Lane;
+use crate::own_memory::Afterwards;
+use crate::service;
+use crate::settling::shown_memory;
+use kernel::child_signal::ChildSignal;
+use kernel::memory::Memory;
+use kernel::patience::Patience;
+use kernel::proc::{flags, process};
+use kernel::remote_call::RemoteCalls;
+use kernel::signal::Action;
+use kernel::tracee::{self, SeizeOptions, Stop};
+use link::{LinkReader, LinkWriter};
+use migrate::backing::Library;
+use migrate::injection::{self, Borrowed};
+use migrate::stopwatch::Stopwatch;
+use migrate::worker::Worker;
+use migrate::{MigrateError, Result, homeward, layout};
+use std::time::{Duration, Instant};
+use wire::forward::{ToAway, ToHome};
+use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
+
+/// The threads of a deputy die with their tracer.
+const HELD: SeizeOptions = SeizeOptions { exit_kill: true, follow: false, calls: false };
+/// Whoever made it has let go of it, or will in a moment.
+const SEIZE_TIMEOUT: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// A body that does not answer for so long will not.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two tries, first and at most.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Serves a process that was made away, from its first moment to its return or end.
+pub fn serve(pid: i32, birth: Birth, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
+    let node = birth.berth.node;
+    if let Err(error) = seize(pid) {
+        daemon.send(&FromDeputy::Stayed { reason: error.reason() });
+        // If it has ended, the daemon sees that.
+        let has_ended = matches!(&error, MigrateError::Kernel(error) if error.is_gone());
+        return if has_ended { Ok(()) } else { Err(error) };
+    }
+    match take_over(pid, birth) {
+        Ok(away) => service::run(away, daemon, signals),
+        Err(error) => {
+            let ended = match &error {
+                MigrateError::Ended(status) => Some(*status),
+                other => end_behind(pid, other),
+            };
+            if let Some(wait_status) = ended {
+                daemon.send(&FromDeputy::Ended { wait_status });
+                return Ok(());
+            }
+            kill(pid);
+            see_it_end(pid, &signals);
+            daemon.send(&FromDeputy::Lost { node, reason: error.reason() });
+            Err(error)
+        }
+    }
+}
+
+fn seize(pid: i32) -> Result<()> {
+    let deadline = Instant::now() + SEIZE_TIMEOUT;
+    loop {
+        match tracee::seize(pid, HELD) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_gone() || Instant::now() >= deadline => {
+                return Err(error.into());
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn take_over(pid: i32, birth: Birth) -> Result<Away> {
+    let mut watch = Stopwatch::start();
+    let is_held = stop(pid)?;
+    let memory = Memory::open(pid)?;
+    let (agent, borrowed) = change_agent(pid, &memory, &birth)?;
+    watch.phase("agent");
+    let mut registers = tracee::registers(pid)?;
+    agent.enter(&mut registers, 0);
+    tracee::set_registers(pid, &registers)?;
+    tracee::resume(pid, 0)?;
+    let mut maps = flags::read_maps(pid)?;
+    maps.retain(|m| m.end <= agent.base() || agent.end() <= m.start);
+    let library = Library::of_process(pid, &maps)?;
+    let worker = Worker { agent: &agent, slot: 0, tid: pid };
+    homeward::empty(worker, &layout::of_guest(&maps, &[], &library)?, &shown_memory(pid)?)?;
+    watch.phase("settle");
+    let link = call(&birth.berth)?;
+    watch.phase("connect");
+    if is_held {
+        // It stops again, if it should be stopped still, and the service is told.
+        tracee::interrupt(pid)?;
+    }
+    let reading = std::thread::spawn(move || Afterwards::read(pid, &[pid]));
+    let phases_us = watch.into_phases();
+    let actions = birth.actions.iter().map(|[handler, flags, restorer, mask]| Action {
+        handler: *handler,
+        flags: *flags,
+        restorer: *restorer,
+        mask: *mask,
+    });
+    Ok(Away {
+        pid,
+        link,
+        library,
+        borrowed,
+        lanes: vec![Lane::unborn(pid, birth.guest, pid)],
+        actions: actions.collect(),
+        memory_bytes: process::resident_bytes(pid).unwrap_or(0),
+        report: MoveReport {
+            phases_us,
+            freeze_budget: birth.freeze_budget,
+            ..MoveReport::default()
+        },
+        used: Default::default(),
+        relief: None,
+        left: Left { keeping: None, maps, reading, files: None, limits: birth.limits, late: None },
+        is_held: false,
+        berth: birth.berth,
+        agent,
+        memory,
+    })
+}
+
+/// Stops it; whether job control has.
+fn stop(pid: i32) -> Result<bool> {
+    let _limit = Patience::of(STOP_TIMEOUT);
+    tracee::interrupt(pid)?;
+    loop {
+        match tracee::wait(pid)? {
+            Stop::Interrupted => return Ok(false),
+            Stop::Group(_) => return Ok(true),
+            Stop::Ended(status) => return Err(MigrateError::Ended(status)),
+            // The one signal that it does not block is SIGSTOP.
+            Stop::Signal(number) => tracee::resume_interrupted(pid, number)?,
+            Stop::Syscall | Stop::Event(_) => tracee::resume_interrupted(pid, 0)?,
+        }
+    }
+}
+
+/// Takes the agent of its maker out of a stopped process and puts one of its own there.
+fn change_agent(
+    pid: i32,
+    memory: &Memory,
+    birth: &Birth,
+) -> Result<(kernel::agent::Agent, Borrowed)> {
+    let (start, end) = (birth.agent.0.0, birth.agent.1.0);
+    let is_ours = |m: &kernel::proc::maps::Mapping| start < m.end && m.start < end;
+    let slots = birth.slots as usize;
+    if end.checked_sub(start) != Some(kernel::agent::size_for(slots) as u64) {
+        return Err(MigrateError::Protocol("an agent of another size".into()));
+    }
+    let mut maps = kernel::proc::maps::read(pid)?;
+    let mut is_agent_shared = maps.iter().filter(|m| is_ours(m)).map(|m| m.is_shared);
+    if !is_agent_shared.next().is_some_and(|first| first && is_agent_shared.all(|it| it)) {
+        return Err(MigrateError::Protocol("there is no agent where it was said to be".into()));
+    }
+    maps.retain(|m| !is_ours(m));
+    let borrowed = injection::borrow(memory, &maps)?;
+    let mut calls = RemoteCalls::begin(pid, borrowed.syscall)?;
+    let range = [start, end - start, 0, 0, 0, 0];
+    calls.call("remove the agent of its maker", libc::SYS_munmap, range)?;
+    drop(calls);
+    let agent = injection::inject(pid, pid, borrowed, &maps, (&(start..end), slots))?;
+    Ok((agent, borrowed))
+}
+
+/// Calls the body, which may not be known to its daemon yet, and has it run.
+fn call(berth: &Berth) -> Result<(LinkReader, LinkWriter)> {
+    let deadline = Instant::now() + CALL_TIMEOUT;
+    let mut pause = PAUSE;
+    let (mut reader, mut writer) = loop {
+        match link::connect(berth, Role::Deputy) {
+            Ok(link) => break link,
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            Err(error) => ::tracing::debug!("{error}"),
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    };
+    reader.set_timeout(Some(CALL_TIMEOUT))?;
+    writer.send(&ToAway::Run)?;
+    match reader.receive_answer(&writer)? {
+        ToHome::Running => {}
+        ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
+        _ => return Err(MigrateError::Protocol("no answer to the order to run".into())),
+    }
+    reader.set_timeout(None)?;
+    Ok((reader, writer))
+}

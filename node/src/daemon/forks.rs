@@ -1,0 +1,116 @@
+//! Processes that are made by one that is away ([decision 0031](../../../docs/decisions/)): their
+//! home gives them a supervisor of their own, and the node where they are a guest's place.
+
+use super::{Daemon, reporting};
+use crate::guest::{Arrival, Guest};
+use crate::policy::GUESTS_MAX;
+use crate::process::{Activity, Cause, Launch, Move, Order, Stage};
+use crate::procfs;
+use crate::supervisor::{Identity, SupervisorId, serve_part};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+use wire::ids::{GlobalPid, HomePid, Ticket};
+use wire::peer::BerthRequest;
+use wire::supervisor::{Birth, ToBody, ToDeputy};
+
+impl Daemon {
+    /// A process that is away has made another, which is left alone until it has a body.
+    pub(super) fn process_forked(&mut self, maker: HomePid, child: HomePid) {
+        // One that has ended needs nobody.
+        let Some(stat) = procfs::read_stat(child.0) else { return };
+        self.inherit(&stat, maker);
+        if let Some(process) = self.processes.get_mut(&child) {
+            process.launch = Launch::Unborn;
+        }
+    }
+
+    /// It has one, and gets a supervisor.
+    pub(super) fn process_born(&mut self, maker: HomePid, child: HomePid, birth: Box<Birth>) {
+        let Some(stat) = procfs::read_stat(child.0) else { return };
+        self.inherit(&stat, maker);
+        let Some(process) = self.processes.get_mut(&child) else {
+            tracing::error!("process {child}, made away by {maker}, cannot be managed: ended");
+            return end(Identity { pid: child.0, started_ticks: stat.started_ticks });
+        };
+        process.launch = Launch::Running;
+        process.birth = Some(birth);
+        self.serve_newborn(child);
+    }
+
+    /// Has a supervisor take over a process that was made away, unless it is being moved: then that
+    /// will not come to anything, because there is nothing of it here.
+    pub(super) fn serve_newborn(&mut self, pid: HomePid) {
+        let (me, is_closing) = (self.me(), self.is_closing());
+        let core_speed = self.load.capacity.core_speed;
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(birth) = process.birth.take_if(|_| process.moving.is_none()) else { return };
+        let identity = Identity { pid: pid.0, started_ticks: process.started_ticks };
+        let order = Order::new(birth.berth.node, Cause::MadeAway, "made there");
+        if is_closing {
+            let home = Order::new(me, Cause::Drain, "this node goes down");
+            process.waiting.push_back(home);
+        }
+        let (stage, expected) = (Stage::Moving, None);
+        process.moving = Some(Move { order, from: me, stage, core_speed, expected });
+        if let Err(not_moved) = self.tell_deputy(pid, &ToDeputy::Born(birth)) {
+            tracing::error!("process {pid}, made away, ended: {}", not_moved.reason.text);
+            self.move_failed(pid, not_moved);
+            end(identity);
+        }
+    }
+
+    /// A guest has made a process, whose supervisor is a part of its own.
+    pub(super) fn guest_forked(
+        &mut self,
+        maker: SupervisorId,
+        (child, ticket): (HomePid, Ticket),
+        socket: Option<OwnedFd>,
+    ) {
+        let is_taken = self.guests.values().any(|guest| guest.ticket == ticket);
+        let is_full = self.guests.len() >= GUESTS_MAX;
+        let (Some(maker), Some(socket), false) =
+            (self.guests.get(&maker), socket, is_taken || is_full)
+        else {
+            // It notices that nobody has its socket.
+            return tracing::warn!("a guest's process cannot become a guest");
+        };
+        self.supervisor_count += 1;
+        let id = SupervisorId(self.supervisor_count);
+        let report = reporting(self.events.clone());
+        let supervisor = match serve_part(id, &maker.supervisor, socket, report) {
+            Ok(supervisor) => supervisor,
+            Err(error) => return tracing::warn!("a guest's process: {error}"),
+        };
+        let guest = Guest {
+            process: GlobalPid { home: maker.process.home, pid: child },
+            ticket,
+            asked: BerthRequest { pid: child, from: self.me(), cpu_us: 0, ..maker.asked },
+            owner: maker.owner,
+            supervisor,
+            arrival: Arrival::Expected { until: Instant::now() + self.config.berth_timeout },
+            command: maker.command.clone(),
+            cpu_us: 0,
+            rss_bytes: maker.rss_bytes,
+            forwarded_per_s: 0,
+            activity: Activity::default(),
+            wanted_on: None,
+            has_moved_on: false,
+            is_sent_home: false,
+            stands_back: maker.stands_back,
+            user_cores: maker.user_cores,
+        };
+        let supervisor = guest.supervisor.clone();
+        self.guests.insert(id, guest);
+        // Its maker waits for that. One that does not take it is gone.
+        supervisor.send(&ToBody::IsGuest, None);
+    }
+}
+
+/// Ends a process that nobody can bring to its body.
+fn end(process: Identity) {
+    if process.is_alive() {
+        let pid = nix::unistd::Pid::from_raw(process.pid);
+        // One that ends by itself meanwhile has what it is to have.
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    }
+}
