@@ -14,7 +14,6 @@ use crate::trial::{Bench, Outcome};
 use crate::{guests, inputs, programs};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -127,9 +126,8 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
 
 /// The workspace's own `osmos`, built if it is not up to date.
 pub fn build_osmos() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--release", "--package", "osmos", "--bin", "osmos"])
+    let output = needs::cargo()
+        .args(["build", "--release", "--bin", "osmos"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(workspace_root())
         .output()
