@@ -69,6 +69,7 @@ impl Arguments {
             without: self.without.clone(),
             method,
             travel_ms: self.travel,
+            laps: default.laps,
             limit: Duration::from_secs(self.limit),
             budget: Duration::MAX,
         }
