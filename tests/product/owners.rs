@@ -138,7 +138,7 @@ fn limits_on_guests_are_kept_and_named() {
     second.ask("where");
     let pid = second.pid.to_string();
     let complaint = stage.complaint(1, &["osmos", "migrate", &pid, "2"]);
-    assert!(complaint.contains("its owner takes at most 1 guests"), "{complaint}");
+    assert!(complaint.contains("its owner takes no more guests than 1"), "{complaint}");
     stage.text(2, &["osmos", "limit", "--guests", "none", "--guest-memory", "1M"]);
     stage.await_place(first.pid, 1);
     let complaint = stage.complaint(1, &["osmos", "migrate", &pid, "2"]);

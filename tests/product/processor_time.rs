@@ -160,6 +160,29 @@ fn times_of_a_command_and_its_children_are_those_of_all_nodes() {
     assert_eq!(told["exit_status"], 7);
 }
 
+/// Sees a child end that computes away, and ends without having waited for it.
+const FORSAKEN: &str = "\
+import os
+compute = 'import time\\nwhile time.process_time() < 1: sum(range(1000))'
+words = ['osmos', 'run', '--node', '2', '--', 'python3', '-IS', '-c', compute]
+child = os.posix_spawnp(words[0], words, os.environ)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+os._exit(7)";
+
+#[test]
+fn time_used_away_counts_of_descendants_that_nobody_waited_for() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("time-forsaken", 2);
+    let words = ["osmos", "time", "--json", "--home", "--", "python3", "-IS", "-c", FORSAKEN];
+    let output = stage.output(1, &words);
+    assert_eq!(output.status.code(), Some(7));
+    let told: Value = serde_json::from_str(text(&output.stderr).trim()).expect("an object");
+    let away = seconds(&told, "away_user_s") + seconds(&told, "away_sys_s");
+    assert!(away > 0.5 && away < 3.0, "{told}");
+}
+
 #[test]
 fn a_command_that_nothing_moves_is_timed_as_by_the_kernel() {
     let stage = Stage::new("time-home", 1);

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use conformance::report::Row;
+use conformance::report::{self, Row, Run};
 use conformance::subject::Kind;
 use conformance::{Flavour, Method, Options};
 use std::time::Duration;
@@ -44,7 +44,8 @@ pub struct Arguments {
     /// Have programs keep to what the processors of all nodes have
     #[arg(long)]
     cpu_baseline: bool,
-    /// Print the report as JSON
+    /// Print one list of reports as JSON, each with its method and round: of every method the
+    /// last round, and those that failed
     #[arg(long)]
     json: bool,
 }
@@ -69,6 +70,7 @@ impl Arguments {
             without: self.without.clone(),
             method,
             travel_ms: self.travel,
+            laps: default.laps,
             limit: Duration::from_secs(self.limit),
             budget: Duration::MAX,
         }
@@ -81,29 +83,34 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         [] => vec![None],
         methods => methods.iter().copied().map(Some).collect(),
     };
-    let mut is_success = true;
-    for method in methods {
-        if let Some(method) = method {
-            eprintln!("{method}");
-        }
-        is_success &= run_by(arguments, &arguments.options(method))?;
+    let mut runs = Vec::new();
+    let done = methods.into_iter().try_for_each(|method| run_by(arguments, method, &mut runs));
+    // Also what there was before the harness failed.
+    if arguments.json {
+        println!("{}", report::json(&runs));
     }
-    Ok(is_success)
+    done?;
+    Ok(runs.iter().all(|run| run.report.is_success()))
 }
 
-fn run_by(arguments: &Arguments, options: &Options) -> Result<bool> {
+/// Adds what is told in full: the last round, and those that failed.
+fn run_by(arguments: &Arguments, method: Option<Method>, runs: &mut Vec<Run>) -> Result<()> {
+    if let Some(method) = method {
+        eprintln!("{method}");
+    }
     // A sign of life for each program.
     let tell = |_: &Row| eprint!(".");
-    let mut is_success = true;
     for round in 1..=arguments.repeat {
-        let report = conformance::run(options, &tell)?;
+        let report = conformance::run(&arguments.options(method), &tell)?;
         eprintln!();
-        is_success &= report.is_success();
-        match (arguments.json, round == arguments.repeat || !report.is_success()) {
-            (true, true) => println!("{}", report.json()),
-            (false, true) => print!("{}", report.text()),
-            (_, false) => eprintln!("{}", report.summary()),
+        if round < arguments.repeat && report.is_success() {
+            eprintln!("{}", report.summary());
+            continue;
         }
+        if !arguments.json {
+            print!("{}", report.text());
+        }
+        runs.push(Run { method, round, report });
     }
-    Ok(is_success)
+    Ok(())
 }

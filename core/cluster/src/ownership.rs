@@ -80,7 +80,7 @@ impl Unwanted {
             Unwanted::Expelled => format!("the owner of node {node} wants it for himself"),
             Unwanted::Drained => format!("node {node} is drained"),
             Unwanted::OneTooMany { max } => {
-                format!("the owner of node {node} takes at most {max} guests")
+                format!("the owner of node {node} takes no more guests than {max}")
             }
             Unwanted::TooLarge { max_bytes } => format!(
                 "the owner of node {node} has at most {} MiB for all guests",

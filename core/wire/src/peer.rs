@@ -171,7 +171,7 @@ pub enum Refusal {
     },
     #[error("its owner takes no guests now")]
     Closed,
-    #[error("its owner takes at most {max} guests")]
+    #[error("its owner takes no more guests than {max}")]
     EnoughGuests { max: u32 },
     #[error(
         "its owner has at most {max_bytes} bytes of memory for all guests, of which \

@@ -40,7 +40,6 @@ use anyhow::{Context, Result, bail, ensure};
 use programs::Programs;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::str::FromStr;
 
 /// One benchmark.
@@ -130,12 +129,12 @@ pub fn run(
 ) -> Result<Report> {
     let osmos = match osmos {
         Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
-        None => build("osmos", "osmos")?,
+        None => build("osmos")?,
     };
     let setting = Setting { osmos, programs: Programs::compile()?, effort };
     if benches.contains(&Bench::Throughput) {
         let copy = setting.programs.path("copy");
-        std::fs::copy(build("bench", "copy")?, &copy).with_context(|| copy.clone())?;
+        std::fs::copy(build("copy")?, &copy).with_context(|| copy.clone())?;
     }
     let mut report = Report::begin();
     for bench in benches {
@@ -164,10 +163,9 @@ pub fn run(
     Ok(report)
 }
 
-fn build(package: &str, program: &str) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--release", "--package", package, "--bin", program])
+fn build(program: &str) -> Result<PathBuf> {
+    let output = needs::cargo()
+        .args(["build", "--release", "--bin", program])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .output()

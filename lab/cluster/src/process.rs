@@ -73,11 +73,7 @@ impl Keeper {
             step = DEATH_STEP;
             let holders = wake_holders(&namespaces);
             if Instant::now() > deadline {
-                bail!(
-                    "the lab's processes do not end: {} outside it hold some of them; end those, \
-                     then run `osmos lab down` again",
-                    list(&holders)
-                );
+                bail!(still_there(&holders));
             }
         }
         // If it is ours to wait for, nobody else does.
@@ -130,14 +126,21 @@ fn wake_holders(namespaces: &[&Keeper]) -> Vec<i32> {
     holders
 }
 
-fn list(pids: &[i32]) -> String {
-    match pids {
-        [] => "processes".to_owned(),
-        pids => {
-            let words: Vec<String> = pids.iter().map(i32::to_string).collect();
-            format!("processes {}", words.join(", "))
-        }
+/// Why a lab has not ended, and what to do. Without holders the kernel is still at it.
+fn still_there(holders: &[i32]) -> String {
+    if holders.is_empty() {
+        let seconds = DEATH_TIMEOUT.as_secs();
+        return format!(
+            "the lab's processes are killed, and not gone after {seconds} s: this machine is busy; \
+             run `osmos lab down` again"
+        );
     }
+    let pids: Vec<String> = holders.iter().map(i32::to_string).collect();
+    format!(
+        "the lab's processes do not end: processes {} outside it hold some of them; end those, \
+         then run `osmos lab down` again",
+        pids.join(", ")
+    )
 }
 
 /// The processes whose own PID namespace is one of these, as this namespace sees them.
@@ -178,4 +181,17 @@ fn all_pids() -> impl Iterator<Item = i32> {
 fn namespace_of(pid: i32) -> Option<String> {
     let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
     Some(link.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn only_holders_that_there_are_are_blamed() {
+        let text = still_there(&[7, 12]);
+        assert!(text.contains("processes 7, 12 outside it hold some"), "{text}");
+        let text = still_there(&[]);
+        assert!(!text.contains("outside") && text.contains("`osmos lab down` again"), "{text}");
+    }
 }

@@ -49,6 +49,7 @@ fn subject(name: &str, source: &str) -> Result<Subject> {
         name: name.to_string(),
         kind: Kind::Guest,
         purpose: String::new(),
+        again: None,
         command: vec![format!("../../guests/{name}")],
         locate: None,
         runs: Vec::new(),

@@ -1,10 +1,12 @@
 //! The ways in which memory gets to another node. Which one is taken follows from what the kernel
 //! can do; to try another than this machine's, nodes do without the ones that are preferred.
 
+use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Copied ahead, writes told by pages that are protected.
     Protection,

@@ -23,6 +23,7 @@ fn subject(program: &Program) -> Subject {
         purpose: program.purpose.to_string(),
         command: program.command.iter().map(|word| word.to_string()).collect(),
         locate: Some(locate(program.command[0])),
+        again: again(program.name),
         runs: runs(program.name).to_vec(),
         files: program.files.to_vec(),
         stdin: program.stdin,
@@ -46,6 +47,16 @@ fn runs(name: &str) -> &'static [&'static str] {
         "tar-create" => &["tar"],
         "tar-extract" => &["tar", "gzip"],
         _ => &[],
+    }
+}
+
+/// Where a move takes long to begin these are done before: the file that they can do once more.
+/// What they write is the same then.
+fn again(name: &str) -> Option<&'static str> {
+    match name {
+        "python3-files" => Some("words"),
+        "xz-threads" => Some("sound.wav"),
+        _ => None,
     }
 }
 
@@ -113,7 +124,7 @@ const PROGRAMS: &[Program] = &[
     Program {
         name: "python3-files",
         purpose: "python computes, hashes, compresses and writes",
-        command: &["python3", "-c", PYTHON_FILES],
+        command: &["python3", "-c", PYTHON_FILES, "words"],
         files: &["words"],
         stdin: None,
         may_stay: &[],
@@ -161,7 +172,7 @@ const PROGRAMS: &[Program] = &[
     Program {
         name: "xz-threads",
         purpose: "xz compresses with several threads",
-        command: &["xz", "-1", "-T3", "--block-size=300KiB", "-k", "sound.wav"],
+        command: &["xz", "-1", "-T3", "--block-size=300KiB", "-k", "-f", "sound.wav"],
         files: &["sound.wav"],
         stdin: None,
         may_stay: &[],

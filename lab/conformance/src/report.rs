@@ -1,6 +1,7 @@
 //! What came of it: a table for people, JSON for programs.
 
 use crate::flavour::Flavour;
+use crate::method::Method;
 use crate::subject::Kind;
 use serde::Serialize;
 use std::fmt::Write;
@@ -102,10 +103,6 @@ impl Report {
         !self.rows.is_empty() && self.failures().next().is_none()
     }
 
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("the report has only plain fields")
-    }
-
     /// The table, what is behind each word in it, and a last line with the counts.
     pub fn text(&self) -> String {
         let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(7);
@@ -153,6 +150,22 @@ impl Report {
             self.failures().count(),
         )
     }
+}
+
+/// A report among others: of one way in which memory travels, and one round of several.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// None: as this machine's kernel does best.
+    pub method: Option<Method>,
+    /// From 1.
+    pub round: u32,
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+/// All of them in one document.
+pub fn json(runs: &[Run]) -> String {
+    serde_json::to_string_pretty(runs).expect("reports have only plain fields")
 }
 
 fn words_of(cell: &Cell) -> String {
@@ -209,7 +222,16 @@ mod test {
         assert!(text.contains("pipe     ok              DIFF 7x\n"), "{text}");
         assert!(text.contains("pipe storm: DIFF: stdout line 1\n"), "{text}");
         assert!(text.contains("1 failed; 7 migrations\n"), "{text}");
-        let json = report(Verdict::Late, true).json();
-        assert!(json.contains("\"verdict\": \"late\""), "{json}");
+    }
+
+    #[test]
+    fn several_runs_are_one_document() {
+        let run = |method, round| Run { method, round, report: report(Verdict::Late, true) };
+        let text = json(&[run(None, 1), run(Some(Method::SoftDirty), 2)]);
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&told[0]["method"], &told[0]["round"]), (&serde_json::Value::Null, &1.into()));
+        assert_eq!((&told[1]["method"], &told[1]["round"]), (&"soft-dirty".into(), &2.into()));
+        assert_eq!(told[1]["rows"][0]["cells"][1]["verdict"], "late");
+        assert_eq!(told.as_array().map(Vec::len), Some(2));
     }
 }

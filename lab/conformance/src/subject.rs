@@ -54,6 +54,8 @@ pub struct Subject {
     pub purpose: String,
     /// The program and its arguments, as found in the directory it starts in.
     pub command: Vec<String>,
+    /// A word that its command may have once more at the end, to do the same work once more.
+    pub again: Option<&'static str>,
     /// Shell command that prints where `command[0]` is, and fails if it is not installed.
     pub locate: Option<String>,
     /// Programs that it runs besides and that a machine may lack.
@@ -69,9 +71,28 @@ pub struct Subject {
     pub not_stopped: Option<String>,
 }
 
+impl Subject {
+    /// Its command, to do its work so many times, if it can do that more than once.
+    pub fn words(&self, laps: u32) -> impl Iterator<Item = &str> {
+        let more = self.again.map_or(0, |_| laps.saturating_sub(1) as usize);
+        let again = std::iter::repeat_n(self.again.unwrap_or_default(), more);
+        self.command.iter().map(String::as_str).chain(again)
+    }
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn the_work_of_some_programs_is_done_as_often_as_asked() {
+        let xz =
+            crate::programs::subjects().into_iter().find(|it| it.name == "xz-threads").unwrap();
+        let words = |laps| xz.words(laps).filter(|word| *word == "sound.wav").count();
+        assert_eq!([0, 1, 3].map(words), [1, 1, 3]);
+        let once = Subject { again: None, ..xz.clone() };
+        assert_eq!(once.words(3).count(), xz.command.len());
+    }
 
     #[test]
     fn wait_statuses_are_read_as_the_kernel_writes_them() {

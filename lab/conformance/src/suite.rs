@@ -14,7 +14,6 @@ use crate::trial::{Bench, Outcome};
 use crate::{guests, inputs, programs};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,6 +41,8 @@ pub struct Options {
     pub kind: Option<Kind>,
     /// How long a guest stays at one travel point.
     pub travel_ms: u64,
+    /// How often a program does its work that can do it more than once.
+    pub laps: u32,
     /// How long one trial may take.
     pub limit: Duration,
     /// How long all of it may take: what is not begun by then has failed.
@@ -61,6 +62,7 @@ impl Default for Options {
             has_baseline: false,
             kind: None,
             travel_ms: 300,
+            laps: 1,
             limit: Duration::from_secs(30),
             budget: Duration::from_secs(15 * 60),
         }
@@ -127,9 +129,8 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
 
 /// The workspace's own `osmos`, built if it is not up to date.
 pub fn build_osmos() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--release", "--package", "osmos", "--bin", "osmos"])
+    let output = needs::cargo()
+        .args(["build", "--release", "--bin", "osmos"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(workspace_root())
         .output()
@@ -183,8 +184,8 @@ fn run_all(
     let rows = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         let console = stage.console()?;
-        let Options { travel_ms, limit, has_baseline, .. } = *options;
-        let mut bench = Bench { stage, console, moves, has_baseline, travel_ms, limit };
+        let Options { travel_ms, laps, limit, has_baseline, .. } = *options;
+        let mut bench = Bench { stage, console, moves, has_baseline, travel_ms, laps, limit };
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(subject) = subjects.get(index) else { return Ok(()) };
@@ -205,25 +206,27 @@ fn run_all(
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Again, with longer travel points, if the program was over before it could be moved: a trial in
-/// which nothing moved has tested nothing. Any other verdict stands. Programs that nobody here
-/// wrote have no travel points, and on a fast machine that is busy some lose that race a few times.
+/// Again, with longer travel points and more of its work, if the program was over before it could
+/// be moved: a trial in which nothing moved has tested nothing. Any other verdict stands. Most
+/// programs that nobody here wrote have neither, and on a fast machine that is busy some lose that
+/// race a few times.
 fn run_until_moved(
     bench: &mut Bench<'_>,
     subject: &Subject,
     flavour: Flavour,
     native: &Observation,
 ) -> Outcome {
-    let travel_ms = bench.travel_ms;
+    let (travel_ms, laps) = (bench.travel_ms, bench.laps);
     let mut outcome = bench.run(subject, flavour, Some(native));
-    for factor in [2, 4, 4, 4, 4, 4] {
+    for factor in [2_u32, 4, 4, 4, 4, 4] {
         if !matches!(outcome.verdict, Verdict::DidNotMove(_)) {
             break;
         }
-        bench.travel_ms = travel_ms * factor;
+        bench.travel_ms = travel_ms * u64::from(factor);
+        bench.laps = laps * factor;
         outcome = bench.run(subject, flavour, Some(native));
     }
-    bench.travel_ms = travel_ms;
+    (bench.travel_ms, bench.laps) = (travel_ms, laps);
     outcome
 }
 

@@ -29,6 +29,8 @@ pub struct Bench<'a> {
     /// Programs keep to what the processors of all nodes have.
     pub has_baseline: bool,
     pub travel_ms: u64,
+    /// How often a program does its work that can do it more than once.
+    pub laps: u32,
     pub limit: Duration,
 }
 
@@ -188,7 +190,7 @@ impl Run {
         words.push(directory.to_string());
         words.push(bench.limit.as_millis().to_string());
         words.extend(flavour.command(bench.stage.away(), bench.has_baseline));
-        words.extend(subject.command.iter().cloned());
+        words.extend(subject.words(bench.laps).map(String::from));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut witness = bench.stage.command(&words).stdout(Stdio::piped()).spawn()?;
         let output = BufReader::new(witness.stdout.take().expect("it is piped"));

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use lab::{Lab, LabName, Spec};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use wire::ids::NodeId;
 
 /// The lab's name, unless told otherwise.
@@ -147,9 +146,8 @@ fn target_dir() -> PathBuf {
 
 /// Osmos and process 1 of machines, built if they are not up to date.
 fn build() -> Result<Built> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--release", "--package", "osmos", "--package", "machines", "--bins"])
+    let output = needs::cargo()
+        .args(["build", "--release", "--bin", "osmos", "--bin", "machine-init"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(workspace_root())
         .output()

@@ -59,6 +59,7 @@ impl Choice {
             limit: self.limit,
             budget: self.budget,
             travel_ms: TRAVEL_MS,
+            laps: LAPS,
             ..Options::default()
         }
     }
@@ -66,6 +67,8 @@ impl Choice {
 
 /// How long a guest stays at a travel point: some moves of emulated machines.
 const TRAVEL_MS: u64 = 1500;
+/// How often a program does its work whose work is soon done: it takes some moves then.
+const LAPS: u32 = 4;
 
 impl Ground {
     /// Lets only these two be members that are alive, so that a storm goes to no others.

@@ -8,6 +8,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
@@ -32,6 +33,24 @@ pub const PROGRAMS: [(&str, &str); 18] = [
     ("valgrind", "valgrind"),
     ("xz", "xz-utils"),
 ];
+
+/// Cargo as a user calls it, to build a program of this workspace while cargo runs this one.
+///
+/// What that says of the package that it runs, some build scripts look at (ring's): what they made
+/// would be made anew, and all that rests on it, each time that a test and a user take turns.
+/// Packages are not chosen either: the features of what they share would be those of the choice.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let is_of_package = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        });
+        if is_of_package {
+            command.env_remove(name);
+        }
+    }
+    command
+}
 
 /// How many were skipped by this process so far.
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);

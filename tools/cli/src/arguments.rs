@@ -83,10 +83,12 @@ Examples:
   osmos time --json --node 3 -- ./simulate input.dat
 
 Prints to standard error, in the format of `time -p`, the seconds that passed, and the processor
-time of the command and of the descendants that were waited for, at home and on all nodes that they
-ran on; the kernel, and with it the shell's `time`, counts what was used at home. Of a process that
-a signal ends while it is away up to a second may be missing. The exit status is that of the
-command, or 128 and the number of the signal that ended it.")]
+time of the command and its descendants, at home and on all nodes that they ran on. Of that at home
+the kernel tells, and with it the shell's `time`: a descendant counts if its parent waited for it.
+What was used away counts of all descendants that have ended when the command ends, also of those
+that nobody waited for; of a process that a signal ends while it is away up to a second may be
+missing. What still runs is not counted. The exit status is that of the command, or 128 and the
+number of the signal that ended it.")]
     Time(TimeOptions),
     #[command(flatten)]
     Ask(Question),

@@ -140,6 +140,14 @@ pub fn print_line(text: &str) -> io::Result<()> {
     io::stdout().write_all(format!("{text}\n").as_bytes())
 }
 
+/// `1 guest`, `2 guests`.
+pub fn counted(count: impl Into<u64>, one: &str, many: &str) -> String {
+    match count.into() {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
+}
+
 /// `1536` as `1.5K`: three significant figures at most, powers of 1024.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];

@@ -34,7 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("balance", &["sim", "cluster", "wire", "client", "lab"]),
     ("conformance", &["wire", "client", "needs"]),
     ("soak", &["wire", "client", "lab", "conformance", "needs"]),
-    ("machines", &["wire", "lab", "conformance"]),
+    ("machines", &["wire", "lab", "conformance", "needs"]),
     ("xtask", &["conformance", "bench", "soak", "machines", "wire"]),
 ];
 

@@ -5,6 +5,7 @@
 
 use crate::arguments::{DaemonOptions, UpOptions};
 use crate::exit_code;
+use crate::output;
 use crate::platform::Platform;
 use anyhow::{Context, Result, bail};
 use client::Client;
@@ -154,11 +155,11 @@ fn log_since(log: &mut File, start: u64, path: &Path) -> String {
 }
 
 fn welcome(status: &Status) -> String {
-    let nodes = if status.nodes == 1 { "node" } else { "nodes" };
+    let nodes = output::counted(status.nodes, "node", "nodes");
     format!(
-        "node {} is up at {} (daemon pid {}), in a cluster of {} {nodes}\n\
+        "node {} is up at {} (daemon pid {}), in a cluster of {nodes}\n\
          to add a node: `osmos token` here, then `osmos up` and `osmos join {} TOKEN` there\n",
-        status.node, status.address, status.daemon_pid, status.nodes, status.address
+        status.node, status.address, status.daemon_pid, status.address
     )
 }
 

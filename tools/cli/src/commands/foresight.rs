@@ -121,11 +121,10 @@ fn forecast_sentences(forecast: &Forecast) -> (String, String) {
 
 fn node_sentence(forecast: &NodeForecast) -> String {
     let NodeForecast { cores, speed, handed_over, .. } = forecast;
-    let processes = if handed_over.len() == 1 { "process" } else { "processes" };
+    let processes = output::counted(handed_over.len() as u64, "process", "processes");
     format!(
-        "a node with {cores} cores of speed {speed:.2} would be given {} {processes}; here {:.1} \
+        "a node with {cores} cores of speed {speed:.2} would be given {processes}; here {:.1} \
          runnable threads become {:.1}, and each gets {:.2} instead of {:.2}",
-        handed_over.len(),
         forecast.runnable_before,
         forecast.runnable_after,
         forecast.rate_after,

@@ -102,15 +102,14 @@ pub fn status(client: &mut Client, json: bool) -> Result<()> {
 }
 
 fn sentence(status: &Status) -> String {
-    let nodes = if status.nodes == 1 { "node" } else { "nodes" };
+    let nodes = output::counted(status.nodes, "node", "nodes");
     output::printable(&format!(
-        "node {} at {}: daemon pid {}, version {}, up for {}, in a cluster of {} {nodes}",
+        "node {} at {}: daemon pid {}, version {}, up for {}, in a cluster of {nodes}",
         status.node,
         status.address,
         status.daemon_pid,
         status.version,
-        output::seconds(status.uptime_s),
-        status.nodes
+        output::seconds(status.uptime_s)
     ))
 }
 

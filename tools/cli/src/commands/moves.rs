@@ -106,8 +106,9 @@ pub fn sentence(migration: &Migration) -> String {
 /// `all its pages are there after 8.1 s: it waited 120 times, for 1920 of 16384`
 pub fn filled(filled: &Filled) -> String {
     let Filled { pages_faulted, pages_filled, faults, took_us } = *filled;
+    let times = output::counted(faults, "time", "times");
     format!(
-        "all its pages are there after {:.1} s: it waited {faults} times, for {pages_faulted} of \
+        "all its pages are there after {:.1} s: it waited {times}, for {pages_faulted} of \
          {}",
         took_us as f64 / 1e6,
         pages_faulted.saturating_add(pages_filled)

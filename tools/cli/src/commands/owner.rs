@@ -25,10 +25,9 @@ pub fn order(client: &mut Client, order: OwnerOrder, json: bool) -> Result<()> {
 /// `no guests come; own processes stay; at most 4 guests; 2 guests, 1 of 3 own processes away`
 pub fn sentence(owned: &Owned) -> String {
     let mut parts = settings(&owned.state);
-    let guests = if owned.guests == 1 { "guest" } else { "guests" };
-    let own = owned.own_here + owned.own_away;
-    let (count, away) = (owned.guests, owned.own_away);
-    parts.push(format!("{count} {guests} here, {away} of {own} own processes away"));
+    let guests = output::counted(owned.guests, "guest", "guests");
+    let (own, away) = (owned.own_here + owned.own_away, owned.own_away);
+    parts.push(format!("{guests} here, {away} of {own} own processes away"));
     if owned.imprint_bytes > 0 {
         let bytes = output::bytes(owned.imprint_bytes);
         parts.push(format!("{bytes} kept of guests that have left"));
@@ -56,7 +55,7 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
         parts.push(format!("guests run as {}", state.guest_users));
     }
     if let Some(max) = state.guests_max {
-        parts.push(format!("at most {max} guests"));
+        parts.push(format!("at most {}", output::counted(max, "guest", "guests")));
     }
     if let Some(max) = state.guest_memory_max_bytes {
         parts.push(format!("at most {} for all guests", output::bytes(max)));
@@ -68,7 +67,8 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
         parts.push(format!("moves take {bandwidth} a second at most"));
     }
     if let Some(processors) = state.move_limits.processors {
-        parts.push(format!("moves keep {processors} processors busy at most"));
+        let processors = output::counted(processors.get(), "processor", "processors");
+        parts.push(format!("moves keep {processors} busy at most"));
     }
     if !state.priorities.is_empty() {
         let of = state.priorities.iter().map(|of| format!("{}:{}", of.home, of.priority));
@@ -114,6 +114,18 @@ mod tests {
              2.0G for all guests; moves freeze for 20 ms at most; moves take 500Mbit a second at \
              most; moves keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest \
              here, 1 of 3 own processes away; 1.0G kept of guests that have left"
+        );
+    }
+
+    #[test]
+    fn what_there_is_one_of_is_no_plural() {
+        let move_limits = MoveLimits { bandwidth: None, processors: NonZeroU32::new(1) };
+        let state = OwnerState { guests_max: Some(1), move_limits, ..OwnerState::default() };
+        let owned = Owned { state, guests: 1, own_here: 1, own_away: 0, imprint_bytes: 0 };
+        assert_eq!(
+            sentence(&owned),
+            "guests may come; at most 1 guest; moves keep 1 processor busy at most; 1 guest here, \
+             0 of 1 own processes away"
         );
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The command is a child of this process and is started by `osmos run`, so that nothing is
 //! different for it. Home's kernel tells what it and those that it waited for have used here, the
-//! daemon what they have used away.
+//! daemon what it and all its descendants that have ended have used away, waited for or not.
 
 use crate::exit_code;
 use crate::platform::{Inherited, Platform};
