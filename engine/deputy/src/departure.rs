@@ -111,6 +111,11 @@ pub fn leave(
         let mut target = Target { link: &mut link, outflow: &mut outflow };
         let parts = (&mut ahead, (&mut rounds, meanwhile), (berth, &mut behind));
         known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
+    } else if prospect.memory_bytes < ahead::BYTES_MIN {
+        let mut target = Target { link: &mut link, outflow: &mut outflow };
+        let process = (pid, &memory, &library);
+        known = copy_little(process, &mut target, &mut ahead, (&mut rounds, meanwhile))?;
+        watch.phase("copy");
     }
     behind.check()?;
     let seen = Seen::of(pid, remembered)?;
@@ -241,6 +246,21 @@ fn copy_ahead(
         watch.phase("set-aside");
     }
     // Read once more when it is away: what changes from here on is found then.
+    Ok(flags::read_maps(pid)?)
+}
+
+/// Sends the memory of a process that has little of it while it runs; what was written to meanwhile
+/// is found in the freeze. Returns its mappings, with their flags.
+fn copy_little(
+    (pid, memory, library): (i32, &Memory, &Library),
+    target: &mut Target<'_>,
+    ahead: &mut Ahead,
+    (rounds, meanwhile): (&mut Rounds, &Meanwhile<'_>),
+) -> Result<Vec<maps::Mapping>> {
+    ahead.copying = Copying::comparing(pid)?;
+    let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
+    let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
+    ahead.copy(memory, target, &mappings, (rounds, &goes_on))?;
     Ok(flags::read_maps(pid)?)
 }
 
