@@ -25,7 +25,7 @@ use migrate::offer::{Abilities, Offerer};
 use migrate::outflow::Outflow;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
-use migrate::{MigrateError, Result, kept, layout, processor_ids, refusal};
+use migrate::{MigrateError, Result, kept, layout, processor_ids, refusal, sharing};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -337,11 +337,14 @@ fn send(
     if !known.is_empty() && frozen.may_write_unseen()? {
         ahead.doubt_all();
     }
-    frozen.read_threads(memory, &maps)?;
-    frozen.enter_agent(memory, &maps)?;
-    let (mut image, actions) = frozen.image(&maps, library)?;
-    // After what the threads have told: that alters memory.
-    let sight = ahead.copying.see(memory, &image.mappings)?;
+    let (mut image, actions, sight) = sharing::check_meanwhile(frozen.pid, &maps, || {
+        frozen.read_threads(memory, &maps)?;
+        frozen.enter_agent(memory, &maps)?;
+        let (image, actions) = frozen.image(&maps, library)?;
+        // After what the threads have told: that alters memory.
+        let sight = ahead.copying.see(memory, &image.mappings)?;
+        Ok((image, actions, sight))
+    })?;
     image.guards = sight.guards()?;
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
@@ -359,6 +362,8 @@ fn send(
     let (reader, writer) = &mut *target.link;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
+    // The target has still to do with it, and the threads here have told all.
+    frozen.halt_others()?;
     match reader.receive_answer(writer)? {
         ToHome::Restored => {}
         ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),
