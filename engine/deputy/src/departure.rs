@@ -86,7 +86,7 @@ pub fn leave(
     meanwhile: &Meanwhile<'_>,
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
-    let maps = flags::read_maps(pid)?;
+    let maps = flags::read_maps_aside(pid)?;
     refusal::check(pid, &maps)?;
     let library = Library::of_process(pid, &maps)?;
     let mut files = watched_files(pid, &maps)?;
@@ -96,7 +96,8 @@ pub fn leave(
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
     let is_tracked = look_ahead(&mut prospect, pid, way);
-    let (draft, agent_place, can) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
+    let parts = (&prospect, &library, &maps[..]);
+    let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch)?;
     // A move that hangs is given up soon, also while the process runs: it can be tried again.
     link.1.set_copying()?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
@@ -106,14 +107,14 @@ pub fn leave(
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     let mut behind = Behind::of(way, can.serves_faults && prospect.is_kept, &mut rounds)?;
     if is_tracked {
-        let process = (pid, &memory, &library);
+        let process = (pid, &memory, (&library, &maps[..]));
         let stops = (&mut *remembered, signals, place.clone());
         let mut target = Target { link: &mut link, outflow: &mut outflow };
         let parts = (&mut ahead, (&mut rounds, meanwhile), (berth, &mut behind));
         known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
     } else if prospect.memory_bytes < ahead::BYTES_MIN {
         let mut target = Target { link: &mut link, outflow: &mut outflow };
-        let process = (pid, &memory, &library);
+        let process = (pid, &memory, (&library, &maps[..]));
         known = copy_little(process, &mut target, &mut ahead, (&mut rounds, meanwhile))?;
         watch.phase("copy");
     }
@@ -185,13 +186,12 @@ fn report(watch: Stopwatch, freeze_us: u64, bytes_sent: u64) -> MoveReport {
 fn announce(
     pid: i32,
     link: &mut (LinkReader, LinkWriter),
-    prospect: &Prospect,
-    library: &Library,
+    (prospect, library, known): (&Prospect, &Library, &[maps::Mapping]),
     watch: &mut Stopwatch,
 ) -> Result<(Draft, (Range<u64>, usize), Abilities)> {
     let can = migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
     watch.phase("offer");
-    let (draft, place, slots) = draft(pid, library)?;
+    let (draft, place, slots) = draft(pid, library, known)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
     Ok((draft, (place, slots), can))
@@ -212,9 +212,12 @@ fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
 /// What a target said before its link broke has arrived before that was noticed.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
+/// A process that runs, and its mappings as they were a while ago.
+type Running<'a> = (i32, &'a Memory, (&'a Library, &'a [maps::Mapping]));
+
 /// Sends memory while the process runs; returns its mappings, with their flags.
 fn copy_ahead(
-    (pid, memory, library): (i32, &Memory, &Library),
+    (pid, memory, (library, maps)): Running<'_>,
     (remembered, signals, place): (&mut Remembered, &ChildSignal, Place),
     target: &mut Target<'_>,
     (ahead, (rounds, meanwhile), (berth, behind)): (
@@ -228,7 +231,9 @@ fn copy_ahead(
     watch.phase("track");
     if let Some(tracking) = tracking.map(Arc::new) {
         ahead.copying = Copying::of(pid, Some(tracking.clone()))?;
-        let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
+        // A flag that has changed is found in the end.
+        let again = || flags::read_maps_again(pid, maps);
+        let mappings = || layout::of_guest(&again()?, &[], library);
         let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
         let mut left = RENEWALS_MAX;
         let mut renew = || {
@@ -246,19 +251,20 @@ fn copy_ahead(
         watch.phase("set-aside");
     }
     // Read once more when it is away: what changes from here on is found then.
-    Ok(flags::read_maps(pid)?)
+    Ok(flags::read_maps_aside(pid)?)
 }
 
 /// Sends the memory of a process that has little of it while it runs; what was written to meanwhile
 /// is found in the freeze. Returns its mappings, with their flags.
 fn copy_little(
-    (pid, memory, library): (i32, &Memory, &Library),
+    (pid, memory, (library, maps)): Running<'_>,
     target: &mut Target<'_>,
     ahead: &mut Ahead,
     (rounds, meanwhile): (&mut Rounds, &Meanwhile<'_>),
 ) -> Result<Vec<maps::Mapping>> {
     ahead.copying = Copying::comparing(pid)?;
-    let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
+    let again = || flags::read_maps_again(pid, maps);
+    let mappings = || layout::of_guest(&again()?, &[], library);
     let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
     ahead.copy(memory, target, &mappings, (rounds, &goes_on))?;
     Ok(flags::read_maps(pid)?)
