@@ -98,25 +98,18 @@ pub fn leave(
     let is_tracked = look_ahead(&mut prospect, pid, way);
     let parts = (&prospect, &library, &maps[..]);
     let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch)?;
-    // A move that hangs is given up soon, also while the process runs: it can be tried again.
-    link.1.set_copying()?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
     let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, can.remembers);
     let mut outflow = Outflow::open(berth, &mut link.1, (prospect.memory_bytes, limits))?;
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     let mut behind = Behind::of(way, can.serves_faults && prospect.is_kept, &mut rounds)?;
-    if is_tracked {
+    if is_tracked || prospect.memory_bytes < ahead::BYTES_MIN {
         let process = (pid, &memory, (&library, &maps[..]));
-        let stops = (&mut *remembered, signals, place.clone());
+        let stops = is_tracked.then_some((&mut *remembered, signals, place.clone()));
         let mut target = Target { link: &mut link, outflow: &mut outflow };
         let parts = (&mut ahead, (&mut rounds, meanwhile), (berth, &mut behind));
         known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
-    } else if prospect.memory_bytes < ahead::BYTES_MIN {
-        let mut target = Target { link: &mut link, outflow: &mut outflow };
-        let process = (pid, &memory, (&library, &maps[..]));
-        known = copy_little(process, &mut target, &mut ahead, (&mut rounds, meanwhile))?;
-        watch.phase("copy");
     }
     behind.check()?;
     let seen = Seen::of(pid, remembered)?;
@@ -194,6 +187,8 @@ fn announce(
     let (draft, place, slots) = draft(pid, library, known)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
+    // A move that hangs is given up soon, also while the process runs: it can be tried again.
+    link.1.set_copying()?;
     Ok((draft, (place, slots), can))
 }
 
@@ -215,10 +210,14 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// A process that runs, and its mappings as they were a while ago.
 type Running<'a> = (i32, &'a Memory, (&'a Library, &'a [maps::Mapping]));
 
-/// Sends memory while the process runs; returns its mappings, with their flags.
+/// What a process is stopped with, to have its writes told.
+type Stops<'a> = (&'a mut Remembered, &'a ChildSignal, Place);
+
+/// Sends memory while the process runs, which is stopped to have its writes told, or has little of
+/// it; returns its mappings, with their flags.
 fn copy_ahead(
-    (pid, memory, (library, maps)): Running<'_>,
-    (remembered, signals, place): (&mut Remembered, &ChildSignal, Place),
+    process @ (pid, memory, (library, maps)): Running<'_>,
+    stops: Option<Stops<'_>>,
     target: &mut Target<'_>,
     (ahead, (rounds, meanwhile), (berth, behind)): (
         &mut Ahead,
@@ -227,6 +226,11 @@ fn copy_ahead(
     ),
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
+    let Some((remembered, signals, place)) = stops else {
+        let known = copy_little(process, target, ahead, (rounds, meanwhile));
+        watch.phase("copy");
+        return known;
+    };
     let tracking = track(pid, memory, remembered, signals, place.clone())?;
     watch.phase("track");
     if let Some(tracking) = tracking.map(Arc::new) {

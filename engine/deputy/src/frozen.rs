@@ -335,8 +335,8 @@ impl Frozen {
         segments.map(|segment| (segment.guest.0, u64::from(segment.length)))
     }
 
-    /// Stops the deputy's threads and gives them the guest's signal masks while the target makes the
-    /// body: all but the first, which may have memory to give back. They stand until
+    /// Stops the deputy's threads and gives them the guest's signal masks while the target makes
+    /// the body: all but the first, which may have memory to give back. They stand until
     /// [`Frozen::settle_away`], and are not to be given work.
     pub fn halt_others(&mut self) -> Result<()> {
         let tids = self.tids_read();
