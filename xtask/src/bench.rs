@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Runs of the programs that are to be spread, and returns of an owner
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
+    /// Of the programs that `migrate` moves only those whose names have this in them, as `256`
+    #[arg(long, value_name = "WORD")]
+    only: Option<String>,
     /// Measure this program instead of the one built here
     #[arg(long, value_name = "PATH")]
     osmos: Option<PathBuf>,
@@ -43,6 +46,7 @@ impl Arguments {
             moves_of_large: self.moves_of_large.unwrap_or(effort.moves_of_large),
             spread_runs: self.runs.unwrap_or(effort.spread_runs),
             owner_runs: self.runs.unwrap_or(effort.owner_runs),
+            only: self.only.clone(),
             ..effort
         }
     }

@@ -9,8 +9,8 @@ use crate::limits::PAGE_BYTES;
 use crate::move_limits::Bandwidth;
 use crate::supervisor::MoveReport;
 
-/// A process that uses less stands still for no longer than it takes to track its writes: it is not
-/// copied ahead.
+/// A process that uses less stands still for no longer than it takes to track its writes: they are
+/// not tracked. It is found in the freeze what of it has to be sent again.
 pub const COPIED_AHEAD_BYTES_MIN: u64 = 4 << 20;
 /// What a freeze takes besides memory, where nothing was measured: threads, two round trips.
 pub const FIXED_S: f64 = 0.004;

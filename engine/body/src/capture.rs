@@ -51,7 +51,7 @@ fn living_threads(shared: &Shared) -> Vec<GuestTid> {
 
 /// Its mappings as the guest knows them, while it runs.
 pub fn mappings(shared: &Shared, fixed: &Fixed) -> Result<Vec<image::Mapping>> {
-    let (mappings, _) = space(shared, fixed, &flags::read_maps(shared.pid)?)?;
+    let (mappings, _) = space(shared, fixed, &flags::read_maps_aside(shared.pid)?)?;
     Ok(mappings)
 }
 

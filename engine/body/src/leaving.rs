@@ -378,7 +378,7 @@ impl Tracing<'_> {
 
     /// Its mappings, read before it is stopped: for their flags the kernel counts all its pages.
     pub(crate) fn known_maps(&self) -> Vec<Mapping> {
-        flags::read_maps(self.shared.pid).unwrap_or_default()
+        flags::read_maps_aside(self.shared.pid).unwrap_or_default()
     }
 
     /// The body cannot leave now, for a reason that lies here.

@@ -1,5 +1,6 @@
 //! What a target is told of a process before it is frozen.
 
+use kernel::proc::maps::Mapping;
 use kernel::proc::{flags, limits, process};
 use migrate::backing::Library;
 use migrate::{Result, injection, layout, machine};
@@ -24,9 +25,10 @@ pub fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Re
     })
 }
 
-/// What its memory is like while it runs still, and where the agent will lie.
-pub fn draft(pid: i32, library: &Library) -> Result<(Draft, Range<u64>, usize)> {
-    let maps = flags::read_maps(pid)?;
+/// What its memory is like while it runs still, and where the agent will lie. `known` are its
+/// mappings as they were a moment ago.
+pub fn draft(pid: i32, library: &Library, known: &[Mapping]) -> Result<(Draft, Range<u64>, usize)> {
+    let maps = flags::read_maps_again(pid, known)?;
     let mut others = guest_tids(pid)?;
     let limits = limits::read(pid)?;
     let slots = injection::slots_for(others.len(), limits.address_space);

@@ -306,6 +306,11 @@ impl DepartedThread {
         })
     }
 
+    /// Has the deputy's thread, which is stopped, block what the guest's does.
+    pub fn give_mask(&self) -> Result<()> {
+        Ok(tracee::set_signal_mask(self.stopped.tid, self.stopped.signal_mask)?)
+    }
+
     /// Where it stands, to be put back.
     pub fn standing(&self) -> Standing {
         let Stopped { tid, guest, registers, .. } = self.stopped;

@@ -26,7 +26,7 @@ use migrate::offer::{Abilities, Offerer};
 use migrate::outflow::Outflow;
 use migrate::rounds::Rounds;
 use migrate::stopwatch::{Stopwatch, micros};
-use migrate::{MigrateError, Result, kept, layout, processor_ids, refusal};
+use migrate::{MigrateError, Result, kept, layout, processor_ids, refusal, sharing};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ pub fn leave(
     meanwhile: &Meanwhile<'_>,
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
-    let maps = flags::read_maps(pid)?;
+    let maps = flags::read_maps_aside(pid)?;
     refusal::check(pid, &maps)?;
     let library = Library::of_process(pid, &maps)?;
     let mut files = watched_files(pid, &maps)?;
@@ -98,18 +98,17 @@ pub fn leave(
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
     let is_tracked = look_ahead(&mut prospect, pid, way);
-    let (draft, agent_place, can) = announce(pid, &mut link, &prospect, &library, &mut watch)?;
-    // A move that hangs is given up soon, also while the process runs: it can be tried again.
-    link.1.set_copying()?;
+    let parts = (&prospect, &library, &maps[..]);
+    let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch)?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
     let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, can.remembers);
     let mut outflow = Outflow::open(berth, &mut link.1, (prospect.memory_bytes, limits))?;
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
     let mut behind = Behind::of(way, can.serves_faults && prospect.is_kept, &mut rounds)?;
-    if is_tracked {
-        let process = (pid, &memory, &library);
-        let stops = (&mut *remembered, signals, place.clone());
+    if is_tracked || prospect.memory_bytes < ahead::BYTES_MIN {
+        let process = (pid, &memory, (&library, &maps[..]));
+        let stops = is_tracked.then_some((&mut *remembered, signals, place.clone()));
         let mut target = Target { link: &mut link, outflow: &mut outflow };
         let parts = (&mut ahead, (&mut rounds, meanwhile), (berth, &mut behind));
         known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
@@ -182,15 +181,16 @@ fn report(watch: Stopwatch, freeze_us: u64, bytes_sent: u64) -> MoveReport {
 fn announce(
     pid: i32,
     link: &mut (LinkReader, LinkWriter),
-    prospect: &Prospect,
-    library: &Library,
+    (prospect, library, known): (&Prospect, &Library, &[maps::Mapping]),
     watch: &mut Stopwatch,
 ) -> Result<(Draft, (Range<u64>, usize), Abilities)> {
     let can = migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
     watch.phase("offer");
-    let (draft, place, slots) = draft(pid, library)?;
+    let (draft, place, slots) = draft(pid, library, known)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
+    // A move that hangs is given up soon, also while the process runs: it can be tried again.
+    link.1.set_copying()?;
     Ok((draft, (place, slots), can))
 }
 
@@ -209,10 +209,17 @@ fn why_it_broke(reader: &mut LinkReader, error: MigrateError) -> MigrateError {
 /// What a target said before its link broke has arrived before that was noticed.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Sends memory while the process runs; returns its mappings, with their flags.
+/// A process that runs, and its mappings as they were a while ago.
+type Running<'a> = (i32, &'a Memory, (&'a Library, &'a [maps::Mapping]));
+
+/// What a process is stopped with, to have its writes told.
+type Stops<'a> = (&'a mut Remembered, &'a ChildSignal, Place);
+
+/// Sends memory while the process runs, which is stopped to have its writes told, or has little of
+/// it; returns its mappings, with their flags.
 fn copy_ahead(
-    (pid, memory, library): (i32, &Memory, &Library),
-    (remembered, signals, place): (&mut Remembered, &ChildSignal, Place),
+    process @ (pid, memory, (library, maps)): Running<'_>,
+    stops: Option<Stops<'_>>,
     target: &mut Target<'_>,
     (ahead, (rounds, meanwhile), (berth, behind)): (
         &mut Ahead,
@@ -221,11 +228,18 @@ fn copy_ahead(
     ),
     watch: &mut Stopwatch,
 ) -> Result<Vec<maps::Mapping>> {
+    let Some((remembered, signals, place)) = stops else {
+        let known = copy_little(process, target, ahead, (rounds, meanwhile));
+        watch.phase("copy");
+        return known;
+    };
     let tracking = track(pid, memory, remembered, signals, place.clone())?;
     watch.phase("track");
     if let Some(tracking) = tracking.map(Arc::new) {
         ahead.copying = Copying::of(pid, Some(tracking.clone()))?;
-        let mappings = || layout::of_guest(&flags::read_maps(pid)?, &[], library);
+        // A flag that has changed is found in the end.
+        let again = || flags::read_maps_again(pid, maps);
+        let mappings = || layout::of_guest(&again()?, &[], library);
         let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
         let mut left = RENEWALS_MAX;
         let mut renew = || {
@@ -243,6 +257,22 @@ fn copy_ahead(
         watch.phase("set-aside");
     }
     // Read once more when it is away: what changes from here on is found then.
+    Ok(flags::read_maps_aside(pid)?)
+}
+
+/// Sends the memory of a process that has little of it while it runs; what was written to meanwhile
+/// is found in the freeze. Returns its mappings, with their flags.
+fn copy_little(
+    (pid, memory, (library, maps)): Running<'_>,
+    target: &mut Target<'_>,
+    ahead: &mut Ahead,
+    (rounds, meanwhile): (&mut Rounds, &Meanwhile<'_>),
+) -> Result<Vec<maps::Mapping>> {
+    ahead.copying = Copying::comparing(pid)?;
+    let again = || flags::read_maps_again(pid, maps);
+    let mappings = || layout::of_guest(&again()?, &[], library);
+    let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
+    ahead.copy(memory, target, &mappings, (rounds, &goes_on))?;
     Ok(flags::read_maps(pid)?)
 }
 
@@ -319,11 +349,14 @@ fn send(
     if !known.is_empty() && frozen.may_write_unseen()? {
         ahead.doubt_all();
     }
-    frozen.read_threads(memory, &maps)?;
-    frozen.enter_agent(memory, &maps)?;
-    let (mut image, actions) = frozen.image(&maps, library)?;
-    // After what the threads have told: that alters memory.
-    let sight = ahead.copying.see(memory, &image.mappings)?;
+    let (mut image, actions, sight) = sharing::check_meanwhile(frozen.pid, &maps, || {
+        frozen.read_threads(memory, &maps)?;
+        frozen.enter_agent(memory, &maps)?;
+        let (image, actions) = frozen.image(&maps, library)?;
+        // After what the threads have told: that alters memory.
+        let sight = ahead.copying.see(memory, &image.mappings)?;
+        Ok((image, actions, sight))
+    })?;
     image.guards = sight.guards()?;
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
@@ -341,6 +374,8 @@ fn send(
     let (reader, writer) = &mut *target.link;
     writer.send(&ToAway::ImageSent)?;
     watch.phase("send");
+    // The target has still to do with it, and the threads here have told all.
+    frozen.halt_others()?;
     match reader.receive_answer(writer)? {
         ToHome::Restored => {}
         ToHome::Refused(reason) => return Err(MigrateError::Refused(reason)),

@@ -8,7 +8,7 @@ use crate::lanes::Lane;
 use crate::limited_sleep;
 use crate::processor_time;
 use crate::settings;
-use crate::settling::{shown_memory, stop, stop_each};
+use crate::settling::{Halt, shown_memory, stop, stop_each};
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::features::{self, Feature};
@@ -46,6 +46,9 @@ pub struct Frozen {
     agent: Option<Agent>,
     /// So many of them are telling what was asked of them.
     telling: usize,
+    /// All but the first were stopped again, or may have been, and have the guest's masks.
+    are_halted: bool,
+    halts: Vec<Halt>,
     borrowed: Option<Borrowed>,
     /// Its program may ask which processor it runs on.
     asks_processor: bool,
@@ -124,6 +127,8 @@ impl Frozen {
             threads: vec![],
             agent: None,
             telling: 0,
+            are_halted: false,
+            halts: vec![],
             borrowed: None,
             asks_processor,
             agent_place,
@@ -330,12 +335,33 @@ impl Frozen {
         segments.map(|segment| (segment.guest.0, u64::from(segment.length)))
     }
 
+    /// Stops the deputy's threads and gives them the guest's signal masks while the target makes
+    /// the body: all but the first, which may have memory to give back. They stand until
+    /// [`Frozen::settle_away`], and are not to be given work.
+    pub fn halt_others(&mut self) -> Result<()> {
+        let tids = self.tids_read();
+        self.are_halted = true;
+        self.halts = stop_each(self.pid, &tids[1..], &mut Vec::new())?;
+        self.threads[1..].iter().try_for_each(|departed| departed.give_mask())
+    }
+
+    /// Has those that were stopped early wait in the agent again.
+    fn unhalt_others(&mut self) {
+        for departed in self.threads.iter().skip(1).filter(|_| self.are_halted) {
+            let tid = departed.stopped.tid;
+            // One that has not stopped need not go on.
+            let _ = tracee::set_signal_mask(tid, u64::MAX).and_then(|()| tracee::resume(tid, 0));
+        }
+        self.are_halted = false;
+    }
+
     /// Gives the deputy's threads the guest's signal masks, and sleepers their calls back. True if
     /// job control has stopped the process meanwhile.
     pub fn settle_away(&mut self, memory: &Memory) -> Result<bool> {
         let agent = self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))?;
         let mut is_held = false;
-        let halts = stop_each(self.pid, &self.tids_read(), &mut Vec::new())?;
+        let halts = [stop(self.pid, &mut Vec::new())?].into_iter().chain(self.halts.drain(..));
+        self.threads[0].give_mask()?;
         for ((slot, departed), halt) in self.threads.iter().enumerate().zip(halts) {
             let tid = departed.stopped.tid;
             if departed.kept.is_some() {
@@ -346,7 +372,6 @@ impl Frozen {
                 agent.enter_inside_call(&mut registers, slot);
                 tracee::set_registers(tid, &registers)?;
             }
-            tracee::set_signal_mask(tid, departed.stopped.signal_mask)?;
             is_held |= halt.is_held;
             if halt.is_held { tracee::listen(tid)? } else { tracee::resume(tid, 0)? }
         }
@@ -425,6 +450,7 @@ impl Frozen {
 
     fn try_put_back(&mut self) -> Result<()> {
         self.collect()?;
+        self.unhalt_others();
         let Some(agent) = &self.agent else {
             return self.threads.iter().try_for_each(|departed| {
                 await_stopped(departed.stopped.tid)?;

@@ -42,7 +42,7 @@ impl Afterwards {
     pub fn read(pid: i32, tids: &[i32]) -> kernel::Result<Afterwards> {
         let started = |tid: &i32| Some((*tid, processor_time::started_ticks(pid, *tid)?));
         let started_ticks = tids.iter().filter_map(started).collect();
-        Ok(Afterwards { mappings: flags::read_maps(pid)?, started_ticks })
+        Ok(Afterwards { mappings: flags::read_maps_aside(pid)?, started_ticks })
     }
 }
 

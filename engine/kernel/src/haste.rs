@@ -121,6 +121,15 @@ pub fn take_short_turns(tid: i32) {
     set_turn(tid, TURN_NS);
 }
 
+/// Has the calling thread, which ends soon, come before nobody: for long work that others can do
+/// without.
+pub fn stand_back() {
+    if crate::tracee::nice(0).is_ok_and(|nice| nice < 0) {
+        // Whoever may come first may stand back.
+        let _ = crate::tracee::set_nice(0, 0);
+    }
+}
+
 /// Ends that.
 pub fn take_usual_turns(tid: i32) {
     set_turn(tid, 0);
@@ -235,6 +244,20 @@ mod test {
         drop(readiness);
         assert_eq!(read(tid).unwrap(), usual);
         end_of(child);
+    }
+
+    #[test]
+    fn a_thread_that_comes_first_can_stand_back_and_one_that_does_already_stays_there() {
+        let after = |nice: i32| {
+            let set = move || crate::tracee::set_nice(0, nice).map(|()| stand_back());
+            let seen = move || set().and_then(|()| crate::tracee::nice(0));
+            std::thread::spawn(seen).join().unwrap()
+        };
+        assert_eq!(after(7).unwrap(), 7);
+        match after(-5) {
+            Ok(nice) => assert_eq!(nice, 0),
+            Err(_) => needs::skip("this user may not hurry threads"),
+        }
     }
 
     #[test]

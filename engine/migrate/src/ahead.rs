@@ -1,9 +1,10 @@
 //! Copying memory ahead: the rounds before a process is frozen ([decision
 //! 0020](../../../docs/decisions/0020-memory-before-the-freeze.md)).
 
-use crate::copying::{Copying, Part};
+use crate::copying::Copying;
 use crate::held::Held;
 use crate::outflow::Outflow;
+use crate::parts::Part;
 use crate::rounds::Rounds;
 use crate::sight::Sight;
 use crate::{Result, asking, offer};

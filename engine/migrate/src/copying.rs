@@ -5,7 +5,9 @@
 //! the last one, in which the process stands frozen, is the same comparison, and what the program
 //! does with its address space in between need not be seen.
 
+use crate::copies::Copies;
 use crate::held::{self, Held, union};
+use crate::parts::{Batch, Part, RUN_BYTES, Send};
 use crate::shell::is_same_kind;
 use crate::sight::{self, Sight, select};
 use crate::{MigrateError, Result, homeward, mapping_flags};
@@ -15,85 +17,16 @@ use kernel::proc::pagemap::{Looked, PAGE_BYTES, Pagemap, Run, Select, Walked};
 use kernel::tracking::Tracking;
 use std::ops::Range;
 use std::sync::Arc;
-use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestAddr;
-use wire::image::{Mapping, MappingKind, Pages, Span};
-use wire::limits::{DISCARDS_MAX, PAGE_RUN_BYTES_MAX, PAGE_RUNS_MAX};
-
-/// Bytes of memory in one message: large enough to amortise it, small enough to stay in cache.
-const BATCH_BYTES: usize = 256 << 10;
-const RUN_BYTES: u64 = BATCH_BYTES as u64;
-const _: () = assert!(BATCH_BYTES <= PAGE_RUN_BYTES_MAX);
-
-/// What a target is told of memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    Pages(Pages),
-    /// Untouched memory again, whatever was sent.
-    Discard(Vec<Span>),
-    /// What comes behind the process; until then it is untouched.
-    Late(Vec<Span>),
-}
-
-impl Part {
-    /// Of memory.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            Part::Pages(pages) => pages.content.len() as u64,
-            Part::Discard(_) | Part::Late(_) => 0,
-        }
-    }
-}
-
-impl From<Part> for ToAway {
-    fn from(part: Part) -> ToAway {
-        match part {
-            Part::Pages(pages) => ToAway::Pages(pages),
-            Part::Discard(spans) => ToAway::Discard(spans),
-            Part::Late(spans) => ToAway::Late(spans),
-        }
-    }
-}
-
-impl From<Part> for ToHome {
-    fn from(part: Part) -> ToHome {
-        match part {
-            Part::Pages(pages) => ToHome::Pages(pages),
-            // Nothing comes home behind its process.
-            Part::Discard(spans) | Part::Late(spans) => ToHome::Discard(spans),
-        }
-    }
-}
-
-pub(crate) type Send<'a> = &'a mut dyn FnMut(Part) -> Result<()>;
-
-/// Contents from several places, for one message.
-#[derive(Default)]
-struct Batch(Pages);
-
-impl Batch {
-    fn add(&mut self, address: u64, content: &[u8], send: Send<'_>) -> Result<()> {
-        let is_full = self.0.content.len() + content.len() > BATCH_BYTES;
-        if is_full || self.0.spans.len() >= PAGE_RUNS_MAX {
-            self.send(send)?;
-        }
-        self.0.spans.push((GuestAddr(address), GuestAddr(address + content.len() as u64)));
-        self.0.content.extend_from_slice(content);
-        Ok(())
-    }
-
-    fn send(&mut self, send: Send<'_>) -> Result<()> {
-        match self.0.spans.is_empty() {
-            true => Ok(()),
-            false => send(Part::Pages(std::mem::take(&mut self.0))),
-        }
-    }
-}
+use wire::image::{Mapping, MappingKind, Span};
+use wire::limits::DISCARDS_MAX;
 
 /// The memory of one process on its way to one target.
 pub struct Copying {
     pagemap: Pagemap,
     tracking: Option<Arc<Tracking>>,
+    /// What was sent while the process ran, if that is how it is found what was written to.
+    copies: Option<Copies>,
     /// Pages that the target has as they were when they were last seen here.
     pub(crate) held: Held,
     /// Pages of which the target has some contents: these, older ones, or of what was there before.
@@ -123,8 +56,33 @@ impl Copying {
     pub fn of(pid: i32, tracking: Option<Arc<Tracking>>) -> Result<Copying> {
         let pagemap = Pagemap::open(pid)?;
         let (held, sent, late, changed) = Default::default();
-        let (fresh, unchanged, leaves_files) = (vec![], vec![], false);
-        Ok(Copying { pagemap, tracking, held, sent, late, changed, fresh, unchanged, leaves_files })
+        let (fresh, unchanged, leaves_files, copies) = (vec![], vec![], false, None);
+        Ok(Copying {
+            pagemap,
+            tracking,
+            copies,
+            held,
+            sent,
+            late,
+            changed,
+            fresh,
+            unchanged,
+            leaves_files,
+        })
+    }
+
+    /// Of a process that has little memory, whose writes are not told: what is sent while it runs
+    /// is compared with what is there when it stands frozen.
+    ///
+    /// # Errors
+    /// As [`Copying::of`].
+    pub fn comparing(pid: i32) -> Result<Copying> {
+        Ok(Copying { copies: Some(Copies::default()), ..Copying::of(pid, None)? })
+    }
+
+    /// Whether it is found in the freeze what was written to a mapping that is not watched.
+    fn compares(&self, mapping: &Mapping) -> bool {
+        self.copies.is_some() && select(mapping).is_some()
     }
 
     /// The target is the process's home, which has the files that are mapped shared, with all that
@@ -211,11 +169,12 @@ impl Copying {
     pub fn ahead(&mut self, memory: &Memory, mappings: &[Mapping], send: Send<'_>) -> Result<u64> {
         let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
         self.fresh.clear();
-        let walked = memory.between_writes(|| {
+        let walked: Result<()> = memory.between_writes(|| {
             mappings.iter().try_for_each(|mapping| {
                 let (walked, is_watched) = self.walk(mapping)?;
                 self.compare(walked, &[], &mut there, &mut lacking);
-                if let Some(lacking) = lacking.last_mut().filter(|_| !is_watched) {
+                let is_known = is_watched || self.compares(mapping);
+                if let Some(lacking) = lacking.last_mut().filter(|_| !is_known) {
                     // Memory whose writes are not seen is sent when nothing writes any more.
                     lacking.clear();
                 }
@@ -225,8 +184,17 @@ impl Copying {
         if walked.is_err() {
             self.forget_sent(&lacking);
         }
-        walked
-            .and_then(|()| self.send_pass(memory, (mappings, there, lacking), Pass::Running, send))
+        walked?;
+        let mut copies = self.copies.take();
+        let mut keep = |part: Part| {
+            if let (Some(copies), Part::Pages(pages)) = (&mut copies, &part) {
+                copies.keep(pages);
+            }
+            send(part)
+        };
+        let sent = self.send_pass(memory, (mappings, there, lacking), Pass::Running, &mut keep);
+        self.copies = copies;
+        sent
     }
 
     /// Sees what there is of a process that stands frozen; what it is to be compared with need not
@@ -246,6 +214,10 @@ impl Copying {
         sight: Sight,
         send: Send<'_>,
     ) -> Result<u64> {
+        if let Some(copies) = self.copies.take() {
+            self.held = copies.unchanged(memory, &self.held);
+            self.copies = Some(copies);
+        }
         let (there, lacking) = self.compare_all(whole, sight);
         self.send_pass(memory, (mappings, there, lacking), Pass::Frozen, send)
     }
@@ -256,6 +228,8 @@ impl Copying {
         let private = looked.iter().zip(mappings).filter(|(_, m)| select(m).is_some());
         Ok(private.fold(0, |bytes, (Looked { walked, is_watched, .. }, _)| match is_watched {
             true => bytes + length(&union(&walked.written, &self.held.lacks(&walked.there))),
+            // As if nothing were written to meanwhile: that is found in the freeze.
+            false if self.copies.is_some() => bytes + length(&self.held.lacks(&walked.there)),
             false => bytes + length(&walked.there),
         }))
     }
@@ -272,7 +246,9 @@ impl Copying {
             if self.leaves(mapping) {
                 walked = Walked::default();
             }
-            if !is_watched {
+            if !is_watched && self.compares(mapping) {
+                walked.written = self.held.lacks(&walked.there);
+            } else if !is_watched {
                 // Mapped since, or moved. What earlier walks were told of it is lost.
                 self.held.remove(whole(mapping));
             }
@@ -495,6 +471,7 @@ fn unreadable(at: u64, error: kernel::KernelError) -> MigrateError {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::parts::BATCH_BYTES;
     use kernel::features::{self, Feature};
 
     fn finish(
@@ -535,15 +512,79 @@ mod test {
         let content = vec![1; bytes + 2 * PAGE_BYTES as usize];
         let start = (content.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
         let end = start + bytes as u64;
-        let kind = MappingKind::Anonymous { grows_down: false };
-        let flags = Default::default();
-        let mapping =
-            Mapping { start: GuestAddr(start), end: GuestAddr(end), protection: 3, kind, flags };
+        let mapping = anonymous(start..end);
         let pid = std::process::id() as i32;
         let pagemap = Pagemap::open(pid).unwrap();
         assert!(tracking.watch(&pagemap, &(start..end)).unwrap());
         tracking.begin().unwrap();
         (content, mapping, Copying::of(pid, Some(Arc::new(tracking))).unwrap())
+    }
+
+    #[test]
+    fn of_little_memory_that_was_sent_only_what_is_different_then_is_sent_again() {
+        let pid = std::process::id() as i32;
+        let pages = 64;
+        let bytes = pages * PAGE_BYTES as usize;
+        let mut content = vec![1_u8; bytes + 2 * PAGE_BYTES as usize];
+        let start = (content.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let from = (start - content.as_ptr() as u64) as usize;
+        let place = |page: usize| from + page * PAGE_BYTES as usize;
+        let mapping = anonymous(start..start + bytes as u64);
+        let (memory, mappings) = (Memory::open(pid).unwrap(), [mapping]);
+        let mut copying = Copying::comparing(pid).unwrap();
+        // Of a page of zeros nothing is sent.
+        content[place(9)..place(10)].fill(0);
+        // The compiler does not see who reads it.
+        std::hint::black_box(&mut content);
+        let sent = copying.ahead(&memory, &mappings, &mut |_| Ok(())).unwrap();
+        assert_eq!(sent, (bytes as u64) - PAGE_BYTES);
+        assert_eq!(copying.left(&mappings).unwrap(), 0);
+        // One byte at either end of a page, one page that is zero now, and one that is not.
+        content[place(5)] = 2;
+        content[place(8) - 1] = 2;
+        content[place(20)..place(21)].fill(0);
+        content[place(9)] = 3;
+        std::hint::black_box(&mut content);
+        let mut told = Vec::new();
+        let mut send = |part| {
+            told.push(part);
+            Ok(())
+        };
+        assert_eq!(finish(&mut copying, &memory, &mappings, &mut send).unwrap(), 3 * PAGE_BYTES);
+        let page = |number: u64| {
+            let at = start + number * PAGE_BYTES;
+            (GuestAddr(at), GuestAddr(at + PAGE_BYTES))
+        };
+        let (mut sent, mut discarded) = (vec![], vec![]);
+        for part in told {
+            match part {
+                Part::Pages(pages) => sent.extend(pages.spans),
+                Part::Discard(spans) => discarded.extend(spans),
+                Part::Late(_) => panic!("nothing comes late"),
+            }
+        }
+        assert_eq!((sent, discarded), (vec![page(5), page(7), page(9)], vec![page(20)]));
+    }
+
+    #[test]
+    fn what_was_sent_to_where_the_target_has_mapped_anew_is_sent_again() {
+        let pid = std::process::id() as i32;
+        let content = std::hint::black_box(vec![1_u8; 4 * PAGE_BYTES as usize]);
+        let start = (content.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let mappings = [anonymous(start..start + 2 * PAGE_BYTES)];
+        let memory = Memory::open(pid).unwrap();
+        let mut copying = Copying::comparing(pid).unwrap();
+        copying.ahead(&memory, &mappings, &mut |_| Ok(())).unwrap();
+        copying.remap(&mappings, &[]);
+        copying.remap(&[], &mappings);
+        let sent = finish(&mut copying, &memory, &mappings, &mut |_| Ok(())).unwrap();
+        assert_eq!(sent, 2 * PAGE_BYTES);
+    }
+
+    fn anonymous(range: Range<u64>) -> Mapping {
+        let kind = MappingKind::Anonymous { grows_down: false };
+        let (start, end) = (GuestAddr(range.start), GuestAddr(range.end));
+        Mapping { start, end, protection: 3, kind, flags: Default::default() }
     }
 
     #[test]

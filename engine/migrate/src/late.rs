@@ -6,8 +6,9 @@
 //! target discards what is not the same any more, and has it as late. In the freeze that is only
 //! what was written to since.
 
-use crate::copying::{Copying, Part, Pass, Send};
+use crate::copying::{Copying, Pass};
 use crate::held::{self, Held, union, within};
+use crate::parts::{Part, Send};
 use crate::sight::Sight;
 use crate::{MigrateError, Result};
 use kernel::memory::Memory;

@@ -2,8 +2,8 @@
 //! streams, if there are any, and the link says in between what has gone over them.
 
 use crate::Result;
-use crate::copying::Part;
 use crate::pacing::Pacing;
+use crate::parts::Part;
 use crate::streams::Streams;
 use link::LinkWriter;
 use std::sync::Arc;

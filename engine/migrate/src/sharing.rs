@@ -75,6 +75,28 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
     Err(MigrateError::refused("shared-memory", text))
 }
 
+/// As [`check`], of a process that stands frozen, while `work` is done with it: that takes as long,
+/// and mostly there is another processor, on which the process ran.
+///
+/// # Errors
+/// As [`check`], or of the work, which is done in either case.
+pub fn check_meanwhile<T>(
+    pid: i32,
+    maps: &[Mapping],
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    std::thread::scope(|scope| {
+        let begun = std::thread::Builder::new().spawn_scoped(scope, || check(pid, maps));
+        let done = work()?;
+        let verdict = match begun.map(|looker| looker.join()) {
+            Ok(Ok(verdict)) => verdict,
+            // It could not begin.
+            _ => check(pid, maps),
+        };
+        verdict.map(|()| done)
+    })
+}
+
 /// Where there is no kcmp(2), whoever has the same mappings (`instead`) counts.
 ///
 /// Who shares an address space with a process that we may look into can be compared with it: the

@@ -1,6 +1,6 @@
 //! How much is measured: enough for a promise, or just enough to see that it works.
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Effort {
     /// Pairs of a measured and a floor round.
     pub pairs: usize,
@@ -24,9 +24,16 @@ pub struct Effort {
     pub owner_runs: usize,
     /// Rounds of the program whose instructions are counted.
     pub counted_rounds: u64,
+    /// Of the programs that `migrate` moves only those whose names have this in them.
+    pub only: Option<String>,
 }
 
 impl Effort {
+    /// Whether a program of that name is measured.
+    pub fn has(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| name.contains(only))
+    }
+
     /// For the figures that are published: about ten minutes for all benchmarks.
     pub fn full() -> Effort {
         Effort {
@@ -42,6 +49,7 @@ impl Effort {
             spread_runs: 3,
             owner_runs: 10,
             counted_rounds: 300,
+            only: None,
         }
     }
 
@@ -60,6 +68,7 @@ impl Effort {
             spread_runs: 1,
             owner_runs: 1,
             counted_rounds: 10,
+            only: None,
         }
     }
 }

@@ -139,7 +139,7 @@ struct Legs {
 pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
     let lab = Lab::up(setting, 3, Share::Whole)?;
     let mut figures = Vec::new();
-    for traveller in &TRAVELLERS {
+    for traveller in TRAVELLERS.iter().filter(|it| setting.effort.has(it.what)) {
         if traveller.is_large && !setting.effort.is_whole {
             continue;
         }
@@ -167,11 +167,15 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
             "{} threads with {} MB, which sleep but for one",
             crowd.threads, crowd.megabytes
         );
+        if !setting.effort.has(&what) {
+            continue;
+        }
         let legs = journeys_of_crowd(setting, &lab, crowd, setting.effort.moves_of_large)?;
         for (leg, (name, _)) in legs.iter().zip(LEGS) {
             figures.push(figure(&what, name, leg)?.at_most(crowd.freeze_ms_max));
         }
     }
+    ensure!(!figures.is_empty(), "none of its programs is called so");
     Ok(figures)
 }
 

@@ -1,7 +1,7 @@
 //! The flags of a memory mapping, as `VmFlags` in `/proc/PID/smaps` lists them (proc(5)).
 
 use super::maps::{self, Mapping};
-use crate::{KernelError, Result};
+use crate::{KernelError, Result, haste};
 
 /// A set of those flags that say how a mapping was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,23 @@ pub fn read_maps(pid: i32) -> Result<Vec<Mapping>> {
     let text =
         std::fs::read(&path).map_err(|source| super::failed(format!("read {path}"), source))?;
     parse(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+}
+
+/// As [`read_maps`], of a process that runs: by a thread that does not come before it, whatever the
+/// calling one does. The kernel counts the pages of a mapping in one piece, and where it gives up
+/// its processor only to who comes first nothing else runs there until it has.
+pub fn read_maps_aside(pid: i32) -> Result<Vec<Mapping>> {
+    std::thread::scope(|scope| {
+        let read = || {
+            haste::stand_back();
+            read_maps(pid)
+        };
+        match std::thread::Builder::new().spawn_scoped(scope, read).map(|reader| reader.join()) {
+            Ok(Ok(maps)) => maps,
+            // It could not begin.
+            _ => read_maps(pid),
+        }
+    })
 }
 
 /// Reads the mappings of a process whose flags were read a moment ago: a mapping that has a part of
@@ -121,6 +138,9 @@ mod test {
         let stack = maps.iter().find(|m| m.name == b"[stack]").unwrap();
         assert!(stack.flags.has(Flags::GROWS_DOWN));
         assert!(plain.iter().any(|m| m.name == b"[stack]"));
+        let aside = read_maps_aside(std::process::id() as i32).unwrap();
+        let again = aside.iter().find(|m| (m.start..m.end).contains(&start)).unwrap();
+        assert_eq!(again.flags, own.flags);
     }
 
     #[test]
