@@ -125,3 +125,21 @@ fn a_child_that_gets_no_body_has_never_been() {
     assert_eq!(program.end(), 0);
     stage.await_no_supervisors();
 }
+
+#[test]
+fn a_child_goes_home_when_the_daemon_of_its_node_dies() {
+    let Some((stage, mut program)) = start("forks-orphans", 2, &[]) else { return };
+    let children = fork(&mut program, 2);
+    children.iter().for_each(|child| stage.await_place(*child, 2));
+    stage.kill_daemon(2);
+    children.iter().for_each(|child| stage.await_place(*child, 1));
+    stage.start_daemon(2);
+    // Their maker is known to the next one, and makes more.
+    assert_eq!(stage.place(program.pid), Some(2));
+    assert_eq!(program.ask("end"), "10 11 True True");
+    assert_eq!(fork(&mut program, 2).len(), 2);
+    assert_eq!(program.ask("end"), "10 11 True True");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}

@@ -37,6 +37,10 @@ impl Service<'_> {
         if !is_plain || self.is_giving || self.daemon.is_abandoned() {
             return Ok(Made::NoRoom);
         }
+        if self.last_child.as_ref().is_some_and(|last| last.birth.is_some()) {
+            // It says what has become of one before it goes on.
+            return Err(MigrateError::Protocol("another process before it has a body".into()));
+        }
         let berth = self.berth_of_child()?;
         let arguments = [SIGCHLD, 0, 0, 0, 0, 0];
         self.make_by(tid, arguments, |service, (inside, local)| {
@@ -113,12 +117,16 @@ impl Service<'_> {
         }
     }
 
-    /// The same at the end of the process, of a child whose body nobody has looked for yet.
-    pub fn tell_of_child(&mut self) {
+    /// The same at the end of the service, of a child whose body nobody has looked for yet. One of
+    /// which the body has said nothing ends: it would sleep for ever.
+    pub fn part_from_child(&mut self) {
         while let Some(notice) = self.shared.next_notice() {
             if let Notice::ChildMade { child, has_body: true, .. } = notice {
                 self.tell_of(child);
             }
+        }
+        if let Some(unborn) = self.last_child.take_if(|last| last.birth.is_some()) {
+            crate::ending::kill(unborn.pid);
         }
     }
 

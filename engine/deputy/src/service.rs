@@ -262,7 +262,10 @@ impl Service<'_> {
         loop {
             match self.turn() {
                 Ok(End::Continues) => {}
-                Ok(End::Goes) => return Ok(()),
+                Ok(End::Goes) => {
+                    self.part_from_child();
+                    return Ok(());
+                }
                 Err(MigrateError::Ended(status)) => {
                     self.ended(status);
                     return Ok(());
@@ -443,7 +446,7 @@ impl Service<'_> {
 
     /// The process has ended at home: so does its body.
     fn ended(&mut self, wait_status: i32) {
-        self.tell_of_child();
+        self.part_from_child();
         self.shared.send(&ToAway::Release);
         self.send_usage(true);
         self.daemon.send(&FromDeputy::Ended { wait_status });
@@ -451,7 +454,7 @@ impl Service<'_> {
 
     /// The body is lost, and with it the process's memory: the deputy cannot go on.
     fn lost(&mut self, reason: Reason) {
-        self.tell_of_child();
+        self.part_from_child();
         self.shared.writer().close();
         kill(self.pid);
         see_it_end(self.pid, &self.signals);
