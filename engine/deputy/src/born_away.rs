@@ -104,7 +104,7 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
         tracee::interrupt(pid)?;
     }
     let reading = std::thread::spawn(move || Afterwards::read(pid, &[pid]));
-    let phases_us = watch.into_phases();
+    let (total_us, phases_us) = (watch.total_us(), watch.into_phases());
     let actions = birth.actions.iter().map(|[handler, flags, restorer, mask]| Action {
         handler: *handler,
         flags: *flags,
@@ -121,6 +121,7 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
         memory_bytes: process::resident_bytes(pid).unwrap_or(0),
         report: MoveReport {
             phases_us,
+            total_us,
             freeze_budget: birth.freeze_budget,
             ..MoveReport::default()
         },

@@ -74,6 +74,12 @@ pub fn adopt(client: &mut Client, pid: i32) -> Result<()> {
 /// `4711 moved from node 1 to node 3 (turn) in 12.3 ms, frozen for 4.0 ms, 1.5M bytes sent in 2
 /// rounds`
 pub fn sentence(migration: &Migration) -> String {
+    if migration.cause == "made-away" {
+        let Migration { pid, to, total_ms, .. } = migration;
+        return format!(
+            "{pid} began on node {to}, where its parent was; ready in {total_ms:.1} ms"
+        );
+    }
     let cause = match migration.cause.as_str() {
         "user" => String::new(),
         cause => format!(" ({})", output::printable(cause)),
@@ -149,6 +155,8 @@ mod tests {
         assert!(late.ends_with("1.5K bytes sent; 2.0M come behind it"), "{late}");
         let turn = sentence(&Migration { cause: "turn".into(), ..migration.clone() });
         assert!(turn.starts_with("4711 moved from node 1 to node 3 (turn) in "), "{turn}");
+        let made = sentence(&Migration { cause: "made-away".into(), ..migration.clone() });
+        assert_eq!(made, "4711 began on node 3, where its parent was; ready in 12.2 ms");
         let hard = sentence(&Migration { rounds: 3, freeze_ms: 80.0, ..migration.clone() });
         assert!(
             hard.ends_with(
