@@ -27,6 +27,14 @@ for line in sys.stdin:
             children.append(child)
         os.close(gate[0])
         print(*children, flush=True)
+    elif words[0] == "burn":
+        child = os.fork()
+        if child == 0:
+            while sum(os.times()[:2]) < 0.2:
+                pass
+            os._exit(0)
+        _, status, usage = os.wait4(child, 0)
+        print(status, usage.ru_utime + usage.ru_stime >= 0.1, flush=True)
     else:
         os.close(gate[1])
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -46,6 +46,7 @@ fn processes_begin_where_their_maker_is_and_are_its_children_at_home() {
             children.iter().all(|child| stage.place(*child).is_none())
         });
     }
+    assert_eq!(program.ask("burn"), "0 True", "it is told what its child has used");
     assert_eq!(stage.place(program.pid), Some(2));
     assert!(stage.events(1, "came-home", program.pid).is_empty(), "it has not come home");
     program.close_input();

@@ -20,10 +20,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 use std::time::Duration;
+use wire::ids::GuestTid;
+use wire::processor_time::ProcessorTime;
 
 /// How long a body waits until the keeper has an id chosen, which may have to freeze its own body
 /// first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Ends that nobody has asked about.
+const ENDED_MAX: usize = 1024;
 
 pub struct Family {
     bodies: RwLock<Vec<Arc<Shared>>>,
@@ -34,6 +39,8 @@ pub struct Family {
     /// Slots of tasks that are not in any state yet.
     taken_slots: Mutex<HashSet<usize>>,
     wishes: Mutex<VecDeque<Wish>>,
+    /// What processes that have ended here have used away, until their parents hear of it.
+    used: Mutex<VecDeque<(GuestTid, ProcessorTime)>>,
     /// Wakes the keeper.
     wake: Arc<EventFd>,
 }
@@ -60,6 +67,7 @@ impl Family {
             last_tid: Mutex::new(0),
             taken_slots: Mutex::default(),
             wishes: Mutex::default(),
+            used: Mutex::default(),
             wake,
         })
     }
@@ -99,6 +107,29 @@ impl Family {
             0 | 1 => bodies.first().cloned(),
             _ => bodies.iter().find(is_its).or(bodies.first()).cloned(),
         }
+    }
+
+    /// A process ends, and has used so much away.
+    pub fn note_end(&self, guest: GuestTid, used: ProcessorTime) {
+        let mut all = self.used.lock().expect(UNHARMED);
+        all.retain(|(other, _)| *other != guest);
+        if all.len() >= ENDED_MAX {
+            all.pop_front();
+        }
+        all.push_back((guest, used));
+    }
+
+    /// What a process has used away that has ended here, or is about to; its parent is told once.
+    pub fn take_used(&self, guest: GuestTid) -> Option<ProcessorTime> {
+        let mut all = self.used.lock().expect(UNHARMED);
+        let at = all.iter().position(|(other, _)| *other == guest);
+        if let Some((_, used)) = at.and_then(|at| all.remove(at)) {
+            return Some(used);
+        }
+        drop(all);
+        let bodies = self.bodies.read().expect(UNHARMED);
+        let body = bodies.iter().find(|body| body.guest_pid == guest);
+        body.map(|body| body.lock().meter.away())
     }
 
     /// A slot of the agent's memory, which all bodies share, for a new task.

@@ -63,6 +63,9 @@ impl Tracing<'_> {
     /// still, it is returned.
     pub(crate) fn end(mut self) -> Option<Sandbox> {
         let (family, pid) = (self.shared.family.clone(), self.shared.pid);
+        // Whatever it ends by, and wherever: so much of its time was used away.
+        let used = self.shared.lock().meter.away();
+        family.note_end(self.shared.guest_pid, used);
         let sandbox = self.sandbox.take();
         drop(self);
         match sandbox {

@@ -370,6 +370,7 @@ fn emulate(
             // Nobody can ask for it later.
             let rss_bytes = kernel::proc::process::resident_bytes(shared.pid).unwrap_or(0);
             let away = state.meter.away();
+            shared.family.note_end(shared.guest_pid, away);
             shared.queue(ToHome::Usage { away, rss_bytes });
             forward(shared, state, n, Some(emulation))
         }

@@ -8,7 +8,7 @@ use crate::state::{Outstanding, State, Thread};
 use kernel::proc::process::{self, TICK_NS};
 use kernel::processor_time::{ThreadClock, process_ns};
 use wire::calls::Emulation;
-use wire::forward::Output;
+use wire::forward::{Output, Place, Segment};
 use wire::ids::GuestTid;
 use wire::processor_time::layout::{read_ticks, read_usage, write_ticks, write_usage};
 use wire::processor_time::{Clock, PROCESSOR_TIME_NS_MAX, ProcessorTime, divide};
@@ -200,6 +200,18 @@ impl State {
             }
             _ => {}
         }
+    }
+}
+
+/// Adds to the usage of a child that wait4 has told what it used away.
+pub fn add_usage(segments: &[Segment], outputs: &mut [Output], used: ProcessorTime) {
+    let is_usage = |index: u16| {
+        let segment = segments.get(usize::from(index));
+        segment.is_some_and(|segment| segment.place == Place::Argument(3))
+    };
+    for output in outputs.iter_mut().filter(|output| is_usage(output.segment)) {
+        let told = read_usage(&output.data).plus(used);
+        write_usage(&mut output.data, told, 0);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What home sends while the body runs: results of calls, signals, orders.
 
-use crate::new_threads;
+use crate::{new_threads, processor_time};
 use crate::notices::raise;
 use crate::state::{Agreement, Child, Order, Outstanding, Shared, State, Thread};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use wire::calls::{self, Emulation};
 use wire::forward::{Direction, NO_ROOM_FOR_TASK, Place, Reply, Segment, Signal, ToAway};
 use wire::ids::GuestTid;
+use wire::processor_time::ProcessorTime;
 
 /// Serves the link until it breaks, or the body is released.
 pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
@@ -75,6 +76,7 @@ fn queue_signal(shared: &Shared, signal: Signal) {
 const REPLY_KEPT_BYTES: usize = 16 << 10;
 
 fn finish_call(shared: &Shared, mut reply: Reply) {
+    let used_by_child = used_by_child(shared, &reply);
     let mut state = shared.lock();
     if state.is_frozen {
         return; // Home keeps it until this thread's next call.
@@ -102,6 +104,9 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
     }
     state.hear_clock(local, reply.home_ns);
     state.complete_times(local, &outstanding, &mut reply.outputs);
+    if let Some(used) = used_by_child {
+        processor_time::add_usage(&outstanding.call.segments, &mut reply.outputs, used);
+    }
     let mut result = match outstanding.interrupted {
         Some(interrupted) if reply.result == ERESTARTNOINTR && has_signal => interrupted,
         _ => reply.result,
@@ -115,6 +120,21 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         return;
     }
     answer(shared, &mut state, local, &outstanding, result);
+}
+
+/// What a child has used here that this reply tells its parent the end of, and the usage: home knows
+/// its own part only.
+fn used_by_child(shared: &Shared, reply: &Reply) -> Option<ProcessorTime> {
+    let is_asked = {
+        let mut state = shared.lock();
+        let is_frozen = state.is_frozen;
+        let call = state.by_guest(reply.tid)?.outstanding.as_ref().map(|it| &it.call)?;
+        let is_it = call.sequence == reply.sequence && !is_frozen;
+        is_it && i64::from(call.number) == libc::SYS_wait4 && call.arguments[3] != 0
+    };
+    // The bodies' states are not to be locked within each other.
+    let child = (is_asked && reply.result > 0).then(|| GuestTid(reply.result as i32))?;
+    shared.family.take_used(child)
 }
 
 /// Home does not make a call for a body that is away: the thread makes it there.
