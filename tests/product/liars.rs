@@ -227,10 +227,16 @@ fn take_in(supervisor: &Supervisor, (reader, writer): &mut Link) -> Capture {
         panic!("no draft: {:?}", supervisor.hear_outcome())
     };
     writer.send(&ToHome::Drafted).expect("it listens");
-    let Ok(ToAway::Image(image)) = reader.receive() else {
-        panic!("no image: {:?}", supervisor.hear_outcome())
-    };
     let mut pages = Vec::new();
+    // What is sent while it runs ends with a draft; what has changed since comes again.
+    let image = loop {
+        match reader.receive() {
+            Ok(ToAway::Pages(run)) => pages.push(run),
+            Ok(ToAway::Draft(_)) => writer.send(&ToHome::Drafted).expect("it listens"),
+            Ok(ToAway::Image(image)) => break image,
+            _ => panic!("no image: {:?}", supervisor.hear_outcome()),
+        }
+    };
     loop {
         match reader.receive().expect("its memory") {
             ToAway::Pages(run) => pages.push(run),
