@@ -23,6 +23,7 @@
 //! * [`memory`]: what Osmos itself takes
 //! * [`threads`]: threads that begin away
 //! * [`waits`]: waits that a move happens in
+//! * [`own_files`]: what a program reads about itself
 //! * [`processor_time`]: clocks and limits of processor time
 //!
 //! One program of tests, because each of these needs the same stage.
@@ -43,6 +44,7 @@ mod limits;
 mod mapped_files;
 mod membership;
 mod memory;
+mod own_files;
 mod owners;
 mod permissions;
 mod processor_time;

@@ -34,6 +34,8 @@ mod modesty;
 mod moving_on;
 mod new_threads;
 mod notices;
+mod own_files;
+mod own_text;
 mod priority;
 mod processor_time;
 mod replies;

@@ -3,7 +3,7 @@
 use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{filter, frames, new_threads, waiting};
+use crate::{filter, frames, new_threads, own_files, waiting};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::reason;
@@ -87,8 +87,12 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         return;
     }
     thread.resumes = interrupted;
-    if let Some(call) = route(shared, &mut state, n) {
-        shared.send_after(state, ToHome::Call(call));
+    match route(shared, &mut state, n) {
+        Some(call) => shared.send_after(state, ToHome::Call(call)),
+        None => {
+            drop(state);
+            shared.flush_queued();
+        }
     }
 }
 
@@ -209,6 +213,9 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
             "a call of another architecture (int 0x80)",
         );
     }
+    if own_files::take(shared, state, n) {
+        return None;
+    }
     let number = n.number as u32;
     match calls::classify(number, &n.arguments) {
         Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
@@ -292,6 +299,9 @@ fn forward(
     match calls::marshal(number, &n.arguments, &BodyMemory(shared)) {
         Ok(marshalled) => {
             let (arguments, segments) = (marshalled.arguments, marshalled.segments);
+            if !own_files::note_opening(shared, n, &segments) {
+                return needs_home(shared, state, n, "proc-self");
+            }
             record_call(shared, state, n, number, arguments, segments, emulation)
         }
         Err(Unmarshalled::Fault) => {

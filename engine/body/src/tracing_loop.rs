@@ -11,6 +11,7 @@ use crate::filter::Kept;
 use crate::homing::Homing;
 use crate::leaving::{HOMECOMING_PAUSE, unwanted};
 use crate::notices::raise;
+use crate::own_files::OwnFiles;
 use crate::serving;
 use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
 use kernel::child_signal::ChildSignal;
@@ -136,6 +137,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         kept,
         watch,
         files,
+        own_files: OwnFiles::new(fixed.clone()),
         late,
         state,
         writer: home.1,

@@ -39,6 +39,7 @@ mod meanwhile;
 mod moves;
 mod new_threads;
 mod onlookers;
+mod own_files;
 mod own_memory;
 mod priorities;
 mod processor_time;

@@ -10,6 +10,7 @@ use crate::keeping::Keeping;
 use crate::lanes::{Lane, Lanes};
 use crate::moves::{Link, Pending};
 use crate::onlookers::Onlookers;
+use crate::own_files::OwnFiles;
 use crate::own_memory::OwnMemory;
 use crate::processor_time::UsedAway;
 use crate::{late, priorities, replies};
@@ -96,6 +97,7 @@ pub struct Shared {
     arriving: Mutex<Option<Arriving>>,
     /// What the process has mapped shared and writable.
     pub files: Option<Files>,
+    pub own_files: OwnFiles,
     /// Processor time of all stays away.
     pub used_away: UsedAway,
 }
@@ -221,6 +223,7 @@ const USAGE_PAUSE: Duration = Duration::from_millis(500);
 pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let wake = kernel::wake_up::make()?;
     let tids = away.threads.iter().map(|thread| thread.stopped.tid).collect();
+    let is_displaced = away.relief.is_some();
     let readiness = Readiness::of(tids, away.relief);
     let threads = away.threads.into_iter();
     let lanes = threads.map(|thread| Lane::of(away.pid, thread)).collect();
@@ -236,6 +239,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         counts: Mutex::new(BTreeMap::new()),
         arriving: Mutex::default(),
         files: away.left.files,
+        own_files: OwnFiles::of(&away.library, &away.left.maps, is_displaced),
         used_away: UsedAway::from(away.used),
     });
     let mut service = Service {

@@ -145,7 +145,10 @@ fn check_descriptors(pid: i32, threads: &[i32]) -> Result<()> {
 }
 
 /// The numbers under which a process and its threads are known, here and in its own namespace.
-fn own_numbers(pid: i32, threads: &[i32]) -> Result<Vec<i32>> {
+///
+/// # Errors
+/// If the process has ended.
+pub fn own_numbers(pid: i32, threads: &[i32]) -> Result<Vec<i32>> {
     let status = process::status(pid)?;
     let named = process::status_field(&status, "NSpid").unwrap_or("");
     let inner = named.split_whitespace().filter_map(|number| number.parse().ok());
