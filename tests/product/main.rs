@@ -23,6 +23,7 @@
 //! * [`memory`]: what Osmos itself takes
 //! * [`threads`]: threads that begin away
 //! * [`waits`]: waits that a move happens in
+//! * [`mobile`]: programs that are told that there is no io_uring
 //! * [`own_files`]: what a program reads about itself
 //! * [`processor_time`]: clocks and limits of processor time
 //!
@@ -44,6 +45,7 @@ mod limits;
 mod mapped_files;
 mod membership;
 mod memory;
+mod mobile;
 mod own_files;
 mod owners;
 mod permissions;

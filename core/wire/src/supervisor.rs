@@ -26,7 +26,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 4;
+pub const SUPERVISOR_VERSION: u16 = 5;
 
 const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
 /// Length of an encoded [`Greeting`], bytes.
@@ -188,6 +188,9 @@ pub enum ToDeputy {
     Clocks(Vec<PastClock>),
     /// Before `Leave`: the program was told to use no more of a processor than this.
     Baseline(Box<Processor>),
+    /// Before `Leave`: the process was started with `osmos run --mobile`, and may have that one
+    /// filter.
+    Mobile,
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits, way: Way },
     /// Bring the process home.

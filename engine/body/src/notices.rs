@@ -17,6 +17,8 @@ use wire::image::InFlight;
 use wire::processor_time::layout::timespec;
 use wire::supervisor::Reason;
 
+const IO_URING_SETUP: u32 = libc::SYS_io_uring_setup as u32;
+
 /// Serves notifications until the body is gone.
 pub fn serve(shared: &Arc<Shared>) {
     loop {
@@ -235,6 +237,11 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         }
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
+        // As the filter does at home (`osmos run --mobile`).
+        Class::Homecoming(_) if number == IO_URING_SETUP && shared.has_no_io_uring => {
+            shared.listener.reply(n.id, -i64::from(libc::ENOSYS));
+            None
+        }
         Class::Homecoming(word) => needs_home(shared, state, n, word),
     }
 }

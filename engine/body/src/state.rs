@@ -206,6 +206,8 @@ pub struct Shared {
     pub watch: Watch,
     pub files: Files,
     pub own_files: OwnFiles,
+    /// io_uring_setup answers ENOSYS.
+    pub has_no_io_uring: bool,
     /// Pages that come behind the body.
     pub late: Option<Arc<Late>>,
     state: Mutex<State>,
@@ -231,6 +233,7 @@ pub struct Parts {
     pub watch: Watch,
     pub files: Files,
     pub own_files: OwnFiles,
+    pub has_no_io_uring: bool,
     pub late: Option<Arc<Late>>,
     pub state: State,
     pub writer: LinkWriter,
@@ -253,6 +256,7 @@ impl Shared {
             watch: parts.watch,
             files: parts.files,
             own_files: parts.own_files,
+            has_no_io_uring: parts.has_no_io_uring,
             late: parts.late,
             state: Mutex::new(parts.state),
             outbox: Mutex::default(),

@@ -138,6 +138,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         watch,
         files,
         own_files: OwnFiles::new(fixed.clone()),
+        has_no_io_uring: prospect.has_no_io_uring,
         late,
         state,
         writer: home.1,

@@ -105,6 +105,7 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
+            ToDeputy::Mobile => remembered.is_mobile = true,
             ToDeputy::Leave { berth, freeze_budget, limits, way } => {
                 break (berth, (freeze_budget, limits, way));
             }

@@ -380,7 +380,15 @@ impl Service<'_> {
             }
             Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
             // Only of use to a supervisor that has to capture the process at home.
-            Ok(Some(ToDeputy::Waits(_) | ToDeputy::Clocks(_) | ToDeputy::Baseline(_)) | None) => {}
+            Ok(
+                Some(
+                    ToDeputy::Waits(_)
+                    | ToDeputy::Clocks(_)
+                    | ToDeputy::Baseline(_)
+                    | ToDeputy::Mobile,
+                )
+                | None,
+            ) => {}
             Err(error) => ::tracing::warn!("process {}: {error}", self.pid),
         }
     }

@@ -190,6 +190,7 @@ pub fn prospect() -> Prospect {
         backings: vec![backing],
         memory_bytes: 1 << 30,
         is_kept: true,
+        has_no_io_uring: true,
     }
 }
 
@@ -306,6 +307,7 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Waits(vec![wait()]),
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
+        ToDeputy::Mobile,
         ToDeputy::Leave {
             berth: berth(),
             freeze_budget: FreezeBudget::DEFAULT,
@@ -440,6 +442,7 @@ pub fn requests() -> Vec<Request> {
             cpu_baseline: true,
             freeze_budget_ms: budget,
             is_timed: true,
+            is_mobile: true,
         }),
         Request::TimeAway { pid: 12 },
         Request::Migrate {

@@ -22,7 +22,15 @@ use wire::control::{ManageOptions, Reply, Request};
 
 /// Returns only if the command was not started.
 pub fn run(options: &RunOptions, socket: &Path, platform: &dyn Platform) -> ExitCode {
-    let left_out = match be_managed(options, socket) {
+    let filters = options.mobile && !is_filtered();
+    let managed = be_managed(options, filters, socket);
+    let left_out = match managed.and_then(|left_out| {
+        if filters {
+            let refused = platform.refuse_io_uring();
+            refused.context("the command was not started: cannot have it do without io_uring")?;
+        }
+        Ok(left_out)
+    }) {
         Ok(left_out) => left_out,
         Err(error) => return exit_code::report(&error, exit_code::NOT_STARTED),
     };
@@ -33,14 +41,24 @@ pub fn run(options: &RunOptions, socket: &Path, platform: &dyn Platform) -> Exit
     exit_code::report(&anyhow::Error::new(error).context(format!("cannot run `{program}`")), code)
 }
 
+/// Whether this process has a seccomp filter already. If it is that of a `--mobile` around this one,
+/// another need not be, and if it is somebody else's, another would not help: such a process stays
+/// home.
+fn is_filtered() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() != "0")
+}
+
 /// What the command is to leave out of the processor. The connection is closed when this returns:
 /// the command inherits nothing of it.
-fn be_managed(options: &RunOptions, socket: &Path) -> Result<Vec<String>> {
+fn be_managed(options: &RunOptions, is_mobile: bool, socket: &Path) -> Result<Vec<String>> {
     let manage = ManageOptions {
         placement: options.placement(),
         storm_ms: options.storm,
         cpu_baseline: options.cpu_baseline,
         freeze_budget_ms: options.freeze_budget,
+        is_mobile,
         is_timed: options.timed,
     };
     let mut client = Client::connect(socket).context("the command was not started")?;
