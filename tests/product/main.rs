@@ -24,6 +24,7 @@
 //! * [`threads`]: threads that begin away
 //! * [`waits`]: waits that a move happens in
 //! * [`mobile`]: programs that are told that there is no io_uring
+//! * [`mpi`]: jobs whose ranks send each other messages
 //! * [`own_files`]: what a program reads about itself
 //! * [`processor_time`]: clocks and limits of processor time
 //!
@@ -46,6 +47,7 @@ mod mapped_files;
 mod membership;
 mod memory;
 mod mobile;
+mod mpi;
 mod own_files;
 mod owners;
 mod permissions;
