@@ -33,6 +33,10 @@ impl Platform for Machine {
         }
     }
 
+    fn refuse_io_uring(&self) -> std::io::Result<()> {
+        kernel::seccomp::refuse_io_uring().map_err(|error| error.source)
+    }
+
     fn keep_descriptors(&self) {
         kernel::inherited::keep_descriptors();
     }

@@ -223,6 +223,8 @@ pub struct Process {
     pub placement: Placement,
     /// What its program was told to use of a processor, if it was told that.
     pub baseline: Option<Box<Processor>>,
+    /// It runs under a filter of ours (`osmos run --mobile`).
+    pub is_mobile: bool,
     pub storm: Option<Storm>,
     /// How long its user lets it stand still for a move; None: as the owner of its home has said.
     pub freeze_budget: Option<FreezeBudget>,
@@ -408,6 +410,7 @@ mod test {
             command: "sleep".to_owned(),
             placement: Placement::Balanced,
             baseline: None,
+            is_mobile: false,
             storm: Some(Storm { every: Duration::from_millis(1), next: now }),
             freeze_budget: None,
             at: NodeId(1),

@@ -264,6 +264,7 @@ mod test {
                 cpu_baseline: true,
                 freeze_budget_ms: Some(FreezeBudget::DEFAULT),
                 is_timed: false,
+                is_mobile: true,
             },
             baseline: Some(Box::default()),
             is_pending: true,

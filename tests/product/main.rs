@@ -23,6 +23,9 @@
 //! * [`memory`]: what Osmos itself takes
 //! * [`threads`]: threads that begin away
 //! * [`waits`]: waits that a move happens in
+//! * [`mobile`]: programs that are told that there is no io_uring
+//! * [`mpi`]: jobs whose ranks send each other messages
+//! * [`own_files`]: what a program reads about itself
 //! * [`processor_time`]: clocks and limits of processor time
 //!
 //! One program of tests, because each of these needs the same stage.
@@ -43,6 +46,9 @@ mod limits;
 mod mapped_files;
 mod membership;
 mod memory;
+mod mobile;
+mod mpi;
+mod own_files;
 mod owners;
 mod permissions;
 mod processes;

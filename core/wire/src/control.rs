@@ -117,6 +117,9 @@ pub struct ManageOptions {
     /// How long it may stand still for a move; as the node's owner has said if not given.
     #[serde(default)]
     pub freeze_budget_ms: Option<FreezeBudget>,
+    /// It runs under a filter of ours that has io_uring_setup answer ENOSYS, and under no other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_mobile: bool,
     /// Somebody will ask what it has used (`TimeAway`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_timed: bool,

@@ -252,12 +252,48 @@ pub enum ToAway {
     Resume,
     /// The process lives elsewhere, or has ended: destroy the body.
     Release,
-    /// The call is not executed: it would change a file that the process has mapped shared. The
-    /// thread makes it once the process is home.
+    /// The call is not executed. The thread makes it once the process is home.
     Decline {
         tid: GuestTid,
         sequence: u64,
+        because: Declined,
     },
+    /// Answers `ReadsOwn`.
+    OwnFile(OwnFileTold),
+}
+
+/// Why home does not make a call for a body that is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Declined {
+    /// It would change a file that the process has mapped shared.
+    SharedFile,
+    /// It reads a file that shows the process, in a way that its body knows nothing of.
+    OwnFile,
+}
+
+/// What home has of a file by which a process looks at itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnFileTold {
+    pub tid: GuestTid,
+    /// Of the question.
+    pub id: u64,
+    /// The file as the kernel at home shows it; empty if it cannot be read from elsewhere.
+    #[serde(with = "bytes")]
+    pub text: Vec<u8>,
+    /// How home names the files that the process maps, in the order of the image's backings; none
+    /// if there is something among its mappings that only home can name.
+    #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
+    pub mapped: Vec<MappedName>,
+}
+
+/// How `/proc/PID/maps` names a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappedName {
+    /// As `stat` packs them (`makedev`).
+    pub device: u64,
+    pub inode: u64,
+    #[serde(with = "bytes")]
+    pub name: Vec<u8>,
 }
 
 /// What an away supervisor tells the deputy (or, first two, the source of an image).
@@ -348,4 +384,17 @@ pub enum ToHome {
     /// What was written to files that the process has mapped shared: any bytes, not whole pages.
     /// What is sent behind it comes after it.
     Written(Pages),
+    /// A thread reads, from its start, a file by which its process looks at itself. Answered by
+    /// `OwnFile`.
+    ReadsOwn {
+        tid: GuestTid,
+        id: u64,
+        descriptor: i32,
+    },
+    /// The body has read such a file up to here: whoever reads it next, here or at home, goes on
+    /// there.
+    Seeks {
+        descriptor: i32,
+        position: u64,
+    },
 }

@@ -207,6 +207,8 @@ pub struct Prospect {
     /// Home keeps its memory for as long as there is room for it, and may be asked for what of it
     /// is as it was.
     pub is_kept: bool,
+    /// io_uring_setup answers ENOSYS, as it does at home (`osmos run --mobile`).
+    pub has_no_io_uring: bool,
 }
 
 pub const IMAGE_VERSION: u32 = 12;

@@ -43,6 +43,12 @@ pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
 /// Files that one process may have mapped shared and writable, in all: they travel while it stands
 /// still, and the node that has it keeps them twice.
 pub const SHARED_FILE_BYTES_MAX: u64 = 256 << 20;
+/// What home tells of one file by which a process looks at itself (`/proc/self/status`, ...).
+pub const OWN_FILE_BYTES_MAX: usize = 64 << 10;
+/// The longest text of one that a body makes up (`/proc/self/maps`); a longer one is read at home.
+pub const OWN_TEXT_BYTES_MAX: usize = 8 << 20;
+/// How many of them a process may have open away; more are read at home.
+pub const OWN_FILES_MAX: usize = 64;
 /// Guest memory in one page message.
 pub const PAGE_RUN_BYTES_MAX: usize = 1 << 20;
 /// Places of it.

@@ -189,6 +189,9 @@ pub enum ToDeputy {
     Clocks(Vec<PastClock>),
     /// Before `Leave`: the program was told to use no more of a processor than this.
     Baseline(Box<Processor>),
+    /// Before `Leave`: the process was started with `osmos run --mobile`, and may have that one
+    /// filter.
+    Mobile,
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits, way: Way },
     /// Bring the process home.

@@ -38,6 +38,8 @@ mod moving_on;
 mod new_processes;
 mod new_threads;
 mod notices;
+mod own_files;
+mod own_text;
 mod priority;
 mod processor_time;
 mod replies;

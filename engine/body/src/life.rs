@@ -7,6 +7,7 @@ use crate::daemon::Daemon;
 use crate::family::Family;
 use crate::filter::Kept;
 use crate::keeper::keep;
+use crate::own_files::OwnFiles;
 use crate::serving;
 use crate::state::{Parts, Shared, State};
 use crate::tracing_loop::Tracing;
@@ -76,6 +77,8 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         kept,
         watch,
         files,
+        own_files: OwnFiles::new(fixed.clone()),
+        has_no_io_uring: prospect.has_no_io_uring,
         late,
         state,
         writer: home.1,

@@ -13,6 +13,7 @@ use crate::door::Door;
 use crate::files::Files;
 use crate::keeper::{end_process, kill};
 use crate::new_threads::first_registers;
+use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
 use crate::state::{Parts, Shared, State, Thread};
 use crate::tracing_loop::Tracing;
@@ -241,6 +242,8 @@ fn begin<'a>(newborn: Newborn, daemon: &'a Daemon) -> Result<Tracing<'a>> {
         kept: maker.kept.clone(),
         watch: maker.watch.untracked(),
         files: Files::none(local)?,
+        own_files: OwnFiles::new(newborn.fixed.clone()),
+        has_no_io_uring: maker.has_no_io_uring,
         late: None,
         state: newborn.state,
         writer: home.1,

@@ -4,7 +4,7 @@ use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{filter, frames, new_threads, waiting};
+use crate::{filter, frames, new_threads, own_files, waiting};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
@@ -17,6 +17,8 @@ use wire::ids::GuestAddr;
 use wire::image::InFlight;
 use wire::processor_time::layout::timespec;
 use wire::supervisor::Reason;
+
+const IO_URING_SETUP: u32 = libc::SYS_io_uring_setup as u32;
 
 /// Serves notifications until all bodies of the sandbox are gone.
 pub fn serve(family: &Family, listener: &Listener) {
@@ -93,8 +95,12 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         return;
     }
     thread.resumes = interrupted;
-    if let Some(call) = route(shared, &mut state, n) {
-        shared.send_after(state, ToHome::Call(call));
+    match route(shared, &mut state, n) {
+        Some(call) => shared.send_after(state, ToHome::Call(call)),
+        None => {
+            drop(state);
+            shared.flush_queued();
+        }
     }
 }
 
@@ -215,6 +221,9 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
             "a call of another architecture (int 0x80)",
         );
     }
+    if own_files::take(shared, state, n) {
+        return None;
+    }
     let number = n.number as u32;
     match calls::classify(number, &n.arguments) {
         Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
@@ -234,6 +243,11 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         }
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
+        // As the filter does at home (`osmos run --mobile`).
+        Class::Homecoming(_) if number == IO_URING_SETUP && shared.has_no_io_uring => {
+            shared.listener.reply(n.id, -i64::from(libc::ENOSYS));
+            None
+        }
         Class::Homecoming(word) => needs_home(shared, state, n, word),
     }
 }
@@ -298,6 +312,9 @@ fn forward(
     match calls::marshal(number, &n.arguments, &BodyMemory(shared)) {
         Ok(marshalled) => {
             let (arguments, segments) = (marshalled.arguments, marshalled.segments);
+            if !own_files::note_opening(shared, n, &segments) {
+                return needs_home(shared, state, n, "proc-self");
+            }
             record_call(shared, state, n, number, arguments, segments, emulation)
         }
         Err(Unmarshalled::Fault) => {

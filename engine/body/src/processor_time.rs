@@ -91,7 +91,7 @@ impl Meter {
     }
 
     /// All processor time as the guest is told it, given how home divides its part.
-    fn tell(&mut self, home: ProcessorTime) -> ProcessorTime {
+    pub fn tell(&mut self, home: ProcessorTime) -> ProcessorTime {
         self.before.told = divide(self.total_ns(), home.plus(self.away()), self.before.told);
         self.before.told
     }

@@ -1,8 +1,8 @@
 //! What home sends while the body runs: results of calls, signals, orders.
 
-use crate::{new_threads, processor_time};
 use crate::notices::raise;
 use crate::state::{Agreement, Child, Order, Outstanding, Shared, State, Thread};
+use crate::{new_threads, own_files, processor_time};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
@@ -10,7 +10,7 @@ use migrate::files::SHARED_FILE;
 use migrate::reason;
 use std::sync::Arc;
 use wire::calls::{self, Emulation};
-use wire::forward::{Direction, NO_ROOM_FOR_TASK, Place, Reply, Segment, Signal, ToAway};
+use wire::forward::{Declined, Direction, NO_ROOM_FOR_TASK, Place, Reply, Segment, Signal, ToAway};
 use wire::ids::GuestTid;
 use wire::processor_time::ProcessorTime;
 
@@ -25,7 +25,10 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
                     abroad.hear(told);
                 }
             }
-            Ok(ToAway::Decline { tid, sequence }) => decline(shared, tid, sequence),
+            Ok(ToAway::Decline { tid, sequence, because }) => {
+                decline(shared, (tid, sequence), because);
+            }
+            Ok(ToAway::OwnFile(told)) => own_files::told(shared, &told),
             Ok(ToAway::Priority { tid, priority }) => {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }
@@ -119,6 +122,7 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         shared.order(Order::DeliverMasked { tid: local, id, result, mask });
         return;
     }
+    own_files::note_opened(shared, local, outstanding.call.number, result);
     answer(shared, &mut state, local, &outstanding, result);
 }
 
@@ -138,7 +142,7 @@ fn used_by_child(shared: &Shared, reply: &Reply) -> Option<ProcessorTime> {
 }
 
 /// Home does not make a call for a body that is away: the thread makes it there.
-fn decline(shared: &Shared, tid: GuestTid, sequence: u64) {
+fn decline(shared: &Shared, (tid, sequence): (GuestTid, u64), because: Declined) {
     let mut state = shared.lock();
     if state.is_frozen {
         return; // Home, or the next node, finds that the call was never made.
@@ -149,7 +153,11 @@ fn decline(shared: &Shared, tid: GuestTid, sequence: u64) {
     thread.parked = Some(outstanding.id);
     let number = outstanding.call.number;
     let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
-    shared.order(Order::NeedsHome(reason("call", format!("{name}: {SHARED_FILE}"))));
+    let word = match because {
+        Declined::SharedFile => SHARED_FILE,
+        Declined::OwnFile => own_files::AT_HOME,
+    };
+    shared.order(Order::NeedsHome(reason("call", format!("{name}: {word}"))));
 }
 
 /// Whether home has ended a call for a signal, and that alone.

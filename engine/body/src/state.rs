@@ -7,6 +7,7 @@ use crate::filter::Kept;
 use crate::homing::Homeward;
 use crate::late::Late;
 use crate::moving_on::{Offered, Onward};
+use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
 use crate::watch::Watch;
 use kernel::memory::Memory;
@@ -218,6 +219,9 @@ pub struct Shared {
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
+    pub own_files: OwnFiles,
+    /// io_uring_setup answers ENOSYS.
+    pub has_no_io_uring: bool,
     /// Pages that come behind the body.
     pub late: Option<Arc<Late>>,
     state: Mutex<State>,
@@ -243,6 +247,8 @@ pub struct Parts {
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
+    pub own_files: OwnFiles,
+    pub has_no_io_uring: bool,
     pub late: Option<Arc<Late>>,
     pub state: State,
     pub writer: LinkWriter,
@@ -265,6 +271,8 @@ impl Shared {
             kept: parts.kept,
             watch: parts.watch,
             files: parts.files,
+            own_files: parts.own_files,
+            has_no_io_uring: parts.has_no_io_uring,
             late: parts.late,
             state: Mutex::new(parts.state),
             outbox: Mutex::default(),
@@ -303,6 +311,13 @@ impl Shared {
         self.outbox().push_back(message);
         drop(state);
         self.flush();
+    }
+
+    /// Sends what was queued by who held the state, if anything was.
+    pub fn flush_queued(&self) {
+        if !self.outbox().is_empty() {
+            self.flush();
+        }
     }
 
     /// Sends all that waits. A broken link is found by the reading half, which orders the end.
@@ -441,6 +456,10 @@ pub struct BodyMemory<'a>(pub &'a Shared);
 impl GuestMemory for BodyMemory<'_> {
     fn read(&self, addr: GuestAddr, buf: &mut [u8]) -> usize {
         self.0.memory.read_as_guest(addr.0, buf)
+    }
+
+    fn process(&self) -> i32 {
+        self.0.guest_pid.0
     }
 
     fn is_writable(&self, addr: GuestAddr, len: usize) -> bool {

@@ -1,5 +1,6 @@
 //! What a target is told of a process before it is frozen.
 
+use crate::departed::Remembered;
 use kernel::proc::maps::Mapping;
 use kernel::proc::{flags, limits, process};
 use migrate::backing::Library;
@@ -8,20 +9,20 @@ use std::collections::HashMap;
 use std::ops::Range;
 use wire::ids::GuestTid;
 use wire::image::{Draft, IMAGE_VERSION, Prospect};
-use wire::processor::Processor;
 
 /// Who it is, and what it needs.
-pub fn prospect(pid: i32, library: &Library, baseline: Option<&Processor>) -> Result<Prospect> {
+pub fn prospect(pid: i32, library: &Library, remembered: &Remembered) -> Result<Prospect> {
     let stat = process::stat(&pid.to_string())?;
     Ok(Prospect {
         version: IMAGE_VERSION,
         pid: guest_tid(pid, pid)?,
         command: String::from_utf8_lossy(&stat.command).into_owned(),
         home: machine::home()?,
-        processor: migrate::processor::demand(baseline),
+        processor: migrate::processor::demand(remembered.baseline.as_ref()),
         backings: library.descriptions(),
         memory_bytes: process::resident_bytes(pid)?,
         is_kept: false,
+        has_no_io_uring: remembered.is_mobile,
     })
 }
 

@@ -52,6 +52,8 @@ pub struct Remembered {
     pub clocks: Vec<PastClock>,
     /// What its program was told to keep to, if it was.
     pub baseline: Option<Processor>,
+    /// It was started with a filter of ours.
+    pub is_mobile: bool,
 }
 
 impl Remembered {

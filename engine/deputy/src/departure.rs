@@ -89,14 +89,14 @@ pub fn leave(
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = flags::read_maps_aside(pid)?;
-    refusal::check(pid, &maps)?;
+    refusal::check(pid, &maps, remembered.is_mobile)?;
     let library = Library::of_process(pid, &maps)?;
     let mut files = watched_files(pid, &maps)?;
     let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
-    let mut prospect = prospect(pid, &library, remembered.baseline.as_ref())?;
+    let mut prospect = prospect(pid, &library, remembered)?;
     let is_tracked = look_ahead(&mut prospect, pid, way);
     let parts = (&prospect, &library, &maps[..]);
     let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch)?;
@@ -341,7 +341,7 @@ fn send(
     frozen.deliver_due_signals()?;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
-    refusal::check_frozen(frozen.pid, &maps, frozen.statuses())?;
+    refusal::check_frozen(frozen.pid, &maps, frozen.statuses(), frozen.is_mobile())?;
     if let Some(files) = files {
         files.renew(frozen.pid, &maps)?;
         files.check_others(frozen.pid)?;

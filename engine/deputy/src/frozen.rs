@@ -59,6 +59,8 @@ pub struct Frozen {
 /// What was seen of a process just before it is stopped, because it would take too long then, or
 /// would not be there any more.
 pub struct Seen {
+    /// It may have a filter: ours.
+    is_mobile: bool,
     /// Its threads are hurried until it has left, or is as before.
     haste: Haste,
     waiting: Waiting,
@@ -80,7 +82,8 @@ impl Seen {
         let waits = remembered.waits.clone();
         let waiting = Waiting { calls, waits, sleeps: limited_sleep::sample(pid)? };
         let haste = Haste::of(pid, guests.keys().copied());
-        Ok(Seen { haste, waiting, pasts, past_threads, guests })
+        let is_mobile = remembered.is_mobile;
+        Ok(Seen { is_mobile, haste, waiting, pasts, past_threads, guests })
     }
 }
 
@@ -133,6 +136,11 @@ impl Frozen {
             asks_processor,
             agent_place,
         })
+    }
+
+    /// Whether it was started with a filter of ours.
+    pub fn is_mobile(&self) -> bool {
+        self.seen.is_mobile
     }
 
     /// Lets the threads have the signals that are due to them.

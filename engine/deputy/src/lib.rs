@@ -42,6 +42,7 @@ mod new_processes;
 mod new_threads;
 mod notice;
 mod onlookers;
+mod own_files;
 mod own_memory;
 mod priorities;
 mod processor_time;
@@ -107,6 +108,7 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
+            ToDeputy::Mobile => remembered.is_mobile = true,
             ToDeputy::Leave { berth, freeze_budget, limits, way } => {
                 break (berth, (freeze_budget, limits, way));
             }

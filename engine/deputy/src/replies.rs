@@ -12,16 +12,17 @@
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;
 use crate::service::Shared;
-use crate::{onlookers, priorities};
+use crate::{onlookers, own_files, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
+use migrate::files::Files;
 use migrate::{MigrateError, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use wire::forward::{Call, Reply, ToAway, ToHome};
+use wire::forward::{Call, Declined, Reply, ToAway, ToHome};
 use wire::ids::GuestTid;
 
 /// How long the reader waits for a call before it leaves it to the waiter: longer than a wake-up of
@@ -64,6 +65,12 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             }
             ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
             ToHome::MaskChanged { tid, mask } => note_mask(shared, tid, mask),
+            ToHome::ReadsOwn { tid, id, descriptor } => {
+                own_files::tell(shared, (tid, id), descriptor);
+            }
+            ToHome::Seeks { descriptor, position } => {
+                own_files::seek(shared, descriptor, position);
+            }
             ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
             ToHome::Usage { away, rss_bytes } => {
                 shared.used_away.hear(away);
@@ -191,14 +198,22 @@ pub enum Begun {
     Over,
 }
 
+/// Why a call is not made for a body that is away, if it is not.
+fn declined(shared: &Shared, call: &Call) -> Option<Declined> {
+    let touches = |files: &Files| files.are_touched_by(shared.pid, call);
+    if shared.files.as_ref().is_some_and(touches) {
+        return Some(Declined::SharedFile);
+    }
+    shared.own_files.decline(shared.pid, call)
+}
+
 /// Begins a call; None if it is none that an honest body makes.
 pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
     let number = call.number;
-    if let Some(files) = &shared.files
-        && files.are_touched_by(shared.pid, &call)
-    {
+    if let Some(because) = declined(shared, &call) {
         // Not made at all: the body comes home for it.
-        shared.send(&ToAway::Decline { tid: call.tid, sequence: call.sequence });
+        let (tid, sequence) = (call.tid, call.sequence);
+        shared.send(&ToAway::Decline { tid, sequence, because });
         return Some(Begun::Over);
     }
     Some(match shared.lanes.accept(slot, call)? {

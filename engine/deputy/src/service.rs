@@ -12,6 +12,7 @@ use crate::moves::Pending;
 use crate::new_processes::Child;
 use crate::notice::Notice;
 use crate::onlookers::Onlookers;
+use crate::own_files::OwnFiles;
 use crate::own_memory::OwnMemory;
 use crate::processor_time::UsedAway;
 use crate::{late, priorities, replies};
@@ -53,6 +54,7 @@ pub struct Shared {
     arriving: Mutex<Option<Arriving>>,
     /// What the process has mapped shared and writable.
     pub files: Option<Files>,
+    pub own_files: OwnFiles,
     /// Processor time of all stays away.
     pub used_away: UsedAway,
 }
@@ -161,7 +163,7 @@ pub struct Service<'a> {
     pub next_recall: Instant,
     rss_bytes: u64,
     cpu_limit: CpuLimit,
-    _readiness: Readiness,
+    pub readiness: Readiness,
 }
 
 /// Why the service ends.
@@ -182,6 +184,7 @@ const USAGE_PAUSE: Duration = Duration::from_millis(500);
 pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let wake = kernel::wake_up::make()?;
     let tids = away.lanes.iter().map(|lane| lane.tid).collect();
+    let is_displaced = away.relief.is_some();
     let readiness = Readiness::of(tids, away.relief);
     let (reader, writer) = away.link;
     let shared = Arc::new(Shared {
@@ -195,6 +198,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         counts: Mutex::new(BTreeMap::new()),
         arriving: Mutex::default(),
         files: away.left.files,
+        own_files: OwnFiles::of(&away.library, &away.left.maps, is_displaced),
         used_away: UsedAway::from(away.used),
     });
     let mut service = Service {
@@ -223,7 +227,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         usage_told_at: Instant::now(),
         next_recall: Instant::now(),
         cpu_limit: CpuLimit::default(),
-        _readiness: readiness,
+        readiness,
         rss_bytes: away.memory_bytes,
         berth: away.berth,
         freeze_budget: away.report.freeze_budget,
@@ -345,7 +349,8 @@ impl Service<'_> {
                     ToDeputy::Waits(_)
                     | ToDeputy::Clocks(_)
                     | ToDeputy::Baseline(_)
-                    | ToDeputy::Born(_),
+                    | ToDeputy::Born(_)
+                    | ToDeputy::Mobile,
                 )
                 | None,
             ) => {}

@@ -94,13 +94,22 @@ impl Drop for Haste {
 #[derive(Debug)]
 pub struct Readiness {
     tids: Vec<i32>,
-    _relief: Option<Relief>,
+    relief: Option<Relief>,
 }
 
 impl Readiness {
     pub fn of(tids: Vec<i32>, relief: Option<Relief>) -> Readiness {
         tids.iter().for_each(|tid| take_short_turns(*tid));
-        Readiness { tids, _relief: relief }
+        Readiness { tids, relief }
+    }
+}
+
+impl Readiness {
+    /// A process that one of the threads has made goes where its maker would be without us.
+    pub fn give_back(&self, child: i32) {
+        if let Some(relief) = &self.relief {
+            relief.give_back(child);
+        }
     }
 }
 

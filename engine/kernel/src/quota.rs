@@ -36,6 +36,16 @@ impl Relief {
     }
 }
 
+impl Relief {
+    /// Puts another process, which the process has made, where that was. It takes a while, which
+    /// nobody waits for.
+    pub fn give_back(&self, child: i32) {
+        let origin = self.origin.clone();
+        // One that has ended meanwhile needs no cgroup.
+        std::thread::spawn(move || drop(fs::write(origin, child.to_string())));
+    }
+}
+
 impl Drop for Relief {
     fn drop(&mut self) {
         let place = cpu_place(&Mounts::read(), &self.pid.to_string());

@@ -61,6 +61,7 @@ const RETURN: u16 = 0x06;
 const RETURN_ALLOW: u32 = 0x7fff_0000;
 const RETURN_NOTIFY: u32 = 0x7fc0_0000;
 const RETURN_TRACE: u32 = 0x7ff0_0000;
+const RETURN_ERRNO: u32 = 0x0005_0000;
 const OFFSET_NUMBER: u32 = 0;
 const OFFSET_ARCHITECTURE: u32 = 4;
 /// Behind the `syscall` instruction.
@@ -214,8 +215,45 @@ pub(crate) fn confine_to<const CALLS: usize>(calls: [u32; CALLS]) -> bool {
     }
 }
 
+/// Has io_uring_setup answer ENOSYS, for the calling thread and all that it starts from now on, as
+/// if the kernel had none. Without CAP_SYS_ADMIN that takes `no_new_privs`, which is set then.
+///
+/// # Errors
+/// Nothing has changed, but for `no_new_privs` where it was needed.
+pub fn refuse_io_uring() -> Result<()> {
+    /// The same call by the numbers of x32; i386 has it under the same number.
+    const X32: u32 = 0x4000_0000;
+    const NUMBER: u32 = libc::SYS_io_uring_setup as u32;
+    let result = |value| Instruction { code: RETURN, jump_true: 0, jump_false: 0, value };
+    let program: [Instruction; 5] = [
+        load(OFFSET_NUMBER),
+        jump_equal(NUMBER, 2, 0),
+        jump_equal(X32 | NUMBER, 1, 0),
+        result(RETURN_ALLOW),
+        result(RETURN_ERRNO | libc::ENOSYS as u32),
+    ];
+    let header = program_header(size_of_val(&program), program.as_ptr() as u64);
+    let install = || {
+        // Older kernels have a filter slow a program down to hold its speculation back.
+        let arguments = [SET_MODE_FILTER, FLAG_SPEC_ALLOW, header.as_ptr() as u64, 0, 0, 0];
+        // SAFETY: header and program are live locals that the kernel copies.
+        unsafe { sys::call("install a seccomp filter", libc::SYS_seccomp, arguments) }
+    };
+    match install() {
+        Err(error) if error.source.raw_os_error() == Some(libc::EACCES) => {
+            // SAFETY: plain numbers.
+            if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+                return Err(KernelError::last("set no_new_privs"));
+            }
+            install().map(|_| ())
+        }
+        outcome => outcome.map(|_| ()),
+    }
+}
+
 const SET_MODE_FILTER: u64 = 1;
 const FLAG_TSYNC: u64 = 1 << 0;
+const FLAG_SPEC_ALLOW: u64 = 1 << 2;
 const FLAG_NEW_LISTENER: u64 = 1 << 3;
 const FLAG_TSYNC_ESRCH: u64 = 1 << 4;
 const FLAG_WAIT_KILLABLE_RECV: u64 = 1 << 5;

@@ -18,6 +18,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use wire::forward::MappedName;
 use wire::image::{self, Backing, MappingKind};
 use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX, HASHED_BYTES_MAX};
 
@@ -80,6 +81,16 @@ impl Library {
     /// Each with the path that it is mapped by and its hash.
     pub fn files(&self) -> impl Iterator<Item = (&Backing, &File)> {
         self.entries.iter().map(|entry| (&entry.backing, &entry.file))
+    }
+
+    /// How `/proc/PID/maps` names them on this machine.
+    pub fn mapped_names(&self) -> Vec<MappedName> {
+        let name = |entry: &Entry| MappedName {
+            device: entry.device,
+            inode: entry.inode,
+            name: entry.backing.path.clone(),
+        };
+        self.entries.iter().map(name).collect()
     }
 
     pub fn len(&self) -> usize {

@@ -11,15 +11,16 @@ use kernel::proc::process::{self, ThreadStatus};
 use std::os::unix::ffi::OsStrExt;
 use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 
-/// Checks the process `pid`, whose mappings are `maps`, while it runs.
+/// Checks the process `pid`, whose mappings are `maps`, while it runs. One that `is_mobile` may
+/// have one seccomp filter: ours.
 ///
 /// # Errors
 /// Refused, with the object and its number.
-pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
+pub fn check(pid: i32, maps: &[Mapping], is_mobile: bool) -> Result<()> {
     let tids = process::threads(pid)?.into_iter();
     // One that has ended meanwhile has nothing.
     let status = |tid| Some((tid, process::thread_status(pid, tid).ok()?));
-    check_state(pid, maps, tids.filter_map(status))?;
+    check_state(pid, maps, tids.filter_map(status), is_mobile)?;
     check_policy(pid)?;
     sharing::check_patiently(pid, maps)
 }
@@ -32,16 +33,18 @@ pub fn check_frozen(
     pid: i32,
     maps: &[Mapping],
     threads: impl IntoIterator<Item = (i32, ThreadStatus)>,
+    is_mobile: bool,
 ) -> Result<()> {
-    check_state(pid, maps, threads)
+    check_state(pid, maps, threads, is_mobile)
 }
 
 fn check_state(
     pid: i32,
     maps: &[Mapping],
     statuses: impl IntoIterator<Item = (i32, ThreadStatus)>,
+    is_mobile: bool,
 ) -> Result<()> {
-    check_status(pid)?;
+    check_status(pid, is_mobile)?;
     let threads = process::threads(pid)?;
     check_size(threads.len(), maps.len())?;
     check_policies(&threads)?;
@@ -56,12 +59,10 @@ fn check_state(
     check_timers(pid)
 }
 
-fn check_status(pid: i32) -> Result<()> {
+fn check_status(pid: i32, is_mobile: bool) -> Result<()> {
     let status = process::status(pid)?;
     let field = |name| process::status_field(&status, name).unwrap_or("");
-    if field("Seccomp") != "0" && !field("Seccomp").is_empty() {
-        return Err(MigrateError::refused("seccomp", "it runs under a seccomp filter of its own"));
-    }
+    check_filters(field("Seccomp"), field("Seccomp_filters"), is_mobile)?;
     if field("NSpid").split_whitespace().last() == Some("1") {
         let text = "it is the first process of its PID namespace";
         return Err(MigrateError::refused("namespace-init", text));
@@ -78,6 +79,16 @@ fn check_status(pid: i32) -> Result<()> {
         Some('Z' | 'X') => Err(MigrateError::refused("ended", "it has ended")),
         Some('T') => Err(MigrateError::refused("stopped", "it is stopped; continue it first")),
         _ => Ok(()),
+    }
+}
+
+/// Filters of a program would hold for its deputy, and not for its body. That of `osmos run
+/// --mobile` holds for both; it cannot be taken away, so that it is the one if there is one.
+fn check_filters(mode: &str, count: &str, is_mobile: bool) -> Result<()> {
+    match (mode, count) {
+        ("0" | "", _) => Ok(()),
+        ("2", "1") if is_mobile => Ok(()),
+        _ => Err(MigrateError::refused("seccomp", "it runs under a seccomp filter of its own")),
     }
 }
 
@@ -144,7 +155,10 @@ fn check_descriptors(pid: i32, threads: &[i32]) -> Result<()> {
 }
 
 /// The numbers under which a process and its threads are known, here and in its own namespace.
-fn own_numbers(pid: i32, threads: &[i32]) -> Result<Vec<i32>> {
+///
+/// # Errors
+/// If the process has ended.
+pub fn own_numbers(pid: i32, threads: &[i32]) -> Result<Vec<i32>> {
     let status = process::status(pid)?;
     let named = process::status_field(&status, "NSpid").unwrap_or("");
     let inner = named.split_whitespace().filter_map(|number| number.parse().ok());
@@ -222,10 +236,27 @@ mod test {
             .unwrap();
         let pid = child.id() as i32;
         let maps = kernel::proc::maps::read(pid).unwrap();
-        let verdict = check(pid, &maps);
+        let verdict = check(pid, &maps, false);
         drop(child.stdin.take());
         child.wait().unwrap();
         verdict.unwrap();
+    }
+
+    #[test]
+    fn one_filter_is_that_of_a_process_that_was_started_with_it_and_no_other_is() {
+        for (mode, count, is_mobile) in [("0", "0", false), ("", "", false), ("2", "1", true)] {
+            check_filters(mode, count, is_mobile).unwrap();
+        }
+        for (mode, count, is_mobile) in [
+            ("2", "1", false),
+            ("2", "2", true),
+            // A kernel that does not count them.
+            ("2", "", true),
+            ("1", "0", true),
+        ] {
+            let error = check_filters(mode, count, is_mobile).unwrap_err();
+            assert_eq!(error.reason().code, "seccomp", "{mode} {count} {is_mobile}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 18] = [
+pub const PROGRAMS: [(&str, &str); 20] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
@@ -22,6 +22,8 @@ pub const PROGRAMS: [(&str, &str); 18] = [
     ("ip", "iproute2"),
     ("make", "make"),
     ("mawk", "mawk"),
+    ("mpicc", "libopenmpi-dev"),
+    ("mpirun", "openmpi-bin"),
     ("perl", "perl"),
     ("prlimit", "util-linux"),
     ("python3", "python3"),

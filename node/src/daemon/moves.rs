@@ -169,6 +169,9 @@ impl Daemon {
         if let Some(baseline) = baseline {
             self.tell_deputy(pid, &ToDeputy::Baseline(baseline))?;
         }
+        if self.processes.get(&pid).is_some_and(|process| process.is_mobile) {
+            self.tell_deputy(pid, &ToDeputy::Mobile)?;
+        }
         self.expect_price(pid);
         self.keep_process(pid);
         let freeze_budget = self.freeze_budget(pid);

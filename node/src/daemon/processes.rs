@@ -65,6 +65,7 @@ impl Daemon {
             process.placement = options.placement;
             process.storm = storm;
             process.freeze_budget = options.freeze_budget_ms;
+            process.is_mobile |= options.is_mobile;
             process.launch = launch;
             self.tell_brain_placement(pid);
             self.keep_process(pid);
@@ -80,6 +81,8 @@ impl Daemon {
             command: stat.command,
             placement: options.placement,
             baseline: None,
+            // Nobody gets rid of a filter.
+            is_mobile: options.is_mobile || self.comes_of_mobile(stat.parent),
             storm,
             freeze_budget: options.freeze_budget_ms,
             at: self.me(),
@@ -271,6 +274,7 @@ impl Daemon {
             cpu_baseline: false,
             freeze_budget_ms: parent.freeze_budget,
             is_timed: false,
+            is_mobile: parent.is_mobile,
         };
         // Not computed anew: its environment says what its ancestor's was told.
         let baseline = parent.baseline.clone();

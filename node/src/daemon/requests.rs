@@ -157,6 +157,7 @@ impl Daemon {
             cpu_baseline: false,
             freeze_budget_ms,
             is_timed: false,
+            is_mobile: false,
         };
         self.admit_process(caller, pid, options, Launch::Running)
     }

@@ -305,6 +305,7 @@ fn kept_process(process: &Process) -> KeptProcess {
             cpu_baseline: process.baseline.is_some(),
             freeze_budget_ms: process.freeze_budget,
             is_timed: false,
+            is_mobile: process.is_mobile,
         },
         baseline: process.baseline.clone(),
         is_pending,
@@ -354,6 +355,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         command: kept.command,
         placement: kept.options.placement,
         baseline: kept.baseline,
+        is_mobile: kept.options.is_mobile,
         storm: kept
             .options
             .storm_ms

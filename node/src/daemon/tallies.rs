@@ -8,6 +8,7 @@
 use super::Daemon;
 use super::requests::{failure, no_process};
 use crate::control::{Answer, Caller};
+use crate::process::Process;
 use crate::procfs;
 use crate::roster::KeptTally;
 use crate::supervisor::Identity;
@@ -50,15 +51,26 @@ impl Tallies {
 
 impl Daemon {
     /// The tally that a process counts for whose parent this is.
-    pub(super) fn tally_of_ancestor(&self, mut parent: i32) -> Option<Identity> {
+    pub(super) fn tally_of_ancestor(&self, parent: i32) -> Option<Identity> {
         if self.tallies.known.is_empty() {
             return None;
         }
+        self.nearest_managed(parent)?.tally
+    }
+
+    /// Whether a child of that process has inherited the filter of `osmos run --mobile`.
+    pub(super) fn comes_of_mobile(&self, parent: i32) -> bool {
+        let is_any = self.processes.values().any(|process| process.is_mobile);
+        is_any && self.nearest_managed(parent).is_some_and(|process| process.is_mobile)
+    }
+
+    /// This process, or the nearest of its ancestors, that is managed.
+    fn nearest_managed(&self, mut pid: i32) -> Option<&Process> {
         for _ in 0..ANCESTORS_MAX {
-            if let Some(process) = self.processes.get(&HomePid(parent)) {
-                return process.tally;
+            if let Some(process) = self.processes.get(&HomePid(pid)) {
+                return Some(process);
             }
-            parent = procfs::read_stat(parent)?.parent;
+            pid = procfs::read_stat(pid)?.parent;
         }
         None
     }

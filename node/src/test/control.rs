@@ -164,6 +164,7 @@ async fn a_process_is_placed_only_once_it_runs_its_command() {
         cpu_baseline: false,
         freeze_budget_ms: None,
         is_timed: false,
+        is_mobile: false,
     };
     let owner = nix::unistd::getuid().as_raw();
     let reply = one.ask_as(owner, Some(pid), Request::Manage(options)).await;

@@ -89,6 +89,7 @@ async fn processes_of_a_node_that_leaves_stay_managed_under_its_new_number() {
         cpu_baseline: false,
         freeze_budget_ms: None,
         is_timed: false,
+        is_mobile: false,
     };
     let uid = nix::unistd::getuid().as_raw();
     let manage = Request::Manage(options);

@@ -319,6 +319,7 @@ async fn a_storm_moves_a_process_again_and_again() {
         cpu_baseline: false,
         freeze_budget_ms: None,
         is_timed: false,
+        is_mobile: false,
     };
     let owner = nix::unistd::getuid().as_raw();
     one.ask_as(owner, Some(pid), Request::Manage(options)).await;

@@ -503,7 +503,7 @@ mod tests {
     fn options_of_run_survive_being_passed_on() {
         for line in [
             "osmos run --node=7 --storm=5 --freeze-budget=9 --cpu-baseline --timed -- a --json",
-            "osmos run --best -- b",
+            "osmos run --best --mobile --mpi=on -- b",
             "osmos run --home -- c -- d",
         ] {
             let parsed = |words: &[&str]| format!("{:?}", run_options(words));

@@ -9,6 +9,7 @@ mod commands;
 mod cpu_baseline;
 mod exit_code;
 mod interrupts;
+mod mpi;
 mod output;
 mod ownership;
 mod platform;

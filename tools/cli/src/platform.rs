@@ -23,6 +23,10 @@ pub struct Inherited {
 pub trait Platform {
     fn inherited(&self) -> Inherited;
 
+    /// From here on io_uring_setup answers ENOSYS, here and in whatever this process becomes or
+    /// starts.
+    fn refuse_io_uring(&self) -> std::io::Result<()>;
+
     /// From here on programs that are started inherit the standard descriptors only.
     fn keep_descriptors(&self);
 

@@ -1,6 +1,7 @@
 //! How a command is to be run: the options of `osmos run`, and of `osmos time`, which runs it so.
 
 use crate::arguments::node_id;
+use crate::mpi::Mpi;
 use crate::values::freeze_budget;
 use clap::Args;
 use std::ffi::OsString;
@@ -25,6 +26,15 @@ pub struct RunOptions {
     /// Have it use no more of a processor than all nodes have, so that it can go to each of them
     #[arg(long)]
     pub cpu_baseline: bool,
+    /// Tell it that the kernel has no io_uring (ENOSYS), as containers do: runtimes that would use
+    /// it take epoll or threads instead, and can move. Holds for all that it starts. Unless root
+    /// starts it, set-user-id programs (sudo, ping) do not get their rights in it
+    #[arg(long)]
+    pub mobile: bool,
+    /// Have the ranks of an MPI job use no memory in common, by variables of Open MPI and MPICH, so
+    /// that they can move: if the command is mpirun or another launcher, or always, or never
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub mpi: Mpi,
     /// Have moves hold it up for MS milliseconds at most, if that can be [default: 20, or what the
     /// owner of this node has said]
     #[arg(long, value_name = "MS", value_parser = freeze_budget)]
@@ -42,7 +52,8 @@ impl RunOptions {
     pub fn words(&self) -> Vec<OsString> {
         let switches =
             [("--home", self.home), ("--best", self.best), ("--cpu-baseline", self.cpu_baseline)];
-        let switches = switches.into_iter().chain([("--timed", self.timed)]);
+        let switches =
+            switches.into_iter().chain([("--mobile", self.mobile), ("--timed", self.timed)]);
         let mut words: Vec<OsString> =
             switches.filter(|(_, is_on)| *is_on).map(|(name, _)| name.into()).collect();
         let numbers = [
@@ -52,6 +63,9 @@ impl RunOptions {
         ];
         for (name, number) in numbers {
             words.extend(number.map(|number| format!("{name}={number}").into()));
+        }
+        if self.mpi != Mpi::default() {
+            words.push(format!("--mpi={}", self.mpi.word()).into());
         }
         words.push("--".into());
         words.extend(self.command.iter().cloned());

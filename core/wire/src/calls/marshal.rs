@@ -14,6 +14,8 @@ pub trait GuestMemory {
     fn read(&self, addr: GuestAddr, buf: &mut [u8]) -> usize;
     /// May the guest write all of these bytes?
     fn is_writable(&self, addr: GuestAddr, len: usize) -> bool;
+    /// The number of the guest's process.
+    fn process(&self) -> i32;
 }
 
 /// A call ready to travel. The pointers in `arguments` and inside segments are still the guest's;
@@ -54,7 +56,9 @@ pub fn marshal(
     if is_emulated && reader.faulty > 0 {
         return Err(Unmarshalled::Fault);
     }
-    if let Some(word) = process::home_only_path(number, &reader.segments) {
+    if let Some(word) =
+        process::home_only_path(number, arguments, &reader.segments, Some(memory.process()))
+    {
         return Err(Unmarshalled::NeedsHome(word));
     }
     Ok(Marshalled { arguments: *arguments, segments: reader.segments })

@@ -14,6 +14,7 @@
 //!   `process`, `ipc`, `thread`: the calls whose class depends on their arguments
 //! * `argument`: the words of a description; `walk`: its one interpreter
 //! * `marshal` (body) and `stage` (deputy): there; `result`: and back
+//! * `own_file`: the files by which a process looks at itself
 //! * `timeout`, `signal`: what the engine needs to know of calls that wait; `contents`: of those
 //!   that write to files
 
@@ -27,6 +28,7 @@ mod ipc;
 mod marshal;
 mod matrix;
 mod memory;
+mod own_file;
 mod process;
 mod result;
 mod signal;
@@ -44,6 +46,7 @@ pub use argument::{Argument, Length, Width};
 pub use contents::{Touched, touched};
 pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal};
 pub use matrix::matrix_markdown;
+pub use own_file::{OwnFile, Shows, own_file, reads_from};
 pub use process::tells_of_body;
 pub use result::{ApplyError, apply, collect};
 pub use signal::{eintr_after_stop, has_temporary_mask};

@@ -3,6 +3,7 @@
 
 use super::Arguments;
 use super::argument::{Argument, V, input, output};
+use super::own_file::own_file;
 use super::table::{Class, Emulation, Rule, Test};
 use crate::forward::Segment;
 
@@ -117,9 +118,18 @@ const ACTIVITY_FILES: &[&[u8]] = &[
     b"cgroup",
 ];
 
-/// Why this call has to happen at home, if it has to: an open of such a file; and to enter a
-/// directory of such files, in which they have names that do not show what they are.
-pub(super) fn home_only_path(number: u32, segments: &[Segment]) -> Option<&'static str> {
+/// Why this call has to happen at home, if it has to: an open of such a file, unless its body knows
+/// what to make of it ([`own_file`]); and to enter a directory of such files, in which they have
+/// names that do not show what they are.
+pub(super) fn home_only_path(
+    number: u32,
+    arguments: &Arguments,
+    segments: &[Segment],
+    own: Option<i32>,
+) -> Option<&'static str> {
+    if own_file(number, arguments, segments, own).is_some() {
+        return None;
+    }
     let index = match number {
         OPEN | CHDIR => 0,
         OPENAT | OPENAT2 => 1,
@@ -131,28 +141,33 @@ pub(super) fn home_only_path(number: u32, segments: &[Segment]) -> Option<&'stat
     is_home_only.then_some("proc-self")
 }
 
-/// A path in `/proc` as whose process it is about (`/proc/self/...`: the caller's own), and the
-/// names below that. The same below `task/TID` is the same file of a thread.
-fn of_process(path: &[u8]) -> Option<(Whose<'_>, &[u8])> {
-    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+/// A path in `/proc` as whose process it is about (`/proc/self/...`: the caller's own), whether it
+/// is below `task/TID`, where the same names are the same files of a thread, and the file.
+pub(super) fn of_process(path: &[u8]) -> Option<(Whose<'_>, bool, &[u8])> {
+    let is_name = |name: &&[u8]| !name.is_empty() && *name != b".";
+    let mut names = path.split(|&byte| byte == b'/').filter(is_name);
     if path.first() != Some(&b'/') || names.next() != Some(b"proc") {
         return None;
     }
     let whose = match names.next()? {
-        b"self" | b"thread-self" => Whose::Own,
+        b"self" => Whose::Own,
+        b"thread-self" => Whose::OwnThread,
         pid if pid.iter().all(u8::is_ascii_digit) => Whose::Number(pid),
         _ => return None,
     };
     let mut file = names.next().unwrap_or_default();
-    if file == b"task" {
+    let is_of_thread = file == b"task";
+    if is_of_thread {
         names.next();
         file = names.next().unwrap_or_default();
     }
-    Some((whose, file))
+    Some((whose, is_of_thread, file))
 }
 
-enum Whose<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose<'a> {
     Own,
+    OwnThread,
     Number(&'a [u8]),
 }
 
@@ -160,8 +175,8 @@ enum Whose<'a> {
 /// program that lists all processes should not travel for each.
 fn shows_body(path: &[u8]) -> bool {
     match of_process(path) {
-        Some((Whose::Own, file)) => is_of_body(file) || file.is_empty(),
-        Some((Whose::Number(_), file)) => {
+        Some((Whose::Own | Whose::OwnThread, _, file)) => is_of_body(file) || file.is_empty(),
+        Some((Whose::Number(_), _, file)) => {
             MEMORY_FILES.contains(&file) && file != b"cmdline" && file != b"environ"
         }
         None => false,
@@ -169,7 +184,7 @@ fn shows_body(path: &[u8]) -> bool {
 }
 
 fn enters_body(path: &[u8]) -> bool {
-    matches!(of_process(path), Some((Whose::Own, _)))
+    matches!(of_process(path), Some((Whose::Own | Whose::OwnThread, ..)))
 }
 
 fn is_of_body(file: &[u8]) -> bool {
@@ -184,7 +199,7 @@ pub fn tells_of_body(path: &[u8], pids: &[i32]) -> bool {
         pid.is_some_and(|pid| pids.contains(&pid))
     };
     match of_process(path) {
-        Some((Whose::Number(pid), file)) => is_one(pid) && (is_of_body(file) || file.is_empty()),
+        Some((Whose::Number(pid), _, file)) => is_one(pid) && (is_of_body(file) || file.is_empty()),
         _ => false,
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn validate(call: &Call) -> Result<Vec<Place>, StageError> {
     if is_emulated && !received.dangling.is_empty() {
         return Err(StageError::Dangling(call.number));
     }
-    match process::home_only_path(call.number, &call.segments) {
+    match process::home_only_path(call.number, &call.arguments, &call.segments, None) {
         Some(word) => Err(StageError::NeedsHome(call.number, word)),
         None => Ok(received.dangling),
     }

@@ -5,6 +5,7 @@ mod contents;
 mod hostile;
 mod journey;
 mod kernel;
+mod own_file;
 mod table;
 mod waiting;
 
@@ -52,7 +53,14 @@ impl Memory {
     }
 }
 
+/// What the guests of these tests are to themselves.
+const OWN_PROCESS: i32 = 4712;
+
 impl GuestMemory for Memory {
+    fn process(&self) -> i32 {
+        OWN_PROCESS
+    }
+
     fn read(&self, addr: GuestAddr, buf: &mut [u8]) -> usize {
         let bytes = self.readable(addr.0);
         let length = bytes.len().min(buf.len());

@@ -5,7 +5,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use wire::clocks::Readings;
 use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
 use wire::forward::{
-    Call, Direction, Output, Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
+    Call, Declined, Direction, MappedName, Output, OwnFileTold, Place, Reply as CallReply, Segment,
+    Signal, ToAway, ToHome, Yield,
 };
 use wire::freeze_budget::FreezeBudget;
 use wire::hashes::{Lacking, PageHashes};
@@ -189,6 +190,7 @@ pub fn prospect() -> Prospect {
         backings: vec![backing],
         memory_bytes: 1 << 30,
         is_kept: true,
+        has_no_io_uring: true,
     }
 }
 
@@ -238,7 +240,13 @@ pub fn to_away() -> Vec<ToAway> {
         },
         ToAway::Resume,
         ToAway::Release,
-        ToAway::Decline { tid: GuestTid(7), sequence: 8 },
+        ToAway::Decline { tid: GuestTid(7), sequence: 8, because: Declined::OwnFile },
+        ToAway::OwnFile(OwnFileTold {
+            tid: GuestTid(7),
+            id: u64::MAX,
+            text: b"7 (cat) S".to_vec(),
+            mapped: vec![MappedName { device: 8, inode: 9, name: b"/bin/cat".to_vec() }],
+        }),
     ]
 }
 
@@ -275,6 +283,8 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::MovedOn(Box::new(report())),
         ToHome::Usage { away: ProcessorTime { user_ns: 1, system_ns: 3 }, rss_bytes: 2 },
         ToHome::Written(Pages::at(GuestAddr(4097), vec![1, 2, 3])),
+        ToHome::ReadsOwn { tid: GuestTid(7), id: 1, descriptor: -1 },
+        ToHome::Seeks { descriptor: 3, position: u64::MAX },
     ]
 }
 
@@ -297,6 +307,7 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Waits(vec![wait()]),
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
+        ToDeputy::Mobile,
         ToDeputy::Leave {
             berth: berth(),
             freeze_budget: FreezeBudget::DEFAULT,
@@ -431,6 +442,7 @@ pub fn requests() -> Vec<Request> {
             cpu_baseline: true,
             freeze_budget_ms: budget,
             is_timed: true,
+            is_mobile: true,
         }),
         Request::TimeAway { pid: 12 },
         Request::Migrate {

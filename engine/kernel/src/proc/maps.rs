@@ -44,10 +44,45 @@ impl Mapping {
         matches!(self.name.as_slice(), b"[vdso]" | b"[vvar]" | b"[vvar_vclock]" | b"[vsyscall]")
     }
 
+    /// The line of it, as the kernel writes it (show_map_vma in fs/proc/task_mmu.c).
+    pub fn line(&self) -> Vec<u8> {
+        let bit = |set: bool, letter: char| if set { letter } else { '-' };
+        let permissions = [
+            bit(self.is_readable, 'r'),
+            bit(self.is_writable, 'w'),
+            bit(self.is_executable, 'x'),
+            if self.is_shared { 's' } else { 'p' },
+        ];
+        let (major, minor) =
+            (nix::sys::stat::major(self.device), nix::sys::stat::minor(self.device));
+        let mut line = format!(
+            "{:08x}-{:08x} {} {:08x} {major:02x}:{minor:02x} {} ",
+            self.start,
+            self.end,
+            permissions.iter().collect::<String>(),
+            self.offset,
+            self.inode
+        )
+        .into_bytes();
+        if !self.name.is_empty() {
+            line.resize(line.len().max(NAME_COLUMN), b' ');
+            let bytes = self.name.iter().map(|byte| match byte {
+                b'\n' => &b"\\012"[..],
+                byte => std::slice::from_ref(byte),
+            });
+            line.extend(bytes.flatten());
+        }
+        line.push(b'\n');
+        line
+    }
+
     pub fn is_deleted(&self) -> bool {
         self.name.ends_with(b" (deleted)")
     }
 }
+
+/// Where a line has the name.
+const NAME_COLUMN: usize = 25 + 6 * size_of::<usize>();
 
 /// Asks about single mappings of a process without reading them all.
 #[derive(Debug)]
@@ -277,6 +312,19 @@ mod test {
         let maps = parse(&line).unwrap();
         assert_eq!(maps[0].name, b"/a b\nc (deleted)");
         assert!(maps[0].is_shared && maps[0].is_deleted() && maps[0].inode == 42);
+    }
+
+    #[test]
+    fn lines_are_as_the_kernel_writes_them() {
+        let text = std::fs::read("/proc/self/maps").unwrap();
+        let lines: Vec<Vec<u8>> = parse(&text).unwrap().iter().map(Mapping::line).collect();
+        assert_eq!(String::from_utf8_lossy(&lines.concat()), String::from_utf8_lossy(&text));
+        let odd =
+            b"00007f00-00008f00 r--s 00001000 fe:10 42                 /a b\\012c (deleted)\n";
+        let padded = String::from_utf8_lossy(odd).replacen(" /a", &format!("{:>26}/a", ""), 1);
+        let line = parse(padded.as_bytes()).unwrap()[0].line();
+        assert_eq!(parse(&line).unwrap(), parse(padded.as_bytes()).unwrap());
+        assert_eq!(line.iter().position(|byte| *byte == b'/'), Some(NAME_COLUMN));
     }
 
     #[test]

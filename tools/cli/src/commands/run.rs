@@ -2,10 +2,11 @@
 //!
 //! The command gets the process as its parent made it: same pid, terminal, descriptors, signal
 //! mask and dispositions. Nothing of Osmos remains in it, not even an environment variable, unless
-//! it is to keep to a baseline of processors.
+//! it is to keep to a baseline of processors, to do without io_uring, or is an MPI job.
 
 use crate::cpu_baseline;
 use crate::exit_code;
+use crate::mpi;
 use crate::platform::{Inherited, Platform};
 use crate::running::RunOptions;
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,7 @@ use client::Client;
 use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, set_ptracer};
 use std::ffi::{CString, OsString};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -22,25 +23,57 @@ use wire::control::{ManageOptions, Reply, Request};
 
 /// Returns only if the command was not started.
 pub fn run(options: &RunOptions, socket: &Path, platform: &dyn Platform) -> ExitCode {
-    let left_out = match be_managed(options, socket) {
+    let filters = options.mobile && !is_filtered();
+    let managed = be_managed(options, filters, socket);
+    let left_out = match managed.and_then(|left_out| {
+        if filters {
+            let refused = platform.refuse_io_uring();
+            refused.context("the command was not started: cannot have it do without io_uring")?;
+        }
+        Ok(left_out)
+    }) {
         Ok(left_out) => left_out,
         Err(error) => return exit_code::report(&error, exit_code::NOT_STARTED),
     };
-    let variables = cpu_baseline::variables(&left_out, |name| std::env::var_os(name));
+    let mut variables = cpu_baseline::variables(&left_out, |name| std::env::var_os(name));
+    variables.extend(mpi_variables(options));
     let error = become_command(&options.command, variables, platform.inherited());
     let program = options.command[0].to_string_lossy().into_owned();
     let code = exit_code::of_exec_error(&error);
     exit_code::report(&anyhow::Error::new(error).context(format!("cannot run `{program}`")), code)
 }
 
+/// What an MPI job is told, of which the user hears.
+fn mpi_variables(options: &RunOptions) -> Vec<(&'static str, OsString)> {
+    if !options.mpi.applies(&options.command[0], options.home) {
+        return Vec::new();
+    }
+    let variables = mpi::variables(|name| std::env::var_os(name));
+    if !variables.is_empty() {
+        // A closed standard error is no reason not to run it.
+        let _ = writeln!(io::stderr(), "{}", mpi::notice(&variables));
+    }
+    variables
+}
+
+/// Whether this process has a seccomp filter already. If it is that of a `--mobile` around this
+/// one, another need not be, and if it is somebody else's, another would not help: such a process
+/// stays home.
+fn is_filtered() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() != "0")
+}
+
 /// What the command is to leave out of the processor. The connection is closed when this returns:
 /// the command inherits nothing of it.
-fn be_managed(options: &RunOptions, socket: &Path) -> Result<Vec<String>> {
+fn be_managed(options: &RunOptions, is_mobile: bool, socket: &Path) -> Result<Vec<String>> {
     let manage = ManageOptions {
         placement: options.placement(),
         storm_ms: options.storm,
         cpu_baseline: options.cpu_baseline,
         freeze_budget_ms: options.freeze_budget,
+        is_mobile,
         is_timed: options.timed,
     };
     let mut client = Client::connect(socket).context("the command was not started")?;

@@ -248,7 +248,7 @@ fn open_of(number: u32, index: u8, path: &[u8]) -> Call {
 
 #[test]
 fn what_the_body_makes_a_process_come_home_for_is_not_made_for_it_here() {
-    for path in [&b"/proc/self/mem\0"[..], b"/proc/thread-self/maps\0", b"//proc/7/task/7/mem\0"] {
+    for path in [&b"/proc/self/mem\0"[..], b"/proc/thread-self/smaps\0", b"//proc/7/task/7/mem\0"] {
         for (number, index) in [(2, 0), (257, 1)] {
             let outcome = stage(&open_of(number, index, path), BASE, CAPACITY).map(drop);
             assert_eq!(outcome, Err(StageError::NeedsHome(number, "proc-self")), "{path:?}");
