@@ -12,7 +12,7 @@ use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::move_limits::MoveLimits;
-use crate::processor_time::ProcessorTime;
+use crate::processor_time::{Clock, ProcessorTime};
 use crate::supervisor::{Berth, Filled, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -344,6 +344,12 @@ pub enum ToHome {
     Usage {
         away: ProcessorTime,
         rss_bytes: u64,
+    },
+    /// Before a call by which the process begins another program: its clock, and that of its only
+    /// thread, because nobody can tell them afterwards.
+    Clocks {
+        process: Clock,
+        thread: Clock,
     },
     /// What was written to files that the process has mapped shared: any bytes, not whole pages.
     /// What is sent behind it comes after it.

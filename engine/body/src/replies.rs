@@ -1,8 +1,8 @@
 //! What home sends while the body runs: results of calls, signals, orders.
 
-use crate::{new_threads, processor_time};
 use crate::notices::raise;
 use crate::state::{Agreement, Child, Order, Outstanding, Shared, State, Thread};
+use crate::{exec, new_threads, processor_time};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
@@ -149,7 +149,8 @@ fn decline(shared: &Shared, tid: GuestTid, sequence: u64) {
     thread.parked = Some(outstanding.id);
     let number = outstanding.call.number;
     let name = calls::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
-    shared.order(Order::NeedsHome(reason("call", format!("{name}: {SHARED_FILE}"))));
+    let word = if number == calls::EXECVE { exec::AT_HOME } else { SHARED_FILE };
+    shared.order(Order::NeedsHome(reason("call", format!("{name}: {word}"))));
 }
 
 /// Whether home has ended a call for a signal, and that alone.

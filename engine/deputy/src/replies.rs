@@ -12,7 +12,7 @@
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;
 use crate::service::Shared;
-use crate::{onlookers, priorities};
+use crate::{exec, onlookers, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use migrate::{MigrateError, Result};
@@ -74,6 +74,7 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     tell_now_and_then(shared, Notice::ChildMade { slot, child, has_body });
                 }
             }
+            ToHome::Clocks { process, thread } => exec::hear_clocks(shared, process, thread),
             ToHome::Progress(progress) => tell_now_and_then(shared, Notice::Progress(progress)),
             // The link is the main thread's from here on: it reads the image itself.
             ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
@@ -175,6 +176,10 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
 /// Answers the call of a slot; false if it is not over.
 fn finish(shared: &Shared, slot: usize) -> bool {
     let Some(reply) = shared.lanes.complete(slot) else { return false };
+    if exec::is_doubtful(shared, slot, &reply) {
+        shared.send(&ToAway::Decline { tid: reply.tid, sequence: reply.sequence });
+        return true;
+    }
     let has_changed = |(call, _): &(Call, Reply)| priorities::may_change(call.number);
     if shared.lanes.lock(slot).answered.as_ref().is_some_and(has_changed) {
         // Said first: the guest goes on under it.
@@ -194,9 +199,9 @@ pub enum Begun {
 /// Begins a call; None if it is none that an honest body makes.
 pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
     let number = call.number;
-    if let Some(files) = &shared.files
-        && files.are_touched_by(shared.pid, &call)
-    {
+    let touches_files =
+        shared.files.as_ref().is_some_and(|files| files.are_touched_by(shared.pid, &call));
+    if touches_files || exec::is_for_a_plain_process(shared, slot, &call) {
         // Not made at all: the body comes home for it.
         shared.send(&ToAway::Decline { tid: call.tid, sequence: call.sequence });
         return Some(Begun::Over);

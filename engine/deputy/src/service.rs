@@ -6,6 +6,7 @@ use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
 use crate::ending::{end_behind, kill, see_it_end};
+use crate::exec::Clocks;
 use crate::keeping::Keeping;
 use crate::lanes::Lanes;
 use crate::moves::Pending;
@@ -55,6 +56,8 @@ pub struct Shared {
     pub files: Option<Files>,
     /// Processor time of all stays away.
     pub used_away: UsedAway,
+    /// Its clocks when it was about to begin another program.
+    pub clocks: Clocks,
 }
 
 impl Shared {
@@ -161,7 +164,7 @@ pub struct Service<'a> {
     pub next_recall: Instant,
     rss_bytes: u64,
     cpu_limit: CpuLimit,
-    _readiness: Readiness,
+    pub readiness: Option<Readiness>,
 }
 
 /// Why the service ends.
@@ -196,6 +199,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         arriving: Mutex::default(),
         files: away.left.files,
         used_away: UsedAway::from(away.used),
+        clocks: Clocks::default(),
     });
     let mut service = Service {
         daemon,
@@ -223,7 +227,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         usage_told_at: Instant::now(),
         next_recall: Instant::now(),
         cpu_limit: CpuLimit::default(),
-        _readiness: readiness,
+        readiness: Some(readiness),
         rss_bytes: away.memory_bytes,
         berth: away.berth,
         freeze_budget: away.report.freeze_budget,
@@ -260,7 +264,7 @@ impl Service<'_> {
 
     fn serve(&mut self) -> Result<()> {
         loop {
-            match self.turn() {
+            match self.turn().map_err(|error| self.what_became(error)) {
                 Ok(End::Continues) => {}
                 Ok(End::Goes) => {
                     self.part_from_child();
@@ -270,6 +274,7 @@ impl Service<'_> {
                     self.ended(status);
                     return Ok(());
                 }
+                Err(MigrateError::BeganProgram) => return self.let_program_go(),
                 Err(error) => {
                     if let Some(status) = end_behind(self.pid, &error) {
                         self.ended(status);

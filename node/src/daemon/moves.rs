@@ -18,7 +18,9 @@ use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, ToDeputy, Way};
+use wire::supervisor::{
+    Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, MoveReport, Reason, ToDeputy, Way,
+};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);
@@ -343,7 +345,9 @@ impl Daemon {
             other => {
                 let now = Instant::now();
                 let was_short = now.saturating_duration_since(process.here_since) < SHORT_STAY;
-                let retry = process.retry.filter(|_| was_short);
+                // Which program it is it says anew, and where it runs is to be decided anew.
+                let has_begun = reason.code == EXEC;
+                let retry = process.retry.filter(|_| was_short && !has_begun);
                 process.retry =
                     Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)));
                 process.arrived(me, report.freeze_us, "itself", &reason.text, core_speed);
@@ -351,7 +355,10 @@ impl Daemon {
                 self.journal.record(Some(global), Happening::CameHome { reason: reason.clone() });
                 let unordered = Order::new(me, Cause::Brain(Motive::Balance), reason.text.clone());
                 self.report_end(pid, &unordered, from, MoveEnd::Moved, report.freeze_us);
-                let how = Arrival::CameHome { from };
+                let how = match has_begun {
+                    true => Arrival::Began { from },
+                    false => Arrival::CameHome { from },
+                };
                 self.tell_brain(Input::ProcessArrived { process: global, how });
                 if let Some(Move { order, .. }) = other {
                     self.order_after_homecoming(pid, order, reason);

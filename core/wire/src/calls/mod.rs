@@ -15,12 +15,13 @@
 //! * `argument`: the words of a description; `walk`: its one interpreter
 //! * `marshal` (body) and `stage` (deputy): there; `result`: and back
 //! * `timeout`, `signal`: what the engine needs to know of calls that wait; `contents`: of those
-//!   that write to files
+//!   that write to files; `exec`: the lists of strings of execve(2)
 
 mod argument;
 mod clock;
 mod contents;
 mod entries;
+mod exec;
 mod fcntl;
 mod ioctl;
 mod ipc;
@@ -42,6 +43,7 @@ mod test;
 
 pub use argument::{Argument, Length, Width};
 pub use contents::{Touched, touched};
+pub use exec::EXECVE;
 pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal};
 pub use matrix::matrix_markdown;
 pub use process::tells_of_body;
