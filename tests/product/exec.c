@@ -38,6 +38,9 @@ static void again(char **words)
     if (left == 0) {
         exit(0);
     }
+    /* Long enough for a move. */
+    for (volatile long i = 0; i < 50000000; i++) {
+    }
     snprintf(count, sizeof count, "%d", left - 1);
     snprintf(text, sizeof text, "%s%d", left % 10 ? words[3] : "", left % 10);
     setenv("LAST", words[2], 1);
