@@ -12,6 +12,7 @@
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
 //! * [`sharing`]: memory that others have as well; [`shared_files`]: files that are mapped so
+//! * [`exec`]: programs that become others while they are away
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
@@ -33,6 +34,7 @@
 mod broken_moves;
 mod busy;
 mod calling_off;
+mod exec;
 mod families;
 mod faults;
 mod features;

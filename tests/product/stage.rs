@@ -612,6 +612,11 @@ impl Program {
         let input = self.input.as_mut().expect("its input is open");
         // It may have ended already.
         let _ = input.write_all(format!("{question}\n").as_bytes());
+        self.line_or_end()
+    }
+
+    /// The next line that it prints; None if it ends instead.
+    pub fn line_or_end(&self) -> Option<String> {
         until("the program answers or ends", || match self.lines.try_recv() {
             Err(TryRecvError::Disconnected) => Some(None),
             line => line.ok().map(Some),

@@ -53,6 +53,9 @@ pub enum Arrival {
     Ordered { from: NodeId },
     /// It came home by itself: a call or a fault that needed home.
     CameHome { from: NodeId },
+    /// It has begun another program while it was there, which begins at home: that says nothing of
+    /// whether it should have been there.
+    Began { from: NodeId },
 }
 
 /// How a move ended.

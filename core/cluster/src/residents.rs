@@ -200,7 +200,7 @@ impl Residents {
         memory.has_moved = how != Arrival::Born;
         memory.note_came_from(None);
         match how {
-            Arrival::Born => {}
+            Arrival::Born | Arrival::Began { .. } => {}
             Arrival::Balanced { from } => memory.note_came_from(Some(from)),
             Arrival::Ordered { .. } => {
                 memory.rest_until = memory.rest_until.max(now + config.ordered_hold);

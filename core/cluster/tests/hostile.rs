@@ -229,11 +229,12 @@ fn datagram() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn input() -> impl Strategy<Value = Input> {
-    let arrival = (0u8..4, node()).prop_map(|(how, from)| match how {
+    let arrival = (0u8..5, node()).prop_map(|(how, from)| match how {
         0 => Arrival::Born,
         1 => Arrival::Balanced { from },
         2 => Arrival::Ordered { from },
-        _ => Arrival::CameHome { from },
+        3 => Arrival::CameHome { from },
+        _ => Arrival::Began { from },
     });
     let outcome =
         prop_oneof![Just(MoveOutcome::Moved), Just(MoveOutcome::Stayed), Just(MoveOutcome::Failed)];

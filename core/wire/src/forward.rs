@@ -12,7 +12,7 @@ use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::move_limits::MoveLimits;
-use crate::processor_time::ProcessorTime;
+use crate::processor_time::{Clock, ProcessorTime};
 use crate::supervisor::{Berth, Filled, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -269,6 +269,8 @@ pub enum Declined {
     SharedFile,
     /// It reads a file that shows the process, in a way that its body knows nothing of.
     OwnFile,
+    /// It makes another program of the process, as it can be made only of one that is home.
+    Exec,
 }
 
 /// What home has of a file by which a process looks at itself.
@@ -380,6 +382,12 @@ pub enum ToHome {
     Usage {
         away: ProcessorTime,
         rss_bytes: u64,
+    },
+    /// Before a call by which the process begins another program: its clock, and that of its only
+    /// thread, because nobody can tell them afterwards.
+    Clocks {
+        process: Clock,
+        thread: Clock,
     },
     /// What was written to files that the process has mapped shared: any bytes, not whole pages.
     /// What is sent behind it comes after it.

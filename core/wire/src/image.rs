@@ -211,7 +211,7 @@ pub struct Prospect {
     pub has_no_io_uring: bool,
 }
 
-pub const IMAGE_VERSION: u32 = 12;
+pub const IMAGE_VERSION: u32 = 13;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -425,6 +425,9 @@ pub enum ToBody {
     },
 }
 
+/// Code of the reason of a homecoming by which a process has begun another program: nothing of it
+/// came along, and its body is gone.
+pub const EXEC: &str = "exec";
 /// Code of the reason of a body that is gone because its process runs elsewhere now.
 pub const ELSEWHERE: &str = "elsewhere";
 

@@ -23,6 +23,7 @@ mod daemon;
 mod deadlines;
 mod delivery;
 mod door;
+mod exec;
 mod family;
 mod files;
 mod filter;

@@ -41,7 +41,8 @@ use wire::processor_time::Clock;
 use wire::supervisor::{FromBody, FromDaemon, PACKET_BYTES_MAX, Role, ToBody};
 
 /// What the first body of a sandbox is traced by.
-const TRACED: SeizeOptions = SeizeOptions { follow: true, exit_kill: true, calls: true };
+const TRACED: SeizeOptions =
+    SeizeOptions { follow: true, exit_kill: true, calls: true, programs: false };
 
 /// A daemon answers within a millisecond; one that does not is overloaded.
 const DAEMON_TIMEOUT_MS: u16 = 2000;

@@ -4,7 +4,7 @@ use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{filter, frames, new_threads, own_files, waiting};
+use crate::{exec, filter, frames, new_threads, own_files, waiting};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
@@ -241,6 +241,7 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
                 }
             }
         }
+        Class::Forward(_) if number == calls::EXECVE => exec::forward(shared, state, n),
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
         // As the filter does at home (`osmos run --mobile`).
@@ -302,7 +303,7 @@ pub(crate) fn await_home(shared: &Shared, state: &mut State, (tid, id): (i32, u6
     shared.order(Order::NeedsHome(why));
 }
 
-fn forward(
+pub(crate) fn forward(
     shared: &Arc<Shared>,
     state: &mut State,
     n: &Notification,

@@ -2,7 +2,7 @@
 
 use crate::notices::raise;
 use crate::state::{Agreement, Child, Order, Outstanding, Shared, State, Thread};
-use crate::{new_threads, own_files, processor_time};
+use crate::{exec, new_threads, own_files, processor_time};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
@@ -126,8 +126,8 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
     answer(shared, &mut state, local, &outstanding, result);
 }
 
-/// What a child has used here that this reply tells its parent the end of, and the usage: home knows
-/// its own part only.
+/// What a child has used here that this reply tells its parent the end of, and the usage: home
+/// knows its own part only.
 fn used_by_child(shared: &Shared, reply: &Reply) -> Option<ProcessorTime> {
     let is_asked = {
         let mut state = shared.lock();
@@ -137,7 +137,7 @@ fn used_by_child(shared: &Shared, reply: &Reply) -> Option<ProcessorTime> {
         is_it && i64::from(call.number) == libc::SYS_wait4 && call.arguments[3] != 0
     };
     // The bodies' states are not to be locked within each other.
-    let child = (is_asked && reply.result > 0).then(|| GuestTid(reply.result as i32))?;
+    let child = (is_asked && reply.result > 0).then_some(GuestTid(reply.result as i32))?;
     shared.family.take_used(child)
 }
 
@@ -156,6 +156,7 @@ fn decline(shared: &Shared, (tid, sequence): (GuestTid, u64), because: Declined)
     let word = match because {
         Declined::SharedFile => SHARED_FILE,
         Declined::OwnFile => own_files::AT_HOME,
+        Declined::Exec => exec::AT_HOME,
     };
     shared.order(Order::NeedsHome(reason("call", format!("{name}: {word}"))));
 }

@@ -18,9 +18,10 @@ use kernel::patience::Patience;
 use kernel::proc::{flags, process};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::Action;
-use kernel::tracee::{self, SeizeOptions, Stop};
+use kernel::tracee::{self, Stop};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
+use migrate::freeze::HELD;
 use migrate::injection::{self, Borrowed};
 use migrate::stopwatch::Stopwatch;
 use migrate::worker::Worker;
@@ -29,8 +30,6 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
 
-/// The threads of a deputy die with their tracer.
-const HELD: SeizeOptions = SeizeOptions { exit_kill: true, follow: false, calls: false };
 /// Whoever made it has let go of it, or will in a moment.
 const SEIZE_TIMEOUT: Duration = Duration::from_secs(5);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

@@ -96,7 +96,10 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<Ending> 
     reader.set_timeout(Some(link::LOSS_TIMEOUT))?;
     match homecoming.take_in(service, &mut reader) {
         Ok(home) => Ok(Ending::Home(home)),
-        Err(error) if is_final(&error) => Err(error),
+        Err(error) if is_final(&error) => {
+            service.deadly = homecoming.held;
+            Err(error)
+        }
         Err(error) => {
             ::tracing::warn!("process {} cannot come home: {error}", service.pid);
             let goes_on = withdrawal::withdraw(service, homecoming, &mut reader)?;
@@ -106,10 +109,11 @@ pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<Ending> 
     }
 }
 
-/// True for the end of the process and of the link; all else leaves two whole halves.
+/// True for the end of the process, of its program and of the link; all else leaves two whole
+/// halves.
 pub fn is_final(error: &MigrateError) -> bool {
     match error {
-        MigrateError::Ended(_) => true,
+        MigrateError::Ended(_) | MigrateError::BeganProgram => true,
         MigrateError::Kernel(error) => error.is_gone(),
         // A message that does not decode was read to its end.
         MigrateError::Link(error) => !matches!(error, LinkError::Decode(_)),
@@ -175,8 +179,7 @@ impl Homecoming {
 
 /// Slots whose thread still lives.
 pub fn live_slots(service: &Service<'_>) -> Vec<usize> {
-    let lanes = &service.shared.lanes;
-    (0..lanes.count()).filter(|slot| !matches!(lanes.lock(*slot).work, Work::Gone)).collect()
+    service.shared.lanes.live_slots()
 }
 
 /// A live thread for work that concerns the whole process.

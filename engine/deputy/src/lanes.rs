@@ -559,7 +559,8 @@ mod test {
         for sequence in [0, 4] {
             assert!(lanes.accept(0, call(libc::SYS_kill, sequence)).is_none());
         }
-        for number in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_mmap, libc::SYS_rt_sigreturn] {
+        for number in [libc::SYS_execveat, libc::SYS_ptrace, libc::SYS_mmap, libc::SYS_rt_sigreturn]
+        {
             assert!(lanes.accept(0, call(number, 6)).is_none(), "call {number}");
         }
         assert!(matches!(lanes.lock(0).work, Work::Idle), "nothing has begun");

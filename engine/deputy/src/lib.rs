@@ -29,6 +29,7 @@ mod daemon;
 mod departed;
 mod departure;
 mod ending;
+mod exec;
 mod frozen;
 mod homecoming;
 mod in_flight;

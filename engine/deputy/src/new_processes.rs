@@ -46,7 +46,7 @@ impl Service<'_> {
         self.make_by(tid, arguments, |service, (inside, local)| {
             let guest = GuestTid(inside);
             service.lay_to_sleep(local)?;
-            service.readiness.give_back(local);
+            service.readiness.iter().for_each(|readiness| readiness.give_back(local));
             let (ticket, key) = (berth.ticket, berth.key);
             let birth = Some(Box::new(service.birth(guest, berth)));
             service.last_child = Some(Child { guest, pid: local, birth });

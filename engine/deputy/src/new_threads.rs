@@ -8,6 +8,7 @@ use crate::lanes::Lane;
 use crate::service::Service;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee::{self, SeizeOptions, Stop};
+use migrate::freeze::HELD;
 use migrate::worker::go_on;
 use migrate::{MigrateError, Result};
 use std::collections::HashSet;
@@ -18,8 +19,7 @@ use wire::ids::GuestTid;
 use wire::image::Image;
 
 /// Threads of a deputy die with their tracer; those that they make are caught.
-const MAKING: SeizeOptions = SeizeOptions { follow: true, exit_kill: true, calls: false };
-const HELD: SeizeOptions = SeizeOptions { follow: false, ..MAKING };
+const MAKING: SeizeOptions = SeizeOptions { follow: true, ..HELD };
 
 /// What came of a call that makes a thread or a process.
 pub(crate) enum Made {

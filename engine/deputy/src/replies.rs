@@ -12,7 +12,7 @@
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;
 use crate::service::Shared;
-use crate::{onlookers, own_files, priorities};
+use crate::{exec, onlookers, own_files, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use migrate::files::Files;
@@ -81,6 +81,7 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     tell_now_and_then(shared, Notice::ChildMade { slot, child, has_body });
                 }
             }
+            ToHome::Clocks { process, thread } => exec::hear_clocks(shared, process, thread),
             ToHome::Progress(progress) => tell_now_and_then(shared, Notice::Progress(progress)),
             // The link is the main thread's from here on: it reads the image itself.
             ToHome::NeedsHome(_) | ToHome::Frozen | ToHome::MovedOn { .. } => {
@@ -182,6 +183,11 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
 /// Answers the call of a slot; false if it is not over.
 fn finish(shared: &Shared, slot: usize) -> bool {
     let Some(reply) = shared.lanes.complete(slot) else { return false };
+    if exec::is_doubtful(shared, slot, &reply) {
+        let (tid, sequence) = (reply.tid, reply.sequence);
+        shared.send(&ToAway::Decline { tid, sequence, because: Declined::Exec });
+        return true;
+    }
     let has_changed = |(call, _): &(Call, Reply)| priorities::may_change(call.number);
     if shared.lanes.lock(slot).answered.as_ref().is_some_and(has_changed) {
         // Said first: the guest goes on under it.
@@ -199,10 +205,13 @@ pub enum Begun {
 }
 
 /// Why a call is not made for a body that is away, if it is not.
-fn declined(shared: &Shared, call: &Call) -> Option<Declined> {
+fn declined(shared: &Shared, slot: usize, call: &Call) -> Option<Declined> {
     let touches = |files: &Files| files.are_touched_by(shared.pid, call);
     if shared.files.as_ref().is_some_and(touches) {
         return Some(Declined::SharedFile);
+    }
+    if exec::is_for_a_plain_process(shared, slot, call) {
+        return Some(Declined::Exec);
     }
     shared.own_files.decline(shared.pid, call)
 }
@@ -210,7 +219,7 @@ fn declined(shared: &Shared, call: &Call) -> Option<Declined> {
 /// Begins a call; None if it is none that an honest body makes.
 pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
     let number = call.number;
-    if let Some(because) = declined(shared, &call) {
+    if let Some(because) = declined(shared, slot, &call) {
         // Not made at all: the body comes home for it.
         let (tid, sequence) = (call.tid, call.sequence);
         shared.send(&ToAway::Decline { tid, sequence, because });

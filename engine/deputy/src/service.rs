@@ -6,6 +6,7 @@ use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
 use crate::ending::{end_behind, kill, see_it_end};
+use crate::exec::Clocks;
 use crate::keeping::Keeping;
 use crate::lanes::Lanes;
 use crate::moves::Pending;
@@ -57,6 +58,8 @@ pub struct Shared {
     pub own_files: OwnFiles,
     /// Processor time of all stays away.
     pub used_away: UsedAway,
+    /// Its clocks when it was about to begin another program.
+    pub clocks: Clocks,
 }
 
 impl Shared {
@@ -163,7 +166,7 @@ pub struct Service<'a> {
     pub next_recall: Instant,
     rss_bytes: u64,
     cpu_limit: CpuLimit,
-    pub readiness: Readiness,
+    pub readiness: Option<Readiness>,
 }
 
 /// Why the service ends.
@@ -200,6 +203,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         files: away.left.files,
         own_files: OwnFiles::of(&away.library, &away.left.maps, is_displaced),
         used_away: UsedAway::from(away.used),
+        clocks: Clocks::default(),
     });
     let mut service = Service {
         daemon,
@@ -227,7 +231,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         usage_told_at: Instant::now(),
         next_recall: Instant::now(),
         cpu_limit: CpuLimit::default(),
-        readiness,
+        readiness: Some(readiness),
         rss_bytes: away.memory_bytes,
         berth: away.berth,
         freeze_budget: away.report.freeze_budget,
@@ -264,7 +268,7 @@ impl Service<'_> {
 
     fn serve(&mut self) -> Result<()> {
         loop {
-            match self.turn() {
+            match self.turn().map_err(|error| self.what_became(error)) {
                 Ok(End::Continues) => {}
                 Ok(End::Goes) => {
                     self.part_from_child();
@@ -274,6 +278,7 @@ impl Service<'_> {
                     self.ended(status);
                     return Ok(());
                 }
+                Err(MigrateError::BeganProgram) => return self.let_program_go(),
                 Err(error) => {
                     if let Some(status) = end_behind(self.pid, &error) {
                         self.ended(status);

@@ -210,6 +210,7 @@ fn await_halt(
                 return Ok(Halt { has_signal: before_signal.is_some(), mask, is_held });
             }
             Stop::Ended(status) => return Err(MigrateError::Ended(status)),
+            Stop::Event(tracee::EXEC_EVENT) => return Err(MigrateError::BeganProgram),
             Stop::Signal(number) if number == libc::SIGSTOP => {
                 tracee::resume_interrupted(tid, number)?;
             }

@@ -26,6 +26,7 @@ impl Service<'_> {
                 self.set_held(false);
                 tolerate(tracee::resume(tid, 0))
             }
+            Stop::Event(tracee::EXEC_EVENT) => Err(MigrateError::BeganProgram),
             Stop::Syscall | Stop::Event(_) => tolerate(tracee::resume(tid, 0)),
         }
     }

@@ -21,6 +21,7 @@ pub mod pidfd;
 pub mod proc;
 pub mod processor;
 pub mod processor_time;
+pub mod program;
 pub mod quota;
 pub mod regs;
 pub mod remote_call;

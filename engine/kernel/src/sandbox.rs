@@ -148,9 +148,12 @@ impl Blank {
         let _limit = Patience::of(START_TIMEOUT);
         let orders = orders(pid, clock_offset_ns);
         let Blank { init, orders: pipe, next_tid, _shared: until_it_has_read } = self;
-        tracee::seize(init.0, SeizeOptions { follow: true, exit_kill: true, calls: true })
-            .and_then(|()| send(&pipe, &orders))
-            .map_err(|error| init.failure().unwrap_or(error))?;
+        tracee::seize(
+            init.0,
+            SeizeOptions { follow: true, exit_kill: true, calls: true, ..Default::default() },
+        )
+        .and_then(|()| send(&pipe, &orders))
+        .map_err(|error| init.failure().unwrap_or(error))?;
         loop {
             match tracee::wait(init.0)? {
                 Stop::Event(_) => break,

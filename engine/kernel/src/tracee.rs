@@ -37,7 +37,12 @@ pub struct SeizeOptions {
     pub exit_kill: bool,
     /// Calls that its filter leaves to its tracer stop it ([`CALL_EVENT`]).
     pub calls: bool,
+    /// A program that it begins stops it ([`EXEC_EVENT`]).
+    pub programs: bool,
 }
+
+/// The [`Stop::Event`] in front of a program's first instruction.
+pub const EXEC_EVENT: i32 = libc::PTRACE_EVENT_EXEC;
 
 /// The [`Stop::Event`] in front of a call that the filter leaves to the tracer.
 pub const CALL_EVENT: i32 = libc::PTRACE_EVENT_SECCOMP;
@@ -61,6 +66,9 @@ impl SeizeOptions {
         }
         if self.calls {
             bits |= libc::PTRACE_O_TRACESECCOMP;
+        }
+        if self.programs {
+            bits |= libc::PTRACE_O_TRACEEXEC;
         }
         if self.exit_kill {
             bits |= libc::PTRACE_O_EXITKILL;
@@ -409,7 +417,7 @@ mod test {
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             assert!(lines.any(|line| line.unwrap() == "ready"));
             let pid = child.id() as i32;
-            let options = SeizeOptions { follow: true, exit_kill: true, calls: false };
+            let options = SeizeOptions { follow: true, exit_kill: true, ..SeizeOptions::default() };
             let tids = crate::proc::process::threads(pid).unwrap();
             for tid in &tids {
                 seize(*tid, options).unwrap();

@@ -230,9 +230,12 @@ fn attach(tid: i32) -> kernel::Result<()> {
 /// (masks that block everything, registers in the agent, memory that is elsewhere), and half a
 /// process that runs is worse than one that has ended.
 pub fn hold(tids: &[i32]) -> Result<()> {
-    let held = SeizeOptions { exit_kill: true, ..SeizeOptions::default() };
-    tids.iter().try_for_each(|tid| Ok(tracee::set_options(*tid, held)?))
+    tids.iter().try_for_each(|tid| Ok(tracee::set_options(*tid, HELD)?))
 }
+
+/// How threads are traced that are altered. A program that they begin replaces all of that.
+pub const HELD: SeizeOptions =
+    SeizeOptions { follow: false, exit_kill: true, calls: false, programs: true };
 
 /// The reverse of [`hold`], for threads that are again as they were.
 pub fn unhold(tids: &[i32]) {

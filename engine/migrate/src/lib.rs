@@ -57,7 +57,7 @@ pub mod time;
 pub mod vdso;
 pub mod worker;
 
-use wire::supervisor::Reason;
+use wire::supervisor::{EXEC, Reason};
 
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
@@ -73,6 +73,9 @@ pub enum MigrateError {
     Protocol(String),
     #[error("the process ended")]
     Ended(i32),
+    /// It stands in front of another program's first instruction.
+    #[error("the process has begun another program")]
+    BeganProgram,
     /// Nothing of the process can go on.
     #[error("it had left already, and could not be served at home: {0}")]
     Lost(Box<MigrateError>),
@@ -103,6 +106,7 @@ impl MigrateError {
             MigrateError::Image(_) | MigrateError::Protocol(_) => {
                 reason("protocol", self.to_string())
             }
+            MigrateError::BeganProgram => reason(EXEC, self.to_string()),
             MigrateError::Ended(_) => reason("ended", self.to_string()),
             MigrateError::Lost(_) => reason("not-served", self.to_string()),
         }

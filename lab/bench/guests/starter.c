@@ -1,7 +1,8 @@
 /*
  * A process that starts threads, or processes: it keeps MB megabytes, of which a round first
  * writes to a hundredth, and then tells how long it took, in milliseconds, until a new one had run
- * and ended, or, of forks, until the call had returned; in the mean, if it is to start more.
+ * and ended, or, of forks, until the call had returned; in the mean, if it is to start more. Or it
+ * begins another program, itself that is, which tells how long it took until that ran.
  */
 #include "drive.h"
 #include <pthread.h>
@@ -41,13 +42,32 @@ static uint64_t start_and_end_process(void)
     return now_ns();
 }
 
+static void begin_program(char **words)
+{
+    char began[32];
+    snprintf(began, sizeof began, "%llu", (unsigned long long)now_ns());
+    char *next[] = {words[0], words[1], words[2], began, NULL};
+    execv(words[0], next);
+    must(-1, "execv");
+}
+
+static void tell_ms(uint64_t ns, uint64_t starts)
+{
+    printf("%f\n", (double)ns / 1e6 / (double)starts);
+    fflush(stdout);
+}
+
 int main(int count, char **words)
 {
-    uint64_t pages = count == 3 ? strtoull(words[1], NULL, 10) << 8 : 0;
+    uint64_t pages = count >= 3 ? strtoull(words[1], NULL, 10) << 8 : 0;
     if (pages == 0) {
-        fprintf(stderr, "usage: starter MB threads|processes|forks\n");
+        fprintf(stderr, "usage: starter MB threads|processes|forks|programs\n");
         return 2;
     }
+    if (count == 4) {
+        tell_ms(now_ns() - strtoull(words[3], NULL, 10), 1);
+    }
+    int is_program = strcmp(words[2], "programs") == 0;
     uint64_t (*start)(void) = words[2][0] == 't'   ? start_thread
                               : words[2][0] == 'f' ? start_process
                                                    : start_and_end_process;
@@ -55,19 +75,23 @@ int main(int count, char **words)
     unsigned char *memory = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
     must(memory == MAP_FAILED ? -1 : 0, "mmap");
     memset(memory, 1, pages * PAGE);
-    say_ready();
+    if (count == 3) {
+        say_ready();
+    }
     uint64_t starts;
     for (uint64_t page = 0; (starts = next_round()) > 0;) {
         for (uint64_t last = page + pages / 100; page < last; page++) {
             memory[page % pages * PAGE]++;
+        }
+        if (is_program) {
+            begin_program(words);
         }
         uint64_t taken = 0;
         for (uint64_t i = 0; i < starts; i++) {
             uint64_t began = now_ns();
             taken += start() - began;
         }
-        printf("%f\n", (double)taken / 1e6 / (double)starts);
-        fflush(stdout);
+        tell_ms(taken, starts);
     }
     return 0;
 }

@@ -1,4 +1,5 @@
-//! What a program that is away pays for threads and processes, which are made where it is.
+//! What a program that is away pays for threads and processes, which are made where it is, and for
+//! another program in its place, which begins at home.
 
 use crate::Setting;
 use crate::driven::Driven;
@@ -9,10 +10,15 @@ use crate::pairs::take_turns;
 use crate::statistics::Samples;
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
+use std::time::Duration;
 
 const MEGABYTES: u32 = 500;
 /// Of one call, milliseconds.
 const CALL_MS_MAX: f64 = 30.0;
+/// What one may take longer than natively by which a program becomes another, milliseconds.
+const PROGRAM_MS_MAX: f64 = 5.0;
+/// A process is left at home for a while that has come there soon.
+const STAY: Duration = Duration::from_millis(2500);
 /// Threads of a round, and processes.
 const THREADS: u64 = 100;
 const PROCESSES: u64 = 20;
@@ -31,6 +37,8 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
         small(setting, &lab, ("forks", PROCESSES), forks)?,
         processes(setting, &lab, SMALL_MEGABYTES)?,
         processes(setting, &lab, MEGABYTES)?,
+        programs(setting, &lab, SMALL_MEGABYTES)?,
+        programs(setting, &lab, MEGABYTES)?,
     ])
 }
 
@@ -91,4 +99,29 @@ fn ensure_away(lab: &Lab, driven: &Driven) -> Result<()> {
         .any(|process| process.pid == driven.pid() && process.node == wire::ids::NodeId(2));
     ensure!(is_away, "it has come home");
     Ok(())
+}
+
+/// From its call to the new program's first line, by a program that is away each time.
+fn programs(setting: &Setting, lab: &Lab, megabytes: u32) -> Result<Figure> {
+    let mut away = start(setting, lab, megabytes, "programs")?;
+    let mut native = Command::new(setting.programs.path("starter"));
+    let mut native = Driven::start(native.args([megabytes.to_string().as_str(), "programs"]))?;
+    let pid = away.pid();
+    let rounds = setting.effort.moves_of_large.max(2);
+    let away_round = || -> Result<[f64; 1]> {
+        lab.await_arrival(pid, 2)?;
+        std::thread::sleep(STAY);
+        away.round::<1>(1)
+    };
+    let [pairs] = take_turns(rounds, away_round, || native.round::<1>(1))?;
+    away.end()?;
+    native.end()?;
+    let what = format!("a program of {megabytes} MB away that becomes another");
+    // That its memory is given back takes long natively, too.
+    let most_ms = pairs.floor.median() + PROGRAM_MS_MAX;
+    let target = format!("at most native and {PROGRAM_MS_MAX} ms: {most_ms:.1} ms");
+    let is_met = pairs.measured.median() <= most_ms;
+    Ok(Figure::new(what, "ms", &pairs.measured)
+        .with_paired_floor("the same, native", &pairs.floor, &pairs.ratios)
+        .with_target(target, is_met))
 }

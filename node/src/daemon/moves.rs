@@ -9,7 +9,7 @@ use crate::control::Answer;
 use crate::journal::wall_clock_s;
 use crate::process::{Cause, LastFreeze, Launch, Move, Order, Retry, Stage};
 use crate::sample::scan;
-use crate::supervisor::{Half, Supervisor, SupervisorId};
+use crate::supervisor::{Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,7 +18,9 @@ use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{Berth, CLOCKS_PER_PACKET, FromDeputy, MoveReport, Reason, ToDeputy, Way};
+use wire::supervisor::{
+    Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, MoveReport, Reason, ToDeputy, Way,
+};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);
@@ -181,38 +183,6 @@ impl Daemon {
         self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits, way })
     }
 
-    /// Tells the process's deputy, starting one if there is none.
-    pub(super) fn tell_deputy(&mut self, pid: HomePid, message: &ToDeputy) -> Result<(), NotMoved> {
-        let Some(process) = self.processes.get(&pid) else { return Ok(()) };
-        let deputy = match &process.deputy {
-            Some(deputy) => deputy.clone(),
-            None => self.start_deputy(pid)?,
-        };
-        if deputy.send(message, None) {
-            return Ok(());
-        }
-        Err(not_moved(MoveEnd::Stayed, "supervisor-deaf", "its supervisor does not answer"))
-    }
-
-    fn start_deputy(&mut self, pid: HomePid) -> Result<Supervisor, NotMoved> {
-        let failed = |error: std::io::Error| {
-            let text = format!("cannot start its supervisor: {error}");
-            not_moved(MoveEnd::Stayed, "no-supervisor", text)
-        };
-        let Some(process) = self.processes.get(&pid) else {
-            return Err(not_moved(MoveEnd::Stayed, "ended", "it has ended"));
-        };
-        let started = self.spawn.spawn(Half::Deputy { pid }, process.owner).map_err(failed)?;
-        let deputy = self.serve_supervisor(started).map_err(failed)?;
-        self.deputies.insert(deputy.id, pid);
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.deputy = Some(deputy.clone());
-        }
-        // Before it is told anything: the next daemon shall know whom to expect.
-        self.keep_process(pid);
-        Ok(deputy)
-    }
-
     pub(super) fn hear_deputy(&mut self, pid: HomePid, id: SupervisorId, bytes: &[u8]) {
         let Ok(message) = postcard::from_bytes::<FromDeputy>(bytes) else {
             tracing::error!("supervisor {} of process {pid} says nonsense: dropped", id.0);
@@ -262,15 +232,6 @@ impl Daemon {
             FromDeputy::Forked { child } => self.process_forked(pid, child),
             FromDeputy::Born { child, birth } => self.process_born(pid, child, birth),
             FromDeputy::Attached { is_moving } => self.deputy_attached(pid, is_moving),
-        }
-    }
-
-    /// Lets go of a supervisor that has said its last word.
-    fn drop_deputy(&mut self, pid: HomePid) {
-        if let Some(process) = self.processes.get_mut(&pid)
-            && let Some(deputy) = process.deputy.take()
-        {
-            self.deputies.remove(&deputy.id);
         }
     }
 
@@ -346,7 +307,9 @@ impl Daemon {
             other => {
                 let now = Instant::now();
                 let was_short = now.saturating_duration_since(process.here_since) < SHORT_STAY;
-                let retry = process.retry.filter(|_| was_short);
+                // Which program it is it says anew, and where it runs is to be decided anew.
+                let has_begun = reason.code == EXEC;
+                let retry = process.retry.filter(|_| was_short && !has_begun);
                 process.retry =
                     Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)));
                 process.arrived(me, report.freeze_us, "itself", &reason.text, core_speed);
@@ -354,7 +317,10 @@ impl Daemon {
                 self.journal.record(Some(global), Happening::CameHome { reason: reason.clone() });
                 let unordered = Order::new(me, Cause::Brain(Motive::Balance), reason.text.clone());
                 self.report_end(pid, &unordered, from, MoveEnd::Moved, report.freeze_us);
-                let how = Arrival::CameHome { from };
+                let how = match has_begun {
+                    true => Arrival::Began { from },
+                    false => Arrival::CameHome { from },
+                };
                 self.tell_brain(Input::ProcessArrived { process: global, how });
                 if let Some(Move { order, .. }) = other {
                     self.order_after_homecoming(pid, order, reason);

@@ -206,6 +206,25 @@ async fn a_call_that_needs_home_is_counted_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_begins_another_program_is_home_and_no_call_is_counted_for_it() {
+    let away = Away::begin().await;
+    let why = reason(wire::supervisor::EXEC, "it has begun another program");
+    away.deputy.say(&FromDeputy::CameHome { reason: why.clone(), report: report(0) });
+    let pid = away.pid();
+    eventually("it is home", || (away.one.process(pid).node == NODE_1).then_some(()));
+    let events = away.one.events();
+    assert!(events.iter().any(|event| event.what == Happening::CameHome { reason: why.clone() }));
+    assert!(!events.iter().any(|event| matches!(event.what, Happening::Homecalls { .. })));
+    // It goes where it is sent as if it had just begun.
+    let out_again = migrate(&away.one, pid, Destination::Node(NODE_2));
+    let _body = away.two.supervisor();
+    let deputy = away.one.supervisor();
+    leave(&deputy);
+    deputy.say(&FromDeputy::Moved { to: NODE_2, report: report(300) });
+    assert_eq!(migration(out_again.join().unwrap()).to, NODE_2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_of_one_process_happen_one_after_another() {
     let away = Away::begin().await;
     let home = migrate(&away.one, away.pid(), Destination::Home);

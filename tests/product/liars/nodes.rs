@@ -5,17 +5,17 @@
 
 use super::{
     Capture, DraftLie, FLAGS, KERNEL, LIES, Lie, Link, MEMORY_KIB_MAX, Program, Supervisor,
-    leaving, mapping, reason, shared_file, take_in,
+    leaving, mapping, reason, shared_file, take_in, until,
 };
 use kernel::features::{self, Feature};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::bounded::LINE_CHARS_MAX;
 use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
 use wire::hashes::Lacking;
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{Image, MappingKind, Pages};
 use wire::limits::HASHED_PAGES_MAX;
-use wire::supervisor::FromDeputy;
+use wire::supervisor::{EXEC, FromDeputy};
 
 /// A process that is away on a node which the test plays.
 fn away(program: &Program) -> (Supervisor, Link, Capture) {
@@ -157,7 +157,9 @@ fn calls_that_no_honest_body_sends_are_not_made() {
     let shorter = Segment { length: path.len() as u32 - 1, ..text(0, at, &path) };
     let twice = [open(&path), open(&path)].concat();
     let lies = [
-        ("execve", call(own, libc_call::EXECVE, [at; 6], open(&path))),
+        ("execveat", call(own, libc_call::EXECVEAT, [at; 6], open(&path))),
+        ("list", program_call(own, &[24, 1 << 40, 0], b"sh\0-c\0")),
+        ("no end", program_call(own, &[16, 0], b"sh")),
         ("rt_sigreturn", call(own, libc_call::RT_SIGRETURN, [0; 6], vec![])),
         ("mmap", call(own, libc_call::MMAP, [0, 4096, 7, 34, 0, 0], vec![])),
         ("no call", call(own, 9999, [0; 6], vec![])),
@@ -189,6 +191,57 @@ fn calls_that_no_honest_body_sends_are_not_made() {
     assert!(reply.result >= 0 && trace.exists(), "{}", reply.result);
     drop(program);
     supervisor.end("none");
+}
+
+/// execve(2) of a shell, with a list of arguments that is sent as that.
+fn program_call(tid: GuestTid, words: &[u64], strings: &[u8]) -> Call {
+    let (at, list) = (0x7000_0000, 0x7000_1000);
+    let mut data: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    data.extend(strings);
+    let segments = vec![text(0, at, b"/bin/sh\0"), text(1, list, &data)];
+    call(tid, libc_call::EXECVE, [at, list, 0, 0, 0, 0], segments)
+}
+
+/// Whatever moment it is at which the node hangs up: the process runs the program that it has asked
+/// for, or was lost before it had one.
+#[test]
+fn a_program_that_has_begun_outlives_the_node_that_has_asked_for_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut begun, mut lost) = (0, 0);
+    for round in 0..60u32 {
+        let mut program = Program::start();
+        let (supervisor, mut link, capture) = away(&program);
+        let trace = directory.path().join(round.to_string());
+        let script = format!("echo $$ > {}; exec sleep 1000\0", trace.display());
+        let strings = [b"sh\0-c\0", script.as_bytes()].concat();
+        let call = program_call(capture.image.pid, &[32, 35, 38, 0], &strings);
+        link.1.send(&ToHome::Call(call)).expect("it listens");
+        let asked = Instant::now();
+        while asked.elapsed() < Duration::from_micros(u64::from(20 * round)) {
+            std::hint::spin_loop();
+        }
+        link.1.close();
+        drop(link);
+        match supervisor.hear_outcome() {
+            FromDeputy::CameHome { reason, .. } => {
+                assert_eq!(reason.code, EXEC);
+                let told = || std::fs::read_to_string(&trace).ok();
+                let told = until("it runs", || told().filter(|told| told.ends_with('\n')));
+                assert_eq!(told.trim(), program.pid().to_string());
+                program.assert_plain("a program");
+                begun += 1;
+            }
+            FromDeputy::Lost { .. } => {
+                until("it has ended", || program.0.try_wait().expect("our child"));
+                assert!(!trace.exists(), "round {round}: it was killed with its program");
+                lost += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+        supervisor.end("a program");
+    }
+    eprintln!("{begun} begun, {lost} lost");
+    assert!(begun > 0);
 }
 
 #[test]
@@ -351,6 +404,7 @@ mod libc_call {
     pub const MMAP: i64 = 9;
     pub const RT_SIGRETURN: i64 = 15;
     pub const EXECVE: i64 = 59;
+    pub const EXECVEAT: i64 = 322;
     pub const KILL: i64 = 62;
     pub const GETPPID: i64 = 110;
 }

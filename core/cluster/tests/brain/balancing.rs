@@ -361,6 +361,22 @@ fn a_process_that_keeps_coming_home_is_sent_away_ever_less_often() {
 }
 
 #[test]
+fn a_process_that_keeps_beginning_other_programs_is_sent_away_as_often_as_ever() {
+    let mut world = World::of_speeds(27, &[1.0; 2]);
+    let processes = world.start_processes(FIRST, 2, ENDLESS_S);
+    for _ in 0..1_200 {
+        world.run_for(Span::from_millis(100));
+        for process in &processes {
+            if world.processes[process].node == NodeId(2) {
+                world.put(*process, FIRST, Arrival::Began { from: NodeId(2) });
+            }
+        }
+    }
+    let sent = world.moves.len();
+    assert!(sent > 20, "sent away {sent} times");
+}
+
+#[test]
 fn thirty_percent_of_loss_still_balances() {
     for seed in 0..20 {
         let mut world = World::of_speeds(seed, &[1.0; 4]);

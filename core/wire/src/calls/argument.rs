@@ -18,6 +18,8 @@ pub enum Argument {
     Message(Direction),
     /// An array of `struct mmsghdr`, as many as argument `count` says.
     Messages { count: u8, direction: Direction },
+    /// An array of pointers to C strings, ended by NULL, and the strings (execve).
+    Strings,
     /// The sixth argument of pselect6: a pointer to {pointer to a signal mask, its size}.
     MaskPair,
 }

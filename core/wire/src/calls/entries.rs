@@ -111,7 +111,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     call(56, "clone", process::CLONE),
     call(57, "fork", emulate(Emulation::NewTask, &[])),
     call(58, "vfork", home("new-process")),
-    call(59, "execve", home("exec")),
+    call(59, "execve", forward(&[PATH, Argument::Strings, Argument::Strings])),
     call(60, "exit", emulate(Emulation::ThreadExit, VALUES)),
     call(61, "wait4", forward(&[V, update(4), V, update(RUSAGE)])),
     call(62, "kill", forward(VALUES)),

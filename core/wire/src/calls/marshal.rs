@@ -3,7 +3,7 @@
 
 use super::table::{Class, classify};
 use super::walk::{Source, Want, walk};
-use super::{Arguments, process};
+use super::{Arguments, exec, process};
 use crate::forward::{Direction, Place, Segment};
 use crate::ids::GuestAddr;
 use crate::limits::{CALL_BYTES_MAX, CALL_SEGMENTS_MAX};
@@ -162,6 +162,17 @@ impl Source for Reader<'_> {
         }
         self.spend(data.len() as u64)?;
         let length = data.len() as u64;
+        let yields = crate::forward::Yield::Whole;
+        let want = Want { guest, length, direction: Direction::In, place, yields };
+        Ok(Some(self.push(want, data)))
+    }
+
+    fn strings(&mut self, guest: GuestAddr, place: Place) -> Result<Option<u16>, Unmarshalled> {
+        let Some(data) = exec::gather(self.memory, guest, self.bytes_left)? else {
+            return Ok(None);
+        };
+        let length = data.len() as u64;
+        self.spend(length)?;
         let yields = crate::forward::Yield::Whole;
         let want = Want { guest, length, direction: Direction::In, place, yields };
         Ok(Some(self.push(want, data)))

@@ -103,6 +103,7 @@ fn word(argument: &Argument) -> String {
         Argument::Vector { .. } => String::from("vector"),
         Argument::Message(_) => String::from("message"),
         Argument::Messages { .. } => String::from("messages"),
+        Argument::Strings => String::from("list of texts"),
         Argument::MaskPair => String::from("signal mask"),
     }
 }

@@ -16,12 +16,13 @@
 //! * `marshal` (body) and `stage` (deputy): there; `result`: and back
 //! * `own_file`: the files by which a process looks at itself
 //! * `timeout`, `signal`: what the engine needs to know of calls that wait; `contents`: of those
-//!   that write to files
+//!   that write to files; `exec`: the lists of strings of execve(2)
 
 mod argument;
 mod clock;
 mod contents;
 mod entries;
+mod exec;
 mod fcntl;
 mod ioctl;
 mod ipc;
@@ -44,6 +45,7 @@ mod test;
 
 pub use argument::{Argument, Length, Width};
 pub use contents::{Touched, touched};
+pub use exec::EXECVE;
 pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal};
 pub use matrix::matrix_markdown;
 pub use own_file::{OwnFile, Shows, own_file, reads_from};

@@ -1,6 +1,6 @@
 //! The way back: what a call wrote, from the staging area into guest memory.
 
-use super::stage::{lay_out, validate};
+use super::stage::{Derived, lay_out, validate};
 use crate::forward::{Call, Direction, Output, Place, Segment, Yield};
 use crate::ids::GuestAddr;
 
@@ -16,7 +16,7 @@ pub enum ApplyError {
 /// What a staged call with this result wrote: `staging` is the staging area after the call. The
 /// call must have passed [`super::stage`]; of any other, nothing is collected.
 pub fn collect(call: &Call, result: i64, staging: &[u8]) -> Vec<Output> {
-    let Ok(dangling) = validate(call) else { return Vec::new() };
+    let Ok(Derived { dangling, .. }) = validate(call) else { return Vec::new() };
     let (offsets, _) = lay_out(&call.segments);
     let area = Area { offsets: &offsets, segments: &call.segments, staging };
     let mut rest = u64::try_from(result).unwrap_or(0);

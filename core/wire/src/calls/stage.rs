@@ -7,7 +7,7 @@
 
 use super::table::{Class, classify};
 use super::walk::{Source, Want, walk};
-use super::{Arguments, BAD_POINTER, process};
+use super::{Arguments, BAD_POINTER, exec, process};
 use crate::forward::{Call, Direction, Place, Segment, Yield};
 use crate::ids::GuestAddr;
 use crate::limits::{CALL_BYTES_MAX, CALL_SEGMENTS_MAX};
@@ -52,7 +52,7 @@ pub enum StageError {
 /// An emulated call is laid out like a forwarded one: whether the deputy executes it, and what else
 /// it does, is decided there.
 pub fn stage(call: &Call, base: u64, capacity: u64) -> Result<Staged<'_>, StageError> {
-    let dangling = validate(call)?;
+    let Derived { dangling, lists } = validate(call)?;
     let (offsets, size) = lay_out(&call.segments);
     if size > capacity || base.checked_add(size).is_none() {
         return Err(StageError::TooLarge { needed: size, capacity });
@@ -65,6 +65,11 @@ pub fn stage(call: &Call, base: u64, capacity: u64) -> Result<Staged<'_>, StageE
         if let Some(bytes) = before_call(segment) {
             write_of[index] = Some(staged.writes.len());
             staged.writes.push((offsets[index], bytes));
+        }
+    }
+    for list in lists.into_iter().map(usize::from) {
+        if let Some(write) = write_of[list] {
+            exec::relocate(staged.writes[write].1.to_mut(), base + offsets[list]);
         }
     }
     let pointers = call.segments.iter().zip(&offsets).map(|(s, offset)| (s.place, base + offset));
@@ -99,9 +104,16 @@ fn before_call(segment: &Segment) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// Checks that the segments are exactly those that the table derives for this call. Returns the
-/// places of pointers that lead nowhere.
-pub(super) fn validate(call: &Call) -> Result<Vec<Place>, StageError> {
+/// What the table derives for a call, besides the segments that it has.
+pub(super) struct Derived {
+    /// Places of pointers that lead nowhere.
+    pub dangling: Vec<Place>,
+    /// Segments that are lists of strings.
+    lists: Vec<u16>,
+}
+
+/// Checks that the segments are exactly those that the table derives for this call.
+pub(super) fn validate(call: &Call) -> Result<Derived, StageError> {
     let (form, is_emulated) = match classify(call.number, &call.arguments) {
         Class::Forward(form) => (form, false),
         Class::Emulate(emulation, form) if emulation.is_sent() => (form, true),
@@ -116,18 +128,18 @@ pub(super) fn validate(call: &Call) -> Result<Vec<Place>, StageError> {
         segments: &call.segments,
         next: 0,
         bytes_left: CALL_BYTES_MAX as u64,
-        dangling: Vec::new(),
+        derived: Derived { dangling: Vec::new(), lists: Vec::new() },
     };
     walk(form, &call.arguments, &mut received)?;
     if received.next < call.segments.len() {
         return Err(StageError::Surplus(call.segments.len() - received.next));
     }
-    if is_emulated && !received.dangling.is_empty() {
+    if is_emulated && !received.derived.dangling.is_empty() {
         return Err(StageError::Dangling(call.number));
     }
     match process::home_only_path(call.number, &call.arguments, &call.segments, None) {
         Some(word) => Err(StageError::NeedsHome(call.number, word)),
-        None => Ok(received.dangling),
+        None => Ok(received.derived),
     }
 }
 
@@ -149,7 +161,7 @@ struct Received<'a> {
     segments: &'a [Segment],
     next: usize,
     bytes_left: u64,
-    dangling: Vec<Place>,
+    derived: Derived,
 }
 
 impl<'a> Received<'a> {
@@ -211,11 +223,23 @@ impl Source for Received<'_> {
         Ok(Some(index))
     }
 
+    fn strings(&mut self, guest: GuestAddr, place: Place) -> Result<Option<u16>, StageError> {
+        let Some((index, segment)) = self.at(place) else { return Ok(None) };
+        if !exec::is_list(&segment.data) {
+            return Err(StageError::Mismatch(index));
+        }
+        let length = segment.data.len() as u64;
+        let want = Want { guest, length, direction: Direction::In, place, yields: Yield::Whole };
+        self.accept(index, segment, &want)?;
+        self.derived.lists.push(index);
+        Ok(Some(index))
+    }
+
     fn bytes(&self, segment: u16) -> &[u8] {
         self.segments.get(usize::from(segment)).map_or(&[], |s| &s.data)
     }
 
     fn dangling(&mut self, place: Place) {
-        self.dangling.push(place);
+        self.derived.dangling.push(place);
     }
 }

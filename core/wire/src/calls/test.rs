@@ -2,6 +2,7 @@
 //! journey, must not be able to tell the difference.
 
 mod contents;
+mod exec;
 mod hostile;
 mod journey;
 mod kernel;

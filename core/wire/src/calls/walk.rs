@@ -43,6 +43,9 @@ pub(super) trait Source {
         place: Place,
     ) -> Result<Option<u16>, Self::Error>;
 
+    /// The segment for a list of C strings; None if there is nothing where it begins.
+    fn strings(&mut self, guest: GuestAddr, place: Place) -> Result<Option<u16>, Self::Error>;
+
     /// What an `In` or `InOut` segment of this walk holds.
     fn bytes(&self, segment: u16) -> &[u8];
 
@@ -113,6 +116,12 @@ impl<S: Source> Walk<'_, S> {
             Argument::Messages { count, direction } => {
                 let count = u64::from(self.register(count) as u32).min(PARTS_MAX);
                 self.messages(guest, count, direction, place)?;
+            }
+            Argument::Strings => {
+                if guest != 0 {
+                    let found = self.source.strings(GuestAddr(guest), place)?;
+                    self.note(index, place, found);
+                }
             }
             Argument::MaskPair => {
                 let pair = self.point(guest, 16, Direction::In, place, Yield::Whole)?;

@@ -282,6 +282,7 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::Progress(progress()),
         ToHome::MovedOn(Box::new(report())),
         ToHome::Usage { away: ProcessorTime { user_ns: 1, system_ns: 3 }, rss_bytes: 2 },
+        ToHome::Clocks { process: clock(), thread: clock() },
         ToHome::Written(Pages::at(GuestAddr(4097), vec![1, 2, 3])),
         ToHome::ReadsOwn { tid: GuestTid(7), id: 1, descriptor: -1 },
         ToHome::Seeks { descriptor: 3, position: u64::MAX },

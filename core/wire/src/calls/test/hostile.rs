@@ -2,7 +2,7 @@
 
 use super::{Memory, WRITABLE, call};
 use crate::calls::{
-    Argument, BAD_POINTER, Class, StageError, apply, classify, collect, marshal, stage,
+    Argument, BAD_POINTER, Class, StageError, Staged, apply, classify, collect, marshal, stage,
 };
 use crate::forward::{Call, Direction, Output, Place, Segment, Yield};
 use crate::ids::GuestAddr;
@@ -138,6 +138,11 @@ fn assert_contained(call: &Call) {
             assert!(contained(staged.arguments[index]), "argument {index} of {}", call.number);
         }
     }
+    for (index, argument) in form.iter().enumerate() {
+        if *argument == Argument::Strings && contained(staged.arguments[index]) {
+            assert_strings(&staged, staged.arguments[index]);
+        }
+    }
     for segment in &call.segments {
         if let Place::Pointer { segment, offset } = segment.place {
             let written = staged_bytes(call, &staged.writes, usize::from(segment));
@@ -145,6 +150,28 @@ fn assert_contained(call: &Call) {
             let pointer = written[offset..offset + 8].try_into().map(u64::from_le_bytes);
             assert!(contained(pointer.expect("eight bytes")));
         }
+    }
+}
+
+/// A list of strings, as the kernel goes through it, ends, and lies in the staging area with all
+/// that it leads to.
+fn assert_strings(staged: &Staged<'_>, list: u64) {
+    if list == 0 || list == BAD_POINTER {
+        return;
+    }
+    let mut area = vec![0xee; staged.size as usize];
+    for (offset, bytes) in &staged.writes {
+        area[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    let at = |address: u64| &area[(address - BASE) as usize..];
+    let mut next = list;
+    loop {
+        let string = u64::from_le_bytes(at(next)[..8].try_into().expect("eight bytes"));
+        if string == 0 {
+            return;
+        }
+        assert!(at(string).contains(&0), "a string without an end");
+        next += 8;
     }
 }
 
@@ -222,7 +249,7 @@ fn call_without_its_segment_does_not_reach_the_guests_address() {
 
 #[test]
 fn calls_that_are_not_forwarded_are_refused() {
-    for number in [9, 56, 57, 59, 101, 317, 425, 9999] {
+    for number in [9, 56, 57, 101, 317, 425, 9999] {
         let outcome = stage(&call(number, [0; 6], Vec::new()), BASE, CAPACITY).map(drop);
         assert_eq!(outcome, Err(StageError::NotForwarded(number)));
     }
