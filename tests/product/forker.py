@@ -1,6 +1,8 @@
 # Makes processes when it is told to, and has them end: each line is answered by one.
 import os, signal, sys
 
+import resource  # which wait4 would load when it is asked for
+
 told = 0
 
 

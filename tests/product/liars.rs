@@ -93,7 +93,8 @@ impl Supervisor {
                 FromDeputy::Progress(_)
                 | FromDeputy::Usage { .. }
                 | FromDeputy::Waits(_)
-                | FromDeputy::Clocks(_) => {}
+                | FromDeputy::Clocks(_)
+                | FromDeputy::Forked { .. } => {}
                 outcome => return outcome,
             }
             assert!(Instant::now() < deadline, "it comes to nothing");

@@ -308,9 +308,12 @@ fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
 /// Replies to calls that took long, until the service ends.
 pub fn wait(shared: &Arc<Shared>) {
     let agent = &shared.lanes.agent;
-    while !shared.is_ending.load(Ordering::SeqCst) {
-        let turn = shared.slow_calls();
-        let seen = agent.doorbell();
+    loop {
+        // Before it is asked whether this is the end, which is said before either is counted up.
+        let (turn, seen) = (shared.slow_calls(), agent.doorbell());
+        if shared.is_ending.load(Ordering::SeqCst) {
+            return;
+        }
         let mut is_any_busy = false;
         for slot in 0..shared.lanes.count() {
             finish(shared, slot);

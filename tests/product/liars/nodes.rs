@@ -193,6 +193,37 @@ fn calls_that_no_honest_body_sends_are_not_made() {
     supervisor.end("none");
 }
 
+/// What a body says of children that it was not given, and leaves unsaid of one that it was.
+#[test]
+fn a_body_that_lies_about_its_children_ends_nobody_elses() {
+    let program = Program::start();
+    let (supervisor, mut link, capture) = away(&program);
+    let tid = capture.image.pid;
+    let mut bystander = Program::start();
+    let child = GuestTid(bystander.pid());
+    for has_body in [false, true] {
+        link.1.send(&ToHome::ChildMade { tid, child, has_body }).expect("it listens");
+    }
+    // It is served on, and makes one.
+    let plain = [wire::calls::thread::SIGCHLD, 0, 0, 0, 0, 0];
+    let number = i64::from(wire::calls::thread::CLONE);
+    let fork = |sequence| Call { sequence, ..call(tid, number, plain, vec![]) };
+    link.1.send(&ToHome::Call(fork(1))).expect("it listens");
+    let ToAway::Child { child, .. } = link.0.receive().expect("a child") else { panic!("none") };
+    let ToAway::Reply(reply) = link.0.receive().expect("a reply") else { panic!("no reply") };
+    assert_eq!(reply.result, i64::from(child.0));
+    // Nobody makes another before it has said what has become of the first.
+    link.1.send(&ToHome::Call(fork(2))).expect("it listens");
+    let lost = supervisor.hear_outcome();
+    assert!(matches!(lost, FromDeputy::Lost { .. }), "{lost:?}");
+    until("what sleeps without a body has ended", || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.0)).unwrap_or_default();
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    });
+    bystander.assert_plain("a bystander");
+    supervisor.end("children");
+}
+
 /// execve(2) of a shell, with a list of arguments that is sent as that.
 fn program_call(tid: GuestTid, words: &[u64], strings: &[u8]) -> Call {
     let (at, list) = (0x7000_0000, 0x7000_1000);
