@@ -197,7 +197,8 @@ pub enum ToDeputy {
     /// Bring the process home.
     ComeHome { freeze_budget: FreezeBudget, limits: MoveLimits },
     /// Instead of `Leave`: the process was made by one that is away, and its body is where that of
-    /// its maker is. Answered by `Moved`, `Lost` or `Ended`.
+    /// its maker is. Answered by `Moved`, `Lost` or `Ended`;
+    /// by `Stayed` if it has ended already.
     Born(Box<Birth>),
     /// The move under way is not wanted any more. Answered by `Stayed`, unless the process runs
     /// elsewhere by then, or is coming home.

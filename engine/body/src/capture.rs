@@ -55,12 +55,16 @@ pub fn mappings(shared: &Shared, fixed: &Fixed) -> Result<Vec<image::Mapping>> {
     Ok(mappings)
 }
 
-fn space(shared: &Shared, fixed: &Fixed, maps: &[maps::Mapping]) -> Result<Space> {
+/// What of its address space is not the guest's.
+pub fn ours(shared: &Shared, fixed: &Fixed) -> Vec<Range<u64>> {
     let reserved = fixed.origin.reserved;
-    let mut ours = vec![fixed.agent.clone(), reserved.0..reserved.1];
+    let elsewhere = shared.abroad.iter().flat_map(|abroad| abroad.elsewhere.ours());
+    [fixed.agent.clone(), reserved.0..reserved.1].into_iter().chain(elsewhere).collect()
+}
+
+fn space(shared: &Shared, fixed: &Fixed, maps: &[maps::Mapping]) -> Result<Space> {
+    let mut mappings = layout::of_guest(maps, &ours(shared, fixed), &fixed.library)?;
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
-    ours.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.ours()));
-    let mut mappings = layout::of_guest(maps, &ours, &fixed.library)?;
     mappings.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.provided()).cloned());
     mappings.sort_unstable_by_key(|mapping| mapping.start.0);
     trim_stack(shared, &fixed.origin, &mut mappings)?;
@@ -128,6 +132,14 @@ pub fn image(
     })
 }
 
+/// Where a stack begins that was so `before`, and is mapped from `mapped` on: there, or as far down
+/// as it was used.
+pub fn stack_start(pagemap: &Pagemap, before: &image::Mapping, mapped: u64) -> Result<u64> {
+    let touched = pagemap.scan(mapped, before.end.0, Select::Populated)?;
+    let lowest = touched.first().map_or(before.start.0, |run| run.start);
+    Ok(lowest.min(before.start.0).max(mapped))
+}
+
 /// The stack is mapped whole here (`outward`); what the guest never touched does not travel.
 fn trim_stack(shared: &Shared, origin: &Image, mappings: &mut [image::Mapping]) -> Result<()> {
     let is_stack = |m: &&image::Mapping| m.kind == MappingKind::Anonymous { grows_down: true };
@@ -137,9 +149,7 @@ fn trim_stack(shared: &Shared, origin: &Image, mappings: &mut [image::Mapping]) 
         if mapping.end != before.end || mapping.start >= before.start {
             continue;
         }
-        let touched = pagemap.scan(mapping.start.0, mapping.end.0, Select::Populated)?;
-        let lowest = touched.first().map_or(before.start.0, |run| run.start);
-        mapping.start = GuestAddr(lowest.min(before.start.0));
+        mapping.start = GuestAddr(stack_start(&pagemap, before, mapping.start.0)?);
         mapping.kind = MappingKind::Anonymous { grows_down: true };
     }
     Ok(())

@@ -1,20 +1,21 @@
-//! The away half of a process: the supervisor of one body.
+//! The away half of a process: the supervisor of its body, and of those of the processes that it
+//! makes here ([`family`]).
 //!
 //! ```text
 //!  daemon ──fd──► arrival: berth, image, sandbox        (one thread, before there is a body)
 //!                    │ Run
 //!                    ▼
-//!   notices ◄─ seccomp ─ body ─ ptrace ─► tracing       (signals, freezing; the main thread)
+//!   notices ◄─ seccomp ─ body ─ ptrace ─► tracing       (signals, freezing; the body's thread)
 //!      │ Call                                 ▲
 //!      ▼                                      │ orders
 //!    deputy ── Reply, Signal ──► replies ─────┘
 //! ```
 //!
-//! Three threads share [`state::State`]: `notices` takes what the body may not do itself and
-//! forwards it, `replies` brings back the results, and the main thread, to which ptrace belongs,
-//! delivers signals and stops the body. The body may run only while the link to its deputy lives:
-//! all its effects on the world go through there, so a body without a link has none, and is
-//! destroyed.
+//! Three threads share [`state::State`]: `notices`, which is one for all bodies, takes what the
+//! body may not do itself and forwards it, `replies` brings back the results, and the body's own
+//! thread, to which ptrace belongs (of the first body the main thread), delivers signals and stops
+//! the body. The body may run only while the link to its deputy lives: all its effects on the world
+//! go through there, so a body without a link has none, and is destroyed.
 
 mod abroad;
 mod arrival;

@@ -4,6 +4,7 @@
 //!
 //! Nothing is told where there is a doubt: then the process goes home and reads there.
 
+use crate::capture;
 use crate::own_files::Open;
 use crate::state::{Shared, State, Thread};
 use kernel::proc::maps::{self, Mapping};
@@ -140,7 +141,7 @@ fn status(
     if process::status_field(home, "Pid")?.parse() != Ok(guest.0) {
         return None;
     }
-    let kib_of = |key| kib(process::status_field(home, key)?);
+    let kib_of = |key| process::status_kib(home, key);
     let peak = kib_of("VmPeak")?.max(sizes.total >> 10);
     // Home's is the peak of what was there, as in getrusage(2).
     let high = kib_of("VmHWM")?.max(state.peak.rss_kib()).max(sizes.resident() >> 10);
@@ -158,7 +159,7 @@ fn status(
             }
             "VmPeak" => peak,
             "VmHWM" => high,
-            "VmPTE" | "VmSwap" => kib(process::status_field(&own, key)?)?,
+            "VmPTE" | "VmSwap" => process::status_kib(&own, key)?,
             _ => match sizes.of_line(key) {
                 Some(bytes) => bytes >> 10,
                 None => {
@@ -171,10 +172,6 @@ fn status(
         text.push_str(&format!("{key}:\t{value:>8} kB\n"));
     }
     Some(text.into_bytes())
-}
-
-fn kib(value: &str) -> Option<u64> {
-    value.strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// How large the guest is, bytes: as its own kernel would count it, without what is ours.
@@ -196,7 +193,7 @@ impl Sizes {
         let layout = &shared.own_files.fixed.origin.layout;
         let mut sizes = Sizes::of_mappings(&mappings, layout[0]..layout[1]);
         let status = process::status(shared.pid).ok()?;
-        let bytes = |key| Some(kib(process::status_field(&status, key)?)? << 10);
+        let bytes = |key| Some(process::status_kib(&status, key)? << 10);
         let shared_bytes = bytes("RssShmem")?.saturating_sub(ours_resident);
         sizes.resident_anonymous = bytes("RssAnon")?;
         sizes.resident_file = bytes("RssFile")?;
@@ -262,10 +259,8 @@ impl Sizes {
 /// The mappings of the guest as home would have them, and how much of ours is resident.
 fn mappings(shared: &Shared) -> Option<(Vec<Mapping>, u64)> {
     let fixed = &shared.own_files.fixed;
-    let reserved = fixed.origin.reserved;
-    let mut ours = vec![fixed.agent.clone(), reserved.0..reserved.1];
+    let ours = capture::ours(shared, fixed);
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
-    ours.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.ours()));
     let (mut own, mut mappings): (Vec<Mapping>, Vec<Mapping>) =
         maps::read(shared.pid).ok()?.into_iter().partition(|m| layout::is_ours(m, &ours));
     let provided = elsewhere.iter().flat_map(|elsewhere| elsewhere.provided());
@@ -313,9 +308,7 @@ fn trim_stack(
     let is_stack = |m: &&image::Mapping| m.kind == MappingKind::Anonymous { grows_down: true };
     let before = origin.iter().find(is_stack)?;
     let stack = mappings.iter_mut().find(|m| m.end == before.end.0)?;
-    let touched = pagemap.scan(stack.start, stack.end, Select::Populated).ok()?;
-    let lowest = touched.first().map_or(before.start.0, |run| run.start);
-    stack.start = lowest.min(before.start.0).max(stack.start);
+    stack.start = capture::stack_start(pagemap, before, stack.start).ok()?;
     stack.name = b"[stack]".to_vec();
     Some(())
 }
@@ -368,7 +361,7 @@ mod test {
         child.wait().unwrap();
         let sizes = Sizes::of_mappings(&mappings, layout[0]..layout[1]);
         for key in ["VmSize", "VmData", "VmStk", "VmExe", "VmLib"] {
-            let told = process::status_field(&status, key).and_then(kib).unwrap();
+            let told = process::status_kib(&status, key).unwrap();
             assert_eq!(sizes.of_line(key).unwrap() >> 10, told, "{key}");
         }
         let made = String::from_utf8(sizes.statm()).unwrap();

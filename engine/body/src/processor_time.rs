@@ -147,9 +147,7 @@ impl Peak {
 
     pub fn rss_kib(&self) -> u64 {
         let status = process::status(self.pid).unwrap_or_default();
-        let here = process::status_field(&status, "VmHWM")
-            .and_then(|peak| peak.strip_suffix("kB")?.trim().parse().ok());
-        self.before_kib.max(here.unwrap_or(0))
+        self.before_kib.max(process::status_kib(&status, "VmHWM").unwrap_or(0))
     }
 }
 

@@ -10,7 +10,9 @@ use migrate::files::SHARED_FILE;
 use migrate::reason;
 use std::sync::Arc;
 use wire::calls::{self, Emulation};
-use wire::forward::{Declined, Direction, NO_ROOM_FOR_TASK, Place, Reply, Segment, Signal, ToAway};
+use wire::forward::{
+    Declined, Direction, NO_ROOM_FOR_TASK, Output, Place, Reply, Segment, Signal, ToAway,
+};
 use wire::ids::GuestTid;
 use wire::processor_time::ProcessorTime;
 
@@ -129,15 +131,20 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
 /// What a child has used here that this reply tells its parent the end of, and the usage: home
 /// knows its own part only.
 fn used_by_child(shared: &Shared, reply: &Reply) -> Option<ProcessorTime> {
+    // Hardly any reply has something of that size.
+    let is_usage = |output: &Output| output.data.len() == size_of::<libc::rusage>();
+    if reply.result <= 0 || !reply.outputs.iter().any(is_usage) {
+        return None;
+    }
     let is_asked = {
         let mut state = shared.lock();
         let is_frozen = state.is_frozen;
         let call = state.by_guest(reply.tid)?.outstanding.as_ref().map(|it| &it.call)?;
         let is_it = call.sequence == reply.sequence && !is_frozen;
-        is_it && i64::from(call.number) == libc::SYS_wait4 && call.arguments[3] != 0
+        is_it && i64::from(call.number) == libc::SYS_wait4
     };
     // The bodies' states are not to be locked within each other.
-    let child = (is_asked && reply.result > 0).then_some(GuestTid(reply.result as i32))?;
+    let child = is_asked.then_some(GuestTid(reply.result as i32))?;
     shared.family.take_used(child)
 }
 

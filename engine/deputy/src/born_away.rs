@@ -30,8 +30,6 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
 
-/// Whoever made it has let go of it, or will in a moment.
-const SEIZE_TIMEOUT: Duration = Duration::from_secs(5);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A body that does not answer for so long will not.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,13 +40,17 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Serves a process that was made away, from its first moment to its return or end.
 pub fn serve(pid: i32, birth: Birth, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let node = birth.berth.node;
-    if let Err(error) = seize(pid) {
-        daemon.send(&FromDeputy::Stayed { reason: error.reason() });
-        // If it has ended, the daemon sees that.
-        let has_ended = matches!(&error, MigrateError::Kernel(error) if error.is_gone());
-        return if has_ended { Ok(()) } else { Err(error) };
+    // Whoever made it has let go of it before anybody was told.
+    let seized = tracee::seize(pid, HELD);
+    if let Err(error) = &seized
+        && error.is_gone()
+    {
+        // The daemon sees its end.
+        let reason = migrate::reason("ended", error.to_string());
+        daemon.send(&FromDeputy::Stayed { reason });
+        return Ok(());
     }
-    match take_over(pid, birth) {
+    match seized.map_err(MigrateError::from).and_then(|()| take_over(pid, birth)) {
         Ok(away) => service::run(away, daemon, signals),
         Err(error) => {
             let ended = match &error {
@@ -63,19 +65,6 @@ pub fn serve(pid: i32, birth: Birth, daemon: &Daemon, signals: ChildSignal) -> R
             see_it_end(pid, &signals);
             daemon.send(&FromDeputy::Lost { node, reason: error.reason() });
             Err(error)
-        }
-    }
-}
-
-fn seize(pid: i32) -> Result<()> {
-    let deadline = Instant::now() + SEIZE_TIMEOUT;
-    loop {
-        match tracee::seize(pid, HELD) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.is_gone() || Instant::now() >= deadline => {
-                return Err(error.into());
-            }
-            Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
@@ -177,7 +166,8 @@ fn change_agent(
     Ok((agent, borrowed))
 }
 
-/// Calls the body, which may not be known to its daemon yet, and has it run.
+/// Calls the body and has it run. There is no going back from here, so a network that fails for a
+/// moment does not count.
 fn call(berth: &Berth) -> Result<(LinkReader, LinkWriter)> {
     let deadline = Instant::now() + CALL_TIMEOUT;
     let mut pause = PAUSE;

@@ -177,14 +177,9 @@ impl Homecoming {
     }
 }
 
-/// Slots whose thread still lives.
-pub fn live_slots(service: &Service<'_>) -> Vec<usize> {
-    service.shared.lanes.live_slots()
-}
-
 /// A live thread for work that concerns the whole process.
 pub fn worker<'a>(service: &'a Service<'_>) -> Result<Worker<'a>> {
-    let first = live_slots(service).first().map(|slot| service.worker(*slot));
+    let first = service.shared.lanes.live_slots().first().map(|slot| service.worker(*slot));
     first.ok_or_else(|| MigrateError::Protocol("no thread is left".into()))
 }
 
@@ -217,7 +212,7 @@ fn receive_image(
 fn check_threads(service: &Service<'_>, image: &Image) -> Result<()> {
     let lanes = &service.shared.lanes;
     let here: BTreeSet<_> =
-        live_slots(service).into_iter().map(|slot| lanes.lock(slot).guest).collect();
+        service.shared.lanes.live_slots().into_iter().map(|slot| lanes.lock(slot).guest).collect();
     let mut there: BTreeSet<_> = image.threads.iter().map(|thread| thread.tid).collect();
     // A thread may have ended here while its body was frozen just before it would have.
     let ended = |tid: &GuestTid| {
@@ -433,8 +428,14 @@ fn remove_agent(service: &Service<'_>) -> Result<()> {
 /// run.
 fn commit(service: &Service<'_>) {
     let lanes = &service.shared.lanes;
-    let tids: Vec<i32> =
-        live_slots(service).into_iter().rev().map(|slot| lanes.lock(slot).tid).collect();
+    let tids: Vec<i32> = service
+        .shared
+        .lanes
+        .live_slots()
+        .into_iter()
+        .rev()
+        .map(|slot| lanes.lock(slot).tid)
+        .collect();
     freeze::unhold(&tids);
     service.shared.send(&ToAway::Release);
     // The first thread last.

@@ -4,7 +4,7 @@
 
 use crate::arriving::{Arriving, pages};
 use crate::frozen::Frozen;
-use crate::homecoming::{live_slots, queue_signal_by};
+use crate::homecoming::queue_signal_by;
 use crate::lanes::Work;
 use crate::service::Service;
 use crate::settling::{Halt, shown_memory, stop};
@@ -168,7 +168,7 @@ impl Service<'_> {
         &self,
         work: impl FnOnce(Worker<'_>) -> Result<T>,
     ) -> Result<Option<Done<T>>> {
-        let slots = live_slots(self);
+        let slots = self.shared.lanes.live_slots();
         let process = self.shared.lanes.lock(0).guest;
         for slot in slots {
             // The lock keeps the body's next call out.

@@ -1,7 +1,7 @@
 //! The first step of a homecoming: every thread of the deputy leaves what it does for its body, and
 //! how it stood is remembered, to go on natively or, should the homecoming fail, as before.
 
-use crate::homecoming::{Homecoming, live_slots};
+use crate::homecoming::Homecoming;
 use crate::lanes::{Place, Work, plain_reply};
 use crate::resumption::{Held, Outcome};
 use crate::service::Service;
@@ -30,7 +30,7 @@ impl Homecoming {
         let lanes = &service.shared.lanes;
         let is_exiting = |slot: &usize| matches!(lanes.lock(*slot).work, Work::Exiting { .. });
         let (exiting, serving): (Vec<usize>, Vec<usize>) =
-            live_slots(service).into_iter().partition(is_exiting);
+            service.shared.lanes.live_slots().into_iter().partition(is_exiting);
         exiting.into_iter().try_for_each(|slot| await_exit(service, slot))?;
         let busy = |slot: &usize| match &lanes.lock(*slot).work {
             Work::Busy { since, place, .. } => Some((*since, *place)),

@@ -13,7 +13,7 @@
 //! to write to one file, and all memory but one page of code. What the supervisor knows (the key of
 //! its berth) is in neither.
 //!
-//! The one capability (CAP_CHECKPOINT_RESTORE) and the one file are for the ids of threads that the
+//! The one capability (CAP_CHECKPOINT_RESTORE) and the one file are for the ids of tasks that the
 //! guest makes here ([`crate::thread_ids`]).
 
 use crate::patience::Patience;

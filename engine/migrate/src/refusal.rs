@@ -20,25 +20,17 @@ pub fn check(pid: i32, maps: &[Mapping], is_mobile: bool) -> Result<()> {
     let tids = process::threads(pid)?.into_iter();
     // One that has ended meanwhile has nothing.
     let status = |tid| Some((tid, process::thread_status(pid, tid).ok()?));
-    check_state(pid, maps, tids.filter_map(status), is_mobile)?;
+    check_frozen(pid, maps, tids.filter_map(status), is_mobile)?;
     check_policy(pid)?;
     sharing::check_patiently(pid, maps)
 }
 
-/// The same when all its threads are stopped: what was not there before may be there now.
+/// The same when all its threads are stopped, but for who shares its memory
+/// ([`sharing::check_meanwhile`]): what was not there before may be there now.
 ///
 /// # Errors
 /// As [`check`]; then it has to be put back.
 pub fn check_frozen(
-    pid: i32,
-    maps: &[Mapping],
-    threads: impl IntoIterator<Item = (i32, ThreadStatus)>,
-    is_mobile: bool,
-) -> Result<()> {
-    check_state(pid, maps, threads, is_mobile)
-}
-
-fn check_state(
     pid: i32,
     maps: &[Mapping],
     statuses: impl IntoIterator<Item = (i32, ThreadStatus)>,

@@ -27,7 +27,6 @@ impl Daemon {
     /// It has one, and gets a supervisor.
     pub(super) fn process_born(&mut self, maker: HomePid, child: HomePid, birth: Box<Birth>) {
         let Some(stat) = procfs::read_stat(child.0) else { return };
-        self.inherit(&stat, maker);
         let Some(process) = self.processes.get_mut(&child) else {
             tracing::error!("process {child}, made away by {maker}, cannot be managed: ended");
             return end(Identity { pid: child.0, started_ticks: stat.started_ticks });

@@ -58,8 +58,7 @@ pub fn own_file(
     let path = argument_bytes(segments, path)?;
     let (whose, is_of_thread, file) = of_process(path.strip_suffix(b"\0")?)?;
     let is_own = match whose {
-        Whose::Own => true,
-        Whose::OwnThread => true,
+        Whose::Own | Whose::OwnThread => true,
         Whose::Number(number) => {
             let number: Option<i32> = std::str::from_utf8(number).ok()?.parse().ok();
             own.is_none_or(|own| number == Some(own))

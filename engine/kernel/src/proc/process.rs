@@ -115,6 +115,11 @@ pub fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
+/// The same of a line that tells memory, KiB.
+pub fn status_kib(text: &str, name: &str) -> Option<u64> {
+    status_field(text, name)?.strip_suffix("kB")?.trim().parse().ok()
+}
+
 pub fn status(pid: i32) -> Result<String> {
     let text = read(&format!("/proc/{pid}/status"))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
