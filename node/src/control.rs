@@ -5,6 +5,7 @@
 
 use crate::daemon::Event;
 use crate::places::{Place, Places};
+use crate::procfs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::AsFd;
@@ -80,11 +81,16 @@ pub fn bind(path: &Path, is_public: bool) -> Result<UnixListener, ControlError> 
     Ok(listener)
 }
 
-/// That no daemon listens there.
+/// That no daemon listens there. One that was killed still takes connections until its last thread
+/// has ended.
 pub fn check_vacant(path: &Path) -> Result<(), ControlError> {
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(ControlError::Running(path.to_owned())),
-        Err(_) => Ok(()),
+    let Ok(stream) = std::os::unix::net::UnixStream::connect(path) else { return Ok(()) };
+    // Of a socket that listens: who made it listen.
+    let daemon = nix::sys::socket::getsockopt(&stream, nix::sys::socket::sockopt::PeerCredentials);
+    match daemon {
+        // One of another PID namespace has no number here.
+        Ok(daemon) if daemon.pid() > 0 && procfs::is_ending(daemon.pid()) => Ok(()),
+        _ => Err(ControlError::Running(path.to_owned())),
     }
 }
 

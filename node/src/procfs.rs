@@ -85,10 +85,27 @@ fn read_stat_at(path: &str) -> Option<Stat> {
 }
 
 /// Has the process ended, or was it killed and is about to?
+///
+/// A process that dies takes its signal off what is pending some time before it counts as exiting.
+/// In between only the code that it will end with tells (fs/proc/array.c, `do_task_stat`). It is
+/// read last for that reason: a kernel that keeps it to itself until the end is likely to be done.
 pub fn is_ending(pid: i32) -> bool {
-    let Some(stat) = read_stat(pid) else { return true };
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    stat.is_exiting || stat.has_ended() || has_pending_kill(&status)
+    let status = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    if has_pending_kill(&String::from_utf8_lossy(&status)) {
+        return true;
+    }
+    let Ok(line) = fs::read(format!("/proc/{pid}/stat")) else { return true };
+    let line = String::from_utf8_lossy(&line);
+    let Some(stat) = parse_stat(&line) else { return true };
+    stat.is_exiting || stat.has_ended() || has_code_of_an_end(&line)
+}
+
+/// The last word of a stat line: what a process ends with, or is stopped by, as wait(2) has it.
+fn has_code_of_an_end(line: &str) -> bool {
+    use nix::sys::signal::Signal::{SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
+    let code = line.split_ascii_whitespace().next_back().and_then(|code| code.parse().ok());
+    let stops = [SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].map(|signal| signal as i32);
+    code.is_some_and(|code: i32| code != 0 && !stops.contains(&code))
 }
 
 fn has_pending_kill(status: &str) -> bool {
@@ -231,6 +248,36 @@ mod test {
         assert!(gained_us < 5_000, "{gained_us}: ticks are longer");
         // Linux numbers no process higher than 2^22.
         assert_eq!(read_cpu_us((1 << 22) + 1), None);
+    }
+
+    #[test]
+    fn a_process_that_has_taken_its_death_is_ending_before_it_counts_as_exiting() {
+        use nix::sys::ptrace::{self, Options};
+        use nix::sys::signal::{Signal, kill};
+        use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        assert!(!is_ending(pid.as_raw()));
+        kill(pid, Signal::SIGSTOP).expect("it is ours");
+        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it stops");
+        assert!(!is_ending(pid.as_raw()), "what is stopped goes on");
+        // Held where its signal is no longer pending, and it is not exiting yet.
+        ptrace::seize(pid, Options::PTRACE_O_TRACEEXIT).expect("it can be traced");
+        // As the kernel kills what a tracer held: the signal is one thread's, and off all that is
+        // pending once that thread has taken it.
+        kernel::tracee::send_signal(pid.as_raw(), pid.as_raw(), Signal::SIGKILL as i32)
+            .expect("it is ours");
+        let held = loop {
+            match waitpid(pid, None).expect("it is ours") {
+                WaitStatus::PtraceEvent(_, _, event) => break event,
+                WaitStatus::Signaled(..) => panic!("it ended without a stop"),
+                _ => ptrace::cont(pid, None).expect("it was stopped"),
+            }
+        };
+        assert_eq!(held, nix::libc::PTRACE_EVENT_EXIT);
+        assert!(is_ending(pid.as_raw()));
+        ptrace::cont(pid, None).expect("it was stopped");
+        child.wait().expect("it ends");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::stage::{COUNTING, Program, Seen, Stage, text, until, until_true};
 use serde_json::Value;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 const IDLE: &str = "while True: time.sleep(1000)";
@@ -216,16 +217,16 @@ fn storm_with_restarts(name: &str, nodes: &[u32], restarts: u32) {
         stage.kill_daemon(node);
         stage.start_daemon(node);
         for (program, last) in programs.iter_mut().zip(&mut last) {
+            let pid = program.pid;
             let now = count(program);
             assert!(now > *last, "it goes on from where it was");
             *last = now;
-            assert!(stage.place(program.pid).is_some(), "it is under osmos still");
+            let before = until("it is listed", || moves(&stage, pid));
+            until_true("it storms still", || moves(&stage, pid).is_some_and(|now| now != before));
         }
     }
     for program in &mut programs {
         let pid = program.pid;
-        let before = until("it is listed", || moves(&stage, pid));
-        until_true("it storms still", || moves(&stage, pid).is_some_and(|now| now != before));
         assert!(stage.events(1, "lost", pid).is_empty());
         program.close_input();
         assert_eq!(program.end(), 0);
@@ -256,6 +257,42 @@ fn a_storm_outlives_restarts_of_all_daemons() {
         return;
     }
     storm_with_restarts("storm-all", &[1, 2, 3], 6);
+}
+
+/// A supervisor that is just being started has, until it is an `osmos` of its own, all files of its
+/// daemon: the lock and the sockets as well. If the daemon is killed then, they outlive it.
+#[test]
+fn the_next_daemon_waits_for_what_the_last_one_has_left_open() {
+    let stage = Stage::new("left-open", 1);
+    let daemon = stage.node(1).daemon_pid().expect("a daemon");
+    let left = all_files(daemon);
+    stage.kill_daemon(1);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| stage.start_daemon(1));
+        until_true("the next daemon asks for the lock", || {
+            next.is_finished() || stage.node(1).daemon_pid().is_some_and(holds_lock_file)
+        });
+        drop(left);
+        next.join().expect("the next daemon answers");
+    });
+}
+
+/// Open files of another process, as if they had been inherited from it.
+fn all_files(pid: i32) -> Vec<OwnedFd> {
+    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+    let process = Pid::from_raw(pid).expect("a pid");
+    let process = pidfd_open(process, PidfdFlags::empty()).expect("it lives");
+    let numbers = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
+    let numbers = numbers.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter_map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok())
+        .collect()
+}
+
+fn holds_lock_file(pid: i32) -> bool {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let files = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    files.into_iter().any(|file| file.ends_with("daemon.lock"))
 }
 
 #[test]

@@ -53,8 +53,9 @@ use wire::peer::Member;
 
 /// Events waiting for the dispatcher; whoever has one more waits.
 const EVENTS_MAX: usize = 4_096;
-/// How long a daemon that dies may hold the lock of its node, and between two looks.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a daemon that dies may hold the lock of its node, and between two looks. On a machine
+/// that swaps, the kernel takes its time to clear one away.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_STEP: Duration = Duration::from_millis(10);
 /// Free ports tried for TCP and UDP together, if any will do.
 const PORT_TRIES: u32 = 16;
