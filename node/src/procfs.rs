@@ -118,6 +118,22 @@ fn has_pending_kill(status: &str) -> bool {
         .any(|bits| bits & KILL_BIT != 0)
 }
 
+/// Is a process traced, or does it block every signal that can be blocked? Of one that has ended:
+/// no.
+pub fn is_held_or_deaf(pid: i32) -> bool {
+    let status = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    shows_held_or_deaf(&String::from_utf8_lossy(&status))
+}
+
+fn shows_held_or_deaf(status: &str) -> bool {
+    use nix::libc::{SIGKILL, SIGSTOP};
+    // Nobody blocks these two.
+    const DEAF: u64 = !(1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1));
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let blocked = field("SigBlk:").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+    field("TracerPid:").is_some_and(|tracer| tracer != "0") || blocked == Some(DEAF)
+}
+
 /// All processes that `/proc` shows.
 pub fn collect_stats() -> io::Result<Vec<Stat>> {
     let entries = fs::read_dir("/proc")?;
@@ -278,6 +294,19 @@ mod test {
         assert!(is_ending(pid.as_raw()));
         ptrace::cont(pid, None).expect("it was stopped");
         child.wait().expect("it ends");
+    }
+
+    #[test]
+    fn who_is_traced_or_deaf_is_told_from_who_is_neither() {
+        let status = |tracer, blocked| {
+            format!(
+                "Name:\tbash\nTracerPid:\t{tracer}\nSigPnd:\t0\nSigBlk:\t{blocked}\nSigIgn:\t0\n"
+            )
+        };
+        assert!(shows_held_or_deaf(&status("0", "fffffffffffbfeff")));
+        assert!(shows_held_or_deaf(&status("17", "0000000000000000")));
+        assert!(!shows_held_or_deaf(&status("0", "0000000000010002")));
+        assert!(!shows_held_or_deaf(""));
     }
 
     #[test]

@@ -46,12 +46,13 @@ impl Service<'_> {
         self.make_by(tid, arguments, |service, (inside, local)| {
             let guest = GuestTid(inside);
             service.lay_to_sleep(local)?;
+            let pid = HomePid(local);
+            // Before anything that takes time: it is not to be taken for one that was made at home.
+            service.daemon.send(&FromDeputy::Forked { child: pid });
             service.readiness.iter().for_each(|readiness| readiness.give_back(local));
             let (ticket, key) = (berth.ticket, berth.key);
             let birth = Some(Box::new(service.birth(guest, berth)));
             service.last_child = Some(Child { guest, pid: local, birth });
-            let pid = HomePid(local);
-            service.daemon.send(&FromDeputy::Forked { child: pid });
             service.shared.send(&ToAway::Child { child: guest, pid, ticket, key });
             Ok(Made::Task(guest))
         })

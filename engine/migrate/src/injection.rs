@@ -95,6 +95,26 @@ pub fn inject(
     Ok(Agent::new(mapped?, base, slots))
 }
 
+/// Whether an agent lies in the memory of the process. One that no supervisor of ours serves has it
+/// from who made it.
+///
+/// # Errors
+/// If its memory cannot be read.
+pub fn has_agent(pid: i32, maps: &[Mapping]) -> Result<bool> {
+    let is_page = |m: &&Mapping| m.is_shared && m.is_executable && m.offset == 0;
+    let mut pages = maps.iter().filter(is_page).peekable();
+    if pages.peek().is_none() {
+        return Ok(false);
+    }
+    let (memory, code) = (Memory::open(pid)?, agent::code());
+    let mut found = vec![0; code.len()];
+    Ok(pages.any(|page| {
+        page.length() == agent::CODE_BYTES as u64
+            && memory.read(page.start, &mut found).is_ok()
+            && found == code
+    }))
+}
+
 fn make_memory(calls: &mut RemoteCalls, borrowed: Borrowed) -> Result<u64> {
     let arguments = [borrowed.zero_byte, kernel::shared::code_file_flags(), 0, 0, 0, 0];
     Ok(calls.call("make shared memory", libc::SYS_memfd_create, arguments)?)

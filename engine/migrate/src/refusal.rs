@@ -5,7 +5,7 @@
 //! process's
 //! *memory*, or to the thread that is on the processor.
 
-use crate::{MigrateError, Result, attributes, files, layout, mapping_flags, sharing};
+use crate::{MigrateError, Result, attributes, files, injection, layout, mapping_flags, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process::{self, ThreadStatus};
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +22,7 @@ pub fn check(pid: i32, maps: &[Mapping], is_mobile: bool) -> Result<()> {
     let status = |tid| Some((tid, process::thread_status(pid, tid).ok()?));
     check_frozen(pid, maps, tids.filter_map(status), is_mobile)?;
     check_policy(pid)?;
+    check_birth(pid, maps)?;
     sharing::check_patiently(pid, maps)
 }
 
@@ -94,6 +95,15 @@ fn check_size(threads: usize, mappings: usize) -> Result<()> {
         return Err(MigrateError::refused("mappings", text));
     }
     Ok(())
+}
+
+/// What a process has that was made away is where its maker was then, until a supervisor of its own
+/// has taken it over: what is here must not run.
+fn check_birth(pid: i32, maps: &[Mapping]) -> Result<()> {
+    match injection::has_agent(pid, maps)? {
+        true => Err(MigrateError::refused("unborn", "it was made away, and is not served yet")),
+        false => Ok(()),
+    }
 }
 
 fn check_policies(threads: &[i32]) -> Result<()> {
@@ -232,6 +242,32 @@ mod test {
         drop(child.stdin.take());
         child.wait().unwrap();
         verdict.unwrap();
+    }
+
+    #[test]
+    fn what_was_made_away_stays_until_it_is_served() {
+        use kernel::tracee::{self, Stop};
+        let mut command = std::process::Command::new("cat");
+        let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        tracee::seize(pid, crate::freeze::HELD).unwrap();
+        tracee::interrupt(pid).unwrap();
+        while tracee::wait(pid).unwrap() != Stop::Interrupted {
+            // The program itself begins, perhaps.
+            tracee::resume_interrupted(pid, 0).unwrap();
+        }
+        let maps = kernel::proc::maps::read(pid).unwrap();
+        let memory = kernel::memory::Memory::open(pid).unwrap();
+        let borrowed = injection::borrow(&memory, &maps).unwrap();
+        let place = injection::place(&maps, 1).unwrap();
+        injection::inject(pid, pid, borrowed, &maps, (&place, 1)).unwrap();
+        // As it is left by its maker's supervisor.
+        tracee::detach(pid, 0).unwrap();
+        let maps = kernel::proc::maps::read(pid).unwrap();
+        let verdict = check(pid, &maps, false);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(verdict.unwrap_err().reason().code, "unborn");
     }
 
     #[test]

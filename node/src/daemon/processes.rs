@@ -252,9 +252,21 @@ impl Daemon {
             }
         }
         for (stat, ancestor) in &scan.born {
-            self.inherit(stat, HomePid(*ancestor));
+            let ancestor = HomePid(*ancestor);
+            if !self.may_be_unborn(stat.pid, ancestor) {
+                self.inherit(stat, ancestor);
+            }
         }
         self.sample_load(&scan);
+    }
+
+    /// Whether a child may have been made away, so that nothing may happen to it before its maker's
+    /// supervisor has said so ([`Daemon::process_forked`]): until it has one of its own it is held
+    /// by that supervisor, or sleeps deaf to all signals. One that was made at home is found at the
+    /// next look.
+    fn may_be_unborn(&self, child: i32, ancestor: HomePid) -> bool {
+        let is_served = |process: &Process| process.deputy.is_some();
+        self.processes.get(&ancestor).is_some_and(is_served) && procfs::is_held_or_deaf(child)
     }
 
     /// A child of a managed process is managed as its ancestor is.
