@@ -143,7 +143,9 @@ pub enum Launch {
     /// A child that was found: left alone until it has been seen once more.
     Found,
     /// Made by one that is away, and without a body yet.
-    Unborn,
+    Unborn {
+        maker: HomePid,
+    },
     Running,
 }
 

@@ -144,3 +144,20 @@ fn a_child_goes_home_when_the_daemon_of_its_node_dies() {
     assert_eq!(program.end(), 0);
     stage.await_no_supervisors();
 }
+
+#[test]
+fn a_child_is_born_although_the_daemon_of_its_node_dies_before() {
+    let Some((stage, mut program)) = start("forks-between", 2, &[]) else { return };
+    // Their supervisors at home are started when this goes on.
+    let home = Pid::from_raw(stage.node(1).daemon_pid().expect("a daemon"));
+    kill(home, Signal::SIGSTOP).expect("it is ours");
+    let children = fork(&mut program, 2);
+    stage.kill_daemon(2);
+    stage.start_daemon(2);
+    kill(home, Signal::SIGCONT).expect("it is ours");
+    children.iter().for_each(|child| stage.await_place(*child, 2));
+    assert_eq!(program.ask("end"), "10 11 True True");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}

@@ -16,12 +16,14 @@ use kernel::{KernelError, Result};
 use migrate::MigrateError;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashSet, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::processor_time::ProcessorTime;
+use wire::supervisor::FromBody;
 
 /// How long a body waits until the keeper has an id chosen, which may have to freeze its own body
 /// first.
@@ -39,6 +41,7 @@ pub struct Family {
     /// Slots of tasks that are not in any state yet.
     taken_slots: Mutex<HashSet<usize>>,
     wishes: Mutex<VecDeque<Wish>>,
+    offers: Mutex<VecDeque<Offer>>,
     /// What processes that have ended here have used away, until their parents hear of it.
     used: Mutex<VecDeque<(GuestTid, ProcessorTime)>>,
     /// Wakes the keeper.
@@ -58,6 +61,21 @@ impl Wish {
     }
 }
 
+/// A process that waits for its deputy and whose daemon has ended. The next knows the first body of
+/// the sandbox, and hears of this one by that.
+pub struct Offer {
+    pub word: FromBody,
+    pub socket: OwnedFd,
+    answer: Sender<bool>,
+}
+
+impl Offer {
+    pub fn answer(self, is_told: bool) {
+        // One that has waited for too long is gone.
+        let _ = self.answer.send(is_told);
+    }
+}
+
 impl Family {
     /// Of one body, whose thread is the keeper and is woken by this.
     pub fn of_one(wake: Arc<EventFd>) -> Arc<Family> {
@@ -67,6 +85,7 @@ impl Family {
             last_tid: Mutex::new(0),
             taken_slots: Mutex::default(),
             wishes: Mutex::default(),
+            offers: Mutex::default(),
             used: Mutex::default(),
             wake,
         })
@@ -185,6 +204,19 @@ impl Family {
 
     pub fn next_wish(&self) -> Option<Wish> {
         self.wishes.lock().expect(UNHARMED).pop_front()
+    }
+
+    /// Has the keeper tell its daemon of a process, with the socket to whoever serves that; false if
+    /// there is no daemon that can be told.
+    pub fn offer(&self, word: FromBody, socket: OwnedFd) -> bool {
+        let (answer, answered) = channel();
+        self.offers.lock().expect(UNHARMED).push_back(Offer { word, socket, answer });
+        self.wake_keeper();
+        answered.recv_timeout(ANSWER_TIMEOUT).unwrap_or(false)
+    }
+
+    pub fn next_offer(&self) -> Option<Offer> {
+        self.offers.lock().expect(UNHARMED).pop_front()
     }
 
     pub fn wake(&self) -> &EventFd {

@@ -55,7 +55,12 @@ impl Tracing<'_> {
     /// Does what other bodies need of the keeper, if this is it.
     pub(crate) fn grant_wishes(&self) {
         if let Some(sandbox) = &self.sandbox {
-            grant(&self.shared.family, sandbox);
+            let family = &self.shared.family;
+            grant(family, sandbox);
+            while let Some(offer) = family.next_offer() {
+                let is_told = self.daemon.hand_over(&offer.word, &offer.socket);
+                offer.answer(is_told);
+            }
         }
     }
 
@@ -95,6 +100,8 @@ pub(crate) fn keep(family: &Family, sandbox: Sandbox, signals: Option<&ChildSign
     while family.count() > 0 {
         let _ = family.wake().read();
         grant(family, &sandbox);
+        // No daemon knows this supervisor any more.
+        std::iter::from_fn(|| family.next_offer()).for_each(|offer| offer.answer(false));
         signals.inspect(|signals| signals.drain());
         while let Ok(Some((tid, stop))) = tracee::poll_any() {
             // The first body has ended; what there is of its threads may end as well.

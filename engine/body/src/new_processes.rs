@@ -6,7 +6,7 @@
 //! agent until it has been handed over to a thread of this supervisor of its own, and runs when its
 //! own deputy has called.
 
-use crate::arrival::ARRIVAL_TIMEOUT;
+use crate::arrival::{ARRIVAL_TIMEOUT, Link};
 use crate::capture::Fixed;
 use crate::daemon::Daemon;
 use crate::door::Door;
@@ -33,9 +33,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wire::calls::Arguments;
 use wire::forward::{ToAway, ToHome};
-use wire::ids::GuestTid;
+use wire::ids::{GuestTid, HomePid, Ticket};
 use wire::image::Prospect;
 use wire::processor_time::Clock;
 use wire::supervisor::{FromBody, FromDaemon, PACKET_BYTES_MAX, Role, ToBody};
@@ -44,6 +45,10 @@ use wire::supervisor::{FromBody, FromDaemon, PACKET_BYTES_MAX, Role, ToBody};
 const TRACED: SeizeOptions =
     SeizeOptions { follow: true, exit_kill: true, calls: true, programs: false };
 
+/// How long its deputy may take to call, daemons that end meanwhile included.
+const DEPUTY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two looks for the next daemon.
+const OFFER_PAUSE: Duration = Duration::from_millis(20);
 /// A daemon answers within a millisecond; one that does not is overloaded.
 const DAEMON_TIMEOUT_MS: u16 = 2000;
 
@@ -71,6 +76,8 @@ struct Newborn {
     fixed: Arc<Fixed>,
     prospect: Prospect,
     signals: ChildSignal,
+    /// As which guest the daemon is told of it, and the key of whoever may call.
+    child: (HomePid, Ticket),
     key: [u8; 32],
     made: Made,
     /// As the kernel starts it.
@@ -104,14 +111,14 @@ impl Tracing<'_> {
             fixed: self.fixed.clone(),
             prospect: Prospect { pid: guest, is_kept: false, ..self.prospect.clone() },
             signals,
+            child: (child.pid, child.ticket),
             key: child.key,
             made,
             registers: first_registers(how, before),
             mask,
             state: self.state_of_child(tid, made)?,
         };
-        let word = FromBody::Forked { child: child.pid, ticket: child.ticket };
-        self.hand_over_child(newborn, ours, (&word, theirs)).inspect_err(|_| end_process(local))?;
+        self.hand_over_child(newborn, ours, theirs).inspect_err(|_| end_process(local))?;
         self.say_child_made(tid, guest, true);
         Ok(())
     }
@@ -136,19 +143,14 @@ impl Tracing<'_> {
     }
 
     /// Gives a process to a thread of its own, and tells the daemon of it.
-    fn hand_over_child(
-        &self,
-        newborn: Newborn,
-        socket: OwnedFd,
-        (word, theirs): (&FromBody, OwnedFd),
-    ) -> Result<()> {
+    fn hand_over_child(&self, newborn: Newborn, socket: OwnedFd, theirs: OwnedFd) -> Result<()> {
         let (family, Made { local, slot, .. }) = (self.shared.family.clone(), newborn.made);
         let mut asleep = tracee::registers(local)?;
         self.agent.clear(slot);
         self.agent.enter(&mut asleep, slot);
         tracee::set_registers(local, &asleep)?;
         tracee::set_signal_mask(local, u64::MAX)?;
-        let is_told = self.daemon.hand_over(word, &theirs);
+        let is_told = self.daemon.hand_over(&newborn.word(), &theirs);
         // One that does not want it closes the last other end.
         drop(theirs);
         if !is_told || !is_guest(&socket) {
@@ -194,38 +196,81 @@ fn sockets() -> Result<(OwnedFd, OwnedFd)> {
     })
 }
 
+impl Newborn {
+    fn word(&self) -> FromBody {
+        let (child, ticket) = self.child;
+        FromBody::Forked { child, ticket }
+    }
+
+    /// Waits until its deputy calls, by the daemon at the other end of this socket or, if that
+    /// ends, by the next.
+    fn await_deputy(&self, socket: OwnedFd) -> Result<(Daemon, Link)> {
+        let deadline = Instant::now() + DEPUTY_TIMEOUT;
+        let mut daemon = Daemon::new(Attachment::new(socket, &[])?);
+        loop {
+            let called = Door::of(&daemon, self.key, None).accept(Role::Deputy);
+            let is_orphan = |error: &MigrateError| error.reason().code == "no-daemon";
+            if !called.as_ref().is_err_and(is_orphan) {
+                return called.map(|home| (daemon, home));
+            }
+            // No other daemon knows of it.
+            let Some(socket) = self.offer_again(deadline)? else {
+                return called.map(|home| (daemon, home));
+            };
+            daemon = Daemon::new(Attachment::new(socket, &[])?);
+        }
+    }
+
+    /// Has the next daemon take it in; None if none has done so in time.
+    fn offer_again(&self, deadline: Instant) -> Result<Option<OwnedFd>> {
+        while Instant::now() < deadline {
+            let (ours, theirs) = sockets()?;
+            if self.maker.family.offer(self.word(), theirs) && is_guest(&ours) {
+                return Ok(Some(ours));
+            }
+            std::thread::sleep(OFFER_PAUSE);
+        }
+        Ok(None)
+    }
+}
+
 /// The life of a thread that has a process which was made here.
 fn live(newborn: Newborn, socket: OwnedFd) {
     let (family, made) = (newborn.maker.family.clone(), newborn.made);
-    // No other daemon knows of it: without this one it goes home.
-    match Attachment::new(socket, &[]).map(Daemon::new) {
-        Ok(daemon) => {
-            match begin(newborn, &daemon) {
+    let failed = |error: &MigrateError| {
+        ::tracing::warn!("process {} that was made here: {error}", made.guest);
+        kill(made.local);
+    };
+    match newborn.take_over().and_then(|()| newborn.await_deputy(socket)) {
+        Ok((daemon, home)) => {
+            match begin(newborn, home, &daemon) {
                 Ok(tracing) => drop(life::live(&daemon, tracing)),
                 Err(error) => {
-                    ::tracing::warn!("process {} that was made here: {error}", made.guest);
-                    kill(made.local);
+                    failed(&error);
                     daemon.send(&FromBody::Gone { reason: error.reason() });
                 }
             }
             daemon.deliver();
         }
-        Err(error) => {
-            ::tracing::warn!("process {} that was made here: {error}", made.guest);
-            kill(made.local);
-        }
+        Err(error) => failed(&error),
     }
     family.give_slot(made.slot);
     family.shrink();
 }
 
-/// Takes the process over, waits for its deputy, and has it run.
-fn begin<'a>(newborn: Newborn, daemon: &'a Daemon) -> Result<Tracing<'a>> {
+impl Newborn {
+    /// Takes hold of the process, which stands where it begins.
+    fn take_over(&self) -> Result<()> {
+        let local = self.made.local;
+        seize(local)?;
+        tracee::set_registers(local, &self.registers)?;
+        Ok(tracee::set_signal_mask(local, self.mask)?)
+    }
+}
+
+/// Has the process run when its deputy wants that.
+fn begin(newborn: Newborn, mut home: Link, daemon: &Daemon) -> Result<Tracing<'_>> {
     let Made { guest, local, .. } = newborn.made;
-    seize(local)?;
-    tracee::set_registers(local, &newborn.registers)?;
-    tracee::set_signal_mask(local, newborn.mask)?;
-    let mut home = Door::of(daemon, newborn.key, None).accept(Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     match home.0.receive()? {
         ToAway::Run => {}

@@ -31,8 +31,9 @@ use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// A body that does not answer for so long will not.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A body that does not answer for so long will not. Its daemon may end meanwhile, and the next one
+/// takes strangers' time.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two tries, first and at most.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);

@@ -20,7 +20,7 @@ impl Daemon {
         let Some(stat) = procfs::read_stat(child.0) else { return };
         self.inherit(&stat, maker);
         if let Some(process) = self.processes.get_mut(&child) {
-            process.launch = Launch::Unborn;
+            process.launch = Launch::Unborn { maker };
         }
     }
 
@@ -55,6 +55,16 @@ impl Daemon {
             tracing::error!("process {pid}, made away, ended: {}", not_moved.reason.text);
             self.move_failed(pid, not_moved);
             end(identity);
+        }
+    }
+
+    /// Ends what a process has made that has no supervisor any more, and whose body nobody knows of:
+    /// it would sleep for ever.
+    pub(super) fn end_unborn_of(&mut self, maker: HomePid) {
+        let unborn = Launch::Unborn { maker };
+        for process in self.processes.values().filter(|process| process.launch == unborn) {
+            tracing::error!("process {}, made away by {maker}, ended: unborn", process.pid);
+            end(Identity { pid: process.pid.0, started_ticks: process.started_ticks });
         }
     }
 

@@ -47,7 +47,7 @@ impl Daemon {
             let text = format!("cannot move {pid}: it is not under osmos any more");
             return self.refuse_order(order, failure("no-process", text));
         };
-        if process.moving.is_some() || process.launch == Launch::Unborn {
+        if process.moving.is_some() || matches!(process.launch, Launch::Unborn { .. }) {
             return self.order_behind(pid, order);
         }
         if order.is_off.load(Ordering::SeqCst) {

@@ -237,6 +237,7 @@ impl Daemon {
     /// had it in its hands.
     pub(super) fn deputy_ended(&mut self, pid: HomePid, id: SupervisorId) {
         self.deputies.remove(&id);
+        self.end_unborn_of(pid);
         self.see_deputy_end(pid, id);
         self.keep_process(pid);
     }
@@ -289,7 +290,7 @@ impl Daemon {
 fn kept_process(process: &Process) -> KeptProcess {
     let (is_pending, program) = match &process.launch {
         Launch::Pending { program, .. } => (true, program.clone()),
-        Launch::Found | Launch::Unborn | Launch::Running => (false, None),
+        Launch::Found | Launch::Unborn { .. } | Launch::Running => (false, None),
     };
     // A berth that was asked for means nothing to the next daemon: nobody has left for it.
     let order = process.moving.as_ref().filter(|moving| {

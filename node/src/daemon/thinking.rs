@@ -399,7 +399,7 @@ fn why_it_stays(process: &crate::process::Process) -> Option<String> {
     match (&process.moving, &process.launch) {
         (Some(moving), _) => Some(format!("it is moving to node {}", moving.order.to)),
         (None, Launch::Running) => None,
-        (None, Launch::Pending { .. } | Launch::Found | Launch::Unborn) => {
+        (None, Launch::Pending { .. } | Launch::Found | Launch::Unborn { .. }) => {
             Some("it is just starting".to_owned())
         }
     }

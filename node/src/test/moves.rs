@@ -14,6 +14,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -252,6 +253,21 @@ async fn the_crash_of_a_supervisor_loses_one_process_and_is_recorded() {
     let why = reason("supervisor-crashed", "its supervisor at home ended without a word");
     assert_eq!(lost, Happening::Lost { node: NODE_2, reason: why });
     eventually("the process is forgotten", || one.processes().is_empty().then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_made_away_ends_if_the_supervisor_of_its_maker_ends_before_it_has_a_body() {
+    let away = Away::begin().await;
+    let mut child = Program::start("exec sleep 1000");
+    let pid = child.pid();
+    away.deputy.say(&FromDeputy::Forked { child: HomePid(pid) });
+    let is_it = |process: &wire::control::Process| process.pid == pid;
+    eventually("it is managed", || away.one.processes().iter().any(is_it).then_some(()));
+    let Away { one, deputy, program: _program, two: _two, body: _body } = away;
+    drop(deputy);
+    let end = eventually("it ends", || child.0.try_wait().unwrap());
+    assert_eq!(end.signal(), Some(nix::libc::SIGKILL));
+    eventually("it is forgotten", || (!one.processes().iter().any(is_it)).then_some(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
