@@ -206,8 +206,8 @@ impl Family {
         self.wishes.lock().expect(UNHARMED).pop_front()
     }
 
-    /// Has the keeper tell its daemon of a process, with the socket to whoever serves that; false if
-    /// there is no daemon that can be told.
+    /// Has the keeper tell its daemon of a process, with the socket to whoever serves that. False
+    /// if there is no daemon that can be told.
     pub fn offer(&self, word: FromBody, socket: OwnedFd) -> bool {
         let (answer, answered) = channel();
         self.offers.lock().expect(UNHARMED).push_back(Offer { word, socket, answer });

@@ -58,8 +58,8 @@ impl Daemon {
         }
     }
 
-    /// Ends what a process has made that has no supervisor any more, and whose body nobody knows of:
-    /// it would sleep for ever.
+    /// Ends what a process has made that has no supervisor any more, and whose body nobody knows
+    /// of: it would sleep for ever.
     pub(super) fn end_unborn_of(&mut self, maker: HomePid) {
         let unborn = Launch::Unborn { maker };
         for process in self.processes.values().filter(|process| process.launch == unborn) {
