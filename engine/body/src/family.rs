@@ -36,6 +36,7 @@ pub struct Family {
     bodies: RwLock<Vec<Arc<Shared>>>,
     /// Threads of this supervisor that have a body, or are about to.
     count: AtomicUsize,
+    births: Mutex<Births>,
     /// The last id that a task got which was made here; 0 if none was. Held while one is made.
     last_tid: Mutex<i32>,
     /// Slots of tasks that are not in any state yet.
@@ -61,6 +62,14 @@ impl Wish {
     }
 }
 
+/// A daemon's successor knows the first body of a sandbox alone, and hears of others by that.
+#[derive(Default)]
+struct Births {
+    /// Processes whose deputy has not called yet.
+    unborn: usize,
+    is_first_leaving: bool,
+}
+
 /// A process that waits for its deputy and whose daemon has ended. The next knows the first body of
 /// the sandbox, and hears of this one by that.
 pub struct Offer {
@@ -82,6 +91,7 @@ impl Family {
         Arc::new(Family {
             bodies: RwLock::default(),
             count: AtomicUsize::new(1),
+            births: Mutex::default(),
             last_tid: Mutex::new(0),
             taken_slots: Mutex::default(),
             wishes: Mutex::default(),
@@ -115,6 +125,40 @@ impl Family {
 
     pub fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
+    }
+
+    /// One more waits for its deputy; false if nobody could tell the next daemon of it.
+    pub fn try_begin_birth(&self) -> bool {
+        let mut births = self.births.lock().expect(UNHARMED);
+        births.unborn += usize::from(!births.is_first_leaving);
+        !births.is_first_leaving
+    }
+
+    /// It has called, or will not.
+    pub fn end_birth(&self) {
+        self.births.lock().expect(UNHARMED).unborn -= 1;
+    }
+
+    /// The first body leaves, after which none is born here; false if one waits for its deputy.
+    pub fn try_let_first_leave(&self) -> bool {
+        let mut births = self.births.lock().expect(UNHARMED);
+        births.is_first_leaving |= births.unborn == 0;
+        births.is_first_leaving
+    }
+
+    /// It has ended, whoever waits.
+    pub fn first_ends(&self) {
+        self.births.lock().expect(UNHARMED).is_first_leaving = true;
+    }
+
+    /// Whether none may be born here.
+    pub fn is_first_leaving(&self) -> bool {
+        self.births.lock().expect(UNHARMED).is_first_leaving
+    }
+
+    /// It has not left.
+    pub fn first_stays(&self) {
+        self.births.lock().expect(UNHARMED).is_first_leaving = false;
     }
 
     /// Whose notification this is; the first's if nobody's.

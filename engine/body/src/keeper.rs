@@ -72,6 +72,9 @@ impl Tracing<'_> {
         let used = self.shared.lock().meter.away();
         family.note_end(self.shared.guest_pid, used);
         let sandbox = self.sandbox.take();
+        if sandbox.is_some() {
+            family.first_ends();
+        }
         drop(self);
         match sandbox {
             Some(sandbox) if family.shrink() > 0 => {

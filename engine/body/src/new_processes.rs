@@ -56,7 +56,9 @@ const DAEMON_TIMEOUT_MS: u16 = 2000;
 /// places, and no other thread can be in the way.
 pub(crate) fn may_fork(shared: &Shared, state: &State) -> bool {
     let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
-    state.threads.len() == 1 && is_whole && !shared.files.is_any() && !shares_memory(shared)
+    let may_be_born = !shared.family.is_first_leaving();
+    let is_alone = state.threads.len() == 1;
+    is_alone && is_whole && may_be_born && !shared.files.is_any() && !shares_memory(shared)
 }
 
 /// Whether it has memory that a child would have in common with it, beside files that neither can
@@ -144,6 +146,15 @@ impl Tracing<'_> {
 
     /// Gives a process to a thread of its own, and tells the daemon of it.
     fn hand_over_child(&self, newborn: Newborn, socket: OwnedFd, theirs: OwnedFd) -> Result<()> {
+        let family = self.shared.family.clone();
+        if !family.try_begin_birth() {
+            return Err(MigrateError::refused("leaving", "the first body of its sandbox leaves"));
+        }
+        let handed = self.hand_over_unborn(newborn, socket, theirs);
+        handed.inspect_err(|_| family.end_birth())
+    }
+
+    fn hand_over_unborn(&self, newborn: Newborn, socket: OwnedFd, theirs: OwnedFd) -> Result<()> {
         let (family, Made { local, slot, .. }) = (self.shared.family.clone(), newborn.made);
         let mut asleep = tracee::registers(local)?;
         self.agent.clear(slot);
@@ -241,7 +252,9 @@ fn live(newborn: Newborn, socket: OwnedFd) {
         ::tracing::warn!("process {} that was made here: {error}", made.guest);
         kill(made.local);
     };
-    match newborn.take_over().and_then(|()| newborn.await_deputy(socket)) {
+    let called = newborn.take_over().and_then(|()| newborn.await_deputy(socket));
+    family.end_birth();
+    match called {
         Ok((daemon, home)) => {
             match begin(newborn, home, &daemon) {
                 Ok(tracing) => drop(life::live(&daemon, tracing)),
