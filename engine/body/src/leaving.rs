@@ -31,9 +31,6 @@ const HOMECOMING_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// After so many homecomings in a row that failed, about a minute, a call that needs one ends with
 /// ENOMEM: home has no room for the process, and would have none for what the call asks for.
 const HOMECOMINGS_MAX: u32 = 10;
-/// How long a birth is waited for that should take some milliseconds, and between two looks.
-const BIRTH_PATIENCE: Duration = Duration::from_millis(100);
-const BIRTH_LOOK: Duration = Duration::from_millis(1);
 /// Threads of a body stop at once, or the kernel keeps one.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same, and between two attempts, where the owner of the node wants the body gone.
@@ -89,24 +86,6 @@ impl Tracing<'_> {
                 _ => {}
             }
             self.resume(tid, 0)?;
-        }
-        Ok(())
-    }
-
-    /// The first body of a sandbox stays until what was made there has been called by its deputy:
-    /// if the daemon ends meanwhile, the next knows this body alone. The owner of the node does not
-    /// wait for that.
-    fn await_births(&self) -> Result<()> {
-        let (family, deadline) = (&self.shared.family, Instant::now() + BIRTH_PATIENCE);
-        while self.sandbox.is_some() && !family.try_let_first_leave() {
-            if self.unwanted_since.is_some() {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let text = "a process that it has made waits for its home; try again";
-                return Err(MigrateError::refused("new-process", text));
-            }
-            std::thread::sleep(BIRTH_LOOK);
         }
         Ok(())
     }
