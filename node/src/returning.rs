@@ -30,6 +30,10 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(2);
 /// Calls that wait to be taken: whoever finds no room calls again.
 const BACKLOG: i32 = 1_024;
 
+/// A supervisor that this daemon starts must not have it: it would keep it open beyond the daemon's
+/// end, which whoever has called would not notice then.
+const CLOSED_AT_EXEC: rustix::net::SocketFlags = rustix::net::SocketFlags::CLOEXEC;
+
 /// A supervisor that has greeted.
 pub struct Returned {
     /// Who it is, as the kernel says.
@@ -67,7 +71,7 @@ pub fn open(path: &Path, is_public: bool) -> io::Result<AsyncFd<OwnedFd>> {
 pub async fn take_calls(listener: AsyncFd<OwnedFd>, events: mpsc::Sender<Event>) {
     let places = Places::new(CALLERS_MAX, CALLERS_PER_USER_MAX);
     loop {
-        let take = |listener: &OwnedFd| Ok(rustix::net::accept(listener)?);
+        let take = |listener: &OwnedFd| Ok(rustix::net::accept_with(listener, CLOSED_AT_EXEC)?);
         let socket = match listener.async_io(Interest::READABLE, take).await {
             Ok(socket) => socket,
             Err(error) => {
@@ -106,4 +110,28 @@ async fn greeted(socket: OwnedFd, place: &Place<u32>) -> Option<(u16, OwnedFd)> 
     };
     let greeting = Greeting::decode(&bytes[..length])?;
     Some((greeting.version, socket.into_inner()))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    use nix::sys::socket::connect;
+    use wire::supervisor::SUPERVISOR_VERSION;
+
+    #[tokio::test]
+    async fn who_has_returned_is_not_inherited_by_those_that_are_started_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("return.sock");
+        let (events, mut heard) = mpsc::channel(1);
+        tokio::spawn(take_calls(open(&path, false).unwrap(), events));
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let caller = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+        connect(caller.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        let greeting = Greeting { version: SUPERVISOR_VERSION }.encode();
+        send(caller.as_raw_fd(), &greeting, MsgFlags::empty()).unwrap();
+        let Some(Event::Returned(returned)) = heard.recv().await else { panic!() };
+        let flags = fcntl(&returned.socket, FcntlArg::F_GETFD).unwrap();
+        assert!(FdFlag::from_bits_truncate(flags).contains(FdFlag::FD_CLOEXEC));
+    }
 }

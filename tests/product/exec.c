@@ -142,6 +142,9 @@ static void obey(char **words, int count, char *own)
     } else if (!strcmp(words[0], "ignore") || !strcmp(words[0], "handle")) {
         signal(number, words[0][0] == 'i' ? SIG_IGN : handler);
         printf("ok\n");
+    } else if (!strcmp(words[0], "default")) {
+        signal(number, SIG_DFL);
+        printf("ok\n");
     } else if (!strcmp(words[0], "signals")) {
         tell_signals();
     } else if (!strcmp(words[0], "raise")) {

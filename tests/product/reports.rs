@@ -222,14 +222,13 @@ fn a_process_that_cannot_keep_to_its_budget_moves_nevertheless_and_says_so() {
     let report = moved(&stage, &program, "2", &["--freeze-budget", "1"]);
     assert!(number(&report, "predicted_freeze_ms") > 1.0, "{report}");
     assert!(number(&report, "freeze_ms") > 1.0, "{report}");
-    // How many pay depends on what else this machine does.
-    assert!(number(&report, "rounds") >= 1.0, "it was tried: {report}");
+    assert!(number(&report, "rounds") > 1.0, "it was tried: {report}");
     let count: u64 = program.ask("stay").parse().expect("a count");
     program.ask("change");
     stage.migrate(program.pid, "home");
     let pid = program.pid.to_string();
     let told = stage.text(1, &["osmos", "migrate", &pid, "2", "--freeze-budget", "1"]);
-    assert!(told.contains("(over its budget of 1 ms)") && told.contains(" round"), "{told}");
+    assert!(told.contains("(over its budget of 1 ms)") && told.contains(" rounds"), "{told}");
     stage.migrate(program.pid, "home");
     // With all the time that it wants it needs one look.
     let report = moved(&stage, &program, "2", &["--freeze-budget", "60000"]);

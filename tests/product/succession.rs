@@ -221,6 +221,7 @@ fn storm_with_restarts(name: &str, nodes: &[u32], restarts: u32) {
             let now = count(program);
             assert!(now > *last, "it goes on from where it was");
             *last = now;
+            assert!(stage.place(pid).is_some(), "it is under osmos still");
             let before = until("it is listed", || moves(&stage, pid));
             until_true("it storms still", || moves(&stage, pid).is_some_and(|now| now != before));
         }

@@ -45,12 +45,9 @@ pub struct Crew {
 
 impl Crew {
     /// Runs one lap of each program that will be needed natively, then starts all of them.
-    /// Those that make processes are left out where daemons are killed: one that is just being made
-    /// away may be lost then (decision 0031), which is not what this looks for.
-    pub fn start(ground: &Ground, count: usize, kills_daemons: bool) -> Result<Crew> {
+    pub fn start(ground: &Ground, count: usize) -> Result<Crew> {
         ground.stop(NATIVE)?;
-        let mut programs = runnable();
-        programs.retain(|program| !kills_daemons || !program.makes_processes());
+        let programs = runnable();
         ensure!(!programs.is_empty(), "this machine has none of the programs of a soak");
         let digests: Result<Vec<_>> = programs
             .iter()

@@ -67,11 +67,6 @@ pub fn left_out() -> Vec<(&'static str, String)> {
 }
 
 impl Program {
-    /// Shells do, all the time.
-    pub fn makes_processes(&self) -> bool {
-        self.interpreter == BASH
-    }
-
     fn lack(&self) -> Option<String> {
         self.needs.iter().find(|need| !needs::has(need)).map(|need| needs::lack(need))
     }

@@ -71,7 +71,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> Result<Report> {
     let before = Census::take(ground.lab(), DIRECTORY)?;
     let memory_before = daemon_memory(&ground)?;
     tell("one lap of each program, natively");
-    let crew = Crew::start(&ground, options.processes, options.kill_daemons.is_some())?;
+    let crew = Crew::start(&ground, options.processes)?;
     tell(&format!("{} moves of {} processes", options.moves, options.processes));
     let moving = Instant::now();
     let (tally, crew, daemons_killed) = move_all(&ground, crew, options)?;
