@@ -1,5 +1,6 @@
 //! The few facts about processes that the daemon reads from `/proc`. Parsers are pure.
 
+use kernel::proc::process::status_field;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -129,9 +130,9 @@ fn shows_held_or_deaf(status: &str) -> bool {
     use nix::libc::{SIGKILL, SIGSTOP};
     // Nobody blocks these two.
     const DEAF: u64 = !(1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1));
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let blocked = field("SigBlk:").and_then(|bits| u64::from_str_radix(bits, 16).ok());
-    field("TracerPid:").is_some_and(|tracer| tracer != "0") || blocked == Some(DEAF)
+    let blocked =
+        status_field(status, "SigBlk").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+    status_field(status, "TracerPid").is_some_and(|tracer| tracer != "0") || blocked == Some(DEAF)
 }
 
 /// All processes that `/proc` shows.

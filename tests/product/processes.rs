@@ -2,8 +2,6 @@
 //! home.
 
 use crate::stage::{Program, Stage, until_true};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 const FORKER: &str = include_str!("forker.py");
 const FORKS: &str = include_str!("forks.py");
@@ -110,10 +108,9 @@ fn where_ids_cannot_be_chosen_processes_are_made_at_home() {
 #[test]
 fn a_child_that_gets_no_body_has_never_been() {
     let Some((stage, mut program)) = start("forks-deaf", 2, &[]) else { return };
-    let daemon = Pid::from_raw(stage.node(2).daemon_pid().expect("a daemon"));
-    kill(daemon, Signal::SIGSTOP).expect("it is ours");
+    stage.node(2).starve_daemon(true).expect("it is ours");
     let children = fork(&mut program, 2);
-    kill(daemon, Signal::SIGCONT).expect("it is ours");
+    stage.node(2).starve_daemon(false).expect("it is ours");
     for child in &children {
         assert_eq!(parent(&stage, *child), program.pid);
     }
@@ -149,12 +146,11 @@ fn a_child_goes_home_when_the_daemon_of_its_node_dies() {
 fn a_child_is_born_although_the_daemon_of_its_node_dies_before() {
     let Some((stage, mut program)) = start("forks-between", 2, &[]) else { return };
     // Their supervisors at home are started when this goes on.
-    let home = Pid::from_raw(stage.node(1).daemon_pid().expect("a daemon"));
-    kill(home, Signal::SIGSTOP).expect("it is ours");
+    stage.node(1).starve_daemon(true).expect("it is ours");
     let children = fork(&mut program, 2);
     stage.kill_daemon(2);
     stage.start_daemon(2);
-    kill(home, Signal::SIGCONT).expect("it is ours");
+    stage.node(1).starve_daemon(false).expect("it is ours");
     children.iter().for_each(|child| stage.await_place(*child, 2));
     assert_eq!(program.ask("end"), "10 11 True True");
     program.close_input();

@@ -19,7 +19,7 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, TryLockError};
 use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::processor_time::ProcessorTime;
@@ -37,6 +37,8 @@ pub struct Family {
     /// Threads of this supervisor that have a body, or are about to.
     count: AtomicUsize,
     births: Mutex<Births>,
+    /// One is born, or will not be.
+    born: Condvar,
     /// The last id that a task got which was made here; 0 if none was. Held while one is made.
     last_tid: Mutex<i32>,
     /// Slots of tasks that are not in any state yet.
@@ -92,6 +94,7 @@ impl Family {
             bodies: RwLock::default(),
             count: AtomicUsize::new(1),
             births: Mutex::default(),
+            born: Condvar::new(),
             last_tid: Mutex::new(0),
             taken_slots: Mutex::default(),
             wishes: Mutex::default(),
@@ -137,12 +140,16 @@ impl Family {
     /// It has called, or will not.
     pub fn end_birth(&self) {
         self.births.lock().expect(UNHARMED).unborn -= 1;
+        self.born.notify_all();
     }
 
-    /// The first body leaves, after which none is born here; false if one waits for its deputy.
-    pub fn try_let_first_leave(&self) -> bool {
-        let mut births = self.births.lock().expect(UNHARMED);
-        births.is_first_leaving |= births.unborn == 0;
+    /// The first body leaves, after which none is born here; false if one waits for its deputy
+    /// after so long a time still.
+    pub fn let_first_leave(&self, patience: Duration) -> bool {
+        let births = self.births.lock().expect(UNHARMED);
+        let waited = self.born.wait_timeout_while(births, patience, |births| births.unborn > 0);
+        let (mut births, _) = waited.expect(UNHARMED);
+        births.is_first_leaving = births.unborn == 0;
         births.is_first_leaving
     }
 

@@ -10,7 +10,7 @@ use kernel::tracee::{self, Stop};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use std::sync::MutexGuard;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A process that is killed ends at once, unless the kernel keeps it.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,27 +19,21 @@ const LOOK_INTERVAL_MS: u16 = 1000;
 /// Between two looks at an init that may have stopped, and whether a task may be made by now.
 const GLANCE_INTERVAL_MS: u16 = 1;
 
-/// How long a birth is waited for that should take some milliseconds, and between two looks.
+/// How long a birth is waited for that should take some milliseconds.
 const BIRTH_PATIENCE: Duration = Duration::from_millis(100);
-const BIRTH_LOOK: Duration = Duration::from_millis(1);
 
 impl Tracing<'_> {
     /// The first body of a sandbox stays until what was made there has been called by its deputy:
     /// if the daemon ends meanwhile, the next knows this body alone. The owner of the node does not
     /// wait for that.
     pub(crate) fn await_births(&self) -> migrate::Result<()> {
-        let (family, deadline) = (&self.shared.family, Instant::now() + BIRTH_PATIENCE);
-        while self.sandbox.is_some() && !family.try_let_first_leave() {
-            if self.unwanted_since.is_some() {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let text = "a process that it has made waits for its home; try again";
-                return Err(migrate::MigrateError::refused("new-process", text));
-            }
-            std::thread::sleep(BIRTH_LOOK);
+        let patience = if self.unwanted_since.is_some() { Duration::ZERO } else { BIRTH_PATIENCE };
+        let is_first = self.sandbox.is_some();
+        if !is_first || self.shared.family.let_first_leave(patience) || patience.is_zero() {
+            return Ok(());
         }
-        Ok(())
+        let text = "a process that it has made waits for its home; try again";
+        Err(migrate::MigrateError::refused("new-process", text))
     }
 
     /// Keeps all other bodies of the sandbox from making tasks. Meanwhile the keeper does for them

@@ -213,6 +213,14 @@ impl Newborn {
         FromBody::Forked { child, ticket }
     }
 
+    /// Takes hold of the process, which stands where it begins.
+    fn take_over(&self) -> Result<()> {
+        let local = self.made.local;
+        seize(local)?;
+        tracee::set_registers(local, &self.registers)?;
+        Ok(tracee::set_signal_mask(local, self.mask)?)
+    }
+
     /// Waits until its deputy calls, by the daemon at the other end of this socket or, if that
     /// ends, by the next.
     fn await_deputy(&self, socket: OwnedFd) -> Result<(Daemon, Link)> {
@@ -269,16 +277,6 @@ fn live(newborn: Newborn, socket: OwnedFd) {
     }
     family.give_slot(made.slot);
     family.shrink();
-}
-
-impl Newborn {
-    /// Takes hold of the process, which stands where it begins.
-    fn take_over(&self) -> Result<()> {
-        let local = self.made.local;
-        seize(local)?;
-        tracee::set_registers(local, &self.registers)?;
-        Ok(tracee::set_signal_mask(local, self.mask)?)
-    }
 }
 
 /// Has the process run when its deputy wants that.

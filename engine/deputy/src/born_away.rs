@@ -32,7 +32,7 @@ use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A body that does not answer for so long will not. Its daemon may end meanwhile, and the next one
-/// takes strangers' time.
+/// keeps whoever it does not expect waiting for some seconds.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two tries, first and at most.
 const PAUSE: Duration = Duration::from_millis(1);

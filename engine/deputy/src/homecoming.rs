@@ -212,7 +212,7 @@ fn receive_image(
 fn check_threads(service: &Service<'_>, image: &Image) -> Result<()> {
     let lanes = &service.shared.lanes;
     let here: BTreeSet<_> =
-        service.shared.lanes.live_slots().into_iter().map(|slot| lanes.lock(slot).guest).collect();
+        lanes.live_slots().into_iter().map(|slot| lanes.lock(slot).guest).collect();
     let mut there: BTreeSet<_> = image.threads.iter().map(|thread| thread.tid).collect();
     // A thread may have ended here while its body was frozen just before it would have.
     let ended = |tid: &GuestTid| {
@@ -428,14 +428,8 @@ fn remove_agent(service: &Service<'_>) -> Result<()> {
 /// run.
 fn commit(service: &Service<'_>) {
     let lanes = &service.shared.lanes;
-    let tids: Vec<i32> = service
-        .shared
-        .lanes
-        .live_slots()
-        .into_iter()
-        .rev()
-        .map(|slot| lanes.lock(slot).tid)
-        .collect();
+    let tids: Vec<i32> =
+        lanes.live_slots().into_iter().rev().map(|slot| lanes.lock(slot).tid).collect();
     freeze::unhold(&tids);
     service.shared.send(&ToAway::Release);
     // The first thread last.

@@ -126,7 +126,7 @@ impl Homecoming {
     pub fn end_unborn(&mut self, service: &Service<'_>, image: &Image) -> Result<()> {
         let lanes = &service.shared.lanes;
         let there: HashSet<GuestTid> = image.threads.iter().map(|thread| thread.tid).collect();
-        for slot in service.shared.lanes.live_slots() {
+        for slot in lanes.live_slots() {
             let (guest, tid) = {
                 let lane = lanes.lock(slot);
                 if !lane.is_unborn || there.contains(&lane.guest) {

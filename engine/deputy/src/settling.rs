@@ -30,7 +30,7 @@ impl Homecoming {
         let lanes = &service.shared.lanes;
         let is_exiting = |slot: &usize| matches!(lanes.lock(*slot).work, Work::Exiting { .. });
         let (exiting, serving): (Vec<usize>, Vec<usize>) =
-            service.shared.lanes.live_slots().into_iter().partition(is_exiting);
+            lanes.live_slots().into_iter().partition(is_exiting);
         exiting.into_iter().try_for_each(|slot| await_exit(service, slot))?;
         let busy = |slot: &usize| match &lanes.lock(*slot).work {
             Work::Busy { since, place, .. } => Some((*since, *place)),
