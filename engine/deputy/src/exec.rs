@@ -214,7 +214,7 @@ impl Service<'_> {
 }
 
 #[cfg(test)]
-mod test {
+pub(crate) mod test {
     use super::*;
     use crate::lanes::{Accepted, Lane};
     use kernel::memory::Memory;
@@ -275,7 +275,7 @@ mod test {
     }
 
     /// A process whose thread runs the agent, as a deputy's does.
-    fn deputy() -> (Child, Lanes) {
+    pub(crate) fn deputy() -> (Child, Lanes) {
         let mut command = Command::new("cat");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let pid = child.id() as i32;

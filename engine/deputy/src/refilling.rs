@@ -4,7 +4,7 @@ use crate::homecoming::{Sending, worker};
 use crate::service::Service;
 use kernel::agent::BatchCall;
 use kernel::proc::pagemap::Pagemap;
-use kernel::proc::{flags, maps};
+use kernel::proc::{flags, maps, process};
 use link::LinkReader;
 use migrate::backing::Library;
 use migrate::homeward::{self, Change};
@@ -12,7 +12,7 @@ use migrate::intake::Intake;
 use migrate::kept::Kept;
 use migrate::sight::Sight;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, layout, mapping_flags};
+use migrate::{MigrateError, Result, adoption, layout, mapping_flags};
 use std::ops::Range;
 use wire::forward::ToHome;
 use wire::image::{self, Image, Span};
@@ -29,14 +29,29 @@ pub fn check_place(service: &Service<'_>, mappings: &[image::Mapping]) -> Result
     }
 }
 
-/// Sets the program break. Where it cannot be set, mappings make up for it.
+/// Sets the program break, and says whether it is there. It is not if something is mapped in
+/// between, as it may be after a layout that came ahead: that was read while the program moved its
+/// break. Mappings make up for it then.
 ///
 /// # Errors
 /// The process has ended.
-pub fn set_break(worker: Worker<'_>, address: u64) -> Result<()> {
-    worker.execute(&[BatchCall::new(libc::SYS_brk, [address, 0, 0, 0, 0, 0])])?;
-    Ok(())
+pub fn set_break(worker: Worker<'_>, address: u64) -> Result<bool> {
+    let set = worker.execute(&[BatchCall::new(libc::SYS_brk, [address, 0, 0, 0, 0, 0])])?;
+    Ok(set == [address as i64])
 }
+
+/// Has the kernel know the program break, if it does not: the heap is mapped.
+fn declare_break(worker: Worker<'_>, pid: i32, is_set: bool, address: u64) -> Result<()> {
+    if is_set {
+        return Ok(());
+    }
+    let mut layout = process::stat(&pid.to_string())?.layout;
+    layout[BREAK] = address;
+    adoption::set_layout(worker, &layout)
+}
+
+/// Place of the program break among the words of a layout.
+const BREAK: usize = 5;
 
 /// Makes of the mappings that the process has `here` those that are wanted. False, and nothing is
 /// changed, if that would replace or unmap what is fixed.
@@ -79,11 +94,12 @@ pub fn restore_memory(
     mut kept: Kept,
 ) -> Result<Vec<Span>> {
     let worker = worker(service)?;
-    set_break(worker, image.layout[5])?;
+    let is_set = set_break(worker, image.layout[BREAK])?;
     let here = (service.pid, here);
     let nothing = |_: &Range<u64>| false;
     let parts = (here, &service.library);
     restore_mappings(worker, parts, &image.mappings, &nothing, &mut kept)?;
+    declare_break(worker, service.pid, is_set, image.layout[BREAK])?;
     let pagemap = Pagemap::open(service.pid)?;
     let sight = Sight::of(&pagemap, &image.mappings)?;
     let stale = sight.guards()?;
@@ -130,5 +146,44 @@ pub fn receive_pages(
             _ => return Err(MigrateError::Protocol("expected memory contents".into())),
         }
         next = reader.receive()?;
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::exec::test::deputy;
+
+    const PAGE: u64 = 4096;
+
+    #[test]
+    fn the_break_gets_past_what_is_mapped_behind_it_and_moves_on_from_there() {
+        let (mut child, lanes) = deputy();
+        let pid = child.id() as i32;
+        let worker = Worker { agent: &lanes.agent, slot: 0, tid: pid };
+        let set = |address: u64| {
+            let call = BatchCall::new(libc::SYS_brk, [address, 0, 0, 0, 0, 0]);
+            worker.execute(&[call]).unwrap()[0] as u64
+        };
+        let start = set(0).next_multiple_of(PAGE);
+        let map = |pages: Range<u64>| {
+            let (at, length) = (start + pages.start * PAGE, (pages.end - pages.start) * PAGE);
+            let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+            let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
+            let call = [at, length, protection, flags, u64::MAX, 0];
+            worker.execute_all("map", &[BatchCall::new(libc::SYS_mmap, call)]).unwrap();
+        };
+        map(3..4);
+        let wanted = start + 8 * PAGE + 100;
+        let is_set = set_break(worker, wanted).unwrap();
+        assert!(!is_set, "something is mapped in between");
+        map(0..9);
+        declare_break(worker, pid, is_set, wanted).unwrap();
+        assert_eq!(set(0), wanted);
+        assert_eq!(set(wanted + PAGE), wanted + PAGE);
+        assert_eq!(set(start + PAGE), start + PAGE);
+        assert!(set_break(worker, wanted).unwrap(), "nothing is left in between");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -3,9 +3,9 @@
 
 use crate::attributes::{self, no_huge_pages_call};
 use crate::outward::{Body, MAIN_SLOT};
-use crate::worker::{self, Batch};
+use crate::worker::{self, Batch, Worker};
 use crate::{Result, threads};
-use kernel::agent::BatchCall;
+use kernel::agent::{Agent, BatchCall};
 use kernel::quota;
 
 const PR_SET_MM: u64 = 35;
@@ -27,16 +27,15 @@ impl Body {
             }
         }
         self.execute("set signal dispositions", &calls)?;
-        let (map, limits) = (layout_bytes(&self.image.layout), limit_bytes(self.image.stack_limit));
-        self.agent.write_staging(MAIN_SLOT, 0, &map);
+        let limits = limit_bytes(self.image.stack_limit);
         self.agent.write_staging(MAIN_SLOT, 256, &limits);
-        let map_call = [PR_SET_MM, PR_SET_MM_MAP, staging, map.len() as u64, 0, 0];
+        let layout_call = layout_call(&self.agent, MAIN_SLOT, &self.image.layout);
         let stack = [0, u64::from(libc::RLIMIT_STACK), staging + 256, 0, 0, 0];
         let core = [0, u64::from(libc::RLIMIT_CORE), staging + 272, 0, 0, 0];
         self.execute(
             "set memory layout and limits",
             &[
-                BatchCall::new(libc::SYS_prctl, map_call),
+                layout_call,
                 BatchCall::new(libc::SYS_prlimit64, stack),
                 BatchCall::new(libc::SYS_prlimit64, core),
             ],
@@ -95,6 +94,22 @@ impl Body {
             attributes::hold_back(*worker, &self.thread_image(index).attributes)
         })
     }
+}
+
+/// Has a process have this layout, the program break included: brk(2) would not put that where
+/// something is mapped in between.
+pub fn set_layout(worker: Worker<'_>, layout: &[u64; 11]) -> Result<()> {
+    let call = layout_call(worker.agent, worker.slot, layout);
+    worker.execute_all("set the memory layout", &[call])
+}
+
+/// Its argument is where the slot of the agent has what is handed over.
+fn layout_call(agent: &Agent, slot: usize, layout: &[u64; 11]) -> BatchCall {
+    let map = layout_bytes(layout);
+    agent.write_staging(slot, 0, &map);
+    let staging = agent.staging_address(slot);
+    let arguments = [PR_SET_MM, PR_SET_MM_MAP, staging, map.len() as u64, 0, 0];
+    BatchCall::new(libc::SYS_prctl, arguments)
 }
 
 /// `struct prctl_mm_map`: the layout words, no auxiliary vector, no executable.

@@ -12,7 +12,7 @@
 //! **Invariant.** The source keeps everything until the target has said that it has everything. Any
 //! failure before that puts the process back where it was.
 
-mod adoption;
+pub mod adoption;
 pub mod ahead;
 pub mod asking;
 pub mod attributes;
