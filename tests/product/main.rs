@@ -23,6 +23,7 @@
 //! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
 //! * [`threads`]: threads that begin away
+//! * [`vfork`]: programs begun by those that are away
 //! * [`waits`]: waits that a move happens in
 //! * [`mobile`]: programs that are told that there is no io_uring
 //! * [`mpi`]: jobs whose ranks send each other messages
@@ -65,4 +66,5 @@ mod stage;
 mod succession;
 mod terminal;
 mod threads;
+mod vfork;
 mod waits;

@@ -2,6 +2,7 @@
 //! home.
 
 use crate::stage::{Program, Stage, until_true};
+use serde_json::Value;
 
 const FORKER: &str = include_str!("forker.py");
 const FORKS: &str = include_str!("forks.py");
@@ -152,6 +153,27 @@ fn a_child_is_born_although_the_daemon_of_its_node_dies_before() {
     stage.start_daemon(2);
     stage.node(1).starve_daemon(false).expect("it is ours");
     children.iter().for_each(|child| stage.await_place(*child, 2));
+    assert_eq!(program.ask("end"), "10 11 True True");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_child_is_born_although_the_owner_of_its_node_wants_all_gone_before() {
+    let Some((stage, mut program)) = start("forks-expelled", 2, &[]) else { return };
+    stage.node(1).starve_daemon(true).expect("it is ours");
+    let children = fork(&mut program, 2);
+    let expelled = stage.begin(2, &["osmos", "expel"]);
+    until_true("they are told to leave", || {
+        let nodes = stage.text(2, &["osmos", "nodes", "--json"]);
+        let nodes: Vec<Value> = serde_json::from_str(&nodes).expect("a list");
+        nodes.iter().any(|node| node["id"] == 2 && node["takes_guests"] == false)
+    });
+    stage.node(1).starve_daemon(false).expect("it is ours");
+    assert!(expelled.wait_with_output().expect("it ends").status.success());
+    children.iter().for_each(|child| stage.await_place(*child, 1));
+    stage.await_place(program.pid, 1);
     assert_eq!(program.ask("end"), "10 11 True True");
     program.close_input();
     assert_eq!(program.end(), 0);

@@ -269,6 +269,8 @@ pub enum Declined {
     SharedFile,
     /// It reads a file that shows the process, in a way that its body knows nothing of.
     OwnFile,
+    /// It gives the process other ids.
+    Credentials,
     /// It makes another program of the process, as it can be made only of one that is home.
     Exec,
 }

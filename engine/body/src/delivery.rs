@@ -292,10 +292,13 @@ impl Tracing<'_> {
         Ok(true)
     }
 
-    /// Goes on with a thread that has what home has.
+    /// Goes on with a thread that has what home has, and need not stand still for another process.
     pub(crate) fn go_on_in_agreement(&mut self, tid: i32) -> Result<()> {
         let due: Vec<i32> = {
             let state = self.shared.lock();
+            if state.waiting.is_some() {
+                return Ok(());
+            }
             let thread = state.threads.get(&tid);
             thread.map_or(vec![], |thread| thread.signals.iter().map(|s| s.number).collect())
         };
@@ -308,7 +311,7 @@ impl Tracing<'_> {
     }
 
     /// Has a stopped thread set a disposition, which lies where the guest does not write.
-    fn set_action(&self, tid: i32, number: i32, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn set_action(&self, tid: i32, number: i32, bytes: &[u8]) -> Result<()> {
         let slot = {
             let mut state = self.shared.lock();
             let Some(thread) = state.threads.get_mut(&tid) else { return Ok(()) };

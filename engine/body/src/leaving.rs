@@ -7,6 +7,7 @@ use crate::moving_on::{Successor, Word};
 use crate::notices::raise;
 use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
+use crate::vfork;
 use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::proc::flags;
@@ -102,6 +103,9 @@ impl Tracing<'_> {
                 let text = "it is just making a process; try again";
                 return Err(MigrateError::refused("new-process", text));
             }
+            if state.waiting.is_some() {
+                return Err(vfork::refusal());
+            }
             state.is_frozen = true;
             state.is_interrupted = false;
             for thread in state.threads.values_mut() {
@@ -121,7 +125,10 @@ impl Tracing<'_> {
         self.answer_outstanding();
         let is_unwanted = self.unwanted_since.is_some();
         let patience = if is_unwanted { UNWANTED_FREEZE_TIMEOUT } else { FREEZE_TIMEOUT };
-        self.await_stops(waiting, Instant::now() + patience)
+        self.await_stops(waiting, Instant::now() + patience)?;
+        // What was ordered before may have made a process.
+        let stands_still = self.shared.lock().waiting.is_some();
+        if stands_still { Err(vfork::refusal()) } else { Ok(()) }
     }
 
     /// One after another, because all have to stop; the first thread last, because its end is
@@ -213,7 +220,9 @@ impl Tracing<'_> {
             _ if self.agreeing.contains_key(&tid) => {
                 if self.on_stop_towards_agreement(tid, stop)? {
                     waiting.remove(&tid);
-                    self.stopped.insert(tid);
+                    if self.shared.lock().waiting.is_none() {
+                        self.stopped.insert(tid);
+                    }
                 }
             }
             // A forwarded signal is still queued; a fault will happen again.

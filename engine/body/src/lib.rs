@@ -35,6 +35,7 @@ mod keeper;
 mod late;
 mod leaving;
 mod life;
+mod mapping_changes;
 mod modesty;
 mod moving_on;
 mod new_processes;
@@ -49,6 +50,7 @@ mod sending_home;
 mod serving;
 mod state;
 mod tracing_loop;
+mod vfork;
 mod waiting;
 mod watch;
 

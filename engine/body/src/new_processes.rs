@@ -17,6 +17,7 @@ use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
 use crate::state::{Parts, Shared, State, Thread};
 use crate::tracing_loop::Tracing;
+use crate::vfork::{Maker, Waiting};
 use crate::{life, priority, serving};
 use attachment::Attachment;
 use kernel::agent::Agent;
@@ -25,6 +26,7 @@ use kernel::memory::Memory;
 use kernel::patience::Patience;
 use kernel::proc::maps::{self, MapQuery};
 use kernel::regs::Registers;
+use kernel::signal::Action;
 use kernel::tracee::{self, SeizeOptions, Stop};
 use migrate::making::Made;
 use migrate::threads::STEP_TIMEOUT;
@@ -34,7 +36,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::calls::Arguments;
+use wire::calls::{Arguments, thread};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::{GuestTid, HomePid, Ticket};
 use wire::image::Prospect;
@@ -46,7 +48,7 @@ const TRACED: SeizeOptions =
     SeizeOptions { follow: true, exit_kill: true, calls: true, programs: false };
 
 /// How long its deputy may take to call, daemons that end meanwhile included.
-const DEPUTY_TIMEOUT: Duration = Duration::from_secs(20);
+const DEPUTY_TIMEOUT: Duration = link::LOSS_TIMEOUT;
 /// Between two looks for the next daemon.
 const OFFER_PAUSE: Duration = Duration::from_millis(20);
 /// A daemon answers within a millisecond; one that does not is overloaded.
@@ -57,7 +59,8 @@ const DAEMON_TIMEOUT_MS: u16 = 2000;
 pub(crate) fn may_fork(shared: &Shared, state: &State) -> bool {
     let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
     let may_be_born = !shared.family.is_first_leaving();
-    let is_alone = state.threads.len() == 1;
+    // One that has its maker's memory would leave some of it with its child.
+    let is_alone = state.threads.len() == 1 && shared.maker.is_none();
     is_alone && is_whole && may_be_born && !shared.files.is_any() && !shares_memory(shared)
 }
 
@@ -82,10 +85,14 @@ struct Newborn {
     child: (HomePid, Ticket),
     key: [u8; 32],
     made: Made,
+    /// If it has its maker's memory for a while.
+    borrows_from: Option<Maker>,
     /// As the kernel starts it.
     registers: Registers,
     mask: u64,
     state: State,
+    /// It begins with the default in the place of each handler.
+    clears_handlers: bool,
 }
 
 impl Tracing<'_> {
@@ -104,9 +111,13 @@ impl Tracing<'_> {
         let mask = tracee::signal_mask(tid)?;
         // The sandbox's init is its parent: it is at home that its parent hears of its end.
         let mut of_init = *how;
-        of_init[0] |= libc::CLONE_PARENT as u64;
+        of_init[0] = how[0] & !thread::VFORK_FLAGS | libc::CLONE_PARENT as u64;
+        let of_init = thread::of_clone(of_init);
         let local = self.make_by_clone(tid, guest, &of_init)?;
         let made = Made { guest, local, slot };
+        let has_memory = thread::is_vfork(how[0]);
+        let borrows_from = has_memory.then(|| self.as_maker(tid, local)).transpose();
+        let borrows_from = borrows_from.inspect_err(|_| end_process(local))?;
         let newborn = Newborn {
             maker: self.shared.clone(),
             agent: self.agent.clone(),
@@ -116,11 +127,18 @@ impl Tracing<'_> {
             child: (child.pid, child.ticket),
             key: child.key,
             made,
+            borrows_from,
             registers: first_registers(how, before),
             mask,
             state: self.state_of_child(tid, made)?,
+            clears_handlers: thread::clears_handlers(how[0]),
         };
-        self.hand_over_child(newborn, ours, theirs).inspect_err(|_| end_process(local))?;
+        // Set before the child is there, which may be done at once.
+        self.shared.lock().waiting = has_memory.then_some(Waiting { tid, child: guest });
+        self.hand_over_child(newborn, ours, theirs).inspect_err(|_| {
+            self.shared.lock().waiting = None;
+            end_process(local);
+        })?;
         self.say_child_made(tid, guest, true);
         Ok(())
     }
@@ -138,6 +156,7 @@ impl Tracing<'_> {
             meter: Meter::of_process(made.local, Clock::default()),
             peak: Peak::new(made.local, 0),
             child: None,
+            waiting: None,
             stands_back: state.stands_back,
             is_frozen: false,
             is_interrupted: false,
@@ -221,22 +240,29 @@ impl Newborn {
         Ok(tracee::set_signal_mask(local, self.mask)?)
     }
 
-    /// Waits until its deputy calls, by the daemon at the other end of this socket or, if that
-    /// ends, by the next.
-    fn await_deputy(&self, socket: OwnedFd) -> Result<(Daemon, Link)> {
+    /// Waits until its deputy calls and has it run, by the daemon at the other end of this socket
+    /// or, if that ends, by the next. There is no going back, so a network that fails for a moment
+    /// does not count, nor that the node takes no guests.
+    fn await_deputy(&self, socket: OwnedFd) -> Result<Called> {
         let deadline = Instant::now() + DEPUTY_TIMEOUT;
         let mut daemon = Daemon::new(Attachment::new(socket, &[])?);
+        let mut is_unwanted = false;
         loop {
             let called = Door::of(&daemon, self.key, None).accept(Role::Deputy);
-            let is_orphan = |error: &MigrateError| error.reason().code == "no-daemon";
-            if !called.as_ref().is_err_and(is_orphan) {
-                return called.map(|home| (daemon, home));
-            }
-            // No other daemon knows of it.
-            let Some(socket) = self.offer_again(deadline)? else {
-                return called.map(|home| (daemon, home));
+            let error = match called.and_then(await_order) {
+                Ok(home) => return Ok(Called { daemon, home, is_unwanted }),
+                Err(error) if Instant::now() >= deadline => return Err(error),
+                Err(error) => error,
             };
-            daemon = Daemon::new(Attachment::new(socket, &[])?);
+            match error.reason().code.as_str() {
+                "drained" => is_unwanted = true,
+                // No other daemon knows of it.
+                "no-daemon" => match self.offer_again(deadline)? {
+                    Some(socket) => daemon = Daemon::new(Attachment::new(socket, &[])?),
+                    None => return Err(error),
+                },
+                _ => ::tracing::debug!("process {} waits on: {error}", self.made.guest),
+            }
         }
     }
 
@@ -253,6 +279,25 @@ impl Newborn {
     }
 }
 
+/// What the deputy of a process has called for.
+struct Called {
+    daemon: Daemon,
+    home: Link,
+    /// The owner of this node wants it gone.
+    is_unwanted: bool,
+}
+
+/// Waits for the order to run.
+fn await_order(mut home: Link) -> Result<Link> {
+    home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
+    match home.0.receive()? {
+        ToAway::Run => {}
+        _ => return Err(MigrateError::Protocol("its deputy does not have it run".into())),
+    }
+    home.0.set_timeout(None)?;
+    Ok(home)
+}
+
 /// The life of a thread that has a process which was made here.
 fn live(newborn: Newborn, socket: OwnedFd) {
     let (family, made) = (newborn.maker.family.clone(), newborn.made);
@@ -263,9 +308,14 @@ fn live(newborn: Newborn, socket: OwnedFd) {
     let called = newborn.take_over().and_then(|()| newborn.await_deputy(socket));
     family.end_birth();
     match called {
-        Ok((daemon, home)) => {
+        Ok(Called { daemon, home, is_unwanted }) => {
             match begin(newborn, home, &daemon) {
-                Ok(tracing) => drop(life::live(&daemon, tracing)),
+                Ok(mut tracing) => {
+                    if is_unwanted {
+                        tracing.be_unwanted();
+                    }
+                    drop(life::live(&daemon, tracing));
+                }
                 Err(error) => {
                     failed(&error);
                     daemon.send(&FromBody::Gone { reason: error.reason() });
@@ -280,14 +330,8 @@ fn live(newborn: Newborn, socket: OwnedFd) {
 }
 
 /// Has the process run when its deputy wants that.
-fn begin(newborn: Newborn, mut home: Link, daemon: &Daemon) -> Result<Tracing<'_>> {
+fn begin(newborn: Newborn, home: Link, daemon: &Daemon) -> Result<Tracing<'_>> {
     let Made { guest, local, .. } = newborn.made;
-    home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
-    match home.0.receive()? {
-        ToAway::Run => {}
-        _ => return Err(MigrateError::Protocol("its deputy does not have it run".into())),
-    }
-    home.0.set_timeout(None)?;
     let maker = newborn.maker;
     let shared = Arc::new(Shared::new(Parts {
         pid: local,
@@ -296,6 +340,7 @@ fn begin(newborn: Newborn, mut home: Link, daemon: &Daemon) -> Result<Tracing<'_
         memory: Memory::open(local)?,
         maps: MapQuery::open(local)?,
         family: maker.family.clone(),
+        maker: newborn.borrows_from,
         kept: maker.kept.clone(),
         watch: maker.watch.untracked(),
         files: Files::none(local)?,
@@ -312,11 +357,33 @@ fn begin(newborn: Newborn, mut home: Link, daemon: &Daemon) -> Result<Tracing<'_
     serving::begin(&shared, home.0, None);
     let common = (newborn.agent, newborn.fixed);
     let tracing = Tracing::of(daemon, shared, common, newborn.prospect, newborn.signals);
+    if newborn.clears_handlers {
+        tracing.clear_handlers()?;
+    }
     tracing.begin_child(newborn.mask)?;
     Ok(tracing)
 }
 
 impl Tracing<'_> {
+    /// Gives it the default in the place of each handler; the one at home has it already.
+    fn clear_handlers(&self) -> Result<()> {
+        let handled: Vec<i32> = {
+            let mut state = self.shared.lock();
+            let mut numbers = vec![];
+            for (number, action) in (1..).zip(&mut state.actions) {
+                if action.is_handler() {
+                    *action = Action::default();
+                    numbers.push(number);
+                }
+            }
+            numbers
+        };
+        let default = Action::default().encode();
+        handled
+            .into_iter()
+            .try_for_each(|number| self.set_action(self.shared.pid, number, &default))
+    }
+
     /// Has a process run that was made here.
     fn begin_child(&self, mask: u64) -> Result<()> {
         priority::adopt(&self.shared.lock());

@@ -51,9 +51,11 @@ fn arguments(shared: &Shared, n: &Notification) -> Option<Arguments> {
     if n.number as u32 == thread::FORK {
         return Some([thread::SIGCHLD, 0, 0, 0, 0, 0]);
     }
+    if n.number as u32 == thread::VFORK_CALL {
+        return Some([thread::VFORK_FLAGS | thread::SIGCHLD, 0, 0, 0, 0, 0]);
+    }
     if n.number as u32 == thread::CLONE {
-        let [flags, stack, parent_tid, child_tid, tls, _] = n.arguments;
-        return Some([flags, stack, parent_tid, child_tid, tls, 0]);
+        return Some(thread::of_clone(n.arguments));
     }
     let [address, length, ..] = n.arguments;
     if !(thread::ARGS_BYTES_MIN..=thread::ARGS_BYTES_MAX).contains(&length) {

@@ -163,6 +163,7 @@ fn decline(shared: &Shared, (tid, sequence): (GuestTid, u64), because: Declined)
     let word = match because {
         Declined::SharedFile => SHARED_FILE,
         Declined::OwnFile => own_files::AT_HOME,
+        Declined::Credentials => "credentials",
         Declined::Exec => exec::AT_HOME,
     };
     shared.order(Order::NeedsHome(reason("call", format!("{name}: {word}"))));

@@ -6,9 +6,11 @@ use crate::files::Files;
 use crate::filter::Kept;
 use crate::homing::Homeward;
 use crate::late::Late;
+use crate::mapping_changes::MappingCall;
 use crate::moving_on::{Offered, Onward};
 use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
+use crate::vfork::{Maker, Waiting};
 use crate::watch::Watch;
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
@@ -21,6 +23,7 @@ use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::calls::{Arguments, Emulation, GuestMemory, thread};
 use wire::clocks::Readings;
@@ -114,6 +117,11 @@ pub enum Order {
     Copied { number: u64, outcome: migrate::Result<Box<Onward>> },
     /// Home has what could be sent of its memory while it ran.
     SentAhead { homeward: Option<Box<Homeward>> },
+    /// A process that has this one's memory for a while has changed its mappings so; for its
+    /// thread, which waits until they are changed here.
+    Remap { child: GuestTid, calls: Vec<MappingCall>, done: Sender<()> },
+    /// It is done with the memory, and all that it has changed is here, or may not be.
+    ChildDone { child: GuestTid, is_whole: bool },
     /// The link to home broke.
     LinkLost(String),
 }
@@ -151,6 +159,8 @@ pub struct State {
     pub peak: Peak,
     /// The process that home has made last, until the body has made its half.
     pub child: Option<Child>,
+    /// Its only thread stands still for a process that has its memory ([`crate::vfork`]).
+    pub waiting: Option<Waiting>,
     /// Nice values that this node adds to those of home.
     pub stands_back: i32,
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
@@ -180,6 +190,7 @@ impl State {
             meter: Meter::of_process(pid, body.image().clock),
             peak: Peak::new(pid, body.image().peak_rss_kib),
             child: None,
+            waiting: None,
             stands_back: 0,
             is_frozen: false,
             is_interrupted: false,
@@ -215,6 +226,8 @@ pub struct Shared {
     pub makes_no_tasks: AtomicBool,
     /// All bodies of its sandbox.
     pub family: Arc<Family>,
+    /// Whose memory it has, which stands still meanwhile ([`crate::vfork`]).
+    pub maker: Option<Maker>,
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
     pub watch: Watch,
@@ -244,6 +257,7 @@ pub struct Parts {
     pub memory: Memory,
     pub maps: MapQuery,
     pub family: Arc<Family>,
+    pub maker: Option<Maker>,
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
@@ -268,6 +282,7 @@ impl Shared {
             was_advised: AtomicBool::new(false),
             makes_no_tasks: AtomicBool::new(false),
             family: parts.family,
+            maker: parts.maker,
             kept: parts.kept,
             watch: parts.watch,
             files: parts.files,

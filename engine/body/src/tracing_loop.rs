@@ -10,6 +10,7 @@ use crate::keeper::resume_init;
 use crate::leaving::{HOMECOMING_PAUSE, unwanted};
 use crate::notices::raise;
 use crate::state::{Agreement, Order, Shared, Thread};
+use crate::vfork;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Haste;
@@ -272,10 +273,7 @@ impl Tracing<'_> {
     /// What the daemon orders, if it does.
     fn obey(&mut self) {
         match self.daemon.hear() {
-            Ok(Some(ToBody::SendHome)) => {
-                self.unwanted_since.get_or_insert_with(Instant::now);
-                self.shared.order(Order::NeedsHome(unwanted()));
-            }
+            Ok(Some(ToBody::SendHome)) => self.be_unwanted(),
             Ok(Some(ToBody::StandBack { nice })) => {
                 crate::priority::stand_back(&mut self.shared.lock(), nice);
             }
@@ -283,6 +281,12 @@ impl Tracing<'_> {
             Ok(_) => {}
             Err(error) => ::tracing::warn!("body of {}: {error}", self.shared.guest_pid),
         }
+    }
+
+    /// The owner of this node wants it gone.
+    pub(crate) fn be_unwanted(&mut self) {
+        self.unwanted_since.get_or_insert_with(Instant::now);
+        self.shared.order(Order::NeedsHome(unwanted()));
     }
 
     fn report_usage(&self) {
@@ -295,7 +299,8 @@ impl Tracing<'_> {
         }
         let (runnable, taken) = {
             let mut state = self.shared.lock();
-            let is_computing = |thread: &&Thread| thread.outstanding.is_none();
+            let stands_still = state.waiting.is_some();
+            let is_computing = |thread: &&Thread| thread.outstanding.is_none() && !stands_still;
             let runnable = state.threads.values().filter(is_computing).map(|t| t.guest).collect();
             let bulky = |t: &mut Thread| Some((t.guest, t.bulky_call.take()?));
             let taken: Vec<_> = state.threads.values_mut().filter_map(bulky).collect();
@@ -394,6 +399,14 @@ impl Tracing<'_> {
             }
             Order::Offered { .. } | Order::Copied { .. } => Ok(End::Continues),
             Order::SentAhead { homeward } => self.on_sent_ahead(homeward),
+            Order::Remap { child, calls, done } => {
+                self.remap(child, &calls, &done)?;
+                Ok(End::Continues)
+            }
+            Order::ChildDone { child, is_whole } => {
+                self.child_is_done(child, is_whole)?;
+                Ok(End::Continues)
+            }
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }
     }
@@ -419,6 +432,9 @@ impl Tracing<'_> {
             ToAway::Stop => self.hold()?,
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
+            ToAway::MoveOn { .. } | ToAway::Recall { .. } if self.shared.maker.is_some() => {
+                self.shared.send(ToHome::Stayed(vfork::refusal().reason()));
+            }
             ToAway::Recall { freeze_budget, limits } => {
                 return self.go_home(ToHome::Frozen, (freeze_budget, limits));
             }

@@ -32,8 +32,9 @@ use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A body that does not answer for so long will not. Its daemon may end meanwhile, and the next one
-/// keeps whoever it does not expect waiting for some seconds.
-const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// keeps whoever it does not expect waiting for some seconds; a node that is out of reach is lost
+/// no sooner for a process that has just been made there than for any other.
+const CALL_TIMEOUT: Duration = link::LOSS_TIMEOUT;
 /// Between two tries, first and at most.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
@@ -172,15 +173,22 @@ fn change_agent(
 fn call(berth: &Berth) -> Result<(LinkReader, LinkWriter)> {
     let deadline = Instant::now() + CALL_TIMEOUT;
     let mut pause = PAUSE;
-    let (mut reader, mut writer) = loop {
-        match link::connect(berth, Role::Deputy) {
-            Ok(link) => break link,
-            Err(error) if Instant::now() >= deadline => return Err(error.into()),
-            Err(error) => ::tracing::debug!("{error}"),
+    loop {
+        match have_it_run(berth) {
+            Err(MigrateError::Link(error)) if Instant::now() < deadline => {
+                ::tracing::debug!("{error}");
+            }
+            called => return called,
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(PAUSE_MAX);
-    };
+    }
+}
+
+/// A body that has heard the order and has lost its link is gone, and no other comes in its place:
+/// so it can be tried again.
+fn have_it_run(berth: &Berth) -> Result<(LinkReader, LinkWriter)> {
+    let (mut reader, mut writer) = link::connect(berth, Role::Deputy)?;
     reader.set_timeout(Some(CALL_TIMEOUT))?;
     writer.send(&ToAway::Run)?;
     match reader.receive_answer(&writer)? {

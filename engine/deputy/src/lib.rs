@@ -25,6 +25,7 @@ mod announcing;
 mod arriving;
 mod born_away;
 mod cpu_limit;
+mod credentials;
 mod daemon;
 mod departed;
 mod departure;

@@ -12,6 +12,8 @@ use crate::notice::Notice;
 use crate::service::Service;
 use kernel::agent::BatchCall;
 use kernel::regs::Registers;
+use kernel::remote_call::RemoteCalls;
+use kernel::signal::{Action, SIGNAL_MAX};
 use kernel::tracee;
 use migrate::{MigrateError, Result};
 use wire::calls::thread::{self, SIGCHLD};
@@ -29,8 +31,13 @@ pub struct Child {
 }
 
 impl Service<'_> {
-    /// Has a thread, which waits in the agent, make a process.
-    pub(crate) fn make_process(&mut self, tid: i32) -> Result<Made> {
+    /// Has a thread, which waits in the agent, make a process; without its handlers, if they are to
+    /// be cleared.
+    pub(crate) fn make_process(
+        &mut self,
+        (tid, slot): (i32, usize),
+        clears_handlers: bool,
+    ) -> Result<Made> {
         // Other threads could wait for this child before it is known to have a body; and memory
         // that both are to share, or that is not there yet, cannot be in two places.
         let is_plain = self.shared.lanes.is_alone() && self.shared.files.is_none();
@@ -45,13 +52,16 @@ impl Service<'_> {
         let arguments = [SIGCHLD, 0, 0, 0, 0, 0];
         self.make_by(tid, arguments, |service, (inside, local)| {
             let guest = GuestTid(inside);
+            if clears_handlers {
+                service.clear_handlers(local, slot)?;
+            }
             service.lay_to_sleep(local)?;
             let pid = HomePid(local);
             // Before anything that takes time: it is not to be taken for one that was made at home.
             service.daemon.send(&FromDeputy::Forked { child: pid });
             service.readiness.iter().for_each(|readiness| readiness.give_back(local));
             let (ticket, key) = (berth.ticket, berth.key);
-            let birth = Some(Box::new(service.birth(guest, berth)));
+            let birth = Some(Box::new(service.birth(guest, berth, clears_handlers)));
             service.last_child = Some(Child { guest, pid: local, birth });
             service.shared.send(&ToAway::Child { child: guest, pid, ticket, key });
             Ok(Made::Task(guest))
@@ -66,9 +76,11 @@ impl Service<'_> {
         Ok(Berth { ticket, key, ..self.berth.clone() })
     }
 
-    fn birth(&self, guest: GuestTid, berth: Berth) -> Birth {
+    fn birth(&self, guest: GuestTid, berth: Berth, clears_handlers: bool) -> Birth {
         let lanes = &self.shared.lanes;
-        let actions = (1..=kernel::signal::SIGNAL_MAX).map(|signal| lanes.action(signal));
+        let is_cleared = |action: &Action| clears_handlers && action.is_handler();
+        let action = |signal| Some(lanes.action(signal)).filter(|action| !is_cleared(action));
+        let actions = (1..=SIGNAL_MAX).map(|signal| action(signal).unwrap_or_default());
         Birth {
             berth,
             guest,
@@ -78,6 +90,21 @@ impl Service<'_> {
             freeze_budget: self.freeze_budget,
             limits: self.limits,
         }
+    }
+
+    /// Gives a process at its birth the default in the place of each handler of its maker, whose
+    /// thread has this slot and waits.
+    fn clear_handlers(&self, pid: i32, slot: usize) -> Result<()> {
+        let lanes = &self.shared.lanes;
+        let (agent, default) = (&lanes.agent, Action::default().encode());
+        agent.write_staging(slot, 0, &default);
+        let place = agent.staging_address(slot);
+        let mut calls = RemoteCalls::begin(pid, agent.syscall_instruction())?;
+        for signal in (1..=SIGNAL_MAX).filter(|signal| lanes.action(*signal).is_handler()) {
+            let arguments = [signal as u64, place, 0, 8, 0, 0];
+            calls.call("clear a handler", libc::SYS_rt_sigaction, arguments)?;
+        }
+        Ok(())
     }
 
     /// Lets go of a process at its birth, in a call that no signal ends but those that nobody can

@@ -12,7 +12,7 @@
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;
 use crate::service::Shared;
-use crate::{exec, onlookers, own_files, priorities};
+use crate::{credentials, exec, onlookers, own_files, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use migrate::files::Files;
@@ -212,6 +212,10 @@ fn declined(shared: &Shared, slot: usize, call: &Call) -> Option<Declined> {
     }
     if exec::is_for_a_plain_process(shared, slot, call) {
         return Some(Declined::Exec);
+    }
+    let tid = || shared.lanes.lock(slot).tid;
+    if credentials::changes(shared.pid, tid, call) {
+        return Some(Declined::Credentials);
     }
     shared.own_files.decline(shared.pid, call)
 }

@@ -324,8 +324,10 @@ impl Daemon {
     }
 
     pub(super) fn send_guests_home(&mut self, which: impl Fn(&Guest) -> bool) {
-        // Who has not arrived yet is better off not arriving.
-        self.end_berths(&which);
+        // Who has not arrived yet is better off not arriving, but for a process that was made here:
+        // it is nowhere else, and goes home when that has called.
+        let me = self.me();
+        self.end_berths(|guest| which(guest) && guest.asked.from != me);
         for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home && which(guest)) {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
         }

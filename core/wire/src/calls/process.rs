@@ -63,8 +63,36 @@ pub(super) const PRLIMIT64: Rule = Rule::Chosen {
     text: "forwarded; new limits on memory and processor time come home",
 };
 
+pub(super) const SET_IDS: Rule = Rule::Chosen {
+    by: |_| Class::Forward(&[V, V, V]),
+    text: "forwarded if no id changes by it; else it comes home",
+};
+
+/// A call that sets ids of its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdCall {
+    pub is_of_user: bool,
+    /// How many ids it is given.
+    pub count: usize,
+}
+
+/// What ids a call sets; None for all other calls.
+pub fn id_call(number: u32) -> Option<IdCall> {
+    // setuid, setreuid, setresuid; setgid, setregid, setresgid.
+    let (is_of_user, count) = match number {
+        105 => (true, 1),
+        113 => (true, 2),
+        117 => (true, 3),
+        106 => (false, 1),
+        114 => (false, 2),
+        119 => (false, 3),
+        _ => return None,
+    };
+    Some(IdCall { is_of_user, count })
+}
+
 /// What clone makes of these flags is a thread like that of every C library, or a process like
-/// that of fork.
+/// that of fork or vfork.
 pub(super) const CLONE: Rule = Rule::Chosen {
     by: |arguments| match super::thread::is_task(arguments) {
         true => Class::Emulate(Emulation::NewTask, &[]),

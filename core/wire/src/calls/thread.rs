@@ -1,9 +1,10 @@
 //! Calls that make a thread or a process: which do, and how they travel.
 //!
 //! A thread is made by clone(2) with one set of flags (glibc, musl and Go agree on it), a process
-//! by fork(2) or by clone with hardly any, and clone3(2) says the same in memory. What travels is
-//! always clone, whose arguments are numbers: memory can be changed by another thread of the guest
-//! between a check and its use.
+//! by fork(2) or by clone with hardly any, and clone3(2) says the same in memory. vfork(2), and
+//! what posix_spawn(3) is made of, is clone with two more. What travels is always clone, whose
+//! arguments are numbers: memory can be changed by another thread of the guest between a check and
+//! its use.
 
 use super::Arguments;
 
@@ -14,11 +15,16 @@ const GIVEN_FLAGS: u64 = SETTLS | PARENT_SETTID | CHILD_SETTID | CHILD_CLEARTID;
 
 /// What a new process may be told: where its id is written or cleared.
 const PROCESS_FLAGS: u64 = PARENT_SETTID | CHILD_SETTID | CHILD_CLEARTID;
+/// A process that has its maker's memory, and whose maker stands still until it has begun another
+/// program or ended.
+pub const VFORK_FLAGS: u64 = VM | VFORK;
 
 /// Number of the call that travels.
 pub const CLONE: u32 = 56;
 /// Says the same as clone with [`SIGCHLD`] alone.
 pub const FORK: u32 = 57;
+/// Says the same as clone with [`VFORK_FLAGS`] and [`SIGCHLD`].
+pub const VFORK_CALL: u32 = 58;
 
 /// Size of the first version of `struct clone_args`, bytes.
 pub const ARGS_BYTES_MIN: u64 = 64;
@@ -30,6 +36,7 @@ const VM: u64 = 0x100;
 const FS: u64 = 0x200;
 const FILES: u64 = 0x400;
 const SIGHAND: u64 = 0x800;
+const VFORK: u64 = 0x4000;
 const THREAD: u64 = 0x10000;
 const SYSVSEM: u64 = 0x40000;
 const SETTLS: u64 = 0x80000;
@@ -37,6 +44,8 @@ const PARENT_SETTID: u64 = 0x100000;
 const CHILD_CLEARTID: u64 = 0x200000;
 const DETACHED: u64 = 0x400000;
 const CHILD_SETTID: u64 = 0x1000000;
+/// Of clone3 only: posix_spawn(3) of glibc 2.38.
+const CLEAR_SIGHAND: u64 = 1 << 32;
 /// The signal at the end of a process, in the lowest byte of the flags.
 pub const SIGCHLD: u64 = 17;
 
@@ -46,11 +55,27 @@ pub fn is_thread(flags: u64) -> bool {
     rest == SHARED_FLAGS
 }
 
-/// Whether clone with these arguments makes a process as fork(2) does: a copy of the caller, whose
-/// parent hears of its end by SIGCHLD.
+/// Whether clone with these arguments makes a process as fork(2) or vfork(2) does, whose parent
+/// hears of its end by SIGCHLD.
 pub fn is_process(arguments: &Arguments) -> bool {
     let [flags, stack, ..] = *arguments;
-    flags & !PROCESS_FLAGS == SIGCHLD && stack == 0
+    is_vfork(flags) || flags & !PROCESS_FLAGS == SIGCHLD && stack == 0
+}
+
+/// Whether clone with these flags makes a process as vfork(2) does, perhaps on a stack of its own
+/// and with no handlers.
+pub fn is_vfork(flags: u64) -> bool {
+    flags & !CLEAR_SIGHAND == VFORK_FLAGS | SIGCHLD
+}
+
+/// Whether a process begins with the default in the place of each handler of its maker.
+pub fn clears_handlers(flags: u64) -> bool {
+    flags & CLEAR_SIGHAND != 0
+}
+
+/// The arguments of clone(2), of whose flags the kernel takes the lower half.
+pub fn of_clone([flags, stack, parent_tid, child_tid, tls, _]: Arguments) -> Arguments {
+    [flags & u64::from(u32::MAX), stack, parent_tid, child_tid, tls, 0]
 }
 
 /// Whether clone with these arguments makes a thread or a process that can be made away.
@@ -85,8 +110,11 @@ pub fn of_clone3(args: &[u8]) -> Option<Arguments> {
         let top = stack.checked_add(stack_bytes)?;
         return Some([flags, top, parent_tid, child_tid, tls, 0]);
     }
-    let fork = [flags | exit_signal, stack, parent_tid, child_tid, 0, 0];
-    (is_process(&fork) && exit_signal == SIGCHLD && stack_bytes == 0).then_some(fork)
+    // On a stack of its own it is made by vfork, or not here.
+    let top = stack.checked_add(stack_bytes)?;
+    let process = [flags | exit_signal, top, parent_tid, child_tid, 0, 0];
+    let has_stack = (stack == 0) == (stack_bytes == 0);
+    (is_process(&process) && exit_signal == SIGCHLD && has_stack).then_some(process)
 }
 
 #[cfg(test)]
@@ -122,11 +150,36 @@ mod test {
             assert!(is_process(&[flags, 0, 0, 0x10, 0, 0]), "{flags:#x}");
             assert!(is_task(&[flags, 0, 0, 0x10, 0, 0]), "{flags:#x}");
         }
-        // vfork, a thread, one whose end nobody hears of, one with a namespace.
-        for flags in [VM | 0x4000 | SIGCHLD, GLIBC, 0, CHILD_SETTID, SIGCHLD | 0x2000_0000] {
+        // One that shares memory and does not wait, a thread, one whose end nobody hears of, one
+        // with a namespace, a vfork that shares files as well.
+        let vfork = VFORK_FLAGS | SIGCHLD;
+        let others = [GLIBC, 0, CHILD_SETTID, SIGCHLD | 0x2000_0000, vfork | FILES];
+        for flags in others.into_iter().chain([VM | SIGCHLD, VFORK | SIGCHLD, VFORK_FLAGS]) {
             assert!(!is_process(&[flags, 0, 0, 0, 0, 0]), "{flags:#x}");
         }
         assert!(!is_process(&[SIGCHLD, 0x7000, 0, 0, 0, 0]), "on a stack of its own");
+    }
+
+    #[test]
+    fn vfork_is_one_of_them_and_may_have_a_stack_of_its_own() {
+        let flags = VFORK_FLAGS | SIGCHLD;
+        for stack in [0, 0x8000] {
+            assert!(is_process(&[flags, stack, 0, 0, 0, 0]), "{stack:#x}");
+        }
+        assert!(is_vfork(flags) && !is_vfork(SIGCHLD) && !is_vfork(GLIBC));
+        assert!(!clears_handlers(flags));
+        let cleared = [VFORK_FLAGS | CLEAR_SIGHAND, 0, 0, 0, SIGCHLD, 0x7000, 0x1000, 0, 0, 0, 0];
+        let travels = of_clone3(&args(&cleared)).unwrap();
+        assert!(is_process(&travels) && is_vfork(travels[0]) && clears_handlers(travels[0]));
+        // The older call has no such flag.
+        assert_eq!(of_clone(travels)[0], flags);
+        let spawn = [VFORK_FLAGS, 0, 0, 0, SIGCHLD, 0x7000, 0x1000, 0, 0, 0, 0];
+        assert_eq!(of_clone3(&args(&spawn)), Some([flags, 0x8000, 0, 0, 0, 0]));
+        for (index, value) in [(0, VM), (4, 0), (5, 0), (6, 0), (6, u64::MAX), (8, 1)] {
+            let mut words = spawn;
+            words[index] = value;
+            assert_eq!(of_clone3(&args(&words)), None, "word {index}");
+        }
     }
 
     #[test]

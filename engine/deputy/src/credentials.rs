@@ -1,0 +1,86 @@
+//! Calls that set the ids of users and groups ([`changes`]). Most change nothing: posix_spawn(3)
+//! makes one where it is told to give up rights (POSIX_SPAWN_RESETIDS), as make(1) does for each
+//! command, and whoever starts a daemon as himself. Those are made here like any other; the rest
+//! comes home, where the process is no tracee and nothing of it is under another user's name.
+
+use kernel::proc::process::{status_field, status_of_thread};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use wire::calls::{IdCall, id_call};
+use wire::forward::Call;
+
+/// Whether the thread that makes this call would have other ids after it, as far as can be told.
+pub fn changes(pid: i32, tid: impl FnOnce() -> i32, call: &Call) -> bool {
+    let Some(id_call) = id_call(call.number) else { return false };
+    let field = match id_call.is_of_user {
+        true => "Uid",
+        false => "Gid",
+    };
+    let status = status_of_thread(pid, tid()).unwrap_or_default();
+    let ids = status_field(&status, field).map(parse).unwrap_or_default();
+    let &[id, ..] = ids.as_slice() else { return true };
+    // Real, effective, saved and that for files.
+    let is_one = ids.len() == 4 && ids.iter().all(|other| *other == id);
+    !is_one || !names_only(&id_call, &call.arguments, id) || !is_of_our_namespace(pid)
+}
+
+fn parse(ids: &str) -> Vec<u32> {
+    ids.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Whether a call names no other id than this.
+fn names_only(call: &IdCall, arguments: &[u64; 6], id: u32) -> bool {
+    let named = arguments.iter().take(call.count).map(|argument| *argument as u32);
+    let mut others = named.filter(|named| *named != id);
+    // -1 leaves one as it is, where there are several.
+    others.all(|named| call.count > 1 && named == u32::MAX)
+}
+
+/// Whether ids are to it what they are to us.
+fn is_of_our_namespace(pid: i32) -> bool {
+    let of = |path: &str| fs::metadata(path).map(|is| (is.dev(), is.ino())).ok();
+    let ours = of("/proc/self/ns/user");
+    // A kernel without them has but one.
+    ours == of(&format!("/proc/{pid}/ns/user"))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use wire::ids::GuestTid;
+
+    fn call(number: i64, arguments: [u64; 3]) -> Call {
+        let [first, second, third] = arguments;
+        let (tid, number) = (GuestTid(1), number as u32);
+        let arguments = [first, second, third, 7, 7, 7];
+        Call { tid, sequence: 1, signals_seen: 0, number, arguments, segments: vec![] }
+    }
+
+    #[test]
+    fn calls_that_leave_all_ids_as_they_are_change_nothing() {
+        let (pid, tid) = (std::process::id() as i32, nix::unistd::gettid().as_raw());
+        let user = u64::from(nix::unistd::getuid().as_raw());
+        let group = u64::from(nix::unistd::getgid().as_raw());
+        // In both forms that a C library may give -1.
+        for same in [u64::MAX, u64::from(u32::MAX)] {
+            for (number, arguments, does) in [
+                (libc::SYS_setresuid, [same, user, same], false),
+                (libc::SYS_setresuid, [user, user, user], false),
+                (libc::SYS_setresuid, [same, same, user + 1], true),
+                (libc::SYS_setreuid, [same, user, 12345], false),
+                (libc::SYS_setreuid, [user + 1, user, 0], true),
+                (libc::SYS_setuid, [user, 12345, 12345], false),
+                (libc::SYS_setuid, [same, 0, 0], true),
+                (libc::SYS_setresgid, [same, group, same], false),
+                (libc::SYS_setresgid, [same, group + 1, same], true),
+                (libc::SYS_setregid, [group, same, 12345], false),
+                (libc::SYS_setgid, [group, 0, 0], false),
+                (libc::SYS_setgid, [group + 1, 0, 0], true),
+                (libc::SYS_getppid, [9, 9, 9], false),
+            ] {
+                assert_eq!(changes(pid, || tid, &call(number, arguments)), does, "{arguments:?}");
+            }
+        }
+        assert!(changes(pid, || 0, &call(libc::SYS_setuid, [user, 0, 0])), "who cannot be seen");
+    }
+}

@@ -1,0 +1,130 @@
+//! Processes that have their maker's memory until they begin a program (vfork, posix_spawn), made
+//! by one that is away.
+
+use crate::stage::{Program, Stage, text, until};
+
+/// Does what each line says, and prints what comes of it.
+const OBEDIENT: &str = "\
+import os, signal, subprocess, sys
+for line in sys.stdin:
+    try: print(eval(line), flush=True)
+    except Exception as error: print(type(error).__name__, error, flush=True)";
+
+/// Begins a program once somebody writes to a pipe with a name.
+const GATED: &str = "os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 7'], {}, \
+                     file_actions=[(os.POSIX_SPAWN_OPEN, 9, '/tmp/gate', os.O_RDONLY, 0)])";
+
+fn start(name: &str, nodes: u32) -> Option<(Stage, Program)> {
+    let can = needs::can_run(&["python3"]);
+    let stage = can.then(|| Stage::new(name, nodes))?;
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", OBEDIENT];
+    let mut program = stage.start(1, &words);
+    assert_eq!(program.ask("os.mkfifo('/tmp/gate')"), "None");
+    stage.migrate(program.pid, "2");
+    Some((stage, program))
+}
+
+/// The child that waits for its gate.
+fn gated(stage: &Stage, program: &Program) -> i32 {
+    let child = until("the child is there", || {
+        let listed = format!("/proc/{0}/task/{0}/children", program.pid);
+        stage.text(1, &["cat", &listed]).split_whitespace().next()?.parse().ok()
+    });
+    stage.await_place(child, 2);
+    child
+}
+
+fn open_gate(stage: &Stage) {
+    assert!(stage.output(1, &["sh", "-c", ": > /tmp/gate"]).status.success());
+}
+
+fn end(stage: &Stage, program: &mut Program) {
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn programs_are_begun_by_one_that_stays_away() {
+    let Some((stage, mut program)) = start("vfork-programs", 2) else { return };
+    for round in 0..5 {
+        let run = "subprocess.run(['sh', '-c', 'echo $((6 * 7)); exit 3'], capture_output=True)";
+        let told = program.ask(run);
+        assert!(told.contains("returncode=3") && told.contains("b'42\\n'"), "{round}: {told}");
+        let spawn = "os.waitpid(os.posix_spawnp('true', ['true'], os.environ), 0)[1]";
+        assert_eq!(program.ask(spawn), "0");
+        let none = "os.posix_spawn('/no/such/program', ['it'], {})";
+        assert_eq!(
+            program.ask(none),
+            "FileNotFoundError [Errno 2] No such file or directory: '/no/such/program'"
+        );
+        let none = "subprocess.run(['/no/such/program'], cwd='/')";
+        assert!(program.ask(none).starts_with("FileNotFoundError"));
+    }
+    assert_eq!(stage.place(program.pid), Some(2));
+    assert!(stage.events(1, "came-home", program.pid).is_empty(), "it has not come home");
+    end(&stage, &mut program);
+}
+
+#[test]
+fn who_shares_memory_with_what_it_has_made_does_not_move_until_that_begins_its_program() {
+    let Some((stage, mut program)) = start("vfork-waits", 3) else { return };
+    program.write(&format!("{GATED}\n"));
+    let child = gated(&stage, &program);
+    let both = [program.pid, child];
+    for (pid, to) in both.into_iter().flat_map(|pid| [(pid, "3"), (pid, "home")]) {
+        let complaint = stage.complaint(1, &["osmos", "migrate", &pid.to_string(), to]);
+        assert!(complaint.contains("vfork"), "{pid} to {to}: {complaint}");
+    }
+    open_gate(&stage);
+    assert_eq!(program.line(), child.to_string());
+    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1] >> 8")), "7");
+    stage.migrate(program.pid, "3");
+    assert_eq!(program.ask("6 * 7"), "42");
+    end(&stage, &mut program);
+}
+
+#[test]
+fn one_that_is_killed_before_it_begins_its_program_lets_its_maker_go_on() {
+    let Some((stage, mut program)) = start("vfork-killed", 2) else { return };
+    program.write(&format!("{GATED}\n"));
+    let child = gated(&stage, &program);
+    assert!(stage.output(1, &["kill", "-KILL", &child.to_string()]).status.success());
+    assert_eq!(program.line(), child.to_string());
+    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1]")), "9");
+    assert_eq!(stage.place(program.pid), Some(2));
+    end(&stage, &mut program);
+}
+
+/// The owner of the node waits for neither: the maker has what its child has done so far, and goes
+/// on as after fork.
+#[test]
+fn both_leave_a_node_whose_owner_wants_that() {
+    let Some((stage, mut program)) = start("vfork-expelled", 2) else { return };
+    program.write(&format!("{GATED}\n"));
+    let child = gated(&stage, &program);
+    assert!(stage.output(2, &["osmos", "expel"]).status.success());
+    stage.await_place(child, 1);
+    stage.await_place(program.pid, 1);
+    assert_eq!(program.line(), child.to_string());
+    open_gate(&stage);
+    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1] >> 8")), "7");
+    end(&stage, &mut program);
+}
+
+#[test]
+fn shells_and_their_commands_cannot_tell_that_they_are_moved() {
+    if !needs::can_run(&["dash"]) {
+        return;
+    }
+    // dash begins all its commands by vfork.
+    let script = "i=0; while [ $i -lt 40 ]; do x=$(expr $i + 1); i=$x; /bin/echo $i; \
+                  /no/such/$i; false || echo $?; done 2>&1 | sha256sum; exit 4";
+    let stage = Stage::new("vfork-storm", 3);
+    let native = stage.output(1, &["dash", "-c", script]);
+    let words = ["osmos", "run", "--storm", "50", "--", "dash", "-c", script];
+    let away = stage.output(1, &words);
+    assert_eq!(text(&away.stdout), text(&native.stdout));
+    assert_eq!(away.status.code(), native.status.code());
+    stage.await_no_supervisors();
+}
