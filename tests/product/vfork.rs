@@ -128,3 +128,25 @@ fn shells_and_their_commands_cannot_tell_that_they_are_moved() {
     assert_eq!(away.status.code(), native.status.code());
     stage.await_no_supervisors();
 }
+
+/// Its supervisor at home is started when it has ended already.
+#[test]
+fn one_that_is_killed_before_it_runs_lets_its_maker_go_on() {
+    let Some((stage, mut program)) = start("vfork-unborn", 2) else { return };
+    stage.node(1).starve_daemon(true).expect("it is ours");
+    program.write(&format!("{GATED}\n"));
+    let child: i32 = until("the child is there", || {
+        let listed = format!("/proc/{0}/task/{0}/children", program.pid);
+        stage.text(1, &["cat", &listed]).split_whitespace().next()?.parse().ok()
+    });
+    until("it is asleep", || {
+        let seen = stage.processes(1).into_iter().find(|seen| seen.inner_pid == child)?;
+        seen.waits_in(34).then_some(())
+    });
+    assert!(stage.output(1, &["kill", "-KILL", &child.to_string()]).status.success());
+    stage.node(1).starve_daemon(false).expect("it is ours");
+    assert_eq!(program.line(), child.to_string());
+    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1]")), "9");
+    assert_eq!(stage.place(program.pid), Some(2));
+    end(&stage, &mut program);
+}

@@ -109,11 +109,6 @@ impl Family {
         self.bodies.write().expect(UNHARMED).push(body.clone());
     }
 
-    /// Whether a body has not ended.
-    pub fn has(&self, body: &Arc<Shared>) -> bool {
-        self.bodies.read().expect(UNHARMED).iter().any(|other| Arc::ptr_eq(other, body))
-    }
-
     /// A body has ended.
     pub fn remove(&self, body: &Arc<Shared>) {
         self.bodies.write().expect(UNHARMED).retain(|other| !Arc::ptr_eq(other, body));

@@ -83,7 +83,6 @@ impl Tracing<'_> {
     /// Ends the body. The sandbox ends with the last; if this thread has it and others live in it
     /// still, it is returned.
     pub(crate) fn end(mut self) -> Option<Sandbox> {
-        self.give_memory_back();
         let (family, pid) = (self.shared.family.clone(), self.shared.pid);
         // Whatever it ends by, and wherever: so much of its time was used away.
         let used = self.shared.lock().meter.away();

@@ -35,7 +35,6 @@ mod keeper;
 mod late;
 mod leaving;
 mod life;
-mod mapping_changes;
 mod modesty;
 mod moving_on;
 mod new_processes;

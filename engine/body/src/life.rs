@@ -73,7 +73,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         listener: Arc::new(listener),
         memory,
         family: family.clone(),
-        maker: None,
+        has_makers_memory: false,
         maps: MapQuery::open(sandbox.body_pid)?,
         kept,
         watch,

@@ -15,9 +15,9 @@ use crate::keeper::{end_process, kill};
 use crate::new_threads::first_registers;
 use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
-use crate::state::{Parts, Shared, State, Thread};
+use crate::state::{Order, Parts, Shared, State, Thread};
 use crate::tracing_loop::Tracing;
-use crate::vfork::{Maker, Waiting};
+use crate::vfork::Waiting;
 use crate::{life, priority, serving};
 use attachment::Attachment;
 use kernel::agent::Agent;
@@ -59,8 +59,8 @@ const DAEMON_TIMEOUT_MS: u16 = 2000;
 pub(crate) fn may_fork(shared: &Shared, state: &State) -> bool {
     let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
     let may_be_born = !shared.family.is_first_leaving();
-    // One that has its maker's memory would leave some of it with its child.
-    let is_alone = state.threads.len() == 1 && shared.maker.is_none();
+    // One that has its maker's memory goes on without it at home.
+    let is_alone = state.threads.len() == 1 && !shared.has_makers_memory;
     is_alone && is_whole && may_be_born && !shared.files.is_any() && !shares_memory(shared)
 }
 
@@ -85,8 +85,8 @@ struct Newborn {
     child: (HomePid, Ticket),
     key: [u8; 32],
     made: Made,
-    /// If it has its maker's memory for a while.
-    borrows_from: Option<Maker>,
+    /// As one made by vfork(2) has it.
+    has_makers_memory: bool,
     /// As the kernel starts it.
     registers: Registers,
     mask: u64,
@@ -111,13 +111,11 @@ impl Tracing<'_> {
         let mask = tracee::signal_mask(tid)?;
         // The sandbox's init is its parent: it is at home that its parent hears of its end.
         let mut of_init = *how;
-        of_init[0] = how[0] & !thread::VFORK_FLAGS | libc::CLONE_PARENT as u64;
+        of_init[0] = thread::without_waiting(how[0]) | libc::CLONE_PARENT as u64;
         let of_init = thread::of_clone(of_init);
         let local = self.make_by_clone(tid, guest, &of_init)?;
         let made = Made { guest, local, slot };
-        let has_memory = thread::is_vfork(how[0]);
-        let borrows_from = has_memory.then(|| self.as_maker(tid, local)).transpose();
-        let borrows_from = borrows_from.inspect_err(|_| end_process(local))?;
+        let has_makers_memory = thread::is_vfork(how[0]);
         let newborn = Newborn {
             maker: self.shared.clone(),
             agent: self.agent.clone(),
@@ -127,14 +125,14 @@ impl Tracing<'_> {
             child: (child.pid, child.ticket),
             key: child.key,
             made,
-            borrows_from,
+            has_makers_memory,
             registers: first_registers(how, before),
             mask,
             state: self.state_of_child(tid, made)?,
             clears_handlers: thread::clears_handlers(how[0]),
         };
         // Set before the child is there, which may be done at once.
-        self.shared.lock().waiting = has_memory.then_some(Waiting { tid, child: guest });
+        self.shared.lock().waiting = has_makers_memory.then_some(Waiting { tid, child: guest });
         self.hand_over_child(newborn, ours, theirs).inspect_err(|_| {
             self.shared.lock().waiting = None;
             end_process(local);
@@ -255,6 +253,7 @@ impl Newborn {
                 Err(error) => error,
             };
             match error.reason().code.as_str() {
+                RELEASED => return Err(error),
                 "drained" => is_unwanted = true,
                 // No other daemon knows of it.
                 "no-daemon" => match self.offer_again(deadline)? {
@@ -287,11 +286,15 @@ struct Called {
     is_unwanted: bool,
 }
 
+/// Code of the reason for which a process does not run that was made here.
+const RELEASED: &str = "released";
+
 /// Waits for the order to run.
 fn await_order(mut home: Link) -> Result<Link> {
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     match home.0.receive()? {
         ToAway::Run => {}
+        ToAway::Release => return Err(MigrateError::refused(RELEASED, "it has ended at home")),
         _ => return Err(MigrateError::Protocol("its deputy does not have it run".into())),
     }
     home.0.set_timeout(None)?;
@@ -300,7 +303,15 @@ fn await_order(mut home: Link) -> Result<Link> {
 
 /// The life of a thread that has a process which was made here.
 fn live(newborn: Newborn, socket: OwnedFd) {
-    let (family, made) = (newborn.maker.family.clone(), newborn.made);
+    let (maker, made) = (newborn.maker.clone(), newborn.made);
+    let maker_waits = newborn.has_makers_memory;
+    let family = maker.family.clone();
+    // When it runs no more.
+    let let_maker_go_on = || {
+        if maker_waits {
+            maker.order(Order::ChildDone(made.guest));
+        }
+    };
     let failed = |error: &MigrateError| {
         ::tracing::warn!("process {} that was made here: {error}", made.guest);
         kill(made.local);
@@ -321,9 +332,13 @@ fn live(newborn: Newborn, socket: OwnedFd) {
                     daemon.send(&FromBody::Gone { reason: error.reason() });
                 }
             }
+            let_maker_go_on();
             daemon.deliver();
         }
-        Err(error) => failed(&error),
+        Err(error) => {
+            failed(&error);
+            let_maker_go_on();
+        }
     }
     family.give_slot(made.slot);
     family.shrink();
@@ -340,7 +355,7 @@ fn begin(newborn: Newborn, home: Link, daemon: &Daemon) -> Result<Tracing<'_>> {
         memory: Memory::open(local)?,
         maps: MapQuery::open(local)?,
         family: maker.family.clone(),
-        maker: newborn.borrows_from,
+        has_makers_memory: newborn.has_makers_memory,
         kept: maker.kept.clone(),
         watch: maker.watch.untracked(),
         files: Files::none(local)?,

@@ -6,11 +6,10 @@ use crate::files::Files;
 use crate::filter::Kept;
 use crate::homing::Homeward;
 use crate::late::Late;
-use crate::mapping_changes::MappingCall;
 use crate::moving_on::{Offered, Onward};
 use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
-use crate::vfork::{Maker, Waiting};
+use crate::vfork::Waiting;
 use crate::watch::Watch;
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
@@ -23,7 +22,6 @@ use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::calls::{Arguments, Emulation, GuestMemory, thread};
 use wire::clocks::Readings;
@@ -117,11 +115,8 @@ pub enum Order {
     Copied { number: u64, outcome: migrate::Result<Box<Onward>> },
     /// Home has what could be sent of its memory while it ran.
     SentAhead { homeward: Option<Box<Homeward>> },
-    /// A process that has this one's memory for a while has changed its mappings so; for its
-    /// thread, which waits until they are changed here.
-    Remap { child: GuestTid, calls: Vec<MappingCall>, done: Sender<()> },
-    /// It is done with the memory, and all that it has changed is here, or may not be.
-    ChildDone { child: GuestTid, is_whole: bool },
+    /// A process that had this one's memory is done with it.
+    ChildDone(GuestTid),
     /// The link to home broke.
     LinkLost(String),
 }
@@ -226,8 +221,8 @@ pub struct Shared {
     pub makes_no_tasks: AtomicBool,
     /// All bodies of its sandbox.
     pub family: Arc<Family>,
-    /// Whose memory it has, which stands still meanwhile ([`crate::vfork`]).
-    pub maker: Option<Maker>,
+    /// Its maker stands still for as long as it lives here ([`crate::vfork`]).
+    pub has_makers_memory: bool,
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
     pub watch: Watch,
@@ -257,7 +252,7 @@ pub struct Parts {
     pub memory: Memory,
     pub maps: MapQuery,
     pub family: Arc<Family>,
-    pub maker: Option<Maker>,
+    pub has_makers_memory: bool,
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
@@ -282,7 +277,7 @@ impl Shared {
             was_advised: AtomicBool::new(false),
             makes_no_tasks: AtomicBool::new(false),
             family: parts.family,
-            maker: parts.maker,
+            has_makers_memory: parts.has_makers_memory,
             kept: parts.kept,
             watch: parts.watch,
             files: parts.files,

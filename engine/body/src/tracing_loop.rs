@@ -399,12 +399,8 @@ impl Tracing<'_> {
             }
             Order::Offered { .. } | Order::Copied { .. } => Ok(End::Continues),
             Order::SentAhead { homeward } => self.on_sent_ahead(homeward),
-            Order::Remap { child, calls, done } => {
-                self.remap(child, &calls, &done)?;
-                Ok(End::Continues)
-            }
-            Order::ChildDone { child, is_whole } => {
-                self.child_is_done(child, is_whole)?;
+            Order::ChildDone(child) => {
+                self.child_is_done(child)?;
                 Ok(End::Continues)
             }
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
@@ -432,7 +428,7 @@ impl Tracing<'_> {
             ToAway::Stop => self.hold()?,
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
-            ToAway::MoveOn { .. } | ToAway::Recall { .. } if self.shared.maker.is_some() => {
+            ToAway::MoveOn { .. } | ToAway::Recall { .. } if self.shared.has_makers_memory => {
                 self.shared.send(ToHome::Stayed(vfork::refusal().reason()));
             }
             ToAway::Recall { freeze_budget, limits } => {

@@ -68,6 +68,11 @@ pub fn is_vfork(flags: u64) -> bool {
     flags & !CLEAR_SIGHAND == VFORK_FLAGS | SIGCHLD
 }
 
+/// The flags of clone that make the same process, but do not have its maker wait for it.
+pub fn without_waiting(flags: u64) -> u64 {
+    flags & !VFORK
+}
+
 /// Whether a process begins with the default in the place of each handler of its maker.
 pub fn clears_handlers(flags: u64) -> bool {
     flags & CLEAR_SIGHAND != 0

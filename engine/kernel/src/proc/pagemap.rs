@@ -313,20 +313,6 @@ impl Pagemap {
         Ok(())
     }
 
-    /// Pages of private memory that are this process's alone: it has written to them since it was
-    /// forked, or since whoever else had them has ended. What is in swap space may be, and counts.
-    /// Only `/proc/PID/pagemap` tells that.
-    pub fn unshared(&self, start: u64, end: u64) -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
-        self.each_entry(start, end, |at, entry| {
-            let is_own = entry & (ENTRY_PRESENT | ENTRY_FILE) == ENTRY_PRESENT;
-            if entry & ENTRY_SWAPPED != 0 || is_own && entry & ENTRY_EXCLUSIVE != 0 {
-                push(&mut runs, at, at + PAGE_BYTES);
-            }
-        })?;
-        Ok(runs)
-    }
-
     fn scan_entries(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
         Ok(self.walk_entries(start, end, select)?.there)
     }
@@ -335,19 +321,6 @@ impl Pagemap {
     /// were cleared last.
     pub(crate) fn walk_entries(&self, start: u64, end: u64, select: Select) -> Result<Walked> {
         let mut walked = Walked::default();
-        self.each_entry(start, end, |at, entry| {
-            if is_selected(entry, select) {
-                push(&mut walked.there, at, at + PAGE_BYTES);
-                if !soft_dirty::is_unwritten(entry) {
-                    push(&mut walked.written, at, at + PAGE_BYTES);
-                }
-            }
-        })?;
-        Ok(walked)
-    }
-
-    /// Every page and what `/proc/PID/pagemap` says of it.
-    fn each_entry(&self, start: u64, end: u64, mut found: impl FnMut(u64, u64)) -> Result<()> {
         let mut bytes = vec![0; 64 << 10];
         let mut at = start;
         while at < end {
@@ -360,11 +333,17 @@ impl Pagemap {
             for entry in chunk.chunks_exact(8) {
                 let mut word = [0; 8];
                 word.copy_from_slice(entry);
-                found(at, u64::from_le_bytes(word));
+                let entry = u64::from_le_bytes(word);
+                if is_selected(entry, select) {
+                    push(&mut walked.there, at, at + PAGE_BYTES);
+                    if !soft_dirty::is_unwritten(entry) {
+                        push(&mut walked.written, at, at + PAGE_BYTES);
+                    }
+                }
                 at += PAGE_BYTES;
             }
         }
-        Ok(())
+        Ok(walked)
     }
 }
 
@@ -474,17 +453,12 @@ pub(crate) fn has_guards() -> bool {
     own.is_ok_and(|own| own.scan_fast(0, PAGE_BYTES, Select::Guard).is_ok())
 }
 
-// One entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst).
-const ENTRY_PRESENT: u64 = 1 << 63;
-const ENTRY_SWAPPED: u64 = 1 << 62;
-/// Of a file, or of shared anonymous memory.
-const ENTRY_FILE: u64 = 1 << 61;
-/// Nobody else has mapped it.
-const ENTRY_EXCLUSIVE: u64 = 1 << 56;
-
+/// One entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst).
 fn is_selected(entry: u64, select: Select) -> bool {
-    let is_there = entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0;
-    is_there && !(select == Select::Private && entry & ENTRY_FILE != 0)
+    let is_present = entry >> 63 & 1 == 1;
+    let is_swapped = entry >> 62 & 1 == 1;
+    let is_file = entry >> 61 & 1 == 1;
+    (is_present || is_swapped) && !(select == Select::Private && is_file)
 }
 
 fn push(runs: &mut Vec<Run>, start: u64, end: u64) {
@@ -520,38 +494,5 @@ mod test {
             }
             false => assert!(!features::settled().has(Feature::PageMapScan)),
         }
-    }
-
-    #[test]
-    fn what_a_forked_process_has_written_to_is_its_alone() {
-        let length = 16 * PAGE_BYTES as usize;
-        let map = crate::shared::test_support::anonymous(length);
-        let base = map.as_ptr() as u64;
-        for page in 0..8 {
-            map.touch(page * PAGE_BYTES as usize);
-        }
-        // SAFETY: the copy touches memory and makes system calls only, and never returns.
-        let child = unsafe { crate::sys::fork() }.unwrap();
-        if child == 0 {
-            for page in [2, 3, 12] {
-                map.touch(page * PAGE_BYTES as usize);
-            }
-            loop {
-                // SAFETY: stops this process, which is a copy that runs nothing else.
-                unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
-            }
-        }
-        let (pid, mut status) = (nix::unistd::Pid::from_raw(child), 0);
-        // SAFETY: the status is a live local; the pid is our child's.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, libc::WUNTRACED) }, child);
-        let pagemap = Pagemap::open(child).unwrap();
-        let found = pagemap.unshared(base, base + length as u64).unwrap();
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
-        nix::sys::wait::waitpid(pid, None).unwrap();
-        let run = |start: u64, end: u64| Run {
-            start: base + start * PAGE_BYTES,
-            end: base + end * PAGE_BYTES,
-        };
-        assert_eq!(found, [run(2, 4), run(12, 13)]);
     }
 }
