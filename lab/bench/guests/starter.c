@@ -1,11 +1,13 @@
 /*
- * A process that starts threads, or processes: it keeps MB megabytes, of which a round first
- * writes to a hundredth, and then tells how long it took, in milliseconds, until a new one had run
- * and ended, or, of forks, until the call had returned; in the mean, if it is to start more. Or it
- * begins another program, itself that is, which tells how long it took until that ran.
+ * A process that starts threads, processes, or other programs by posix_spawn: it keeps MB
+ * megabytes, of which a round first writes to a hundredth, and then tells how long it took, in
+ * milliseconds, until a new one had run and ended, or, of forks, until the call had returned; in
+ * the mean, if it is to start more. Or it begins another program, itself that is, which tells how
+ * long it took until that ran.
  */
 #include "drive.h"
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -42,6 +44,16 @@ static uint64_t start_and_end_process(void)
     return now_ns();
 }
 
+static uint64_t spawn_program(void)
+{
+    extern char **environ;
+    char *words[] = {"/bin/true", NULL};
+    pid_t child;
+    must(posix_spawn(&child, words[0], NULL, NULL, words, environ) == 0 ? 0 : -1, "posix_spawn");
+    must(waitpid(child, NULL, 0) == child ? 0 : -1, "waitpid");
+    return now_ns();
+}
+
 static void begin_program(char **words)
 {
     char began[32];
@@ -61,7 +73,7 @@ int main(int count, char **words)
 {
     uint64_t pages = count >= 3 ? strtoull(words[1], NULL, 10) << 8 : 0;
     if (pages == 0) {
-        fprintf(stderr, "usage: starter MB threads|processes|forks|programs\n");
+        fprintf(stderr, "usage: starter MB threads|processes|forks|spawns|programs\n");
         return 2;
     }
     if (count == 4) {
@@ -70,6 +82,7 @@ int main(int count, char **words)
     int is_program = strcmp(words[2], "programs") == 0;
     uint64_t (*start)(void) = words[2][0] == 't'   ? start_thread
                               : words[2][0] == 'f' ? start_process
+                              : words[2][0] == 's' ? spawn_program
                                                    : start_and_end_process;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     unsigned char *memory = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);

@@ -37,6 +37,8 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
         small(setting, &lab, ("forks", PROCESSES), forks)?,
         processes(setting, &lab, SMALL_MEGABYTES)?,
         processes(setting, &lab, MEGABYTES)?,
+        spawns(setting, &lab, SMALL_MEGABYTES)?,
+        spawns(setting, &lab, MEGABYTES)?,
         programs(setting, &lab, SMALL_MEGABYTES)?,
         programs(setting, &lab, MEGABYTES)?,
     ])
@@ -90,6 +92,22 @@ fn processes(setting: &Setting, lab: &Lab, megabytes: u32) -> Result<Figure> {
     let calls = Samples::new(calls_ms).context("no rounds")?;
     let note = "it has written to a hundredth of its pages before each";
     Ok(Figure::new(what, "ms", &calls).with_note(note.to_owned()).at_most(CALL_MS_MAX))
+}
+
+/// Until posix_spawn(3) has begun a program, at home, and that has ended.
+fn spawns(setting: &Setting, lab: &Lab, megabytes: u32) -> Result<Figure> {
+    let mut away = start(setting, lab, megabytes, "spawns")?;
+    let mut native = Command::new(setting.programs.path("starter"));
+    let mut native = Driven::start(native.args([megabytes.to_string().as_str(), "spawns"]))?;
+    let rounds = setting.effort.moves_of_large.max(2);
+    let [pairs] = take_turns(rounds, || away.round::<1>(1), || native.round::<1>(1))?;
+    ensure_away(lab, &away)?;
+    away.end()?;
+    native.end()?;
+    let what = format!("/bin/true begun by posix_spawn and waited for, of {megabytes} MB away");
+    Ok(Figure::new(what, "ms", &pairs.measured)
+        .with_paired_floor("the same, native", &pairs.floor, &pairs.ratios)
+        .at_most(CALL_MS_MAX))
 }
 
 fn ensure_away(lab: &Lab, driven: &Driven) -> Result<()> {
