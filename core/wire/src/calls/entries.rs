@@ -4,15 +4,14 @@ use super::argument::{
     Argument, PATH, V, Width, array, descriptors, input, output, received, remaining, sent, update,
 };
 use super::table::{Class, Emulation, Entry, Rule};
-use super::{clock, fcntl, ioctl, ipc, memory, process, socket};
+use super::{clock, fcntl, ioctl, ipc, memory, process, signal, socket};
 use crate::forward::{Direction, Yield};
-use Emulation::{ProcessExit, RestartCall, SignalAction, SignalMask, SignalReturn};
+use Emulation::{ProcessExit, RestartCall, SignalMask, SignalReturn};
 
 // Sizes of the kernel's structures, bytes.
 const MASK: u32 = 8;
 const MQ_ATTR: u32 = 64;
 const RUSAGE: u32 = 144;
-const SIGACTION: u32 = 32;
 const SIGINFO: u32 = 128;
 const STAT: u32 = 144;
 const STATFS: u32 = 120;
@@ -65,7 +64,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     call(10, "mprotect", memory::MPROTECT),
     call(11, "munmap", LOCAL),
     call(12, "brk", LOCAL),
-    call(13, "rt_sigaction", emulate(SignalAction, &[V, input(SIGACTION), output(SIGACTION), V])),
+    call(13, "rt_sigaction", signal::RT_SIGACTION),
     call(14, "rt_sigprocmask", emulate(SignalMask, &[V, input(MASK), output(MASK), V])),
     call(15, "rt_sigreturn", emulate(SignalReturn, &[])),
     call(16, "ioctl", ioctl::IOCTL),

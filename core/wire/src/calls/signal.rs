@@ -1,8 +1,24 @@
-//! What the engine has to know of calls that wait: which change the signal mask meanwhile, and
-//! which Linux ends with `EINTR` for no better reason than a stop.
+//! Dispositions of signals; and what the engine has to know of calls that wait: which change the
+//! signal mask meanwhile, and which Linux ends with `EINTR` for no better reason than a stop.
 
 use super::Arguments;
+use super::argument::{V, input, output};
+use super::table::{Class, Emulation, Rule, Test};
 use crate::forward::{Place, Segment};
+
+/// Of `struct sigaction`, as the kernel has it.
+const SIGACTION: u32 = 32;
+
+/// The body's kernel has the same dispositions, and tells them: posix_spawn(3) asks for all 64.
+pub(super) const RT_SIGACTION: Rule = Rule::LocalIf {
+    alternatives: &[&[Test { argument: 1, mask: u64::MAX, values: &[0] }]],
+    otherwise: |_| {
+        let form = const { &[V, input(SIGACTION), output(SIGACTION), V] };
+        Class::Emulate(Emulation::SignalAction, form)
+    },
+    text: "home decides on delivery by it, the body builds the frame; what is asked without being \
+           set is local",
+};
 
 /// The signal mask that holds only while this call waits. rt_sigtimedwait is not among them: it
 /// names signals to take, and leaves the mask alone.

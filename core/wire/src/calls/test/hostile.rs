@@ -296,7 +296,9 @@ fn what_the_body_answers_by_itself_is_not_made_here() {
     // A disposition at an address where there is nothing: EFAULT, which needs no home.
     let action = call(13, [10, 0xdead_0000, 0, 8, 0, 0], Vec::new());
     assert_eq!(stage(&action, BASE, CAPACITY).map(drop), Err(StageError::Dangling(13)));
-    assert!(stage(&call(13, [10, 0, 0, 8, 0, 0], Vec::new()), BASE, CAPACITY).is_ok());
+    // One that is only asked for.
+    let asked = call(13, [10, 0, WRITABLE, 8, 0, 0], Vec::new());
+    assert_eq!(stage(&asked, BASE, CAPACITY).map(drop), Err(StageError::NotForwarded(13)));
 }
 
 #[test]

@@ -125,6 +125,15 @@ fn futex_is_local_but_for_relative_timeouts() {
 }
 
 #[test]
+fn dispositions_are_asked_for_where_the_program_is_and_set_at_home_as_well() {
+    assert_eq!(class("rt_sigaction", [2, 0, 1 << 40, 8, 0, 0]), Class::Local);
+    for act in [0x1000, 1 << 40] {
+        let set = class("rt_sigaction", [2, act, 0, 8, 0, 0]);
+        assert!(matches!(set, Class::Emulate(Emulation::SignalAction, _)), "{act:#x}");
+    }
+}
+
+#[test]
 fn barriers_are_local_and_their_registrations_are_homes() {
     assert_eq!(class("membarrier", [8, 0, 0, 0, 0, 0]), Class::Local);
     assert!(is_homecoming("membarrier", [16, 0, 0, 0, 0, 0]));
