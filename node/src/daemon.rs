@@ -340,6 +340,7 @@ impl Daemon {
         self.expire_guests(now);
         self.give_up_waiting(now);
         self.place_processes(now);
+        self.bring_again(now);
         self.grant_wishes(now);
         self.look_after_imprints(now);
         self.look_after_memory(now);
@@ -370,7 +371,7 @@ impl Daemon {
             tracing::info!("going down: {} guests are sent home", self.guests.len());
             self.farewell();
             self.send_guests_home(|_| true);
-            self.bring_all_home();
+            self.bring_home(|_| true);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Processes that have their maker's memory until they begin a program (vfork, posix_spawn), made
 //! by one that is away.
 
-use crate::stage::{Program, Stage, text, until};
+use crate::stage::{Program, Stage, text, until, until_true};
 
 /// Does what each line says, and prints what comes of it.
 const OBEDIENT: &str = "\
@@ -148,5 +148,22 @@ fn one_that_is_killed_before_it_runs_lets_its_maker_go_on() {
     assert_eq!(program.line(), child.to_string());
     assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1]")), "9");
     assert_eq!(stage.place(program.pid), Some(2));
+    end(&stage, &mut program);
+}
+
+#[test]
+fn what_cannot_come_home_just_now_comes_when_it_can() {
+    let Some((stage, mut program)) = start("vfork-brought", 2) else { return };
+    program.write(&format!("{GATED}\n"));
+    let child = gated(&stage, &program);
+    let brought = stage.begin(1, &["osmos", "bring"]);
+    until_true("both have been asked", || {
+        [program.pid, child].iter().all(|pid| !stage.events(1, "stayed", *pid).is_empty())
+    });
+    open_gate(&stage);
+    assert!(brought.wait_with_output().expect("it ends").status.success());
+    assert_eq!(stage.place(program.pid), Some(1));
+    assert_eq!(program.line(), child.to_string());
+    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1] >> 8")), "7");
     end(&stage, &mut program);
 }

@@ -320,20 +320,8 @@ impl Daemon {
         let now = Instant::now();
         self.leaving = Some(Leaving { until: now + LEAVE_PATIENCE, answer });
         self.send_guests_home(|_| true);
-        self.bring_all_home();
+        self.bring_home(|_| true);
         self.go_on_leaving(now);
-    }
-
-    /// For the way down.
-    pub(super) fn bring_all_home(&mut self) {
-        let me = self.me();
-        let away = self.processes.values();
-        let away = away.filter(|process| process.at != me || process.moving.is_some());
-        let pids: Vec<HomePid> = away.map(|process| process.pid).collect();
-        for pid in pids {
-            let order = Order::new(me, Cause::Drain, "this node goes down");
-            self.order_move(pid, order);
-        }
     }
 
     /// Whether nobody comes and nothing goes away any more.

@@ -6,7 +6,7 @@ use super::Daemon;
 use super::requests::failure;
 use crate::control::Answer;
 use crate::policy::GuestMemory;
-use crate::process::{Cause, Launch, Order};
+use crate::process::{Cause, Launch, Order, Process};
 use crate::supervisor::SupervisorId;
 use cluster::{Input, Ownership, Priority};
 use std::cmp::Ordering;
@@ -22,6 +22,8 @@ use wire::users::LEND_TO_MAX;
 const PLACE_PATIENCE: Duration = Duration::from_secs(3);
 /// After that the owner is told who is still there.
 const WISH_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two orders to come home for what did not.
+const BRING_INTERVAL: Duration = Duration::from_secs(1);
 /// A drained node's own processes need not find a place elsewhere: it has waited long enough then.
 const DRAIN_OWN_PATIENCE: Duration = Duration::from_secs(10);
 /// Owners who wait for an answer.
@@ -44,12 +46,18 @@ pub struct Wishes {
     waiting: Vec<Wish>,
     /// Since when no guest shall be here.
     clearing_since: Option<Instant>,
+    /// When own processes that are to come home are looked for next.
+    next_bring: Option<Instant>,
 }
 
 impl Wishes {
     pub fn of(state: OwnerState) -> Wishes {
         let clearing_since = state.drains.then(Instant::now);
-        Wishes { state, waiting: Vec::new(), clearing_since }
+        Wishes { state, waiting: Vec::new(), clearing_since, next_bring: None }
+    }
+
+    fn brings(&self) -> bool {
+        self.waiting.iter().any(|wish| wish.order == OwnerOrder::Bring)
     }
 
     fn expels(&self) -> bool {
@@ -185,13 +193,31 @@ impl Daemon {
 
     /// All that was born here comes home.
     fn bring(&mut self) {
-        let me = self.me();
+        self.bring_home(|_| true);
+    }
+
+    /// Orders home what was born here and is away, or under way, of those.
+    pub(super) fn bring_home(&mut self, which: impl Fn(&Process) -> bool) {
+        let (me, is_closing) = (self.me(), self.is_closing());
+        self.wishes.next_bring = Some(Instant::now() + BRING_INTERVAL);
         let away = self.processes.values();
         let away = away.filter(|process| process.at != me || process.moving.is_some());
-        let pids: Vec<HomePid> = away.map(|process| process.pid).collect();
+        let pids: Vec<HomePid> = away.filter(|p| which(p)).map(|process| process.pid).collect();
         for pid in pids {
-            let order = Order::new(me, Cause::Owner, "the owner of its home brings it back");
+            let order = match is_closing {
+                true => Order::new(me, Cause::Drain, "this node goes down"),
+                false => Order::new(me, Cause::Owner, "the owner of its home brings it back"),
+            };
             self.order_move(pid, order);
+        }
+    }
+
+    /// What did not come for a reason that passes, as one that has just made a process, is ordered
+    /// home again for as long as that is wanted.
+    pub(super) fn bring_again(&mut self, now: Instant) {
+        let is_wanted = self.is_closing() || self.wishes.brings();
+        if is_wanted && self.wishes.next_bring.is_none_or(|next| now >= next) {
+            self.bring_home(|process| process.moving.is_none() && process.waiting.is_empty());
         }
     }
 
