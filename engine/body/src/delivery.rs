@@ -184,20 +184,30 @@ impl Tracing<'_> {
             return Ok(End::Continues);
         }
         self.stopped.insert(tid);
-        if number == libc::SIGTRAP {
-            // A trap is over when it is reported; all other faults happen again at home.
-            let mut state = self.shared.lock();
-            if let Some(thread) = state.threads.get_mut(&tid) {
-                thread.signals.push_back(Signal {
-                    tid: guest,
-                    index: 0,
-                    number,
-                    siginfo: info.to_vec(),
-                });
-            }
-        }
+        self.keep_trap(tid, number, info);
         let text = format!("signal {number} of its own making");
         self.need_home(reason("fault", text))
+    }
+
+    /// A trap is over when it is reported, and is kept; all other faults happen again.
+    fn keep_trap(&self, tid: i32, number: i32, info: &[u8]) {
+        if number != libc::SIGTRAP {
+            return;
+        }
+        if let Some(thread) = self.shared.lock().threads.get_mut(&tid) {
+            let (tid, siginfo) = (thread.guest, info.to_vec());
+            thread.signals.push_back(Signal { tid, index: 0, number, siginfo });
+        }
+    }
+
+    /// A signal that a thread was about to get when all were being stopped: one that home has
+    /// forwarded is still queued.
+    pub(crate) fn on_signal_while_freezing(&self, tid: i32, number: i32) -> Result<()> {
+        let info = tracee::signal_info(tid)?;
+        if signal::is_fault(number, &info) {
+            self.keep_trap(tid, number, &info);
+        }
+        Ok(())
     }
 
     /// Whether a thread has failed in what stands for home's vDSO for being away. A fault of the

@@ -12,6 +12,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use wire::limits::{IMPRINTS_PER_GUEST_MAX, STREAMS_MAX};
 use wire::supervisor::{Role, ToBody};
 
+/// Code of the reason for which nobody calls any more.
+pub(crate) const NOT_COMING: &str = "not-coming";
+
 /// To which whoever has the key may come.
 pub(crate) struct Door<'a> {
     daemon: &'a Daemon,
@@ -45,6 +48,9 @@ impl Door<'_> {
                     if self.left.len() < IMPRINTS_PER_GUEST_MAX =>
                 {
                     self.left.push((is_own, file));
+                }
+                (ToBody::NotComing, _) => {
+                    return Err(MigrateError::refused(NOT_COMING, "its home does not send it"));
                 }
                 (ToBody::SendHome, _) => {
                     return Err(MigrateError::refused("drained", "the node takes no guests"));

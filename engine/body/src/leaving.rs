@@ -225,8 +225,10 @@ impl Tracing<'_> {
                     }
                 }
             }
-            // A forwarded signal is still queued; a fault will happen again.
             Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) => {
+                if let Stop::Signal(number) = stop {
+                    self.on_signal_while_freezing(tid, number)?;
+                }
                 waiting.remove(&tid);
                 self.stopped.insert(tid);
             }

@@ -9,7 +9,7 @@
 use crate::arrival::{ARRIVAL_TIMEOUT, Link};
 use crate::capture::Fixed;
 use crate::daemon::Daemon;
-use crate::door::Door;
+use crate::door::{Door, NOT_COMING};
 use crate::files::Files;
 use crate::keeper::{end_process, kill};
 use crate::new_threads::first_registers;
@@ -253,7 +253,7 @@ impl Newborn {
                 Err(error) => error,
             };
             match error.reason().code.as_str() {
-                RELEASED => return Err(error),
+                NOT_COMING => return Err(error),
                 "drained" => is_unwanted = true,
                 // No other daemon knows of it.
                 "no-daemon" => match self.offer_again(deadline)? {
@@ -286,15 +286,12 @@ struct Called {
     is_unwanted: bool,
 }
 
-/// Code of the reason for which a process does not run that was made here.
-const RELEASED: &str = "released";
-
 /// Waits for the order to run.
 fn await_order(mut home: Link) -> Result<Link> {
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     match home.0.receive()? {
         ToAway::Run => {}
-        ToAway::Release => return Err(MigrateError::refused(RELEASED, "it has ended at home")),
+        ToAway::Release => return Err(MigrateError::refused(NOT_COMING, "it has ended at home")),
         _ => return Err(MigrateError::Protocol("its deputy does not have it run".into())),
     }
     home.0.set_timeout(None)?;

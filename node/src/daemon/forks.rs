@@ -10,7 +10,7 @@ use crate::supervisor::{Identity, SupervisorId, serve_part};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 use wire::ids::{GlobalPid, HomePid, Ticket};
-use wire::peer::BerthRequest;
+use wire::peer::{BerthRequest, MoveEnd};
 use wire::supervisor::{Birth, ToBody, ToDeputy};
 
 impl Daemon {
@@ -26,10 +26,14 @@ impl Daemon {
 
     /// It has one, and gets a supervisor.
     pub(super) fn process_born(&mut self, maker: HomePid, child: HomePid, birth: Box<Birth>) {
-        let Some(stat) = procfs::read_stat(child.0) else { return };
+        let stat = procfs::read_stat(child.0);
         let Some(process) = self.processes.get_mut(&child) else {
-            tracing::error!("process {child}, made away by {maker}, cannot be managed: ended");
-            return end(Identity { pid: child.0, started_ticks: stat.started_ticks });
+            if let Some(stat) = stat.filter(|stat| !stat.has_ended()) {
+                tracing::error!("process {child}, made away by {maker}, cannot be managed: ended");
+                end(Identity { pid: child.0, started_ticks: stat.started_ticks });
+            }
+            let order = Order::new(birth.berth.node, Cause::MadeAway, "made there");
+            return self.free_berth(child, &order, MoveEnd::Stayed);
         };
         process.launch = Launch::Running;
         process.birth = Some(birth);

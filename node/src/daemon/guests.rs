@@ -306,6 +306,11 @@ impl Daemon {
 
     /// The process does not come.
     fn free_berths(&mut self, process: GlobalPid) {
+        let all = self.guests.values().filter(|guest| guest.process == process);
+        for guest in all.filter(|guest| matches!(guest.arrival, Arrival::Expected { .. })) {
+            // Whoever waits for it would look for another daemon else.
+            guest.supervisor.send(&ToBody::NotComing, None);
+        }
         self.end_berths(|guest| guest.process == process);
     }
 

@@ -353,6 +353,8 @@ pub fn to_body() -> Vec<ToBody> {
         ToBody::Connection { role: Role::Image },
         ToBody::Connection { role: Role::Stream },
         ToBody::Connection { role: Role::Late },
+        ToBody::IsGuest,
+        ToBody::NotComing,
         ToBody::Faults,
         ToBody::Imprint { is_own: true },
         ToBody::SendHome,
