@@ -264,6 +264,7 @@ pub fn step_while(tid: i32, mut goes_on: impl FnMut(&mut Registers) -> bool) -> 
     // SIGTRAP stays open: a forced trap that is blocked would reset its disposition.
     tracee::set_signal_mask(tid, !kernel::signal::bit(libc::SIGTRAP))?;
     let mut passed_on = 0;
+    let mut is_there = false;
     for _ in 0..VDSO_STEPS_MAX {
         let before = tracee::registers(tid)?;
         let mut registers = before;
@@ -271,6 +272,7 @@ pub fn step_while(tid: i32, mut goes_on: impl FnMut(&mut Registers) -> bool) -> 
             if registers != before {
                 tracee::set_registers(tid, &registers)?;
             }
+            is_there = true;
             break;
         }
         tracee::step(tid, passed_on)?;
@@ -284,7 +286,9 @@ pub fn step_while(tid: i32, mut goes_on: impl FnMut(&mut Registers) -> bool) -> 
         }
     }
     tracee::set_signal_mask(tid, mask)?;
-    Ok(())
+    // Elsewhere is nothing where it stands.
+    let text = "a thread of it does not leave the vDSO; try again";
+    if is_there { Ok(()) } else { Err(crate::MigrateError::refused("vdso", text)) }
 }
 
 const PR_GET_TID_ADDRESS: u64 = 40;
