@@ -24,14 +24,30 @@ fn start(name: &str, nodes: u32) -> Option<(Stage, Program)> {
     Some((stage, program))
 }
 
-/// The child that waits for its gate.
-fn gated(stage: &Stage, program: &Program) -> i32 {
-    let child = until("the child is there", || {
+/// Has it begin the program, and returns the child.
+fn begin_gated(stage: &Stage, program: &mut Program) -> i32 {
+    program.write(&format!("{GATED}\n"));
+    until("the child is there", || {
         let listed = format!("/proc/{0}/task/{0}/children", program.pid);
         stage.text(1, &["cat", &listed]).split_whitespace().next()?.parse().ok()
-    });
+    })
+}
+
+/// The same, when it waits for its gate.
+fn gated(stage: &Stage, program: &mut Program) -> i32 {
+    let child = begin_gated(stage, program);
     stage.await_place(child, 2);
     child
+}
+
+fn kill(stage: &Stage, child: i32) {
+    assert!(stage.output(1, &["kill", "-KILL", &child.to_string()]).status.success());
+}
+
+/// The program has begun, or not: it is told, and its child ends so.
+fn assert_goes_on(program: &mut Program, child: i32, wait_status: i32) {
+    assert_eq!(program.line(), child.to_string());
+    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1]")), wait_status.to_string());
 }
 
 fn open_gate(stage: &Stage) {
@@ -69,16 +85,14 @@ fn programs_are_begun_by_one_that_stays_away() {
 #[test]
 fn who_shares_memory_with_what_it_has_made_does_not_move_until_that_begins_its_program() {
     let Some((stage, mut program)) = start("vfork-waits", 3) else { return };
-    program.write(&format!("{GATED}\n"));
-    let child = gated(&stage, &program);
+    let child = gated(&stage, &mut program);
     let both = [program.pid, child];
     for (pid, to) in both.into_iter().flat_map(|pid| [(pid, "3"), (pid, "home")]) {
         let complaint = stage.complaint(1, &["osmos", "migrate", &pid.to_string(), to]);
         assert!(complaint.contains("vfork"), "{pid} to {to}: {complaint}");
     }
     open_gate(&stage);
-    assert_eq!(program.line(), child.to_string());
-    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1] >> 8")), "7");
+    assert_goes_on(&mut program, child, 7 << 8);
     stage.migrate(program.pid, "3");
     assert_eq!(program.ask("6 * 7"), "42");
     end(&stage, &mut program);
@@ -87,11 +101,9 @@ fn who_shares_memory_with_what_it_has_made_does_not_move_until_that_begins_its_p
 #[test]
 fn one_that_is_killed_before_it_begins_its_program_lets_its_maker_go_on() {
     let Some((stage, mut program)) = start("vfork-killed", 2) else { return };
-    program.write(&format!("{GATED}\n"));
-    let child = gated(&stage, &program);
-    assert!(stage.output(1, &["kill", "-KILL", &child.to_string()]).status.success());
-    assert_eq!(program.line(), child.to_string());
-    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1]")), "9");
+    let child = gated(&stage, &mut program);
+    kill(&stage, child);
+    assert_goes_on(&mut program, child, nix::libc::SIGKILL);
     assert_eq!(stage.place(program.pid), Some(2));
     end(&stage, &mut program);
 }
@@ -101,8 +113,7 @@ fn one_that_is_killed_before_it_begins_its_program_lets_its_maker_go_on() {
 #[test]
 fn both_leave_a_node_whose_owner_wants_that() {
     let Some((stage, mut program)) = start("vfork-expelled", 2) else { return };
-    program.write(&format!("{GATED}\n"));
-    let child = gated(&stage, &program);
+    let child = gated(&stage, &mut program);
     assert!(stage.output(2, &["osmos", "expel"]).status.success());
     stage.await_place(child, 1);
     stage.await_place(program.pid, 1);
@@ -134,19 +145,14 @@ fn shells_and_their_commands_cannot_tell_that_they_are_moved() {
 fn one_that_is_killed_before_it_runs_lets_its_maker_go_on() {
     let Some((stage, mut program)) = start("vfork-unborn", 2) else { return };
     stage.node(1).starve_daemon(true).expect("it is ours");
-    program.write(&format!("{GATED}\n"));
-    let child: i32 = until("the child is there", || {
-        let listed = format!("/proc/{0}/task/{0}/children", program.pid);
-        stage.text(1, &["cat", &listed]).split_whitespace().next()?.parse().ok()
-    });
+    let child = begin_gated(&stage, &mut program);
     until("it is asleep", || {
         let seen = stage.processes(1).into_iter().find(|seen| seen.inner_pid == child)?;
         seen.waits_in(34).then_some(())
     });
-    assert!(stage.output(1, &["kill", "-KILL", &child.to_string()]).status.success());
+    kill(&stage, child);
     stage.node(1).starve_daemon(false).expect("it is ours");
-    assert_eq!(program.line(), child.to_string());
-    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1]")), "9");
+    assert_goes_on(&mut program, child, nix::libc::SIGKILL);
     assert_eq!(stage.place(program.pid), Some(2));
     end(&stage, &mut program);
 }
@@ -154,8 +160,7 @@ fn one_that_is_killed_before_it_runs_lets_its_maker_go_on() {
 #[test]
 fn what_cannot_come_home_just_now_comes_when_it_can() {
     let Some((stage, mut program)) = start("vfork-brought", 2) else { return };
-    program.write(&format!("{GATED}\n"));
-    let child = gated(&stage, &program);
+    let child = gated(&stage, &mut program);
     let brought = stage.begin(1, &["osmos", "bring"]);
     until_true("both have been asked", || {
         [program.pid, child].iter().all(|pid| !stage.events(1, "stayed", *pid).is_empty())
@@ -163,7 +168,6 @@ fn what_cannot_come_home_just_now_comes_when_it_can() {
     open_gate(&stage);
     assert!(brought.wait_with_output().expect("it ends").status.success());
     assert_eq!(stage.place(program.pid), Some(1));
-    assert_eq!(program.line(), child.to_string());
-    assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1] >> 8")), "7");
+    assert_goes_on(&mut program, child, 7 << 8);
     end(&stage, &mut program);
 }

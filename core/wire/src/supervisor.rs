@@ -410,7 +410,7 @@ pub enum ToBody {
     },
     /// On the socket of a process that a guest has made: it is a guest, and may be called.
     IsGuest,
-    /// Its home does not send the process, or has none any more that this body would be of.
+    /// On the same: there is no process any more at home that this body would be of.
     NotComing,
     /// Before anything else, with an open `/dev/userfaultfd` as ancillary data: faults of the
     /// kernel in a guest's memory can be served, too.

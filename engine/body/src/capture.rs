@@ -105,7 +105,7 @@ pub fn image(
     let stopped = stopped.collect::<Result<Vec<_>>>()?;
     let slots = state.threads.values().map(|thread| thread.slot);
     let (told, program_break) = ask(shared.pid, agent, &stopped, &slots.collect::<Vec<_>>())?;
-    layout_words[BREAK] = program_break;
+    layout_words[kernel::proc::process::BREAK] = program_break;
     let mut images = Vec::with_capacity(stopped.len());
     let threads = state.threads.values().zip(clocks);
     for (((thread, clock), stopped), told) in threads.zip(stopped).zip(told) {
@@ -154,9 +154,6 @@ fn trim_stack(shared: &Shared, origin: &Image, mappings: &mut [image::Mapping]) 
     }
     Ok(())
 }
-
-/// Position of the program break in the layout words (`struct prctl_mm_map`).
-const BREAK: usize = 5;
 
 /// What is to be known before it does anything. A restartable sequence ends here: in the agent the
 /// kernel forgets that the thread was inside of one.

@@ -10,7 +10,7 @@ use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::threads::STEP_TIMEOUT;
-use migrate::{Result, reason};
+use migrate::{MigrateError, Result, reason};
 use wire::forward::{Signal, ToHome};
 
 impl Tracing<'_> {
@@ -68,7 +68,12 @@ impl Tracing<'_> {
         }
         if let Some(abroad) = &self.shared.abroad {
             // A handler's frame must not lead back to where the guest has nothing.
-            abroad.elsewhere.lead_out(tid)?;
+            match abroad.elsewhere.lead_out(tid) {
+                Err(MigrateError::Refused(_)) if mask_after.is_none() => {
+                    return self.deliver_later(tid, signal);
+                }
+                led_out => led_out?,
+            }
         }
         let mut info = [0; tracee::SIGINFO_BYTES];
         info.copy_from_slice(&signal.siginfo);
@@ -77,6 +82,16 @@ impl Tracing<'_> {
             None => self.enter_handler(tid, number, Some(signal), None),
             Some(_) => self.enter_handler(tid, number, None, mask_after),
         }
+    }
+
+    /// The thread goes on, and gets the signal when it stops for it again.
+    fn deliver_later(&self, tid: i32, signal: Signal) -> Result<()> {
+        let number = signal.number;
+        if let Some(thread) = self.shared.lock().threads.get_mut(&tid) {
+            thread.signals.push_front(signal);
+        }
+        raise(&self.shared, tid, number);
+        self.resume(tid, 0)
     }
 
     /// True if the body's own kernel has a handler for the signal by now.
@@ -306,7 +321,7 @@ impl Tracing<'_> {
     pub(crate) fn go_on_in_agreement(&mut self, tid: i32) -> Result<()> {
         let due: Vec<i32> = {
             let state = self.shared.lock();
-            if state.waiting.is_some() {
+            if state.waits_for.is_some() {
                 return Ok(());
             }
             let thread = state.threads.get(&tid);

@@ -50,7 +50,7 @@ impl Door<'_> {
                     self.left.push((is_own, file));
                 }
                 (ToBody::NotComing, _) => {
-                    return Err(MigrateError::refused(NOT_COMING, "its home does not send it"));
+                    return Err(MigrateError::refused(NOT_COMING, "it has ended at home"));
                 }
                 (ToBody::SendHome, _) => {
                     return Err(MigrateError::refused("drained", "the node takes no guests"));

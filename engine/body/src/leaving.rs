@@ -103,7 +103,7 @@ impl Tracing<'_> {
                 let text = "it is just making a process; try again";
                 return Err(MigrateError::refused("new-process", text));
             }
-            if state.waiting.is_some() {
+            if state.waits_for.is_some() {
                 return Err(vfork::refusal());
             }
             state.is_frozen = true;
@@ -127,7 +127,7 @@ impl Tracing<'_> {
         let patience = if is_unwanted { UNWANTED_FREEZE_TIMEOUT } else { FREEZE_TIMEOUT };
         self.await_stops(waiting, Instant::now() + patience)?;
         // What was ordered before may have made a process.
-        let stands_still = self.shared.lock().waiting.is_some();
+        let stands_still = self.shared.lock().waits_for.is_some();
         if stands_still { Err(vfork::refusal()) } else { Ok(()) }
     }
 
@@ -220,7 +220,7 @@ impl Tracing<'_> {
             _ if self.agreeing.contains_key(&tid) => {
                 if self.on_stop_towards_agreement(tid, stop)? {
                     waiting.remove(&tid);
-                    if self.shared.lock().waiting.is_none() {
+                    if self.shared.lock().waits_for.is_none() {
                         self.stopped.insert(tid);
                     }
                 }

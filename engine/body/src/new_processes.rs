@@ -17,7 +17,6 @@ use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
 use crate::state::{Order, Parts, Shared, State, Thread};
 use crate::tracing_loop::Tracing;
-use crate::vfork::Waiting;
 use crate::{life, priority, serving};
 use attachment::Attachment;
 use kernel::agent::Agent;
@@ -132,9 +131,9 @@ impl Tracing<'_> {
             clears_handlers: thread::clears_handlers(how[0]),
         };
         // Set before the child is there, which may be done at once.
-        self.shared.lock().waiting = has_makers_memory.then_some(Waiting { tid, child: guest });
+        self.shared.lock().waits_for = has_makers_memory.then_some(guest);
         self.hand_over_child(newborn, ours, theirs).inspect_err(|_| {
-            self.shared.lock().waiting = None;
+            self.shared.lock().waits_for = None;
             end_process(local);
         })?;
         self.say_child_made(tid, guest, true);
@@ -154,7 +153,7 @@ impl Tracing<'_> {
             meter: Meter::of_process(made.local, Clock::default()),
             peak: Peak::new(made.local, 0),
             child: None,
-            waiting: None,
+            waits_for: None,
             stands_back: state.stands_back,
             is_frozen: false,
             is_interrupted: false,
@@ -291,7 +290,6 @@ fn await_order(mut home: Link) -> Result<Link> {
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     match home.0.receive()? {
         ToAway::Run => {}
-        ToAway::Release => return Err(MigrateError::refused(NOT_COMING, "it has ended at home")),
         _ => return Err(MigrateError::Protocol("its deputy does not have it run".into())),
     }
     home.0.set_timeout(None)?;

@@ -9,7 +9,6 @@ use crate::late::Late;
 use crate::moving_on::{Offered, Onward};
 use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
-use crate::vfork::Waiting;
 use crate::watch::Watch;
 use kernel::memory::Memory;
 use kernel::proc::maps::MapQuery;
@@ -155,7 +154,7 @@ pub struct State {
     /// The process that home has made last, until the body has made its half.
     pub child: Option<Child>,
     /// Its only thread stands still for a process that has its memory ([`crate::vfork`]).
-    pub waiting: Option<Waiting>,
+    pub waits_for: Option<GuestTid>,
     /// Nice values that this node adds to those of home.
     pub stands_back: i32,
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
@@ -185,7 +184,7 @@ impl State {
             meter: Meter::of_process(pid, body.image().clock),
             peak: Peak::new(pid, body.image().peak_rss_kib),
             child: None,
-            waiting: None,
+            waits_for: None,
             stands_back: 0,
             is_frozen: false,
             is_interrupted: false,

@@ -299,7 +299,7 @@ impl Tracing<'_> {
         }
         let (runnable, taken) = {
             let mut state = self.shared.lock();
-            let stands_still = state.waiting.is_some();
+            let stands_still = state.waits_for.is_some();
             let is_computing = |thread: &&Thread| thread.outstanding.is_none() && !stands_still;
             let runnable = state.threads.values().filter(is_computing).map(|t| t.guest).collect();
             let bulky = |t: &mut Thread| Some((t.guest, t.bulky_call.take()?));

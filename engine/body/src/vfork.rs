@@ -9,13 +9,6 @@ use crate::tracing_loop::Tracing;
 use migrate::{MigrateError, Result};
 use wire::ids::GuestTid;
 
-/// That a thread stands still, until a process that it has made is done with its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) tid: i32,
-    pub(crate) child: GuestTid,
-}
-
 /// Why a process that stands still does not move, nor the one for which it does.
 pub(crate) fn refusal() -> MigrateError {
     let text = "it shares its memory with a process that has just been made (vfork, posix_spawn), \
@@ -26,7 +19,11 @@ pub(crate) fn refusal() -> MigrateError {
 impl Tracing<'_> {
     /// A process that had this one's memory is done with it.
     pub(crate) fn child_is_done(&mut self, child: GuestTid) -> Result<()> {
-        let waiting = self.shared.lock().waiting.take_if(|waiting| waiting.child == child);
-        waiting.map_or(Ok(()), |Waiting { tid, .. }| self.go_on_in_agreement(tid))
+        let only = {
+            let mut state = self.shared.lock();
+            let has_waited = state.waits_for.take_if(|waited| *waited == child).is_some();
+            state.threads.keys().next().copied().filter(|_| has_waited)
+        };
+        only.map_or(Ok(()), |tid| self.go_on_in_agreement(tid))
     }
 }

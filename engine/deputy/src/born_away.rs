@@ -41,17 +41,16 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Serves a process that was made away, from its first moment to its return or end.
 pub fn serve(pid: i32, birth: Birth, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
-    let (node, berth) = (birth.berth.node, birth.berth.clone());
+    let node = birth.berth.node;
     // Whoever made it has let go of it before anybody was told.
     let seized = tracee::seize(pid, HELD);
     // The kernel lets nobody seize one that has ended and is not waited for yet.
-    let has_ended = || process::stat(&pid.to_string()).is_ok_and(|stat| stat.state == b'Z');
+    let has_ended = || process::stat(&pid.to_string()).is_ok_and(|stat| stat.has_ended());
     if let Err(error) = &seized
         && (error.is_gone() || has_ended())
     {
         // The daemon sees its end.
         let reason = migrate::reason("ended", error.to_string());
-        dismiss(&berth);
         daemon.send(&FromDeputy::Stayed { reason });
         return Ok(());
     }
@@ -63,13 +62,11 @@ pub fn serve(pid: i32, birth: Birth, daemon: &Daemon, signals: ChildSignal) -> R
                 other => end_behind(pid, other),
             };
             if let Some(wait_status) = ended {
-                dismiss(&berth);
                 daemon.send(&FromDeputy::Ended { wait_status });
                 return Ok(());
             }
             kill(pid);
             see_it_end(pid, &signals);
-            dismiss(&berth);
             daemon.send(&FromDeputy::Lost { node, reason: error.reason() });
             Err(error)
         }
@@ -187,17 +184,6 @@ fn call(berth: &Berth) -> Result<(LinkReader, LinkWriter)> {
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(PAUSE_MAX);
-    }
-}
-
-/// Tells the body of a process that has ended that there is nothing to wait for: its maker may
-/// stand still for it. One that is not told waits for as long as for a node that is lost. To be
-/// said before the daemon hears of it, which has the body's node expect nobody any more.
-fn dismiss(berth: &Berth) {
-    let told = link::connect(berth, Role::Deputy)
-        .and_then(|(_, mut writer)| writer.send(&ToAway::Release));
-    if let Err(error) = told {
-        ::tracing::debug!("{error}");
     }
 }
 

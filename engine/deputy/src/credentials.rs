@@ -1,11 +1,10 @@
-//! Calls that set the ids of users and groups ([`changes`]). Most change nothing: posix_spawn(3)
+//! Calls that set the ids of users and groups. Most change nothing: posix_spawn(3)
 //! makes one where it is told to give up rights (POSIX_SPAWN_RESETIDS), as make(1) does for each
 //! command, and whoever starts a daemon as himself. Those are made here like any other; the rest
 //! comes home, where the process is no tracee and nothing of it is under another user's name.
 
+use crate::exec::is_same_file;
 use kernel::proc::process::{status_field, status_of_thread};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use wire::calls::{IdCall, id_call};
 use wire::forward::Call;
 
@@ -38,10 +37,7 @@ fn names_only(call: &IdCall, arguments: &[u64; 6], id: u32) -> bool {
 
 /// Whether ids are to it what they are to us.
 fn is_of_our_namespace(pid: i32) -> bool {
-    let of = |path: &str| fs::metadata(path).map(|is| (is.dev(), is.ino())).ok();
-    let ours = of("/proc/self/ns/user");
-    // A kernel without them has but one.
-    ours == of(&format!("/proc/{pid}/ns/user"))
+    is_same_file("/proc/self/ns/user", &format!("/proc/{pid}/ns/user")) == Some(true)
 }
 
 #[cfg(test)]

@@ -130,6 +130,12 @@ fn runner(line: &[u8]) -> &[u8] {
     &line[..line.iter().position(is_end).unwrap_or(line.len())]
 }
 
+/// Whether two names are of one file; None if one of them is of none.
+pub fn is_same_file(one: &str, other: &str) -> Option<bool> {
+    let id = |is: Metadata| (is.dev(), is.ino());
+    Some(id(fs::metadata(one).ok()?) == id(fs::metadata(other).ok()?))
+}
+
 /// How we name a file as that process does; None if it may see others by that name.
 fn place_of(pid: i32, path: &[u8]) -> Option<PathBuf> {
     if path == b"/proc/self/exe" {
@@ -137,12 +143,8 @@ fn place_of(pid: i32, path: &[u8]) -> Option<PathBuf> {
     }
     // Names below these depend on who looks.
     let is_ours = !path.starts_with(b"/proc") && !path.starts_with(b"/dev");
-    let id = |is: Metadata| (is.dev(), is.ino());
-    let same = |ours: &str, theirs: String| {
-        Some(id(fs::metadata(ours).ok()?) == id(fs::metadata(theirs).ok()?))
-    };
-    let sees_the_same = same("/", format!("/proc/{pid}/root/"))?
-        && same("/proc/self/ns/mnt", format!("/proc/{pid}/ns/mnt"))?;
+    let sees_the_same = is_same_file("/", &format!("/proc/{pid}/root/"))?
+        && is_same_file("/proc/self/ns/mnt", &format!("/proc/{pid}/ns/mnt"))?;
     if !is_ours || !sees_the_same || path.is_empty() {
         return None;
     }

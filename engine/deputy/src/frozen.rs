@@ -298,7 +298,7 @@ impl Frozen {
         let keys = keys.max_by_key(|rights| !attributes::are_without_keys(*rights));
         let has_no_huge_pages = attributes::of_process(self.worker(0)?, 0, keys)?;
         let mut layout_words = process::stat(&self.pid.to_string())?.layout;
-        layout_words[5] = program_break;
+        layout_words[process::BREAK] = program_break;
         let mut images = Vec::with_capacity(self.threads.len());
         for (departed, told) in self.threads.iter().zip(&told) {
             let past = self.seen.past_threads.get(&departed.stopped.tid);

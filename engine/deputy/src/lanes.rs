@@ -421,7 +421,7 @@ impl Lanes {
         let mut lane = self.lock(slot);
         let Work::Exiting { sequence } = lane.work else { return None };
         let path = format!("{0}/task/{0}", lane.tid);
-        let is_zombie = kernel::proc::process::stat(&path).is_ok_and(|stat| stat.state == b'Z');
+        let is_zombie = kernel::proc::process::stat(&path).is_ok_and(|stat| stat.has_ended());
         is_zombie.then(|| {
             lane.work = Work::Gone;
             Reply { tid: lane.guest, sequence, result: 0, outputs: vec![], home_ns: 0 }

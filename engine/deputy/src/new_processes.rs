@@ -12,7 +12,6 @@ use crate::notice::Notice;
 use crate::service::Service;
 use kernel::agent::BatchCall;
 use kernel::regs::Registers;
-use kernel::remote_call::RemoteCalls;
 use kernel::signal::{Action, SIGNAL_MAX};
 use kernel::tracee;
 use migrate::{MigrateError, Result};
@@ -96,15 +95,8 @@ impl Service<'_> {
     /// thread has this slot and waits.
     fn clear_handlers(&self, pid: i32, slot: usize) -> Result<()> {
         let lanes = &self.shared.lanes;
-        let (agent, default) = (&lanes.agent, Action::default().encode());
-        agent.write_staging(slot, 0, &default);
-        let place = agent.staging_address(slot);
-        let mut calls = RemoteCalls::begin(pid, agent.syscall_instruction())?;
-        for signal in (1..=SIGNAL_MAX).filter(|signal| lanes.action(*signal).is_handler()) {
-            let arguments = [signal as u64, place, 0, 8, 0, 0];
-            calls.call("clear a handler", libc::SYS_rt_sigaction, arguments)?;
-        }
-        Ok(())
+        let handled = (1..=SIGNAL_MAX).filter(|signal| lanes.action(*signal).is_handler());
+        self.set_action(pid, slot, &Action::default(), handled)
     }
 
     /// Lets go of a process at its birth, in a call that no signal ends but those that nobody can

@@ -40,18 +40,12 @@ pub fn set_break(worker: Worker<'_>, address: u64) -> Result<bool> {
     Ok(set == [address as i64])
 }
 
-/// Has the kernel know the program break, if it does not: the heap is mapped.
-fn declare_break(worker: Worker<'_>, pid: i32, is_set: bool, address: u64) -> Result<()> {
-    if is_set {
-        return Ok(());
-    }
+/// Has the kernel know the program break where it could not be set: the heap is mapped.
+fn declare_break(worker: Worker<'_>, pid: i32, address: u64) -> Result<()> {
     let mut layout = process::stat(&pid.to_string())?.layout;
-    layout[BREAK] = address;
+    layout[process::BREAK] = address;
     adoption::set_layout(worker, &layout)
 }
-
-/// Place of the program break among the words of a layout.
-const BREAK: usize = 5;
 
 /// Makes of the mappings that the process has `here` those that are wanted. False, and nothing is
 /// changed, if that would replace or unmap what is fixed.
@@ -94,12 +88,15 @@ pub fn restore_memory(
     mut kept: Kept,
 ) -> Result<Vec<Span>> {
     let worker = worker(service)?;
-    let is_set = set_break(worker, image.layout[BREAK])?;
+    let program_break = image.layout[process::BREAK];
+    let is_set = set_break(worker, program_break)?;
     let here = (service.pid, here);
     let nothing = |_: &Range<u64>| false;
     let parts = (here, &service.library);
     restore_mappings(worker, parts, &image.mappings, &nothing, &mut kept)?;
-    declare_break(worker, service.pid, is_set, image.layout[BREAK])?;
+    if !is_set {
+        declare_break(worker, service.pid, program_break)?;
+    }
     let pagemap = Pagemap::open(service.pid)?;
     let sight = Sight::of(&pagemap, &image.mappings)?;
     let stale = sight.guards()?;
@@ -175,10 +172,9 @@ mod test {
         };
         map(3..4);
         let wanted = start + 8 * PAGE + 100;
-        let is_set = set_break(worker, wanted).unwrap();
-        assert!(!is_set, "something is mapped in between");
+        assert!(!set_break(worker, wanted).unwrap(), "something is mapped in between");
         map(0..9);
-        declare_break(worker, pid, is_set, wanted).unwrap();
+        declare_break(worker, pid, wanted).unwrap();
         assert_eq!(set(0), wanted);
         assert_eq!(set(wanted + PAGE), wanted + PAGE);
         assert_eq!(set(start + PAGE), start + PAGE);

@@ -220,13 +220,26 @@ impl Service<'_> {
     fn reset_action(&mut self, tid: i32, number: i32) -> Result<()> {
         let slot = self.shared.lanes.slot_of_local(tid).unwrap_or(0);
         let action = self.shared.lanes.reset_action(number);
+        self.set_action(tid, slot, &action, [number])
+    }
+
+    /// Has a stopped thread set what these signals do, by way of a slot of the agent.
+    pub(crate) fn set_action(
+        &self,
+        tid: i32,
+        slot: usize,
+        action: &Action,
+        signals: impl IntoIterator<Item = i32>,
+    ) -> Result<()> {
         let agent = &self.shared.lanes.agent;
         let offset = CALL_STAGING_BYTES;
         agent.write_staging(slot, offset, &action.encode());
         let place = agent.staging_address(slot) + offset as u64;
         let mut calls = RemoteCalls::begin(tid, agent.syscall_instruction())?;
-        let arguments = [number as u64, place, 0, 8, 0, 0];
-        calls.call("reset a disposition", libc::SYS_rt_sigaction, arguments)?;
+        for signal in signals {
+            let arguments = [signal as u64, place, 0, 8, 0, 0];
+            calls.call("set a disposition", libc::SYS_rt_sigaction, arguments)?;
+        }
         Ok(())
     }
 }

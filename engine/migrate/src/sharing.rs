@@ -199,7 +199,7 @@ fn ancestors_of(own: &Stat) -> Option<Vec<i32>> {
 }
 
 fn may_share(own: &Stat, ancestors: &[i32], other: &Stat) -> bool {
-    if other.is_kernel_thread() || matches!(other.state, b'Z' | b'X') {
+    if other.is_kernel_thread() || other.has_ended() {
         return false;
     }
     if own.is_copied() {

@@ -371,6 +371,27 @@ mod test {
     }
 
     #[test]
+    fn a_thread_that_does_not_get_out_in_so_many_steps_is_refused_and_left_as_it_was() {
+        let mut spinning =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = spinning.id() as i32;
+        tracee::seize(pid, crate::freeze::HELD).unwrap();
+        tracee::interrupt(pid).unwrap();
+        while tracee::wait(pid).unwrap() != Stop::Interrupted {
+            // The program itself begins, perhaps.
+            tracee::resume_interrupted(pid, 0).unwrap();
+        }
+        let mask = tracee::signal_mask(pid).unwrap();
+        let outcome = step_while(pid, |_| true);
+        let reason = outcome.expect_err("it is where it was").reason();
+        assert_eq!(reason.code, "vdso");
+        assert_eq!(tracee::signal_mask(pid).unwrap(), mask);
+        step_while(pid, |_| false).unwrap();
+        spinning.kill().unwrap();
+        spinning.wait().unwrap();
+    }
+
+    #[test]
     fn interrupted_read_is_made_again() {
         let mut registers = stopped_in(libc::SYS_read, ERESTARTSYS);
         assert_eq!(settle(&mut registers, None, false), Interruption::None);

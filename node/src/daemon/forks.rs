@@ -32,8 +32,7 @@ impl Daemon {
                 tracing::error!("process {child}, made away by {maker}, cannot be managed: ended");
                 end(Identity { pid: child.0, started_ticks: stat.started_ticks });
             }
-            let order = Order::new(birth.berth.node, Cause::MadeAway, "made there");
-            return self.free_berth(child, &order, MoveEnd::Stayed);
+            return self.free_berth(child, birth.berth.node, MoveEnd::Stayed);
         };
         process.launch = Launch::Running;
         process.birth = Some(birth);

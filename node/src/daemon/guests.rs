@@ -306,10 +306,12 @@ impl Daemon {
 
     /// The process does not come.
     fn free_berths(&mut self, process: GlobalPid) {
-        let all = self.guests.values().filter(|guest| guest.process == process);
-        for guest in all.filter(|guest| matches!(guest.arrival, Arrival::Expected { .. })) {
-            // Whoever waits for it would look for another daemon else.
-            guest.supervisor.send(&ToBody::NotComing, None);
+        let me = self.me();
+        let unborn = |guest: &&Guest| guest.asked.from == me && guest.local_pid().is_none();
+        let bodies = self.guests.values().filter(|guest| guest.process == process);
+        for body in bodies.filter(unborn) {
+            // It would look for the next daemon else, and its maker may stand still for it.
+            body.supervisor.send(&ToBody::NotComing, None);
         }
         self.end_berths(|guest| guest.process == process);
     }

@@ -333,7 +333,7 @@ impl Daemon {
 
     /// A move onwards met a homecoming: what a user wants is begun again, from home.
     fn order_after_homecoming(&mut self, pid: HomePid, order: Order, reason: Reason) {
-        self.free_berth(pid, &order, MoveEnd::Stayed);
+        self.free_berth(pid, order.to, MoveEnd::Stayed);
         if order.cause == Cause::User && order.tries < TRIES_MAX {
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.waiting.push_front(order);
@@ -357,7 +357,7 @@ impl Daemon {
         // Nobody had ordered a homecoming that the process itself needed.
         let Some(Move { order, from, .. }) = moving else { return };
         self.report_end(pid, &order, from, end, 0);
-        self.free_berth(pid, &order, end);
+        self.free_berth(pid, order.to, end);
         let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };
         let text = format!("cannot move {pid}: {}; it stays {stays}", reason.text);
         self.refuse_order(order, Failure { code: reason.code, text });
@@ -391,8 +391,7 @@ impl Daemon {
     }
 
     /// Tells a node that it keeps a place for nothing, before the place expires.
-    pub(super) fn free_berth(&self, pid: HomePid, order: &Order, end: MoveEnd) {
-        let to = order.to;
+    pub(super) fn free_berth(&self, pid: HomePid, to: NodeId, end: MoveEnd) {
         if to != self.me() {
             self.say(to, PeerMessage::MoveEnded { pid, to, end, freeze_us: 0 });
         }
@@ -425,7 +424,7 @@ impl Daemon {
         if let Some(Move { order, from, .. }) = process.moving.take() {
             let text = format!("cannot move {pid}: it is lost: {}", reason.text);
             self.report_end(pid, &order, from, MoveEnd::Stayed, 0);
-            self.free_berth(pid, &order, MoveEnd::Stayed);
+            self.free_berth(pid, order.to, MoveEnd::Stayed);
             self.refuse_order(order, Failure { code: reason.code, text });
         }
         self.forget_if_ended(pid);

@@ -84,7 +84,7 @@ impl Daemon {
             tracing::error!("{error}");
         }
         match order {
-            OwnerOrder::Bring => self.bring(),
+            OwnerOrder::Bring => self.bring_home(|_| true),
             OwnerOrder::Lend { .. } => self.lend_anew(),
             OwnerOrder::Limit { .. } => self.tell_move_limits(),
             _ => {}
@@ -189,11 +189,6 @@ impl Daemon {
             own_away: (self.processes.len() - own_here) as u32,
             imprint_bytes: self.imprints.bytes(),
         }
-    }
-
-    /// All that was born here comes home.
-    fn bring(&mut self) {
-        self.bring_home(|_| true);
     }
 
     /// Orders home what was born here and is away, or under way, of those.

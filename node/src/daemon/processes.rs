@@ -170,7 +170,7 @@ impl Daemon {
         self.journal.record(Some(global), Happening::Ended { wait_status });
         let under_way = process.moving.take().map(|moving| moving.order);
         if let Some(order) = &under_way {
-            self.free_berth(pid, order, MoveEnd::Stayed);
+            self.free_berth(pid, order.to, MoveEnd::Stayed);
         }
         for order in under_way.into_iter().chain(process.waiting.drain(..)) {
             let text = format!("cannot move {pid}: it has ended");

@@ -28,6 +28,9 @@ pub struct Stat {
     pub layout: [u64; 11],
 }
 
+/// Place of the program break in [`Stat::layout`].
+pub const BREAK: usize = 5;
+
 /// The kernel's own threads (PF_KTHREAD).
 const KERNEL_THREAD: u64 = 0x20_0000;
 /// Forked, and no program was executed since (PF_FORKNOEXEC).
@@ -37,6 +40,11 @@ impl Stat {
     /// Whether it is a thread of the kernel: those have no memory of their own.
     pub fn is_kernel_thread(&self) -> bool {
         self.flags & KERNEL_THREAD != 0
+    }
+
+    /// It is only there for its parent to hear of its end.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
     }
 
     /// Whether it has the memory that it was forked with: no program was executed in it.
