@@ -78,7 +78,8 @@ fn space(shared: &Shared, fixed: &Fixed, maps: &[maps::Mapping]) -> Result<Space
     Ok((mappings, guards))
 }
 
-/// Captures everything but memory contents. All threads are stopped.
+/// Captures everything but memory contents. All threads are stopped, and were led out
+/// (`Tracing::lead_out`).
 /// `known` are its mappings as they were a moment ago, if nothing was advised since.
 pub fn image(
     shared: &Shared,
@@ -88,16 +89,8 @@ pub fn image(
 ) -> Result<Image> {
     let maps = flags::read_maps_again(shared.pid, known)?;
     let (mappings, guards) = space(shared, fixed, &maps)?;
-    let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
     let mut layout_words = fixed.origin.layout;
-    let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
     let state = shared.lock();
-    for thread in state.threads.values() {
-        match elsewhere {
-            Some(elsewhere) => elsewhere.lead_out(thread.local)?,
-            None => threads::leave_vdso(thread.local, &vdso)?,
-        }
-    }
     // Read first, like those of the threads: what capturing makes them compute is not the guest's.
     let clock = state.meter.clock();
     let clocks: Vec<Clock> = state.threads.values().map(|thread| thread.meter.clock()).collect();

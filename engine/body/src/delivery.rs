@@ -6,12 +6,15 @@ use crate::state::{Agreement, Order};
 use crate::tracing_loop::{End, Tracing};
 use kernel::haste::Haste;
 use kernel::patience::Patience;
+use kernel::proc::maps;
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
+use migrate::stepping::{self, Stepped};
 use migrate::threads::STEP_TIMEOUT;
 use migrate::{MigrateError, Result, reason};
 use wire::forward::{Signal, ToHome};
+use wire::ids::GuestTid;
 
 impl Tracing<'_> {
     pub(crate) fn on_signal(&mut self, tid: i32, number: i32) -> Result<End> {
@@ -86,11 +89,13 @@ impl Tracing<'_> {
 
     /// The thread goes on, and gets the signal when it stops for it again.
     fn deliver_later(&self, tid: i32, signal: Signal) -> Result<()> {
-        let number = signal.number;
+        let mut numbers = Vec::new();
         if let Some(thread) = self.shared.lock().threads.get_mut(&tid) {
             thread.signals.push_front(signal);
+            // One of the others may have been taken from it on its way.
+            numbers.extend(thread.signals.iter().map(|signal| signal.number));
         }
-        raise(&self.shared, tid, number);
+        numbers.into_iter().for_each(|number| raise(&self.shared, tid, number));
         self.resume(tid, 0)
     }
 
@@ -114,7 +119,7 @@ impl Tracing<'_> {
         })
     }
 
-    /// Lets the kernel build the handler's frame, and stops before the handler's first instruction.
+    /// Lets the kernel build the handler's frame, and the thread run the handler.
     /// `signal` is put back if this kernel's frames are larger than home's and it does not fit.
     fn enter_handler(
         &mut self,
@@ -123,13 +128,28 @@ impl Tracing<'_> {
         signal: Option<Signal>,
         mask_after: Option<u64>,
     ) -> Result<()> {
+        match self.step_into_handler(tid, number, signal, mask_after)? {
+            true => self.resume(tid, 0),
+            false => Ok(()),
+        }
+    }
+
+    /// Stops before the handler's first instruction; false if the thread has ended, or has to go
+    /// home with the signal.
+    fn step_into_handler(
+        &mut self,
+        tid: i32,
+        number: i32,
+        signal: Option<Signal>,
+        mask_after: Option<u64>,
+    ) -> Result<bool> {
         let _limit = Patience::of(STEP_TIMEOUT);
         let _haste = Haste::of(self.shared.pid, [tid]);
         tracee::step(tid, number)?;
         match tracee::wait(tid)? {
             Stop::Ended(_) => {
                 self.on_end(tid);
-                return Ok(());
+                return Ok(false);
             }
             Stop::Signal(libc::SIGSEGV) => {
                 // The frame does not fit its stack. At home that is death, as it should be.
@@ -141,7 +161,7 @@ impl Tracing<'_> {
                 }
                 let why = reason("fault", format!("no stack for the handler of signal {number}"));
                 self.shared.order(Order::NeedsHome(why));
-                return Ok(());
+                return Ok(false);
             }
             Stop::Signal(_) | Stop::Interrupted => {}
             other => ::tracing::debug!("thread {tid} at its handler: {other:?}"),
@@ -157,8 +177,7 @@ impl Tracing<'_> {
         {
             *action = Action { handler: 0, ..*action };
         }
-        drop(state);
-        self.resume(tid, 0)
+        Ok(true)
     }
 
     /// A handler that has just been entered may return at home.
@@ -181,19 +200,12 @@ impl Tracing<'_> {
             let text = "a function of its home's vDSO that is not known here";
             return self.need_home(reason("vdso", text));
         }
-        let mask = tracee::signal_mask(tid)?;
-        let (action, guest) = {
-            let state = self.shared.lock();
-            let action = state.actions.get(number as usize - 1).copied().unwrap_or_default();
-            (action, state.threads.get(&tid).map(|thread| thread.guest))
-        };
+        let guest = self.shared.lock().threads.get(&tid).map(|thread| thread.guest);
         let Some(guest) = guest else { return Ok(End::Continues) };
-        // A disposition that goes back to default as its handler is entered does so at home.
-        let is_for_once = action.flags & SA_RESETHAND != 0;
-        let is_blocked = mask & signal::bit(number) != 0;
-        if action.is_handler() && !is_for_once && !is_blocked && !self.is_held {
+        if let Some(mask) = self.mask_in_handler_of_fault(tid, number)?
+            && !self.is_held
+        {
             // Said first: what the handler blocks must be blocked at home when it runs.
-            let mask = action.mask_in_handler(number, mask);
             self.shared.send(ToHome::MaskChanged { tid: guest, mask });
             self.enter_handler(tid, number, None, None)?;
             return Ok(End::Continues);
@@ -202,6 +214,60 @@ impl Tracing<'_> {
         self.keep_trap(tid, number, info);
         let text = format!("signal {number} of its own making");
         self.need_home(reason("fault", text))
+    }
+
+    /// What is blocked while a thread runs the guest's handler of a fault that it has caused. None
+    /// if there is no handler that could run here.
+    fn mask_in_handler_of_fault(&self, tid: i32, number: i32) -> Result<Option<u64>> {
+        let mask = tracee::signal_mask(tid)?;
+        let action = self.shared.lock().actions.get(number as usize - 1).copied();
+        let action = action.unwrap_or_default();
+        // A disposition that goes back to default as its handler is entered does so at home.
+        let is_for_once = action.flags & SA_RESETHAND != 0;
+        let is_blocked = mask & signal::bit(number) != 0;
+        let runs_here = action.is_handler() && !is_for_once && !is_blocked;
+        Ok(runs_here.then(|| action.mask_in_handler(number, mask)))
+    }
+
+    /// Leads all threads of a frozen body out of where nothing is on another machine: on its way
+    /// home it may be in a vDSO that is home's own.
+    ///
+    /// # Errors
+    /// Refused if one does not get out; all stand where they may go on.
+    pub(crate) fn lead_out(&mut self, goes_home: bool) -> Result<()> {
+        let _limit = Patience::of(STEP_TIMEOUT);
+        let shared = self.shared.clone();
+        let threads: Vec<(i32, GuestTid)> =
+            shared.lock().threads.values().map(|thread| (thread.local, thread.guest)).collect();
+        if let Some(abroad) = &shared.abroad {
+            return threads.into_iter().try_for_each(|(tid, _)| abroad.elsewhere.lead_out(tid));
+        }
+        if goes_home {
+            return Ok(());
+        }
+        let maps = maps::read(shared.pid)?;
+        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
+        for (tid, guest) in threads {
+            match stepping::leave_vdso(tid, &vdso)? {
+                Stepped::There => {}
+                Stepped::Signal(number) => self.take_fault_frozen(tid, guest, number)?,
+                Stepped::Underway => return Err(stepping::vdso_refusal()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A thread of a frozen body is about to get a signal: it takes it if that is a fault of its
+    /// own which it handles.
+    fn take_fault_frozen(&mut self, tid: i32, guest: GuestTid, number: i32) -> Result<()> {
+        let is_fault = signal::is_fault(number, &tracee::signal_info(tid)?);
+        if is_fault && let Some(mask) = self.mask_in_handler_of_fault(tid, number)? {
+            self.shared.send(ToHome::MaskChanged { tid: guest, mask });
+            if self.step_into_handler(tid, number, None, None)? {
+                return Ok(());
+            }
+        }
+        Err(stepping::vdso_refusal())
     }
 
     /// A trap is over when it is reported, and is kept; all other faults happen again.

@@ -292,6 +292,7 @@ impl Tracing<'_> {
             // Requests by several threads to go home are one. Home stops what its threads do for
             // the body meanwhile.
             self.shared.send(announcement);
+            self.lead_out(true)?;
             self.capture(&known)
         });
         let image = match captured {

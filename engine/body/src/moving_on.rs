@@ -166,7 +166,7 @@ impl Tracing<'_> {
         let known = self.known_maps();
         watch.phase("look");
         let frozen_at = Instant::now();
-        match self.freeze() {
+        match self.freeze().and_then(|()| self.lead_out(false)) {
             Ok(()) => watch.phase("freeze"),
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay(error.reason()),

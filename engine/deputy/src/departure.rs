@@ -338,7 +338,7 @@ fn send(
     (target, meanwhile): (&mut Target<'_>, &Meanwhile<'_>),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
-    frozen.deliver_due_signals()?;
+    frozen.settle()?;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps, frozen.statuses(), frozen.is_mobile())?;
@@ -350,7 +350,7 @@ fn send(
         ahead.doubt_all();
     }
     let (mut image, actions, sight) = sharing::check_meanwhile(frozen.pid, &maps, || {
-        frozen.read_threads(memory, &maps)?;
+        frozen.read_places(memory, &maps)?;
         frozen.enter_agent(memory, &maps)?;
         let (image, actions) = frozen.image(&maps, library)?;
         // After what the threads have told: that alters memory.

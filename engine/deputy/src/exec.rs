@@ -290,7 +290,7 @@ pub(crate) mod test {
         let maps = maps::read(pid).unwrap();
         let memory = Memory::open(pid).unwrap();
         let borrowed = injection::borrow(&memory, &maps).unwrap();
-        let mut registers = threads::read(pid, GuestTid(pid), &(0..0)).unwrap().registers;
+        let mut registers = threads::read(pid, GuestTid(pid)).unwrap().registers;
         let place = injection::place(&maps, 1).unwrap();
         let agent = injection::inject(pid, pid, borrowed, &maps, (&place, 1)).unwrap();
         agent.enter(&mut registers, 0);

@@ -26,7 +26,8 @@ use migrate::backing::Library;
 use migrate::injection::{self, Borrowed};
 use migrate::worker::{self, Worker};
 use migrate::{
-    MigrateError, Result, ahead, attributes, freeze, homeward, layout, processor_ids, threads,
+    MigrateError, Result, ahead, attributes, freeze, homeward, layout, machine, processor_ids,
+    stepping, threads,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -68,6 +69,7 @@ pub struct Seen {
     pasts: Vec<PastClock>,
     /// Those of its threads, by local number.
     past_threads: HashMap<i32, PastClock>,
+    vdso: Range<u64>,
     /// How the guest knows its threads, those left out that began last.
     guests: HashMap<i32, GuestTid>,
 }
@@ -83,7 +85,8 @@ impl Seen {
         let waiting = Waiting { calls, waits, sleeps: limited_sleep::sample(pid)? };
         let haste = Haste::of(pid, guests.keys().copied());
         let is_mobile = remembered.is_mobile;
-        Ok(Seen { is_mobile, haste, waiting, pasts, past_threads, guests })
+        let vdso = machine::vdso_of(pid)?;
+        Ok(Seen { is_mobile, haste, waiting, pasts, past_threads, vdso, guests })
     }
 }
 
@@ -143,12 +146,12 @@ impl Frozen {
         self.seen.is_mobile
     }
 
-    /// Lets the threads have the signals that are due to them.
+    /// Readies the threads to be read ([`freeze::settle`]).
     ///
     /// # Errors
-    /// Also when one of these has ended the process.
-    pub fn deliver_due_signals(&mut self) -> Result<()> {
-        self.statuses = freeze::deliver_due_signals(self.pid, &self.tids)?;
+    /// Also when a signal that was due to one has ended the process.
+    pub fn settle(&mut self) -> Result<()> {
+        self.statuses = freeze::settle(self.pid, &self.tids, &self.seen.vdso)?;
         Ok(())
     }
 
@@ -164,7 +167,7 @@ impl Frozen {
         let maps = maps::read(self.pid)?;
         self.choose_to_read()?;
         // A restartable sequence ends here as it would by any other call.
-        self.read_threads(memory, &maps)?;
+        self.read_threads(memory)?;
         let borrowed = injection::borrow(memory, &maps)?;
         let mut calls = RemoteCalls::begin(self.tids[0], borrowed.syscall)?;
         let make = [tracking::DESCRIPTOR_FLAGS, 0, 0, 0, 0, 0];
@@ -219,13 +222,12 @@ impl Frozen {
     }
 
     /// Reads those threads whose status was, and makes them ready to work for us.
-    pub fn read_threads(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
+    fn read_threads(&mut self, memory: &Memory) -> Result<()> {
         freeze::hold(&self.tids[..self.statuses.len()])?;
-        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
         let waiting = &self.seen.waiting;
         for (tid, status) in self.tids.iter().copied().zip(&self.statuses) {
             attributes::check_stopped(tid)?;
-            let stopped = threads::read(tid, GuestTid(status.innermost_id), &vdso)?;
+            let stopped = threads::read(tid, GuestTid(status.innermost_id))?;
             let sequence = threads::sequence(&stopped, memory);
             self.asks_processor |= processor_ids::uses_rseq(&stopped, sequence);
             let is_64bit = stopped.registers.is_64bit();
@@ -242,6 +244,18 @@ impl Frozen {
             }
         }
         Ok(())
+    }
+
+    /// Likewise threads that are to go on elsewhere from where they stand.
+    pub fn read_places(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
+        self.read_threads(memory)?;
+        // Its program may have moved it.
+        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
+        let mut stopped = self.threads.iter().map(|thread| &thread.stopped.registers);
+        match stopped.any(|registers| stepping::is_in_vdso(registers, &vdso)) {
+            true => Err(stepping::vdso_refusal()),
+            false => Ok(()),
+        }
     }
 
     /// Places the agent and sets every thread going in it, to tell what only it can tell.

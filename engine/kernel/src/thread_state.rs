@@ -43,10 +43,43 @@ const PTRACE_GET_THREAD_AREA: u32 = 25;
 const THREAD_AREAS: std::ops::RangeInclusive<u64> = 12..=14;
 /// Of the last word of `struct user_desc`.
 const SEGMENT_NOT_PRESENT: u32 = 1 << 5;
-/// `offsetof(struct user, u_debugreg[7])`.
-const DEBUG_CONTROL: u64 = 848 + 7 * 8;
+/// `offsetof(struct user, u_debugreg)`.
+const DEBUG_REGISTERS: u64 = 848;
+const DEBUG_CONTROL: u64 = DEBUG_REGISTERS + 7 * 8;
+/// Stop at an instruction, for this thread: each of the four.
+const BREAK_AT_INSTRUCTIONS: u64 = 0b0101_0101;
 /// Enabled, for this thread or for all: two bits for each of four.
 const BREAKPOINTS_ENABLED: u64 = 0xff;
+
+/// Breakpoints that the processor has for a thread.
+pub const BREAKPOINTS: usize = 4;
+
+/// Has a stopped tracee stop (SIGTRAP) in front of each of these instructions.
+///
+/// # Errors
+/// The machine has no breakpoints to give; none is set.
+pub fn set_breakpoints(tid: i32, places: &[u64; BREAKPOINTS]) -> Result<()> {
+    let set = poke_breakpoints(tid, places)
+        .and_then(|()| poke("set breakpoints", tid, DEBUG_CONTROL, BREAK_AT_INSTRUCTIONS));
+    set.inspect_err(|_| {
+        let _ = clear_breakpoints(tid);
+    })
+}
+
+/// Takes them away again.
+pub fn clear_breakpoints(tid: i32) -> Result<()> {
+    poke("clear breakpoints", tid, DEBUG_CONTROL, 0)?;
+    poke_breakpoints(tid, &[0; BREAKPOINTS])
+}
+
+fn poke_breakpoints(tid: i32, places: &[u64; BREAKPOINTS]) -> Result<()> {
+    let registers = (DEBUG_REGISTERS..).step_by(8);
+    registers.zip(places).try_for_each(|(at, place)| poke("set a breakpoint", tid, at, *place))
+}
+
+fn poke(what: &str, tid: i32, register: u64, value: u64) -> Result<()> {
+    request(what, libc::PTRACE_POKEUSER, tid, register, value).map(drop)
+}
 
 /// The kernel has such a set of registers for a thread only while that uses them.
 fn may_use_ports(tid: i32) -> bool {

@@ -39,6 +39,8 @@ std::arch::global_asm!(
     "mov qword ptr [rsp + 24], rdi",
     "mov rsi, rsp",
     "call qword ptr [rip + osmos_vdso_begin + 4096]",
+    ".globl osmos_vdso_clock_gettime_called",
+    "osmos_vdso_clock_gettime_called:",
     "mov rdi, qword ptr [rsp + 24]",
     "mov rsi, qword ptr [rsp + 32]",
     "test eax, eax",
@@ -84,6 +86,8 @@ std::arch::global_asm!(
     "xor edi, edi",
     "mov rsi, rsp",
     "call qword ptr [rip + osmos_vdso_begin + 4096]",
+    ".globl osmos_vdso_gettimeofday_called",
+    "osmos_vdso_gettimeofday_called:",
     "mov rdi, qword ptr [rsp + 24]",
     "mov rsi, qword ptr [rsp + 32]",
     "test eax, eax",
@@ -131,6 +135,8 @@ std::arch::global_asm!(
     "mov edi, 5",
     "mov rsi, rsp",
     "call qword ptr [rip + osmos_vdso_begin + 4096]",
+    ".globl osmos_vdso_time_called",
+    "osmos_vdso_time_called:",
     "mov rdi, qword ptr [rsp + 24]",
     "mov rsi, qword ptr [rsp + 32]",
     "movsxd rcx, eax",
@@ -169,6 +175,8 @@ std::arch::global_asm!(
     "lea rsi, [rsp + 4]",
     "xor edx, edx",
     "call qword ptr [rip + osmos_vdso_begin + 4096 + 8]",
+    ".globl osmos_vdso_getcpu_called",
+    "osmos_vdso_getcpu_called:",
     "mov rdi, qword ptr [rsp + 24]",
     "mov rsi, qword ptr [rsp + 32]",
     "test rdi, rdi",
@@ -220,17 +228,21 @@ unsafe extern "C" {
     static osmos_vdso_begin: u8;
     static osmos_vdso_clock_gettime: u8;
     static osmos_vdso_clock_gettime_frame: u8;
+    static osmos_vdso_clock_gettime_called: u8;
     static osmos_vdso_clock_gettime_unframe: u8;
     static osmos_vdso_clock_gettime_syscall: u8;
     static osmos_vdso_gettimeofday: u8;
     static osmos_vdso_gettimeofday_frame: u8;
+    static osmos_vdso_gettimeofday_called: u8;
     static osmos_vdso_gettimeofday_unframe: u8;
     static osmos_vdso_gettimeofday_syscall: u8;
     static osmos_vdso_time: u8;
     static osmos_vdso_time_frame: u8;
+    static osmos_vdso_time_called: u8;
     static osmos_vdso_time_unframe: u8;
     static osmos_vdso_getcpu: u8;
     static osmos_vdso_getcpu_frame: u8;
+    static osmos_vdso_getcpu_called: u8;
     static osmos_vdso_getcpu_unframe: u8;
     static osmos_vdso_clock_getres: u8;
     static osmos_vdso_clock_getres_syscall: u8;
@@ -355,6 +367,17 @@ fn code() -> &'static [u8] {
     let (begin, end) = (&raw const osmos_vdso_begin, &raw const osmos_vdso_end);
     // SAFETY: both symbols delimit one run of read-only bytes, laid down by the assembly above.
     unsafe { std::slice::from_raw_parts(begin, end as usize - begin as usize) }
+}
+
+/// Where in the stub the node's own vDSO returns to.
+pub fn returns() -> [u64; 4] {
+    [
+        &raw const osmos_vdso_clock_gettime_called,
+        &raw const osmos_vdso_gettimeofday_called,
+        &raw const osmos_vdso_time_called,
+        &raw const osmos_vdso_getcpu_called,
+    ]
+    .map(offset_of)
 }
 
 /// Where in the stub an instruction lies.

@@ -1,12 +1,14 @@
 //! A body on a machine that is not its home's: the stub and this kernel's own vDSO beside it, in
 //! one range of addresses that the guest knows nothing of and that never travels.
 
+use crate::stepping::{self, Stepped};
 use crate::vdso::{self, Symbol};
 use crate::{MigrateError, Result, layout};
 use kernel::agent::BatchCall;
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
 use kernel::regs::Registers;
+use kernel::signal::is_fault;
 use kernel::tracee;
 use kernel::vdso::{CODE_BYTES, FRAME_BYTES, Function, STUB_BYTES, Stub};
 use std::collections::BTreeMap;
@@ -202,18 +204,43 @@ impl Elsewhere {
     }
 
     /// Leads a stopped thread out of the stub and of this kernel's vDSO: to the end of the function
-    /// that it is in, or back to its beginning where that would take a system call.
+    /// that it is in, or back to its beginning where that would take a system call, or a fault.
+    ///
+    /// # Errors
+    /// Refused if it does not get out, and goes on from where it stands. A signal may have been
+    /// taken from it then, which has to be raised again.
     pub fn lead_out(&self, tid: i32) -> Result<()> {
+        if self.own_vdso.contains(&tracee::registers(tid)?.rip) {
+            // Not in steps: on a slow machine a clock cannot be read in steps.
+            let returns = kernel::vdso::returns().map(|offset| self.range.start + offset);
+            if let Stepped::Signal(signal) = stepping::run_to(tid, &returns)? {
+                return self.blame(tid, signal);
+            }
+        }
         if !self.is_inside(tracee::registers(tid)?.rip) {
             return Ok(());
         }
-        crate::threads::step_while(tid, |registers| match self.back_at_entry(registers) {
+        let stepped = stepping::step_while(tid, |registers| match self.back_at_entry(registers) {
             Some(entry) => {
                 *registers = entry;
                 false
             }
             None => self.is_inside(registers.rip),
-        })
+        });
+        match stepped? {
+            Stepped::There => Ok(()),
+            Stepped::Signal(signal) => self.blame(tid, signal),
+            Stepped::Underway => Err(stepping::vdso_refusal()),
+        }
+    }
+
+    /// A thread that is to be led out is about to get a signal instead.
+    fn blame(&self, tid: i32, signal: i32) -> Result<()> {
+        let info = tracee::signal_info(tid)?;
+        if is_fault(signal, &info) && self.blame_caller(tid)? {
+            return Ok(());
+        }
+        Err(stepping::vdso_refusal())
     }
 
     /// The registers of a thread that stands at a system call of the stub, at home's entry of the

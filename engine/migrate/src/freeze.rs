@@ -1,26 +1,28 @@
 //! Stopping all threads of a process, wherever they are, and letting them go again.
 
+use crate::stepping::{self, Stepped};
 use crate::{MigrateError, Result};
 use kernel::child_signal::ChildSignal;
 use kernel::patience::Patience;
 use kernel::proc::process::{self, ThreadStatus};
 use kernel::tracee::{self, SeizeOptions, Stop};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A thread that cannot be stopped for so long sits in the kernel, uninterruptible.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Lets stopped threads get the signals that are due to them: a program may count on a signal that
-/// it sends itself being handled before the call returns, and elsewhere it would come later.
-/// Returns what is said of each thread afterwards.
+/// Readies stopped threads to be read: each is out of the `vdso`, and has got the signals that are
+/// due to it: a program may count on a signal that it sends itself being handled before the call
+/// returns, and elsewhere it would come later. Returns what is said of each thread afterwards.
 ///
 /// # Errors
-/// Also when a signal ended the process.
-pub fn deliver_due_signals(pid: i32, tids: &[i32]) -> Result<Vec<ThreadStatus>> {
+/// Refused if a thread does not get out of the vDSO; also when a signal ended the process.
+pub fn settle(pid: i32, tids: &[i32], vdso: &Range<u64>) -> Result<Vec<ThreadStatus>> {
     let _limit = Patience::of(STOP_TIMEOUT);
     let statuses = statuses(pid, tids)?.into_iter();
-    tids.iter().zip(statuses).map(|(tid, status)| deliver_due(pid, *tid, status)).collect()
+    tids.iter().zip(statuses).map(|(tid, status)| settle_thread(pid, *tid, status, vdso)).collect()
 }
 
 /// Anybody may read them, so on several processors at once: of all that is done for a thread in a
@@ -52,18 +54,36 @@ const READERS_MAX: usize = 4;
 /// A reader that reads fewer is not worth its start.
 const READ_MIN: usize = 32;
 
-fn deliver_due(pid: i32, tid: i32, mut status: ThreadStatus) -> Result<ThreadStatus> {
+fn settle_thread(
+    pid: i32,
+    tid: i32,
+    mut status: ThreadStatus,
+    vdso: &Range<u64>,
+) -> Result<ThreadStatus> {
     for _ in 0..DUE_SIGNALS_MAX {
-        if status.pending == 0 || status.pending & !tracee::signal_mask(tid)? == 0 {
-            break;
+        if status.pending != 0 && status.pending & !tracee::signal_mask(tid)? != 0 {
+            // Without an interrupt, which would come before the signal; the signal's own stop is
+            // certain, and the interrupt is asked for there.
+            tracee::resume(tid, 0)?;
+        } else {
+            match stepping::leave_vdso(tid, vdso)? {
+                Stepped::There => return Ok(status),
+                // A fault, which its handler takes as it would without us.
+                Stepped::Signal(signal) => tracee::resume_interrupted(tid, signal)?,
+                // It goes on for a moment.
+                Stepped::Underway => {
+                    tracee::resume(tid, 0)?;
+                    tracee::interrupt(tid)?;
+                }
+            }
         }
-        // Without an interrupt, which would come before the signal; the signal's own stop is
-        // certain, and the interrupt is asked for there.
-        tracee::resume(tid, 0)?;
         await_interrupted(pid, tid)?;
         status = process::thread_status(pid, tid)?;
     }
-    Ok(status)
+    match stepping::is_in_vdso(&tracee::registers(tid)?, vdso) {
+        true => Err(stepping::vdso_refusal()),
+        false => Ok(status),
+    }
 }
 
 /// A thread that is sent signals faster than it takes them is moved between two of them.

@@ -50,6 +50,7 @@ pub mod rounds;
 pub mod sharing;
 pub mod shell;
 pub mod sight;
+pub mod stepping;
 pub mod stopwatch;
 pub mod streams;
 pub mod threads;

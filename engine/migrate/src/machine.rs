@@ -4,7 +4,9 @@ use crate::Result;
 use kernel::KernelError;
 use kernel::features::Feature;
 use kernel::memory::Memory;
-use kernel::proc::maps;
+use kernel::proc::{maps, process};
+use std::ops::Range;
+use std::sync::OnceLock;
 use wire::image::Home;
 
 /// What a process whose home this machine is keeps of it.
@@ -34,6 +36,20 @@ pub fn own_vdso() -> Result<Vec<u8>> {
     let mut bytes = vec![0; vdso.length() as usize];
     Memory::open(own)?.read(vdso.start, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Where this machine's vDSO lies in a process.
+pub fn vdso_of(pid: i32) -> Result<Range<u64>> {
+    static LENGTH: OnceLock<u64> = OnceLock::new();
+    let Some(start) = process::vdso_address(pid)? else { return Ok(0..0) };
+    let length = match LENGTH.get() {
+        Some(length) => *length,
+        None => {
+            let length = own_vdso()?.len() as u64;
+            *LENGTH.get_or_init(|| length)
+        }
+    };
+    Ok(start..start.saturating_add(length))
 }
 
 fn line(path: &str) -> Result<String> {

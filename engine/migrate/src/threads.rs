@@ -1,12 +1,11 @@
 //! The state of one stopped thread.
 
-use crate::Result;
+use crate::{MigrateError, Result};
 use kernel::agent::BatchCall;
 use kernel::memory::Memory;
 use kernel::patience::Patience;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers};
 use kernel::tracee::{self, RseqRegistration, Stop};
-use std::ops::Range;
 use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::image;
@@ -28,18 +27,12 @@ pub struct Stopped {
     pub rseq: Option<RseqRegistration>,
 }
 
-/// Reads a stopped thread, which is run out of the `vdso`, and blocks all its signals, so that it
-/// can be made to work for us.
-pub fn read(tid: i32, guest: GuestTid, vdso: &Range<u64>) -> Result<Stopped> {
-    let mut registers = tracee::registers(tid)?;
-    if is_in_vdso(&registers, vdso) {
-        leave_vdso(tid, vdso)?;
-        registers = tracee::registers(tid)?;
-    }
+/// Reads a stopped thread, and blocks all its signals, so that it can be made to work for us.
+pub fn read(tid: i32, guest: GuestTid) -> Result<Stopped> {
     let stopped = Stopped {
         tid,
         guest,
-        registers,
+        registers: tracee::registers(tid)?,
         extended_state: tracee::extended_state(tid)?,
         signal_mask: tracee::signal_mask(tid)?,
         rseq: tracee::rseq_registration(tid)?,
@@ -232,63 +225,11 @@ fn await_syscall_stop(tid: i32) -> Result<()> {
     loop {
         match tracee::wait(tid)? {
             Stop::Syscall => return Ok(()),
-            Stop::Ended(status) => return Err(crate::MigrateError::Ended(status)),
+            Stop::Ended(status) => return Err(MigrateError::Ended(status)),
             Stop::Signal(libc::SIGSTOP) => tracee::resume_to_syscall(tid, libc::SIGSTOP)?,
             _ => tracee::resume_to_syscall(tid, 0)?,
         }
     }
-}
-
-/// Steps needed to leave the longest function of the vDSO, with room to spare.
-const VDSO_STEPS_MAX: usize = 4_096;
-
-/// Runs a thread out of the vDSO, whose data belongs to this machine: a clock reading begun here
-/// must not be finished elsewhere.
-pub fn leave_vdso(tid: i32, vdso: &Range<u64>) -> Result<()> {
-    let registers = tracee::registers(tid)?;
-    match is_in_vdso(&registers, vdso) {
-        true => step_while(tid, |registers| vdso.contains(&registers.rip)),
-        false => Ok(()),
-    }
-}
-
-fn is_in_vdso(registers: &Registers, vdso: &Range<u64>) -> bool {
-    vdso.contains(&registers.rip) && registers.interrupted_call().is_none()
-}
-
-/// Has a stopped thread execute one instruction after another for as long as `goes_on` says so. It
-/// may change the registers of the thread where it has it stop.
-pub fn step_while(tid: i32, mut goes_on: impl FnMut(&mut Registers) -> bool) -> Result<()> {
-    let _limit = Patience::of(STEP_TIMEOUT);
-    let mask = tracee::signal_mask(tid)?;
-    // SIGTRAP stays open: a forced trap that is blocked would reset its disposition.
-    tracee::set_signal_mask(tid, !kernel::signal::bit(libc::SIGTRAP))?;
-    let mut passed_on = 0;
-    let mut is_there = false;
-    for _ in 0..VDSO_STEPS_MAX {
-        let before = tracee::registers(tid)?;
-        let mut registers = before;
-        if !goes_on(&mut registers) {
-            if registers != before {
-                tracee::set_registers(tid, &registers)?;
-            }
-            is_there = true;
-            break;
-        }
-        tracee::step(tid, passed_on)?;
-        passed_on = 0;
-        match tracee::wait(tid)? {
-            Stop::Ended(status) => return Err(crate::MigrateError::Ended(status)),
-            // It cannot be blocked; the kernel has the process count as stopped, and this thread
-            // goes on for us.
-            Stop::Signal(libc::SIGSTOP) => passed_on = libc::SIGSTOP,
-            _ => {}
-        }
-    }
-    tracee::set_signal_mask(tid, mask)?;
-    // Elsewhere is nothing where it stands.
-    let text = "a thread of it does not leave the vDSO; try again";
-    if is_there { Ok(()) } else { Err(crate::MigrateError::refused("vdso", text)) }
 }
 
 const PR_GET_TID_ADDRESS: u64 = 40;
@@ -368,27 +309,6 @@ mod test {
 
     fn stopped_in(call: i64, result: i64) -> Registers {
         Registers { rip: 0x1002, orig_rax: call as u64, rax: result as u64, ..Default::default() }
-    }
-
-    #[test]
-    fn a_thread_that_does_not_get_out_in_so_many_steps_is_refused_and_left_as_it_was() {
-        let mut spinning =
-            std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let pid = spinning.id() as i32;
-        tracee::seize(pid, crate::freeze::HELD).unwrap();
-        tracee::interrupt(pid).unwrap();
-        while tracee::wait(pid).unwrap() != Stop::Interrupted {
-            // The program itself begins, perhaps.
-            tracee::resume_interrupted(pid, 0).unwrap();
-        }
-        let mask = tracee::signal_mask(pid).unwrap();
-        let outcome = step_while(pid, |_| true);
-        let reason = outcome.expect_err("it is where it was").reason();
-        assert_eq!(reason.code, "vdso");
-        assert_eq!(tracee::signal_mask(pid).unwrap(), mask);
-        step_while(pid, |_| false).unwrap();
-        spinning.kill().unwrap();
-        spinning.wait().unwrap();
     }
 
     #[test]

@@ -174,7 +174,7 @@ mod test {
         assert_eq!(tracee::wait(pid).unwrap(), Stop::Interrupted);
         let maps = maps::read(pid).unwrap();
         let borrowed = injection::borrow(&Memory::open(pid).unwrap(), &maps).unwrap();
-        let stopped = threads::read(pid, GuestTid(pid), &(0..0)).unwrap();
+        let stopped = threads::read(pid, GuestTid(pid)).unwrap();
         let slots = 1;
         let place = injection::place(&maps, slots).unwrap();
         let agent = injection::inject(pid, pid, borrowed, &maps, (&place, slots)).unwrap();

@@ -236,6 +236,21 @@ fn parse_limit(text: &str, name: &str) -> Option<Limit> {
     Some(Limit { soft: bound()?, hard: bound()? })
 }
 
+/// Where the kernel has put its vDSO in a process, as it told the program (`AT_SYSINFO_EHDR` of
+/// getauxval(3)).
+pub fn vdso_address(pid: i32) -> Result<Option<u64>> {
+    let words = read(&format!("/proc/{pid}/auxv"))?;
+    Ok(auxiliary(&words, libc::AT_SYSINFO_EHDR))
+}
+
+/// The value of this type in an auxiliary vector: pairs of words.
+fn auxiliary(vector: &[u8], kind: u64) -> Option<u64> {
+    let (words, _) = vector.as_chunks::<8>();
+    let (pairs, _) = words.as_chunks::<2>();
+    let found = pairs.iter().find(|[of, _]| u64::from_ne_bytes(*of) == kind);
+    found.map(|[_, value]| u64::from_ne_bytes(*value))
+}
+
 /// The threads of a process, ascending.
 pub fn threads(pid: i32) -> Result<Vec<i32>> {
     let path = format!("/proc/{pid}/task");
