@@ -68,7 +68,7 @@ pub fn restore_mappings(
     let fits = |here: &_, wanted: &_, at| homeward::fits(here, wanted, at, &is_same);
     let changes = homeward::plan(&here, wanted, &fits);
     let replaces = |change: &Change| match change {
-        Change::Unmap(range) | Change::Map(range, ..) => is_fixed(range),
+        Change::Unmap(range) | Change::Map(range, ..) | Change::Grow(range, _) => is_fixed(range),
         Change::Protect(..) | Change::Advise(_) => false,
     };
     if changes.iter().any(replaces) {

@@ -440,7 +440,7 @@ pub(crate) fn unmapped(old: &[Mapping], new: &[Mapping]) -> Vec<Run> {
         return vec![];
     }
     let gone = |change| match change {
-        Change::Unmap(range) | Change::Map(range, ..) => {
+        Change::Unmap(range) | Change::Map(range, ..) | Change::Grow(range, _) => {
             Some(Run { start: range.start, end: range.end })
         }
         Change::Protect(..) | Change::Advise(_) => None,

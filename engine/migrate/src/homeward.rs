@@ -8,6 +8,7 @@ use crate::worker::Worker;
 use crate::{MigrateError, Result, layout, mapping_flags};
 use kernel::KernelError;
 use kernel::agent::BatchCall;
+use kernel::proc::flags::Flags;
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -17,6 +18,9 @@ use wire::image::{self, MappingFlags, MappingKind, Span};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Unmap(Range<u64>),
+    /// Have the kernel let the stack above grow over this. What is mapped there instead would never
+    /// become one with it, because the kernel has moved the stack as the program began.
+    Grow(Range<u64>, image::Mapping),
     Protect(Range<u64>, u32),
     /// Give it flags, or take them away.
     Advise(Vec<BatchCall>),
@@ -30,6 +34,11 @@ pub trait Present {
     /// PROT_* bits.
     fn protection(&self) -> u32;
     fn flags(&self) -> MappingFlags;
+
+    /// Whether the kernel lets it grow where somebody reaches below it.
+    fn grows_down(&self) -> bool {
+        false
+    }
 
     /// The protection of such a one while its contents arrive.
     fn filling_protection(wanted: &image::Mapping) -> u32 {
@@ -48,6 +57,10 @@ impl Present for Mapping {
 
     fn flags(&self) -> MappingFlags {
         mapping_flags::flags_of(self)
+    }
+
+    fn grows_down(&self) -> bool {
+        self.flags.has(Flags::GROWS_DOWN)
     }
 
     /// At home a shared file has its contents already.
@@ -132,7 +145,11 @@ fn plan_one<M: Present>(
         return;
     }
     for h in here[first..].iter().take_while(|h| h.range().start < end) {
-        let range = h.range();
+        let mut range = h.range();
+        if range.start > at && wanted.kind == STACK && h.grows_down() {
+            changes.push(Change::Grow(at..range.start, wanted.clone()));
+            range.start = at;
+        }
         if range.start > at {
             changes.push(map(at..range.start));
             changes.extend(flag(&(at..range.start), wanted));
@@ -298,6 +315,15 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
                 let arguments = [range.start, range.end - range.start, 0, 0, 0, 0];
                 calls.push(BatchCall::new(libc::SYS_munmap, arguments));
             }
+            Change::Grow(range, mapping) => {
+                worker.execute_all("restore mappings", &std::mem::take(&mut calls))?;
+                // It grows where a thread of its own reaches. What does not is a mapping of its own.
+                let mask = [libc::SIG_BLOCK as u64, 0, range.start, MASK_BYTES, 0, 0];
+                let reach = BatchCall::new(libc::SYS_rt_sigprocmask, mask);
+                if worker.execute(&[reach])?.first().is_none_or(|result| *result < 0) {
+                    calls.push(map_anonymous(range, mapping));
+                }
+            }
             Change::Protect(range, protection) => {
                 let length = range.end - range.start;
                 let arguments = [range.start, length, u64::from(*protection), 0, 0, 0];
@@ -324,6 +350,10 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
     }
     worker.execute_all("restore mappings", &calls)
 }
+
+const STACK: MappingKind = MappingKind::Anonymous { grows_down: true };
+/// Of a signal mask, as the kernel has it.
+const MASK_BYTES: u64 = 8;
 
 fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
     let mut flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | reservation(mapping);
@@ -437,6 +467,19 @@ mod test {
             ],
             "what has grown is mapped anew as a whole"
         );
+    }
+
+    #[test]
+    fn a_stack_that_has_grown_away_grows_at_home_and_is_one_mapping() {
+        let stack = |flags| Mapping { flags, ..at_home(0x8000, 0x9000, 0, 0) };
+        let wanted = [image::Mapping { kind: STACK, ..anonymous(0x5000, 0x9000, 3) }];
+        let grows = plan_by(&[stack(Flags::GROWS_DOWN)], &wanted, NEVER);
+        assert_eq!(grows, [Change::Grow(0x5000..0x8000, wanted[0].clone())]);
+        let fixed = plan_by(&[stack(Flags::default())], &wanted, NEVER);
+        assert_eq!(fixed, [Change::Map(0x5000..0x8000, wanted[0].clone(), 0)]);
+        let executable = [image::Mapping { protection: 7, ..wanted[0].clone() }];
+        let grows = plan_by(&[stack(Flags::GROWS_DOWN)], &executable, NEVER);
+        assert_eq!(grows[1], Change::Protect(0x5000..0x9000, 7), "all of it");
     }
 
     #[test]

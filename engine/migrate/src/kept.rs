@@ -152,7 +152,7 @@ impl Kept {
     /// What such changes to the mappings leave of it.
     pub fn change(&mut self, changes: &[Change]) {
         for change in changes {
-            if let Change::Unmap(range) | Change::Map(range, ..) = change {
+            if let Change::Unmap(range) | Change::Map(range, ..) | Change::Grow(range, _) = change {
                 self.lost.add(Run { start: range.start, end: range.end });
             }
         }

@@ -256,6 +256,11 @@ impl Shell {
                     calls.push(map_call(range, mapping, *offset, library)?);
                     fresh.push((range.clone(), mapping));
                 }
+                // Here it is mapped as large as it may ever grow.
+                Change::Grow(range, mapping) => {
+                    calls.push(map_call(range, mapping, 0, library)?);
+                    fresh.push((range.clone(), mapping));
+                }
                 Change::Advise(calls) => advice.extend(calls),
             }
         }

@@ -133,6 +133,25 @@ fn judge_native(subject: &Subject, seen: &Observation) -> Verdict {
     }
 }
 
+/// What keeps a program for what it is, and not for a moment. One that moves at first is kept by
+/// what its moves have made of it.
+const LASTING: [&str; 14] = [
+    "aliased-memory",
+    "cpu-state",
+    "device-memory",
+    "growing-memory",
+    "guard-regions",
+    "hugetlb",
+    "kernel-memory",
+    "locked-memory",
+    "mapped-file",
+    "mapping",
+    "protection-keys",
+    "seccomp",
+    "shared-memory",
+    "unreadable-memory",
+];
+
 /// Whether it moved as the flavour asks. Only a reason that the program announces excuses it if it
 /// did not: else an engine that refuses everything would pass.
 fn judge_moves(
@@ -141,8 +160,17 @@ fn judge_moves(
     story: &Story,
     answer: Option<String>,
 ) -> Verdict {
-    if !flavour.moves() || story.move_count > 0 {
+    if !flavour.moves() {
         return Verdict::Same;
+    }
+    if story.move_count > 0 {
+        let lasting = |why: &&wire::supervisor::Reason| {
+            LASTING.contains(&why.code.as_str()) && !subject.may_stay.contains(&why.code)
+        };
+        return match story.stayed.iter().find(lasting) {
+            Some(why) => Verdict::DidNotMove(format!("any more: {}: {}", why.code, why.text)),
+            None => Verdict::Same,
+        };
     }
     let shown = |reason: &wire::supervisor::Reason| format!("{}: {}", reason.code, reason.text);
     // Its end may have been the last thing that kept it.
@@ -369,6 +397,16 @@ mod test {
         let verdict = |guest: &Subject| judge_moves(guest, Flavour::Storm, &story, None);
         assert_eq!(verdict(&guest(&["io-uring"])), Verdict::Refused("io-uring: fd 7".into()));
         assert_eq!(verdict(&guest(&["aio"])), Verdict::DidNotMove("ended: it has ended".into()));
+    }
+
+    #[test]
+    fn who_cannot_move_any_more_for_what_its_moves_have_made_of_it_has_failed() {
+        let reason = Reason { code: "growing-memory".into(), text: "at 0x1000".into() };
+        let story = Story { move_count: 2, stayed: vec![reason], ..Story::default() };
+        let verdict = |guest: &Subject| judge_moves(guest, Flavour::Storm, &story, None);
+        let text = "any more: growing-memory: at 0x1000";
+        assert_eq!(verdict(&guest(&[])), Verdict::DidNotMove(text.into()));
+        assert_eq!(verdict(&guest(&["growing-memory"])), Verdict::Same);
     }
 
     #[test]
