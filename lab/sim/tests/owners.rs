@@ -144,21 +144,21 @@ fn a_drained_node_hands_over_guests_and_its_own_and_one_that_stays_keeps_its_own
     assert!(outcome.moves.iter().all(|made| made.process >= 4), "{:?}", outcome.moves);
 }
 
-/// Cores that the processes of the second job had in a minute, those of the first, and the moves of
-/// the half minute after that.
+/// Cores that the processes of the second job had in the second minute after they came, those of
+/// the first, and the moves of the half minute after that.
 fn shares(jobs: [Job; 2], nodes: usize, seed: u64) -> (f64, f64, usize) {
     let first = jobs[0].count;
-    let scenario = scenario(nodes, 150.0, jobs.into());
+    let scenario = scenario(nodes, 180.0, jobs.into());
     let mut world =
         World::new(scenario, Config::default(), seed).expect("a scenario that can be played");
-    world.run_for_s(60.0);
+    world.run_for_s(90.0);
     let before = world.work_done_s();
     world.run_for_s(60.0);
     let after = world.work_done_s();
     let gained: Vec<f64> =
         after.iter().zip(&before).map(|(after, before)| after - before).collect();
     let cores = |part: &[f64]| part.iter().sum::<f64>() / 60.0;
-    let moves = world.run().moves.into_iter().filter(|made| made.at_s > 120.0).count();
+    let moves = world.run().moves.into_iter().filter(|made| made.at_s > 150.0).count();
     (cores(&gained[first..]), cores(&gained[..first]), moves)
 }
 
