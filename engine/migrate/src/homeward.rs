@@ -317,7 +317,7 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
             }
             Change::Grow(range, mapping) => {
                 worker.execute_all("restore mappings", &std::mem::take(&mut calls))?;
-                // It grows where a thread of its own reaches. What does not is a mapping of its own.
+                // It grows where a thread of its own reaches, or what is missing is mapped beside.
                 let mask = [libc::SIG_BLOCK as u64, 0, range.start, MASK_BYTES, 0, 0];
                 let reach = BatchCall::new(libc::SYS_rt_sigprocmask, mask);
                 if worker.execute(&[reach])?.first().is_none_or(|result| *result < 0) {
