@@ -135,7 +135,7 @@ fn judge_native(subject: &Subject, seen: &Observation) -> Verdict {
 
 /// What keeps a program for what it is, and not for a moment. One that moves at first is kept by
 /// what its moves have made of it.
-const LASTING: [&str; 14] = [
+const LASTING: [&str; 13] = [
     "aliased-memory",
     "cpu-state",
     "device-memory",
@@ -145,7 +145,6 @@ const LASTING: [&str; 14] = [
     "kernel-memory",
     "locked-memory",
     "mapped-file",
-    "mapping",
     "protection-keys",
     "seccomp",
     "shared-memory",
