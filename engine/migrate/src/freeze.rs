@@ -60,6 +60,7 @@ fn settle_thread(
     mut status: ThreadStatus,
     vdso: &Range<u64>,
 ) -> Result<ThreadStatus> {
+    let mut pauses = 0;
     for _ in 0..DUE_SIGNALS_MAX {
         if status.pending != 0 && status.pending & !tracee::signal_mask(tid)? != 0 {
             // Without an interrupt, which would come before the signal; the signal's own stop is
@@ -70,10 +71,18 @@ fn settle_thread(
                 Stepped::There => return Ok(status),
                 // A fault, which its handler takes as it would without us.
                 Stepped::Signal(signal) => tracee::resume_interrupted(tid, signal)?,
-                // It goes on for a moment.
+                Stepped::Underway if pauses == PAUSES_MAX => return Err(stepping::vdso_refusal()),
+                // It goes on for a moment. We sleep meanwhile: where there is one processor, an
+                // interrupt would come before its next instruction.
                 Stepped::Underway => {
+                    pauses += 1;
                     tracee::resume(tid, 0)?;
-                    tracee::interrupt(tid)?;
+                    std::thread::sleep(PAUSE);
+                    match tracee::interrupt(tid) {
+                        Err(error) if !error.is_gone() => return Err(error.into()),
+                        // That it has ended is told below.
+                        _ => {}
+                    }
                 }
             }
         }
@@ -86,6 +95,9 @@ fn settle_thread(
     }
 }
 
+/// For so long a thread runs out of the vDSO that could not be stepped out of it, and so often.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSES_MAX: u32 = 4;
 /// A thread that is sent signals faster than it takes them is moved between two of them.
 const DUE_SIGNALS_MAX: usize = 64;
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// More than almost all functions of a vDSO need. On a machine so slow that its clock ticks between
 /// any two readings of a thread that is stepped, none are enough: the vDSO reads again for ever.
-const STEPS_MAX: usize = 1_024;
+const STEPS_MAX: usize = 256;
 
 /// How far a thread came that was stepped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,6 +230,18 @@ mod test {
             program.stop();
         }
         assert!(insides > 0, "it was never stopped there");
+    }
+
+    #[test]
+    fn a_thread_that_stays_in_what_it_is_to_leave_is_refused_and_goes_on() {
+        let program = Program::start("passing_a_landmark");
+        let pid = program.child.id() as i32;
+        program.seize();
+        let places = [program.number, 0, 0, 0];
+        assert_eq!(run_to(program.tid, &places).unwrap(), Stepped::There, "out of its last call");
+        let refused = freeze::settle(pid, &[program.tid], &(0..u64::MAX));
+        assert_eq!(refused.expect_err("it is there still").reason().code, "vdso");
+        assert_eq!(run_to(program.tid, &places).unwrap(), Stepped::There);
     }
 
     #[test]
