@@ -245,8 +245,7 @@ impl Tracing<'_> {
         if goes_home {
             return Ok(());
         }
-        let maps = maps::read(shared.pid)?;
-        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
+        let vdso = maps::vdso(&maps::read(shared.pid)?);
         for (tid, guest) in threads {
             match stepping::leave_vdso(tid, &vdso)? {
                 Stepped::There => {}

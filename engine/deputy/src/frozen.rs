@@ -69,6 +69,7 @@ pub struct Seen {
     pasts: Vec<PastClock>,
     /// Those of its threads, by local number.
     past_threads: HashMap<i32, PastClock>,
+    /// Where it lay when its program began.
     vdso: Range<u64>,
     /// How the guest knows its threads, those left out that began last.
     guests: HashMap<i32, GuestTid>,
@@ -250,7 +251,7 @@ impl Frozen {
     pub fn read_places(&mut self, memory: &Memory, maps: &[maps::Mapping]) -> Result<()> {
         self.read_threads(memory)?;
         // Its program may have moved it.
-        let vdso = maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end);
+        let vdso = maps::vdso(maps);
         let mut stopped = self.threads.iter().map(|thread| &thread.stopped.registers);
         match stopped.any(|registers| stepping::is_in_vdso(registers, &vdso)) {
             true => Err(stepping::vdso_refusal()),

@@ -16,6 +16,7 @@
 //! and so has a `syscall` instruction, with rdx and r8 too and rcx in r9.
 
 use crate::shared::SharedMemory;
+use crate::thread_state::BREAKPOINTS;
 use std::sync::atomic::Ordering;
 
 std::arch::global_asm!(
@@ -369,8 +370,8 @@ fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(begin, end as usize - begin as usize) }
 }
 
-/// Where in the stub the node's own vDSO returns to.
-pub fn returns() -> [u64; 4] {
+/// Where in the stub the node's own vDSO returns to: as many places as there are breakpoints.
+pub fn returns() -> [u64; BREAKPOINTS] {
     [
         &raw const osmos_vdso_clock_gettime_called,
         &raw const osmos_vdso_gettimeofday_called,

@@ -6,7 +6,6 @@ use kernel::features::Feature;
 use kernel::memory::Memory;
 use kernel::proc::{maps, process};
 use std::ops::Range;
-use std::sync::OnceLock;
 use wire::image::Home;
 
 /// What a process whose home this machine is keeps of it.
@@ -31,25 +30,17 @@ pub fn is_this_boot(boot: &str) -> Result<bool> {
 /// The bytes of this machine's vDSO; none if it has none.
 pub fn own_vdso() -> Result<Vec<u8>> {
     let own = std::process::id() as i32;
-    let maps = maps::read(own)?;
-    let Some(vdso) = maps.iter().find(|m| m.name == b"[vdso]") else { return Ok(vec![]) };
-    let mut bytes = vec![0; vdso.length() as usize];
+    let vdso = maps::vdso(&maps::read(own)?);
+    let mut bytes = vec![0; (vdso.end - vdso.start) as usize];
     Memory::open(own)?.read(vdso.start, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Where this machine's vDSO lies in a process.
+/// Where this machine's vDSO lies in a process, as its program was told.
 pub fn vdso_of(pid: i32) -> Result<Range<u64>> {
-    static LENGTH: OnceLock<u64> = OnceLock::new();
-    let Some(start) = process::vdso_address(pid)? else { return Ok(0..0) };
-    let length = match LENGTH.get() {
-        Some(length) => *length,
-        None => {
-            let length = own_vdso()?.len() as u64;
-            *LENGTH.get_or_init(|| length)
-        }
-    };
-    Ok(start..start.saturating_add(length))
+    let own = maps::vdso(&maps::read(std::process::id() as i32)?);
+    let place = |start: u64| start..start.saturating_add(own.end - own.start);
+    Ok(process::vdso_address(pid)?.map_or(0..0, place))
 }
 
 fn line(path: &str) -> Result<String> {

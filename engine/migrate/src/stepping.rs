@@ -80,19 +80,26 @@ pub fn run_to(tid: i32, places: &[u64; BREAKPOINTS]) -> Result<Stepped> {
             Err(error) if !error.is_gone() => return Ok(Stepped::Underway),
             set => set?,
         }
-        let mut passed_on = 0;
-        let came = loop {
-            tracee::resume(tid, passed_on)?;
-            passed_on = match await_trap(tid)? {
-                Some(libc::SIGSTOP) => libc::SIGSTOP,
-                Some(signal) => break Stepped::Signal(signal),
-                None if places.contains(&tracee::registers(tid)?.rip) => break Stepped::There,
-                None => 0,
-            };
-        };
-        thread_state::clear_breakpoints(tid)?;
-        Ok(came)
+        let came = run_to_breakpoint(tid, places);
+        // Nobody but us expects them, so they go whatever happened.
+        match thread_state::clear_breakpoints(tid) {
+            Err(error) if came.is_ok() => Err(error.into()),
+            _ => came,
+        }
     })
+}
+
+fn run_to_breakpoint(tid: i32, places: &[u64]) -> Result<Stepped> {
+    let mut passed_on = 0;
+    loop {
+        tracee::resume(tid, passed_on)?;
+        passed_on = match await_trap(tid)? {
+            Some(libc::SIGSTOP) => libc::SIGSTOP,
+            Some(signal) => return Ok(Stepped::Signal(signal)),
+            None if places.contains(&tracee::registers(tid)?.rip) => return Ok(Stepped::There),
+            None => 0,
+        };
+    }
 }
 
 /// Waits for the next stop of a thread that runs to a trap of ours, and returns the signal if it is

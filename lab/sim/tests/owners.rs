@@ -144,8 +144,8 @@ fn a_drained_node_hands_over_guests_and_its_own_and_one_that_stays_keeps_its_own
     assert!(outcome.moves.iter().all(|made| made.process >= 4), "{:?}", outcome.moves);
 }
 
-/// Cores that the processes of the second job had in the second minute after they came, those of
-/// the first, and the moves of the half minute after that.
+/// Cores that the processes of the second job had in the minute from 90 s on, those of the first,
+/// and the moves of the half minute after that: two users have come to rest by then.
 fn shares(jobs: [Job; 2], nodes: usize, seed: u64) -> (f64, f64, usize) {
     let first = jobs[0].count;
     let scenario = scenario(nodes, 180.0, jobs.into());
@@ -166,6 +166,35 @@ fn job_of(user: u32, count: usize, node: u32) -> Job {
     Job { user: Some(user), work: Work::Fixed(1e6), ..endless(count, node) }
 }
 
+/// Whether the one with few processes gets at least two thirds of what is fair, nothing is idle and
+/// all have come to rest; by processes he would get `few / (few + many)` of all nodes. Otherwise
+/// what there was.
+fn are_fair((few, many): (usize, usize), nodes: usize, home: u32, seed: u64) -> Result<(), String> {
+    let late = Job { start_s: 30.0, ..job_of(9, few, home) };
+    let (poor, rich, moves) = shares([job_of(7, many, 1), late], nodes, seed);
+    let fair = (few as f64).min(nodes as f64 / 2.0);
+    let holds = poor > 0.66 * fair && poor + rich > nodes as f64 - 0.2 && moves <= 4;
+    let seen = || format!("{poor:.2} of {fair:.2} cores, {rich:.2} of {nodes}, {moves} moves");
+    if holds { Ok(()) } else { Err(seen()) }
+}
+
+/// What [`fairness`](../../../core/cluster/src/fairness.rs) says of its pause.
+#[test]
+#[ignore = "3840 clusters: half a minute"]
+fn no_user_of_few_processes_is_starved_in_any_of_many_clusters() {
+    let mut unfair = Vec::new();
+    for (few, many) in (1..4).flat_map(|few| (20..60).map(move |many| (few, many))) {
+        for (nodes, home) in [(4, 1), (4, 2), (6, 1), (6, 2)] {
+            for seed in [1, 5, 6, 7, 8, 9, 77, 630] {
+                if let Err(seen) = are_fair((few, many), nodes, home, seed) {
+                    unfair.push(format!("{few} of {many}, {nodes}, {home}, {seed}: {seen}"));
+                }
+            }
+        }
+    }
+    assert!(unfair.is_empty(), "{unfair:#?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 24,
@@ -173,7 +202,6 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// By processes the one with few would get `few / (few + many)` of all nodes.
     #[test]
     fn a_user_of_many_processes_does_not_starve_one_of_few(
         few in 1usize..4,
@@ -182,13 +210,8 @@ proptest! {
         home in 1u32..3,
         seed in 1u64..1_000,
     ) {
-        let late = Job { start_s: 30.0, ..job_of(9, few, home) };
-        let (poor, rich, moves) = shares([job_of(7, many, 1), late], nodes, seed);
-        let fair = (few as f64).min(nodes as f64 / 2.0);
-        let seen = format!("{poor:.2} of {fair:.2} cores, {rich:.2} of {nodes}, {moves} moves");
-        prop_assert!(poor > 0.66 * fair, "{seen}");
-        prop_assert!(poor + rich > nodes as f64 - 0.2, "{seen}");
-        prop_assert!(moves <= 4, "{seen}");
+        let outcome = are_fair((few, many), nodes, home, seed);
+        prop_assert!(outcome.is_ok(), "{outcome:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::flags::Flags;
 use crate::features::{self, Feature};
 use crate::{KernelError, Result};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 /// One line of `/proc/PID/maps`.
@@ -207,6 +208,11 @@ pub fn read(pid: i32) -> Result<Vec<Mapping>> {
     let text =
         std::fs::read(&path).map_err(|source| super::failed(format!("read {path}"), source))?;
     parse(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+}
+
+/// Where the vDSO lies; empty if there is none.
+pub fn vdso(maps: &[Mapping]) -> Range<u64> {
+    maps.iter().find(|m| m.name == b"[vdso]").map_or(0..0, |m| m.start..m.end)
 }
 
 /// Parses the whole file; None if any line is not as the kernel writes it.
