@@ -104,7 +104,7 @@ fn looking_at_a_crowd(name: &str, count: &str, seconds: f64) {
     // Looks come four times a second while something is managed.
     let managed = stage.start(1, &["osmos", "run", "--", "sleep", "600"]);
     let cpu_s = |since: f64| daemon_cpu_s(&stage, 1) - since;
-    until_true("it is managed", || stage.place(managed.pid) == Some(1));
+    stage.await_managed(managed.pid);
     // What a daemon does besides looking at the crowd.
     let measure = || {
         let (began, before_s) = (Instant::now(), cpu_s(0.0));

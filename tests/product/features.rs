@@ -115,6 +115,7 @@ fn a_node_that_can_keep_no_guest_apart_takes_none_and_says_why() {
     for feature in ["user-namespaces", "chosen-pids"] {
         let stage = Stage::without(&[feature], "no-sandbox", 2);
         let program = stage.start(1, &["osmos", "run", "--home", "--", "sleep", "1000"]);
+        stage.await_managed(program.pid);
         let refusal = stage.complaint(1, &["osmos", "migrate", &program.pid.to_string(), "2"]);
         assert!(refusal.contains("node 2 takes no guest"), "{refusal}");
         assert!(refusal.contains(&format!("its kernel lacks {feature}")), "{refusal}");

@@ -101,6 +101,7 @@ fn roots_processes_stay_home_until_the_owner_lends_them_and_are_nobodys_elsewher
     let words = ["osmos", "run", "--node", "2", "--", "python3", "-IS", "-c", ECHO];
     let mut program = stage.start(1, &words);
     let pid = program.pid.to_string();
+    stage.await_managed(program.pid);
     until("the reason names the way out", || {
         let why = stage.text(1, &["osmos", "why", &pid]);
         why.contains("osmos lend --root on").then_some(())

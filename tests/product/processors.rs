@@ -61,6 +61,7 @@ fn a_program_that_keeps_to_the_baseline_goes_where_others_are_not_even_offered()
     assert!(reason.contains("sse4_2, popcnt") || reason.contains("popcnt, sse4_2"), "{reason}");
     // Known in advance: it costs no supervisor, and `why` names it.
     let plain = stage.start(1, &["osmos", "run", "--", "cat"]);
+    stage.await_managed(plain.pid);
     let complaint = stage.complaint(1, &["osmos", "migrate", &plain.pid.to_string(), "2"]);
     assert!(complaint.contains("sse4_2") && complaint.contains("node 2"), "{complaint}");
     let why = stage.text(1, &["osmos", "why", &plain.pid.to_string()]);
@@ -108,6 +109,7 @@ fn registers_outlive_handlers_that_return_where_the_kernel_keeps_fewer() {
     let (fit, reason) = cpu_of_node_2(&stage);
     assert_eq!(fit, "baseline", "{reason}");
     let plain = stage.start(1, &["osmos", "run", "--home", "--", "/tmp/registers"]);
+    stage.await_managed(plain.pid);
     let complaint = stage.complaint(1, &["osmos", "migrate", &plain.pid.to_string(), "2"]);
     assert!(complaint.contains("--cpu-baseline"), "{complaint}");
     let words = ["osmos", "run", "--cpu-baseline", "--home", "--", "/tmp/registers"];

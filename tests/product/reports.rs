@@ -92,7 +92,10 @@ fn a_budget_is_that_of_the_process_or_else_of_its_home_and_outlives_the_daemon()
     let stage = Stage::new("budget", 3);
     let [own, usual] = [&["--freeze-budget", "70"][..], &[]].map(|options| {
         // What it has of memory makes no difference.
-        stage.start(1, &[&["osmos", "run", "--home"], options, &["--", "cat"]].concat())
+        let words = [&["osmos", "run", "--home"], options, &["--", "cat"]].concat();
+        let program = stage.start(1, &words);
+        stage.await_managed(program.pid);
+        program
     });
     let budget = |program: &Program, to: &str, options: &[&str]| {
         moved(&stage, program, to, options)["budget_ms"].as_u64().expect("a budget")

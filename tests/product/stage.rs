@@ -242,6 +242,11 @@ impl Stage {
         process["node"].as_u64()
     }
 
+    /// Waits until node 1 knows a process that was begun under it.
+    pub fn await_managed(&self, pid: i32) {
+        until_true(&format!("process {pid} is managed"), || self.place(pid).is_some());
+    }
+
     pub fn await_place(&self, pid: i32, node: u64) {
         until(&format!("process {pid} runs on node {node}"), || {
             self.place(pid).filter(|place| *place == node)
