@@ -216,6 +216,7 @@ fn receive(
     let mut late_link = None;
     let doors = (&mut *link, door, &mut late_link);
     let mut image = receive_ahead(doors, &mut shell, (&mut inflow, &mut imprints), known)?;
+    inflow.hurry();
     drop(imprints);
     receive_threads(&mut link.0, &mut image)?;
     inflow.shut()?;

@@ -139,6 +139,41 @@ pub fn stand_back() {
     }
 }
 
+/// Threads of this process that come before no other program, for as long as this lives: for long
+/// work that nobody stands still for.
+#[derive(Debug, Default)]
+pub struct StandingBack {
+    /// With the nice value that each had before.
+    threads: Vec<(i32, i32)>,
+}
+
+impl StandingBack {
+    /// The calling thread and others. Whoever does not come first is left alone.
+    pub fn with(others: &[i32]) -> StandingBack {
+        let own = nix::unistd::gettid().as_raw();
+        StandingBack::of(&[others, &[own]].concat())
+    }
+
+    /// As [`StandingBack::with`], of these alone.
+    pub fn of(tids: &[i32]) -> StandingBack {
+        let before =
+            tids.iter().copied().filter_map(|tid| Some((tid, crate::tracee::nice(tid).ok()?)));
+        // Whoever may come first may stand back.
+        let stands_back =
+            |(tid, nice): &(i32, i32)| *nice < 0 && crate::tracee::set_nice(*tid, 0).is_ok();
+        StandingBack { threads: before.filter(stands_back).collect() }
+    }
+}
+
+impl Drop for StandingBack {
+    fn drop(&mut self) {
+        for (tid, before) in &self.threads {
+            // It has ended, or the right to come first is gone. Then it stays as it is.
+            let _ = crate::tracee::set_nice(*tid, *before);
+        }
+    }
+}
+
 /// Ends that.
 pub fn take_usual_turns(tid: i32) {
     set_turn(tid, 0);
@@ -266,6 +301,27 @@ mod test {
         match after(-5) {
             Ok(nice) => assert_eq!(nice, 0),
             Err(_) => needs::skip("this user may not hurry threads"),
+        }
+    }
+
+    #[test]
+    fn what_stands_back_comes_first_again_and_what_does_not_come_first_is_left_alone() {
+        let work = || {
+            let [first, last] = [program(), program()];
+            let tids = [0, first.id() as i32, last.id() as i32];
+            let nices = || tids.map(|tid| crate::tracee::nice(tid).unwrap());
+            let set = |(tid, nice): (&i32, i32)| crate::tracee::set_nice(*tid, nice);
+            let is_set = tids.iter().zip([-5, -7, 3]).try_for_each(set).is_ok();
+            let standing_back = StandingBack::with(&tids[1..]);
+            let during = nices();
+            drop(standing_back);
+            let after = nices();
+            [first, last].into_iter().for_each(end_of);
+            is_set.then_some((during, after))
+        };
+        match std::thread::spawn(work).join().unwrap() {
+            Some(seen) => assert_eq!(seen, ([0, 0, 3], [-5, -7, 3])),
+            None => needs::skip("this user may not hurry threads"),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::parts::Part;
 use crate::rounds::Rounds;
 use crate::sight::Sight;
 use crate::{Result, asking, offer};
+use kernel::haste::StandingBack;
 use kernel::memory::Memory;
 use kernel::proc::maps;
 use kernel::proc::pagemap::{Pagemap, Run};
@@ -38,6 +39,11 @@ pub trait Taker {
     /// Of the link, or what is left is to come with the image.
     fn send(&mut self, part: Part) -> Result<()>;
 
+    /// Threads of this process that send for the one that calls.
+    fn senders(&self) -> &[i32] {
+        &[]
+    }
+
     /// Tells it what the memory is like by now, and waits until all that was sent has been taken
     /// in. A taker that may have lost some of what it had says what it still has.
     ///
@@ -66,6 +72,10 @@ pub struct Target<'a> {
 impl Taker for Target<'_> {
     fn send(&mut self, part: Part) -> Result<()> {
         self.outflow.send(part, &mut self.link.1)
+    }
+
+    fn senders(&self) -> &[i32] {
+        self.outflow.senders()
     }
 
     fn draft(&mut self, draft: &Draft) -> Result<Option<Vec<Span>>> {
@@ -144,6 +154,8 @@ impl Ahead {
         loop {
             let began = Instant::now();
             progress.round += 1;
+            // The process runs, and so do others: nobody waits for this.
+            let standing_back = StandingBack::with(taker.senders());
             let mut send = |part: Part| {
                 goes_on(&progress)?;
                 let bytes = part.bytes();
@@ -166,6 +178,7 @@ impl Ahead {
             if !rounds.goes_on(bytes, began.elapsed(), self.left) {
                 return Ok(());
             }
+            drop(standing_back);
             if !self.copying.can_repeat() {
                 match renew()? {
                     Some(unseen) => self.copying.doubt(&unseen),

@@ -9,8 +9,10 @@
 use crate::intake::Intake;
 use crate::packing::unpack;
 use crate::{MigrateError, Result};
+use kernel::haste::StandingBack;
 use kernel::memory::Memory;
 use link::{Closer, LinkReader, LinkWriter};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,6 +27,8 @@ pub struct Inflow {
     shared: Arc<Shared>,
     closers: Vec<Closer>,
     threads: Vec<JoinHandle<()>>,
+    /// Of the threads: while the process runs still nobody waits for them.
+    standing_back: Vec<StandingBack>,
 }
 
 struct Shared {
@@ -52,7 +56,7 @@ impl Inflow {
     pub fn new(memory: Memory, intake: Intake) -> Inflow {
         let gate = Gate { intake, epoch: 0, mappings: None, writing: 0, taken: 0, end: None };
         let shared = Shared { memory, gate: Mutex::new(gate), has_changed: Condvar::new() };
-        Inflow { shared: Arc::new(shared), closers: vec![], threads: vec![] }
+        Inflow { shared: Arc::new(shared), closers: vec![], threads: vec![], standing_back: vec![] }
     }
 
     pub fn streams(&self) -> usize {
@@ -66,7 +70,10 @@ impl Inflow {
     pub fn add(&mut self, (reader, writer): (LinkReader, LinkWriter)) -> Result<()> {
         self.closers.push(writer.closer()?);
         let shared = self.shared.clone();
+        let (tell_tid, tid) = sync_channel(1);
         let work = move || {
+            // Who starts this waits for it.
+            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let error = shared.serve(reader);
             shared.lock().end.get_or_insert(error);
             shared.has_changed.notify_all();
@@ -77,7 +84,13 @@ impl Inflow {
         self.threads.push(thread.map_err(|error| {
             MigrateError::refused("no-thread", format!("cannot serve a stream: {error}"))
         })?);
+        self.standing_back.extend(tid.recv().map(|tid| StandingBack::of(&[tid])));
         Ok(())
+    }
+
+    /// From here on the process stands still, and waits for what comes.
+    pub fn hurry(&mut self) {
+        self.standing_back.clear();
     }
 
     /// Takes in what came over the link; `act` does with it what is to be done.

@@ -79,6 +79,11 @@ impl Outflow {
         self.is_over = self.streams.as_ref().is_some_and(|it| !it.are_for_last(left));
     }
 
+    /// The threads of the streams.
+    pub fn senders(&self) -> &[i32] {
+        self.streams.as_ref().map_or(&[], Streams::tids)
+    }
+
     /// Bytes that went over streams.
     pub fn bytes_streamed(&self) -> u64 {
         self.streams.as_ref().map_or(0, Streams::bytes_sent)

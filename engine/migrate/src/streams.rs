@@ -91,6 +91,7 @@ pub struct Streams {
     shared: Arc<Shared>,
     queue: Option<SyncSender<Job>>,
     threads: Vec<JoinHandle<()>>,
+    tids: Vec<i32>,
     closers: Vec<Closer>,
     parts: u64,
     told: Instant,
@@ -123,9 +124,9 @@ impl Streams {
         link.send(&ToAway::Streams { count: count as u32 })?;
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (shared, jobs) = (Arc::new(Shared::at(pacing.clone())), Arc::new(Mutex::new(jobs)));
-        let (threads, closers) = (vec![], vec![]);
+        let (threads, tids, closers) = (vec![], vec![], vec![]);
         let (queue, told) = (Some(queue), Instant::now());
-        let mut streams = Streams { shared, queue, threads, closers, parts: 0, told };
+        let mut streams = Streams { shared, queue, threads, tids, closers, parts: 0, told };
         for _ in 0..count {
             if let Err(error) = streams.add(berth, &jobs) {
                 // The others do, or the link.
@@ -143,13 +144,24 @@ impl Streams {
         writer.set_unsent_max(UNSENT_MAX)?;
         let closer = writer.closer()?;
         let (shared, jobs) = (self.shared.clone(), jobs.clone());
-        let work = move || serve(writer, &jobs, &shared);
+        let (tell_tid, tid) = sync_channel(1);
+        let work = move || {
+            // Who starts this waits for it.
+            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
+            serve(writer, &jobs, &shared);
+        };
         let thread = std::thread::Builder::new().name("stream".into()).spawn(work);
         self.threads.push(thread.map_err(|error| {
             MigrateError::refused("no-thread", format!("cannot serve a stream: {error}"))
         })?);
+        self.tids.extend(tid.recv());
         self.closers.push(closer);
         Ok(())
+    }
+
+    /// The threads that send.
+    pub fn tids(&self) -> &[i32] {
+        &self.tids
     }
 
     /// Has one of them send this, which belongs to the mappings of that epoch. Waits while all are
