@@ -46,6 +46,7 @@ mod job_control;
 mod late;
 mod liars;
 mod limits;
+mod makers;
 mod mapped_files;
 mod membership;
 mod memory;

@@ -386,7 +386,7 @@ impl Tracing<'_> {
     pub(crate) fn go_on_in_agreement(&mut self, tid: i32) -> Result<()> {
         let due: Vec<i32> = {
             let state = self.shared.lock();
-            if state.waits_for.is_some() {
+            if state.stands_still(tid) {
                 return Ok(());
             }
             let thread = state.threads.get(&tid);

@@ -10,7 +10,7 @@
 //!
 //! The init belongs to the keeper, which stays when its own body is gone until all others are, too.
 
-use crate::state::Shared;
+use crate::state::{Order, Shared};
 use kernel::seccomp::Notification;
 use kernel::{KernelError, Result};
 use migrate::MigrateError;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, TryLockError};
 use std::time::Duration;
 use wire::ids::GuestTid;
 use wire::processor_time::ProcessorTime;
-use wire::supervisor::FromBody;
+use wire::supervisor::{FromBody, Reason};
 
 /// How long a body waits until the keeper has an id chosen, which may have to freeze its own body
 /// first.
@@ -177,6 +177,13 @@ impl Family {
             0 | 1 => bodies.first().cloned(),
             _ => bodies.iter().find(is_its).or(bodies.first()).cloned(),
         }
+    }
+
+    /// Has the body of a process go home.
+    pub fn send_home(&self, guest: GuestTid, why: &Reason) {
+        let bodies = self.bodies.read().expect(UNHARMED);
+        let body = bodies.iter().find(|body| body.guest_pid == guest);
+        body.iter().for_each(|body| body.order(Order::NeedsHome(why.clone())));
     }
 
     /// A process ends, and has used so much away.

@@ -7,7 +7,6 @@ use crate::moving_on::{Successor, Word};
 use crate::notices::raise;
 use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
-use crate::vfork;
 use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::proc::flags;
@@ -29,6 +28,8 @@ use wire::supervisor::{ELSEWHERE, MoveReport, Reason};
 /// most. Each costs the transfer of the whole body.
 pub(crate) const HOMECOMING_PAUSE: Duration = Duration::from_millis(100);
 const HOMECOMING_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Between two looks whether memory is shared still with a process that begins another program.
+const MEMORY_PAUSE: Duration = Duration::from_millis(5);
 /// After so many homecomings in a row that failed, about a minute, a call that needs one ends with
 /// ENOMEM: home has no room for the process, and would have none for what the call asks for.
 const HOMECOMINGS_MAX: u32 = 10;
@@ -97,15 +98,7 @@ impl Tracing<'_> {
         let mut waiting: HashSet<i32> = HashSet::new();
         {
             let mut state = self.shared.lock();
-            if state.threads.values().any(Thread::is_making_process) {
-                // The reply would be dropped, and what home has made have no body. That is a matter
-                // of milliseconds.
-                let text = "it is just making a process; try again";
-                return Err(MigrateError::refused("new-process", text));
-            }
-            if state.waits_for.is_some() {
-                return Err(vfork::refusal());
-            }
+            state.check_makes_no_process()?;
             state.is_frozen = true;
             state.is_interrupted = false;
             for thread in state.threads.values_mut() {
@@ -127,8 +120,7 @@ impl Tracing<'_> {
         let patience = if is_unwanted { UNWANTED_FREEZE_TIMEOUT } else { FREEZE_TIMEOUT };
         self.await_stops(waiting, Instant::now() + patience)?;
         // What was ordered before may have made a process.
-        let stands_still = self.shared.lock().waits_for.is_some();
-        if stands_still { Err(vfork::refusal()) } else { Ok(()) }
+        self.shared.lock().check_makes_no_process()
     }
 
     /// One after another, because all have to stop; the first thread last, because its end is
@@ -220,7 +212,7 @@ impl Tracing<'_> {
             _ if self.agreeing.contains_key(&tid) => {
                 if self.on_stop_towards_agreement(tid, stop)? {
                     waiting.remove(&tid);
-                    if self.shared.lock().waits_for.is_none() {
+                    if !self.shared.lock().stands_still(tid) {
                         self.stopped.insert(tid);
                     }
                 }
@@ -248,6 +240,11 @@ impl Tracing<'_> {
             return Ok(End::Continues);
         }
         if self.awaits_verdict || Instant::now() < self.next_homecoming {
+            self.homesick = Some(why);
+            return Ok(End::Continues);
+        }
+        if self.unwanted_since.is_none() && self.waits_with_homecoming() {
+            self.next_homecoming = Instant::now() + MEMORY_PAUSE;
             self.homesick = Some(why);
             return Ok(End::Continues);
         }

@@ -54,13 +54,13 @@ const OFFER_PAUSE: Duration = Duration::from_millis(20);
 const DAEMON_TIMEOUT_MS: u16 = 2000;
 
 /// Whether a process can be made here: nothing that it would share with its maker could be in two
-/// places, and no other thread can be in the way.
-pub(crate) fn may_fork(shared: &Shared, state: &State) -> bool {
+/// places.
+pub(crate) fn may_fork(shared: &Shared) -> bool {
     let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
     let may_be_born = !shared.family.is_first_leaving();
     // One that has its maker's memory goes on without it at home.
-    let is_alone = state.threads.len() == 1 && !shared.has_makers_memory;
-    is_alone && is_whole && may_be_born && !shared.files.is_any() && !shares_memory(shared)
+    let has_own_memory = !shared.has_makers_memory;
+    has_own_memory && is_whole && may_be_born && !shared.files.is_any() && !shares_memory(shared)
 }
 
 /// Whether it has memory that a child would have in common with it, beside files that neither can
@@ -102,7 +102,7 @@ impl Tracing<'_> {
         guest: GuestTid,
         (how, before): (&Arguments, &Registers),
     ) -> Result<()> {
-        let child = self.shared.lock().child.take().filter(|child| child.guest == guest);
+        let child = self.shared.lock().take_child(guest);
         let child = child.ok_or_else(|| MigrateError::Protocol("an unknown child".into()))?;
         let slot = self.shared.family.free_slot(self.agent.slots())?;
         let (ours, theirs) = sockets()?;
@@ -131,9 +131,9 @@ impl Tracing<'_> {
             clears_handlers: thread::clears_handlers(how[0]),
         };
         // Set before the child is there, which may be done at once.
-        self.shared.lock().waits_for = has_makers_memory.then_some(guest);
+        self.shared.lock().have_wait(tid, has_makers_memory.then_some(guest));
         self.hand_over_child(newborn, ours, theirs).inspect_err(|_| {
-            self.shared.lock().waits_for = None;
+            self.shared.lock().have_wait(tid, None);
             end_process(local);
         })?;
         self.say_child_made(tid, guest, true);
@@ -152,8 +152,7 @@ impl Tracing<'_> {
             actions: state.actions.clone(),
             meter: Meter::of_process(made.local, Clock::default()),
             peak: Peak::new(made.local, 0),
-            child: None,
-            waits_for: None,
+            children: vec![],
             stands_back: state.stands_back,
             is_frozen: false,
             is_interrupted: false,

@@ -37,11 +37,14 @@ const TLS: usize = 4;
 pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> Option<Call> {
     let is_made_here = !shared.makes_no_tasks.load(Ordering::SeqCst);
     let arguments = arguments(shared, n).filter(|arguments| {
-        is_made_here && (thread::is_thread(arguments[FLAGS]) || may_fork(shared, state))
+        is_made_here && (thread::is_thread(arguments[FLAGS]) || may_fork(shared))
     });
     let Some(arguments) = arguments else {
         return needs_home(shared, state, n, AT_HOME);
     };
+    if let Some(maker) = state.threads.get_mut(&(n.tid as i32)) {
+        maker.is_making_process = thread::is_process(&arguments);
+    }
     let emulation = Some(Emulation::NewTask);
     notices::record_call(shared, state, n, thread::CLONE, arguments, vec![], emulation)
 }
@@ -82,6 +85,14 @@ impl Tracing<'_> {
     /// Has a thread, which stands behind its call, make the thread or process that home has made
     /// already.
     pub(crate) fn make_task(&mut self, tid: i32, guest: GuestTid, how: Arguments) -> Result<()> {
+        let made = self.try_to_make_task(tid, guest, how);
+        if let Some(maker) = self.shared.lock().threads.get_mut(&tid) {
+            maker.is_making_process = false;
+        }
+        made
+    }
+
+    fn try_to_make_task(&mut self, tid: i32, guest: GuestTid, how: Arguments) -> Result<()> {
         let before = tracee::registers(tid)?;
         let is_process = thread::is_process(&how);
         let made = match is_process {

@@ -35,7 +35,7 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }
             Ok(ToAway::Child { child: guest, pid, ticket, key }) => {
-                shared.lock().child = Some(Child { guest, pid, ticket, key });
+                shared.lock().expect_child(Child { guest, pid, ticket, key });
             }
             Ok(order) => {
                 let is_last = matches!(order, ToAway::Release);
@@ -92,6 +92,8 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         return;
     }
     let Some(outstanding) = thread.outstanding.take() else { return };
+    // Else the body has to make its half.
+    thread.is_making_process &= reply.result > 0;
     let read_bytes: usize = reply.outputs.iter().map(|output| output.data.len()).sum();
     if read_bytes > REPLY_KEPT_BYTES {
         thread.bulky_call = Some(reply.sequence);

@@ -22,7 +22,7 @@ use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
-use wire::calls::{Arguments, Emulation, GuestMemory, thread};
+use wire::calls::{Arguments, Emulation, GuestMemory};
 use wire::clocks::Readings;
 use wire::forward::{Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid, HomePid, Ticket};
@@ -75,6 +75,11 @@ pub struct Thread {
     pub agrees_at: Option<u64>,
     /// It makes a thread or a process for us, by clone with these arguments.
     pub makes: Option<Arguments>,
+    /// Home makes, or has made, a process for it: from when it asks until the body has its half, or
+    /// will not.
+    pub is_making_process: bool,
+    /// It stands still for a process that has its memory ([`crate::vfork`]).
+    pub waits_for: Option<GuestTid>,
     /// A call that it had in flight when it was stopped, and will come back to.
     pub in_flight: Option<InFlight>,
     /// It was interrupted in a call with this result, and has not come back to it yet.
@@ -151,10 +156,8 @@ pub struct State {
     /// Processor time of all threads, those that have ended included.
     pub meter: Meter,
     pub peak: Peak,
-    /// The process that home has made last, until the body has made its half.
-    pub child: Option<Child>,
-    /// Its only thread stands still for a process that has its memory ([`crate::vfork`]).
-    pub waits_for: Option<GuestTid>,
+    /// Processes that home has made, until the body has made its half.
+    pub children: Vec<Child>,
     /// Nice values that this node adds to those of home.
     pub stands_back: i32,
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
@@ -183,8 +186,7 @@ impl State {
             actions: actions.collect(),
             meter: Meter::of_process(pid, body.image().clock),
             peak: Peak::new(pid, body.image().peak_rss_kib),
-            child: None,
-            waits_for: None,
+            children: vec![],
             stands_back: 0,
             is_frozen: false,
             is_interrupted: false,
@@ -412,6 +414,8 @@ impl Thread {
             fetching: None,
             agrees_at: None,
             makes: None,
+            is_making_process: false,
+            waits_for: None,
             in_flight: None,
             interrupted: None,
             resumes: None,
@@ -431,12 +435,6 @@ impl Thread {
     /// of a fault blocks here at once what home lets through for a moment yet.
     pub fn has_deliverable_signal(&self) -> bool {
         !self.signals.is_empty() && self.has_signal_beyond(blocked_signals(self.local))
-    }
-
-    /// Home makes, or has made, a process for it: from when it asks until the body has its half.
-    pub fn is_making_process(&self) -> bool {
-        let call = self.outstanding.as_ref().map(|outstanding| &outstanding.call);
-        call.is_some_and(|call| call.number == thread::CLONE && thread::is_process(&call.arguments))
     }
 
     /// Whether it has a signal that is not in this mask.

@@ -83,6 +83,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) homecoming_pause: Duration,
     /// In a row.
     pub(crate) failed_homecomings: u32,
+    /// A thread needs its home, but another makes a process or waits for one that has its memory.
+    pub(crate) waits_with_homecoming_since: Option<Instant>,
 }
 
 /// Why the loop is left.
@@ -135,6 +137,7 @@ impl<'a> Tracing<'a> {
             next_homecoming: Instant::now(),
             homecoming_pause: HOMECOMING_PAUSE,
             failed_homecomings: 0,
+            waits_with_homecoming_since: None,
         }
     }
 }
@@ -299,8 +302,7 @@ impl Tracing<'_> {
         }
         let (runnable, taken) = {
             let mut state = self.shared.lock();
-            let stands_still = state.waits_for.is_some();
-            let is_computing = |thread: &&Thread| thread.outstanding.is_none() && !stands_still;
+            let is_computing = |t: &&Thread| t.outstanding.is_none() && t.waits_for.is_none();
             let runnable = state.threads.values().filter(is_computing).map(|t| t.guest).collect();
             let bulky = |t: &mut Thread| Some((t.guest, t.bulky_call.take()?));
             let taken: Vec<_> = state.threads.values_mut().filter_map(bulky).collect();

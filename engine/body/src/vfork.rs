@@ -1,13 +1,17 @@
 //! Processes made by vfork(2), and by what posix_spawn(3) is made of ([decision
-//! 0033](../../../docs/decisions/)): they have their maker's memory, and that stands still until
-//! they have begun another program or ended.
+//! 0033](../../../docs/decisions/)): they have their maker's memory, and the thread that made one
+//! stands still until it has begun another program or ended.
 //!
 //! Their bodies have one memory, too. Neither moves meanwhile; should the child have to go home, it
 //! takes a copy along and its maker goes on as after fork.
 
+use crate::state::{Child, State};
 use crate::tracing_loop::Tracing;
-use migrate::{MigrateError, Result};
+use migrate::{MigrateError, Result, reason};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use wire::ids::GuestTid;
+use wire::supervisor::Reason;
 
 /// Why a process that stands still does not move, nor the one for which it does.
 pub(crate) fn refusal() -> MigrateError {
@@ -19,11 +23,92 @@ pub(crate) fn refusal() -> MigrateError {
 impl Tracing<'_> {
     /// A process that had this one's memory is done with it.
     pub(crate) fn child_is_done(&mut self, child: GuestTid) -> Result<()> {
-        let only = {
-            let mut state = self.shared.lock();
-            let has_waited = state.waits_for.take_if(|waited| *waited == child).is_some();
-            state.threads.keys().next().copied().filter(|_| has_waited)
+        let waited = self.shared.lock().end_wait(child);
+        waited.map_or(Ok(()), |tid| self.go_on_in_agreement(tid))
+    }
+
+    /// Whether the body cannot go home now because one of its threads makes a process, or waits for
+    /// one that has its memory. No other is made then; those that keep it waiting go home
+    /// themselves, with a copy.
+    pub(crate) fn waits_with_homecoming(&mut self) -> bool {
+        let children = {
+            let state = self.shared.lock();
+            if !state.makes_processes() {
+                self.waits_with_homecoming_since = None;
+                return false;
+            }
+            // Whoever asks for one waits for the homecoming, too.
+            self.shared.makes_no_tasks.store(true, Ordering::SeqCst);
+            state.waited_for()
         };
-        only.map_or(Ok(()), |tid| self.go_on_in_agreement(tid))
+        let since = *self.waits_with_homecoming_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= PATIENCE {
+            self.waits_with_homecoming_since = None;
+            for child in children {
+                self.shared.family.send_home(child, &in_the_way());
+            }
+        }
+        true
+    }
+}
+
+/// For which a thread that needs its home waits while another has made a process, before that is
+/// sent home: more than it takes to begin a program.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+fn in_the_way() -> Reason {
+    reason("vfork", "its maker, whose memory it has, needs its home")
+}
+
+impl State {
+    /// Home has made a process. A thread makes one at a time.
+    pub(crate) fn expect_child(&mut self, child: Child) {
+        if self.children.len() >= self.threads.len() {
+            self.children.remove(0);
+        }
+        self.children.push(child);
+    }
+
+    pub(crate) fn take_child(&mut self, guest: GuestTid) -> Option<Child> {
+        let at = self.children.iter().position(|child| child.guest == guest)?;
+        Some(self.children.swap_remove(at))
+    }
+
+    /// Whom a thread stands still for.
+    pub(crate) fn have_wait(&mut self, tid: i32, child: Option<GuestTid>) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.waits_for = child;
+        }
+    }
+
+    /// The thread that stood still for this process.
+    fn end_wait(&mut self, child: GuestTid) -> Option<i32> {
+        let mut threads = self.threads.values_mut();
+        let waited = threads.find(|thread| thread.waits_for == Some(child))?;
+        waited.waits_for = None;
+        Some(waited.local)
+    }
+
+    fn waited_for(&self) -> Vec<GuestTid> {
+        self.threads.values().filter_map(|thread| thread.waits_for).collect()
+    }
+
+    fn makes_processes(&self) -> bool {
+        self.threads.values().any(|thread| thread.is_making_process || thread.waits_for.is_some())
+    }
+
+    /// # Errors
+    /// Refused while a thread makes a process, whose reply would be dropped, or home hear too late
+    /// that what it has made has no body; or while one waits for a process that has its memory.
+    pub(crate) fn check_makes_no_process(&self) -> Result<()> {
+        if self.threads.values().any(|thread| thread.is_making_process) {
+            let text = "it is just making a process; try again";
+            return Err(MigrateError::refused("new-process", text));
+        }
+        if self.waited_for().is_empty() { Ok(()) } else { Err(refusal()) }
+    }
+
+    pub(crate) fn stands_still(&self, tid: i32) -> bool {
+        self.threads.get(&tid).is_some_and(|thread| thread.waits_for.is_some())
     }
 }

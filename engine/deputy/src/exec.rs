@@ -179,7 +179,7 @@ impl Service<'_> {
     pub fn let_program_go(&mut self) -> Result<()> {
         freeze::unhold(&[self.pid]);
         self.readiness = None;
-        self.part_from_child();
+        self.part_from_children();
         // It was to die of these at home.
         for (_, number, _) in std::mem::take(&mut self.deadly) {
             if let Err(error) = tracee::send_signal(self.pid, self.pid, number) {

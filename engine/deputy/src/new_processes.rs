@@ -20,13 +20,15 @@ use wire::forward::ToAway;
 use wire::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use wire::supervisor::{Berth, Birth, FromDeputy};
 
-/// A process that waits for a supervisor of its own, or has one by now.
+/// A process whose body has not been made yet.
 pub struct Child {
     guest: GuestTid,
     /// As this supervisor sees it.
     pid: i32,
-    /// What its supervisor is to be told, until the daemon has been.
-    birth: Option<Box<Birth>>,
+    /// Of the thread that has made it.
+    slot: usize,
+    /// What its supervisor is to be told.
+    birth: Box<Birth>,
 }
 
 impl Service<'_> {
@@ -37,13 +39,11 @@ impl Service<'_> {
         (tid, slot): (i32, usize),
         clears_handlers: bool,
     ) -> Result<Made> {
-        // Other threads could wait for this child before it is known to have a body; and memory
-        // that both are to share, or that is not there yet, cannot be in two places.
-        let is_plain = self.shared.lanes.is_alone() && self.shared.files.is_none();
-        if !is_plain || self.is_giving || self.daemon.is_abandoned() {
+        // Memory that both are to share, or that is not there yet, cannot be in two places.
+        if self.shared.files.is_some() || self.is_giving || self.daemon.is_abandoned() {
             return Ok(Made::NoRoom);
         }
-        if self.last_child.as_ref().is_some_and(|last| last.birth.is_some()) {
+        if self.unborn.iter().any(|child| child.slot == slot) {
             // It says what has become of one before it goes on.
             return Err(MigrateError::Protocol("another process before it has a body".into()));
         }
@@ -60,8 +60,8 @@ impl Service<'_> {
             service.daemon.send(&FromDeputy::Forked { child: pid });
             service.readiness.iter().for_each(|readiness| readiness.give_back(local));
             let (ticket, key) = (berth.ticket, berth.key);
-            let birth = Some(Box::new(service.birth(guest, berth, clears_handlers)));
-            service.last_child = Some(Child { guest, pid: local, birth });
+            let birth = Box::new(service.birth(guest, berth, clears_handlers));
+            service.unborn.push(Child { guest, pid: local, slot, birth });
             service.shared.send(&ToAway::Child { child: guest, pid, ticket, key });
             Ok(Made::Task(guest))
         })
@@ -116,75 +116,89 @@ impl Service<'_> {
 
     /// The body has made its half of the process that a thread has made, or could not.
     pub fn child_made(&mut self, slot: usize, child: GuestTid, has_body: bool) -> Result<()> {
-        let is_it = |last: &Child| last.guest == child && last.birth.is_some();
-        if !self.last_child.as_ref().is_some_and(is_it) {
-            return Ok(());
+        let is_it = |unborn: &Child| (unborn.guest, unborn.slot) == (child, slot);
+        match self.unborn.iter().position(is_it).map(|at| self.unborn.swap_remove(at)) {
+            Some(child) if has_body => self.tell_of(child),
+            Some(child) => self.disown(&child)?,
+            None => {}
         }
-        if has_body {
-            self.tell_of(child);
-            return Ok(());
-        }
-        self.disown(slot)
+        Ok(())
     }
 
-    /// Has the daemon start a supervisor for the child.
-    fn tell_of(&mut self, child: GuestTid) {
-        let Some(last) = self.last_child.as_mut().filter(|last| last.guest == child) else {
-            return;
-        };
-        if let Some(birth) = last.birth.take() {
-            let child = HomePid(last.pid);
-            self.daemon.send(&FromDeputy::Born { child, birth });
-        }
+    /// Has the daemon start a supervisor for a child.
+    fn tell_of(&self, Child { pid, birth, .. }: Child) {
+        self.daemon.send(&FromDeputy::Born { child: HomePid(pid), birth });
     }
 
-    /// The same at the end of the service, of a child whose body nobody has looked for yet. One of
-    /// which the body has said nothing ends: it would sleep for ever.
-    pub fn part_from_child(&mut self) {
+    /// The same at the end of the service, of children whose bodies nobody has looked for yet.
+    /// Those of which the body has said nothing end: they would sleep for ever.
+    pub fn part_from_children(&mut self) {
         while let Some(notice) = self.shared.next_notice() {
-            if let Notice::ChildMade { child, has_body: true, .. } = notice {
+            if let Notice::ChildMade { child, has_body: true, .. } = notice
+                && let Some(at) = self.unborn.iter().position(|unborn| unborn.guest == child)
+            {
+                let child = self.unborn.swap_remove(at);
                 self.tell_of(child);
             }
         }
-        if let Some(unborn) = self.last_child.take_if(|last| last.birth.is_some()) {
-            crate::ending::kill(unborn.pid);
-        }
+        self.unborn.drain(..).for_each(|unborn| crate::ending::kill(unborn.pid));
     }
 
     /// Ends a child that has no body, and has its maker forget it: its call is made again.
-    fn disown(&mut self, slot: usize) -> Result<()> {
-        let Some(last) = self.last_child.take() else { return Ok(()) };
-        let is_its_makers = {
-            let mut lane = self.shared.lanes.lock(slot);
-            let is_it = lane.child() == Some(last.guest) && matches!(lane.work, Work::Idle);
-            if is_it {
-                lane.answered = None;
+    fn disown(&mut self, child: &Child) -> Result<()> {
+        {
+            let mut lane = self.shared.lanes.lock(child.slot);
+            if lane.child() != Some(child.guest) || !matches!(lane.work, Work::Idle) {
+                return Err(MigrateError::Protocol("a child of somebody else has no body".into()));
             }
-            is_it
-        };
-        if !is_its_makers {
-            return Err(MigrateError::Protocol("a child of somebody else has no body".into()));
+            lane.answered = None;
         }
-        self.disowned = Some(last.guest);
-        crate::ending::kill(last.pid);
+        // One that waits for any child is not to hear of this.
+        let stopped = self.stop_others(child.slot)?;
+        self.disowned.push(child.guest);
+        crate::ending::kill(child.pid);
+        let reaped = self.reap(child);
+        for (tid, is_group_stop) in stopped {
+            self.go_on_after_stop(tid, is_group_stop)?;
+        }
+        reaped
+    }
+
+    /// Stops all threads but the one of this slot; says of each whether job control had stopped it.
+    fn stop_others(&mut self, slot: usize) -> Result<Vec<(i32, bool)>> {
+        let lanes = &self.shared.lanes;
+        let others = lanes.live_slots().into_iter().filter(|other| *other != slot);
+        let tids: Vec<i32> = others.map(|other| lanes.lock(other).tid).collect();
+        let mut stopped = vec![];
+        for tid in tids {
+            if let Some(is_group_stop) = self.stop_for_us(tid)? {
+                stopped.push((tid, is_group_stop));
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// Has its maker's thread wait for a child that ends.
+    fn reap(&mut self, child: &Child) -> Result<()> {
         let process = self.shared.lanes.lock(0).guest;
-        let ids = (process, self.shared.lanes.lock(slot).guest);
-        let worker = self.worker(slot);
+        let ids = (process, self.shared.lanes.lock(child.slot).guest);
+        let worker = self.worker(child.slot);
         let any = libc::__WALL as u64;
-        let reap = [BatchCall::new(libc::SYS_wait4, [last.guest.0 as u64, 0, any, 0, 0, 0])];
+        let reap = [BatchCall::new(libc::SYS_wait4, [child.guest.0 as u64, 0, any, 0, 0, 0])];
         let done = borrow(worker, ids, |worker| worker.execute_all("reap a child", &reap))?;
         self.heed(done)
     }
 
     /// Whether the signal of a stopped thread tells of the end of a child that never was.
     pub fn is_of_disowned(&mut self, tid: i32, number: i32) -> Result<bool> {
-        let Some(disowned) = self.disowned.filter(|_| number == libc::SIGCHLD) else {
+        if number != libc::SIGCHLD || self.disowned.is_empty() {
             return Ok(false);
-        };
+        }
         let info = tracee::signal_info(tid)?;
-        let is_it = info[SENDER_OFFSET..SENDER_OFFSET + 4] == disowned.0.to_le_bytes();
-        self.disowned.take_if(|_| is_it);
-        Ok(is_it)
+        let sender = &info[SENDER_OFFSET..SENDER_OFFSET + 4];
+        let is_it = |disowned: &GuestTid| sender == disowned.0.to_le_bytes();
+        let at = self.disowned.iter().position(is_it);
+        Ok(at.map(|at| self.disowned.swap_remove(at)).is_some())
     }
 }
 

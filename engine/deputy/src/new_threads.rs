@@ -91,17 +91,22 @@ impl Service<'_> {
             RemoteCalls::begin(tid, instruction).and_then(|mut calls| calls.make_task(arguments));
         let begun = made.map_err(MigrateError::from).and_then(|ids| begin(self, ids));
         tracee::set_options(tid, HELD)?;
+        self.go_on_after_stop(tid, is_group_stop)?;
+        begun
+    }
+
+    /// Lets a thread go on that was stopped for us.
+    pub(crate) fn go_on_after_stop(&self, tid: i32, is_group_stop: bool) -> Result<()> {
         if is_group_stop {
             // It stops again, if it should be stopped still, and we are told.
             tracee::interrupt(tid)?;
         }
-        tracee::resume(tid, 0)?;
-        begun
+        Ok(tracee::resume(tid, 0)?)
     }
 
     /// Stops a thread; what it stops for besides is seen to. Whether job control has stopped it;
     /// None if it has ended.
-    fn stop_for_us(&mut self, tid: i32) -> Result<Option<bool>> {
+    pub(crate) fn stop_for_us(&mut self, tid: i32) -> Result<Option<bool>> {
         tracee::interrupt(tid)?;
         loop {
             match tracee::wait(tid)? {

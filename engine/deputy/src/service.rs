@@ -148,10 +148,10 @@ pub struct Service<'a> {
     is_real_time: bool,
     /// What others do to its shared files.
     pub onlookers: Onlookers,
-    /// The process that it has made last.
-    pub last_child: Option<Child>,
-    /// A process that was made for nothing, and whose end nobody is to hear of.
-    pub disowned: Option<GuestTid>,
+    /// Processes that it has made and whose bodies have not been made yet.
+    pub unborn: Vec<Child>,
+    /// Processes that were made for nothing, and whose end nobody is to hear of.
+    pub disowned: Vec<GuestTid>,
     /// Number of the current link.
     generation: u64,
     /// Calls to next nodes so far.
@@ -221,8 +221,8 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         is_held: false,
         is_real_time: false,
         onlookers: Onlookers::default(),
-        last_child: None,
-        disowned: None,
+        unborn: vec![],
+        disowned: vec![],
         generation: 0,
         connections: 0,
         pending: None,
@@ -271,7 +271,7 @@ impl Service<'_> {
             match self.turn().map_err(|error| self.what_became(error)) {
                 Ok(End::Continues) => {}
                 Ok(End::Goes) => {
-                    self.part_from_child();
+                    self.part_from_children();
                     return Ok(());
                 }
                 Err(MigrateError::Ended(status)) => {
@@ -456,7 +456,7 @@ impl Service<'_> {
 
     /// The process has ended at home: so does its body.
     fn ended(&mut self, wait_status: i32) {
-        self.part_from_child();
+        self.part_from_children();
         self.shared.send(&ToAway::Release);
         self.send_usage(true);
         self.daemon.send(&FromDeputy::Ended { wait_status });
@@ -464,7 +464,7 @@ impl Service<'_> {
 
     /// The body is lost, and with it the process's memory: the deputy cannot go on.
     fn lost(&mut self, reason: Reason) {
-        self.part_from_child();
+        self.part_from_children();
         self.shared.writer().close();
         kill(self.pid);
         see_it_end(self.pid, &self.signals);
