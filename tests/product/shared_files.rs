@@ -250,3 +250,44 @@ fn a_process_whose_shared_file_others_may_write_to_stays() {
     until("it is home for that", || stage.place(program.pid).filter(|place| *place == 1));
     refused(&stage, &mut program, &["at most 268435456 can move"]);
 }
+
+/// Begins a program that copies the file once somebody writes to a pipe with a name.
+const COPY: &str = "os.posix_spawn('/bin/sh', ['sh', '-c', 'exec cat /tmp/out > /tmp/copy'], \
+                    os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 9, '/tmp/gate', 0, 0)])";
+
+#[test]
+fn a_process_with_a_shared_file_begins_programs_where_it_is() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("shared-spawn", 2);
+    let mut program = start(&stage);
+    assert_eq!(program.ask(MAP), "None");
+    assert_eq!(program.ask("os.mkfifo('/tmp/gate')"), "None");
+    for (word, is_expelled) in [("first", false), ("other", true)] {
+        stage.migrate(program.pid, "2");
+        let write = format!("[m.seek(4097), m.write(b'{word}'), m.flush()][1]");
+        assert_eq!(program.ask(&write), "5");
+        program.write(&format!("{COPY}\n"));
+        let child = until("the child is there", || {
+            let listed = stage.listed(1);
+            let is_it = |p: &&serde_json::Value| p["node"] == 2 && p["pid"] != program.pid;
+            listed.iter().find(is_it)?["pid"].as_i64()
+        });
+        if is_expelled {
+            // With what its maker has in common with home, and not a copy of it.
+            assert!(stage.output(2, &["osmos", "expel"]).status.success());
+            stage.await_place(child as i32, 1);
+        }
+        assert!(stage.output(1, &["sh", "-c", ": > /tmp/gate"]).status.success());
+        assert_eq!(program.line(), child.to_string());
+        assert_eq!(program.ask(&format!("os.waitpid({child}, 0)[1]")), "0");
+        let copy = std::fs::read(stage.path(1, "/tmp/copy")).expect("it was written");
+        assert_eq!(&copy[4097..4102], word.as_bytes());
+        let homecomings = stage.events(1, "came-home", program.pid).len();
+        assert_eq!(homecomings, usize::from(is_expelled));
+    }
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}

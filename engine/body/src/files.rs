@@ -9,7 +9,7 @@
 //! to need not be compared, where the kernel tells them.
 
 use crate::filter::{MAPPING_CALLS, MREMAP};
-use crate::state::Shared;
+use crate::state::{Shared, State};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run};
 use kernel::seccomp::{ARCHITECTURE, Notification};
@@ -278,16 +278,34 @@ impl Shared {
     /// Home gets what the guest has written to its shared files, before whatever is sent from here
     /// on.
     pub fn write_back(&self) {
-        let mut written = self.files.written();
+        let owner = self.owner();
+        let mut written = owner.files.written();
         if !written.is_closed {
-            written.tell(&self.memory, &mut |pages| self.send(ToHome::Written(pages)));
+            written.tell(&owner.memory, &mut |pages| owner.send(ToHome::Written(pages)));
         }
+    }
+
+    /// Whose home has the files that lie in this body's memory.
+    fn owner(&self) -> &Shared {
+        self.maker.as_deref().unwrap_or(self)
+    }
+
+    /// Whether a call would change mappings of files in a way that home has to make.
+    pub fn object_to(&self, state: &State, number: u32, arguments: &calls::Arguments) -> bool {
+        let threads = state.threads.len() + usize::from(self.maker.is_some());
+        self.owner().files.object_to(number, arguments, threads)
+    }
+
+    /// Whether this range lies in mappings of files.
+    pub fn hold(&self, start: u64, length: u64) -> bool {
+        self.owner().files.hold(start, length)
     }
 
     /// The last that is written before the body, which stands frozen, lives elsewhere.
     pub fn close_files(&self) {
-        if self.files.is_any() {
+        if self.owner().files.is_any() {
             self.write_back();
+            // Its maker, whose they are, may live on here.
             self.files.written().is_closed = true;
         }
     }
@@ -299,7 +317,8 @@ impl Shared {
 
     /// Does what has to be done for shared files before a call is made.
     pub fn prepare_files(&self, n: &Notification) {
-        if self.files.is_any() && n.architecture == ARCHITECTURE && self.may_be_learnt_by(n) {
+        if self.owner().files.is_any() && n.architecture == ARCHITECTURE && self.may_be_learnt_by(n)
+        {
             self.write_back();
         }
     }
@@ -313,7 +332,9 @@ impl Shared {
                 emulation,
                 Emulation::MemorySync | Emulation::ThreadExit | Emulation::ProcessExit
             ),
-            Class::Local => number == MUNMAP && self.files.meet(n.arguments[0], n.arguments[1]),
+            Class::Local => {
+                number == MUNMAP && self.owner().files.meet(n.arguments[0], n.arguments[1])
+            }
             Class::Homecoming(_) => false,
         }
     }

@@ -73,7 +73,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         listener: Arc::new(listener),
         memory,
         family: family.clone(),
-        has_makers_memory: false,
+        maker: None,
         maps: MapQuery::open(sandbox.body_pid)?,
         kept,
         watch,

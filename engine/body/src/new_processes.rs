@@ -53,14 +53,16 @@ const OFFER_PAUSE: Duration = Duration::from_millis(20);
 /// A daemon answers within a millisecond; one that does not is overloaded.
 const DAEMON_TIMEOUT_MS: u16 = 2000;
 
-/// Whether a process can be made here: nothing that it would share with its maker could be in two
-/// places.
-pub(crate) fn may_fork(shared: &Shared) -> bool {
+/// Whether a process can be made here by clone with these flags: nothing that it would share with
+/// its maker could be in two places.
+pub(crate) fn may_fork(shared: &Shared, flags: u64) -> bool {
     let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
     let may_be_born = !shared.family.is_first_leaving();
     // One that has its maker's memory goes on without it at home.
-    let has_own_memory = !shared.has_makers_memory;
-    has_own_memory && is_whole && may_be_born && !shared.files.is_any() && !shares_memory(shared)
+    let has_own_memory = shared.maker.is_none();
+    // Memory that is all one goes nowhere.
+    let is_apart = || thread::is_vfork(flags) || !shared.files.is_any() && !shares_memory(shared);
+    has_own_memory && is_whole && may_be_born && is_apart()
 }
 
 /// Whether it has memory that a child would have in common with it, beside files that neither can
@@ -349,7 +351,7 @@ fn begin(newborn: Newborn, home: Link, daemon: &Daemon) -> Result<Tracing<'_>> {
         memory: Memory::open(local)?,
         maps: MapQuery::open(local)?,
         family: maker.family.clone(),
-        has_makers_memory: newborn.has_makers_memory,
+        maker: newborn.has_makers_memory.then_some(maker.clone()),
         kept: maker.kept.clone(),
         watch: maker.watch.untracked(),
         files: Files::none(local)?,

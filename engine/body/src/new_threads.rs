@@ -37,7 +37,7 @@ const TLS: usize = 4;
 pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> Option<Call> {
     let is_made_here = !shared.makes_no_tasks.load(Ordering::SeqCst);
     let arguments = arguments(shared, n).filter(|arguments| {
-        is_made_here && (thread::is_thread(arguments[FLAGS]) || may_fork(shared))
+        is_made_here && (thread::is_thread(arguments[FLAGS]) || may_fork(shared, arguments[FLAGS]))
     });
     let Some(arguments) = arguments else {
         return needs_home(shared, state, n, AT_HOME);

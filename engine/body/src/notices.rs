@@ -229,7 +229,7 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
             needs_home(shared, state, n, "reserved-memory")
         }
-        Class::Local if shared.files.object_to(number, &n.arguments, state.threads.len()) => {
+        Class::Local if shared.object_to(state, number, &n.arguments) => {
             needs_home(shared, state, n, "shared-file")
         }
         Class::Local => {
@@ -395,7 +395,7 @@ fn emulate(
         Emulation::ProcessorClock => read_clock(shared, state, n),
         Emulation::NewTask => new_threads::forward(shared, state, n),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),
-        Emulation::MemorySync if shared.files.hold(n.arguments[0], n.arguments[1]) => {
+        Emulation::MemorySync if shared.hold(n.arguments[0], n.arguments[1]) => {
             forward(shared, state, n, None)
         }
         Emulation::MemorySync => needs_home(shared, state, n, "shared-memory"),

@@ -222,8 +222,8 @@ pub struct Shared {
     pub makes_no_tasks: AtomicBool,
     /// All bodies of its sandbox.
     pub family: Arc<Family>,
-    /// Its maker stands still for as long as it lives here ([`crate::vfork`]).
-    pub has_makers_memory: bool,
+    /// Whose memory it has, and which stands still for as long as it lives here ([`crate::vfork`]).
+    pub maker: Option<Arc<Shared>>,
     /// What of its address space the guest must leave as it is.
     pub kept: Kept,
     pub watch: Watch,
@@ -253,7 +253,7 @@ pub struct Parts {
     pub memory: Memory,
     pub maps: MapQuery,
     pub family: Arc<Family>,
-    pub has_makers_memory: bool,
+    pub maker: Option<Arc<Shared>>,
     pub kept: Kept,
     pub watch: Watch,
     pub files: Files,
@@ -278,7 +278,7 @@ impl Shared {
             was_advised: AtomicBool::new(false),
             makes_no_tasks: AtomicBool::new(false),
             family: parts.family,
-            has_makers_memory: parts.has_makers_memory,
+            maker: parts.maker,
             kept: parts.kept,
             watch: parts.watch,
             files: parts.files,

@@ -430,7 +430,7 @@ impl Tracing<'_> {
             ToAway::Stop => self.hold()?,
             ToAway::Continue => self.release_hold()?,
             ToAway::Resume if self.awaits_verdict => self.awaits_verdict = false,
-            ToAway::MoveOn { .. } | ToAway::Recall { .. } if self.shared.has_makers_memory => {
+            ToAway::MoveOn { .. } | ToAway::Recall { .. } if self.shared.maker.is_some() => {
                 self.shared.send(ToHome::Stayed(vfork::refusal().reason()));
             }
             ToAway::Recall { freeze_budget, limits } => {

@@ -32,15 +32,12 @@ pub struct Child {
 }
 
 impl Service<'_> {
-    /// Has a thread, which waits in the agent, make a process; without its handlers, if they are to
-    /// be cleared.
-    pub(crate) fn make_process(
-        &mut self,
-        (tid, slot): (i32, usize),
-        clears_handlers: bool,
-    ) -> Result<Made> {
+    /// Has a thread, which waits in the agent, make a process as clone does with these flags.
+    pub(crate) fn make_process(&mut self, (tid, slot): (i32, usize), flags: u64) -> Result<Made> {
         // Memory that both are to share, or that is not there yet, cannot be in two places.
-        if self.shared.files.is_some() || self.is_giving || self.daemon.is_abandoned() {
+        let clears_handlers = thread::clears_handlers(flags);
+        let is_shared = self.shared.files.is_some() && !thread::is_vfork(flags);
+        if is_shared || self.is_giving || self.daemon.is_abandoned() {
             return Ok(Made::NoRoom);
         }
         if self.unborn.iter().any(|child| child.slot == slot) {

@@ -37,7 +37,7 @@ impl Service<'_> {
         let tid = self.shared.lanes.lock(slot).tid;
         let made = match thread::is_thread(call.arguments[0]) {
             true => self.make_thread(tid),
-            false => self.make_process((tid, slot), thread::clears_handlers(call.arguments[0])),
+            false => self.make_process((tid, slot), call.arguments[0]),
         };
         let result = match made {
             Ok(Made::Task(guest)) => i64::from(guest.0),
