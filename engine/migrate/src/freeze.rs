@@ -62,7 +62,12 @@ fn settle_thread(
 ) -> Result<ThreadStatus> {
     let mut pauses = 0;
     for _ in 0..DUE_SIGNALS_MAX {
-        if status.pending != 0 && status.pending & !tracee::signal_mask(tid)? != 0 {
+        let mask = tracee::signal_mask(tid)?;
+        if status.pending & !mask != 0 {
+            // One that was sent to all threads another has taken meanwhile.
+            status = process::thread_status(pid, tid)?;
+        }
+        if status.pending & !mask != 0 {
             // Without an interrupt, which would come before the signal; the signal's own stop is
             // certain, and the interrupt is asked for there.
             tracee::resume(tid, 0)?;

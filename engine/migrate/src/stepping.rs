@@ -133,6 +133,9 @@ fn undisturbed<T>(tid: i32, work: impl FnOnce() -> Result<T>) -> Result<T> {
 mod test {
     use super::*;
     use crate::{freeze, machine};
+    use kernel::child_signal::ChildSignal;
+    use nix::sys::signal::Signal;
+    use nix::unistd::Pid;
     use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
 
@@ -237,6 +240,37 @@ mod test {
             program.stop();
         }
         assert!(insides > 0, "it was never stopped there");
+    }
+
+    #[test]
+    #[ignore = "a program that another test runs"]
+    fn sleeping_in_threads() {
+        for _ in 0..3 {
+            std::thread::spawn(std::thread::park);
+        }
+        tell(0);
+        std::thread::park();
+    }
+
+    #[test]
+    fn a_signal_to_all_threads_is_due_to_one_of_them() {
+        let program = Program::start("sleeping_in_threads");
+        let pid = program.child.id() as i32;
+        let vdso = machine::vdso_of(pid).unwrap();
+        let tids = freeze::freeze(pid, &ChildSignal::new().unwrap()).unwrap();
+        assert!(tids.len() > 3, "{tids:?}");
+        // To a traced process it is not ignored before it is delivered.
+        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGCHLD).unwrap();
+        let settled = freeze::settle(pid, &tids, &vdso);
+        for tid in tids {
+            // One that was waited for in vain runs.
+            tracee::interrupt(tid).unwrap();
+            let _ = tracee::detach(tid, 0).or_else(|_| {
+                tracee::wait(tid)?;
+                tracee::detach(tid, 0)
+            });
+        }
+        settled.expect("all have got what is due to them");
     }
 
     #[test]
