@@ -112,7 +112,7 @@ impl Tracing<'_> {
         let mask = tracee::signal_mask(tid)?;
         // The sandbox's init is its parent: it is at home that its parent hears of its end.
         let mut of_init = *how;
-        of_init[0] = thread::without_waiting(how[0]) | libc::CLONE_PARENT as u64;
+        of_init[0] = thread::of_body(how[0]) | libc::CLONE_PARENT as u64;
         let of_init = thread::of_clone(of_init);
         let local = self.make_by_clone(tid, guest, &of_init)?;
         let made = Made { guest, local, slot };

@@ -22,15 +22,17 @@ use migrate::threads::STEP_TIMEOUT;
 use migrate::{MigrateError, Result};
 use std::sync::atomic::Ordering;
 use wire::calls::{Arguments, Emulation, thread};
-use wire::forward::{Call, ToHome};
-use wire::ids::GuestTid;
+use wire::forward::{Call, Direction, Place, Segment, ToHome, Yield};
+use wire::ids::{GuestAddr, GuestTid};
 use wire::processor_time::Clock;
 
 /// Why a thread or a process is made at home.
 const AT_HOME: &str = "new-task";
-/// Arguments of clone: what it makes, the stack, the thread pointer.
+/// Arguments of clone: what it makes, the stack, the thread pointer, and:
 const FLAGS: usize = 0;
 const STACK: usize = 1;
+/// Where its id goes, or its descriptor.
+const PLACE: usize = 2;
 const TLS: usize = 4;
 
 /// What is to be sent home for a call that makes a thread or a process; any other comes home.
@@ -45,8 +47,16 @@ pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> O
     if let Some(maker) = state.threads.get_mut(&(n.tid as i32)) {
         maker.is_making_process = thread::is_process(&arguments);
     }
-    let emulation = Some(Emulation::NewTask);
-    notices::record_call(shared, state, n, thread::CLONE, arguments, vec![], emulation)
+    let descriptor = thread::opens_descriptor(arguments[FLAGS]).then_some(Segment {
+        guest: GuestAddr(arguments[PLACE]),
+        length: size_of::<i32>() as u32,
+        direction: Direction::Out,
+        place: Place::Argument(PLACE as u8),
+        yields: Yield::Whole,
+        data: vec![],
+    });
+    let (emulation, segments) = (Some(Emulation::NewTask), descriptor.into_iter().collect());
+    notices::record_call(shared, state, n, thread::CLONE, arguments, segments, emulation)
 }
 
 /// The arguments of clone that make what the call makes. None if that is none of the usual.

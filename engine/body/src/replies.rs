@@ -11,7 +11,7 @@ use migrate::reason;
 use std::sync::Arc;
 use wire::calls::{self, Emulation};
 use wire::forward::{
-    Declined, Direction, NO_ROOM_FOR_TASK, Output, Place, Reply, Segment, Signal, ToAway,
+    Declined, Direction, NO_ROOM_FOR_TASK, Output, Place, Reply, Segment, Signal, ToAway, ToHome,
 };
 use wire::ids::GuestTid;
 use wire::processor_time::ProcessorTime;
@@ -120,6 +120,9 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
     };
     if !write_outputs(shared, &outstanding, &reply) {
         result = -i64::from(libc::EFAULT);
+        if outstanding.emulation == Some(Emulation::NewTask) {
+            return make_nothing_of(shared, &mut state, &reply, (local, outstanding.id));
+        }
     }
     if let (Some(mask), true) = (outstanding.temporary_mask, has_signal) {
         let id = outstanding.id;
@@ -128,6 +131,19 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
     }
     own_files::note_opened(shared, local, outstanding.call.number, result);
     answer(shared, &mut state, local, &outstanding, result);
+}
+
+/// A process gets no body: its maker, which is in this notification, cannot be told of it.
+fn make_nothing_of(shared: &Shared, state: &mut State, reply: &Reply, maker: (i32, u64)) {
+    let child = GuestTid(reply.result as i32);
+    state.take_child(child);
+    if let Some(maker) = state.by_guest(reply.tid) {
+        maker.is_making_process = false;
+    }
+    // Before the announcement that the body leaves, at the latest.
+    shared.queue(ToHome::ChildMade { tid: reply.tid, child, has_body: false });
+    let (tid, id) = maker;
+    new_threads::make_at_home(shared, state, tid, id);
 }
 
 /// What a child has used here that this reply tells its parent the end of, and the usage: home

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use wire::calls::{self, thread};
-use wire::forward::{Call, Reply, Signal};
+use wire::forward::{Call, Output, Reply, Signal};
 use wire::ids::GuestTid;
 use wire::image::Priority;
 
@@ -373,9 +373,10 @@ impl Lanes {
     }
 
     /// That call is over; what is to be replied.
-    pub fn made(&self, slot: usize, call: Call, result: i64) -> Reply {
+    pub fn made(&self, slot: usize, call: Call, (result, outputs): (i64, Vec<Output>)) -> Reply {
         let mut lane = self.lock(slot);
-        let reply = Reply { home_ns: lane.clock.read_ns(), ..plain_reply(&call, result) };
+        let home_ns = lane.clock.read_ns();
+        let reply = Reply { home_ns, outputs, ..plain_reply(&call, result) };
         lane.work = Work::Idle;
         lane.answered = Some((call, reply.clone()));
         reply

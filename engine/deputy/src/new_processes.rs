@@ -15,7 +15,7 @@ use kernel::regs::Registers;
 use kernel::signal::{Action, SIGNAL_MAX};
 use kernel::tracee;
 use migrate::{MigrateError, Result};
-use wire::calls::thread::{self, SIGCHLD};
+use wire::calls::thread;
 use wire::forward::ToAway;
 use wire::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use wire::supervisor::{Berth, Birth, FromDeputy};
@@ -27,6 +27,8 @@ pub struct Child {
     pid: i32,
     /// Of the thread that has made it.
     slot: usize,
+    /// Its descriptor, if its maker has asked for one.
+    descriptor: Option<i32>,
     /// What its supervisor is to be told.
     birth: Box<Birth>,
 }
@@ -45,9 +47,10 @@ impl Service<'_> {
             return Err(MigrateError::Protocol("another process before it has a body".into()));
         }
         let berth = self.berth_of_child()?;
-        let arguments = [SIGCHLD, 0, 0, 0, 0, 0];
+        let arguments = thread::at_home(flags, self.shared.lanes.agent.staging_address(slot));
         self.make_by(tid, arguments, |service, (inside, local)| {
             let guest = GuestTid(inside);
+            let descriptor = thread::opens_descriptor(flags).then(|| service.descriptor(slot));
             if clears_handlers {
                 service.clear_handlers(local, slot)?;
             }
@@ -58,10 +61,17 @@ impl Service<'_> {
             service.readiness.iter().for_each(|readiness| readiness.give_back(local));
             let (ticket, key) = (berth.ticket, berth.key);
             let birth = Box::new(service.birth(guest, berth, clears_handlers));
-            service.unborn.push(Child { guest, pid: local, slot, birth });
+            service.unborn.push(Child { guest, pid: local, slot, descriptor, birth });
             service.shared.send(&ToAway::Child { child: guest, pid, ticket, key });
-            Ok(Made::Task(guest))
+            Ok(Made::Process(guest, descriptor))
         })
+    }
+
+    /// The number of the descriptor that the thread of this slot has just been given.
+    fn descriptor(&self, slot: usize) -> i32 {
+        let mut number = [0; size_of::<i32>()];
+        self.shared.lanes.agent.read_staging(slot, 0, &mut number);
+        i32::from_le_bytes(number)
     }
 
     /// Where the child is, which its deputy is to call.
@@ -181,7 +191,10 @@ impl Service<'_> {
         let ids = (process, self.shared.lanes.lock(child.slot).guest);
         let worker = self.worker(child.slot);
         let any = libc::__WALL as u64;
-        let reap = [BatchCall::new(libc::SYS_wait4, [child.guest.0 as u64, 0, any, 0, 0, 0])];
+        let wait = BatchCall::new(libc::SYS_wait4, [child.guest.0 as u64, 0, any, 0, 0, 0]);
+        let close = |number| BatchCall::new(libc::SYS_close, [number as u64, 0, 0, 0, 0, 0]);
+        let reap: Vec<BatchCall> =
+            std::iter::once(wait).chain(child.descriptor.map(close)).collect();
         let done = borrow(worker, ids, |worker| worker.execute_all("reap a child", &reap))?;
         self.heed(done)
     }

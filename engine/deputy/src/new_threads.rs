@@ -14,7 +14,7 @@ use migrate::{MigrateError, Result};
 use std::collections::HashSet;
 use wire::calls::Arguments;
 use wire::calls::thread::{self, SHARED_FLAGS};
-use wire::forward::NO_ROOM_FOR_TASK;
+use wire::forward::{NO_ROOM_FOR_TASK, Output};
 use wire::ids::GuestTid;
 use wire::image::Image;
 
@@ -23,7 +23,9 @@ const MAKING: SeizeOptions = SeizeOptions { follow: true, ..HELD };
 
 /// What came of a call that makes a thread or a process.
 pub(crate) enum Made {
-    Task(GuestTid),
+    Thread(GuestTid),
+    /// With its descriptor, if there is to be one.
+    Process(GuestTid, Option<i32>),
     /// There is no room for it here: the process comes home to make it.
     NoRoom,
     /// Whoever was to make it has ended.
@@ -39,8 +41,16 @@ impl Service<'_> {
             true => self.make_thread(tid),
             false => self.make_process((tid, slot), call.arguments[0]),
         };
+        let mut outputs = vec![];
         let result = match made {
-            Ok(Made::Task(guest)) => i64::from(guest.0),
+            Ok(Made::Thread(guest)) => i64::from(guest.0),
+            Ok(Made::Process(guest, descriptor)) => {
+                outputs.extend(
+                    descriptor
+                        .map(|number| Output { segment: 0, data: number.to_le_bytes().to_vec() }),
+                );
+                i64::from(guest.0)
+            }
             Ok(Made::NoRoom) => NO_ROOM_FOR_TASK,
             // It has ended meanwhile: nobody waits for the reply.
             Ok(Made::Ended) => return Ok(()),
@@ -51,7 +61,7 @@ impl Service<'_> {
             }
             Err(error) => return Err(error),
         };
-        let reply = self.shared.lanes.made(slot, call, result);
+        let reply = self.shared.lanes.made(slot, call, (result, outputs));
         self.shared.reply(reply);
         Ok(())
     }
@@ -72,7 +82,7 @@ impl Service<'_> {
             let lane = Lane::unborn(service.pid, guest, local);
             service.shared.lanes.begin(slot, lane);
             tracee::resume(local, 0)?;
-            Ok(Made::Task(guest))
+            Ok(Made::Thread(guest))
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A thread is made by clone(2) with one set of flags (glibc, musl and Go agree on it), a process
 //! by fork(2) or by clone with hardly any, and clone3(2) says the same in memory. vfork(2), and
-//! what posix_spawn(3) is made of, is clone with two more. What travels is always clone, whose
+//! what posix_spawn(3) is made of, is clone with two more. Go asks for a descriptor of the process
+//! besides, which home opens. What travels is always clone, whose
 //! arguments are numbers: memory can be changed by another thread of the guest between a check and
 //! its use.
 
@@ -36,6 +37,7 @@ const VM: u64 = 0x100;
 const FS: u64 = 0x200;
 const FILES: u64 = 0x400;
 const SIGHAND: u64 = 0x800;
+const PIDFD: u64 = 0x1000;
 const VFORK: u64 = 0x4000;
 const THREAD: u64 = 0x10000;
 const SYSVSEM: u64 = 0x40000;
@@ -59,18 +61,37 @@ pub fn is_thread(flags: u64) -> bool {
 /// hears of its end by SIGCHLD.
 pub fn is_process(arguments: &Arguments) -> bool {
     let [flags, stack, ..] = *arguments;
-    is_vfork(flags) || flags & !PROCESS_FLAGS == SIGCHLD && stack == 0
+    // The place of the descriptor would be that of the id.
+    let has_one_place = flags & PIDFD == 0 || flags & PARENT_SETTID == 0;
+    let is_fork = flags & !PROCESS_FLAGS & !PIDFD == SIGCHLD && stack == 0;
+    is_vfork(flags) || is_fork && has_one_place
 }
 
 /// Whether clone with these flags makes a process as vfork(2) does, perhaps on a stack of its own
 /// and with no handlers.
 pub fn is_vfork(flags: u64) -> bool {
-    flags & !CLEAR_SIGHAND == VFORK_FLAGS | SIGCHLD
+    flags & !CLEAR_SIGHAND & !PIDFD == VFORK_FLAGS | SIGCHLD
 }
 
-/// The flags of clone that make the same process, but do not have its maker wait for it.
-pub fn without_waiting(flags: u64) -> u64 {
-    flags & !VFORK
+/// Whether clone with these flags opens a descriptor of the process that it makes, whose number is
+/// written to where the third argument says: four bytes.
+pub fn opens_descriptor(flags: u64) -> bool {
+    flags & PIDFD != 0
+}
+
+/// The flags of clone that make the body's half of a process: its maker is not made to wait for it,
+/// and home has its descriptor.
+pub fn of_body(flags: u64) -> u64 {
+    flags & !VFORK & !PIDFD
+}
+
+/// The flags and the third argument of clone that make home's half, with a descriptor if it is to
+/// have one: the number goes to `place`.
+pub fn at_home(flags: u64, place: u64) -> Arguments {
+    match opens_descriptor(flags) {
+        true => [SIGCHLD | PIDFD, 0, place, 0, 0, 0],
+        false => [SIGCHLD, 0, 0, 0, 0, 0],
+    }
 }
 
 /// Whether a process begins with the default in the place of each handler of its maker.
@@ -103,7 +124,7 @@ pub fn of_clone3(args: &[u8]) -> Option<Arguments> {
     if !args.len().is_multiple_of(8) || (args.len() as u64) < ARGS_BYTES_MIN {
         return None;
     }
-    let [flags, _pidfd, child_tid, parent_tid, exit_signal, stack, stack_bytes, tls] =
+    let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_bytes, tls] =
         [0, 1, 2, 3, 4, 5, 6, 7].map(|index| word(index).unwrap_or(0));
     // The chosen ids and the cgroup.
     let has_more = (8..args.len() / 8).any(|index| word(index) != Some(0));
@@ -117,7 +138,8 @@ pub fn of_clone3(args: &[u8]) -> Option<Arguments> {
     }
     // On a stack of its own it is made by vfork, or not here.
     let top = stack.checked_add(stack_bytes)?;
-    let process = [flags | exit_signal, top, parent_tid, child_tid, 0, 0];
+    let place = if opens_descriptor(flags) { pidfd } else { parent_tid };
+    let process = [flags | exit_signal, top, place, child_tid, 0, 0];
     let has_stack = (stack == 0) == (stack_bytes == 0);
     (is_process(&process) && exit_signal == SIGCHLD && has_stack).then_some(process)
 }
@@ -163,6 +185,25 @@ mod test {
             assert!(!is_process(&[flags, 0, 0, 0, 0, 0]), "{flags:#x}");
         }
         assert!(!is_process(&[SIGCHLD, 0x7000, 0, 0, 0, 0]), "on a stack of its own");
+    }
+
+    #[test]
+    fn a_process_may_come_with_a_descriptor_but_not_with_two_words_at_one_place() {
+        for flags in [VFORK_FLAGS | SIGCHLD | PIDFD, SIGCHLD | PIDFD | CHILD_CLEARTID] {
+            assert!(
+                is_process(&[flags, 0, 0x40, 0, 0, 0]) && opens_descriptor(flags),
+                "{flags:#x}"
+            );
+            assert!(!opens_descriptor(of_body(flags)));
+        }
+        assert!(!is_process(&[SIGCHLD | PIDFD | PARENT_SETTID, 0, 0x40, 0, 0, 0]));
+        // Flags, descriptor, child's id, parent's id, signal, stack and its size, thread pointer.
+        let words = |flags| args(&[flags, 0x40, 0, 0x80, SIGCHLD, 0, 0, 0]);
+        assert_eq!(of_clone3(&words(PIDFD)), Some([PIDFD | SIGCHLD, 0, 0x40, 0, 0, 0]));
+        assert_eq!(of_clone3(&words(PARENT_SETTID)).map(|travels| travels[2]), Some(0x80));
+        assert_eq!(of_clone3(&words(PIDFD | PARENT_SETTID)), None);
+        assert_eq!(at_home(SIGCHLD, 0x99)[2], 0);
+        assert_eq!(at_home(VFORK_FLAGS | PIDFD | SIGCHLD, 0x99)[..3], [SIGCHLD | PIDFD, 0, 0x99]);
     }
 
     #[test]
