@@ -171,3 +171,26 @@ fn what_cannot_come_home_just_now_comes_when_it_can() {
     assert_goes_on(&mut program, child, 7 << 8);
     end(&stage, &mut program);
 }
+
+/// A shell hardly does anything but begin programs.
+#[test]
+fn who_begins_one_program_after_the_other_moves_in_between() {
+    if !needs::can_run(&["dash"]) {
+        return;
+    }
+    let stage = Stage::new("vfork-between", 3);
+    let script = "i=0; echo ready; while read -r line; do n=0; while [ $n -lt $line ]; do \
+                  n=$(($n + 1)); i=$(($i + 1)); /bin/true; done; echo $i; done";
+    let words = ["osmos", "run", "--home", "--", "dash", "-c", script];
+    let mut program = stage.start(1, &words);
+    assert_eq!(program.line(), "ready");
+    stage.migrate(program.pid, "2");
+    program.write("300\n");
+    for place in ["3", "2", "home", "3", "2", "3"] {
+        let output = stage.output(1, &["osmos", "migrate", &program.pid.to_string(), place]);
+        let complaint = text(&output.stderr);
+        assert!(output.status.success(), "to {place}: {complaint}");
+    }
+    assert_eq!(program.line(), "300");
+    end(&stage, &mut program);
+}

@@ -72,7 +72,7 @@ impl Tracing<'_> {
         let rounds = Rounds::within(budget);
         let Some(tracking) = tracking else {
             let homeward = Homeward { rounds, ahead: None, origin: self.origin.take() };
-            return self.leave(announcement, homeward);
+            return self.on_order(Order::Leave { announcement, homeward: Box::new(homeward) });
         };
         let unseen = match self.watch_memory(&tracking) {
             Ok(unseen) => unseen,
@@ -80,7 +80,7 @@ impl Tracing<'_> {
             Err(_) => {
                 self.go_on()?;
                 let homeward = Homeward { rounds, ahead: None, origin: self.origin.take() };
-                return self.leave(announcement, homeward);
+                return self.on_order(Order::Leave { announcement, homeward: Box::new(homeward) });
             }
         };
         let (answers, receiver) = mpsc::channel();

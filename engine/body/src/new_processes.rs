@@ -155,6 +155,7 @@ impl Tracing<'_> {
             meter: Meter::of_process(made.local, Clock::default()),
             peak: Peak::new(made.local, 0),
             children: vec![],
+            holds_processes: false,
             stands_back: state.stands_back,
             is_frozen: false,
             is_interrupted: false,

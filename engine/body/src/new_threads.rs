@@ -44,8 +44,14 @@ pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> O
     let Some(arguments) = arguments else {
         return needs_home(shared, state, n, AT_HOME);
     };
+    let (is_process, is_held_back) = (thread::is_process(&arguments), state.holds_processes);
     if let Some(maker) = state.threads.get_mut(&(n.tid as i32)) {
-        maker.is_making_process = thread::is_process(&arguments);
+        if is_process && is_held_back {
+            maker.is_held_back = true;
+            maker.parked = Some(n.id);
+            return None;
+        }
+        maker.is_making_process = is_process;
     }
     let descriptor = thread::opens_descriptor(arguments[FLAGS]).then_some(Segment {
         guest: GuestAddr(arguments[PLACE]),

@@ -78,6 +78,8 @@ pub struct Thread {
     /// Home makes, or has made, a process for it: from when it asks until the body has its half, or
     /// will not.
     pub is_making_process: bool,
+    /// It would make a process while the body is about to be stopped, and is parked for that.
+    pub is_held_back: bool,
     /// It stands still for a process that has its memory ([`crate::vfork`]).
     pub waits_for: Option<GuestTid>,
     /// A call that it had in flight when it was stopped, and will come back to.
@@ -119,6 +121,8 @@ pub enum Order {
     Copied { number: u64, outcome: migrate::Result<Box<Onward>> },
     /// Home has what could be sent of its memory while it ran.
     SentAhead { homeward: Option<Box<Homeward>> },
+    /// Goes home as it is.
+    Leave { announcement: ToHome, homeward: Box<Homeward> },
     /// A process that had this one's memory is done with it.
     ChildDone(GuestTid),
     /// The link to home broke.
@@ -158,6 +162,8 @@ pub struct State {
     pub peak: Peak,
     /// Processes that home has made, until the body has made its half.
     pub children: Vec<Child>,
+    /// No thread begins to make a process.
+    pub holds_processes: bool,
     /// Nice values that this node adds to those of home.
     pub stands_back: i32,
     /// Threads are being stopped, or are: nothing is forwarded, replies are dropped (home keeps
@@ -187,6 +193,7 @@ impl State {
             meter: Meter::of_process(pid, body.image().clock),
             peak: Peak::new(pid, body.image().peak_rss_kib),
             children: vec![],
+            holds_processes: false,
             stands_back: 0,
             is_frozen: false,
             is_interrupted: false,
@@ -415,6 +422,7 @@ impl Thread {
             agrees_at: None,
             makes: None,
             is_making_process: false,
+            is_held_back: false,
             waits_for: None,
             in_flight: None,
             interrupted: None,

@@ -83,6 +83,8 @@ pub(crate) struct Tracing<'a> {
     pub(crate) homecoming_pause: Duration,
     /// In a row.
     pub(crate) failed_homecomings: u32,
+    /// An order that waits until no thread makes a process, and until when.
+    pub(crate) delayed: Option<(Order, Instant)>,
     /// A thread needs its home, but another makes a process or waits for one that has its memory.
     pub(crate) waits_with_homecoming_since: Option<Instant>,
 }
@@ -137,6 +139,7 @@ impl<'a> Tracing<'a> {
             next_homecoming: Instant::now(),
             homecoming_pause: HOMECOMING_PAUSE,
             failed_homecomings: 0,
+            delayed: None,
             waits_with_homecoming_since: None,
         }
     }
@@ -229,6 +232,11 @@ impl Tracing<'_> {
                 return Ok(End::Goes(reason));
             }
         }
+        if let Some(order) = self.next_delayed()
+            && let End::Goes(reason) = self.carry_out(order)?
+        {
+            return Ok(End::Goes(reason));
+        }
         let now = Instant::now();
         if self.daemon.is_abandoned() && now >= self.next_farewell {
             self.next_farewell = now + FAREWELL_PAUSE;
@@ -252,7 +260,8 @@ impl Tracing<'_> {
     fn wait(&mut self) {
         let is_waiting = self.homesick.is_some() && !self.awaits_verdict;
         let homesick_at = is_waiting.then_some(self.next_homecoming);
-        let next = [homesick_at, self.daemon.next_call()].into_iter().flatten();
+        let delayed_until = self.delayed.as_ref().map(|(_, until)| *until);
+        let next = [homesick_at, delayed_until, self.daemon.next_call()].into_iter().flatten();
         let next = next.fold(self.next_usage, Instant::min);
         let mut left = next.saturating_duration_since(Instant::now());
         if !self.deferred.is_empty() {
@@ -360,8 +369,12 @@ impl Tracing<'_> {
         }
     }
 
-    fn on_order(&mut self, order: Order) -> Result<End> {
-        let Some(order) = self.defer(order) else { return Ok(End::Continues) };
+    pub(crate) fn on_order(&mut self, order: Order) -> Result<End> {
+        let order = self.defer(order).and_then(|order| self.await_processes(order));
+        order.map_or(Ok(End::Continues), |order| self.carry_out(order))
+    }
+
+    fn carry_out(&mut self, order: Order) -> Result<End> {
         match order {
             // Carried out already.
             Order::Fetched { .. } | Order::Filled(_) => Ok(End::Continues),
@@ -397,10 +410,13 @@ impl Tracing<'_> {
                 self.copy_ahead(number, outcome)
             }
             Order::Copied { number, outcome } if self.is_current_move(number) => {
-                self.move_on(outcome)
+                self.stop_in_between(|it| it.move_on(outcome))
             }
             Order::Offered { .. } | Order::Copied { .. } => Ok(End::Continues),
-            Order::SentAhead { homeward } => self.on_sent_ahead(homeward),
+            Order::SentAhead { homeward } => self.stop_in_between(|it| it.on_sent_ahead(homeward)),
+            Order::Leave { announcement, homeward } => {
+                self.stop_in_between(|it| it.leave(announcement, *homeward))
+            }
             Order::ChildDone(child) => {
                 self.child_is_done(child)?;
                 Ok(End::Continues)

@@ -5,8 +5,8 @@
 //! Their bodies have one memory, too. Neither moves meanwhile; should the child have to go home, it
 //! takes a copy along and its maker goes on as after fork.
 
-use crate::state::{Child, State};
-use crate::tracing_loop::Tracing;
+use crate::state::{Child, Order, State};
+use crate::tracing_loop::{End, Tracing};
 use migrate::{MigrateError, Result, reason};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -25,6 +25,50 @@ impl Tracing<'_> {
     pub(crate) fn child_is_done(&mut self, child: GuestTid) -> Result<()> {
         let waited = self.shared.lock().end_wait(child);
         waited.map_or(Ok(()), |tid| self.go_on_in_agreement(tid))
+    }
+
+    /// An order that would stop the body waits until no thread makes a process, and none begins to
+    /// meanwhile: shells and builds do hardly anything else, and would be refused for ever.
+    pub(crate) fn await_processes(&mut self, order: Order) -> Option<Order> {
+        let stops_it = match &order {
+            Order::Copied { number, .. } => self.is_current_move(*number),
+            Order::SentAhead { .. } | Order::Leave { .. } => true,
+            _ => false,
+        };
+        let may_wait = self.delayed.is_none() && self.unwanted_since.is_none();
+        let mut state = self.shared.lock();
+        if !stops_it || !may_wait || state.check_makes_no_process().is_ok() {
+            return Some(order);
+        }
+        state.holds_processes = true;
+        self.delayed = Some((order, Instant::now() + PATIENCE));
+        None
+    }
+
+    /// Stops the body for good, or tries to: no thread begins to make a process meanwhile.
+    pub(crate) fn stop_in_between(
+        &mut self,
+        stop: impl FnOnce(&mut Self) -> Result<End>,
+    ) -> Result<End> {
+        self.shared.lock().holds_processes = true;
+        let end = stop(self);
+        let mut state = self.shared.lock();
+        state.holds_processes = false;
+        for thread in state.threads.values_mut() {
+            let is_held_back = std::mem::take(&mut thread.is_held_back);
+            if let Some(id) = thread.parked.filter(|_| is_held_back) {
+                self.shared.order(Order::MakeAgain { tid: thread.local, id });
+            }
+        }
+        end
+    }
+
+    /// That order, when the moment has come, or will not.
+    pub(crate) fn next_delayed(&mut self) -> Option<Order> {
+        let (_, until) = self.delayed.as_ref()?;
+        let is_time = Instant::now() >= *until;
+        let is_due = is_time || self.shared.lock().check_makes_no_process().is_ok();
+        self.delayed.take_if(|_| is_due).map(|(order, _)| order)
     }
 
     /// Whether the body cannot go home now because one of its threads makes a process, or waits for
@@ -52,8 +96,9 @@ impl Tracing<'_> {
     }
 }
 
-/// For which a thread that needs its home waits while another has made a process, before that is
-/// sent home: more than it takes to begin a program.
+/// For which a move, or a thread that needs its home, waits while another makes a process: more
+/// than it takes to begin a program. Then the one is refused, and for the other the process is sent
+/// home.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 fn in_the_way() -> Reason {
