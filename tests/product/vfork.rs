@@ -1,7 +1,7 @@
 //! Processes that have their maker's memory until they begin a program (vfork, posix_spawn), made
 //! by one that is away.
 
-use crate::stage::{Program, Stage, text, until, until_true};
+use crate::stage::{Program, Seen, Stage, text, until, until_true};
 
 /// Does what each line says, and prints what comes of it.
 const OBEDIENT: &str = "\
@@ -169,6 +169,25 @@ fn what_cannot_come_home_just_now_comes_when_it_can() {
     assert!(brought.wait_with_output().expect("it ends").status.success());
     assert_eq!(stage.place(program.pid), Some(1));
     assert_goes_on(&mut program, child, 7 << 8);
+    end(&stage, &mut program);
+}
+
+/// The move waits for half a second at most, and is called off within that.
+#[test]
+fn a_move_that_is_called_off_while_a_process_is_made_leaves_others_to_be_made() {
+    let Some((stage, mut program)) = start("vfork-off", 3) else { return };
+    let child = gated(&stage, &mut program);
+    let mover = stage.begin(1, &["osmos", "migrate", &program.pid.to_string(), "3"]);
+    stage.await_body(3, program.pid);
+    let asks = |process: &Seen| process.words.get(1).is_some_and(|word| word == "migrate");
+    let asking = until("somebody asks", || stage.processes(1).into_iter().find(asks));
+    asking.signal(nix::sys::signal::Signal::SIGINT);
+    assert!(!mover.wait_with_output().expect("it ends").status.success());
+    open_gate(&stage);
+    assert_goes_on(&mut program, child, 7 << 8);
+    let spawn = "os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)[1]";
+    assert_eq!(program.ask(spawn), "0");
+    assert_eq!(stage.place(program.pid), Some(2));
     end(&stage, &mut program);
 }
 

@@ -233,7 +233,8 @@ impl Tracing<'_> {
             }
         }
         if let Some(order) = self.next_delayed()
-            && let End::Goes(reason) = self.carry_out(order)?
+            // It may have been called off meanwhile.
+            && let End::Goes(reason) = self.stop_in_between(|it| it.carry_out(order))?
         {
             return Ok(End::Goes(reason));
         }
@@ -407,7 +408,7 @@ impl Tracing<'_> {
                 Ok(End::Continues)
             }
             Order::Offered { number, outcome } if self.is_current_move(number) => {
-                self.copy_ahead(number, outcome)
+                self.stop_in_between(|it| it.copy_ahead(number, outcome))
             }
             Order::Copied { number, outcome } if self.is_current_move(number) => {
                 self.stop_in_between(|it| it.move_on(outcome))

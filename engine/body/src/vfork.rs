@@ -31,7 +31,10 @@ impl Tracing<'_> {
     /// meanwhile: shells and builds do hardly anything else, and would be refused for ever.
     pub(crate) fn await_processes(&mut self, order: Order) -> Option<Order> {
         let stops_it = match &order {
-            Order::Copied { number, .. } => self.is_current_move(*number),
+            // To have its writes told, and for good.
+            Order::Offered { number, .. } | Order::Copied { number, .. } => {
+                self.is_current_move(*number)
+            }
             Order::SentAhead { .. } | Order::Leave { .. } => true,
             _ => false,
         };
@@ -45,7 +48,7 @@ impl Tracing<'_> {
         None
     }
 
-    /// Stops the body for good, or tries to: no thread begins to make a process meanwhile.
+    /// Stops the body, or tries to: no thread begins to make a process meanwhile.
     pub(crate) fn stop_in_between(
         &mut self,
         stop: impl FnOnce(&mut Self) -> Result<End>,

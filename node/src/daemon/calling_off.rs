@@ -25,19 +25,20 @@ pub(super) fn called_off_before(pid: HomePid) -> Failure {
 }
 
 impl Daemon {
-    /// An order for a process that is on the move. The latest that somebody gives counts: what goes
-    /// elsewhere is called off for it.
+    /// An order for a process that is on the move, or is just being made away. The latest that
+    /// somebody gives counts: what goes elsewhere is called off for it.
     pub(super) fn order_behind(&mut self, pid: HomePid, order: Order) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let Some(moving) = &process.moving else { return };
         let may_wait = matches!(order.cause, Cause::User | Cause::Drain | Cause::Owner);
         if !may_wait || process.waiting.len() >= ORDERS_MAX {
             let at = process.at;
-            return self.report_end(pid, &order, at, MoveEnd::Stayed, 0);
+            self.report_end(pid, &order, at, MoveEnd::Stayed, 0);
+            let text = format!("cannot move {pid}: it is on the move already");
+            return self.refuse_order(order, failure("moving", text));
         }
-        let (before, to) = (moving.order.to, order.to);
+        let (before, to) = (process.moving.as_ref().map(|moving| moving.order.to), order.to);
         process.waiting.push_back(order);
-        if before != to {
+        if before.is_some_and(|before| before != to) {
             self.call_off(pid, &format!("it is wanted on node {to}"));
         }
     }

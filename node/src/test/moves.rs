@@ -6,6 +6,7 @@ use super::harness::{
 use crate::control::{Answer, Asked, Caller};
 use crate::daemon::Event;
 use crate::net::link::LinkId;
+use crate::process::ORDERS_MAX;
 use crate::supervisor::{Half, News, SupervisorId};
 use client::Error;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -50,6 +51,14 @@ fn migrate(node: &TestNode, pid: i32, to: Destination) -> JoinHandle<client::Res
             is_watched: false,
         })
     })
+}
+
+/// Why a move was refused.
+fn refusal(order: JoinHandle<client::Result<Reply>>) -> String {
+    match order.join().unwrap() {
+        Err(Error::Refused(failure)) => failure.code,
+        other => panic!("it is not refused: {other:?}"),
+    }
 }
 
 fn migration(reply: client::Result<Reply>) -> Migration {
@@ -263,10 +272,16 @@ async fn what_was_made_away_ends_if_the_supervisor_of_its_maker_ends_before_it_h
     away.deputy.say(&FromDeputy::Forked { child: HomePid(pid) });
     let is_it = |process: &wire::control::Process| process.pid == pid;
     eventually("it is managed", || away.one.processes().iter().any(is_it).then_some(()));
+    // Whoever wants to move it waits until it is born, as far as there is room.
+    let order = |_| migrate(&away.one, pid, Destination::Node(NODE_2));
+    let mut orders: Vec<_> = (0..=ORDERS_MAX).map(order).collect();
+    let refused = eventually("one is too many", || orders.iter().position(|it| it.is_finished()));
+    assert_eq!(refusal(orders.remove(refused)), "too-many-moves");
     let Away { one, deputy, program: _program, two: _two, body: _body } = away;
     drop(deputy);
     let end = eventually("it ends", || child.0.try_wait().unwrap());
     assert_eq!(end.signal(), Some(nix::libc::SIGKILL));
+    orders.into_iter().for_each(|order| assert_eq!(refusal(order), "ended"));
     eventually("it is forgotten", || (!one.processes().iter().any(is_it)).then_some(()));
 }
 
