@@ -28,10 +28,10 @@ use wire::processor_time::Clock;
 
 /// Why a thread or a process is made at home.
 const AT_HOME: &str = "new-task";
-/// Arguments of clone: what it makes, the stack, the thread pointer, and:
+/// Arguments of clone: what it makes, the stack, where its id or its descriptor goes, the thread
+/// pointer.
 const FLAGS: usize = 0;
 const STACK: usize = 1;
-/// Where its id goes, or its descriptor.
 const PLACE: usize = 2;
 const TLS: usize = 4;
 

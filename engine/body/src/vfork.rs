@@ -56,6 +56,10 @@ impl Tracing<'_> {
         self.shared.lock().holds_processes = true;
         let end = stop(self);
         let mut state = self.shared.lock();
+        if self.delayed.is_some() {
+            // What waits for such a moment still goes on waiting for it.
+            return end;
+        }
         state.holds_processes = false;
         for thread in state.threads.values_mut() {
             let is_held_back = std::mem::take(&mut thread.is_held_back);
@@ -80,7 +84,7 @@ impl Tracing<'_> {
     pub(crate) fn waits_with_homecoming(&mut self) -> bool {
         let children = {
             let state = self.shared.lock();
-            if !state.makes_processes() {
+            if state.check_makes_no_process().is_ok() {
                 self.waits_with_homecoming_since = None;
                 return false;
             }
@@ -139,10 +143,6 @@ impl State {
 
     fn waited_for(&self) -> Vec<GuestTid> {
         self.threads.values().filter_map(|thread| thread.waits_for).collect()
-    }
-
-    fn makes_processes(&self) -> bool {
-        self.threads.values().any(|thread| thread.is_making_process || thread.waits_for.is_some())
     }
 
     /// # Errors

@@ -8,11 +8,10 @@
 
 use crate::intake::Intake;
 use crate::packing::unpack;
-use crate::{MigrateError, Result};
+use crate::{MigrateError, Result, streams};
 use kernel::haste::StandingBack;
 use kernel::memory::Memory;
 use link::{Closer, LinkReader, LinkWriter};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -70,21 +69,16 @@ impl Inflow {
     pub fn add(&mut self, (reader, writer): (LinkReader, LinkWriter)) -> Result<()> {
         self.closers.push(writer.closer()?);
         let shared = self.shared.clone();
-        let (tell_tid, tid) = sync_channel(1);
         let work = move || {
-            // Who starts this waits for it.
-            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let error = shared.serve(reader);
             shared.lock().end.get_or_insert(error);
             shared.has_changed.notify_all();
             // So that the source hears of it.
             writer.close();
         };
-        let thread = std::thread::Builder::new().name("stream".into()).spawn(work);
-        self.threads.push(thread.map_err(|error| {
-            MigrateError::refused("no-thread", format!("cannot serve a stream: {error}"))
-        })?);
-        self.standing_back.extend(tid.recv().map(|tid| StandingBack::of(&[tid])));
+        let (thread, tid) = streams::spawn(work)?;
+        self.threads.push(thread);
+        self.standing_back.extend(tid.map(|tid| StandingBack::of(&[tid])));
         Ok(())
     }
 

@@ -144,17 +144,9 @@ impl Streams {
         writer.set_unsent_max(UNSENT_MAX)?;
         let closer = writer.closer()?;
         let (shared, jobs) = (self.shared.clone(), jobs.clone());
-        let (tell_tid, tid) = sync_channel(1);
-        let work = move || {
-            // Who starts this waits for it.
-            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
-            serve(writer, &jobs, &shared);
-        };
-        let thread = std::thread::Builder::new().name("stream".into()).spawn(work);
-        self.threads.push(thread.map_err(|error| {
-            MigrateError::refused("no-thread", format!("cannot serve a stream: {error}"))
-        })?);
-        self.tids.extend(tid.recv());
+        let (thread, tid) = spawn(move || serve(writer, &jobs, &shared))?;
+        self.threads.push(thread);
+        self.tids.extend(tid);
         self.closers.push(closer);
         Ok(())
     }
@@ -215,6 +207,24 @@ impl Drop for Streams {
             let _ = thread.join();
         }
     }
+}
+
+/// Starts the thread of a stream, on either side; with its id, unless it has failed at once.
+///
+/// # Errors
+/// There is no thread to be had for it.
+pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(JoinHandle<()>, Option<i32>)> {
+    let (tell, tid) = sync_channel(1);
+    let work = move || {
+        // Who starts this waits for it.
+        let _ = tell.send(nix::unistd::gettid().as_raw());
+        work();
+    };
+    let thread =
+        std::thread::Builder::new().name("stream".into()).spawn(work).map_err(|error| {
+            MigrateError::refused("no-thread", format!("cannot serve a stream: {error}"))
+        })?;
+    Ok((thread, tid.recv().ok()))
 }
 
 /// Sends what comes, until nothing more does.

@@ -3,9 +3,8 @@
 //! A thread is made by clone(2) with one set of flags (glibc, musl and Go agree on it), a process
 //! by fork(2) or by clone with hardly any, and clone3(2) says the same in memory. vfork(2), and
 //! what posix_spawn(3) is made of, is clone with two more. Go asks for a descriptor of the process
-//! besides, which home opens. What travels is always clone, whose
-//! arguments are numbers: memory can be changed by another thread of the guest between a check and
-//! its use.
+//! besides, which home opens. What travels is always clone, whose arguments are numbers: memory can
+//! be changed by another thread of the guest between a check and its use.
 
 use super::Arguments;
 
@@ -85,8 +84,8 @@ pub fn of_body(flags: u64) -> u64 {
     flags & !VFORK & !PIDFD
 }
 
-/// The flags and the third argument of clone that make home's half, with a descriptor if it is to
-/// have one: the number goes to `place`.
+/// The arguments of clone that make home's half, with a descriptor if it is to have one: the number
+/// goes to `place`.
 pub fn at_home(flags: u64, place: u64) -> Arguments {
     match opens_descriptor(flags) {
         true => [SIGCHLD | PIDFD, 0, place, 0, 0, 0],
