@@ -89,15 +89,14 @@ pub struct Order {
     pub is_off: Arc<AtomicBool>,
     /// How often it was begun: a homecoming can get in its way.
     pub tries: u32,
-    /// How its memory is to go along.
-    pub way: Way,
+    /// How its memory is to go along, if not as in all moves of the process.
+    pub way: Option<Way>,
 }
 
 impl Order {
     pub fn new(to: NodeId, cause: Cause, why: impl Into<String>) -> Order {
         let (why, is_off) = (why.into(), Arc::default());
-        let way = Way::PreCopy;
-        Order { to, cause, why, answer: None, progress: None, is_off, tries: 0, way }
+        Order { to, cause, why, answer: None, progress: None, is_off, tries: 0, way: None }
     }
 }
 
@@ -230,6 +229,8 @@ pub struct Process {
     pub storm: Option<Storm>,
     /// How long its user lets it stand still for a move; None: as the owner of its home has said.
     pub freeze_budget: Option<FreezeBudget>,
+    /// How its memory goes along when it leaves home, where an order does not say otherwise.
+    pub way: Way,
     pub at: NodeId,
     pub here_since: Instant,
     pub deputy: Option<Supervisor>,
@@ -415,6 +416,7 @@ mod test {
             is_mobile: false,
             storm: Some(Storm { every: Duration::from_millis(1), next: now }),
             freeze_budget: None,
+            way: Way::PreCopy,
             at: NodeId(1),
             here_since: now,
             deputy: None,

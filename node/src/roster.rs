@@ -252,6 +252,7 @@ mod test {
     use crate::process::Cause;
     use wire::control::Placement;
     use wire::freeze_budget::FreezeBudget;
+    use wire::supervisor::Way;
 
     fn process(pid: i32) -> KeptProcess {
         KeptProcess {
@@ -263,6 +264,7 @@ mod test {
                 storm_ms: Some(20),
                 cpu_baseline: true,
                 freeze_budget_ms: Some(FreezeBudget::DEFAULT),
+                way: Way::PreCopy,
                 is_timed: false,
                 is_mobile: true,
             },

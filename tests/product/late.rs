@@ -33,13 +33,18 @@ impl Behind {
     }
 
     fn start(&self, stage: &Stage, words: &[&str]) -> Program {
+        self.start_with(stage, &[], words)
+    }
+
+    /// `osmos run` is told these options besides.
+    fn start_with(&self, stage: &Stage, options: &[&str], words: &[&str]) -> Program {
         // `/tmp` of this machine is hidden in the nodes.
         let inside = "/tmp/behind";
         if !stage.path(1, inside).exists() {
             std::fs::copy(self.0.path().join("behind"), stage.path(1, inside)).expect("a copy");
         }
-        let run = ["osmos", "run", "--home", "--", inside];
-        let program = stage.start(1, &[&run[..], words].concat());
+        let run = ["osmos", "run", "--home"];
+        let program = stage.start(1, &[&run[..], options, &["--", inside], words].concat());
         assert_eq!(program.line(), "ready");
         program
     }
@@ -86,6 +91,24 @@ fn memory_that_is_changed_wildly_arrives_behind_its_process_as_it_has_to_be() {
         // It may have had to come home for a call.
         stage.migrate(program.pid, "home");
         assert_eq!(program.ask(""), "right", "at home again");
+    }
+    program.close_input();
+    assert_eq!(program.end(), 0);
+}
+
+#[test]
+fn a_method_that_run_was_told_holds_for_moves_that_are_not_told_another() {
+    let Some(behind) = Behind::build_if_served() else { return };
+    let stage = Stage::with_link("told", 2, "400mbit");
+    let mut program = behind.start_with(&stage, &["--method", "post-copy"], &["48", "2"]);
+    let pid = program.pid.to_string();
+    for (options, expected) in [(&[][..], "post-copy"), (&["--method", "pre-copy"], "pre-copy")] {
+        stage.migrate(program.pid, "home");
+        let words = [&["osmos", "migrate", "--json", &pid, "2"], options].concat();
+        let output = stage.output(1, &words);
+        let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+        assert_eq!(report["method"], expected, "{report}");
+        assert_eq!(program.ask(""), "right");
     }
     program.close_input();
     assert_eq!(program.end(), 0);

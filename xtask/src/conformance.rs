@@ -38,7 +38,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<String>,
     /// Have memory travel in this way, one after the other if there are more: protection,
-    /// soft-dirty, stop-and-copy [default: the best that the kernel can do]
+    /// soft-dirty, stop-and-copy, hybrid, post-copy [default: the best that the kernel can do]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     method: Vec<Method>,
     /// Have programs keep to what the processors of all nodes have

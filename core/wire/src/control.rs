@@ -46,9 +46,9 @@ pub enum Request {
         /// From this move on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         freeze_budget_ms: Option<FreezeBudget>,
-        /// Of this move.
-        #[serde(default, skip_serializing_if = "is_usual")]
-        way: Way,
+        /// Of this move; as for all moves of the process if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        way: Option<Way>,
         /// `Progress` comes before the answer, and the caller calls the move off by closing its
         /// half of the connection: it still gets the answer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -117,6 +117,9 @@ pub struct ManageOptions {
     /// How long it may stand still for a move; as the node's owner has said if not given.
     #[serde(default)]
     pub freeze_budget_ms: Option<FreezeBudget>,
+    /// How its memory is to go along when it leaves home, where an order does not say otherwise.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub way: Way,
     /// It runs under a filter of ours that has io_uring_setup answer ENOSYS, and under no other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_mobile: bool,

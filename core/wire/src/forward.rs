@@ -9,7 +9,7 @@ use crate::clocks::Readings;
 use crate::freeze_budget::FreezeBudget;
 use crate::hashes::{Lacking, PageHashes};
 use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
-use crate::image::{Draft, Image, Pages, Priority, Prospect, Span, Thread};
+use crate::image::{Draft, Image, PackedPages, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::move_limits::MoveLimits;
 use crate::processor_time::{Clock, ProcessorTime};
@@ -358,6 +358,8 @@ pub enum ToHome {
     AsksHeld(Box<MoveReport>),
     /// As `ToAway::Pages`, after `Holds` or an image.
     Pages(Pages),
+    /// The same, compressed, where that makes them arrive sooner.
+    PackedPages(PackedPages),
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     ImageSent,

@@ -154,6 +154,15 @@ impl Pages {
     }
 }
 
+/// Memory contents that are one block of LZ4.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedPages {
+    #[serde(deserialize_with = "bounded::list::<_, _, PAGE_RUNS_MAX>")]
+    pub spans: Vec<Span>,
+    #[serde(with = "bytes")]
+    pub block: Vec<u8>,
+}
+
 /// The places with their contents, in order; None if there is not as much of both.
 pub fn runs<'a>(spans: &[Span], content: &'a [u8]) -> Option<Vec<(GuestAddr, &'a [u8])>> {
     let mut left = content;

@@ -19,6 +19,7 @@ use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
 use crate::processor_time::{PastClock, ProcessorTime};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -274,16 +275,30 @@ pub enum Way {
     PostCopy,
 }
 
+impl Way {
+    const ALL: [Way; 3] = [Way::PreCopy, Way::Hybrid, Way::PostCopy];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Way::PreCopy => "pre-copy",
+            Way::Hybrid => "hybrid",
+            Way::PostCopy => "post-copy",
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
 impl FromStr for Way {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Way, String> {
-        match word {
-            "pre-copy" => Ok(Way::PreCopy),
-            "hybrid" => Ok(Way::Hybrid),
-            "post-copy" => Ok(Way::PostCopy),
-            _ => Err(format!("`{word}` is none of `pre-copy`, `hybrid` and `post-copy`")),
-        }
+        let found = Way::ALL.into_iter().find(|way| way.word() == word);
+        found.ok_or_else(|| format!("`{word}` is none of `pre-copy`, `hybrid` and `post-copy`"))
     }
 }
 

@@ -19,6 +19,7 @@ use migrate::copying::Copying;
 use migrate::held;
 use migrate::kept::{self, Origin};
 use migrate::pacing::Pacing;
+use migrate::packing::HomePacker;
 use migrate::parts::Part;
 use migrate::rounds::Rounds;
 use migrate::{MigrateError, Result, reason};
@@ -87,7 +88,8 @@ impl Tracing<'_> {
         let is_hurried = Arc::new(AtomicBool::new(false));
         let (shared, hurry) = (self.shared.clone(), is_hurried.clone());
         let pacing = Pacing::of(limits.bandwidth);
-        let home = Home { shared, answers: receiver, hurry, pacing };
+        let packer = HomePacker::default();
+        let home = Home { shared, answers: receiver, hurry, pacing, packer };
         let alone = Homeward { rounds: rounds.clone(), ahead: None, origin: None };
         let (fixed, origin) = (self.fixed.clone(), self.origin.take());
         let send = move || {
@@ -145,6 +147,7 @@ struct Home {
     /// What is not sent yet comes with the body.
     hurry: Arc<AtomicBool>,
     pacing: Pacing,
+    packer: HomePacker,
 }
 
 impl Home {
@@ -174,9 +177,16 @@ impl Taker for Home {
             return Err(MigrateError::refused(ENOUGH, "the rest comes with the body"));
         }
         let (began, bytes) = (Instant::now(), part.bytes() as usize);
-        self.shared.send(part.into());
-        // The link is free for calls meanwhile.
-        self.pacing.sent(bytes, began);
+        let (shared, pacing) = (&self.shared, &self.pacing);
+        self.packer.send(part, |message| {
+            let bytes = match &message {
+                ToHome::PackedPages(packed) => packed.block.len(),
+                _ => bytes,
+            };
+            shared.send(message);
+            // The link is free for calls meanwhile.
+            pacing.sent(bytes, began);
+        });
         Ok(())
     }
 

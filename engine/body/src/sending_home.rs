@@ -8,6 +8,7 @@ use migrate::ahead::Ahead;
 use migrate::copying::Copying;
 use migrate::held;
 use migrate::kept::Origin;
+use migrate::packing::HomePacker;
 use migrate::sight::Sight;
 use wire::image::{Image, Span};
 
@@ -45,8 +46,9 @@ impl Tracing<'_> {
         }
         copying.leave_files();
         let whole = (&image.mappings[..], &image.guards[..]);
+        let mut packer = HomePacker::default();
         copying.finish(&self.shared.memory, whole, sight, &mut |part| {
-            self.shared.send(part.into());
+            packer.send(part, |message| self.shared.send(message));
             Ok(())
         })
     }

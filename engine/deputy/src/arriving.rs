@@ -45,14 +45,14 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// Takes in contents that the body has sent.
+    /// Takes in contents that the body has sent, in so many bytes.
     ///
     /// # Errors
     /// No honest body sends such.
-    pub fn write(&mut self, memory: &Memory, pages: &Pages) -> Result<()> {
+    pub fn write(&mut self, memory: &Memory, pages: &Pages, sent: u64) -> Result<()> {
+        self.bytes += sent;
         for (address, content) in self.intake.check(&pages.spans, &pages.content, &self.mappings)? {
             let run = Run { start: address, end: address + content.len() as u64 };
-            self.bytes += content.len() as u64;
             // One that cannot be written to may have been guarded when the process left.
             let is_here =
                 !touches(&self.asleep, &run) && memory.write_pages(address, content).is_ok();

@@ -10,6 +10,7 @@ use migrate::backing::Library;
 use migrate::homeward::{self, Change};
 use migrate::intake::Intake;
 use migrate::kept::Kept;
+use migrate::packing::unpack_pages;
 use migrate::sight::Sight;
 use migrate::worker::Worker;
 use migrate::{MigrateError, Result, adoption, layout, mapping_flags};
@@ -119,13 +120,14 @@ pub fn receive_pages(
     let mut next = first;
     loop {
         match next {
-            ToHome::Pages(pages) => {
+            ToHome::Pages(_) | ToHome::PackedPages(_) => {
+                let (pages, sent) = unpack_pages(next)?;
                 for (address, content) in
                     intake.check(&pages.spans, &pages.content, &image.mappings)?
                 {
                     service.shared.lanes.memory.write_pages(address, content)?;
                 }
-                bytes += pages.content.len() as u64;
+                bytes += sent;
             }
             ToHome::Discard(spans) => {
                 intake.check_discarded(&spans, &image.mappings)?;

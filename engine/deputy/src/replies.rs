@@ -16,6 +16,7 @@ use crate::{credentials, exec, onlookers, own_files, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use migrate::files::Files;
+use migrate::packing::unpack_pages;
 use migrate::{MigrateError, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -136,9 +137,11 @@ fn take_ahead(shared: &Shared, message: ToHome) -> Result<()> {
             shared.notify(Notice::ComesAhead { draft, heap_end });
             Ok(())
         }
-        ToHome::Pages(pages) => {
+        ToHome::Pages(_) | ToHome::PackedPages(_) => {
             let mut arriving = shared.arriving();
-            arriving.as_mut().ok_or_else(unasked)?.write(&shared.lanes.memory, &pages)
+            let arriving = arriving.as_mut().ok_or_else(unasked)?;
+            let (pages, sent) = unpack_pages(message)?;
+            arriving.write(&shared.lanes.memory, &pages, sent)
         }
         ToHome::Discard(spans) => shared.arriving().as_mut().ok_or_else(unasked)?.discard(&spans),
         other => {

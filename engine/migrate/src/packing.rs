@@ -5,9 +5,13 @@
 //! compressed. So a stream is as fast as the slower of the two, and compressing pays if both the
 //! compressor, and the link with what is left, are faster than the link with all of it.
 
+use crate::parts::Part;
 use crate::{MigrateError, Result};
 use lz4_flex::block;
 use std::time::{Duration, Instant};
+use wire::forward::ToHome;
+use wire::image::{PackedPages, Pages, Span};
+use wire::limits::PAGE_RUN_BYTES_MAX;
 use wire::stream::Packing;
 
 /// It has to be worth it: the other side unpacks.
@@ -200,6 +204,56 @@ impl Packer {
     }
 }
 
+/// Compresses what pays to be of what goes home, which it does over the link of its process.
+#[derive(Default)]
+pub struct HomePacker(Packer);
+
+impl HomePacker {
+    /// Sends a part of memory in the form in which it arrives the soonest.
+    pub fn send(&mut self, part: Part, send: impl FnOnce(ToHome)) {
+        let Part::Pages(Pages { spans, content }) = part else { return send(part.into()) };
+        let (packing, packed) = self.0.pack(&content);
+        let length = packed.len();
+        let message = match packing {
+            Packing::Plain => ToHome::Pages(Pages { spans, content }),
+            Packing::Lz4 => ToHome::PackedPages(PackedPages { spans, block: packed.to_vec() }),
+        };
+        let began = Instant::now();
+        send(message);
+        self.0.sent(length, began, Duration::ZERO);
+    }
+}
+
+/// What came home of memory, as it was before it was compressed, and in how many bytes it came.
+///
+/// # Errors
+/// It is something else, or cannot be unpacked: it comes from another machine.
+pub fn unpack_pages(message: ToHome) -> Result<(Pages, u64)> {
+    match message {
+        ToHome::Pages(pages) => {
+            let sent = pages.content.len() as u64;
+            Ok((pages, sent))
+        }
+        ToHome::PackedPages(PackedPages { spans, block }) => {
+            let bytes = bytes_of(&spans).ok_or_else(not_packed)?;
+            let content = unpack(&block, bytes)?;
+            Ok((Pages { spans, content }, block.len() as u64))
+        }
+        _ => Err(MigrateError::Protocol("expected memory contents".into())),
+    }
+}
+
+/// None if it is nothing, or too much for one message.
+fn bytes_of(spans: &[Span]) -> Option<usize> {
+    let lengths = spans.iter().map(|(start, end)| end.0.checked_sub(start.0));
+    let sum = lengths.into_iter().try_fold(0u64, |sum, length| sum.checked_add(length?))?;
+    (1..=PAGE_RUN_BYTES_MAX as u64).contains(&sum).then_some(sum as usize)
+}
+
+fn not_packed() -> MigrateError {
+    MigrateError::Protocol("memory contents that cannot be unpacked".into())
+}
+
 /// Unpacks a block that stands for so many bytes, no more and no less.
 ///
 /// # Errors
@@ -208,13 +262,14 @@ pub fn unpack(block: &[u8], bytes: usize) -> Result<Vec<u8>> {
     let mut content = vec![0; bytes];
     match block::decompress_into(block, &mut content) {
         Ok(length) if length == bytes => Ok(content),
-        _ => Err(MigrateError::Protocol("memory contents that cannot be unpacked".into())),
+        _ => Err(not_packed()),
     }
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
+    use wire::ids::GuestAddr;
 
     const BYTES: usize = 256 << 10;
 
@@ -300,5 +355,25 @@ mod test {
         assert!(unpack(&block, BYTES + 4096).is_err());
         assert!(unpack(&block[..block.len() / 2], BYTES).is_err());
         assert!(unpack(&[], BYTES).is_err());
+    }
+
+    #[test]
+    fn what_went_home_compressed_is_what_it_was() {
+        let content = b"and so on ".repeat(820)[..8192].to_vec();
+        let spans = vec![(GuestAddr(0), GuestAddr(4096)), (GuestAddr(8192), GuestAddr(12288))];
+        let block = block::compress(&content);
+        let (length, pages) = (block.len() as u64, Pages { spans: spans.clone(), content });
+        let packed = |spans: &[Span]| {
+            ToHome::PackedPages(PackedPages { spans: spans.to_vec(), block: block.clone() })
+        };
+        assert_eq!(unpack_pages(ToHome::Pages(pages.clone())).unwrap(), (pages.clone(), 8192));
+        assert_eq!(unpack_pages(packed(&spans)).unwrap(), (pages, length));
+        let too_much = [(GuestAddr(0), GuestAddr(PAGE_RUN_BYTES_MAX as u64 + 1))];
+        let backwards = [(GuestAddr(8192), GuestAddr(0))];
+        let endless = [(GuestAddr(0), GuestAddr(u64::MAX)); 2];
+        for spans in [&spans[..1], &too_much, &backwards, &endless, &[]] {
+            assert!(unpack_pages(packed(spans)).is_err(), "{spans:?}");
+        }
+        assert!(unpack_pages(ToHome::ImageSent).is_err());
     }
 }

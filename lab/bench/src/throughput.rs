@@ -100,8 +100,6 @@ fn measure(setting: &Setting, link: &Link) -> Result<[Figure; 2]> {
         rates.sealed.push(sealed.sending.round::<1>(1)?[0]);
     }
     driven.end()?;
-    // What comes home is not compressed.
-    let home_min = link.part_min.min(0.9);
     Ok([
         figure(&rates, &rates.out, format!("leaving home, {megabytes} MB"), link, link.part_min)?,
         figure(
@@ -109,7 +107,7 @@ fn measure(setting: &Setting, link: &Link) -> Result<[Figure; 2]> {
             &rates.home,
             format!("coming home, {megabytes} MB, all new"),
             link,
-            home_min,
+            link.part_min,
         )?,
     ])
 }

@@ -52,9 +52,9 @@ impl Flavour {
         matches!(self, Flavour::Once | Flavour::PingPong | Flavour::Storm)
     }
 
-    /// The words before the program's own, where it can move to these nodes; with a baseline it
-    /// keeps to what all processors have.
-    pub fn command(self, away: &[u32], has_baseline: bool) -> Vec<String> {
+    /// The words before the program's own, where it can move to these nodes; `osmos run` is told
+    /// `others` besides.
+    pub fn command(self, away: &[u32], others: &[&str]) -> Vec<String> {
         let options = match self {
             Flavour::Native | Flavour::Stopped => return Vec::new(),
             Flavour::Home | Flavour::PingPong => vec!["--home".to_string()],
@@ -65,7 +65,7 @@ impl Flavour {
             Flavour::Storm => vec!["--storm".to_string(), STORM_MS.to_string()],
         };
         let mut words: Vec<String> = ["osmos", "run"].map(String::from).to_vec();
-        words.extend(has_baseline.then(|| "--cpu-baseline".to_string()));
+        words.extend(others.iter().map(|word| word.to_string()));
         words.extend(options);
         words.push("--".into());
         words
@@ -104,9 +104,9 @@ mod test {
 
     #[test]
     fn only_the_flavours_with_osmos_start_it() {
-        assert!(Flavour::Native.command(&[2], true).is_empty());
+        assert!(Flavour::Native.command(&[2], &["--cpu-baseline"]).is_empty());
         let words = ["osmos", "run", "--cpu-baseline", "--storm", "50", "--"];
-        assert_eq!(Flavour::Storm.command(&[2], true), words);
-        assert_eq!(Flavour::Once.command(&[4, 3], false), ["osmos", "run", "--node", "4", "--"]);
+        assert_eq!(Flavour::Storm.command(&[2], &["--cpu-baseline"]), words);
+        assert_eq!(Flavour::Once.command(&[4, 3], &[]), ["osmos", "run", "--node", "4", "--"]);
     }
 }

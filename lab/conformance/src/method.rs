@@ -14,19 +14,33 @@ pub enum Method {
     SoftDirty,
     /// While the process stands still.
     StopAndCopy,
+    /// As the kernel lets it be copied ahead, and the rest behind the process where it writes too
+    /// fast for its freeze budget, which is a millisecond.
+    Hybrid,
+    /// Behind the process.
+    PostCopy,
 }
 
 const WRITE_TRACKING: &str = "write-tracking";
 const SOFT_DIRTY: &str = "soft-dirty";
+const KERNEL_FAULTS: &str = "kernel-faults";
 
 impl Method {
-    pub const ALL: [Method; 3] = [Method::Protection, Method::SoftDirty, Method::StopAndCopy];
+    pub const ALL: [Method; 5] = [
+        Method::Protection,
+        Method::SoftDirty,
+        Method::StopAndCopy,
+        Method::Hybrid,
+        Method::PostCopy,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Method::Protection => "protection",
             Method::SoftDirty => "soft-dirty",
             Method::StopAndCopy => "stop-and-copy",
+            Method::Hybrid => "hybrid",
+            Method::PostCopy => "post-copy",
         }
     }
 
@@ -36,6 +50,7 @@ impl Method {
             Method::Protection => Some(WRITE_TRACKING),
             Method::SoftDirty => Some(SOFT_DIRTY),
             Method::StopAndCopy => None,
+            Method::Hybrid | Method::PostCopy => Some(KERNEL_FAULTS),
         }
     }
 
@@ -45,6 +60,16 @@ impl Method {
             Method::Protection => &[SOFT_DIRTY],
             Method::SoftDirty => &[WRITE_TRACKING],
             Method::StopAndCopy => &[WRITE_TRACKING, SOFT_DIRTY],
+            Method::Hybrid | Method::PostCopy => &[],
+        }
+    }
+
+    /// What `osmos run` is told for it.
+    pub fn options(self) -> &'static [&'static str] {
+        match self {
+            Method::Protection | Method::SoftDirty | Method::StopAndCopy => &[],
+            Method::Hybrid => &["--method=hybrid", "--freeze-budget=1"],
+            Method::PostCopy => &["--method=post-copy"],
         }
     }
 }

@@ -87,6 +87,12 @@ fn without(options: &Options) -> Vec<String> {
     options.without.iter().cloned().chain(by_method.iter().map(|word| word.to_string())).collect()
 }
 
+/// What `osmos run` is told in all flavours.
+fn run_options(has_baseline: bool, method: Option<Method>) -> Vec<&'static str> {
+    let by_method = method.map_or(&[][..], Method::options);
+    has_baseline.then_some("--cpu-baseline").into_iter().chain(by_method.iter().copied()).collect()
+}
+
 /// What a kernel lacks nodes would do in another way, and nothing would have been tried.
 fn check(stage: &Stage, method: Method) -> Result<()> {
     let Some(feature) = method.needs() else { return Ok(()) };
@@ -184,8 +190,9 @@ fn run_all(
     let rows = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         let console = stage.console()?;
-        let Options { travel_ms, laps, limit, has_baseline, .. } = *options;
-        let mut bench = Bench { stage, console, moves, has_baseline, travel_ms, laps, limit };
+        let Options { travel_ms, laps, limit, has_baseline, method, .. } = *options;
+        let run_options = run_options(has_baseline, method);
+        let mut bench = Bench { stage, console, moves, run_options, travel_ms, laps, limit };
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(subject) = subjects.get(index) else { return Ok(()) };

@@ -26,8 +26,8 @@ pub struct Bench<'a> {
     pub console: Console,
     /// Only where there are flavours with Osmos.
     pub moves: Option<&'a Moves>,
-    /// Programs keep to what the processors of all nodes have.
-    pub has_baseline: bool,
+    /// What `osmos run` is told in all flavours.
+    pub run_options: Vec<&'static str>,
     pub travel_ms: u64,
     /// How often a program does its work that can do it more than once.
     pub laps: u32,
@@ -216,7 +216,7 @@ impl Run {
         words.push(format!("{}/guests/witness", bench.stage.directory()));
         words.push(directory.to_string());
         words.push(bench.limit.as_millis().to_string());
-        words.extend(flavour.command(bench.stage.away(), bench.has_baseline));
+        words.extend(flavour.command(bench.stage.away(), &bench.run_options));
         words.extend(subject.words(bench.laps).map(String::from));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut witness = bench.stage.command(&words).stdout(Stdio::piped()).spawn()?;

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Directories of a node in which a process or a daemon may leave files.
 const DIRECTORIES: [&str; 4] = ["/tmp", "/run/osmos", "/dev/shm", "/var/lib/osmos"];
-/// What a daemon keeps for the next moves on purpose, of bounded size: hashes of files.
-const KEPT: &str = "/run/osmos/hashes";
+/// What a daemon keeps on purpose, of bounded size: hashes of files for the next moves, and the
+/// newest call of each member.
+const KEPT: [&str; 2] = ["/run/osmos/hashes", "/var/lib/osmos/calls.json"];
 /// Likewise, for ten minutes: what guests have left of their memory.
 const IMPRINT: &str = "/memfd:osmos-imprint";
 /// Deeper there is nothing of ours.
@@ -108,12 +109,14 @@ impl Census {
     }
 
     fn count_files(&mut self, node: &Node<'_>, ground: &str) -> Result<()> {
-        let (own, kept) = (node.path(ground)?, node.path(KEPT)?);
+        let own = node.path(ground)?;
+        let kept = KEPT.iter().map(|path| node.path(path)).collect::<Result<Vec<_>>>()?;
         for directory in DIRECTORIES {
             let root = node.path(directory)?;
             let mut found = Vec::new();
             walk(&root, DEPTH_MAX, &mut found);
-            let counts = |path: &&PathBuf| !path.starts_with(&own) && !path.starts_with(&kept);
+            let is_kept = |path: &PathBuf| kept.iter().any(|kept| path.starts_with(kept));
+            let counts = |path: &&PathBuf| !path.starts_with(&own) && !is_kept(path);
             for path in found.iter().filter(counts) {
                 let inside = path.strip_prefix(&root).unwrap_or(path);
                 self.add(node, "file", format!("{directory}/{}", inside.display()));

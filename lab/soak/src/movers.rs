@@ -140,7 +140,7 @@ impl<'a> Mover<'a> {
             pid: process.pid,
             to,
             freeze_budget_ms: None,
-            way: wire::supervisor::Way::PreCopy,
+            way: None,
             is_watched: false,
         }) {
             Ok(Reply::Migrated(migration)) => Ok(Ok(migration)),

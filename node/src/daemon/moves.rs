@@ -18,9 +18,7 @@ use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{
-    Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, MoveReport, Reason, ToDeputy, Way,
-};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, MoveReport, Reason, ToDeputy};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);
@@ -178,8 +176,9 @@ impl Daemon {
         self.keep_process(pid);
         let freeze_budget = self.freeze_budget(pid);
         let limits = self.limits_of_move(pid, node);
-        let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
-        let way = moving.map_or(Way::PreCopy, |moving| moving.order.way);
+        let process = self.processes.get(&pid);
+        let ordered = process.and_then(|process| process.moving.as_ref()?.order.way);
+        let way = ordered.or(process.map(|process| process.way)).unwrap_or_default();
         self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits, way })
     }
 

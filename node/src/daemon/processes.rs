@@ -65,6 +65,7 @@ impl Daemon {
             process.placement = options.placement;
             process.storm = storm;
             process.freeze_budget = options.freeze_budget_ms;
+            process.way = options.way;
             process.is_mobile |= options.is_mobile;
             process.launch = launch;
             self.tell_brain_placement(pid);
@@ -85,6 +86,7 @@ impl Daemon {
             is_mobile: options.is_mobile || self.comes_of_mobile(stat.parent),
             storm,
             freeze_budget: options.freeze_budget_ms,
+            way: options.way,
             at: self.me(),
             here_since: Instant::now(),
             deputy: None,
@@ -285,6 +287,7 @@ impl Daemon {
             storm_ms: parent.storm.map(|storm| storm.every.as_millis() as u64),
             cpu_baseline: false,
             freeze_budget_ms: parent.freeze_budget,
+            way: parent.way,
             is_timed: false,
             is_mobile: parent.is_mobile,
         };

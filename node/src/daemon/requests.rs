@@ -156,6 +156,7 @@ impl Daemon {
             storm_ms,
             cpu_baseline: false,
             freeze_budget_ms,
+            way: Way::PreCopy,
             is_timed: false,
             is_mobile: false,
         };
@@ -248,7 +249,7 @@ impl Daemon {
 struct Wanted {
     to: Destination,
     budget: Option<FreezeBudget>,
-    way: Way,
+    way: Option<Way>,
     is_watched: bool,
     is_off: Arc<AtomicBool>,
 }

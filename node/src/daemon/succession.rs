@@ -305,6 +305,7 @@ fn kept_process(process: &Process) -> KeptProcess {
             storm_ms: process.storm.map(|storm| storm.every.as_millis() as u64),
             cpu_baseline: process.baseline.is_some(),
             freeze_budget_ms: process.freeze_budget,
+            way: process.way,
             is_timed: false,
             is_mobile: process.is_mobile,
         },
@@ -362,6 +363,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
             .storm_ms
             .map(|ms| Storm { every: Duration::from_millis(ms), next: now }),
         freeze_budget: kept.options.freeze_budget_ms,
+        way: kept.options.way,
         at,
         here_since: now,
         deputy,

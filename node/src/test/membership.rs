@@ -6,6 +6,7 @@ use crate::net::wall_clock_ns;
 use std::fs;
 use wire::control::{Happening, ManageOptions, Placement, Reply, Request, Status};
 use wire::ids::NodeId;
+use wire::supervisor::Way;
 
 const NODE_3: NodeId = NodeId(3);
 const DAY_NS: u64 = 86_400_000_000_000;
@@ -88,6 +89,7 @@ async fn processes_of_a_node_that_leaves_stay_managed_under_its_new_number() {
         storm_ms: None,
         cpu_baseline: false,
         freeze_budget_ms: None,
+        way: Way::PreCopy,
         is_timed: false,
         is_mobile: false,
     };

@@ -47,7 +47,7 @@ fn migrate(node: &TestNode, pid: i32, to: Destination) -> JoinHandle<client::Res
             pid,
             to,
             freeze_budget_ms: None,
-            way: Way::PreCopy,
+            way: None,
             is_watched: false,
         })
     })
@@ -368,6 +368,7 @@ async fn a_storm_moves_a_process_again_and_again() {
         storm_ms: Some(20),
         cpu_baseline: false,
         freeze_budget_ms: None,
+        way: Way::PreCopy,
         is_timed: false,
         is_mobile: false,
     };
@@ -419,7 +420,7 @@ async fn a_move_under_way_outlives_a_link_whatever_was_asked_for_before() {
     let owner = nix::unistd::getuid().as_raw();
     let (pid, to) = (away.pid(), Destination::Node(NODE_3));
     let request =
-        Request::Migrate { pid, to, freeze_budget_ms: None, way: Way::PreCopy, is_watched: false };
+        Request::Migrate { pid, to, freeze_budget_ms: None, way: None, is_watched: false };
     let caller = Caller { uid: owner, pid: None };
     away.one.tell(Event::Asked(Asked { caller, request, answer, is_off: Arc::default() })).await;
     // A homecoming before node 3 can answer: it is asked again.
@@ -597,7 +598,7 @@ async fn a_move_is_called_off_when_whoever_asked_for_it_is_gone() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("exec sleep 1000");
     let mut client = one.client();
-    client.begin_move(program.pid(), Destination::Node(NODE_2), (None, Way::PreCopy)).unwrap();
+    client.begin_move(program.pid(), Destination::Node(NODE_2), (None, None)).unwrap();
     let _body = two.supervisor();
     let deputy = one.supervisor();
     leave(&deputy);
@@ -615,7 +616,7 @@ async fn who_watches_a_move_hears_how_far_it_is_and_gets_an_answer_when_he_calls
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("exec sleep 1000");
     let mut client = one.client();
-    client.begin_move(program.pid(), Destination::Node(NODE_2), (None, Way::PreCopy)).unwrap();
+    client.begin_move(program.pid(), Destination::Node(NODE_2), (None, None)).unwrap();
     let _body = two.supervisor();
     let deputy = one.supervisor();
     leave(&deputy);
@@ -637,7 +638,7 @@ async fn who_only_needs_no_half_to_ask_more_by_has_not_called_anything_off() {
     let mut stream = std::os::unix::net::UnixStream::connect(one.config.control_socket()).unwrap();
     let to = Destination::Node(NODE_2);
     let request =
-        Request::Migrate { pid, to, freeze_budget_ms: None, way: Way::PreCopy, is_watched: false };
+        Request::Migrate { pid, to, freeze_budget_ms: None, way: None, is_watched: false };
     stream.write_all((serde_json::to_string(&request).unwrap() + "\n").as_bytes()).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let _body = two.supervisor();

@@ -13,7 +13,7 @@ use wire::bounded::LINE_CHARS_MAX;
 use wire::forward::{Call, Direction, Place, Segment, ToAway, ToHome, Yield};
 use wire::hashes::Lacking;
 use wire::ids::{GuestAddr, GuestTid};
-use wire::image::{Image, MappingKind, Pages};
+use wire::image::{Image, MappingKind, PackedPages, Pages};
 use wire::limits::HASHED_PAGES_MAX;
 use wire::supervisor::{EXEC, FromDeputy};
 
@@ -329,7 +329,7 @@ fn a_body_that_cannot_be_read_once_it_has_said_that_it_leaves_is_served_on() {
 #[test]
 fn memory_that_no_honest_body_sends_ahead_is_not_taken_in() {
     type Ahead = fn(&Capture) -> Vec<ToHome>;
-    let lies: [(&str, Ahead); 5] = [
+    let lies: [(&str, Ahead); 8] = [
         ("bytes of a file that it does not share", |it| {
             let start = it.image.mappings[0].start;
             vec![ToHome::Written(Pages::at(start, vec![1; 7]))]
@@ -338,6 +338,13 @@ fn memory_that_no_honest_body_sends_ahead_is_not_taken_in() {
         ("discarded unasked", |_| vec![ToHome::Discard(vec![(GuestAddr(0), GuestAddr(4096))])]),
         ("pages nowhere", |it| {
             vec![comes_ahead(it), ToHome::Pages(Pages::at(GuestAddr(KERNEL), vec![1; 4096]))]
+        }),
+        ("packed pages unasked", |it| vec![packed(it.image.mappings[0].start, 4096, &[1; 40])]),
+        ("packed pages that are none", |it| {
+            vec![comes_ahead(it), packed(it.image.mappings[0].start, 4096, &[255; 40])]
+        }),
+        ("packed pages without end", |it| {
+            vec![comes_ahead(it), packed(GuestAddr(0), u64::MAX, &[1; 40])]
         }),
         ("pages in the agent", |it| {
             let agent = GuestAddr(it.image.reserved.0);
@@ -391,6 +398,11 @@ fn a_draft_that_no_process_has_is_not_laid_out_at_home_and_the_deputy_goes_on() 
     assert!(matches!(answer, ToAway::Holds { .. }), "{answer:?}");
     drop(program);
     supervisor.end("all of them");
+}
+
+fn packed(start: GuestAddr, bytes: u64, block: &[u8]) -> ToHome {
+    let spans = vec![(start, GuestAddr(start.0.saturating_add(bytes)))];
+    ToHome::PackedPages(PackedPages { spans, block: block.to_vec() })
 }
 
 fn comes_ahead(capture: &Capture) -> ToHome {

@@ -210,8 +210,9 @@ among them.")]
         #[arg(long, value_name = "MS", value_parser = freeze_budget)]
         freeze_budget: Option<FreezeBudget>,
         /// How its memory goes along when it leaves home: `pre-copy`, `hybrid` or `post-copy`
-        #[arg(long, value_name = "METHOD", default_value = "pre-copy")]
-        method: Way,
+        /// [default: pre-copy, or what `run --method` has said]
+        #[arg(long, value_name = "METHOD")]
+        method: Option<Way>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -504,7 +505,7 @@ mod tests {
         for line in [
             "osmos run --node=7 --storm=5 --freeze-budget=9 --cpu-baseline --timed -- a --json",
             "osmos run --best --mobile --mpi=on -- b",
-            "osmos run --home -- c -- d",
+            "osmos run --home --method=hybrid -- c -- d",
         ] {
             let parsed = |words: &[&str]| format!("{:?}", run_options(words));
             let first = run_options(&line.split(' ').collect::<Vec<_>>());

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use wire::control::Placement;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
+use wire::supervisor::Way;
 
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
@@ -39,6 +40,10 @@ pub struct RunOptions {
     /// owner of this node has said]
     #[arg(long, value_name = "MS", value_parser = freeze_budget)]
     pub freeze_budget: Option<FreezeBudget>,
+    /// How its memory goes along when it leaves home, and that of what it starts: `pre-copy`,
+    /// `hybrid` or `post-copy`, as with `migrate`
+    #[arg(long, value_name = "METHOD", default_value_t)]
+    pub method: Way,
     /// Have the daemon add up what it uses away: for `osmos time`, which runs the command so
     #[arg(long, hide = true)]
     pub timed: bool,
@@ -63,6 +68,9 @@ impl RunOptions {
         ];
         for (name, number) in numbers {
             words.extend(number.map(|number| format!("{name}={number}").into()));
+        }
+        if self.method != Way::default() {
+            words.push(format!("--method={}", self.method.word()).into());
         }
         if self.mpi != Mpi::default() {
             words.push(format!("--mpi={}", self.mpi.word()).into());

@@ -84,7 +84,7 @@ impl Client {
         &mut self,
         pid: i32,
         to: Destination,
-        (freeze_budget_ms, way): (Option<FreezeBudget>, Way),
+        (freeze_budget_ms, way): (Option<FreezeBudget>, Option<Way>),
     ) -> Result<()> {
         self.send(&Request::Migrate { pid, to, freeze_budget_ms, way, is_watched: true })
     }

@@ -12,8 +12,8 @@ use wire::freeze_budget::FreezeBudget;
 use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
-    Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind, Pages,
-    Priority, ProcessorIds, Prospect, Thread,
+    Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind,
+    PackedPages, Pages, Priority, ProcessorIds, Prospect, Thread,
 };
 use wire::late::Question;
 use wire::motive::Motive;
@@ -278,6 +278,10 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::AsksHeld(Box::default()),
         ToHome::ComesAhead { draft: Box::new(draft()), heap_end: GuestAddr(9 << 20) },
         ToHome::Pages(Pages::at(GuestAddr(0), vec![1; 4096])),
+        ToHome::PackedPages(PackedPages {
+            spans: vec![(GuestAddr(0), GuestAddr(4096))],
+            block: vec![1; 40],
+        }),
         ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
         ToHome::Progress(progress()),
         ToHome::MovedOn(Box::new(report())),
@@ -444,6 +448,7 @@ pub fn requests() -> Vec<Request> {
             storm_ms: Some(50),
             cpu_baseline: true,
             freeze_budget_ms: budget,
+            way: Way::Hybrid,
             is_timed: true,
             is_mobile: true,
         }),
@@ -452,7 +457,7 @@ pub fn requests() -> Vec<Request> {
             pid: 12,
             to: Destination::Node(NodeId(3)),
             freeze_budget_ms: budget,
-            way: Way::PreCopy,
+            way: Some(Way::PreCopy),
             is_watched: true,
         },
         Request::Events { follow: true },

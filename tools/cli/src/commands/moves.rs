@@ -17,7 +17,7 @@ use super::unexpected;
 pub fn migrate(
     client: &mut Client,
     pid: i32,
-    (to, how): (Destination, (Option<FreezeBudget>, Way)),
+    (to, how): (Destination, (Option<FreezeBudget>, Option<Way>)),
     json: bool,
 ) -> Result<()> {
     let interrupts = Interrupts::taken()?;

@@ -73,6 +73,7 @@ fn be_managed(options: &RunOptions, is_mobile: bool, socket: &Path) -> Result<Ve
         storm_ms: options.storm,
         cpu_baseline: options.cpu_baseline,
         freeze_budget_ms: options.freeze_budget,
+        way: options.method,
         is_mobile,
         is_timed: options.timed,
     };
