@@ -48,6 +48,7 @@ mod liars;
 mod limits;
 mod makers;
 mod mapped_files;
+mod mapping;
 mod membership;
 mod memory;
 mod mobile;

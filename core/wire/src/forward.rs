@@ -9,7 +9,7 @@ use crate::clocks::Readings;
 use crate::freeze_budget::FreezeBudget;
 use crate::hashes::{Lacking, PageHashes};
 use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
-use crate::image::{Draft, Image, PackedPages, Pages, Priority, Prospect, Span, Thread};
+use crate::image::{Backing, Draft, Image, PackedPages, Pages, Priority, Prospect, Span, Thread};
 use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
 use crate::move_limits::MoveLimits;
 use crate::processor_time::{Clock, ProcessorTime};
@@ -205,6 +205,8 @@ pub enum ToAway {
     /// The body is the process from now on.
     Run,
     Reply(Reply),
+    /// Before the reply to a call that maps a file, if it may be mapped where the body is.
+    FileToMap(FileToMap),
     /// Before the reply to a call that makes a process: by what its own deputy will come to the
     /// child that the body makes.
     Child {
@@ -288,6 +290,18 @@ pub struct OwnFileTold {
     /// if there is something among its mappings that only home can name.
     #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
     pub mapped: Vec<MappedName>,
+}
+
+/// A file that a thread is about to map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileToMap {
+    pub tid: GuestTid,
+    /// Of the call.
+    pub sequence: u64,
+    /// Its place in the list of files that the process maps: among them, or next to the last.
+    pub index: u32,
+    pub backing: Backing,
+    pub name: MappedName,
 }
 
 /// How `/proc/PID/maps` names a file.

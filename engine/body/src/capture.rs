@@ -12,6 +12,7 @@ use migrate::threads::{KernelSide, Stopped};
 use migrate::worker::{self, Worker};
 use migrate::{Result, injection, layout, mapping_flags, threads};
 use std::ops::Range;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, Draft, Image, MappingFlags, MappingKind};
 use wire::processor_time::Clock;
@@ -20,11 +21,33 @@ use wire::processor_time::Clock;
 pub struct Fixed {
     /// Where the agent lies.
     pub agent: Range<u64>,
-    pub library: Library,
+    /// It grows as the guest maps files here.
+    library: RwLock<Library>,
     /// The image that the body was made from.
     pub origin: Image,
     /// What this kernel could not give its mappings.
     pub missing: MappingFlags,
+}
+
+impl Fixed {
+    pub fn of(agent: Range<u64>, library: Library, origin: Image, missing: MappingFlags) -> Fixed {
+        Fixed { agent, library: RwLock::new(library), origin, missing }
+    }
+
+    /// The files that it maps.
+    pub fn library(&self) -> RwLockReadGuard<'_, Library> {
+        self.library.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn library_to_change(&self) -> RwLockWriteGuard<'_, Library> {
+        self.library.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for a child, which goes its own way from here on.
+    pub fn for_child(&self) -> Fixed {
+        let (agent, library) = (self.agent.clone(), self.library().clone());
+        Fixed::of(agent, library, self.origin.clone(), self.missing)
+    }
 }
 
 /// Mappings as the guest knows them, and their guard regions.
@@ -63,7 +86,7 @@ pub fn ours(shared: &Shared, fixed: &Fixed) -> Vec<Range<u64>> {
 }
 
 fn space(shared: &Shared, fixed: &Fixed, maps: &[maps::Mapping]) -> Result<Space> {
-    let mut mappings = layout::of_guest(maps, &ours(shared, fixed), &fixed.library)?;
+    let mut mappings = layout::of_guest(maps, &ours(shared, fixed), &*fixed.library())?;
     let elsewhere = shared.abroad.as_ref().map(|abroad| &abroad.elsewhere);
     mappings.extend(elsewhere.iter().flat_map(|elsewhere| elsewhere.provided()).cloned());
     mappings.sort_unstable_by_key(|mapping| mapping.start.0);

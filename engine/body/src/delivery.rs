@@ -377,6 +377,7 @@ impl Tracing<'_> {
                 tracee::set_signal_mask(tid, signal::maskable(mask))?;
             }
             Some(Agreement::Task(guest, how)) => self.make_task(tid, guest, how)?,
+            Some(Agreement::Map(file, how)) => self.map_file(tid, file, how)?,
             None => {}
         }
         Ok(true)

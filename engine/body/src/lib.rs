@@ -35,6 +35,7 @@ mod keeper;
 mod late;
 mod leaving;
 mod life;
+mod mapped_files;
 mod modesty;
 mod moving_on;
 mod new_processes;

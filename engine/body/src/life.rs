@@ -61,8 +61,7 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
     let (sandbox, memory, agent, image) = body.into_parts();
     let wake = Arc::new(wake);
     let family = Family::of_one(wake.clone());
-    let fixed =
-        Arc::new(Fixed { agent: agent.base()..agent.end(), library, origin: image, missing });
+    let fixed = Arc::new(Fixed::of(agent.base()..agent.end(), library, image, missing));
     let (late, late_link) = late.map(|(late, link)| (Arc::new(late), link)).unzip();
     if let Some(late) = late.clone() {
         memory.fetch_by(late);

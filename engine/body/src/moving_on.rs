@@ -49,7 +49,7 @@ impl Tracing<'_> {
         let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
         let prospect = Prospect { is_kept: self.origin.is_some(), ..self.prospect.clone() };
         self.spawn_mover("offer", move || {
-            let outcome = offer(&berth, prospect, &fixed.library);
+            let outcome = offer(&berth, prospect, &fixed.library().clone());
             watch.phase("offer");
             let rounds = Rounds::within(budget);
             let outcome = outcome.map(|(link, remembers)| {

@@ -62,7 +62,9 @@ pub(crate) fn may_fork(shared: &Shared, flags: u64) -> bool {
     let has_own_memory = shared.maker.is_none();
     // Memory that is all one goes nowhere.
     let is_apart = || thread::is_vfork(flags) || !shared.files.is_any() && !shares_memory(shared);
-    has_own_memory && is_whole && may_be_born && is_apart()
+    // Home's half of the child would not know which files those are.
+    let is_known = !shared.own_files.fixed.library().has_grown();
+    is_known && has_own_memory && is_whole && may_be_born && is_apart()
 }
 
 /// Whether it has memory that a child would have in common with it, beside files that neither can
@@ -120,7 +122,7 @@ impl Tracing<'_> {
         let newborn = Newborn {
             maker: self.shared.clone(),
             agent: self.agent.clone(),
-            fixed: self.fixed.clone(),
+            fixed: Arc::new(self.fixed.for_child()),
             prospect: Prospect { pid: guest, is_kept: false, ..self.prospect.clone() },
             signals,
             child: (child.pid, child.ticket),

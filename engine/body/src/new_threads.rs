@@ -94,7 +94,7 @@ pub(crate) fn make_at_home(shared: &Shared, state: &mut State, tid: i32, id: u64
 
 /// Whether the main thread has it make this call.
 pub(crate) fn is_made_for_us(thread: &Thread, n: &Notification) -> bool {
-    n.number as u32 == thread::CLONE && thread.makes == Some(n.arguments)
+    thread.makes == Some((n.number as u32, n.arguments))
 }
 
 impl Tracing<'_> {
@@ -169,11 +169,11 @@ impl Tracing<'_> {
         if last_tid.checked_add(1) != Some(guest.0) {
             self.choose_next_tid(guest.0)?;
         }
-        self.expect_clone(tid, Some(*how));
+        self.expect_call(tid, Some((thread::CLONE, *how)));
         let _limit = kernel::patience::Patience::of(STEP_TIMEOUT);
         let made = RemoteCalls::begin(tid, self.agent.syscall_instruction())
             .and_then(|mut calls| calls.make_task(*how));
-        self.expect_clone(tid, None);
+        self.expect_call(tid, None);
         let (inside, local) = made?;
         *last_tid = inside;
         if inside != guest.0 {
@@ -183,9 +183,10 @@ impl Tracing<'_> {
         Ok(local)
     }
 
-    fn expect_clone(&self, tid: i32, how: Option<Arguments>) {
+    /// The call that a thread makes for us next passes unseen.
+    pub(crate) fn expect_call(&self, tid: i32, call: Option<(u32, Arguments)>) {
         if let Some(thread) = self.shared.lock().threads.get_mut(&tid) {
-            thread.makes = how;
+            thread.makes = call;
         }
     }
 

@@ -4,7 +4,7 @@ use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{exec, filter, frames, new_threads, own_files, waiting};
+use crate::{exec, filter, frames, mapped_files, new_threads, own_files, waiting};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
@@ -394,6 +394,7 @@ fn emulate(
         }
         Emulation::ProcessorClock => read_clock(shared, state, n),
         Emulation::NewTask => new_threads::forward(shared, state, n),
+        Emulation::FileMapping => mapped_files::forward(shared, state, n),
         Emulation::SignalReturn => forward_signal_return(shared, state, n),
         Emulation::MemorySync if shared.hold(n.arguments[0], n.arguments[1]) => {
             forward(shared, state, n, None)

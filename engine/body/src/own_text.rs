@@ -316,7 +316,7 @@ fn trim_stack(
 /// The mappings with home's names for their files.
 fn mapping_lines(shared: &Shared, names: &[MappedName]) -> Option<Vec<u8>> {
     use migrate::layout::Backings;
-    let library = &shared.own_files.fixed.library;
+    let library = shared.own_files.fixed.library();
     let mut text = vec![];
     for mut mapping in mappings(shared)?.0 {
         if mapping.inode != 0 {

@@ -2,7 +2,7 @@
 
 use crate::notices::raise;
 use crate::state::{Agreement, Child, Order, Outstanding, Shared, State, Thread};
-use crate::{exec, new_threads, own_files, processor_time};
+use crate::{exec, mapped_files, new_threads, own_files, processor_time};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
@@ -34,6 +34,7 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
             Ok(ToAway::Priority { tid, priority }) => {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }
+            Ok(ToAway::FileToMap(file)) => mapped_files::expect(shared, file),
             Ok(ToAway::Child { child: guest, pid, ticket, key }) => {
                 shared.lock().expect_child(Child { guest, pid, ticket, key });
             }
@@ -99,6 +100,9 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         thread.bulky_call = Some(reply.sequence);
     }
     let local = thread.local;
+    if outstanding.emulation == Some(Emulation::FileMapping) && reply.result == ERESTARTNOINTR {
+        return mapped_files::map(shared, &mut state, (local, &outstanding));
+    }
     let has_signal = match outstanding.temporary_mask {
         Some(mask) => thread.has_signal_beyond(mask),
         None => thread.has_deliverable_signal(),

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::calls::{Arguments, Emulation, GuestMemory};
 use wire::clocks::Readings;
-use wire::forward::{Signal, ToAway, ToHome};
+use wire::forward::{FileToMap, Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use wire::image::{Attributes, InFlight, Priority};
 use wire::processor_time::Clock;
@@ -73,8 +73,10 @@ pub struct Thread {
     pub fetching: Option<(u64, u32, Arguments)>,
     /// It makes a call for us, about this place in the agent's memory.
     pub agrees_at: Option<u64>,
-    /// It makes a thread or a process for us, by clone with these arguments.
-    pub makes: Option<Arguments>,
+    /// It makes this call for us, with these arguments.
+    pub makes: Option<(u32, Arguments)>,
+    /// The file that home has found for its call.
+    pub file_to_map: Option<FileToMap>,
     /// Home makes, or has made, a process for it: from when it asks until the body has its half, or
     /// will not.
     pub is_making_process: bool,
@@ -141,6 +143,8 @@ pub enum Agreement {
     Return(u64),
     /// clone: the thread or process that home has made, and the arguments.
     Task(GuestTid, Arguments),
+    /// mmap of a file, which the body has under this number.
+    Map(i32, Arguments),
 }
 
 /// A process that home has made, and how its deputy will come to its body.
@@ -421,6 +425,7 @@ impl Thread {
             fetching: None,
             agrees_at: None,
             makes: None,
+            file_to_map: None,
             is_making_process: false,
             is_held_back: false,
             waits_for: None,

@@ -1,6 +1,7 @@
 //! One lane for each thread of the deputy: what it is doing for its body.
 
 use crate::departed::DepartedThread;
+use crate::new_threads::led_by_ptrace;
 use crate::tids::Tids;
 use kernel::agent::{Agent, BatchCall, STAGING_BYTES};
 use kernel::memory::Memory;
@@ -151,8 +152,9 @@ pub struct Lanes {
 pub enum Accepted {
     /// The thread executes it.
     Started,
-    /// It makes a thread or a process, which takes ptrace.
+    /// It makes a thread or a process, or maps a file, which takes ptrace.
     MakesTask,
+    MapsFile,
     /// Nothing is executed; this is the answer.
     Answered(Reply),
     /// The thread executes it once it has the mask that it is to be made under.
@@ -307,13 +309,13 @@ impl Lanes {
             lane.answered = Some((call, reply.clone()));
             return Some(Accepted::Answered(reply));
         }
-        if call.number == thread::CLONE {
-            if !thread::is_task(&call.arguments) {
+        if let Some((is_one, accepted)) = led_by_ptrace(&call) {
+            if !is_one {
                 return None;
             }
             lane.answered = None;
             lane.work = Work::Busy { call, since: Instant::now(), place: Place::Slot };
-            return Some(Accepted::MakesTask);
+            return Some(accepted);
         }
         self.note_action(&call);
         if !self.submit(slot, &call) {
@@ -364,10 +366,10 @@ impl Lanes {
         }
     }
 
-    /// The call of a thread that makes another or a process, if it does.
-    pub fn making(&self, slot: usize) -> Option<Call> {
+    /// The call of a thread that waits for one of this number.
+    pub fn making(&self, slot: usize, number: u32) -> Option<Call> {
         match &self.lock(slot).work {
-            Work::Busy { call, .. } if call.number == thread::CLONE => Some(call.clone()),
+            Work::Busy { call, .. } if call.number == number => Some(call.clone()),
             _ => None,
         }
     }

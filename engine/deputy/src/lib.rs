@@ -38,6 +38,7 @@ mod keeping;
 mod lanes;
 mod late;
 mod limited_sleep;
+mod mapped_files;
 mod meanwhile;
 mod moves;
 mod new_processes;

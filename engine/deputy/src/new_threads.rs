@@ -4,7 +4,7 @@
 //! the process come home without it, it ends as if it had never been.
 
 use crate::homecoming::Homecoming;
-use crate::lanes::Lane;
+use crate::lanes::{Accepted, Lane};
 use crate::service::Service;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee::{self, SeizeOptions, Stop};
@@ -12,9 +12,9 @@ use migrate::freeze::HELD;
 use migrate::worker::go_on;
 use migrate::{MigrateError, Result};
 use std::collections::HashSet;
-use wire::calls::Arguments;
 use wire::calls::thread::{self, SHARED_FLAGS};
-use wire::forward::{NO_ROOM_FOR_TASK, Output};
+use wire::calls::{self, Arguments};
+use wire::forward::{Call, NO_ROOM_FOR_TASK, Output};
 use wire::ids::GuestTid;
 use wire::image::Image;
 
@@ -32,10 +32,22 @@ pub(crate) enum Made {
     Ended,
 }
 
+/// What becomes of a call that the thread does not make by itself, and whether it is such a one as
+/// home makes for its body.
+pub(crate) fn led_by_ptrace(call: &Call) -> Option<(bool, Accepted)> {
+    match call.number {
+        thread::CLONE => Some((thread::is_task(&call.arguments), Accepted::MakesTask)),
+        MMAP => Some((calls::is_file_mapping(&call.arguments), Accepted::MapsFile)),
+        _ => None,
+    }
+}
+
+const MMAP: u32 = libc::SYS_mmap as u32;
+
 impl Service<'_> {
     /// Makes the thread or process that the thread of this slot asks for, and replies.
     pub fn make_task(&mut self, slot: usize) -> Result<()> {
-        let Some(call) = self.shared.lanes.making(slot) else { return Ok(()) };
+        let Some(call) = self.shared.lanes.making(slot, thread::CLONE) else { return Ok(()) };
         let tid = self.shared.lanes.lock(slot).tid;
         let made = match thread::is_thread(call.arguments[0]) {
             true => self.make_thread(tid),

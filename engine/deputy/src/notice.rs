@@ -38,6 +38,10 @@ pub enum Notice {
     MakeTask {
         slot: usize,
     },
+    /// The thread of this slot maps a file.
+    MapFile {
+        slot: usize,
+    },
     /// The process that it has made has a body, or has none.
     ChildMade {
         slot: usize,

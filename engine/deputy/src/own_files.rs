@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::calls::{self, tells_of_body};
 use wire::forward::{Call, Declined, MappedName, OwnFileTold, ToAway};
 use wire::ids::GuestTid;
@@ -29,7 +30,7 @@ use wire::limits::OWN_FILE_BYTES_MAX;
 pub struct OwnFiles {
     /// One was opened since the process left.
     is_any_open: AtomicBool,
-    mapped: Vec<MappedName>,
+    mapped: Mutex<Vec<MappedName>>,
     /// The process is in a cgroup of ours: its own file would tell that one.
     is_displaced: bool,
 }
@@ -38,7 +39,21 @@ impl OwnFiles {
     /// Of a process that left with these files mapped.
     pub fn of(library: &Library, maps: &[Mapping], is_displaced: bool) -> OwnFiles {
         let mapped = if maps.iter().any(is_named_here) { vec![] } else { library.mapped_names() };
+        let mapped = Mutex::new(mapped);
         OwnFiles { is_any_open: AtomicBool::new(false), mapped, is_displaced }
+    }
+
+    /// It has mapped one more, with that number in its list.
+    pub fn add(&self, index: u32, name: MappedName) {
+        let mut mapped = self.mapped();
+        // Where some name cannot be told, none is.
+        if mapped.len() == index as usize && index > 0 {
+            mapped.push(name);
+        }
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Vec<MappedName>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why this call is not made here, if it reads such a file. Notes it if it opens one.
@@ -78,7 +93,7 @@ pub fn tell(shared: &Shared, (tid, id): (GuestTid, u64), descriptor: i32) {
         ::tracing::debug!("file {descriptor} of {}: {error}", shared.pid);
         vec![]
     });
-    let mapped = shared.own_files.mapped.clone();
+    let mapped = shared.own_files.mapped().clone();
     shared.send(&ToAway::OwnFile(OwnFileTold { tid, id, text: told, mapped }));
 }
 

@@ -238,6 +238,11 @@ pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
             shared.reply(reply);
             Begun::Over
         }
+        Accepted::MapsFile => {
+            shared.count(number);
+            shared.notify(Notice::MapFile { slot });
+            Begun::Over
+        }
         Accepted::MakesTask => {
             shared.count(number);
             shared.notify(Notice::MakeTask { slot });

@@ -421,6 +421,7 @@ impl Service<'_> {
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
             Notice::MakeTask { slot } => self.make_task(slot)?,
+            Notice::MapFile { slot } => self.map_file(slot)?,
             Notice::ChildMade { slot, child, has_body } => {
                 self.child_made(slot, child, has_body)?;
             }

@@ -11,6 +11,7 @@ pub mod child_signal;
 pub mod clocks;
 pub mod faults;
 pub mod features;
+pub mod file_mapping;
 mod giving_up;
 pub mod haste;
 pub mod inherited;

@@ -18,19 +18,22 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use wire::forward::MappedName;
 use wire::image::{self, Backing, MappingKind};
-use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX, HASHED_BYTES_MAX};
+use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX, BACKINGS_MAX, HASHED_BYTES_MAX};
 
 /// The mapped files of a process here, each open.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Library {
     entries: Vec<Entry>,
     shared: Vec<Shared>,
+    /// Some were added since the process left its home.
+    has_grown: bool,
 }
 
 /// A file that is mapped shared and writable, or memory that stands for a part of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shared {
     /// As `/proc/PID/maps` names it here: device and inode.
     here: (u64, u64),
@@ -39,10 +42,10 @@ struct Shared {
     ahead: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     backing: Backing,
-    file: File,
+    file: Arc<File>,
     /// As `/proc/PID/maps` names the file on this machine.
     device: u64,
     inode: u64,
@@ -75,22 +78,68 @@ impl Library {
     }
 
     pub fn file(&self, index: u32) -> Option<&File> {
-        self.entries.get(index as usize).map(|entry| &entry.file)
+        self.entries.get(index as usize).map(|entry| &*entry.file)
     }
 
     /// Each with the path that it is mapped by and its hash.
     pub fn files(&self) -> impl Iterator<Item = (&Backing, &File)> {
-        self.entries.iter().map(|entry| (&entry.backing, &entry.file))
+        self.entries.iter().map(|entry| (&entry.backing, &*entry.file))
     }
 
     /// How `/proc/PID/maps` names them on this machine.
     pub fn mapped_names(&self) -> Vec<MappedName> {
-        let name = |entry: &Entry| MappedName {
-            device: entry.device,
-            inode: entry.inode,
-            name: entry.backing.path.clone(),
+        self.entries.iter().map(Entry::name).collect()
+    }
+
+    /// What is known of one of them, and how it is named here.
+    pub fn description(&self, index: u32) -> Option<(&Backing, MappedName)> {
+        self.entries.get(index as usize).map(|entry| (&entry.backing, entry.name()))
+    }
+
+    /// Whether files were added that were not mapped when the process left its home.
+    pub fn has_grown(&self) -> bool {
+        self.has_grown
+    }
+
+    /// Takes in the file of a mapping that a process here has just made for its body; its place.
+    /// None if it is none that can be mapped elsewhere as well.
+    ///
+    /// # Errors
+    /// We may not read it.
+    pub fn add_mapped(
+        &mut self,
+        pid: i32,
+        mapping: &Mapping,
+        effort: &mut Effort,
+    ) -> Result<Option<u32>> {
+        if let Some(index) = self.index_of(mapping) {
+            return Ok(Some(index));
+        }
+        let is_named = mapping.inode != 0
+            && mapping.name.starts_with(b"/")
+            && !mapping.is_deleted()
+            && !layout::is_private_zero(mapping);
+        if !is_named || self.entries.len() >= BACKINGS_MAX {
+            return Ok(None);
+        }
+        let Some(file) = find_mapped(pid, mapping)? else { return Ok(None) };
+        let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
+        if !metadata.is_file() || kernel::file_mapping::is_being_written(&file) {
+            return Ok(None);
+        }
+        let Some(hash) = effort.hash(&file).map_err(|source| unreadable(mapping, source))? else {
+            return Ok(None);
         };
-        self.entries.iter().map(name).collect()
+        let backing = Backing { path: mapping.name.clone(), size: metadata.len(), hash };
+        self.push((backing, file), (mapping.device, mapping.inode));
+        Ok(Some(self.entries.len() as u32 - 1))
+    }
+
+    /// Adds the file of this node that stands for one that home has added, which the kernel here
+    /// names so where it is mapped.
+    pub fn push(&mut self, (backing, file): (Backing, File), (device, inode): (u64, u64)) {
+        self.has_grown = true;
+        self.entries.push(Entry { backing, file: Arc::new(file), device, inode });
     }
 
     pub fn len(&self) -> usize {
@@ -107,7 +156,8 @@ impl Library {
             what: format!("inspect {}", String::from_utf8_lossy(&backing.path)),
             source,
         })?;
-        self.entries.push(Entry { backing, device: metadata.dev(), inode: metadata.ino(), file });
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        self.entries.push(Entry { backing, device, inode, file: Arc::new(file) });
         Ok(())
     }
 
@@ -159,6 +209,11 @@ impl Backings for Library {
 }
 
 impl Entry {
+    fn name(&self) -> MappedName {
+        let name = self.backing.path.clone();
+        MappedName { device: self.device, inode: self.inode, name }
+    }
+
     fn open(pid: i32, mapping: &Mapping, maps: &[Mapping], effort: &mut Effort) -> Result<Entry> {
         let file = open_mapped(pid, mapping, maps)?;
         let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
@@ -172,6 +227,7 @@ impl Entry {
             return Err(MigrateError::refused("mapped-file", text));
         };
         let backing = Backing { path: mapping.name.clone(), size: metadata.len(), hash };
+        let file = Arc::new(file);
         Ok(Entry { backing, file, device: mapping.device, inode: mapping.inode })
     }
 }

@@ -62,6 +62,11 @@ impl Default for Effort {
 }
 
 impl Effort {
+    /// For what somebody waits for.
+    pub fn of(left_bytes: u64) -> Effort {
+        Effort { left_bytes }
+    }
+
     /// The hash of a file; None if it would take too long to find out.
     pub fn hash(&mut self, file: &File) -> std::io::Result<Option<Hash>> {
         let table = TABLE.get().and_then(Option::as_ref);

@@ -67,6 +67,9 @@ fn emulated(emulation: Emulation) -> &'static str {
             "a thread or a process is made in both halves, with the id that home's has; what \
              shares some of both comes home"
         }
+        Emulation::FileMapping => {
+            "home says which file it is; mapped here if the node has the same, else it comes home"
+        }
         Emulation::MemorySync => {
             "made at home once it has what was written to the mapped file; of other memory it \
              comes home"

@@ -48,6 +48,7 @@ pub use contents::{Touched, touched};
 pub use exec::EXECVE;
 pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal};
 pub use matrix::matrix_markdown;
+pub use memory::is_file_mapping;
 pub use own_file::{OwnFile, Shows, own_file, reads_from};
 pub use process::{IdCall, id_call, tells_of_body};
 pub use result::{ApplyError, apply, collect};

@@ -48,6 +48,9 @@ pub enum Emulation {
     /// clone, clone3 and fork of a thread or a process: home makes its own, and the body one of the
     /// same id. Whatever else they make comes home.
     NewTask,
+    /// mmap of a file, private: home says which file it is, and the body maps the same here, if
+    /// this node has it. Else it comes home.
+    FileMapping,
 }
 
 impl Emulation {
@@ -67,7 +70,8 @@ impl Emulation {
             Emulation::SignalReturn
             | Emulation::RestartCall
             | Emulation::FutexWait
-            | Emulation::NewTask => false,
+            | Emulation::NewTask
+            | Emulation::FileMapping => false,
         }
     }
 }

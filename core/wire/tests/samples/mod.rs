@@ -5,8 +5,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use wire::clocks::Readings;
 use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
 use wire::forward::{
-    Call, Declined, Direction, MappedName, Output, OwnFileTold, Place, Reply as CallReply, Segment,
-    Signal, ToAway, ToHome, Yield,
+    Call, Declined, Direction, FileToMap, MappedName, Output, OwnFileTold, Place,
+    Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
 };
 use wire::freeze_budget::FreezeBudget;
 use wire::hashes::{Lacking, PageHashes};
@@ -227,6 +227,13 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::ImageSent,
         ToAway::Run,
         ToAway::Reply(reply),
+        ToAway::FileToMap(FileToMap {
+            tid: GuestTid(12),
+            sequence: 3,
+            index: 7,
+            backing: Backing { path: b"/lib/libm.so.6".to_vec(), size: 3, hash: [5; 32] },
+            name: MappedName { device: 2049, inode: 3, name: b"/lib/libm.so.6".to_vec() },
+        }),
         ToAway::Signal(signal()),
         ToAway::Stop,
         ToAway::Continue,

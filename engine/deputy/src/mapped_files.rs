@@ -1,0 +1,102 @@
+//! Files that the body maps ([decision 0035](../../../docs/decisions/)): the thread at home maps
+//! the first page of it, where nothing is, which is refused as the call would be; and what the
+//! kernel says of that mapping tells which file it is. Then it is unmapped again.
+//!
+//! The reply is that the call is to be made again, whatever becomes of it: the body makes it where
+//! it is if it has heard of the file and has the same, and otherwise, or if it was moved meanwhile,
+//! the thread makes it anew.
+
+use crate::service::Service;
+use kernel::proc::maps;
+use kernel::regs::ERESTARTNOINTR;
+use kernel::remote_call::RemoteCalls;
+use migrate::hashes::Effort;
+use migrate::{MigrateError, Result};
+use wire::forward::{FileToMap, ToAway};
+
+const MMAP: u32 = libc::SYS_mmap as u32;
+
+const PAGE: u64 = 4096;
+/// Bytes of a file that are hashed for a call that waits; some 20 ms.
+const HASHED_BYTES_MAX: u64 = 32 << 20;
+
+impl Service<'_> {
+    /// Finds the file that the thread of this slot maps, and replies.
+    pub fn map_file(&mut self, slot: usize) -> Result<()> {
+        let Some(call) = self.shared.lanes.making(slot, MMAP) else { return Ok(()) };
+        let tid = self.shared.lanes.lock(slot).tid;
+        let result = match self.find_file(tid, &call.arguments) {
+            Ok(Found::File(index)) => {
+                self.tell_file(index, (call.tid, call.sequence));
+                ERESTARTNOINTR
+            }
+            Ok(Found::Nothing) => ERESTARTNOINTR,
+            Ok(Found::Refused(error)) => error,
+            // It has ended meanwhile: nobody waits for the reply.
+            Ok(Found::Nobody) => return Ok(()),
+            Err(MigrateError::Kernel(error)) if error.is_gone() => return Ok(()),
+            Err(error) => {
+                ::tracing::debug!("process {}: a file to map: {error}", self.pid);
+                ERESTARTNOINTR
+            }
+        };
+        let reply = self.shared.lanes.made(slot, call, (result, vec![]));
+        self.shared.reply(reply);
+        Ok(())
+    }
+
+    fn find_file(&mut self, tid: i32, arguments: &[u64; 6]) -> Result<Found> {
+        let [_, _, protection, _, descriptor, offset] = *arguments;
+        let Some(is_group_stop) = self.stop_for_us(tid)? else { return Ok(Found::Nobody) };
+        let private = libc::MAP_PRIVATE as u64;
+        let instruction = self.shared.lanes.agent.syscall_instruction();
+        let found = RemoteCalls::begin(tid, instruction).map_err(MigrateError::from).and_then(
+            |mut calls| {
+                let arguments = [0, PAGE, protection, private, descriptor, offset];
+                let address = calls.raw(libc::SYS_mmap, arguments)?;
+                match address {
+                    // Of a limit of what it has mapped here the body is not the cause.
+                    address if address == -i64::from(libc::ENOMEM) => Ok(Found::Nothing),
+                    address if address < 0 => Ok(Found::Refused(address)),
+                    address => {
+                        let found = self.add_mapped(address as u64);
+                        let unmapped = [address as u64, PAGE, 0, 0, 0, 0];
+                        calls.call("unmap a file", libc::SYS_munmap, unmapped)?;
+                        found
+                    }
+                }
+            },
+        );
+        self.go_on_after_stop(tid, is_group_stop)?;
+        found
+    }
+
+    fn add_mapped(&mut self, address: u64) -> Result<Found> {
+        let maps = maps::read(self.pid)?;
+        let mapping = maps.iter().find(|mapping| (mapping.start..mapping.end).contains(&address));
+        let Some(mapping) = mapping else { return Ok(Found::Nothing) };
+        let mut effort = Effort::of(HASHED_BYTES_MAX);
+        let index = self.library.add_mapped(self.pid, mapping, &mut effort)?;
+        Ok(index.map_or(Found::Nothing, Found::File))
+    }
+
+    /// Tells the body which file that is.
+    fn tell_file(&self, index: u32, (tid, sequence): (wire::ids::GuestTid, u64)) {
+        let Some((backing, name)) = self.library.description(index) else { return };
+        self.shared.own_files.add(index, name.clone());
+        let backing = backing.clone();
+        self.shared.send(&ToAway::FileToMap(FileToMap { tid, sequence, index, backing, name }));
+    }
+}
+
+/// What a thread maps.
+enum Found {
+    /// The file with this number in the list of those that the process maps.
+    File(u32),
+    /// Nothing that can be mapped elsewhere: the process comes home for it.
+    Nothing,
+    /// Nothing, as the kernel says by this error number, negative.
+    Refused(i64),
+    /// It has ended.
+    Nobody,
+}
