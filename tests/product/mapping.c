@@ -86,6 +86,18 @@ static void errors(const char *directory)
     close(dir), close(writer), close(own), close(pipes[0]), close(pipes[1]);
 }
 
+/* Shared with whoever else reads it; with a descriptor that it could be written by, or without. */
+static void shared(const char *path, int how)
+{
+    int file = open(path, how);
+    char *memory = mmap(NULL, 8192, PROT_READ, MAP_SHARED, file, 4096);
+    int right = memory != MAP_FAILED && is_file(memory, file, 8192, 4096);
+    right &= (mprotect(memory, 4096, PROT_READ | PROT_WRITE) == 0) == (how == O_RDWR);
+    close(file);
+    munmap(memory, 8192);
+    puts(right ? "right" : "wrong");
+}
+
 static void library(const char *name)
 {
     void *library = dlopen(name, RTLD_NOW);
@@ -125,6 +137,8 @@ int main(void)
         if (!strcmp(word, "map")) map(path);
         else if (!strcmp(word, "look")) look(path);
         else if (!strcmp(word, "fixed")) fixed(path);
+        else if (!strcmp(word, "shared")) shared(path, O_RDONLY);
+        else if (!strcmp(word, "updated")) shared(path, O_RDWR);
         else if (!strcmp(word, "errors")) errors(path);
         else if (!strcmp(word, "library")) library(path);
         else if (!strcmp(word, "written")) written(path);

@@ -17,6 +17,7 @@ use wire::forward::{FileToMap, ToAway};
 const MMAP: u32 = libc::SYS_mmap as u32;
 
 const PAGE: u64 = 4096;
+const WRITABLE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 /// Bytes of a file that are hashed for a call that waits; some 20 ms.
 const HASHED_BYTES_MAX: u64 = 32 << 20;
 
@@ -46,29 +47,41 @@ impl Service<'_> {
     }
 
     fn find_file(&mut self, tid: i32, arguments: &[u64; 6]) -> Result<Found> {
-        let [_, _, protection, _, descriptor, offset] = *arguments;
         let Some(is_group_stop) = self.stop_for_us(tid)? else { return Ok(Found::Nobody) };
-        let private = libc::MAP_PRIVATE as u64;
         let instruction = self.shared.lanes.agent.syscall_instruction();
-        let found = RemoteCalls::begin(tid, instruction).map_err(MigrateError::from).and_then(
-            |mut calls| {
-                let arguments = [0, PAGE, protection, private, descriptor, offset];
-                let address = calls.raw(libc::SYS_mmap, arguments)?;
-                match address {
-                    // Of a limit of what it has mapped here the body is not the cause.
-                    address if address == -i64::from(libc::ENOMEM) => Ok(Found::Nothing),
-                    address if address < 0 => Ok(Found::Refused(address)),
-                    address => {
-                        let found = self.add_mapped(address as u64);
-                        let unmapped = [address as u64, PAGE, 0, 0, 0, 0];
-                        calls.call("unmap a file", libc::SYS_munmap, unmapped)?;
-                        found
-                    }
-                }
-            },
-        );
+        let found = RemoteCalls::begin(tid, instruction)
+            .map_err(MigrateError::from)
+            .and_then(|mut calls| self.try_to_map(&mut calls, arguments));
         self.go_on_after_stop(tid, is_group_stop)?;
         found
+    }
+
+    fn try_to_map(&mut self, calls: &mut RemoteCalls, arguments: &[u64; 6]) -> Result<Found> {
+        let [_, _, protection, flags, descriptor, offset] = *arguments;
+        let kind = flags & libc::MAP_TYPE as u64;
+        let page = |protection| [0, PAGE, protection, kind, descriptor, offset];
+        // It could be made writable later, and what is written then belongs into the file.
+        let may_be_written = kind == libc::MAP_SHARED as u64 && {
+            let address = calls.raw(libc::SYS_mmap, page(WRITABLE))?;
+            if address >= 0 {
+                unmap(calls, address)?;
+            }
+            address >= 0
+        };
+        match calls.raw(libc::SYS_mmap, page(protection))? {
+            // Of a limit of what it has mapped here the body is not the cause.
+            address if address == -i64::from(libc::ENOMEM) => Ok(Found::Nothing),
+            address if address < 0 => Ok(Found::Refused(address)),
+            address => {
+                let found = if may_be_written {
+                    Ok(Found::Nothing)
+                } else {
+                    self.add_mapped(address as u64)
+                };
+                unmap(calls, address)?;
+                found
+            }
+        }
     }
 
     fn add_mapped(&mut self, address: u64) -> Result<Found> {
@@ -87,6 +100,11 @@ impl Service<'_> {
         let backing = backing.clone();
         self.shared.send(&ToAway::FileToMap(FileToMap { tid, sequence, index, backing, name }));
     }
+}
+
+fn unmap(calls: &mut RemoteCalls, address: i64) -> Result<()> {
+    let page = [address as u64, PAGE, 0, 0, 0, 0];
+    Ok(calls.call("unmap a file", libc::SYS_munmap, page).map(drop)?)
 }
 
 /// What a thread maps.

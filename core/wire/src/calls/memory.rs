@@ -25,34 +25,39 @@ const PLAIN_MAPPING: Test = Test {
 pub(super) const MMAP: Rule = Rule::LocalIf {
     alternatives: &[&[PLAIN_MAPPING]],
     otherwise: special_mapping,
-    text: "private anonymous memory is local; of a private mapping of a file home says which file \
-           it is, and one that the node has is mapped there; others, and shared, locked, huge and \
-           growing mappings, come home",
+    text: "private anonymous memory is local; of a file that is mapped private, or shared to be \
+           read only, home says which it is, and one that the node has is mapped there; others, \
+           and other shared, locked, huge and growing mappings, come home",
 };
 
 fn special_mapping(arguments: &Arguments) -> Class {
     let flags = arguments[3];
     match flags & MAP_TYPE {
+        _ if is_file_mapping(arguments) => Class::Emulate(Emulation::FileMapping, &[]),
         MAP_SHARED | MAP_SHARED_VALIDATE => Class::Homecoming("shared-memory"),
-        MAP_PRIVATE if is_file_mapping(arguments) => Class::Emulate(Emulation::FileMapping, &[]),
         _ if flags & MAP_ANONYMOUS == 0 => Class::Homecoming("file-mapping"),
         _ => Class::Homecoming("special-mapping"),
     }
 }
 
+const PROT_WRITE: u64 = 2;
 const PROT_READ_WRITE_EXEC: u64 = 7;
-/// What a body's kernel is asked for as home's would be; MAP_FIXED, DENYWRITE, EXECUTABLE,
+/// What a body's kernel is asked for as home's would be: MAP_FIXED, DENYWRITE, EXECUTABLE,
 /// NORESERVE, POPULATE, NONBLOCK, STACK, FIXED_NOREPLACE.
 const FILE_MAPPING_FLAGS: u64 =
-    MAP_PRIVATE | 0x10 | 0x800 | 0x1000 | 0x4000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x10_0000;
+    0x10 | 0x800 | 0x1000 | 0x4000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x10_0000;
 
-/// Whether mmap with these arguments makes a private mapping of a file, and nothing besides.
+/// Whether mmap with these arguments maps a file in a way that can be had where the same file is:
+/// private, or shared to be read only.
 pub fn is_file_mapping(arguments: &Arguments) -> bool {
     let [_, length, protection, flags, _, _] = *arguments;
-    length > 0
-        && protection & !PROT_READ_WRITE_EXEC == 0
-        && flags & !FILE_MAPPING_FLAGS == 0
-        && flags & MAP_TYPE == MAP_PRIVATE
+    let is_plain = flags & !(FILE_MAPPING_FLAGS | MAP_TYPE) == 0;
+    let is_own = match flags & MAP_TYPE {
+        MAP_PRIVATE => true,
+        MAP_SHARED => protection & PROT_WRITE == 0,
+        _ => false,
+    };
+    is_plain && is_own && length > 0 && protection & !PROT_READ_WRITE_EXEC == 0
 }
 
 const PROT_GROWS: u64 = 0x0300_0000;

@@ -48,8 +48,8 @@ pub enum Emulation {
     /// clone, clone3 and fork of a thread or a process: home makes its own, and the body one of the
     /// same id. Whatever else they make comes home.
     NewTask,
-    /// mmap of a file, private: home says which file it is, and the body maps the same here, if
-    /// this node has it. Else it comes home.
+    /// mmap of a file to which nothing is written by it: home says which file it is, and the body
+    /// maps the same here, if this node has it. Else it comes home.
     FileMapping,
 }
 
