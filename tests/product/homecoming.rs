@@ -109,10 +109,8 @@ fn a_call_that_needs_a_home_without_room_waits_until_there_is() {
     }
     let stage = Stage::new("no-room-call", 2);
     let mut program = start_homeless(&stage);
-    program.write(
-        "mmap.mmap(os.open('/bin/sh', 0), 4, flags=mmap.MAP_PRIVATE, \
-         prot=mmap.PROT_READ)[1:4]\n",
-    );
+    stage.put(1, "/tmp/shared", "+ELF");
+    program.write("mmap.mmap(os.open('/tmp/shared', os.O_RDWR), 4)[1:4]\n");
     let pid = program.pid;
     let stayed = || stage.events(1, "stayed", pid);
     let event = until("a homecoming has failed twice", || stayed().get(1).cloned());

@@ -31,7 +31,7 @@ static void map(const char *path)
     fstat(file, &now);
     size_t bytes = now.st_size;
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
-    char *second = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, file, 4096);
+    char *second = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 4096);
     int right = memory != MAP_FAILED && is_file(memory, file, bytes, 0);
     size_t part = bytes < 8192 ? bytes - 4096 : 4096;
     right &= second != MAP_FAILED && is_file(second, file, part, 4096);

@@ -101,6 +101,41 @@ fn a_file_that_the_node_does_not_have_or_that_is_written_to_is_mapped_at_home() 
 }
 
 #[test]
+fn a_file_that_was_written_to_since_it_was_mapped_is_mapped_anew_at_home() {
+    let (stage, mut program) = away("maps-anew", 2);
+    let text = "what both nodes have\n".repeat(1000);
+    (1..=2).for_each(|node| stage.put(node, "/tmp/both", &text));
+    assert_eq!(program.ask("map /tmp/both"), "right");
+    assert_eq!(homecomings(&stage, &program), [""; 0]);
+    stage.put(1, "/tmp/both", &text.replace("have", "had"));
+    assert_eq!(program.ask("map /tmp/both"), "right", "as it is now");
+    assert_eq!(homecomings(&stage, &program), ["mmap: file-mapping"]);
+    // The node's own is not that any more.
+    stage.migrate(program.pid, "2");
+    assert_eq!(program.ask("look /tmp/both"), "right");
+    (1..=2).for_each(|node| stage.put(node, "/tmp/other", &text));
+    assert_eq!(program.ask("map /tmp/other"), "right");
+    stage.put(2, "/tmp/other", "nothing of it");
+    assert_eq!(program.ask("map /tmp/other"), "right", "as home has it");
+    assert_eq!(homecomings(&stage, &program), ["mmap: file-mapping"; 2]);
+    program.close_input();
+    assert_eq!(program.end(), 0);
+}
+
+#[test]
+fn a_program_that_has_moved_on_since_it_mapped_a_file_makes_processes_at_home() {
+    let (stage, mut program) = away("maps-moves", 3);
+    let file = common_file();
+    assert_eq!(program.ask(&format!("map {file}")), "right");
+    stage.migrate(program.pid, "3");
+    assert_eq!(program.ask("begin true"), "0");
+    assert_eq!(homecomings(&stage, &program).len(), 1);
+    assert_eq!(program.ask(&format!("look {file}")), "right");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+}
+
+#[test]
 fn a_program_that_has_mapped_a_file_away_makes_processes_at_home() {
     let (stage, mut program) = away("maps-forks", 2);
     let file = common_file();

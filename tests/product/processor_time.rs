@@ -2,6 +2,9 @@
 
 use crate::stage::{Program, Stage, text, until, until_true};
 use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::Stdio;
 
 /// Answers commands with what it found out about its clocks.
 const CLOCKS: &str = include_str!("clocks.py");
@@ -132,10 +135,12 @@ fn printed(complaint: &str) -> [f64; 3] {
     })
 }
 
-/// A shell that waits for two children, both away, which compute for so long.
+/// A shell that waits for two children, which compute for so long once they are told to.
 const TWO_CHILDREN: &str = "\
+test -p /tmp/go || mkfifo /tmp/go
 compute() { osmos run --node 2 -- python3 -IS -c '
-import time
+import os, time
+os.read(os.open(\"/tmp/go\", os.O_RDONLY), 1)
 while time.process_time() < 2: sum(range(1000))
 sum(len(bytes(1 << 22)) for n in range(50))'; }
 compute & compute; wait; exit 7";
@@ -146,12 +151,24 @@ fn times_of_a_command_and_its_children_are_those_of_all_nodes() {
         return;
     }
     let stage = Stage::new("time", 2);
-    let output = stage.output(1, &["osmos", "time", "--home", "--", "sh", "-c", TWO_CHILDREN]);
+    let time = |options: &[&str]| {
+        let words = [&["osmos", "time"], options, &["--home", "--", "sh", "-c", TWO_CHILDREN]];
+        let mut command = stage.command(1, &words.concat());
+        let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell");
+        let is_away = |process: &Value| process["command"] == "python3" && process["node"] == 2;
+        until_true("both are away", || {
+            stage.listed(1).iter().filter(|it| is_away(it)).count() == 2
+        });
+        // Kept open: one of them may have still to open it.
+        let mut go = OpenOptions::new().read(true).write(true).open(stage.path(1, "/tmp/go"));
+        go.as_mut().expect("a pipe").write_all(b"go").expect("there is room");
+        child.wait_with_output().expect("our child")
+    };
+    let output = time(&[]);
     assert_eq!(output.status.code(), Some(7));
     let [sys, user, real] = printed(&text(&output.stderr));
     assert!(user + sys > 4.0 && user + sys < 9.0 && real > 2.0, "{user} + {sys} in {real} s");
-    let json = ["osmos", "time", "--json", "--home", "--", "sh", "-c", TWO_CHILDREN];
-    let output = stage.output(1, &json);
+    let output = time(&["--json"]);
     let told: Value = serde_json::from_str(text(&output.stderr).trim()).expect("an object");
     let away = seconds(&told, "away_user_s") + seconds(&told, "away_sys_s");
     let all = seconds(&told, "user_s") + seconds(&told, "sys_s");

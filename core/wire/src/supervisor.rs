@@ -349,6 +349,9 @@ pub struct Progress {
     pub bytes_sent: u64,
     /// What this round has to send still, as far as is known.
     pub bytes_left: u64,
+    /// The move has not begun: the process waits for pages that come behind it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_filling: bool,
 }
 
 /// What a part of a move is called, and how long it took.

@@ -10,6 +10,7 @@
 //! that it is about is fetched ([`crate::waiting::needed_by`]); then it is made as if nothing had
 //! been absent.
 
+use crate::moving_on::PROGRESS_PAUSE;
 use crate::state::Order;
 use crate::waiting::pages;
 use kernel::faults::Put;
@@ -31,7 +32,7 @@ use wire::calls::Arguments;
 use wire::ids::GuestAddr;
 use wire::late::{self, Question};
 use wire::limits::LATE_BYTES_MAX;
-use wire::supervisor::Filled;
+use wire::supervisor::{Filled, Progress};
 
 /// Asked for when nobody waits: so many bytes at a time, and so often before the first answer. What
 /// is on the way then takes 2 ms on a gigabit, and so long may who begins to wait do so besides.
@@ -202,6 +203,8 @@ struct Serving<'a> {
     around_bytes: u32,
     since: Instant,
     told: Filled,
+    /// When the body was last told how far it is.
+    progress_at: Instant,
 }
 
 /// Serves faults until the supervisor ends; over this link comes what is absent.
@@ -216,6 +219,7 @@ pub fn serve(late: &Arc<Late>, home: (LinkReader, LinkWriter), order: OrderFn<'_
         around_bytes: AROUND_BYTES_MIN,
         since: Instant::now(),
         told: Filled::default(),
+        progress_at: Instant::now(),
     };
     loop {
         if let Err(error) = serving.turn() {
@@ -238,8 +242,21 @@ impl Serving<'_> {
         let has_answer = self.home.as_ref().is_some_and(|(reader, _)| reader.has_more());
         if has_answer || self.wait() {
             self.take_answer()?;
+            self.tell_progress();
         }
         Ok(())
+    }
+
+    /// Says now and then how far it is, until all is there.
+    fn tell_progress(&mut self) {
+        let left = self.late.lock().absent.bytes();
+        if left > 0 && self.progress_at.elapsed() >= PROGRESS_PAUSE {
+            self.progress_at = Instant::now();
+            let pages = self.told.pages_faulted + self.told.pages_filled;
+            let (bytes_sent, is_filling) = (pages * PAGE_BYTES, true);
+            let progress = Progress { round: 0, bytes_sent, bytes_left: left, is_filling };
+            (self.order)(Order::Filling(progress));
+        }
     }
 
     /// Until there is something to do; true if home has answered.
@@ -584,7 +601,9 @@ mod test {
         }
         home.join().unwrap();
         assert!(late.is_whole() && !late.defers(&[deferred], (7, 8)));
-        let orders: Vec<Order> = [orders.recv().unwrap(), orders.recv().unwrap()].into();
+        // How far it is is said on a slow machine only.
+        let mut orders = orders.iter().filter(|order| !matches!(order, Order::Filling(_)));
+        let orders: Vec<Order> = [orders.next().unwrap(), orders.next().unwrap()].into();
         let [Order::Fetched { tid: 7, id: 8 }, Order::Filled(told)] = orders[..] else {
             let told = orders.iter().map(|order| match order {
                 Order::Fetched { tid, id } => format!("fetched {tid} {id}"),

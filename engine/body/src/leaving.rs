@@ -170,6 +170,9 @@ impl Tracing<'_> {
                     self.deliver_masked(tid, id, result, mask)?;
                 }
                 Order::Agree { tid, id, agreement } => self.begin_to_agree(tid, id, agreement)?,
+                Order::MapFile { tid, id, file, how } => {
+                    self.begin_to_map((tid, id), &file, how)?;
+                }
                 other => self.shared.order(other),
             }
         }

@@ -37,7 +37,7 @@ use wire::supervisor::{Berth, MoveReport, Progress, Reason, Role};
 const HOME_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Between two words about how far it is.
-const PROGRESS_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const PROGRESS_PAUSE: Duration = Duration::from_millis(250);
 
 impl Tracing<'_> {
     /// Offers the body to another node. It runs on until that has answered, with all its signals
@@ -49,11 +49,14 @@ impl Tracing<'_> {
         let (shared, fixed) = (self.shared.clone(), self.fixed.clone());
         let prospect = Prospect { is_kept: self.origin.is_some(), ..self.prospect.clone() };
         self.spawn_mover("offer", move || {
-            let outcome = offer(&berth, prospect, &fixed.library().clone());
+            // It may grow while the next node is asked.
+            let library = fixed.library().clone();
+            let outcome = offer(&berth, prospect, &library);
             watch.phase("offer");
             let rounds = Rounds::within(budget);
+            let files = library.len();
             let outcome = outcome.map(|(link, remembers)| {
-                Box::new(Offered { berth, link, remembers, limits, rounds, watch })
+                Box::new(Offered { berth, link, remembers, limits, rounds, watch, files })
             });
             shared.order(Order::Offered { number, outcome });
         });
@@ -158,7 +161,12 @@ impl Tracing<'_> {
                 return Ok(End::Continues);
             }
         };
-        let Offered { mut link, rounds, mut watch, .. } = offered;
+        let Offered { mut link, rounds, mut watch, files, .. } = offered;
+        if self.fixed.library().len() != files {
+            let why = reason("changed", "it has mapped a file meanwhile; try again");
+            self.stay_unfrozen(why);
+            return Ok(End::Continues);
+        }
         if let Err(error) = link.1.set_hurried(true) {
             self.stay_unfrozen(MigrateError::from(error).reason());
             return Ok(End::Continues);
@@ -264,6 +272,8 @@ pub(crate) struct Offered {
     limits: MoveLimits,
     rounds: Rounds,
     watch: Stopwatch,
+    /// How many files it has been told of.
+    files: usize,
 }
 
 /// The same, with what it has of the body already.
@@ -278,7 +288,7 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    Offered { berth, link, remembers, limits, rounds, watch }: &mut Offered,
+    Offered { berth, link, remembers, limits, rounds, watch, .. }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<(Ahead, Outflow)> {
     let draft = capture::draft(shared, fixed)?;

@@ -15,7 +15,7 @@ use crate::keeper::{end_process, kill};
 use crate::new_threads::first_registers;
 use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
-use crate::state::{Order, Parts, Shared, State, Thread};
+use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
 use crate::tracing_loop::Tracing;
 use crate::{life, priority, serving};
 use attachment::Attachment;
@@ -107,6 +107,11 @@ impl Tracing<'_> {
         (how, before): (&Arguments, &Registers),
     ) -> Result<()> {
         let child = self.shared.lock().take_child(guest);
+        let maps_file = |agreed: &Agreement| matches!(agreed, Agreement::Map(..));
+        if self.fixed.library().has_grown() || self.agreeing.values().any(maps_file) {
+            // While home made its half of the child.
+            return Err(MigrateError::refused("file-mapping", "it has mapped a file meanwhile"));
+        }
         let child = child.ok_or_else(|| MigrateError::Protocol("an unknown child".into()))?;
         let slot = self.shared.family.free_slot(self.agent.slots())?;
         let (ours, theirs) = sockets()?;

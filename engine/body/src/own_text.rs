@@ -316,9 +316,10 @@ fn trim_stack(
 /// The mappings with home's names for their files.
 fn mapping_lines(shared: &Shared, names: &[MappedName]) -> Option<Vec<u8>> {
     use migrate::layout::Backings;
+    let mappings = mappings(shared)?.0;
     let library = shared.own_files.fixed.library();
     let mut text = vec![];
-    for mut mapping in mappings(shared)?.0 {
+    for mut mapping in mappings {
         if mapping.inode != 0 {
             let backing = library.index_of(&mapping)?;
             let name = names.get(backing as usize)?;

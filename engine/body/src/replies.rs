@@ -81,7 +81,7 @@ fn queue_signal(shared: &Shared, signal: Signal) {
 /// Home may keep so much of a thread's last reply until the thread makes another call.
 const REPLY_KEPT_BYTES: usize = 16 << 10;
 
-fn finish_call(shared: &Shared, mut reply: Reply) {
+fn finish_call(shared: &Arc<Shared>, mut reply: Reply) {
     let used_by_child = used_by_child(shared, &reply);
     let mut state = shared.lock();
     if state.is_frozen {
@@ -100,7 +100,12 @@ fn finish_call(shared: &Shared, mut reply: Reply) {
         thread.bulky_call = Some(reply.sequence);
     }
     let local = thread.local;
-    if outstanding.emulation == Some(Emulation::FileMapping) && reply.result == ERESTARTNOINTR {
+    // A call that has crossed a signal is made again, behind its handler.
+    let is_found = thread.file_to_map.as_ref().is_some_and(|it| it.sequence == reply.sequence);
+    if outstanding.emulation == Some(Emulation::FileMapping)
+        && reply.result == ERESTARTNOINTR
+        && (is_found || !thread.has_deliverable_signal())
+    {
         return mapped_files::map(shared, &mut state, (local, &outstanding));
     }
     let has_signal = match outstanding.temporary_mask {

@@ -20,6 +20,7 @@ use migrate::outward::Body;
 use migrate::registers::Translator;
 use nix::sys::eventfd::EventFd;
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::calls::{Arguments, Emulation, GuestMemory};
@@ -28,7 +29,7 @@ use wire::forward::{FileToMap, Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use wire::image::{Attributes, InFlight, Priority};
 use wire::processor_time::Clock;
-use wire::supervisor::{Filled, Reason};
+use wire::supervisor::{Filled, Progress, Reason};
 
 /// A call that waits for home.
 #[derive(Clone, Debug)]
@@ -108,6 +109,8 @@ pub enum Order {
     DeliverMasked { tid: i32, id: u64, result: i64, mask: u64 },
     /// A call that home has made for a thread is over, and is to have the same effect here.
     Agree { tid: i32, id: u64, agreement: Agreement },
+    /// A file that home lets a thread map is here, for this notification of it.
+    MapFile { tid: i32, id: u64, file: File, how: Arguments },
     /// This notification of a thread ended at home for a signal that the thread blocks here: it
     /// makes the call again.
     MakeAgain { tid: i32, id: u64 },
@@ -115,6 +118,8 @@ pub enum Order {
     Fetched { tid: i32, id: u64 },
     /// No page is absent any more.
     Filled(Filled),
+    /// How many are.
+    Filling(Progress),
     /// A held-back signal may now be looked at again.
     ActionSettled,
     /// The node that the body is to move on to takes it in, or does not.

@@ -378,7 +378,7 @@ impl Tracing<'_> {
     fn carry_out(&mut self, order: Order) -> Result<End> {
         match order {
             // Carried out already.
-            Order::Fetched { .. } | Order::Filled(_) => Ok(End::Continues),
+            Order::Fetched { .. } | Order::Filled(_) | Order::Filling(_) => Ok(End::Continues),
             Order::Home(message) => self.on_home(message),
             Order::NeedsHome(why) => self.need_home(why),
             Order::DeliverMasked { tid, id, result, mask } => {
@@ -387,6 +387,10 @@ impl Tracing<'_> {
             }
             Order::Agree { tid, id, agreement } => {
                 self.begin_to_agree(tid, id, agreement)?;
+                Ok(End::Continues)
+            }
+            Order::MapFile { tid, id, file, how } => {
+                self.begin_to_map((tid, id), &file, how)?;
                 Ok(End::Continues)
             }
             Order::MakeAgain { tid, id } => {

@@ -18,6 +18,9 @@ impl Tracing<'_> {
         match order {
             Order::Fetched { tid, id } => self.make_with_pages(tid, id),
             Order::Filled(told) => self.has_all_pages(told),
+            // Nobody watches what nobody waits for.
+            Order::Filling(_) if self.waiting_for_pages.is_empty() => {}
+            Order::Filling(progress) => self.shared.send(ToHome::Progress(progress)),
             order if !self.awaits_pages => return Some(order),
             Order::NeedsHome(_) | Order::Home(ToAway::Recall { .. } | ToAway::MoveOn { .. }) => {
                 self.waiting_for_pages.push(order);

@@ -17,6 +17,8 @@ use wire::forward::{FileToMap, ToAway};
 const MMAP: u32 = libc::SYS_mmap as u32;
 
 const PAGE: u64 = 4096;
+const OUT_OF_MEMORY: i64 = -(libc::ENOMEM as i64);
+const INVALID: i64 = -(libc::EINVAL as i64);
 const WRITABLE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 /// Bytes of a file that are hashed for a call that waits; some 20 ms.
 const HASHED_BYTES_MAX: u64 = 32 << 20;
@@ -26,7 +28,7 @@ impl Service<'_> {
     pub fn map_file(&mut self, slot: usize) -> Result<()> {
         let Some(call) = self.shared.lanes.making(slot, MMAP) else { return Ok(()) };
         let tid = self.shared.lanes.lock(slot).tid;
-        let result = match self.find_file(tid, &call.arguments) {
+        let result = match self.find_file((tid, slot), &call.arguments) {
             Ok(Found::File(index)) => {
                 self.tell_file(index, (call.tid, call.sequence));
                 ERESTARTNOINTR
@@ -36,6 +38,9 @@ impl Service<'_> {
             // It has ended meanwhile: nobody waits for the reply.
             Ok(Found::Nobody) => return Ok(()),
             Err(MigrateError::Kernel(error)) if error.is_gone() => return Ok(()),
+            Err(error @ (MigrateError::Ended(_) | MigrateError::BeganProgram)) => {
+                return Err(error);
+            }
             Err(error) => {
                 ::tracing::debug!("process {}: a file to map: {error}", self.pid);
                 ERESTARTNOINTR
@@ -46,17 +51,21 @@ impl Service<'_> {
         Ok(())
     }
 
-    fn find_file(&mut self, tid: i32, arguments: &[u64; 6]) -> Result<Found> {
+    fn find_file(&mut self, (tid, slot): (i32, usize), arguments: &[u64; 6]) -> Result<Found> {
         let Some(is_group_stop) = self.stop_for_us(tid)? else { return Ok(Found::Nobody) };
         let instruction = self.shared.lanes.agent.syscall_instruction();
         let found = RemoteCalls::begin(tid, instruction)
             .map_err(MigrateError::from)
-            .and_then(|mut calls| self.try_to_map(&mut calls, arguments));
+            .and_then(|mut calls| self.try_to_map((&mut calls, slot), arguments));
         self.go_on_after_stop(tid, is_group_stop)?;
         found
     }
 
-    fn try_to_map(&mut self, calls: &mut RemoteCalls, arguments: &[u64; 6]) -> Result<Found> {
+    fn try_to_map(
+        &mut self,
+        (calls, slot): (&mut RemoteCalls, usize),
+        arguments: &[u64; 6],
+    ) -> Result<Found> {
         let [_, _, protection, flags, descriptor, offset] = *arguments;
         let kind = flags & libc::MAP_TYPE as u64;
         let page = |protection| [0, PAGE, protection, kind, descriptor, offset];
@@ -69,8 +78,10 @@ impl Service<'_> {
             address >= 0
         };
         match calls.raw(libc::SYS_mmap, page(protection))? {
-            // Of a limit of what it has mapped here the body is not the cause.
-            address if address == -i64::from(libc::ENOMEM) => Ok(Found::Nothing),
+            // Of a limit of what it has mapped here the body is not the cause, and what is no file
+            // may want another length.
+            OUT_OF_MEMORY => Ok(Found::Nothing),
+            INVALID if offset % PAGE == 0 => Ok(Found::Nothing),
             address if address < 0 => Ok(Found::Refused(address)),
             address => {
                 let found = if may_be_written {
@@ -79,9 +90,28 @@ impl Service<'_> {
                     self.add_mapped(address as u64)
                 };
                 unmap(calls, address)?;
-                found
+                match found {
+                    Ok(Found::File(index)) if !self.can_open(calls, slot, index)? => {
+                        Ok(Found::Nothing)
+                    }
+                    found => found,
+                }
             }
         }
+    }
+
+    /// Whether the thread can open the file as it will have to when the process comes home.
+    fn can_open(&self, calls: &mut RemoteCalls, slot: usize, index: u32) -> Result<bool> {
+        let Some(file) = self.library.file(index) else { return Ok(false) };
+        let agent = &self.shared.lanes.agent;
+        let path = migrate::homeward::path_of(file);
+        agent.write_staging(slot, 0, path.as_bytes());
+        let open = migrate::homeward::open_call(agent.staging_address(slot));
+        let opened = calls.raw(libc::SYS_openat, open)?;
+        if opened >= 0 {
+            calls.raw(libc::SYS_close, [opened as u64, 0, 0, 0, 0, 0])?;
+        }
+        Ok(opened >= 0)
     }
 
     fn add_mapped(&mut self, address: u64) -> Result<Found> {

@@ -39,7 +39,9 @@ impl Service<'_> {
         // Memory that both are to share, or that is not there yet, cannot be in two places.
         let clears_handlers = thread::clears_handlers(flags);
         let is_shared = self.shared.files.is_some() && !thread::is_vfork(flags);
-        if is_shared || self.is_giving || self.daemon.is_abandoned() {
+        // A child would not know which files it has mapped since it left (0035).
+        let has_mapped = self.library.has_grown();
+        if is_shared || has_mapped || self.is_giving || self.daemon.is_abandoned() {
             return Ok(Made::NoRoom);
         }
         if self.unborn.iter().any(|child| child.slot == slot) {

@@ -3,6 +3,7 @@
 
 use crate::homecoming::Homecoming;
 use crate::lanes::{Place, Work, plain_reply};
+use crate::new_threads::led_by_ptrace;
 use crate::resumption::{Held, Outcome};
 use crate::service::Service;
 use kernel::agent::Position;
@@ -132,7 +133,7 @@ fn cut_short(service: &Service<'_>, slot: usize, has_signal: bool) -> Result<boo
             lanes.agent.conclude(&mut registers, ERESTARTNOINTR);
             true
         }
-        Position::Idle if matches!(lane.work, Work::Busy { .. }) && lanes.agent.withdraw(slot) => {
+        Position::Idle if is_not_begun(&lane.work, || lanes.agent.withdraw(slot)) => {
             if let Work::Busy { call, .. } = std::mem::replace(&mut lane.work, Work::Idle) {
                 let reply = plain_reply(&call, ERESTARTNOINTR);
                 lane.answered = Some((call, reply));
@@ -148,6 +149,15 @@ fn cut_short(service: &Service<'_>, slot: usize, has_signal: bool) -> Result<boo
     };
     tracee::set_registers(tid, &registers)?;
     Ok(is_cut)
+}
+
+/// Whether a thread in the agent has not begun its call, and will not: it was not handed it, or it
+/// can be taken back (`withdraw`).
+fn is_not_begun(work: &Work, withdraw: impl FnOnce() -> bool) -> bool {
+    match work {
+        Work::Busy { call, .. } => led_by_ptrace(call).is_some() || withdraw(),
+        _ => false,
+    }
 }
 
 /// Waits for a thread that is executing exit(2).

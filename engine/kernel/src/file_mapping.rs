@@ -4,23 +4,24 @@ use crate::proc::maps;
 use crate::{KernelError, Result};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 const PAGE: usize = 4096;
 /// Of asm-generic/fcntl.h.
 const F_SETSIG: i32 = 10;
+const OTHERS_WRITE: u32 = 0o022;
 
-/// How `/proc/PID/maps` names a private mapping of this file with this protection, at this offset:
-/// device and inode, which are not always those of the file (one of an overlay is mapped from the
-/// layer below).
+/// How `/proc/PID/maps` names a mapping of this file, private or shared (`kind`) and with this
+/// protection, at this offset: device and inode, which are not always those of the file (one of an
+/// overlay is mapped from the layer below).
 ///
 /// # Errors
 /// It cannot be mapped so.
-pub fn name(file: &File, protection: i32, offset: u64) -> Result<(u64, u64)> {
+pub fn name(file: &File, (protection, kind): (i32, i32), offset: u64) -> Result<(u64, u64)> {
     let descriptor = file.as_raw_fd();
-    let private = libc::MAP_PRIVATE;
     // SAFETY: the kernel chooses a place where nothing is, and nobody else knows of it.
     let address = unsafe {
-        libc::mmap(std::ptr::null_mut(), PAGE, protection, private, descriptor, offset as i64)
+        libc::mmap(std::ptr::null_mut(), PAGE, protection, kind, descriptor, offset as i64)
     };
     if address == libc::MAP_FAILED {
         return Err(KernelError::last("map a file"));
@@ -34,39 +35,48 @@ pub fn name(file: &File, protection: i32, offset: u64) -> Result<(u64, u64)> {
     mapping.map(|mapping| (mapping.device, mapping.inode)).ok_or_else(unseen)
 }
 
-/// Whether somebody has the file open to write to it, as far as the kernel tells: to those that own
-/// it (fcntl(2), "Leases"). Of the files of others it is taken that nobody has.
-pub fn is_being_written(file: &File) -> bool {
-    let set = |lease: i32| {
-        // SAFETY: the arguments are plain numbers, and the descriptor is borrowed.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, lease) }
-    };
+/// Whether somebody may be writing to the file just now. Its owner is told by the kernel whether
+/// anybody has it open for that (fcntl(2), "Leases"); of a file of somebody else it is taken that
+/// nobody has if nobody but him may, and of one on a file system that does not tell that somebody
+/// has.
+pub fn may_be_written(file: &File) -> bool {
     // Whoever opens it to write in this moment breaks the lease, of which the holder is told by
     // SIGIO, which would end it. This one does nothing.
-    // SAFETY: the arguments are plain numbers, and the descriptor is borrowed.
-    if unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) } != 0 {
+    if control(file, F_SETSIG, libc::SIGURG).is_err() {
         return true;
     }
-    // Refused where the file is open for writing, anywhere.
-    if set(libc::F_RDLCK) == 0 {
-        set(libc::F_UNLCK);
-        return false;
+    match control(file, libc::F_SETLEASE, libc::F_RDLCK) {
+        Ok(()) => control(file, libc::F_SETLEASE, libc::F_UNLCK).is_err(),
+        Err(libc::EACCES) => {
+            let mode = file.metadata().map_or(u32::MAX, |metadata| metadata.mode());
+            mode & OTHERS_WRITE != 0
+        }
+        // EAGAIN: it is open for writing.
+        Err(_) => true,
     }
-    std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+}
+
+fn control(file: &File, command: i32, argument: i32) -> std::result::Result<(), i32> {
+    // SAFETY: the arguments are plain numbers, and the descriptor is borrowed.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+    }
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
     use std::fs::OpenOptions;
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_file_is_named_as_it_is_mapped() {
         let own = File::open(std::env::current_exe().unwrap()).unwrap();
-        let (_, inode) = name(&own, libc::PROT_READ | libc::PROT_EXEC, 4096).unwrap();
+        let (_, inode) =
+            name(&own, (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE), 4096).unwrap();
         assert_eq!(inode, own.metadata().unwrap().ino());
-        assert!(name(&File::open("/proc").unwrap(), libc::PROT_READ, 0).is_err());
+        let how = (libc::PROT_READ, libc::MAP_PRIVATE);
+        assert!(name(&File::open("/proc").unwrap(), how, 0).is_err());
     }
 
     #[test]
@@ -74,9 +84,9 @@ mod test {
         let path = std::env::temp_dir().join(format!("osmos-written-{}", std::process::id()));
         let writer = OpenOptions::new().create(true).append(true).open(&path).unwrap();
         let reader = File::open(&path).unwrap();
-        assert!(is_being_written(&reader));
+        assert!(may_be_written(&reader));
         drop(writer);
-        assert!(!is_being_written(&reader));
+        assert!(!may_be_written(&reader));
         std::fs::remove_file(&path).unwrap();
     }
 }

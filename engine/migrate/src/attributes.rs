@@ -231,7 +231,7 @@ fn check_keys(worker: Worker<'_>, rights: u32) -> Result<()> {
 }
 
 /// Where the rights by key lie in what a kernel saves of a thread (CPUID 0xd.9), if it keeps them.
-fn place_of_rights() -> Option<usize> {
+pub(crate) fn place_of_rights() -> Option<usize> {
     const PKRU: u32 = 9;
     let is_kept = kernel::processor::kept_registers() & 1 << PKRU != 0;
     is_kept.then(|| kernel::processor::cpuid(0xd, PKRU)[1] as usize)

@@ -15,6 +15,7 @@ use kernel::proc::process;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,13 +24,17 @@ use wire::forward::MappedName;
 use wire::image::{self, Backing, MappingKind};
 use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX, BACKINGS_MAX, HASHED_BYTES_MAX};
 
+/// Files that are added while a process is away: each is open in both supervisors, and none is
+/// taken out of the list before the process is home.
+const GROWN_MAX: usize = 256;
+
 /// The mapped files of a process here, each open.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
     entries: Vec<Entry>,
     shared: Vec<Shared>,
-    /// Some were added since the process left its home.
-    has_grown: bool,
+    /// How many were added since the process left its home.
+    grown: usize,
 }
 
 /// A file that is mapped shared and writable, or memory that stands for a part of it.
@@ -98,7 +103,7 @@ impl Library {
 
     /// Whether files were added that were not mapped when the process left its home.
     pub fn has_grown(&self) -> bool {
-        self.has_grown
+        self.grown > 0
     }
 
     /// Takes in the file of a mapping that a process here has just made for its body; its place.
@@ -112,33 +117,41 @@ impl Library {
         mapping: &Mapping,
         effort: &mut Effort,
     ) -> Result<Option<u32>> {
-        if let Some(index) = self.index_of(mapping) {
-            return Ok(Some(index));
-        }
         let is_named = mapping.inode != 0
             && mapping.name.starts_with(b"/")
             && !mapping.is_deleted()
             && !layout::is_private_zero(mapping);
-        if !is_named || self.entries.len() >= BACKINGS_MAX {
+        // What it writes to the same file by way of memory would not be seen in both.
+        let here = (mapping.device, mapping.inode);
+        if !is_named || self.shared.iter().any(|shared| shared.here == here) {
             return Ok(None);
         }
         let Some(file) = find_mapped(pid, mapping)? else { return Ok(None) };
         let metadata = file.metadata().map_err(|source| unreadable(mapping, source))?;
-        if !metadata.is_file() || kernel::file_mapping::is_being_written(&file) {
+        if !metadata.is_file() || kernel::file_mapping::may_be_written(&file) {
             return Ok(None);
         }
         let Some(hash) = effort.hash(&file).map_err(|source| unreadable(mapping, source))? else {
             return Ok(None);
         };
         let backing = Backing { path: mapping.name.clone(), size: metadata.len(), hash };
-        self.push((backing, file), (mapping.device, mapping.inode));
+        if let Some(index) = self.index_of(mapping) {
+            // It may have been written to since it was put into the list.
+            let known = &self.entries[index as usize].backing;
+            let is_as_it_was = (known.size, known.hash) == (backing.size, backing.hash);
+            return Ok(is_as_it_was.then_some(index));
+        }
+        if self.grown >= GROWN_MAX || self.entries.len() >= BACKINGS_MAX {
+            return Ok(None);
+        }
+        self.push((backing, file), here);
         Ok(Some(self.entries.len() as u32 - 1))
     }
 
     /// Adds the file of this node that stands for one that home has added, which the kernel here
     /// names so where it is mapped.
     pub fn push(&mut self, (backing, file): (Backing, File), (device, inode): (u64, u64)) {
-        self.has_grown = true;
+        self.grown += 1;
         self.entries.push(Entry { backing, file: Arc::new(file), device, inode });
     }
 
@@ -327,6 +340,14 @@ pub fn find_here(backing: &Backing, effort: &mut Effort) -> Option<File> {
         && metadata.len() == backing.size
         && effort.hash(&file).ok()?? == backing.hash;
     is_same.then_some(file)
+}
+
+/// Opens for reading only a file that we have, and that has these contents still.
+pub fn open_again(file: &File, backing: &Backing, effort: &mut Effort) -> Option<File> {
+    let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let is_same =
+        again.metadata().ok()?.len() == backing.size && effort.hash(&again).ok()?? == backing.hash;
+    is_same.then_some(again)
 }
 
 /// Opens what may be anything, without waiting for the other end of a FIFO. Opening alone can act

@@ -10,6 +10,7 @@ use kernel::KernelError;
 use kernel::agent::BatchCall;
 use kernel::proc::flags::Flags;
 use kernel::proc::maps::Mapping;
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use wire::image::{self, MappingFlags, MappingKind, Span};
@@ -377,6 +378,17 @@ pub fn reservation(mapping: &image::Mapping) -> i32 {
     if mapping.flags.has(MappingFlags::NOT_RESERVED) { libc::MAP_NORESERVE } else { 0 }
 }
 
+/// By what the process opens a file that this supervisor has, with the zero at its end.
+pub fn path_of(file: &File) -> String {
+    format!("/proc/{}/fd/{}\0", std::process::id(), file.as_raw_fd())
+}
+
+/// The arguments of openat(2) for a path that lies there.
+pub fn open_call(path: u64) -> [u64; 6] {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+    [libc::AT_FDCWD as u64, path, flags, 0, 0, 0]
+}
+
 /// Maps part of a file at a place where it was not mapped when the process left.
 fn map_file(
     worker: Worker<'_>,
@@ -387,10 +399,8 @@ fn map_file(
     let file = library
         .file(backing)
         .ok_or_else(|| MigrateError::Protocol(format!("mapping of unknown file {backing}")))?;
-    let path = format!("/proc/{}/fd/{}\0", std::process::id(), file.as_raw_fd());
-    worker.agent.write_staging(worker.slot, 0, path.as_bytes());
-    let staging = worker.agent.staging_address(worker.slot);
-    let open = [libc::AT_FDCWD as u64, staging, libc::O_RDONLY as u64, 0, 0, 0];
+    worker.agent.write_staging(worker.slot, 0, path_of(file).as_bytes());
+    let open = open_call(worker.agent.staging_address(worker.slot));
     let opened = worker.execute(&[BatchCall::new(libc::SYS_openat, open)])?;
     let Some(&descriptor @ 0..) = opened.first() else {
         let text = format!("mapped file {backing} could not be opened again at home");

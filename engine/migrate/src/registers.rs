@@ -12,8 +12,9 @@
 //!
 //! What is in use and has no place in the other layout is refused, never left out.
 
-use crate::attributes::{NO_KEYS, are_without_keys};
+use crate::attributes::{NO_KEYS, are_without_keys, place_of_rights};
 use crate::{MigrateError, Result};
+use std::ops::Range;
 use wire::processor::{KEY_RIGHTS, LEGACY_REGISTERS, Registers, register_name};
 
 /// What FXSAVE writes: x87 and SSE.
@@ -99,7 +100,7 @@ fn convert(state: &[u8], from: &Registers, to: &Registers, bytes: usize) -> Resu
     out[..LEGACY_BYTES].copy_from_slice(&state[..LEGACY_BYTES]);
     let mut kept = in_use & LEGACY_REGISTERS;
     for bit in (2..64).filter(|bit| in_use & 1 << bit != 0) {
-        let Some(value) = from.place(bit).and_then(|place| state.get(place)) else {
+        let Some(value) = place_in(from, bit).and_then(|place| state.get(place)) else {
             return Err(MigrateError::Protocol(format!("{} registers", register_name(bit))));
         };
         let place = to.place(bit).filter(|place| place.len() == value.len());
@@ -134,7 +135,7 @@ fn cut_down(frame: &[u8], made_by: &Registers, shared: u64) -> Result<Option<Vec
         return Ok(None);
     }
     for bit in (2..64).filter(|bit| in_use & features & !shared & 1 << bit != 0) {
-        let value = made_by.place(bit).and_then(|place| frame.get(place));
+        let value = place_in(made_by, bit).and_then(|place| frame.get(place));
         if !value.is_some_and(|value| is_initial(bit, value)) {
             return Err(in_use_error(bit));
         }
@@ -154,6 +155,13 @@ fn cut_down(frame: &[u8], made_by: &Registers, shared: u64) -> Result<Option<Vec
 }
 
 /// Whether registers have what they have where they are not in use.
+/// Where a kernel that keeps these registers has one of them. Rights by key are in use in every
+/// thread of a kernel that has them, and so in those of a node that is to do without.
+fn place_in(registers: &Registers, bit: u8) -> Option<Range<usize>> {
+    let own = || place_of_rights().map(|place| place..place + size_of::<u32>());
+    registers.place(bit).or_else(|| if bit == KEY_RIGHTS { own() } else { None })
+}
+
 fn is_initial(bit: u8, value: &[u8]) -> bool {
     let has_no_keys = bit == KEY_RIGHTS && word32(value, 0).is_some_and(are_without_keys);
     has_no_keys || value.iter().all(|byte| *byte == 0)

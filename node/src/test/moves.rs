@@ -620,7 +620,7 @@ async fn who_watches_a_move_hears_how_far_it_is_and_gets_an_answer_when_he_calls
     let _body = two.supervisor();
     let deputy = one.supervisor();
     leave(&deputy);
-    let progress = Progress { round: 2, bytes_sent: 3, bytes_left: 4 };
+    let progress = Progress { round: 2, bytes_sent: 3, bytes_left: 4, is_filling: false };
     deputy.say(&FromDeputy::Progress(progress));
     assert_eq!(client.receive().unwrap(), Reply::Progress(progress));
     client.call_off().unwrap();

@@ -49,8 +49,12 @@ impl Shown {
 
 /// `4711: round 2, 1.1G sent, 64M left`
 fn line(pid: i32, progress: &Progress) -> String {
-    let Progress { round, bytes_sent, bytes_left } = *progress;
+    let Progress { round, bytes_sent, bytes_left, is_filling } = *progress;
     let sent = output::bytes(bytes_sent);
+    if is_filling {
+        let left = output::bytes(bytes_left);
+        return format!("{pid}: waits for its last pages, {sent} came, {left} left");
+    }
     match round {
         0 => format!("{pid}: frozen, {sent} sent"),
         _ => format!("{pid}: round {round}, {sent} sent, {} left", output::bytes(bytes_left)),
@@ -63,9 +67,12 @@ mod tests {
 
     #[test]
     fn a_line_says_how_much_is_sent_and_left() {
-        let mut progress = Progress { round: 2, bytes_sent: 3 << 29, bytes_left: 64 << 20 };
+        let (bytes_sent, bytes_left) = (3 << 29, 64 << 20);
+        let mut progress = Progress { round: 2, bytes_sent, bytes_left, is_filling: false };
         assert_eq!(line(4711, &progress), "4711: round 2, 1.5G sent, 64M left");
         progress.round = 0;
         assert_eq!(line(4711, &progress), "4711: frozen, 1.5G sent");
+        progress.is_filling = true;
+        assert_eq!(line(4711, &progress), "4711: waits for its last pages, 1.5G came, 64M left");
     }
 }

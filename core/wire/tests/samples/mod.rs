@@ -44,7 +44,7 @@ pub fn berth() -> Berth {
 }
 
 pub fn progress() -> Progress {
-    Progress { round: 2, bytes_sent: 1 << 30, bytes_left: 4096 }
+    Progress { round: 2, bytes_sent: 1 << 30, bytes_left: 4096, is_filling: true }
 }
 
 pub fn report() -> MoveReport {

@@ -104,12 +104,28 @@ fn mmap_is_local_only_for_private_anonymous_memory() {
     for flags in [0x22, 0x32, 0x4022, 0x2_0022, 0x8022, 0x10_0022, 0x62] {
         assert_eq!(mmap(flags), Class::Local, "{flags:#x}");
     }
-    assert_eq!(mmap(0x02), Class::Homecoming("file-mapping"));
     assert_eq!(mmap(0x21), Class::Homecoming("shared-memory"));
     assert_eq!(mmap(0x28), Class::Homecoming("special-mapping"));
     for flags in [0x122, 0x2022, 0x4_0022] {
         assert_eq!(mmap(flags), Class::Homecoming("special-mapping"), "{flags:#x}");
     }
+}
+
+#[test]
+fn files_are_mapped_away_private_or_to_be_read_only() {
+    let mmap = |protection, flags| class("mmap", [0, 4096, protection, flags, 3, 0]);
+    let mapped = Class::Emulate(Emulation::FileMapping, &[]);
+    for (protection, flags) in [(3, 0x02), (5, 0x12), (7, 0x10_8802), (1, 0x01), (5, 0x01)] {
+        assert_eq!(mmap(protection, flags), mapped, "{protection} {flags:#x}");
+    }
+    assert_eq!(mmap(3, 0x01), Class::Homecoming("shared-memory"));
+    assert_eq!(mmap(1, 0x03), Class::Homecoming("shared-memory"));
+    // Locked, huge, growing, synchronous, with a key: none of these is known there.
+    for flags in [0x2002, 0x4_0002, 0x102, 0x8_0002] {
+        assert_eq!(mmap(3, flags), Class::Homecoming("file-mapping"), "{flags:#x}");
+    }
+    assert_eq!(mmap(0x100_0001, 0x02), Class::Homecoming("file-mapping"));
+    assert_eq!(class("mmap", [0, 0, 1, 0x02, 3, 0]), Class::Homecoming("file-mapping"));
 }
 
 #[test]
