@@ -350,7 +350,7 @@ pub struct Progress {
     /// What this round has to send still, as far as is known.
     pub bytes_left: u64,
     /// The move has not begun: the process waits for pages that come behind it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub is_filling: bool,
 }
 

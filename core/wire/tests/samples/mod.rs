@@ -291,6 +291,7 @@ pub fn to_home() -> Vec<ToHome> {
         }),
         ToHome::Discard(vec![(GuestAddr(0), GuestAddr(u64::MAX)); 3]),
         ToHome::Progress(progress()),
+        ToHome::Progress(Progress { is_filling: false, ..progress() }),
         ToHome::MovedOn(Box::new(report())),
         ToHome::Usage { away: ProcessorTime { user_ns: 1, system_ns: 3 }, rss_bytes: 2 },
         ToHome::Clocks { process: clock(), thread: clock() },
