@@ -1,10 +1,8 @@
 //! Programs that become others while they are away: the new one begins at home, in the same
 //! process, and nothing of the old one travels.
 
-use crate::stage::{Program, Stage, until_true};
+use crate::stage::{Program, Stage, build, until_true};
 use kernel::features::{Feature, settled};
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const INSIDE: &str = "/tmp/exec";
@@ -12,14 +10,7 @@ const INSIDE: &str = "/tmp/exec";
 /// Puts the built program of `exec.c` into the nodes of a stage.
 fn put_program(stage: &Stage, nodes: u32) {
     let dir = tempfile::tempdir().expect("a directory");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/product/exec.c");
-    let built = dir.path().join("exec");
-    let status = Command::new("cc")
-        .args(["-O1", "-Wall", "-Werror", "-pthread", "-o"])
-        .args([&built, &source])
-        .status()
-        .expect("the C compiler that linking needs as well");
-    assert!(status.success(), "{}: {status}", source.display());
+    let built = build("exec", &["-O1", "-pthread"], dir.path());
     for node in 1..=nodes {
         std::fs::copy(&built, stage.path(node, INSIDE)).expect("a copy");
     }

@@ -1,11 +1,10 @@
 //! Memory that comes behind its process.
 
-use crate::stage::{Program, Stage, until, until_true};
+use crate::stage::{Program, Stage, build, until, until_true};
+use crate::terminal::Terminal;
 use kernel::features::{Feature, settled};
 use lab::Disturbance;
 use serde_json::Value;
-use std::path::Path;
-use std::process::Command;
 
 /// The built program of `behind.c`.
 struct Behind(tempfile::TempDir);
@@ -22,13 +21,7 @@ impl Behind {
 
     fn build() -> Behind {
         let dir = tempfile::tempdir().expect("a directory");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/product/behind.c");
-        let status = Command::new("cc")
-            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-            .args([&dir.path().join("behind"), &source])
-            .status()
-            .expect("the C compiler that linking needs as well");
-        assert!(status.success(), "{}: {status}", source.display());
+        build("behind", &["-O2", "-pthread"], dir.path());
         Behind(dir)
     }
 
@@ -129,6 +122,22 @@ fn a_process_that_is_called_home_while_pages_are_absent_comes_with_all_of_them()
     stage.migrate(program.pid, "3");
     assert_eq!(program.ask(""), "right");
     stage.migrate(program.pid, "home");
+    assert_eq!(program.ask(""), "right");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+}
+
+#[test]
+fn who_waits_for_the_last_pages_sees_how_many_are_left() {
+    let Some(behind) = Behind::build_if_served() else { return };
+    // Eight seconds; what is over within one is not told of.
+    let stage = Stage::with_link("shown", 2, "50mbit");
+    let mut program = behind.start(&stage, &["48", "1"]);
+    leave(&stage, &program);
+    let pid = program.pid.to_string();
+    let mut terminal = Terminal::open(&stage, &["osmos", "migrate", &pid, "home"]);
+    terminal.expect("waits for its last pages");
+    terminal.expect("moved from node 2 to node 1");
     assert_eq!(program.ask(""), "right");
     program.close_input();
     assert_eq!(program.end(), 0);

@@ -1,8 +1,7 @@
 //! Files that a program maps while it is away: it stays there where the node has the same file.
 
-use crate::stage::{Program, Stage};
+use crate::stage::{Program, Stage, build};
 use std::path::Path;
-use std::process::Command;
 
 const INSIDE: &str = "/tmp/mapping";
 /// Is on all nodes, as on this machine, and nobody writes to it.
@@ -12,15 +11,7 @@ const LIBRARY: &str = "libm.so.6";
 fn away(name: &str, nodes: u32) -> (Stage, Program) {
     let stage = Stage::new(name, nodes);
     let dir = tempfile::tempdir().expect("a directory");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/product/mapping.c");
-    let built = dir.path().join("mapping");
-    let status = Command::new("cc")
-        .args(["-O1", "-Wall", "-Werror", "-o"])
-        .args([&built, &source])
-        .arg("-ldl")
-        .status()
-        .expect("the C compiler that linking needs as well");
-    assert!(status.success(), "{}: {status}", source.display());
+    let built = build("mapping", &["-O1", "-ldl"], dir.path());
     std::fs::copy(&built, stage.path(1, INSIDE)).expect("a copy");
     let program = stage.start(1, &["osmos", "run", "--home", "--", INSIDE]);
     assert_eq!(program.line(), "ready");

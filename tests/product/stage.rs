@@ -24,6 +24,20 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Of the shell that prints its pid before it becomes the program.
 const TELL_PID: &str = "echo $$; exec \"$@\"";
 
+/// Builds `tests/product/NAME.c` into this directory.
+pub fn build(name: &str, options: &[&str], into: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/product/{name}.c"));
+    let built = into.join(name);
+    let status = Command::new("cc")
+        .args(["-Wall", "-Werror", "-o"])
+        .args([&built, &source])
+        .args(options)
+        .status()
+        .expect("the C compiler that linking needs as well");
+    assert!(status.success(), "{}: {status}", source.display());
+    built
+}
+
 /// Waits until `look` finds something.
 ///
 /// # Panics

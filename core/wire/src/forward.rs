@@ -301,7 +301,6 @@ pub struct FileToMap {
     /// Its place in the list of files that the process maps: among them, or next to the last.
     pub index: u32,
     pub backing: Backing,
-    pub name: MappedName,
 }
 
 /// How `/proc/PID/maps` names a file.

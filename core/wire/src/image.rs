@@ -163,6 +163,12 @@ pub struct PackedPages {
     pub block: Vec<u8>,
 }
 
+/// Bytes of memory that are at these places; None if they are none.
+pub fn bytes_at(spans: &[Span]) -> Option<u64> {
+    let mut lengths = spans.iter().map(|(start, end)| end.0.checked_sub(start.0));
+    lengths.try_fold(0u64, |sum, length| sum.checked_add(length?))
+}
+
 /// The places with their contents, in order; None if there is not as much of both.
 pub fn runs<'a>(spans: &[Span], content: &'a [u8]) -> Option<Vec<(GuestAddr, &'a [u8])>> {
     let mut left = content;

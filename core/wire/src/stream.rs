@@ -5,7 +5,7 @@
 //! neither side copies it once more for its encoding.
 
 use crate::bounded;
-use crate::image::Span;
+use crate::image::{Span, bytes_at};
 use crate::limits::{PAGE_RUN_BYTES_MAX, PAGE_RUNS_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -45,12 +45,6 @@ impl PartHead {
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("numbers can always be encoded")
     }
-
-    /// Bytes of memory that it is about.
-    fn bytes(&self) -> Option<u64> {
-        let lengths = self.spans.iter().map(|(start, end)| end.0.checked_sub(start.0));
-        lengths.into_iter().try_fold(0u64, |sum, length| sum.checked_add(length?))
-    }
 }
 
 /// The head and the content of a message, and how many bytes of memory that stands for: at most
@@ -61,7 +55,7 @@ impl PartHead {
 pub fn decode(message: &[u8]) -> Result<(PartHead, &[u8], usize), PartError> {
     let (head, content): (PartHead, &[u8]) =
         postcard::take_from_bytes(message).map_err(|_| PartError::Head)?;
-    let bytes = head.bytes().ok_or(PartError::Head)?;
+    let bytes = bytes_at(&head.spans).ok_or(PartError::Head)?;
     if !(1..=PAGE_RUN_BYTES_MAX as u64).contains(&bytes) {
         return Err(PartError::Length(bytes));
     }

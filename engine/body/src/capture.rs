@@ -17,7 +17,7 @@ use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, Draft, Image, MappingFlags, MappingKind};
 use wire::processor_time::Clock;
 
-/// What does not change while a body lives here.
+/// What does not change while a body lives here, but for the files that it maps.
 pub struct Fixed {
     /// Where the agent lies.
     pub agent: Range<u64>,

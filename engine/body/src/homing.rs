@@ -176,13 +176,9 @@ impl Taker for Home {
         if self.hurry.load(Ordering::SeqCst) {
             return Err(MigrateError::refused(ENOUGH, "the rest comes with the body"));
         }
-        let (began, bytes) = (Instant::now(), part.bytes() as usize);
+        let began = Instant::now();
         let (shared, pacing) = (&self.shared, &self.pacing);
-        self.packer.send(part, |message| {
-            let bytes = match &message {
-                ToHome::PackedPages(packed) => packed.block.len(),
-                _ => bytes,
-            };
+        self.packer.send(part, |message, bytes| {
             shared.send(message);
             // The link is free for calls meanwhile.
             pacing.sent(bytes, began);

@@ -31,8 +31,6 @@ const PROTECTION: usize = 2;
 const FLAGS: usize = 3;
 const DESCRIPTOR: usize = 4;
 const OFFSET: usize = 5;
-/// Bytes of a file that are compared for a call that waits; some 20 ms.
-const HASHED_BYTES_MAX: u64 = 32 << 20;
 
 /// What is to be sent home for a call that maps a file.
 pub(crate) fn forward(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Call> {
@@ -115,7 +113,7 @@ fn map_at_home(shared: &Shared, state: &mut State, call: (i32, u64)) {
 fn find(shared: &Shared, found: FileToMap, arguments: &Arguments) -> Option<File> {
     let FileToMap { index, backing, .. } = found;
     let fixed = &shared.own_files.fixed;
-    let mut effort = Effort::of(HASHED_BYTES_MAX);
+    let mut effort = Effort::of_a_call();
     let is_it =
         |library: &Library| library.description(index).is_some_and(|(known, _)| *known == backing);
     let known = {
@@ -127,10 +125,9 @@ fn find(shared: &Shared, found: FileToMap, arguments: &Arguments) -> Option<File
     };
     let is_new = known.is_none();
     let file = match known {
-        Some(file) => file.ok()?,
+        Some(file) => backing::open_again(&file.ok()?, &backing, &mut effort)?,
         None => backing::find_here(&backing, &mut effort)?,
     };
-    let file = backing::open_again(&file, &backing, &mut effort)?;
     let kind = arguments[FLAGS] as i32 & libc::MAP_TYPE;
     let how = (arguments[PROTECTION] as i32, kind);
     let name = file_mapping::name(&file, how, arguments[OFFSET]).ok()?;

@@ -48,7 +48,7 @@ impl Tracing<'_> {
         let whole = (&image.mappings[..], &image.guards[..]);
         let mut packer = HomePacker::default();
         copying.finish(&self.shared.memory, whole, sight, &mut |part| {
-            packer.send(part, |message| self.shared.send(message));
+            packer.send(part, |message, _| self.shared.send(message));
             Ok(())
         })
     }

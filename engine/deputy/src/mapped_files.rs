@@ -14,14 +14,11 @@ use migrate::hashes::Effort;
 use migrate::{MigrateError, Result};
 use wire::forward::{FileToMap, ToAway};
 
-const MMAP: u32 = libc::SYS_mmap as u32;
-
+pub(crate) const MMAP: u32 = libc::SYS_mmap as u32;
 const PAGE: u64 = 4096;
 const OUT_OF_MEMORY: i64 = -(libc::ENOMEM as i64);
 const INVALID: i64 = -(libc::EINVAL as i64);
 const WRITABLE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-/// Bytes of a file that are hashed for a call that waits; some 20 ms.
-const HASHED_BYTES_MAX: u64 = 32 << 20;
 
 impl Service<'_> {
     /// Finds the file that the thread of this slot maps, and replies.
@@ -118,17 +115,16 @@ impl Service<'_> {
         let maps = maps::read(self.pid)?;
         let mapping = maps.iter().find(|mapping| (mapping.start..mapping.end).contains(&address));
         let Some(mapping) = mapping else { return Ok(Found::Nothing) };
-        let mut effort = Effort::of(HASHED_BYTES_MAX);
-        let index = self.library.add_mapped(self.pid, mapping, &mut effort)?;
+        let index = self.library.add_mapped(self.pid, mapping, &mut Effort::of_a_call())?;
         Ok(index.map_or(Found::Nothing, Found::File))
     }
 
     /// Tells the body which file that is.
     fn tell_file(&self, index: u32, (tid, sequence): (wire::ids::GuestTid, u64)) {
         let Some((backing, name)) = self.library.description(index) else { return };
-        self.shared.own_files.add(index, name.clone());
+        self.shared.own_files.add(index, name);
         let backing = backing.clone();
-        self.shared.send(&ToAway::FileToMap(FileToMap { tid, sequence, index, backing, name }));
+        self.shared.send(&ToAway::FileToMap(FileToMap { tid, sequence, index, backing }));
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::homecoming::Homecoming;
 use crate::lanes::{Accepted, Lane};
+use crate::mapped_files::MMAP;
 use crate::service::Service;
 use kernel::remote_call::RemoteCalls;
 use kernel::tracee::{self, SeizeOptions, Stop};
@@ -41,8 +42,6 @@ pub(crate) fn led_by_ptrace(call: &Call) -> Option<(bool, Accepted)> {
         _ => None,
     }
 }
-
-const MMAP: u32 = libc::SYS_mmap as u32;
 
 impl Service<'_> {
     /// Makes the thread or process that the thread of this slot asks for, and replies.

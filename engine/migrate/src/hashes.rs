@@ -48,6 +48,8 @@ pub fn inherit(arguments: &[String]) {
     let _ = TABLE.set(table);
 }
 
+const CALL_BYTES_MAX: u64 = 32 << 20;
+
 /// How much may yet be hashed for one move. Whoever maps more than can be hashed in the time of a
 /// move does not keep a node busy with it.
 #[derive(Debug)]
@@ -62,9 +64,9 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// For what somebody waits for.
-    pub fn of(left_bytes: u64) -> Effort {
-        Effort { left_bytes }
+    /// For a call, whose thread waits: some 20 ms.
+    pub fn of_a_call() -> Effort {
+        Effort { left_bytes: CALL_BYTES_MAX }
     }
 
     /// The hash of a file; None if it would take too long to find out.

@@ -10,7 +10,7 @@ use crate::{MigrateError, Result};
 use lz4_flex::block;
 use std::time::{Duration, Instant};
 use wire::forward::ToHome;
-use wire::image::{PackedPages, Pages, Span};
+use wire::image::{PackedPages, Pages, bytes_at};
 use wire::limits::PAGE_RUN_BYTES_MAX;
 use wire::stream::Packing;
 
@@ -209,9 +209,9 @@ impl Packer {
 pub struct HomePacker(Packer);
 
 impl HomePacker {
-    /// Sends a part of memory in the form in which it arrives the soonest.
-    pub fn send(&mut self, part: Part, send: impl FnOnce(ToHome)) {
-        let Part::Pages(Pages { spans, content }) = part else { return send(part.into()) };
+    /// Sends a part of memory in the form in which it arrives the soonest: in so many bytes.
+    pub fn send(&mut self, part: Part, send: impl FnOnce(ToHome, usize)) {
+        let Part::Pages(Pages { spans, content }) = part else { return send(part.into(), 0) };
         let (packing, packed) = self.0.pack(&content);
         let length = packed.len();
         let message = match packing {
@@ -219,7 +219,7 @@ impl HomePacker {
             Packing::Lz4 => ToHome::PackedPages(PackedPages { spans, block: packed.to_vec() }),
         };
         let began = Instant::now();
-        send(message);
+        send(message, length);
         self.0.sent(length, began, Duration::ZERO);
     }
 }
@@ -235,19 +235,13 @@ pub fn unpack_pages(message: ToHome) -> Result<(Pages, u64)> {
             Ok((pages, sent))
         }
         ToHome::PackedPages(PackedPages { spans, block }) => {
-            let bytes = bytes_of(&spans).ok_or_else(not_packed)?;
-            let content = unpack(&block, bytes)?;
+            let is_one_message = |bytes: &u64| (1..=PAGE_RUN_BYTES_MAX as u64).contains(bytes);
+            let bytes = bytes_at(&spans).filter(is_one_message).ok_or_else(not_packed)?;
+            let content = unpack(&block, bytes as usize)?;
             Ok((Pages { spans, content }, block.len() as u64))
         }
         _ => Err(MigrateError::Protocol("expected memory contents".into())),
     }
-}
-
-/// None if it is nothing, or too much for one message.
-fn bytes_of(spans: &[Span]) -> Option<usize> {
-    let lengths = spans.iter().map(|(start, end)| end.0.checked_sub(start.0));
-    let sum = lengths.into_iter().try_fold(0u64, |sum, length| sum.checked_add(length?))?;
-    (1..=PAGE_RUN_BYTES_MAX as u64).contains(&sum).then_some(sum as usize)
 }
 
 fn not_packed() -> MigrateError {
@@ -270,6 +264,7 @@ pub fn unpack(block: &[u8], bytes: usize) -> Result<Vec<u8>> {
 mod test {
     use super::*;
     use wire::ids::GuestAddr;
+    use wire::image::Span;
 
     const BYTES: usize = 256 << 10;
 

@@ -1,11 +1,12 @@
 /*
- * A process that starts threads, processes, or other programs by posix_spawn: it keeps MB
- * megabytes, of which a round first writes to a hundredth, and then tells how long it took, in
- * milliseconds, until a new one had run and ended, or, of forks, until the call had returned; in
- * the mean, if it is to start more. Or it begins another program, itself that is, which tells how
- * long it took until that ran.
+ * A process that starts threads, processes, or other programs by posix_spawn, or maps a file: it
+ * keeps MB megabytes, of which a round first writes to a hundredth, and then tells how long it
+ * took, in milliseconds, until a new one had run and ended, or, of forks and mappings, until the
+ * call had returned; in the mean, if it is to start more. Or it begins another program, itself
+ * that is, which tells how long it took until that ran.
  */
 #include "drive.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -54,6 +55,20 @@ static uint64_t spawn_program(void)
     return now_ns();
 }
 
+/* When it is mapped. */
+static uint64_t map_file(void)
+{
+    static int file = -1;
+    if (file < 0) {
+        must(file = open("/bin/true", O_RDONLY), "open");
+    }
+    void *mapped = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, file, 0);
+    uint64_t returned = now_ns();
+    must(mapped == MAP_FAILED ? -1 : 0, "mmap");
+    munmap(mapped, PAGE);
+    return returned;
+}
+
 static void begin_program(char **words)
 {
     char began[32];
@@ -73,7 +88,7 @@ int main(int count, char **words)
 {
     uint64_t pages = count >= 3 ? strtoull(words[1], NULL, 10) << 8 : 0;
     if (pages == 0) {
-        fprintf(stderr, "usage: starter MB threads|processes|forks|spawns|programs\n");
+        fprintf(stderr, "usage: starter MB threads|processes|forks|maps|spawns|programs\n");
         return 2;
     }
     if (count == 4) {
@@ -82,6 +97,7 @@ int main(int count, char **words)
     int is_program = strcmp(words[2], "programs") == 0;
     uint64_t (*start)(void) = words[2][0] == 't'   ? start_thread
                               : words[2][0] == 'f' ? start_process
+                              : words[2][0] == 'm' ? map_file
                               : words[2][0] == 's' ? spawn_program
                                                    : start_and_end_process;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;

@@ -1,5 +1,5 @@
-//! What a program that is away pays for threads and processes, which are made where it is, and for
-//! another program in its place, which begins at home.
+//! What a program that is away pays for threads and processes, which are made where it is, for
+//! files, which are mapped there, and for another program in its place, which begins at home.
 
 use crate::Setting;
 use crate::driven::Driven;
@@ -19,9 +19,10 @@ const CALL_MS_MAX: f64 = 30.0;
 const PROGRAM_MS_MAX: f64 = 5.0;
 /// A process is left at home for a while that has come there soon.
 const STAY: Duration = Duration::from_millis(2500);
-/// Threads of a round, and processes.
+/// Threads of a round, processes, and mappings.
 const THREADS: u64 = 100;
 const PROCESSES: u64 = 20;
+const MAPPINGS: u64 = 100;
 const TIMES_NATIVE_MAX: f64 = 3.0;
 /// As long as those of a call without memory.
 const MESSAGE_BYTES: usize = 48;
@@ -35,6 +36,7 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
     Ok(vec![
         small(setting, &lab, ("threads", THREADS), threads)?,
         small(setting, &lab, ("forks", PROCESSES), forks)?,
+        small(setting, &lab, ("maps", MAPPINGS), "mmap of a file that the node has, away")?,
         processes(setting, &lab, SMALL_MEGABYTES)?,
         processes(setting, &lab, MEGABYTES)?,
         spawns(setting, &lab, SMALL_MEGABYTES)?,

@@ -232,7 +232,6 @@ pub fn to_away() -> Vec<ToAway> {
             sequence: 3,
             index: 7,
             backing: Backing { path: b"/lib/libm.so.6".to_vec(), size: 3, hash: [5; 32] },
-            name: MappedName { device: 2049, inode: 3, name: b"/lib/libm.so.6".to_vec() },
         }),
         ToAway::Signal(signal()),
         ToAway::Stop,
