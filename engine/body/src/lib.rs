@@ -23,6 +23,7 @@ mod capture;
 mod daemon;
 mod deadlines;
 mod delivery;
+mod dispositions;
 mod door;
 mod exec;
 mod family;

@@ -4,7 +4,7 @@ use crate::abroad::{Abroad, FOREIGN_CLOCKS};
 use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{exec, filter, frames, mapped_files, new_threads, own_files, waiting};
+use crate::{dispositions, exec, filter, frames, mapped_files, new_threads, own_files, waiting};
 use kernel::regs::ERESTARTNOINTR;
 use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
@@ -379,6 +379,7 @@ fn emulate(
     emulation: Emulation,
 ) -> Option<Call> {
     match emulation {
+        Emulation::SignalAction if dispositions::let_pass(shared, state, n) => None,
         Emulation::SignalAction
         | Emulation::SignalMask
         | Emulation::ThreadExit

@@ -164,6 +164,7 @@ impl Homecoming {
         let mut waits = waits_of(service, image, &plan);
         let clocks = processor_time::pasts(service, image);
         service.shared.used_away.hear(image.clock.away);
+        adopt_defaults(service, image)?;
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
         watch.phase("restore");
@@ -322,6 +323,22 @@ impl Homecoming {
         }
         Ok(())
     }
+}
+
+/// Takes over the flags and masks of dispositions that are the default: the body does not tell of
+/// those that it sets again.
+fn adopt_defaults(service: &Service<'_>, image: &Image) -> Result<()> {
+    let lanes = &service.shared.lanes;
+    let Some(slot) = lanes.live_slots().first().copied() else { return Ok(()) };
+    for (signal, words) in (1..).zip(&image.actions) {
+        let [handler, flags, restorer, mask] = *words;
+        let there = Action { handler, flags, restorer, mask };
+        let here = lanes.action(signal);
+        if there != here && there.handler == 0 && here.handler == 0 {
+            set_disposition(service, slot, signal, &there)?;
+        }
+    }
+    Ok(())
 }
 
 /// Has the thread of a slot, which has nothing to do, set what a signal does. A handler that is to

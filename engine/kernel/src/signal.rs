@@ -102,7 +102,8 @@ pub fn maskable(mask: u64) -> u64 {
     mask & !UNBLOCKABLE
 }
 
-const UNBLOCKABLE: u64 = (1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1));
+/// Nobody can block them, or set what they do.
+pub const UNBLOCKABLE: u64 = (1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1));
 
 /// True for a siginfo that the processor caused in the thread itself (a fault), by its si_code.
 pub fn is_fault(signal: i32, siginfo: &[u8]) -> bool {

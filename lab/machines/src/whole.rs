@@ -146,7 +146,7 @@ fn choice(options: &Options) -> Choice {
         flavours: vec![Flavour::Storm],
         jobs: 2,
         limit: Duration::from_secs(240),
-        budget: Duration::from_secs(if options.short { 200 } else { 30 * 60 }),
+        budget: Duration::from_secs(if options.short { 600 } else { 30 * 60 }),
     }
 }
 
