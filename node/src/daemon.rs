@@ -76,8 +76,9 @@ use crate::returning::Returned;
 use crate::roster::Roster;
 use crate::sample::Gauge;
 use crate::sample::scan::{Scan, Scanner};
+use crate::spawning::Spawn;
 use crate::state::State;
-use crate::supervisor::{News, Spawn, Supervisor, SupervisorId};
+use crate::supervisor::{News, Supervisor, SupervisorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -355,7 +356,7 @@ impl Daemon {
         GlobalPid { home: self.me(), pid }
     }
 
-    fn serve_supervisor(&mut self, started: crate::supervisor::Started) -> io::Result<Supervisor> {
+    fn serve_supervisor(&mut self, started: crate::spawning::Started) -> io::Result<Supervisor> {
         self.supervisor_count += 1;
         let report = reporting(self.events.clone());
         crate::supervisor::serve(SupervisorId(self.supervisor_count), started, report)

@@ -32,11 +32,13 @@ mod process;
 mod procfs;
 mod progress;
 mod readiness;
+mod ready;
 mod recorder;
 mod rejections;
 mod returning;
 mod roster;
 mod sample;
+mod spawning;
 mod state;
 mod supervisor;
 
@@ -48,10 +50,10 @@ pub use config::{Config, MAP_DEFAULT, PORT_DEFAULT};
 use daemon::StartError;
 use kernel::features::{self, Features, Need, Without};
 use nix::sys::resource::{Resource, setrlimit};
+use spawning::{Program, ProgramSpawn};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use supervisor::ProgramSpawn;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::processor::is_feature;
 
@@ -136,8 +138,8 @@ fn serve(config: Config) -> Result<(), StartError> {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
         let return_socket = config.return_socket();
         let patience = config.succession_patience;
-        let spawn = ProgramSpawn { program, without, return_socket, patience, hashes };
-        let node = daemon::start(config, Arc::new(spawn)).await?;
+        let program = Program { path: program, without, return_socket, patience, hashes };
+        let node = daemon::start(config, Arc::new(ProgramSpawn::new(program))).await?;
         let stop = node.stopper();
         tokio::spawn(async move {
             tokio::select! {

@@ -1,35 +1,27 @@
-//! Starting supervisors and talking to them.
+//! Talking to supervisors ([`crate::spawning`] starts them).
 //!
-//! A supervisor is this same program, run as the owner of its process, with one end of a
-//! sequenced-packet socket as its standard input (the one descriptor that a child can be given
-//! without any unsafe code or a race; `--control-fd 0` tells it). Its ends of everything else are
-//! `/dev/null`, its messages for people go to the daemon's own.
-//!
-//! It outlives its daemon and then calls the next one ([`crate::returning`]), which has no parent's
-//! rights over it and watches it by a pidfd.
+//! A supervisor outlives its daemon and then calls the next one ([`crate::returning`]), which has
+//! no parent's rights over it and watches it by a pidfd.
 
 use crate::procfs;
 use crate::readiness::register;
+use crate::spawning::Started;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
-use wire::ids::HomePid;
-use wire::peer::Owner;
-use wire::supervisor::{FromDaemon, HASH_TABLE_BYTES, PACKET_BYTES_MAX};
+pub use wire::supervisor::Half;
+use wire::supervisor::{FromDaemon, PACKET_BYTES_MAX};
 
 /// Packets waiting to be taken by one supervisor. A supervisor that takes none is broken.
 const QUEUE_MAX: usize = 64;
@@ -37,85 +29,6 @@ const QUEUE_MAX: usize = 64;
 const EXIT_PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks whether a supervisor has other guests.
 const PARTS_LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Which half of a process a supervisor is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
-    Deputy { pid: HomePid },
-    Body,
-}
-
-/// A supervisor that was started: the daemon's end of its socket, and the process.
-pub struct Started {
-    pub half: Half,
-    pub socket: OwnedFd,
-    pub child: Option<Child>,
-}
-
-/// Starts supervisors. Tests put themselves in the place of one.
-pub trait Spawn: Send + Sync + 'static {
-    fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started>;
-}
-
-/// Starts the real ones.
-pub struct ProgramSpawn {
-    pub program: PathBuf,
-    /// Names of the kernel features that they have to do without.
-    pub without: String,
-    /// Where they find the next daemon, and for how long they look for it.
-    pub return_socket: PathBuf,
-    pub patience: Duration,
-    /// The directory of what they know of files, a table for each user.
-    pub hashes: PathBuf,
-}
-
-impl Spawn for ProgramSpawn {
-    fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started> {
-        let (socket, theirs) = packet_pair()?;
-        let mut command = Command::new(&self.program);
-        match half {
-            Half::Deputy { pid } => command.args(["deputy", "--pid", &pid.to_string()]),
-            Half::Body => command.arg("body"),
-        };
-        command.args(["--control-fd", "0", "--without", &self.without]).current_dir("/");
-        command.arg("--return").arg(&self.return_socket);
-        command.args(["--patience", &self.patience.as_secs().to_string()]);
-        match hash_table(&self.hashes, owner) {
-            Ok(table) => drop(command.arg("--hashes").arg(table)),
-            Err(error) => tracing::debug!("{}: {error}", self.hashes.display()),
-        }
-        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::inherit());
-        if nix::unistd::geteuid().is_root() {
-            // This also drops all supplementary groups: a supervisor needs none of them.
-            command.uid(owner.uid).gid(owner.gid);
-        }
-        let child = Some(command.spawn()?);
-        Ok(Started { half, socket, child })
-    }
-}
-
-/// Users that have a table of hashes.
-const HASH_TABLES_MAX: usize = 256;
-
-/// The table of hashes of a user, which nobody else can write to (`migrate::hashes`).
-fn hash_table(directory: &Path, owner: Owner) -> io::Result<PathBuf> {
-    let table = directory.join(owner.uid.to_string());
-    if table.exists() {
-        return Ok(table);
-    }
-    if !directory.exists() {
-        DirBuilder::new().mode(0o711).create(directory)?;
-    }
-    if fs::read_dir(directory)?.count() >= HASH_TABLES_MAX {
-        return Err(io::Error::other("too many users have one"));
-    }
-    let file = File::options().write(true).create_new(true).mode(0o600).open(&table)?;
-    file.set_len(HASH_TABLE_BYTES)?;
-    if nix::unistd::geteuid().is_root() {
-        std::os::unix::fs::fchown(&file, Some(owner.uid), Some(owner.gid))?;
-    }
-    Ok(table)
-}
 
 /// The two ends of a socket that keeps packets whole and in order.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -399,7 +312,7 @@ async fn write(socket: &AsyncFd<OwnedFd>, packet: &Packet) -> io::Result<()> {
 #[cfg(test)]
 mod test {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     /// What arrives of a supervisor that says `words` and closes its end, with something unread in
     /// it, while it is being told something more.

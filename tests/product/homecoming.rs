@@ -1,7 +1,7 @@
 //! A home that has no room for a process that comes back: the process goes on where it is, with its
 //! calls, sleeps and signals, and comes home when there is room.
 
-use crate::stage::{Program, Stage, until, until_true};
+use crate::stage::{Program, Seen, Stage, until, until_true};
 use std::time::{Duration, Instant};
 
 /// Does what each line says, and prints what comes of it; counts the signals that it gets.
@@ -204,6 +204,9 @@ fn assert_waits(name: &str, wait: &str, expected: &str) {
         assert!(complaint.contains("Cannot allocate memory"), "{complaint}");
     }
     limit_daemon(daemon, "unlimited");
+    // What it has kept ready since has the limit still.
+    stage.ready_supervisors(2).iter().for_each(Seen::try_kill);
+    until_true("they have ended", || stage.ready_supervisors(2).is_empty());
     stage.migrate(program.pid, "2");
     let line = program.line();
     let (result, waited_ms) = line.rsplit_once(' ').expect("two words");

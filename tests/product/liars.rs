@@ -26,10 +26,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::ids::{GuestAddr, GuestTid, NodeId, Ticket};
+use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
 use wire::supervisor::{
-    Berth, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, ToDeputy,
+    Berth, FromDaemon, FromDeputy, Half, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, ToDeputy,
 };
 
 const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
@@ -50,7 +50,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn start(words: &[&str]) -> Supervisor {
+    fn start(half: Half) -> Supervisor {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (control, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("a socket");
@@ -58,13 +58,18 @@ impl Supervisor {
         setsockopt(&control, sockopt::ReceiveTimeout, &patience).expect("a timeout");
         let log = tempfile::tempfile().expect("a file");
         let child = Command::new(OSMOS)
-            .args(words)
+            .arg(match half {
+                Half::Deputy { .. } => "deputy",
+                Half::Body => "body",
+            })
             .args(["--control-fd", "0", "--without", ""])
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(log.try_clone().expect("the same file"))
             .spawn()
             .expect("a supervisor");
+        let bytes = postcard::to_stdvec(&half).expect("a message of ours");
+        assert!(kernel::packet::send_now(&control, &bytes).expect("it listens"));
         Supervisor { child, control, log }
     }
 
@@ -196,7 +201,7 @@ fn listen() -> (TcpListener, Berth) {
 
 /// The supervisor of a process that is to leave, and the link to the node that it is to go to.
 fn leaving(program: &Program) -> (Supervisor, Link) {
-    let supervisor = Supervisor::start(&["deputy", "--pid", &program.pid().to_string()]);
+    let supervisor = Supervisor::start(Half::Deputy { pid: HomePid(program.pid()) });
     let (listener, berth) = listen();
     let (freeze_budget, limits, way) = Default::default();
     supervisor.tell(&ToDeputy::Leave { berth, freeze_budget, limits, way }, None);

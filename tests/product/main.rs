@@ -59,6 +59,7 @@ mod permissions;
 mod processes;
 mod processor_time;
 mod processors;
+mod ready;
 mod refusals;
 mod reports;
 mod sandbox;

@@ -316,17 +316,25 @@ impl Stage {
         self.processes(node).into_iter().find(|process| process.inner_pid == pid)
     }
 
-    /// The supervisors of one half, `deputy` or `body`, on a node.
+    /// The supervisors of one half, `deputy` or `body`, on a node, but for those that are kept
+    /// ready.
     pub fn supervisors(&self, node: u32, half: &str) -> Vec<Seen> {
-        let is_one = |p: &Seen| p.words.get(1).is_some_and(|word| word == half) && !p.is_zombie();
+        let is_half = |p: &Seen| p.words.get(1).is_some_and(|word| word == half);
+        let is_one = |p: &Seen| is_half(p) && !p.is_zombie() && p.name != "osmos-ready";
         let named_osmos = |p: &Seen| p.words.first().is_some_and(|word| word.ends_with("osmos"));
         self.processes(node).into_iter().filter(|p| is_one(p) && named_osmos(p)).collect()
     }
 
+    /// The supervisors that a node keeps ready, of both halves.
+    pub fn ready_supervisors(&self, node: u32) -> Vec<Seen> {
+        let is_one = |p: &Seen| p.name == "osmos-ready" && !p.is_zombie();
+        self.processes(node).into_iter().filter(is_one).collect()
+    }
+
     /// The supervisor at home of one process.
     pub fn deputy_supervisor(&self, pid: i32) -> Option<Seen> {
-        let pid = pid.to_string();
-        self.supervisors(1, "deputy").into_iter().find(|p| p.words.contains(&pid))
+        let name = format!("deputy-{pid}");
+        self.supervisors(1, "deputy").into_iter().find(|p| p.name == name)
     }
 
     /// The first process of the body of `pid` on a node, and its supervisor.
@@ -421,6 +429,8 @@ pub struct Seen {
     pub depth: usize,
     pub state: char,
     pub words: Vec<String>,
+    /// Of its first thread.
+    pub name: String,
     pub namespace: Option<String>,
 }
 
@@ -445,6 +455,7 @@ impl Seen {
             inner_pid: *ids.last()?,
             depth: ids.len(),
             state: field_of(&status, "State")?.chars().next()?,
+            name: field_of(&status, "Name")?.to_owned(),
             words: command.split(|byte| *byte == 0).map(text).collect(),
             namespace: link.map(|link| link.display().to_string()),
         })

@@ -77,7 +77,7 @@ pub fn select(offers: &[u16]) -> Option<u16> {
 }
 
 /// Who owns a process, at home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     pub uid: u32,
     pub gid: u32,

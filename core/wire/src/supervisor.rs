@@ -81,7 +81,15 @@ impl Welcome {
     }
 }
 
-/// All that a daemon says, to either half.
+/// Which half of a process a supervisor is for: the first packet that it is sent. It may have been
+/// started before that was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Half {
+    Deputy { pid: HomePid },
+    Body,
+}
+
+/// All that a daemon says after that, to either half.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDaemon<T> {
     /// The oldest word that it has not acknowledged yet is on its record: the supervisor need not

@@ -16,6 +16,9 @@
 //! **Invariant.** Only a daemon of the same user as the first is spoken to: whoever else can bind
 //! the socket's name is not listened to.
 
+mod assignment;
+
+pub use assignment::await_assignment;
 use kernel::packet;
 use kernel::{KernelError, Result};
 use nix::errno::Errno;

@@ -56,30 +56,31 @@ mod waiting;
 mod watch;
 
 use std::process::ExitCode;
+use wire::supervisor::Half;
 
 /// Runs an away supervisor: `--control-fd N` (default 3) is its socket to the daemon, `--without`
 /// lists the kernel features that are missing; `--return` and `--patience` say where and for how
 /// long the next daemon is waited for.
 pub fn main(arguments: Vec<String>) -> ExitCode {
-    let descriptor = control_descriptor(&arguments);
     if let Err(error) = kernel::features::inherit(&arguments) {
         ::tracing::error!("away supervisor: {error}");
         return ExitCode::from(2);
     }
     migrate::hashes::inherit(&arguments);
-    let attached = kernel::packet::inherited(descriptor)
-        .and_then(|socket| attachment::Attachment::new(socket, &arguments));
-    match attached.map_err(Into::into).and_then(arrival::run) {
+    let outcome = match attachment::await_assignment(&arguments) {
+        Ok(Some((Half::Body, attached))) => arrival::run(attached),
+        Ok(Some((Half::Deputy { .. }, _))) => {
+            ::tracing::error!("away supervisor: it is to be the other half");
+            return ExitCode::from(2);
+        }
+        Ok(None) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             ::tracing::error!("away supervisor: {error}");
             ExitCode::FAILURE
         }
     }
-}
-
-fn control_descriptor(arguments: &[String]) -> i32 {
-    let mut words = arguments.iter();
-    let found = words.find(|word| *word == "--control-fd").and_then(|_| words.next());
-    found.and_then(|number| number.parse().ok()).unwrap_or(3)
 }

@@ -63,29 +63,31 @@ use attachment::Attachment;
 use departed::Remembered;
 use migrate::{MigrateError, Result};
 use std::process::ExitCode;
-use wire::supervisor::{FromDeputy, ToDeputy};
+use wire::supervisor::{FromDeputy, Half, ToDeputy};
 
-/// Runs a home supervisor: `--pid N` is the process, `--control-fd N` (default 3) the socket to the
-/// daemon, `--without` lists the kernel features that are missing; `--return` and `--patience` say
-/// where and for how long the next daemon is waited for.
+/// Runs a home supervisor, whose process it is told by the daemon: `--control-fd N` (default 3) is
+/// the socket to that, `--without` lists the kernel features that are missing; `--return` and
+/// `--patience` say where and for how long the next daemon is waited for.
 pub fn main(arguments: Vec<String>) -> ExitCode {
     kernel::allocator::share_one_heap();
-    let number = |name: &str| -> Option<i32> {
-        let mut words = arguments.iter();
-        words.find(|word| *word == name).and_then(|_| words.next())?.parse().ok()
-    };
-    let Some(pid) = number("--pid") else {
-        ::tracing::error!("deputy: no --pid");
-        return ExitCode::from(2);
-    };
     if let Err(error) = kernel::features::inherit(&arguments) {
-        ::tracing::error!("deputy of {pid}: {error}");
+        ::tracing::error!("deputy: {error}");
         return ExitCode::from(2);
     }
     migrate::hashes::inherit(&arguments);
-    let attached = kernel::packet::inherited(number("--control-fd").unwrap_or(3))
-        .and_then(|socket| Attachment::new(socket, &arguments));
-    match attached.map_err(MigrateError::from).and_then(|attached| run(pid, attached)) {
+    let (pid, attached) = match attachment::await_assignment(&arguments) {
+        Ok(Some((Half::Deputy { pid }, attached))) => (pid.0, attached),
+        Ok(Some((Half::Body, _))) => {
+            ::tracing::error!("deputy: it is to be the other half");
+            return ExitCode::from(2);
+        }
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            ::tracing::error!("deputy: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(pid, attached) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             ::tracing::error!("deputy of {pid}: {error}");

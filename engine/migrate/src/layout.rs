@@ -89,7 +89,7 @@ fn unlisted(mapping: &Mapping) -> MigrateError {
     MigrateError::refused(
         "mapping",
         format!(
-            "its mapping of {} at {:#x} cannot travel",
+            "it has mapped {} at {:#x} since its files were looked at; the next attempt finds that",
             String::from_utf8_lossy(&mapping.name),
             mapping.start
         ),

@@ -3,7 +3,8 @@
 use crate::config::Config;
 use crate::control::{Answer, Asked, Caller};
 use crate::daemon::{Event, Node, start};
-use crate::supervisor::{Half, Spawn, Started, packet_pair};
+use crate::spawning::{Spawn, Started};
+use crate::supervisor::{Half, packet_pair};
 use client::Client;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};

@@ -18,7 +18,7 @@ use wire::ids::{GuestAddr, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Image, Mapping, MappingKind, Pages, Prospect};
 use wire::limits::GROWTH_BYTES_MAX;
 use wire::stream::{Packing, PartHead};
-use wire::supervisor::{FromBody, PREFACE_BYTES, Role, ToBody};
+use wire::supervisor::{FromBody, Half, PREFACE_BYTES, Role, ToBody};
 
 /// Calls a real supervisor's berth, for whose daemon the test stands.
 fn knock(supervisor: &Supervisor, role: Role) -> Link {
@@ -46,7 +46,7 @@ fn has_sandboxes() -> bool {
 
 /// The same, where earlier guests are said to have left these.
 fn berth_with(imprints: &[OwnedFd]) -> (Supervisor, Link) {
-    let supervisor = Supervisor::start(&["body"]);
+    let supervisor = Supervisor::start(Half::Body);
     let (ticket, pid, node) = (Ticket([7; 16]), HomePid(7), NodeId(1));
     let expect = ToBody::Expect { ticket, key: KEY, pid, node, guest_cgroup: vec![] };
     supervisor.tell(&expect, None);

@@ -1,0 +1,36 @@
+//! A supervisor learns what it is for: it may have been started before a process needed one.
+
+use crate::Attachment;
+use kernel::{KernelError, Result, packet};
+use wire::supervisor::{Half, PACKET_BYTES_MAX};
+
+/// What `ps` shows of a supervisor that waits for its process.
+const READY_NAME: &str = "osmos-ready";
+
+/// What this supervisor is for, and its way to the daemon: `--control-fd N` (default 3) is the
+/// socket that it was started with, the rest is for [`Attachment::new`]. None if it needs no
+/// supervisor after all, or is gone.
+///
+/// # Errors
+/// No such descriptor; what comes first is no assignment.
+pub fn await_assignment(arguments: &[String]) -> Result<Option<(Half, Attachment)>> {
+    let mut words = arguments.iter();
+    let number = words.find(|word| *word == "--control-fd").and_then(|_| words.next());
+    let socket = packet::inherited(number.and_then(|number| number.parse().ok()).unwrap_or(3))?;
+    show(READY_NAME);
+    let Some((bytes, _)) = packet::receive(&socket, PACKET_BYTES_MAX)? else { return Ok(None) };
+    let half: Half = postcard::from_bytes(&bytes).map_err(|error| KernelError {
+        what: "read what this supervisor is for".into(),
+        source: std::io::Error::new(std::io::ErrorKind::InvalidData, error),
+    })?;
+    match half {
+        Half::Deputy { pid } => show(&format!("deputy-{pid}")),
+        Half::Body => show("body"),
+    }
+    Ok(Some((half, Attachment::new(socket, arguments)?)))
+}
+
+/// For people only: whoever may not write there is shown the program's name.
+fn show(name: &str) {
+    let _ = std::fs::write("/proc/self/comm", name);
+}

@@ -1,0 +1,163 @@
+//! Supervisors that are started before a process needs one: a bounded number for each user whose
+//! processes have needed one in the last seconds.
+//!
+//! To start a program takes the kernel and the dynamic linker two milliseconds, and a process that
+//! is made away begins only when its supervisor at home is there. Whoever has just needed one is
+//! the likeliest to need another: shells, builds and test suites make one process after the other.
+//! A node that nothing happens on has none ready (`docs/decisions/0036-ready-supervisors.md`).
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use wire::peer::Owner;
+
+/// For each user and half. Two that are needed at once are not rare: a pipeline, `make -j2`.
+const READY_PER_USER: usize = 2;
+/// Of all users together: each takes a few hundred KiB.
+const READY_MAX: usize = 16;
+/// How long one is kept after its user has last needed one.
+const READY_FOR: Duration = Duration::from_secs(3);
+
+/// Which half a supervisor is for; its process is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Deputy,
+    Body,
+}
+
+pub type Key = (Kind, Owner);
+
+/// What is ready, whatever that is, for each user and half.
+pub struct Ready<T>(HashMap<Key, Shelf<T>>);
+
+struct Shelf<T> {
+    idle: Vec<T>,
+    /// How many are being started.
+    begun: usize,
+    last_use: Instant,
+}
+
+impl<T> Default for Ready<T> {
+    fn default() -> Ready<T> {
+        Ready(HashMap::new())
+    }
+}
+
+impl<T> Ready<T> {
+    /// One that is ready, if there is one. From now on this user has needed one lately.
+    pub fn take(&mut self, key: Key, now: Instant) -> Option<T> {
+        let fresh = || Shelf { idle: Vec::new(), begun: 0, last_use: now };
+        let shelf = self.0.entry(key).or_insert_with(fresh);
+        shelf.last_use = now;
+        // The one that has waited longest is the likeliest to have got through its start.
+        (!shelf.idle.is_empty()).then(|| shelf.idle.remove(0))
+    }
+
+    /// Whether one more is to be started for this user: it is counted as begun then, and
+    /// [`Ready::add`] or [`Ready::failed`] follows.
+    pub fn begins(&mut self, key: Key) -> bool {
+        let count = |shelf: &Shelf<T>| shelf.idle.len() + shelf.begun;
+        let all: usize = self.0.values().map(count).sum();
+        let Some(shelf) = self.0.get_mut(&key) else { return false };
+        let is_wanted = count(shelf) < READY_PER_USER && all < READY_MAX;
+        shelf.begun += usize::from(is_wanted);
+        is_wanted
+    }
+
+    pub fn add(&mut self, key: Key, one: T) {
+        if let Some(shelf) = self.0.get_mut(&key) {
+            shelf.begun -= 1;
+            shelf.idle.push(one);
+        }
+    }
+
+    pub fn failed(&mut self, key: Key) {
+        if let Some(shelf) = self.0.get_mut(&key) {
+            shelf.begun -= 1;
+        }
+    }
+
+    /// Drops what is ready for a user who has needed none lately; when to look again, if not.
+    pub fn expire(&mut self, key: Key, now: Instant) -> Option<Instant> {
+        let shelf = self.0.get_mut(&key)?;
+        let until = shelf.last_use + READY_FOR;
+        if now < until {
+            return Some(until);
+        }
+        shelf.idle.clear();
+        if shelf.begun == 0 {
+            self.0.remove(&key);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    const ONE: Key = (Kind::Deputy, Owner { uid: 1000, gid: 1000 });
+
+    fn filled(ready: &mut Ready<u32>, key: Key, now: Instant) -> usize {
+        assert_eq!(ready.take(key, now), None);
+        let mut count = 0;
+        while ready.begins(key) {
+            ready.add(key, count);
+            count += 1;
+        }
+        count as usize
+    }
+
+    #[test]
+    fn nobody_has_one_ready_who_has_needed_none() {
+        let mut ready = Ready::<u32>::default();
+        assert!(!ready.begins(ONE));
+        let now = Instant::now();
+        assert_eq!(filled(&mut ready, ONE, now), READY_PER_USER);
+        let other_half = (Kind::Body, ONE.1);
+        assert_eq!(ready.take(other_half, now), None, "for the other half there is none");
+        let other_user = (Kind::Deputy, Owner { uid: 1001, gid: 1000 });
+        assert_eq!(ready.take(other_user, now), None);
+        assert_eq!(ready.take(ONE, now), Some(0), "the oldest first");
+        assert!(ready.begins(ONE), "the next takes its place");
+        assert!(!ready.begins(ONE), "one that is being started counts");
+        ready.failed(ONE);
+        assert!(ready.begins(ONE), "and does not any more if it could not be");
+    }
+
+    #[test]
+    fn what_is_not_needed_for_a_while_is_dropped() {
+        let mut ready = Ready::<u32>::default();
+        let now = Instant::now();
+        filled(&mut ready, ONE, now);
+        let later = now + READY_FOR / 2;
+        assert_eq!(ready.take(ONE, later), Some(0));
+        let until = later + READY_FOR;
+        assert_eq!(ready.expire(ONE, now + READY_FOR), Some(until), "it was needed meanwhile");
+        assert_eq!(ready.expire(ONE, until), None);
+        assert!(ready.0.is_empty());
+        assert_eq!(ready.expire(ONE, until), None);
+    }
+
+    #[test]
+    fn one_that_is_started_when_the_others_are_dropped_goes_when_it_is_there() {
+        let mut ready = Ready::<u32>::default();
+        let now = Instant::now();
+        ready.take(ONE, now);
+        assert!(ready.begins(ONE));
+        let late = now + READY_FOR;
+        assert_eq!(ready.expire(ONE, late), None);
+        ready.add(ONE, 7);
+        assert_eq!(ready.expire(ONE, late), None, "whoever adds one looks at once");
+        assert!(ready.0.is_empty());
+    }
+
+    #[test]
+    fn all_users_together_have_no_more_than_so_many() {
+        let mut ready = Ready::<u32>::default();
+        let now = Instant::now();
+        let users = (0..).map(|uid| (Kind::Body, Owner { uid, gid: 0 }));
+        let counts: Vec<usize> =
+            users.take(READY_MAX).map(|key| filled(&mut ready, key, now)).collect();
+        assert_eq!(counts.iter().sum::<usize>(), READY_MAX);
+    }
+}

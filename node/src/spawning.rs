@@ -1,0 +1,169 @@
+//! Starting supervisors.
+//!
+//! A supervisor is this same program, run as the owner of its process, with one end of a
+//! sequenced-packet socket as its standard input (the one descriptor that a child can be given
+//! without any unsafe code or a race; `--control-fd 0` tells it). Its ends of everything else are
+//! `/dev/null`, its messages for people go to the daemon's own. What it is for it is told by the
+//! first packet, because it may have been started before that was known ([`crate::ready`]).
+
+use crate::ready::{Key, Kind, Ready};
+use crate::supervisor::packet_pair;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+use wire::peer::Owner;
+use wire::supervisor::{HASH_TABLE_BYTES, Half};
+
+/// A supervisor that was started: the daemon's end of its socket, and the process.
+pub struct Started {
+    pub half: Half,
+    pub socket: OwnedFd,
+    pub child: Option<Child>,
+}
+
+/// Starts supervisors. Tests put themselves in the place of one.
+pub trait Spawn: Send + Sync + 'static {
+    fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started>;
+}
+
+/// Starts the real ones, and keeps some ready for users whose processes have needed one lately.
+pub struct ProgramSpawn {
+    program: Arc<Program>,
+    ready: Arc<Mutex<Ready<Blank>>>,
+}
+
+/// How the program is started that supervisors are.
+pub struct Program {
+    pub path: PathBuf,
+    /// Names of the kernel features that they have to do without.
+    pub without: String,
+    /// Where they find the next daemon, and for how long they look for it.
+    pub return_socket: PathBuf,
+    pub patience: Duration,
+    /// The directory of what they know of files, a table for each user.
+    pub hashes: PathBuf,
+}
+
+/// A supervisor that has no process yet.
+struct Blank {
+    socket: OwnedFd,
+    child: Child,
+}
+
+impl Program {
+    fn start(&self, (kind, owner): Key) -> io::Result<Blank> {
+        let (socket, theirs) = packet_pair()?;
+        let mut command = Command::new(&self.path);
+        command.arg(match kind {
+            Kind::Deputy => "deputy",
+            Kind::Body => "body",
+        });
+        command.args(["--control-fd", "0", "--without", &self.without]).current_dir("/");
+        command.arg("--return").arg(&self.return_socket);
+        command.args(["--patience", &self.patience.as_secs().to_string()]);
+        match hash_table(&self.hashes, owner) {
+            Ok(table) => drop(command.arg("--hashes").arg(table)),
+            Err(error) => tracing::debug!("{}: {error}", self.hashes.display()),
+        }
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::inherit());
+        if nix::unistd::geteuid().is_root() {
+            // This also drops all supplementary groups: a supervisor needs none of them.
+            command.uid(owner.uid).gid(owner.gid);
+        }
+        Ok(Blank { socket, child: command.spawn()? })
+    }
+}
+
+impl Blank {
+    /// Tells it what it is for, if it is still there.
+    fn assign(self, half: Half) -> io::Result<Started> {
+        let bytes = postcard::to_stdvec(&half).map_err(io::Error::other)?;
+        match kernel::packet::send_now(&self.socket, &bytes) {
+            Ok(true) => Ok(Started { half, socket: self.socket, child: Some(self.child) }),
+            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error.source),
+        }
+    }
+}
+
+impl ProgramSpawn {
+    pub fn new(program: Program) -> ProgramSpawn {
+        ProgramSpawn { program: Arc::new(program), ready: Arc::default() }
+    }
+
+    /// Starts what is to be ready for the next process of this user, and ends it if none comes.
+    fn prepare(&self, key: Key) {
+        if !lock(&self.ready).begins(key) {
+            return;
+        }
+        let (program, ready) = (self.program.clone(), Arc::downgrade(&self.ready));
+        tokio::spawn(async move {
+            let started = tokio::task::spawn_blocking(move || program.start(key)).await;
+            let Some(all) = ready.upgrade() else { return };
+            match started.map_err(io::Error::other).and_then(|started| started) {
+                Ok(blank) => lock(&all).add(key, blank),
+                Err(error) => {
+                    tracing::debug!("cannot keep a supervisor ready: {error}");
+                    return lock(&all).failed(key);
+                }
+            }
+            drop(all);
+            let look = || lock(&*ready.upgrade()?).expire(key, Instant::now());
+            while let Some(until) = look() {
+                tokio::time::sleep_until(until.into()).await;
+            }
+        });
+    }
+}
+
+fn lock(ready: &Mutex<Ready<Blank>>) -> MutexGuard<'_, Ready<Blank>> {
+    ready.lock().expect("nobody panics with it")
+}
+
+impl Spawn for ProgramSpawn {
+    fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started> {
+        let kind = match half {
+            Half::Deputy { .. } => Kind::Deputy,
+            Half::Body => Kind::Body,
+        };
+        let key = (kind, owner);
+        let ready = lock(&self.ready).take(key, Instant::now());
+        // One that was killed meanwhile is none.
+        let assigned = ready.and_then(|blank| blank.assign(half).ok());
+        let started = match assigned {
+            Some(started) => started,
+            None => self.program.start(key)?.assign(half)?,
+        };
+        self.prepare(key);
+        Ok(started)
+    }
+}
+
+/// Users that have a table of hashes.
+const HASH_TABLES_MAX: usize = 256;
+
+/// The table of hashes of a user, which nobody else can write to (`migrate::hashes`).
+fn hash_table(directory: &Path, owner: Owner) -> io::Result<PathBuf> {
+    let table = directory.join(owner.uid.to_string());
+    if table.exists() {
+        return Ok(table);
+    }
+    if !directory.exists() {
+        DirBuilder::new().mode(0o711).create(directory)?;
+    }
+    if fs::read_dir(directory)?.count() >= HASH_TABLES_MAX {
+        return Err(io::Error::other("too many users have one"));
+    }
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&table)?;
+    file.set_len(HASH_TABLE_BYTES)?;
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::fchown(&file, Some(owner.uid), Some(owner.gid))?;
+    }
+    Ok(table)
+}
