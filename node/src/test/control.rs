@@ -2,7 +2,7 @@
 
 use super::harness::{Program, TestNode, eventually};
 use crate::daemon::start;
-use crate::spawning::{Program, ProgramSpawn};
+use crate::spawning::{self, ProgramSpawn};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -114,7 +114,7 @@ async fn a_hostile_tool_gets_an_error_or_is_cut_off_and_the_daemon_stays() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_daemon_in_the_same_place_does_not_start() {
     let node = TestNode::start().await;
-    let spawn = Arc::new(ProgramSpawn::new(Program {
+    let spawn = Arc::new(ProgramSpawn::new(spawning::Program {
         path: PathBuf::from("/bin/false"),
         without: String::new(),
         return_socket: node.config.return_socket(),
