@@ -5,7 +5,7 @@
 //! whoever asks, and again when the process stands frozen, because only then nobody who shares
 //! nothing yet can begin to.
 
-use crate::{MigrateError, Result, layout};
+use crate::{MigrateError, Result, group, layout};
 use kernel::proc::maps::{self, Mapping};
 use kernel::proc::process::{self, Stat};
 use std::collections::HashSet;
@@ -22,7 +22,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const LISTINGS_MIN: usize = 64;
 const LISTING_TIME_MIN: Duration = Duration::from_millis(250);
 
-/// As [`check`], for a process that runs: a vfork is given the time that it mostly takes.
+/// As [`check`], for a process that runs: a vfork is given the time that it mostly takes, and
+/// whoever asks is told of all that it shares memory with.
 pub fn check_patiently(pid: i32, maps: &[Mapping]) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -32,12 +33,18 @@ pub fn check_patiently(pid: i32, maps: &[Mapping]) -> Result<()> {
             {
                 std::thread::sleep(LOOK_INTERVAL);
             }
+            Err(MigrateError::Refused(mut reason)) if reason.code == SHARED_MEMORY => {
+                let members = group::of(pid).unwrap_or_default();
+                reason.text.push_str(&group::description(&members));
+                return Err(MigrateError::Refused(reason));
+            }
             verdict => return verdict,
         }
     }
 }
 
 const SHARED_ADDRESS_SPACE: &str = "shared-address-space";
+const SHARED_MEMORY: &str = "shared-memory";
 
 /// Refuses a process that is not alone in its address space, or in its shared memory.
 ///
@@ -72,7 +79,7 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
         }
     }
     let text = "processes come faster than can be seen whether they share its memory";
-    Err(MigrateError::refused("shared-memory", text))
+    Err(MigrateError::refused(SHARED_MEMORY, text))
 }
 
 /// As [`check`], of a process that stands frozen, while `work` is done with it: that takes as long,
@@ -120,7 +127,7 @@ fn check_memory(other: i32, shared: &[&Mapping], family: &Family) -> Result<()> 
         Ok(maps) => match shared.iter().find(|ours| maps.iter().any(|m| is_same(m, ours))) {
             Some(ours) => {
                 let text = format!("it shares memory at {:#x} with process {other}", ours.start);
-                Err(MigrateError::refused("shared-memory", text))
+                Err(MigrateError::refused(SHARED_MEMORY, text))
             }
             None => Ok(()),
         },
@@ -132,7 +139,7 @@ fn check_memory(other: i32, shared: &[&Mapping], family: &Family) -> Result<()> 
                  same program, does not let us see whether it shares it",
                 shared[0].start
             );
-            Err(MigrateError::refused("shared-memory", text))
+            Err(MigrateError::refused(SHARED_MEMORY, text))
         }
     }
 }
@@ -167,7 +174,7 @@ impl Family {
         let own = process::stat(&pid.to_string())?;
         let unseen = |whom| {
             let text = format!("it has shared memory, and {whom}, which may share it");
-            MigrateError::refused("shared-memory", text)
+            MigrateError::refused(SHARED_MEMORY, text)
         };
         if hides_processes() {
             return Err(unseen("/proc hides other users' processes (hidepid)"));
