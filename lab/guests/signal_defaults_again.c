@@ -71,6 +71,7 @@ int main(void)
     }
     struct sigaction bad = {.sa_handler = SIG_DFL};
     CHECK(sigaction(SIGKILL, &bad, NULL) == -1 && errno == EINVAL, "SIGKILL is nobody's to set");
+    travel();
     long set = syscall(SYS_rt_sigaction, SIGHUP, 8L, 0L, 8L);
     CHECK(set == -1 && errno == EFAULT, "no memory, no action");
     return verdict();

@@ -33,6 +33,8 @@ struct Shelf<T> {
     idle: Vec<T>,
     /// How many are being started.
     begun: usize,
+    /// Somebody looks after a while whether they are needed still.
+    is_watched: bool,
     last_use: Instant,
 }
 
@@ -45,7 +47,11 @@ impl<T> Default for Ready<T> {
 impl<T> Ready<T> {
     /// One that is ready, if there is one. From now on this user has needed one lately.
     pub fn take(&mut self, key: Key, now: Instant) -> Option<T> {
-        let fresh = || Shelf { idle: Vec::new(), begun: 0, last_use: now };
+        // For whom none could be kept ready nobody watches either.
+        self.0.retain(|_, shelf| {
+            shelf.is_watched || shelf.begun > 0 || now < shelf.last_use + READY_FOR
+        });
+        let fresh = || Shelf { idle: Vec::new(), begun: 0, is_watched: false, last_use: now };
         let shelf = self.0.entry(key).or_insert_with(fresh);
         shelf.last_use = now;
         // The one that has waited longest is the likeliest to have got through its start.
@@ -53,7 +59,7 @@ impl<T> Ready<T> {
     }
 
     /// Whether one more is to be started for this user: it is counted as begun then, and
-    /// [`Ready::add`] or [`Ready::failed`] follows.
+    /// [`Ready::finish`] follows.
     pub fn begins(&mut self, key: Key) -> bool {
         let count = |shelf: &Shelf<T>| shelf.idle.len() + shelf.begun;
         let all: usize = self.0.values().map(count).sum();
@@ -63,17 +69,13 @@ impl<T> Ready<T> {
         is_wanted
     }
 
-    pub fn add(&mut self, key: Key, one: T) {
-        if let Some(shelf) = self.0.get_mut(&key) {
-            shelf.begun -= 1;
-            shelf.idle.push(one);
-        }
-    }
-
-    pub fn failed(&mut self, key: Key) {
-        if let Some(shelf) = self.0.get_mut(&key) {
-            shelf.begun -= 1;
-        }
+    /// One that was begun is there, or could not be started. True if nobody watches this user's:
+    /// the caller does then, and calls [`Ready::expire`] until there is nothing left.
+    pub fn finish(&mut self, key: Key, one: Option<T>) -> bool {
+        let Some(shelf) = self.0.get_mut(&key) else { return false };
+        shelf.begun -= 1;
+        shelf.idle.extend(one);
+        !std::mem::replace(&mut shelf.is_watched, true)
     }
 
     /// Drops what is ready for a user who has needed none lately; when to look again, if not.
@@ -84,6 +86,7 @@ impl<T> Ready<T> {
             return Some(until);
         }
         shelf.idle.clear();
+        shelf.is_watched = false;
         if shelf.begun == 0 {
             self.0.remove(&key);
         }
@@ -101,7 +104,7 @@ mod test {
         assert_eq!(ready.take(key, now), None);
         let mut count = 0;
         while ready.begins(key) {
-            ready.add(key, count);
+            assert_eq!(ready.finish(key, Some(count)), count == 0, "one watches");
             count += 1;
         }
         count as usize
@@ -120,7 +123,7 @@ mod test {
         assert_eq!(ready.take(ONE, now), Some(0), "the oldest first");
         assert!(ready.begins(ONE), "the next takes its place");
         assert!(!ready.begins(ONE), "one that is being started counts");
-        ready.failed(ONE);
+        assert!(!ready.finish(ONE, None));
         assert!(ready.begins(ONE), "and does not any more if it could not be");
     }
 
@@ -146,9 +149,24 @@ mod test {
         assert!(ready.begins(ONE));
         let late = now + READY_FOR;
         assert_eq!(ready.expire(ONE, late), None);
-        ready.add(ONE, 7);
+        assert!(ready.finish(ONE, Some(7)));
         assert_eq!(ready.expire(ONE, late), None, "whoever adds one looks at once");
         assert!(ready.0.is_empty());
+    }
+
+    #[test]
+    fn what_one_who_needs_it_all_the_time_leaves_is_watched_once_and_others_leave_nothing() {
+        let mut ready = Ready::<u32>::default();
+        let now = Instant::now();
+        let watched = (0..1000).filter(|_| {
+            ready.take(ONE, now);
+            ready.begins(ONE) && ready.finish(ONE, Some(1))
+        });
+        assert_eq!(watched.count(), 1);
+        let unwatched = (Kind::Body, ONE.1);
+        assert_eq!(ready.take(unwatched, now), None);
+        ready.take(ONE, now + READY_FOR);
+        assert!(!ready.0.contains_key(&unwatched));
     }
 
     #[test]

@@ -106,14 +106,13 @@ impl ProgramSpawn {
         tokio::spawn(async move {
             let started = tokio::task::spawn_blocking(move || program.start(key)).await;
             let Some(all) = ready.upgrade() else { return };
-            match started.map_err(io::Error::other).and_then(|started| started) {
-                Ok(blank) => lock(&all).add(key, blank),
-                Err(error) => {
-                    tracing::debug!("cannot keep a supervisor ready: {error}");
-                    return lock(&all).failed(key);
-                }
-            }
+            let started = started.map_err(io::Error::other).and_then(|started| started);
+            let report = |error: &io::Error| tracing::debug!("none is kept ready: {error}");
+            let is_ours = lock(&all).finish(key, started.inspect_err(report).ok());
             drop(all);
+            if !is_ours {
+                return;
+            }
             let look = || lock(&*ready.upgrade()?).expire(key, Instant::now());
             while let Some(until) = look() {
                 tokio::time::sleep_until(until.into()).await;

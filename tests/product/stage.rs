@@ -320,7 +320,7 @@ impl Stage {
     /// ready.
     pub fn supervisors(&self, node: u32, half: &str) -> Vec<Seen> {
         let is_half = |p: &Seen| p.words.get(1).is_some_and(|word| word == half);
-        let is_one = |p: &Seen| is_half(p) && !p.is_zombie() && p.name != "osmos-ready";
+        let is_one = |p: &Seen| is_half(p) && !p.is_zombie() && p.name.starts_with(half);
         let named_osmos = |p: &Seen| p.words.first().is_some_and(|word| word.ends_with("osmos"));
         self.processes(node).into_iter().filter(|p| is_one(p) && named_osmos(p)).collect()
     }

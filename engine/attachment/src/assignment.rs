@@ -2,6 +2,7 @@
 
 use crate::Attachment;
 use kernel::{KernelError, Result, packet};
+use std::io::ErrorKind;
 use wire::supervisor::{Half, PACKET_BYTES_MAX};
 
 /// What `ps` shows of a supervisor that waits for its process.
@@ -19,10 +20,14 @@ pub fn await_assignment(arguments: &[String]) -> Result<Option<(Half, Attachment
     let socket = packet::inherited(number.and_then(|number| number.parse().ok()).unwrap_or(3))?;
     show(READY_NAME);
     let Some((bytes, _)) = packet::receive(&socket, PACKET_BYTES_MAX)? else { return Ok(None) };
-    let half: Half = postcard::from_bytes(&bytes).map_err(|error| KernelError {
-        what: "read what this supervisor is for".into(),
-        source: std::io::Error::new(std::io::ErrorKind::InvalidData, error),
-    })?;
+    let half = match postcard::take_from_bytes::<Half>(&bytes) {
+        Ok((half, [])) => half,
+        // A daemon of another version, say, which began with an order.
+        _ => {
+            let what = "read what this supervisor is for".into();
+            return Err(KernelError { what, source: ErrorKind::InvalidData.into() });
+        }
+    };
     match half {
         Half::Deputy { pid } => show(&format!("deputy-{pid}")),
         Half::Body => show("body"),

@@ -18,7 +18,7 @@ use kernel::haste::Haste;
 use kernel::memory::Memory;
 use kernel::proc::process;
 use kernel::regs::Registers;
-use kernel::signal::Action;
+use kernel::signal::{Action, is_plain_default};
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkError, LinkReader};
 use migrate::homeward;
@@ -325,6 +325,14 @@ impl Homecoming {
     }
 }
 
+/// Whether home has set it, or will, and the body has not heard of that.
+fn is_being_set(image: &Image, signal: i32) -> bool {
+    let calls = image.threads.iter().filter_map(|thread| thread.in_flight.as_ref());
+    calls
+        .filter(|call| i64::from(call.number) == libc::SYS_rt_sigaction)
+        .any(|call| call.arguments[0] as i32 == signal)
+}
+
 /// Takes over the flags and masks of dispositions that are the default: the body does not tell of
 /// those that it sets again.
 fn adopt_defaults(service: &Service<'_>, image: &Image) -> Result<()> {
@@ -334,8 +342,10 @@ fn adopt_defaults(service: &Service<'_>, image: &Image) -> Result<()> {
         let [handler, flags, restorer, mask] = *words;
         let there = Action { handler, flags, restorer, mask };
         let here = lanes.action(signal);
-        if there != here && there.handler == 0 && here.handler == 0 {
+        let are_plain = [here, there].iter().all(|action| is_plain_default(signal, action));
+        if there != here && are_plain && !is_being_set(image, signal) {
             set_disposition(service, slot, signal, &there)?;
+            lanes.set_action(signal, there);
         }
     }
     Ok(())

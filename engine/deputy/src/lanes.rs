@@ -179,7 +179,7 @@ impl Lanes {
         index.and_then(|i| actions.get(i)).copied().unwrap_or_default()
     }
 
-    fn set_action(&self, signal: i32, action: Action) {
+    pub fn set_action(&self, signal: i32, action: Action) {
         let mut actions = self.actions.lock().expect("no thread of the supervisor panicked");
         let index = usize::try_from(signal - 1).ok();
         if let Some(entry) = index.and_then(|i| actions.get_mut(i)) {

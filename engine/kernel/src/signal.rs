@@ -83,6 +83,14 @@ pub fn effect(signal: i32, action: &Action) -> Effect {
     }
 }
 
+/// Whether this is the default of a signal that a program may set and that is not ignored by
+/// default: setting another such has no effect but on what rt_sigaction(2) tells. (What is ignored
+/// drops what is pending, and SIGCHLD has flags that count.)
+pub fn is_plain_default(signal: i32, action: &Action) -> bool {
+    let is_settable = (1..=SIGNAL_MAX).contains(&signal) && bit(signal) & UNBLOCKABLE == 0;
+    is_settable && action.handler == 0 && effect(signal, action) != Effect::Ignored
+}
+
 /// The bit of a signal in a mask.
 pub fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -103,7 +111,7 @@ pub fn maskable(mask: u64) -> u64 {
 }
 
 /// Nobody can block them, or set what they do.
-pub const UNBLOCKABLE: u64 = (1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1));
+const UNBLOCKABLE: u64 = (1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1));
 
 /// True for a siginfo that the processor caused in the thread itself (a fault), by its si_code.
 pub fn is_fault(signal: i32, siginfo: &[u8]) -> bool {
