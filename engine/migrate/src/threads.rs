@@ -5,6 +5,7 @@ use kernel::agent::BatchCall;
 use kernel::memory::Memory;
 use kernel::patience::Patience;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers};
+use kernel::signal;
 use kernel::tracee::{self, RseqRegistration, Stop};
 use std::time::Duration;
 use wire::ids::GuestTid;
@@ -151,15 +152,31 @@ pub fn waiting_call(pid: i32, tid: i32) -> Option<u32> {
     }
 }
 
-/// True if a signal waits that the thread, with this mask, would get as soon as it runs.
+/// True if a signal waits that does something to the thread, with this mask, as soon as it runs.
 fn has_deliverable_signal(tid: i32, mask: u64) -> bool {
     let Ok(status) = kernel::proc::process::status(tid) else { return false };
-    let pending = |name| {
-        kernel::proc::process::status_field(&status, name)
-            .and_then(|bits| u64::from_str_radix(bits, 16).ok())
-            .unwrap_or(0)
-    };
-    (pending("SigPnd") | pending("ShdPnd")) & !mask != 0
+    let pending = signals_in(&status, "SigPnd") | signals_in(&status, "ShdPnd");
+    pending & !mask & !ignored_in(&status) != 0
+}
+
+/// Whether the process ignores a signal. The kernel queues it all the same for who is traced: it
+/// ends no call that would not have ended without us.
+pub fn ignores(tid: i32, signal: i32) -> bool {
+    let status = kernel::proc::process::status(tid).unwrap_or_default();
+    ignored_in(&status) & signal::bit(signal) != 0
+}
+
+/// What a status in `/proc` says to be ignored, by wish or by default (signal(7)).
+fn ignored_in(status: &str) -> u64 {
+    let defaults = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+    let by_default = defaults.iter().fold(0, |all, number| all | signal::bit(*number));
+    signals_in(status, "SigIgn") | by_default & !signals_in(status, "SigCgt")
+}
+
+fn signals_in(status: &str, field: &str) -> u64 {
+    kernel::proc::process::status_field(status, field)
+        .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+        .unwrap_or(0)
 }
 
 /// The descriptor of the restartable sequence that a thread may be inside of (`rseq_cs`), or 0.
@@ -309,6 +326,15 @@ mod test {
 
     fn stopped_in(call: i64, result: i64) -> Registers {
         Registers { rip: 0x1002, orig_rax: call as u64, rax: result as u64, ..Default::default() }
+    }
+
+    #[test]
+    fn what_is_ignored_by_wish_or_by_default_is_ignored_and_what_has_a_handler_is_not() {
+        let status = "SigPnd:\t0000000000000000\nSigIgn:\t0000000000000200\n\
+                      SigCgt:\t0000000000010000\n";
+        let ignores = |number| ignored_in(status) & signal::bit(number) != 0;
+        assert!([libc::SIGUSR1, libc::SIGURG, libc::SIGWINCH].into_iter().all(ignores));
+        assert!(![libc::SIGCHLD, libc::SIGUSR2, libc::SIGTERM].into_iter().any(ignores));
     }
 
     #[test]
