@@ -6,7 +6,7 @@
 //! the likeliest to need another: shells, builds and test suites make one process after the other.
 //! A node that nothing happens on has none ready (`docs/decisions/0036-ready-supervisors.md`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use wire::peer::Owner;
 
@@ -30,7 +30,7 @@ pub type Key = (Kind, Owner);
 pub struct Ready<T>(HashMap<Key, Shelf<T>>);
 
 struct Shelf<T> {
-    idle: Vec<T>,
+    idle: VecDeque<T>,
     /// How many are being started.
     begun: usize,
     /// Somebody looks after a while whether they are needed still.
@@ -45,28 +45,27 @@ impl<T> Default for Ready<T> {
 }
 
 impl<T> Ready<T> {
-    /// One that is ready, if there is one. From now on this user has needed one lately.
-    pub fn take(&mut self, key: Key, now: Instant) -> Option<T> {
-        // For whom none could be kept ready nobody watches either.
-        self.0.retain(|_, shelf| {
-            shelf.is_watched || shelf.begun > 0 || now < shelf.last_use + READY_FOR
-        });
-        let fresh = || Shelf { idle: Vec::new(), begun: 0, is_watched: false, last_use: now };
-        let shelf = self.0.entry(key).or_insert_with(fresh);
-        shelf.last_use = now;
+    /// One that is ready, if there is one.
+    pub fn take(&mut self, key: Key) -> Option<T> {
         // The one that has waited longest is the likeliest to have got through its start.
-        (!shelf.idle.is_empty()).then(|| shelf.idle.remove(0))
+        self.0.get_mut(&key)?.idle.pop_front()
     }
 
-    /// Whether one more is to be started for this user: it is counted as begun then, and
-    /// [`Ready::finish`] follows.
-    pub fn begins(&mut self, key: Key) -> bool {
+    /// This user has just needed one. Whether one more is to be started: it is counted as begun
+    /// then, and [`Ready::finish`] follows.
+    pub fn begins(&mut self, key: Key, now: Instant) -> bool {
         let count = |shelf: &Shelf<T>| shelf.idle.len() + shelf.begun;
         let all: usize = self.0.values().map(count).sum();
-        let Some(shelf) = self.0.get_mut(&key) else { return false };
-        let is_wanted = count(shelf) < READY_PER_USER && all < READY_MAX;
-        shelf.begun += usize::from(is_wanted);
-        is_wanted
+        let own = self.0.get_mut(&key).map_or(0, |shelf| {
+            shelf.last_use = now;
+            count(shelf)
+        });
+        if own >= READY_PER_USER || all >= READY_MAX {
+            return false;
+        }
+        let fresh = || Shelf { idle: VecDeque::new(), begun: 0, is_watched: false, last_use: now };
+        self.0.entry(key).or_insert_with(fresh).begun += 1;
+        true
     }
 
     /// One that was begun is there, or could not be started. True if nobody watches this user's:
@@ -101,9 +100,9 @@ mod test {
     const ONE: Key = (Kind::Deputy, Owner { uid: 1000, gid: 1000 });
 
     fn filled(ready: &mut Ready<u32>, key: Key, now: Instant) -> usize {
-        assert_eq!(ready.take(key, now), None);
+        assert_eq!(ready.take(key), None);
         let mut count = 0;
-        while ready.begins(key) {
+        while ready.begins(key, now) {
             assert_eq!(ready.finish(key, Some(count)), count == 0, "one watches");
             count += 1;
         }
@@ -113,18 +112,18 @@ mod test {
     #[test]
     fn nobody_has_one_ready_who_has_needed_none() {
         let mut ready = Ready::<u32>::default();
-        assert!(!ready.begins(ONE));
+        assert_eq!(ready.take(ONE), None);
         let now = Instant::now();
         assert_eq!(filled(&mut ready, ONE, now), READY_PER_USER);
         let other_half = (Kind::Body, ONE.1);
-        assert_eq!(ready.take(other_half, now), None, "for the other half there is none");
+        assert_eq!(ready.take(other_half), None, "for the other half there is none");
         let other_user = (Kind::Deputy, Owner { uid: 1001, gid: 1000 });
-        assert_eq!(ready.take(other_user, now), None);
-        assert_eq!(ready.take(ONE, now), Some(0), "the oldest first");
-        assert!(ready.begins(ONE), "the next takes its place");
-        assert!(!ready.begins(ONE), "one that is being started counts");
+        assert_eq!(ready.take(other_user), None);
+        assert_eq!(ready.take(ONE), Some(0), "the oldest first");
+        assert!(ready.begins(ONE, now), "the next takes its place");
+        assert!(!ready.begins(ONE, now), "one that is being started counts");
         assert!(!ready.finish(ONE, None));
-        assert!(ready.begins(ONE), "and does not any more if it could not be");
+        assert!(ready.begins(ONE, now), "and does not any more if it could not be");
     }
 
     #[test]
@@ -133,7 +132,9 @@ mod test {
         let now = Instant::now();
         filled(&mut ready, ONE, now);
         let later = now + READY_FOR / 2;
-        assert_eq!(ready.take(ONE, later), Some(0));
+        assert_eq!(ready.take(ONE), Some(0));
+        assert!(ready.begins(ONE, later));
+        assert!(!ready.finish(ONE, None));
         let until = later + READY_FOR;
         assert_eq!(ready.expire(ONE, now + READY_FOR), Some(until), "it was needed meanwhile");
         assert_eq!(ready.expire(ONE, until), None);
@@ -145,8 +146,7 @@ mod test {
     fn one_that_is_started_when_the_others_are_dropped_goes_when_it_is_there() {
         let mut ready = Ready::<u32>::default();
         let now = Instant::now();
-        ready.take(ONE, now);
-        assert!(ready.begins(ONE));
+        assert!(ready.begins(ONE, now));
         let late = now + READY_FOR;
         assert_eq!(ready.expire(ONE, late), None);
         assert!(ready.finish(ONE, Some(7)));
@@ -159,14 +159,15 @@ mod test {
         let mut ready = Ready::<u32>::default();
         let now = Instant::now();
         let watched = (0..1000).filter(|_| {
-            ready.take(ONE, now);
-            ready.begins(ONE) && ready.finish(ONE, Some(1))
+            ready.take(ONE);
+            ready.begins(ONE, now) && ready.finish(ONE, Some(1))
         });
         assert_eq!(watched.count(), 1);
-        let unwatched = (Kind::Body, ONE.1);
-        assert_eq!(ready.take(unwatched, now), None);
-        ready.take(ONE, now + READY_FOR);
-        assert!(!ready.0.contains_key(&unwatched));
+        let none_could_be_started = (Kind::Body, ONE.1);
+        assert!(ready.begins(none_could_be_started, now));
+        assert!(ready.finish(none_could_be_started, None), "who asked for it watches");
+        assert_eq!(ready.expire(none_could_be_started, now + READY_FOR), None);
+        assert!(!ready.0.contains_key(&none_could_be_started));
     }
 
     #[test]

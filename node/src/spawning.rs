@@ -35,7 +35,7 @@ pub trait Spawn: Send + Sync + 'static {
 /// Starts the real ones, and keeps some ready for users whose processes have needed one lately.
 pub struct ProgramSpawn {
     program: Arc<Program>,
-    ready: Arc<Mutex<Ready<Blank>>>,
+    ready: Arc<Mutex<Ready<Unassigned>>>,
 }
 
 /// How the program is started that supervisors are.
@@ -51,13 +51,13 @@ pub struct Program {
 }
 
 /// A supervisor that has no process yet.
-struct Blank {
+struct Unassigned {
     socket: OwnedFd,
     child: Child,
 }
 
 impl Program {
-    fn start(&self, (kind, owner): Key) -> io::Result<Blank> {
+    fn start(&self, (kind, owner): Key) -> io::Result<Unassigned> {
         let (socket, theirs) = packet_pair()?;
         let mut command = Command::new(&self.path);
         command.arg(match kind {
@@ -76,11 +76,11 @@ impl Program {
             // This also drops all supplementary groups: a supervisor needs none of them.
             command.uid(owner.uid).gid(owner.gid);
         }
-        Ok(Blank { socket, child: command.spawn()? })
+        Ok(Unassigned { socket, child: command.spawn()? })
     }
 }
 
-impl Blank {
+impl Unassigned {
     /// Tells it what it is for, if it is still there.
     fn assign(self, half: Half) -> io::Result<Started> {
         let bytes = postcard::to_stdvec(&half).map_err(io::Error::other)?;
@@ -99,7 +99,7 @@ impl ProgramSpawn {
 
     /// Starts what is to be ready for the next process of this user, and ends it if none comes.
     fn prepare(&self, key: Key) {
-        if !lock(&self.ready).begins(key) {
+        if !lock(&self.ready).begins(key, Instant::now()) {
             return;
         }
         let (program, ready) = (self.program.clone(), Arc::downgrade(&self.ready));
@@ -121,7 +121,7 @@ impl ProgramSpawn {
     }
 }
 
-fn lock(ready: &Mutex<Ready<Blank>>) -> MutexGuard<'_, Ready<Blank>> {
+fn lock(ready: &Mutex<Ready<Unassigned>>) -> MutexGuard<'_, Ready<Unassigned>> {
     ready.lock().expect("nobody panics with it")
 }
 
@@ -132,10 +132,9 @@ impl Spawn for ProgramSpawn {
             Half::Body => Kind::Body,
         };
         let key = (kind, owner);
-        let ready = lock(&self.ready).take(key, Instant::now());
+        let ready = lock(&self.ready).take(key);
         // One that was killed meanwhile is none.
-        let assigned = ready.and_then(|blank| blank.assign(half).ok());
-        let started = match assigned {
+        let started = match ready.and_then(|unassigned| unassigned.assign(half).ok()) {
             Some(started) => started,
             None => self.program.start(key)?.assign(half)?,
         };

@@ -20,8 +20,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
-pub use wire::supervisor::Half;
-use wire::supervisor::{FromDaemon, PACKET_BYTES_MAX};
+use wire::supervisor::{FromDaemon, Half, PACKET_BYTES_MAX};
 
 /// Packets waiting to be taken by one supervisor. A supervisor that takes none is broken.
 const QUEUE_MAX: usize = 64;

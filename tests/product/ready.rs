@@ -1,17 +1,31 @@
-//! Supervisors that are kept ready.
+//! Supervisors that are kept ready. They are for three seconds only, which a busy machine may need
+//! for a move: then it is tried again.
 
-use crate::stage::{Seen, Stage, until, until_true};
+use crate::stage::{Program, Seen, Stage, until, until_true};
 
-const WAITING: &str = "print('ready', flush=True); input()";
+fn start(stage: &Stage) -> Program {
+    let waits = "print('ready', flush=True); input()";
+    let program = stage.start(1, &["osmos", "run", "--home", "--", "python3", "-IS", "-c", waits]);
+    assert_eq!(program.line(), "ready");
+    program
+}
 
-/// One of each half, of the node that the process leaves and of the one that it comes to.
-fn await_ready(stage: &Stage) -> Vec<Seen> {
-    until("supervisors are kept ready", || {
-        let ready: Vec<Seen> =
-            [1, 2].into_iter().flat_map(|n| stage.ready_supervisors(n)).collect();
-        let has = |half: &str| ready.iter().any(|one| one.words.get(1).is_some_and(|w| w == half));
-        (has("deputy") && has("body")).then_some(ready)
-    })
+fn end(mut program: Program) {
+    program.write("\n");
+    assert_eq!(program.end(), 0);
+}
+
+/// What the process finds ready that has just been away and is home again: at least one of each
+/// half, at home and on the node that it comes to.
+fn ready(stage: &Stage) -> Option<Vec<Seen>> {
+    let ready: Vec<Seen> = [1, 2].into_iter().flat_map(|n| stage.ready_supervisors(n)).collect();
+    let has = |half: &str| ready.iter().any(|one| one.words.get(1).is_some_and(|w| w == half));
+    (has("deputy") && has("body")).then_some(ready)
+}
+
+fn leave_and_return(stage: &Stage, program: &Program) {
+    stage.migrate(program.pid, "2");
+    stage.migrate(program.pid, "home");
 }
 
 fn await_none(stage: &Stage) {
@@ -27,21 +41,20 @@ fn who_moves_again_finds_supervisors_ready_and_they_go_when_nobody_needs_them() 
     }
     let stage = Stage::new("ready", 2);
     assert!(stage.ready_supervisors(1).is_empty(), "nobody has needed one yet");
-    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", WAITING];
-    let mut program = stage.start(1, &words);
-    assert_eq!(program.line(), "ready");
-    stage.migrate(program.pid, "2");
-    stage.migrate(program.pid, "home");
-    let ready = await_ready(&stage);
-    stage.migrate(program.pid, "2");
-    let deputy = stage.deputy_supervisor(program.pid).expect("it has one");
-    let (_, body) = stage.await_body(2, program.pid);
-    for (half, taken) in [("deputy", deputy.pid), ("body", body.pid)] {
-        assert!(ready.iter().any(|one| one.pid == taken), "the {half} is one that was ready");
-    }
+    let program = start(&stage);
+    until("a move takes the two that were ready", || {
+        leave_and_return(&stage, &program);
+        let ready = ready(&stage)?;
+        stage.migrate(program.pid, "2");
+        let deputy = stage.deputy_supervisor(program.pid).expect("it has one");
+        let (_, body) = stage.await_body(2, program.pid);
+        let is_ready = |taken: &Seen| ready.iter().any(|one| one.pid == taken.pid);
+        let are_ready = is_ready(&deputy) && is_ready(&body);
+        stage.migrate(program.pid, "home");
+        are_ready.then_some(())
+    });
     await_none(&stage);
-    program.write("\n");
-    assert_eq!(program.end(), 0);
+    end(program);
 }
 
 #[test]
@@ -50,15 +63,15 @@ fn a_ready_supervisor_that_was_killed_costs_no_process_its_move() {
         return;
     }
     let stage = Stage::new("ready-killed", 2);
-    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", WAITING];
-    let mut program = stage.start(1, &words);
-    assert_eq!(program.line(), "ready");
+    let program = start(&stage);
     for _ in 0..3 {
-        stage.migrate(program.pid, "2");
-        stage.migrate(program.pid, "home");
-        await_ready(&stage).iter().for_each(Seen::try_kill);
+        let ready = until("supervisors are kept ready", || {
+            leave_and_return(&stage, &program);
+            ready(&stage)
+        });
+        ready.iter().for_each(Seen::try_kill);
         await_none(&stage);
     }
-    program.write("\n");
-    assert_eq!(program.end(), 0);
+    leave_and_return(&stage, &program);
+    end(program);
 }

@@ -13,7 +13,7 @@ use wire::ids::NodeId;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Two machines and few programs: ten minutes at most
+    /// Two machines and few programs: a quarter of an hour
     #[arg(long)]
     short: bool,
     /// Only these pairs of home and away, such as 2:3

@@ -6,6 +6,7 @@ use kernel::features::{self, Feature};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{Pagemap, Select};
 use kernel::proc::{flags, maps};
+use kernel::signal::Action;
 use kernel::tracee;
 use migrate::backing::Library;
 use migrate::threads::{KernelSide, Stopped};
@@ -128,7 +129,7 @@ pub fn image(
         images.push(thread_image(shared, (thread, clock), stopped, told)?);
     }
     images.sort_unstable_by_key(|thread| thread.tid);
-    let actions = state.actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect();
+    let actions = state.actions.iter().map(Action::words).collect();
     Ok(Image {
         pid: shared.guest_pid,
         threads: images,

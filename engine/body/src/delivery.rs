@@ -102,8 +102,7 @@ impl Tracing<'_> {
     /// True if the body's own kernel has a handler for the signal by now.
     fn has_handler(&self, number: i32) -> bool {
         let Ok(status) = kernel::proc::process::status(self.shared.pid) else { return true };
-        kernel::proc::process::status_field(&status, "SigCgt")
-            .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+        kernel::proc::process::status_signals(&status, "SigCgt")
             .is_none_or(|bits| bits & signal::bit(number) != 0)
     }
 

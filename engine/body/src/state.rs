@@ -189,12 +189,7 @@ impl State {
         let threads: HashMap<i32, Thread> = (0..body.threads.len())
             .map(|index| (body.threads[index].local, thread_of(body, index)))
             .collect();
-        let actions = body.image().actions.iter().map(|[handler, flags, restorer, mask]| Action {
-            handler: *handler,
-            flags: *flags,
-            restorer: *restorer,
-            mask: *mask,
-        });
+        let actions = body.image().actions.iter().map(|words| Action::from_words(*words));
         let pid = body.sandbox.body_pid;
         State {
             threads,
@@ -464,9 +459,7 @@ impl Thread {
 /// What a thread blocks that waits in a call; nothing if it is gone.
 fn blocked_signals(tid: i32) -> u64 {
     let Ok(status) = kernel::proc::process::status(tid) else { return 0 };
-    kernel::proc::process::status_field(&status, "SigBlk")
-        .and_then(|bits| u64::from_str_radix(bits, 16).ok())
-        .unwrap_or(0)
+    kernel::proc::process::status_signals(&status, "SigBlk").unwrap_or(0)
 }
 
 impl State {

@@ -97,12 +97,7 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
     }
     let reading = std::thread::spawn(move || Afterwards::read(pid, &[pid]));
     let (total_us, phases_us) = (watch.total_us(), watch.into_phases());
-    let actions = birth.actions.iter().map(|[handler, flags, restorer, mask]| Action {
-        handler: *handler,
-        flags: *flags,
-        restorer: *restorer,
-        mask: *mask,
-    });
+    let actions = birth.actions.iter().map(|words| Action::from_words(*words));
     Ok(Away {
         pid,
         link,

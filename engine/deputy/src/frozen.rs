@@ -327,7 +327,7 @@ impl Frozen {
             guards: vec![],
             mappings,
             layout: layout_words,
-            actions: actions.iter().map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
+            actions: actions.iter().map(Action::words).collect(),
             stack_limit,
             memory_limits: settings::memory_limits(&self.worker(0)?)?,
             reserved: (agent.base(), agent.end()),

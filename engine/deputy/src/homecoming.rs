@@ -339,9 +339,7 @@ fn adopt_defaults(service: &Service<'_>, image: &Image) -> Result<()> {
     let lanes = &service.shared.lanes;
     let Some(slot) = lanes.live_slots().first().copied() else { return Ok(()) };
     for (signal, words) in (1..).zip(&image.actions) {
-        let [handler, flags, restorer, mask] = *words;
-        let there = Action { handler, flags, restorer, mask };
-        let here = lanes.action(signal);
+        let (here, there) = (lanes.action(signal), Action::from_words(*words));
         let are_plain = [here, there].iter().all(|action| is_plain_default(signal, action));
         if there != here && are_plain && !is_being_set(image, signal) {
             set_disposition(service, slot, signal, &there)?;

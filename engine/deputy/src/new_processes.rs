@@ -94,7 +94,7 @@ impl Service<'_> {
             guest,
             agent: (GuestAddr(lanes.agent.base()), GuestAddr(lanes.agent.end())),
             slots: lanes.agent.slots() as u32,
-            actions: actions.map(|a| [a.handler, a.flags, a.restorer, a.mask]).collect(),
+            actions: actions.map(|action| action.words()).collect(),
             freeze_budget: self.freeze_budget,
             limits: self.limits,
         }

@@ -57,9 +57,7 @@ pub fn resolve_calls(
         };
         let has_signal = !thread.signals.is_empty()
             || !unseen_signals(service, slot, thread).is_empty()
-            || held.iter().any(|(holder, number, _)| {
-                *holder == tid && !migrate::threads::ignores(tid, *number)
-            });
+            || held.iter().any(|(holder, _, _)| *holder == tid);
         let outcome = settled.get(&slot).map_or(Outcome::Settled, |settled| settled.outcome);
         let is_futex_wait = resumption.registers.rax == libc::SYS_futex as u64;
         if let Some(until_ns) = thread.wait_until_ns.filter(|_| is_futex_wait) {

@@ -179,7 +179,7 @@ fn await_exit(service: &Service<'_>, slot: usize) -> Result<()> {
 
 /// How a thread of the deputy stood when it was stopped.
 pub struct Halt {
-    /// It was about to get a signal that it does not ignore, which is held.
+    /// It was about to get a signal, which is held.
     pub has_signal: bool,
     /// What it blocked.
     pub mask: u64,
@@ -187,7 +187,7 @@ pub struct Halt {
     pub is_held: bool,
 }
 
-/// Stops a thread of the deputy; a signal that it was about to get is held.
+/// Stops a thread of the deputy; a signal that it was about to get is held, if it does anything.
 pub fn stop(tid: i32, held: &mut Vec<Held>) -> Result<Halt> {
     tracee::interrupt(tid)?;
     await_halt(tid, tracee::wait, held)
@@ -213,23 +213,25 @@ fn await_halt(
     held: &mut Vec<Held>,
 ) -> Result<Halt> {
     let mut before_signal = None;
-    let mut has_signal = false;
     loop {
         match wait(tid)? {
             by @ (Stop::Interrupted | Stop::Group(_)) => {
                 let mask = before_signal.map_or_else(|| tracee::signal_mask(tid), Ok)?;
                 let is_held = matches!(by, Stop::Group(_));
-                return Ok(Halt { has_signal, mask, is_held });
+                return Ok(Halt { has_signal: before_signal.is_some(), mask, is_held });
             }
             Stop::Ended(status) => return Err(MigrateError::Ended(status)),
             Stop::Event(tracee::EXEC_EVENT) => return Err(MigrateError::BeganProgram),
             Stop::Signal(number) if number == libc::SIGSTOP => {
                 tracee::resume_interrupted(tid, number)?;
             }
+            // The kernel would drop it here, were we not there.
+            Stop::Signal(number) if threads::ignores(tid, number) => {
+                tracee::resume_interrupted(tid, 0)?;
+            }
             Stop::Signal(number) => {
                 // No further one; and on to the stop that we asked for, else it would come later.
                 held.push((tid, number, tracee::signal_info(tid)?));
-                has_signal |= !threads::ignores(tid, number);
                 before_signal.get_or_insert(tracee::signal_mask(tid)?);
                 tracee::set_signal_mask(tid, u64::MAX)?;
                 tracee::resume_interrupted(tid, 0)?;

@@ -127,8 +127,7 @@ impl Service<'_> {
         let noted = self.shared.lanes.action(number);
         let status = kernel::proc::process::status(self.pid)?;
         let has = |field| {
-            kernel::proc::process::status_field(&status, field)
-                .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+            kernel::proc::process::status_signals(&status, field)
                 .is_some_and(|bits| bits & signal::bit(number) != 0)
         };
         Ok(match (has("SigCgt"), has("SigIgn")) {

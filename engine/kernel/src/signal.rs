@@ -19,6 +19,15 @@ pub struct Action {
 pub const ACTION_BYTES: usize = 32;
 
 impl Action {
+    /// As an image has it.
+    pub fn from_words([handler, flags, restorer, mask]: [u64; 4]) -> Action {
+        Action { handler, flags, restorer, mask }
+    }
+
+    pub fn words(&self) -> [u64; 4] {
+        [self.handler, self.flags, self.restorer, self.mask]
+    }
+
     pub fn decode(bytes: &[u8]) -> Option<Action> {
         let word = |i: usize| Some(u64::from_le_bytes(bytes.get(i..i + 8)?.try_into().ok()?));
         Some(Action { handler: word(0)?, flags: word(8)?, restorer: word(16)?, mask: word(24)? })
@@ -26,7 +35,7 @@ impl Action {
 
     pub fn encode(&self) -> [u8; ACTION_BYTES] {
         let mut bytes = [0; ACTION_BYTES];
-        for (i, word) in [self.handler, self.flags, self.restorer, self.mask].iter().enumerate() {
+        for (i, word) in self.words().iter().enumerate() {
             bytes[i * 8..i * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
         bytes

@@ -4,8 +4,9 @@ use crate::{MigrateError, Result};
 use kernel::agent::BatchCall;
 use kernel::memory::Memory;
 use kernel::patience::Patience;
+use kernel::proc::process;
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS, Registers};
-use kernel::signal;
+use kernel::signal::{self, Action, Effect, SIGNAL_MAX, effect};
 use kernel::tracee::{self, RseqRegistration, Stop};
 use std::time::Duration;
 use wire::ids::GuestTid;
@@ -154,29 +155,24 @@ pub fn waiting_call(pid: i32, tid: i32) -> Option<u32> {
 
 /// True if a signal waits that does something to the thread, with this mask, as soon as it runs.
 fn has_deliverable_signal(tid: i32, mask: u64) -> bool {
-    let Ok(status) = kernel::proc::process::status(tid) else { return false };
-    let pending = signals_in(&status, "SigPnd") | signals_in(&status, "ShdPnd");
-    pending & !mask & !ignored_in(&status) != 0
+    let Ok(status) = process::status(tid) else { return false };
+    let signals = |field| process::status_signals(&status, field).unwrap_or(0);
+    (signals("SigPnd") | signals("ShdPnd")) & !mask & !ignored_in(&status) != 0
 }
 
 /// Whether the process ignores a signal. The kernel queues it all the same for who is traced: it
 /// ends no call that would not have ended without us.
 pub fn ignores(tid: i32, signal: i32) -> bool {
-    let status = kernel::proc::process::status(tid).unwrap_or_default();
+    let status = process::status(tid).unwrap_or_default();
     ignored_in(&status) & signal::bit(signal) != 0
 }
 
-/// What a status in `/proc` says to be ignored, by wish or by default (signal(7)).
+/// What a status in `/proc` says to be ignored, by wish or by default.
 fn ignored_in(status: &str) -> u64 {
-    let defaults = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
-    let by_default = defaults.iter().fold(0, |all, number| all | signal::bit(*number));
-    signals_in(status, "SigIgn") | by_default & !signals_in(status, "SigCgt")
-}
-
-fn signals_in(status: &str, field: &str) -> u64 {
-    kernel::proc::process::status_field(status, field)
-        .and_then(|bits| u64::from_str_radix(bits, 16).ok())
-        .unwrap_or(0)
+    let signals = |field| process::status_signals(status, field).unwrap_or(0);
+    let is_by_default = |number: &i32| effect(*number, &Action::default()) == Effect::Ignored;
+    let by_default = (1..=SIGNAL_MAX).filter(is_by_default).fold(0, |all, n| all | signal::bit(n));
+    signals("SigIgn") | by_default & !signals("SigCgt")
 }
 
 /// The descriptor of the restartable sequence that a thread may be inside of (`rseq_cs`), or 0.

@@ -34,7 +34,7 @@ const SHORT: &[&str] = &[
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Two machines, few programs: ten minutes at most.
+    /// Two machines, few programs: a quarter of an hour.
     pub short: bool,
     /// Only these pairs.
     pub pairs: Vec<Pair>,

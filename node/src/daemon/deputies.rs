@@ -3,10 +3,10 @@
 
 use super::Daemon;
 use super::moves::{NotMoved, not_moved};
-use crate::supervisor::{Half, Supervisor};
+use crate::supervisor::Supervisor;
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
-use wire::supervisor::ToDeputy;
+use wire::supervisor::{Half, ToDeputy};
 
 impl Daemon {
     /// Tells the process's deputy, starting one if there is none.

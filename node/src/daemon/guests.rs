@@ -10,7 +10,7 @@ use crate::policy::{self, HostState};
 use crate::process::Activity;
 use crate::procfs;
 use crate::roster::Roster;
-use crate::supervisor::{Half, Identity, Supervisor, SupervisorId};
+use crate::supervisor::{Identity, Supervisor, SupervisorId};
 use cluster::{Input, MoveOutcome, Placement, Span};
 use kernel::features::{self, Feature, Need};
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, Owner, PeerMessage, Refusal};
-use wire::supervisor::{ELSEWHERE, FromBody, Role, ToBody};
+use wire::supervisor::{ELSEWHERE, FromBody, Half, Role, ToBody};
 
 impl Daemon {
     pub(super) fn berth_asked(&mut self, home: NodeId, request: u64, asked: BerthRequest) {

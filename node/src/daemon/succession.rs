@@ -26,7 +26,7 @@ use crate::procfs;
 use crate::progress::Progress;
 use crate::returning::Returned;
 use crate::roster::{KeptGuest, KeptOrder, KeptProcess, Left};
-use crate::supervisor::{Half, Identity, Supervisor, SupervisorId, await_return};
+use crate::supervisor::{Identity, Supervisor, SupervisorId, await_return};
 use cluster::Input;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ use tokio::task::AbortHandle;
 use wire::control::{Happening, ManageOptions};
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
-use wire::supervisor::{MoveReport, Reason, SUPERVISOR_VERSION, ToBody, Welcome};
+use wire::supervisor::{Half, MoveReport, Reason, SUPERVISOR_VERSION, ToBody, Welcome};
 
 /// A supervisor that has to call before it can be spoken to.
 pub struct Awaited {

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::control::{Answer, Asked, Caller};
 use crate::daemon::{Event, Node, start};
 use crate::spawning::{Spawn, Started};
-use crate::supervisor::{Half, packet_pair};
+use crate::supervisor::packet_pair;
 use client::Client;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use wire::control::{Event as Happened, Happening, Process, Reply, Request};
 use wire::ids::NodeId;
 use wire::peer::Owner;
-use wire::supervisor::FromDaemon;
+use wire::supervisor::{FromDaemon, Half};
 use wire::users::UserTable;
 
 /// Nothing here takes nearly so long; a test that waits longer has failed.

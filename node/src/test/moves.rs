@@ -7,7 +7,7 @@ use crate::control::{Answer, Asked, Caller};
 use crate::daemon::Event;
 use crate::net::link::LinkId;
 use crate::process::ORDERS_MAX;
-use crate::supervisor::{Half, News, SupervisorId};
+use crate::supervisor::{News, SupervisorId};
 use client::Error;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -26,8 +26,8 @@ use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
-    Berth, ELSEWHERE, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role, ToBody,
-    ToDeputy, Way,
+    Berth, ELSEWHERE, FromBody, FromDeputy, Half, MoveReport, Preface, Progress, Reason, Role,
+    ToBody, ToDeputy, Way,
 };
 use wire::users::NOBODY;
 

@@ -17,7 +17,7 @@ pub(super) const RT_SIGACTION: Rule = Rule::LocalIf {
         Class::Emulate(Emulation::SignalAction, form)
     },
     text: "home decides on delivery by it, the body builds the frame; what is asked without being \
-           set is local",
+           set, or the default over the default, is local",
 };
 
 /// The signal mask that holds only while this call waits. rt_sigtimedwait is not among them: it

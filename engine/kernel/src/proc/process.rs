@@ -123,6 +123,11 @@ pub fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
+/// The same of a line that tells a set of signals: bit n-1 for signal n.
+pub fn status_signals(text: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(status_field(text, name)?, 16).ok()
+}
+
 /// The same of a line that tells memory, KiB.
 pub fn status_kib(text: &str, name: &str) -> Option<u64> {
     status_field(text, name)?.strip_suffix("kB")?.trim().parse().ok()
