@@ -9,8 +9,12 @@ use crate::clocks::Readings;
 use crate::freeze_budget::FreezeBudget;
 use crate::hashes::{Lacking, PageHashes};
 use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
-use crate::image::{Backing, Draft, Image, PackedPages, Pages, Priority, Prospect, Span, Thread};
-use crate::limits::{BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, THREADS_MAX};
+use crate::image::{
+    Backing, Draft, Image, PackedPages, Pages, Priority, Prospect, SharedMemory, Span, Thread,
+};
+use crate::limits::{
+    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, DISCARDS_MAX, SHARED_MEMORY_MAX, THREADS_MAX,
+};
 use crate::move_limits::MoveLimits;
 use crate::processor_time::{Clock, ProcessorTime};
 use crate::supervisor::{Berth, Filled, MoveReport, Progress, Reason};
@@ -215,6 +219,9 @@ pub enum ToAway {
         pid: HomePid,
         ticket: Ticket,
         key: [u8; 32],
+        /// The memory of `Shares` that home did not know, as it is called there now.
+        #[serde(deserialize_with = "bounded::list::<_, _, SHARED_MEMORY_MAX>")]
+        shared: Vec<SharedMemory>,
     },
     Signal(Signal),
     /// The process was stopped (job control), or continued.
@@ -252,6 +259,9 @@ pub enum ToAway {
     CallOff(Reason),
     /// The move that was under way is off: go on running.
     Resume,
+    /// Home has everything of a process that does not come alone (`ImageSent`), and waits for
+    /// `GoesHome` or `Stayed`.
+    Prepared,
     /// The process lives elsewhere, or has ended: destroy the body.
     Release,
     /// The call is not executed. The thread makes it once the process is home.
@@ -337,6 +347,11 @@ pub enum ToHome {
     Restored,
     Running,
     Call(Call),
+    /// Before a call that makes a process: all shared memory that the two will have in common, in
+    /// order. What home does not know yet it has named in its answer (`ToAway::Child`).
+    Shares(
+        #[serde(deserialize_with = "bounded::list::<_, _, SHARED_MEMORY_MAX>")] Vec<SharedMemory>,
+    ),
     /// The thread has had the reply to this call, and has made no other since: what the call has
     /// read need not be kept any longer.
     Taken {
@@ -375,7 +390,11 @@ pub enum ToHome {
     PackedPages(PackedPages),
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
-    ImageSent,
+    /// If others that it shares memory with come home, too, home lets none run before all are there:
+    /// answered by `Prepared`.
+    ImageSent { awaits_others: bool },
+    /// All that a process shares memory with is at home: it runs there from now on.
+    GoesHome,
     /// All that came behind the body is there.
     Filled(Filled),
     /// A few times a second while a body that moves on is copied ahead.

@@ -10,7 +10,10 @@ use crate::limits::{
     VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::memory::check_mappings;
-pub use crate::memory::{Draft, Mapping, MappingFlags, MappingKind, Span, USER_MEMORY_END, behind};
+pub use crate::memory::{
+    Draft, Mapping, MappingFlags, MappingKind, SharedMemory, SharedPlace, Span, USER_MEMORY_END,
+    behind, check_shared,
+};
 use crate::processor::Demand;
 use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};
@@ -226,7 +229,7 @@ pub struct Prospect {
     pub has_no_io_uring: bool,
 }
 
-pub const IMAGE_VERSION: u32 = 13;
+pub const IMAGE_VERSION: u32 = 14;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

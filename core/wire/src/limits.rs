@@ -20,6 +20,8 @@ pub const DISCARDS_MAX: usize = 16_384;
 pub const HELD_MAX: usize = 1 << 20;
 /// Memory mappings of one process that may move (Linux allows 65,530 by default).
 pub const MAPPINGS_MAX: usize = 65_530;
+/// Mappings of shared memory that a process has made away when it makes another process there.
+pub const SHARED_MEMORY_MAX: usize = 1_024;
 /// Guard regions of one process that may move: each of its threads may have one.
 pub const GUARDS_MAX: usize = 16_384;
 /// Extended processor state of one thread: room for AMX.

@@ -61,6 +61,9 @@ pub fn behind(mapping: &Mapping, address: u64) -> Mapping {
             inode: *inode,
             offset: offset + (address - mapping.start.0),
         },
+        MappingKind::SharedAnonymous { home: Some(place) } => MappingKind::SharedAnonymous {
+            home: Some(SharedPlace { offset: place.offset + (address - mapping.start.0), ..*place }),
+        },
         kind => kind.clone(),
     };
     Mapping { start: GuestAddr(address), kind, ..*mapping }
@@ -100,12 +103,35 @@ impl MappingFlags {
     }
 }
 
+/// A place in shared memory, as a kernel names it in `/proc/PID/maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedPlace {
+    pub device: u64,
+    pub inode: u64,
+    pub offset: u64,
+}
+
+/// Shared memory that a process has mapped away, where `away` is what the kernel there calls it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedMemory {
+    pub mapping: Mapping,
+    pub away: SharedPlace,
+}
+
+impl SharedMemory {
+    /// Whether home does not know it yet.
+    pub fn is_new(&self) -> bool {
+        self.mapping.kind == MappingKind::SharedAnonymous { home: None }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MappingKind {
     /// Private anonymous memory; a stack that grows downwards if so marked.
     Anonymous { grows_down: bool },
-    /// Shared anonymous memory with no other user.
-    SharedAnonymous,
+    /// Shared anonymous memory, which no process has that is elsewhere. Home knows it as this; it
+    /// knows nothing of what was mapped away, unless a process was made since.
+    SharedAnonymous { home: Option<SharedPlace> },
     /// Part of a file: what was written to it travels as pages.
     File { backing: u32, offset: u64, is_shared: bool },
     /// Provided by the kernel: `[vdso]`, `[vvar]`, ...
@@ -137,6 +163,7 @@ pub(crate) fn check_mappings(mappings: &[Mapping], backings: usize) -> Result<()
                 return Err(ImageError::Backing(mapping.start));
             }
             MappingKind::File { offset, .. } => offset,
+            MappingKind::SharedAnonymous { home: Some(place) } => place.offset,
             MappingKind::SharedFile { offset, .. } => {
                 shared_bytes = shared_bytes.saturating_add(end - start);
                 offset
@@ -151,6 +178,19 @@ pub(crate) fn check_mappings(mappings: &[Mapping], backings: usize) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Checks what a body says of the shared memory that it has.
+///
+/// # Errors
+/// They are not in order, or no such memory.
+pub fn check_shared(shared: &[SharedMemory]) -> Result<(), ImageError> {
+    let mappings: Vec<Mapping> = shared.iter().map(|shared| shared.mapping.clone()).collect();
+    let is_other = |m: &&Mapping| !matches!(m.kind, MappingKind::SharedAnonymous { .. });
+    match mappings.iter().find(is_other) {
+        Some(mapping) => Err(ImageError::Mapping(mapping.start)),
+        None => check_mappings(&mappings, 0),
+    }
 }
 
 impl Draft {

@@ -10,6 +10,7 @@
 //!
 //! The init belongs to the keeper, which stays when its own body is gone until all others are, too.
 
+use crate::group::Round;
 use crate::state::{Order, Shared};
 use kernel::seccomp::Notification;
 use kernel::{KernelError, Result};
@@ -45,6 +46,8 @@ pub struct Family {
     taken_slots: Mutex<HashSet<usize>>,
     wishes: Mutex<VecDeque<Wish>>,
     offers: Mutex<VecDeque<Offer>>,
+    /// Those of them that leave together.
+    round: Mutex<Option<Arc<Round>>>,
     /// What processes that have ended here have used away, until their parents hear of it.
     used: Mutex<VecDeque<(GuestTid, ProcessorTime)>>,
     /// Wakes the keeper.
@@ -70,6 +73,8 @@ struct Births {
     /// Processes whose deputy has not called yet.
     unborn: usize,
     is_first_leaving: bool,
+    /// Those who are bound to each other are being called together.
+    is_held: bool,
 }
 
 /// A process that waits for its deputy and whose daemon has ended. The next knows the first body of
@@ -99,6 +104,7 @@ impl Family {
             taken_slots: Mutex::default(),
             wishes: Mutex::default(),
             offers: Mutex::default(),
+            round: Mutex::default(),
             used: Mutex::default(),
             wake,
         })
@@ -133,8 +139,42 @@ impl Family {
     /// One more waits for its deputy; false if nobody could tell the next daemon of it.
     pub fn try_begin_birth(&self) -> bool {
         let mut births = self.births.lock().expect(UNHARMED);
-        births.unborn += usize::from(!births.is_first_leaving);
-        !births.is_first_leaving
+        let may_be_born = !births.is_first_leaving && !births.is_held;
+        births.unborn += usize::from(may_be_born);
+        may_be_born
+    }
+
+    /// None is born from now on; false if one waits for its deputy after so long a time still.
+    pub fn hold_births(&self, patience: Duration) -> bool {
+        let mut births = self.births.lock().expect(UNHARMED);
+        births.is_held = true;
+        let waited = self.born.wait_timeout_while(births, patience, |births| births.unborn > 0);
+        let (mut births, _) = waited.expect(UNHARMED);
+        births.is_held = births.unborn == 0;
+        births.is_held
+    }
+
+    pub fn release_births(&self) {
+        self.births.lock().expect(UNHARMED).is_held = false;
+    }
+
+    /// Those who leave together, if any do.
+    pub fn round(&self) -> MutexGuard<'_, Option<Arc<Round>>> {
+        self.round.lock().expect(UNHARMED)
+    }
+
+    /// One has left a round: if it is over, others may begin one.
+    pub fn end_round(&self, round: &Arc<Round>) {
+        let mut current = self.round();
+        let ended = current.take_if(|it| Arc::ptr_eq(it, round) && it.is_over());
+        if ended.is_some() {
+            self.release_births();
+        }
+    }
+
+    /// All bodies.
+    pub fn bodies(&self) -> Vec<Arc<Shared>> {
+        self.bodies.read().expect(UNHARMED).clone()
     }
 
     /// It has called, or will not.

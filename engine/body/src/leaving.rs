@@ -1,6 +1,7 @@
 //! Stopping the body, for job control or for good, and sending it home.
 
 use crate::capture;
+use crate::group::{Gathered, Membership};
 use crate::homing::Homeward;
 use crate::keeper::resume_init;
 use crate::moving_on::{Successor, Word};
@@ -273,8 +274,15 @@ impl Tracing<'_> {
     /// Freezes the body and sends its image home, of which home may have something already.
     pub(crate) fn leave(&mut self, announcement: ToHome, homeward: Homeward) -> Result<End> {
         self.homesick = None;
-        let end = self.try_to_leave(announcement, homeward)?;
+        let membership = match self.gather(&announcement) {
+            Ok(Gathered::Alone) => None,
+            Ok(Gathered::With(membership)) => Some(membership),
+            Ok(Gathered::Over) => return Ok(End::Continues),
+            Err(error) => return Ok(self.leave_later(announcement, error.reason())),
+        };
+        let end = self.try_to_leave(announcement, homeward, membership.as_ref())?;
         if matches!(end, End::Continues) {
+            membership.iter().for_each(Membership::stay);
             self.failed_homecomings += 1;
             // What needs home will ask again at once.
             self.next_homecoming = Instant::now() + self.homecoming_pause;
@@ -285,7 +293,24 @@ impl Tracing<'_> {
         Ok(end)
     }
 
-    fn try_to_leave(&mut self, announcement: ToHome, homeward: Homeward) -> Result<End> {
+    /// It cannot leave at this moment: a homecoming that home has asked for is off.
+    fn leave_later(&mut self, announcement: ToHome, why: Reason) -> End {
+        match announcement {
+            ToHome::NeedsHome(needed) => {
+                self.next_homecoming = Instant::now() + MEMORY_PAUSE;
+                self.homesick = Some(needed);
+            }
+            _ => self.shared.send(ToHome::Stayed(why)),
+        }
+        End::Continues
+    }
+
+    fn try_to_leave(
+        &mut self,
+        announcement: ToHome,
+        homeward: Homeward,
+        membership: Option<&Membership>,
+    ) -> Result<End> {
         let known = self.known_maps();
         let captured = self.freeze().and_then(|()| {
             self.shared.close_files();
@@ -293,6 +318,7 @@ impl Tracing<'_> {
             // the body meanwhile.
             self.shared.send(announcement);
             self.lead_out(true)?;
+            membership.iter().for_each(|it| it.stands_still());
             self.capture(&known)
         });
         let image = match captured {
@@ -323,7 +349,12 @@ impl Tracing<'_> {
             // Home has not heard the end of it, and so does not run it.
             return self.stay_unless_unwanted(error.reason());
         }
-        self.shared.send(ToHome::ImageSent);
+        self.shared.send(ToHome::ImageSent { awaits_others: membership.is_some() });
+        if let Some(membership) = membership
+            && let Some(end) = self.await_group(membership)?
+        {
+            return Ok(end);
+        }
         self.await_verdict(None)
     }
 
@@ -366,7 +397,7 @@ impl Tracing<'_> {
 
     /// What a frozen body that has said that it leaves does for an order; what has become of it
     /// then, if that is known.
-    fn obey_frozen(&mut self, order: Order) -> Result<Option<End>> {
+    pub(crate) fn obey_frozen(&mut self, order: Order) -> Result<Option<End>> {
         match order {
             Order::Home(ToAway::Release) => {
                 return Ok(Some(End::Goes(reason(ELSEWHERE, "it lives elsewhere now"))));
@@ -398,7 +429,7 @@ impl Tracing<'_> {
     }
 
     /// The body cannot leave now, for a reason that lies here.
-    fn stay_unless_unwanted(&mut self, why: Reason) -> Result<End> {
+    pub(crate) fn stay_unless_unwanted(&mut self, why: Reason) -> Result<End> {
         match self.unwanted_since {
             Some(since) if since.elapsed() >= UNWANTED_TIMEOUT => {
                 let text = format!(

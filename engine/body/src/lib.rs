@@ -30,6 +30,7 @@ mod family;
 mod files;
 mod filter;
 mod frames;
+mod group;
 mod homing;
 mod imprint;
 mod keeper;

@@ -174,7 +174,8 @@ impl Tracing<'_> {
         let known = self.known_maps();
         watch.phase("look");
         let frozen_at = Instant::now();
-        match self.freeze().and_then(|()| self.lead_out(false)) {
+        let frozen = self.freeze().and_then(|()| self.check_is_alone());
+        match frozen.and_then(|()| self.lead_out(false)) {
             Ok(()) => watch.phase("freeze"),
             Err(error) if is_broken(&error) => return Err(error),
             Err(error) => return self.stay(error.reason()),

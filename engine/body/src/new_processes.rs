@@ -17,19 +17,19 @@ use crate::own_files::OwnFiles;
 use crate::processor_time::{Meter, Peak};
 use crate::state::{Agreement, Order, Parts, Shared, State, Thread};
 use crate::tracing_loop::Tracing;
-use crate::{life, priority, serving};
+use crate::{group, life, priority, serving};
 use attachment::Attachment;
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::memory::Memory;
 use kernel::patience::Patience;
-use kernel::proc::maps::{self, MapQuery};
+use kernel::proc::maps::MapQuery;
 use kernel::regs::Registers;
 use kernel::signal::Action;
 use kernel::tracee::{self, SeizeOptions, Stop};
 use migrate::making::Made;
 use migrate::threads::STEP_TIMEOUT;
-use migrate::{MigrateError, Result, layout};
+use migrate::{MigrateError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use wire::calls::{Arguments, thread};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::{GuestTid, HomePid, Ticket};
-use wire::image::Prospect;
+use wire::image::{Prospect, SharedMemory};
 use wire::processor_time::Clock;
 use wire::supervisor::{FromBody, FromDaemon, PACKET_BYTES_MAX, Role, ToBody};
 
@@ -53,28 +53,28 @@ const OFFER_PAUSE: Duration = Duration::from_millis(20);
 /// A daemon answers within a millisecond; one that does not is overloaded.
 const DAEMON_TIMEOUT_MS: u16 = 2000;
 
-/// Whether a process can be made here by clone with these flags: nothing that it would share with
-/// its maker could be in two places.
-pub(crate) fn may_fork(shared: &Shared, flags: u64) -> bool {
+/// What shared memory a process made here by clone with these flags has in common with its maker, of
+/// which home has to know some yet; None if none can be made here: something that both would share
+/// could be in two places.
+pub(crate) fn may_fork(shared: &Shared, flags: u64) -> Option<Vec<SharedMemory>> {
     let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
     let may_be_born = !shared.family.is_first_leaving();
     // One that has its maker's memory goes on without it at home.
     let has_own_memory = shared.maker.is_none();
-    // Memory that is all one goes nowhere.
-    let is_apart = || thread::is_vfork(flags) || !shared.files.is_any() && !shares_memory(shared);
     // Home's half of the child would not know which files those are.
     let is_known = !shared.own_files.fixed.library().has_grown();
-    is_known && has_own_memory && is_whole && may_be_born && is_apart()
-}
-
-/// Whether it has memory that a child would have in common with it, beside files that neither can
-/// write to; yes if that cannot be told.
-fn shares_memory(shared: &Shared) -> bool {
-    let is_shared = |m: &maps::Mapping| {
-        let may_change = m.is_writable || layout::is_shared_anonymous(m);
-        m.is_shared && may_change && !shared.kept.contains(&(m.start..m.end))
-    };
-    maps::read(shared.pid).map_or(true, |maps| maps.iter().any(is_shared))
+    if !(is_known && has_own_memory && is_whole && may_be_born) {
+        return None;
+    }
+    if thread::is_vfork(flags) {
+        // Memory that is all one goes nowhere.
+        return Some(vec![]);
+    }
+    let mut commons = group::commons(shared).filter(|_| !shared.files.is_any())?;
+    if commons.iter().all(|memory| !memory.is_new()) {
+        commons.clear();
+    }
+    Some(commons)
 }
 
 /// What a child's own thread begins with.
@@ -113,6 +113,9 @@ impl Tracing<'_> {
             return Err(MigrateError::refused("file-mapping", "it has mapped a file meanwhile"));
         }
         let child = child.ok_or_else(|| MigrateError::Protocol("an unknown child".into()))?;
+        if !thread::is_vfork(how[0]) {
+            group::learn_names(&self.shared, &child.shared)?;
+        }
         let slot = self.shared.family.free_slot(self.agent.slots())?;
         let (ours, theirs) = sockets()?;
         let signals = self.signals.for_another_thread()?;

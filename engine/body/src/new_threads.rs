@@ -38,10 +38,15 @@ const TLS: usize = 4;
 /// What is to be sent home for a call that makes a thread or a process; any other comes home.
 pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> Option<Call> {
     let is_made_here = !shared.makes_no_tasks.load(Ordering::SeqCst);
-    let arguments = arguments(shared, n).filter(|arguments| {
-        is_made_here && (thread::is_thread(arguments[FLAGS]) || may_fork(shared, arguments[FLAGS]))
+    let arguments = arguments(shared, n).filter(|_| is_made_here);
+    let found = arguments.and_then(|arguments| {
+        let commons = match thread::is_thread(arguments[FLAGS]) {
+            true => Some(vec![]),
+            false => may_fork(shared, arguments[FLAGS]),
+        };
+        Some((arguments, commons?))
     });
-    let Some(arguments) = arguments else {
+    let Some((arguments, commons)) = found else {
         return needs_home(shared, state, n, AT_HOME);
     };
     let (is_process, is_held_back) = (thread::is_process(&arguments), state.holds_processes);
@@ -52,6 +57,9 @@ pub(crate) fn forward(shared: &Shared, state: &mut State, n: &Notification) -> O
             return None;
         }
         maker.is_making_process = is_process;
+    }
+    if !commons.is_empty() {
+        shared.queue(ToHome::Shares(commons));
     }
     let descriptor = thread::opens_descriptor(arguments[FLAGS]).then_some(Segment {
         guest: GuestAddr(arguments[PLACE]),

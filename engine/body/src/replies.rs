@@ -35,8 +35,9 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }
             Ok(ToAway::FileToMap(file)) => mapped_files::expect(shared, file),
-            Ok(ToAway::Child { child: guest, pid, ticket, key }) => {
-                shared.lock().expect_child(Child { guest, pid, ticket, key });
+            Ok(ToAway::Child { child: guest, pid, ticket, key, shared: memory }) => {
+                let child = Child { guest, pid, ticket, key, shared: memory };
+                shared.lock().expect_child(child);
             }
             Ok(order) => {
                 let is_last = matches!(order, ToAway::Release);

@@ -27,7 +27,7 @@ use wire::calls::{Arguments, Emulation, GuestMemory};
 use wire::clocks::Readings;
 use wire::forward::{FileToMap, Signal, ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid, HomePid, Ticket};
-use wire::image::{Attributes, InFlight, Priority};
+use wire::image::{Attributes, InFlight, Priority, SharedMemory};
 use wire::processor_time::Clock;
 use wire::supervisor::{Filled, Progress, Reason};
 
@@ -132,6 +132,10 @@ pub enum Order {
     Leave { announcement: ToHome, homeward: Box<Homeward> },
     /// A process that had this one's memory is done with it.
     ChildDone(GuestTid),
+    /// Another body that this one shares memory with goes home.
+    Gather,
+    /// Whether all of them go is known.
+    GroupDecided,
     /// The link to home broke.
     LinkLost(String),
 }
@@ -158,6 +162,8 @@ pub struct Child {
     pub pid: HomePid,
     pub ticket: Ticket,
     pub key: [u8; 32],
+    /// Shared memory that it has in common with its maker, of which home has just heard.
+    pub shared: Vec<SharedMemory>,
 }
 
 /// What is shared under one lock: short critical sections, no waiting inside but for the link.

@@ -426,6 +426,8 @@ impl Tracing<'_> {
                 self.child_is_done(child)?;
                 Ok(End::Continues)
             }
+            Order::Gather => self.follow_group(),
+            Order::GroupDecided => Ok(End::Continues),
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }
     }
@@ -462,9 +464,10 @@ impl Tracing<'_> {
                 let reason = reason("moving", "it is on its way home");
                 self.shared.send(ToHome::Stayed(reason));
             }
-            ToAway::MoveOn { berth, freeze_budget, limits } => {
-                self.offer_to(berth, (freeze_budget, limits));
-            }
+            ToAway::MoveOn { berth, freeze_budget, limits } => match self.check_is_alone() {
+                Ok(()) => self.offer_to(berth, (freeze_budget, limits)),
+                Err(error) => self.shared.send(ToHome::Stayed(error.reason())),
+            },
             ToAway::CallOff(why) => self.call_off(why),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),
             other => {

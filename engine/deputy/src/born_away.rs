@@ -28,6 +28,7 @@ use migrate::worker::Worker;
 use migrate::{MigrateError, Result, homeward, layout};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
+use wire::image::MappingKind;
 use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -87,7 +88,10 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
     maps.retain(|m| m.end <= agent.base() || agent.end() <= m.start);
     let library = Library::of_process(pid, &maps)?;
     let worker = Worker { agent: &agent, slot: 0, tid: pid };
-    homeward::empty(worker, &layout::of_guest(&maps, &[], &library)?, &shown_memory(pid)?)?;
+    let mut emptied = layout::of_guest(&maps, &[], &library)?;
+    // That is its maker's, too.
+    emptied.retain(|m| !matches!(m.kind, MappingKind::SharedAnonymous { .. }));
+    homeward::empty(worker, &emptied, &shown_memory(pid)?)?;
     watch.phase("settle");
     let link = call(&birth.berth)?;
     watch.phase("connect");

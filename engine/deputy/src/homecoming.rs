@@ -154,7 +154,7 @@ impl Homecoming {
         } else {
             first
         };
-        let bytes = receive_pages(service, image, (reader, first), &mut self.sending)?;
+        let (bytes, awaits_others) = receive_pages(service, image, (reader, first), &mut self.sending)?;
         homeward::protect(worker(service)?, &image.mappings)?;
         let guards = mapping_flags::install(&image.guards);
         worker(service)?.execute_all("guard memory", &guards)?;
@@ -168,6 +168,10 @@ impl Homecoming {
         self.adopt_threads(service)?;
         self.load_threads(service, plan)?;
         watch.phase("restore");
+        if awaits_others {
+            self.await_others(service, reader)?;
+            watch.phase("await-others");
+        }
         migrate::time::await_no_less(shown, migrate::time::now);
         remove_agent(service)?;
         count_sleeps(service, &mut waits);
@@ -175,6 +179,24 @@ impl Homecoming {
         watch.phase("let-go");
         let report = arriving::report((ahead, told), bytes, watch);
         Ok(Home { report, waits, clocks })
+    }
+}
+
+impl Homecoming {
+    /// Everything is here. Whoever shares memory with the process comes home at the same time, and
+    /// none of them runs before all are here: the body's supervisor, which has all bodies, says so.
+    fn await_others(&mut self, service: &Service<'_>, reader: &mut LinkReader) -> Result<()> {
+        service.shared.send(&ToAway::Prepared);
+        match reader.receive() {
+            Ok(ToHome::GoesHome) => Ok(()),
+            Ok(ToHome::Stayed(reason)) => {
+                self.sending = Sending::GivenUp;
+                Err(MigrateError::Refused(reason))
+            }
+            // Whether the others run here is not known: so this one runs nowhere.
+            Ok(_) | Err(LinkError::Decode(_)) => Err(LinkError::Silent.into()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -24,6 +24,7 @@
 mod announcing;
 mod arriving;
 mod born_away;
+mod commons;
 mod cpu_limit;
 mod credentials;
 mod daemon;

@@ -48,6 +48,9 @@ impl Service<'_> {
             // It says what has become of one before it goes on.
             return Err(MigrateError::Protocol("another process before it has a body".into()));
         }
+        if !thread::is_vfork(flags) && !self.have_in_common(tid)? {
+            return Ok(Made::NoRoom);
+        }
         let berth = self.berth_of_child()?;
         let arguments = thread::at_home(flags, self.shared.lanes.agent.staging_address(slot));
         self.make_by(tid, arguments, |service, (inside, local)| {
@@ -64,7 +67,8 @@ impl Service<'_> {
             let (ticket, key) = (berth.ticket, berth.key);
             let birth = Box::new(service.birth(guest, berth, clears_handlers));
             service.unborn.push(Child { guest, pid: local, slot, descriptor, birth });
-            service.shared.send(&ToAway::Child { child: guest, pid, ticket, key });
+            let shared = service.commons.named();
+            service.shared.send(&ToAway::Child { child: guest, pid, ticket, key, shared });
             Ok(Made::Process(guest, descriptor))
         })
     }

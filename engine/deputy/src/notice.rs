@@ -5,7 +5,7 @@ use link::LinkReader;
 use migrate::Result;
 use wire::forward::ToHome;
 use wire::ids::{GuestAddr, GuestTid};
-use wire::image::Draft;
+use wire::image::{Draft, SharedMemory};
 use wire::supervisor::{Filled, Progress, Reason};
 
 /// What the link's reader tells the main thread.
@@ -38,6 +38,8 @@ pub enum Notice {
     MakeTask {
         slot: usize,
     },
+    /// What shared memory it has just before that, if that makes a process.
+    Shares(Vec<SharedMemory>),
     /// The thread of this slot maps a file.
     MapFile {
         slot: usize,

@@ -65,13 +65,9 @@ pub fn restore_mappings(
         .into_iter()
         .filter(|m| !layout::is_ours(m, std::slice::from_ref(&ours)) && !m.is_kernel_provided())
         .collect();
-    let is_same = |here: &_, index| library.is_same(here, index);
-    let fits = |here: &_, wanted: &_, at| homeward::fits(here, wanted, at, &is_same);
+    let fits = |here: &_, wanted: &_, at| homeward::fits(here, wanted, at, library);
     let changes = homeward::plan(&here, wanted, &fits);
-    let replaces = |change: &Change| match change {
-        Change::Unmap(range) | Change::Map(range, ..) | Change::Grow(range, _) => is_fixed(range),
-        Change::Protect(..) | Change::Advise(_) => false,
-    };
+    let replaces = |change: &Change| change.replaced().is_some_and(is_fixed);
     if changes.iter().any(replaces) {
         return Ok(false);
     }
@@ -109,12 +105,13 @@ pub fn restore_memory(
     kept.empty_others(worker, (&image.mappings, &sight))
 }
 
+/// Returns how many bytes came, and whether others come home with it.
 pub fn receive_pages(
     service: &Service<'_>,
     image: &Image,
     (reader, first): (&mut LinkReader, ToHome),
     sending: &mut Sending,
-) -> Result<u64> {
+) -> Result<(u64, bool)> {
     let mut bytes = 0;
     let mut intake = Intake::default();
     let mut next = first;
@@ -134,9 +131,9 @@ pub fn receive_pages(
                 let calls = homeward::discard_calls(&spans);
                 worker(service)?.execute_all("discard memory", &calls)?;
             }
-            ToHome::ImageSent => {
+            ToHome::ImageSent { awaits_others } => {
                 *sending = Sending::Done;
-                return Ok(bytes);
+                return Ok((bytes, awaits_others));
             }
             ToHome::Stayed(reason) => {
                 *sending = Sending::GivenUp;

@@ -82,6 +82,9 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     tell_now_and_then(shared, Notice::ChildMade { slot, child, has_body });
                 }
             }
+            ToHome::Shares(memory) => {
+                tell_now_and_then(shared, Notice::Shares(memory));
+            }
             ToHome::Clocks { process, thread } => exec::hear_clocks(shared, process, thread),
             ToHome::Progress(progress) => tell_now_and_then(shared, Notice::Progress(progress)),
             // The link is the main thread's from here on: it reads the image itself.

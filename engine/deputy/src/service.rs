@@ -2,6 +2,7 @@
 //! this supervisor share.
 
 use crate::arriving::Arriving;
+use crate::commons::Commons;
 use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
@@ -150,6 +151,8 @@ pub struct Service<'a> {
     pub onlookers: Onlookers,
     /// Processes that it has made and whose bodies have not been made yet.
     pub unborn: Vec<Child>,
+    /// Its shared memory when it last made a process.
+    pub commons: Commons,
     /// Processes that were made for nothing, and whose end nobody is to hear of.
     pub disowned: Vec<GuestTid>,
     /// Number of the current link.
@@ -223,6 +226,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         onlookers: Onlookers::default(),
         unborn: vec![],
         disowned: vec![],
+        commons: Commons::default(),
         generation: 0,
         connections: 0,
         pending: None,
@@ -421,6 +425,7 @@ impl Service<'_> {
             Notice::Connected { number, outcome } => self.on_connected(number, outcome),
             Notice::MaskChanged { slot } => self.change_mask(slot)?,
             Notice::MakeTask { slot } => self.make_task(slot)?,
+            Notice::Shares(memory) => self.commons.hear(memory)?,
             Notice::MapFile { slot } => self.map_file(slot)?,
             Notice::ChildMade { slot, child, has_body } => {
                 self.child_made(slot, child, has_body)?;

@@ -47,7 +47,7 @@ pub fn withdraw(
 /// Passes over one message of an image that is not wanted any more.
 fn skip(reader: &mut LinkReader) -> Result<Sending> {
     match reader.receive::<ToHome>() {
-        Ok(ToHome::ImageSent) => Ok(Sending::Done),
+        Ok(ToHome::ImageSent { .. }) => Ok(Sending::Done),
         Ok(ToHome::Stayed(_)) => Ok(Sending::GivenUp),
         Ok(ToHome::AsksHeld(_)) => Ok(Sending::Awaits),
         Ok(_) | Err(link::LinkError::Decode(_)) => Ok(Sending::UnderWay),

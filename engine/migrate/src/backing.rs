@@ -21,7 +21,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::forward::MappedName;
-use wire::image::{self, Backing, MappingKind};
+use wire::image::{self, Backing, MappingKind, SharedPlace};
 use wire::limits::{BACKING_BYTES_MAX, BACKINGS_BYTES_MAX, BACKINGS_MAX, HASHED_BYTES_MAX};
 
 /// Files that are added while a process is away: each is open in both supervisors, and none is
@@ -37,9 +37,11 @@ pub struct Library {
     grown: usize,
 }
 
-/// A file that is mapped shared and writable, or memory that stands for a part of it.
+/// A file that is mapped shared and writable, or memory that stands for a part of it; or shared
+/// memory that home knows.
 #[derive(Clone, Debug)]
 struct Shared {
+    is_file: bool,
     /// As `/proc/PID/maps` names it here: device and inode.
     here: (u64, u64),
     at_home: (u64, u64),
@@ -65,17 +67,38 @@ impl Library {
         let mut library = Library::default();
         let mut effort = Effort::default();
         for mapping in maps {
-            let is_file = mapping.inode != 0
-                && !layout::is_shared_anonymous(mapping)
-                && !layout::is_anonymous(mapping);
-            if files::is_shared_file(pid, mapping) {
+            let is_file = mapping.inode != 0 && !layout::is_anonymous(mapping);
+            if layout::is_shared_anonymous(mapping) {
+                library.name_shared(mapping);
+            } else if files::is_shared_file(pid, mapping) {
                 let here = (mapping.device, mapping.inode);
-                library.shared.push(Shared { here, at_home: here, ahead: 0 });
+                library.shared.push(Shared { is_file: true, here, at_home: here, ahead: 0 });
             } else if is_file && library.index_of(mapping).is_none() {
                 library.entries.push(Entry::open(pid, mapping, maps, &mut effort)?);
             }
         }
         Ok(library)
+    }
+
+    /// Notes shared memory of a process at its home, by which others can know it.
+    pub fn name_shared(&mut self, mapping: &Mapping) {
+        let here = (mapping.device, mapping.inode);
+        if self.named(mapping).is_none() {
+            self.shared.push(Shared { is_file: false, here, at_home: here, ahead: 0 });
+        }
+    }
+
+    /// Notes what home calls shared memory of a body.
+    pub fn learn_name(&mut self, mapping: &Mapping, home: SharedPlace) {
+        let here = (mapping.device, mapping.inode);
+        let (at_home, ahead) =
+            ((home.device, home.inode), home.offset.wrapping_sub(mapping.offset));
+        self.shared.push(Shared { is_file: false, here, at_home, ahead });
+    }
+
+    fn named(&self, mapping: &Mapping) -> Option<&Shared> {
+        let here = (mapping.device, mapping.inode);
+        self.shared.iter().find(|shared| shared.here == here && mapping.is_shared)
     }
 
     pub fn descriptions(&self) -> Vec<Backing> {
@@ -189,19 +212,20 @@ impl Library {
                         (entry.device, entry.inode) = here;
                     }
                 }
-                MappingKind::SharedFile { device, inode, offset } => {
+                MappingKind::SharedFile { device, inode, offset }
+                | MappingKind::SharedAnonymous {
+                    home: Some(SharedPlace { device, inode, offset }),
+                } => {
                     let ahead = offset.wrapping_sub(seen.offset + (at - seen.start));
-                    self.shared.push(Shared { here, at_home: (device, inode), ahead });
+                    let is_file = matches!(mapping.kind, MappingKind::SharedFile { .. });
+                    let at_home = (device, inode);
+                    self.shared.push(Shared { is_file, here, at_home, ahead });
                 }
                 _ => {}
             }
         }
     }
 
-    /// True if a mapping at home is this part of this backing.
-    pub fn is_same(&self, mapping: &Mapping, index: u32) -> bool {
-        self.index_of(mapping) == Some(index)
-    }
 }
 
 impl Backings for Library {
@@ -212,12 +236,20 @@ impl Backings for Library {
             .map(|index| index as u32)
     }
 
-    fn shared_file(&self, mapping: &Mapping) -> Option<MappingKind> {
-        let is_it = |shared: &&Shared| shared.here == (mapping.device, mapping.inode);
-        let shared = self.shared.iter().find(is_it).filter(|_| mapping.is_shared)?;
-        let (device, inode) = shared.at_home;
-        let offset = mapping.offset.wrapping_add(shared.ahead);
-        Some(MappingKind::SharedFile { device, inode, offset })
+    fn shared_file(&self, mapping: &Mapping) -> Option<SharedPlace> {
+        self.named(mapping).filter(|shared| shared.is_file).map(|shared| shared.place(mapping))
+    }
+
+    fn shared_memory(&self, mapping: &Mapping) -> Option<SharedPlace> {
+        self.named(mapping).filter(|shared| !shared.is_file).map(|shared| shared.place(mapping))
+    }
+}
+
+impl Shared {
+    /// As home calls the place where a mapping of it begins.
+    fn place(&self, mapping: &Mapping) -> SharedPlace {
+        let (device, inode) = self.at_home;
+        SharedPlace { device, inode, offset: mapping.offset.wrapping_add(self.ahead) }
     }
 }
 

@@ -439,11 +439,8 @@ pub(crate) fn unmapped(old: &[Mapping], new: &[Mapping]) -> Vec<Run> {
     if old == new {
         return vec![];
     }
-    let gone = |change| match change {
-        Change::Unmap(range) | Change::Map(range, ..) | Change::Grow(range, _) => {
-            Some(Run { start: range.start, end: range.end })
-        }
-        Change::Protect(..) | Change::Advise(_) => None,
+    let gone = |change: Change| {
+        change.replaced().map(|range| Run { start: range.start, end: range.end })
     };
     homeward::plan(old, new, &is_same_kind).into_iter().filter_map(gone).collect()
 }

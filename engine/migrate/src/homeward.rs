@@ -5,7 +5,8 @@
 
 use crate::backing::Library;
 use crate::worker::Worker;
-use crate::{MigrateError, Result, layout, mapping_flags};
+use crate::layout::{self, Backings};
+use crate::{MigrateError, Result, mapping_flags};
 use kernel::KernelError;
 use kernel::agent::BatchCall;
 use kernel::proc::flags::Flags;
@@ -13,7 +14,7 @@ use kernel::proc::maps::Mapping;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use wire::image::{self, MappingFlags, MappingKind, Span};
+use wire::image::{self, MappingFlags, MappingKind, SharedPlace, Span};
 
 /// One change to the mappings at home.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +26,23 @@ pub enum Change {
     Protect(Range<u64>, u32),
     /// Give it flags, or take them away.
     Advise(Vec<BatchCall>),
+    /// Map shared memory here, too, that is mapped at this address.
+    Share(Range<u64>, u64, image::Mapping),
     /// Map afresh; of a file from this offset.
     Map(Range<u64>, image::Mapping, u64),
+}
+
+impl Change {
+    /// Where what was there is gone.
+    pub fn replaced(&self) -> Option<&Range<u64>> {
+        match self {
+            Change::Unmap(range)
+            | Change::Share(range, ..)
+            | Change::Map(range, ..)
+            | Change::Grow(range, _) => Some(range),
+            Change::Protect(..) | Change::Advise(_) => None,
+        }
+    }
 }
 
 /// A mapping that is there.
@@ -39,6 +55,11 @@ pub trait Present {
     /// Whether the kernel lets it grow where somebody reaches below it.
     fn grows_down(&self) -> bool {
         false
+    }
+
+    /// Which part of shared memory without a file is at this address in it.
+    fn place_at(&self, _address: u64) -> Option<SharedPlace> {
+        None
     }
 
     /// The protection of such a one while its contents arrive.
@@ -62,6 +83,14 @@ impl Present for Mapping {
 
     fn grows_down(&self) -> bool {
         self.flags.has(Flags::GROWS_DOWN)
+    }
+
+    fn place_at(&self, address: u64) -> Option<SharedPlace> {
+        layout::is_shared_anonymous(self).then(|| SharedPlace {
+            device: self.device,
+            inode: self.inode,
+            offset: self.offset + (address - self.start),
+        })
     }
 
     /// At home a shared file has its contents already.
@@ -117,6 +146,8 @@ pub fn plan<M: Present>(
     // of mappings, which grows when some are protected and shrinks when pieces become one.
     let is_writable = |protection: u32| protection & libc::PROT_WRITE as u32 != 0;
     changes.sort_by_key(|change| match change {
+        // Before it is unmapped where it is.
+        Change::Share(..) => -1,
         Change::Unmap(_) => 0,
         Change::Map(_, mapping, _) if !is_writable(mapping.protection) => 1,
         Change::Protect(_, protection) if !is_writable(*protection) => 2,
@@ -132,6 +163,9 @@ fn plan_one<M: Present>(
     changes: &mut Vec<Change>,
 ) {
     let map = |range: Range<u64>| {
+        if let Some(address) = address_of_shared(here, wanted, range.start) {
+            return Change::Share(range, address, wanted.clone());
+        }
         let offset = match wanted.kind {
             MappingKind::File { offset, .. } => offset + (range.start - wanted.start.0),
             _ => 0,
@@ -179,6 +213,19 @@ fn plan_one<M: Present>(
     }
 }
 
+/// Where shared memory is mapped here that is wanted at another address, as after mremap(2) away.
+fn address_of_shared<M: Present>(here: &[M], wanted: &image::Mapping, at: u64) -> Option<u64> {
+    let MappingKind::SharedAnonymous { home: Some(place) } = wanted.kind else { return None };
+    let offset = place.offset + (at - wanted.start.0);
+    here.iter().find_map(|h| {
+        let range = h.range();
+        let first = h.place_at(range.start)?;
+        let is_it = (first.device, first.inode) == (place.device, place.inode);
+        let address = range.start.checked_add(offset.checked_sub(first.offset)?)?;
+        (is_it && range.contains(&address)).then_some(address)
+    })
+}
+
 /// Whether what is one private mapping is several here, which the kernel does not join: mremap(2)
 /// of all of it would fail. Its contents are still to come. Likewise one of a shared file that has
 /// grown, which stands for the file as one memory.
@@ -208,7 +255,7 @@ fn flag(range: &Range<u64>, wanted: &image::Mapping) -> Option<Change> {
 /// only if it is writable itself: there is no private copy to write to instead.
 pub fn filling_protection(mapping: &image::Mapping) -> u32 {
     match mapping.kind {
-        MappingKind::SharedAnonymous | MappingKind::SharedFile { .. } => {
+        MappingKind::SharedAnonymous { .. } | MappingKind::SharedFile { .. } => {
             mapping.protection | (libc::PROT_READ | libc::PROT_WRITE) as u32
         }
         _ => mapping.protection,
@@ -231,8 +278,8 @@ pub fn protect(worker: Worker<'_>, mappings: &[image::Mapping]) -> Result<()> {
     worker.execute_all("protect memory", &protect_calls(mappings))
 }
 
-/// True if what is mapped at home at address `at` is what the image has there. `is_same` says
-/// whether a mapping at home is of this backing.
+/// True if what is mapped at home at address `at` is what the image has there, of these files and
+/// this shared memory.
 ///
 /// Private memory is only kept if it is one mapping here too: the kernel joins what is mapped
 /// beside it only if neither was moved, and mremap(2) of two mappings fails.
@@ -240,7 +287,7 @@ pub fn fits(
     home: &Mapping,
     wanted: &image::Mapping,
     at: u64,
-    is_same: &dyn Fn(&Mapping, u32) -> bool,
+    known: &dyn Backings,
 ) -> bool {
     let is_whole = home.start <= wanted.start.0 && wanted.end.0 <= home.end;
     match &wanted.kind {
@@ -248,14 +295,21 @@ pub fn fits(
         MappingKind::Anonymous { grows_down } => {
             layout::is_anonymous(home) && (*grows_down || is_whole)
         }
-        MappingKind::SharedAnonymous => layout::is_shared_anonymous(home),
+        MappingKind::SharedAnonymous { home: Some(place) } => {
+            let there = SharedPlace { offset: place.offset + (at - wanted.start.0), ..*place };
+            home.place_at(at) == Some(there)
+        }
+        // What has a name is other memory, which others may have.
+        MappingKind::SharedAnonymous { home: None } => {
+            layout::is_shared_anonymous(home) && known.shared_memory(home).is_none()
+        }
         MappingKind::SharedFile { device, inode, offset } => {
             home.is_shared
                 && (home.device, home.inode) == (*device, *inode)
                 && home.offset + (at - home.start) == offset + (at - wanted.start.0)
         }
         MappingKind::File { backing, offset, is_shared } => {
-            is_same(home, *backing)
+            known.index_of(home) == Some(*backing)
                 && home.is_shared == *is_shared
                 && (*is_shared || is_whole)
                 && home.offset + (at - home.start) == offset + (at - wanted.start.0)
@@ -283,7 +337,7 @@ pub fn empty(worker: Worker<'_>, guest: &[image::Mapping], kept: &Range<u64>) ->
     for mapping in guest {
         let advice = match mapping.kind {
             MappingKind::Kernel { .. } | MappingKind::SharedFile { .. } => continue,
-            MappingKind::SharedAnonymous => libc::MADV_REMOVE,
+            MappingKind::SharedAnonymous { .. } => libc::MADV_REMOVE,
             _ => libc::MADV_DONTNEED,
         };
         let (start, end) = (mapping.start.0, mapping.end.0);
@@ -335,7 +389,21 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
                 // Advice that this kernel does not know has no effect here, nor had it before.
                 worker.execute(advice)?;
             }
+            Change::Share(range, address, mapping) => {
+                // No old length: the kernel leaves it where it is (mremap(2)).
+                let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+                let length = range.end - range.start;
+                let arguments = [*address, 0, length, flags, range.start, 0];
+                calls.push(BatchCall::new(libc::SYS_mremap, arguments));
+                let protection = u64::from(filling_protection(mapping));
+                let arguments = [range.start, length, protection, 0, 0, 0];
+                calls.push(BatchCall::new(libc::SYS_mprotect, arguments));
+            }
             Change::Map(range, mapping, offset) => match mapping.kind {
+                MappingKind::SharedAnonymous { home: Some(_) } => {
+                    let text = format!("its shared memory at {:#x} is not at home", range.start);
+                    return Err(MigrateError::Protocol(text));
+                }
                 MappingKind::File { backing, is_shared, .. } => {
                     worker.execute_all("restore mappings", &std::mem::take(&mut calls))?;
                     map_file(worker, library, backing, (range, mapping, *offset, is_shared))?;
@@ -356,11 +424,12 @@ const STACK: MappingKind = MappingKind::Anonymous { grows_down: true };
 /// Of a signal mask, as the kernel has it.
 const MASK_BYTES: u64 = 8;
 
-fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
+/// Maps memory without a file there, which can be written to until its contents are there.
+pub fn map_anonymous(range: &Range<u64>, mapping: &image::Mapping) -> BatchCall {
     let mut flags = libc::MAP_ANONYMOUS | libc::MAP_FIXED | reservation(mapping);
     flags |= match mapping.kind {
         _ if mapping.flags.has(MappingFlags::DROPPABLE) => MAP_DROPPABLE,
-        MappingKind::SharedAnonymous => libc::MAP_SHARED,
+        MappingKind::SharedAnonymous { .. } => libc::MAP_SHARED,
         MappingKind::Anonymous { grows_down: true } => libc::MAP_PRIVATE | libc::MAP_GROWSDOWN,
         _ => libc::MAP_PRIVATE,
     };
@@ -445,27 +514,40 @@ mod test {
         image::Mapping { start: GuestAddr(start), end: GuestAddr(end), protection, kind, flags }
     }
 
-    const NEVER: &dyn Fn(&Mapping, u32) -> bool = &|_, _| false;
+    /// The inodes of files, and of shared memory with a name.
+    struct Known(&'static [u64], &'static [u64]);
 
-    fn plan_by(
-        home: &[Mapping],
-        wanted: &[image::Mapping],
-        is_same: &dyn Fn(&Mapping, u32) -> bool,
-    ) -> Vec<Change> {
-        plan(home, wanted, &|home, wanted, at| fits(home, wanted, at, is_same))
+    const NOTHING_KNOWN: Known = Known(&[], &[]);
+
+    impl Backings for Known {
+        fn index_of(&self, mapping: &Mapping) -> Option<u32> {
+            self.0.iter().position(|inode| *inode == mapping.inode).map(|index| index as u32)
+        }
+
+        fn shared_file(&self, _: &Mapping) -> Option<SharedPlace> {
+            None
+        }
+
+        fn shared_memory(&self, mapping: &Mapping) -> Option<SharedPlace> {
+            mapping.place_at(mapping.start).filter(|place| self.1.contains(&place.inode))
+        }
+    }
+
+    fn plan_by(home: &[Mapping], wanted: &[image::Mapping], known: Known) -> Vec<Change> {
+        plan(home, wanted, &|home, wanted, at| fits(home, wanted, at, &known))
     }
 
     #[test]
     fn unchanged_mappings_need_no_change() {
         let home = [at_home(0x1000, 0x5000, 0, 0)];
-        assert_eq!(plan_by(&home, &[anonymous(0x1000, 0x5000, 3)], NEVER), []);
+        assert_eq!(plan_by(&home, &[anonymous(0x1000, 0x5000, 3)], NOTHING_KNOWN), []);
     }
 
     #[test]
     fn what_was_unmapped_mapped_or_protected_away_is_repeated() {
         let home = [at_home(0x1000, 0x5000, 0, 0), at_home(0x8000, 0x9000, 0, 0)];
         let wanted = [anonymous(0x2000, 0x3000, 1), anonymous(0x3000, 0x7000, 3)];
-        let changes = plan_by(&home, &wanted, NEVER);
+        let changes = plan_by(&home, &wanted, NOTHING_KNOWN);
         assert_eq!(
             changes,
             [
@@ -483,12 +565,12 @@ mod test {
     fn a_stack_that_has_grown_away_grows_at_home_and_is_one_mapping() {
         let stack = |flags| Mapping { flags, ..at_home(0x8000, 0x9000, 0, 0) };
         let wanted = [image::Mapping { kind: STACK, ..anonymous(0x5000, 0x9000, 3) }];
-        let grows = plan_by(&[stack(Flags::GROWS_DOWN)], &wanted, NEVER);
+        let grows = plan_by(&[stack(Flags::GROWS_DOWN)], &wanted, NOTHING_KNOWN);
         assert_eq!(grows, [Change::Grow(0x5000..0x8000, wanted[0].clone())]);
-        let fixed = plan_by(&[stack(Flags::default())], &wanted, NEVER);
+        let fixed = plan_by(&[stack(Flags::default())], &wanted, NOTHING_KNOWN);
         assert_eq!(fixed, [Change::Map(0x5000..0x8000, wanted[0].clone(), 0)]);
         let executable = [image::Mapping { protection: 7, ..wanted[0].clone() }];
-        let grows = plan_by(&[stack(Flags::GROWS_DOWN)], &executable, NEVER);
+        let grows = plan_by(&[stack(Flags::GROWS_DOWN)], &executable, NOTHING_KNOWN);
         assert_eq!(grows[1], Change::Protect(0x5000..0x9000, 7), "all of it");
     }
 
@@ -500,7 +582,7 @@ mod test {
             ..anonymous(0x8000, 0x9000, 1)
         };
         let wanted = [anonymous(0x1000, 0x2000, 1), anonymous(0x2000, 0x5000, 3), file.clone()];
-        let changes = plan_by(&home, &wanted, &|_, _| false);
+        let changes = plan_by(&home, &wanted, NOTHING_KNOWN);
         let expected =
             [Change::Map(0x8000..0x9000, file, 0x3000), Change::Protect(0x1000..0x2000, 1)];
         assert_eq!(changes, expected);
@@ -509,7 +591,7 @@ mod test {
     #[test]
     fn read_only_shared_memory_is_writable_until_its_contents_are_there() {
         let shared = |start: u64, protection| image::Mapping {
-            kind: MappingKind::SharedAnonymous,
+            kind: MappingKind::SharedAnonymous { home: None },
             ..anonymous(start, start + 0x1000, protection)
         };
         let here = Mapping {
@@ -519,10 +601,39 @@ mod test {
             ..at_home(0x1000, 0x2000, 9, 0)
         };
         let wanted = [shared(0x1000, 1), shared(0x8000, 3)];
-        let changes = plan_by(&[here], &wanted, NEVER);
+        let changes = plan_by(&[here], &wanted, NOTHING_KNOWN);
         assert_eq!(changes[0], Change::Protect(0x1000..0x2000, 3));
         let after = protect_calls(&wanted);
         assert_eq!(after, [BatchCall::new(libc::SYS_mprotect, [0x1000, 0x1000, 1, 0, 0, 0])]);
+    }
+
+    #[test]
+    fn shared_memory_with_a_name_is_found_wherever_it_was_moved_and_never_taken_for_another() {
+        let at = |start: u64, inode, offset| Mapping {
+            is_shared: true,
+            name: b"/dev/zero (deleted)".to_vec(),
+            ..at_home(start, start + 0x4000, inode, offset)
+        };
+        let wanted = |start: u64, home: Option<(u64, u64)>| {
+            let place = |(inode, offset)| SharedPlace { device: 1, inode, offset };
+            let kind = MappingKind::SharedAnonymous { home: home.map(place) };
+            [image::Mapping { kind, ..anonymous(start, start + 0x2000, 3) }]
+        };
+        let known = || Known(&[], &[9]);
+        let home = [at(0x1000, 9, 0)];
+        let same = wanted(0x2000, Some((9, 0x1000)));
+        let unmaps = [Change::Unmap(0x1000..0x2000), Change::Unmap(0x4000..0x5000)];
+        assert_eq!(plan_by(&home, &same, known()), unmaps);
+        let moved = wanted(0x8000, Some((9, 0x1000)));
+        let share = Change::Share(0x8000..0xa000, 0x2000, moved[0].clone());
+        assert_eq!(plan_by(&home, &moved, known()), [share, Change::Unmap(0x1000..0x5000)]);
+        let another = wanted(0x1000, None);
+        let map = Change::Map(0x1000..0x3000, another[0].clone(), 0);
+        assert_eq!(plan_by(&home, &another, known())[1], map, "others may have that");
+        assert_eq!(plan_by(&home, &another, NOTHING_KNOWN), [Change::Unmap(0x3000..0x5000)]);
+        let lost = wanted(0x1000, Some((10, 0)));
+        let map = Change::Map(0x1000..0x3000, lost[0].clone(), 0);
+        assert_eq!(plan_by(&home, &lost, known())[1], map, "which is refused then");
     }
 
     #[test]
@@ -532,10 +643,9 @@ mod test {
             kind: MappingKind::File { backing: 0, offset, is_shared: false },
             ..anonymous(0x2000, 0x3000, 3)
         };
-        let same: &dyn Fn(&Mapping, u32) -> bool = &|m, _| m.inode == 7;
         let unmaps = [Change::Unmap(0x1000..0x2000), Change::Unmap(0x3000..0x5000)];
-        assert_eq!(plan_by(&home, &[file(0x11000)], same), unmaps);
-        let moved = plan_by(&home, &[file(0)], same);
+        assert_eq!(plan_by(&home, &[file(0x11000)], Known(&[7], &[])), unmaps);
+        let moved = plan_by(&home, &[file(0)], Known(&[7], &[]));
         assert_eq!(moved[2], Change::Map(0x2000..0x3000, file(0), 0));
     }
 }

@@ -128,6 +128,10 @@ pub(crate) fn private(maps: &[maps::Mapping]) -> impl Iterator<Item = (&maps::Ma
     })
 }
 
+fn is_shared(mapping: &&Mapping) -> bool {
+    matches!(mapping.kind, MappingKind::SharedAnonymous { .. })
+}
+
 /// What of a process's memory at home is as it was: all, or nothing, but for what was lost.
 #[derive(Debug, Default)]
 pub struct Kept {
@@ -152,7 +156,7 @@ impl Kept {
     /// What such changes to the mappings leave of it.
     pub fn change(&mut self, changes: &[Change]) {
         for change in changes {
-            if let Change::Unmap(range) | Change::Map(range, ..) | Change::Grow(range, _) = change {
+            if let Some(range) = change.replaced() {
                 self.lost.add(Run { start: range.start, end: range.end });
             }
         }
@@ -178,7 +182,7 @@ impl Kept {
             return Ok(vec![]);
         }
         let shared: Vec<Mapping> =
-            mappings.iter().filter(|m| m.kind == MappingKind::SharedAnonymous).cloned().collect();
+            mappings.iter().filter(is_shared).cloned().collect();
         homeward::empty(worker, &shared, &homeward::NOTHING)?;
         Ok(kept)
     }

@@ -4,14 +4,17 @@ use crate::{MigrateError, Result, mapping_flags};
 use kernel::proc::maps::Mapping;
 use std::ops::Range;
 use wire::ids::GuestAddr;
-use wire::image::{self, Draft, MappingKind, USER_MEMORY_END};
+use wire::image::{self, Draft, MappingKind, SharedPlace, USER_MEMORY_END};
 
 /// What a mapping of a file is part of: an index into the process's list of backings.
 pub trait Backings {
     fn index_of(&self, mapping: &Mapping) -> Option<u32>;
 
-    /// What it is if it is part of a file that is mapped shared and writable, or stands for one.
-    fn shared_file(&self, mapping: &Mapping) -> Option<MappingKind>;
+    /// Which part of a file that is mapped shared and writable it is, or stands for.
+    fn shared_file(&self, mapping: &Mapping) -> Option<SharedPlace>;
+
+    /// What home calls it if it is shared memory that home knows.
+    fn shared_memory(&self, mapping: &Mapping) -> Option<SharedPlace>;
 }
 
 /// The mappings of the guest as an image has them; `ours` are address ranges to leave out.
@@ -68,11 +71,11 @@ fn kind(mapping: &Mapping, backings: &dyn Backings) -> Result<MappingKind> {
     if mapping.is_kernel_provided() {
         return Ok(MappingKind::Kernel { name: String::from_utf8_lossy(&mapping.name).into() });
     }
-    if let Some(shared) = backings.shared_file(mapping) {
-        return Ok(shared);
+    if let Some(SharedPlace { device, inode, offset }) = backings.shared_file(mapping) {
+        return Ok(MappingKind::SharedFile { device, inode, offset });
     }
     if is_shared_anonymous(mapping) {
-        return Ok(MappingKind::SharedAnonymous);
+        return Ok(MappingKind::SharedAnonymous { home: backings.shared_memory(mapping) });
     }
     if is_anonymous(mapping) {
         return Ok(MappingKind::Anonymous { grows_down: mapping.name == b"[stack]" });

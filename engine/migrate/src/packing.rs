@@ -369,6 +369,6 @@ mod test {
         for spans in [&spans[..1], &too_much, &backwards, &endless, &[]] {
             assert!(unpack_pages(packed(spans)).is_err(), "{spans:?}");
         }
-        assert!(unpack_pages(ToHome::ImageSent).is_err());
+        assert!(unpack_pages(ToHome::GoesHome).is_err());
     }
 }

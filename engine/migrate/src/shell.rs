@@ -256,6 +256,11 @@ impl Shell {
                     calls.push(map_call(range, mapping, *offset, library)?);
                     fresh.push((range.clone(), mapping));
                 }
+                // Nothing here is known to be memory of others.
+                Change::Share(range, _, mapping) => {
+                    calls.push(map_call(range, mapping, 0, library)?);
+                    fresh.push((range.clone(), mapping));
+                }
                 // Here it is mapped as large as it may ever grow.
                 Change::Grow(range, mapping) => {
                     calls.push(map_call(range, mapping, 0, library)?);
@@ -388,7 +393,9 @@ fn map_call(
         MappingKind::Anonymous { grows_down: true } => {
             (PRIVATE_NEW | libc::MAP_GROWSDOWN as u64, NO_FILE)
         }
-        MappingKind::SharedAnonymous | MappingKind::SharedFile { .. } => (SHARED_NEW, NO_FILE),
+        MappingKind::SharedAnonymous { .. } | MappingKind::SharedFile { .. } => {
+            (SHARED_NEW, NO_FILE)
+        },
         MappingKind::File { backing, is_shared, .. } => {
             let file = library.file(*backing).ok_or_else(|| {
                 MigrateError::Protocol(format!("mapping of unknown file {backing}"))

@@ -76,7 +76,7 @@ fn look(
 /// process.
 pub(crate) fn shared(mapping: &Mapping) -> Vec<Run> {
     match mapping.kind {
-        MappingKind::SharedAnonymous | MappingKind::SharedFile { .. } => {
+        MappingKind::SharedAnonymous { .. } | MappingKind::SharedFile { .. } => {
             vec![Run { start: mapping.start.0, end: mapping.end.0 }]
         }
         _ => vec![],
@@ -89,7 +89,7 @@ pub(crate) fn select(mapping: &Mapping) -> Option<Select> {
     match mapping.kind {
         MappingKind::Anonymous { .. } => Some(Select::Populated),
         MappingKind::File { is_shared: false, .. } => Some(Select::Private),
-        MappingKind::SharedAnonymous
+        MappingKind::SharedAnonymous { .. }
         | MappingKind::SharedFile { .. }
         | MappingKind::File { is_shared: true, .. }
         | MappingKind::Kernel { .. } => None,

@@ -53,7 +53,7 @@ fn a_node_that_lies_before_it_has_a_process_does_not_get_it() {
         ToHome::Welcome { missing: vec![u32::MAX], remembers: true, serves_faults: false },
         ToHome::Running,
         ToHome::Restored,
-        ToHome::ImageSent,
+        ToHome::ImageSent { awaits_others: false },
         ToHome::Refused(reason(&terminal)),
         ToHome::Call(call(GuestTid(program.pid()), libc_call::KILL, [1; 6], vec![])),
         ToHome::NeedsHome(reason("it never left")),
@@ -417,7 +417,7 @@ fn come_home(link: &mut Link, image: Image, pages: &[Pages]) {
     for run in pages {
         link.1.send(&ToHome::Pages(run.clone())).expect("it listens");
     }
-    link.1.send(&ToHome::ImageSent).expect("it listens");
+    link.1.send(&ToHome::ImageSent { awaits_others: false }).expect("it listens");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
     Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind,
-    PackedPages, Pages, Priority, ProcessorIds, Prospect, Thread,
+    PackedPages, Pages, Priority, ProcessorIds, Prospect, SharedMemory, SharedPlace, Thread,
 };
 use wire::late::Question;
 use wire::motive::Motive;
@@ -126,10 +126,21 @@ pub fn thread() -> Thread {
     }
 }
 
+pub fn place() -> SharedPlace {
+    SharedPlace { device: 1, inode: 1 << 33, offset: 4096 }
+}
+
+fn shared_memory() -> SharedMemory {
+    let kind = MappingKind::SharedAnonymous { home: None };
+    let (start, end) = (GuestAddr(1 << 20), GuestAddr(2 << 20));
+    let flags = wire::image::MappingFlags::default();
+    SharedMemory { mapping: Mapping { start, end, protection: 3, kind, flags }, away: place() }
+}
+
 pub fn image() -> Image {
     let kinds = [
         MappingKind::Anonymous { grows_down: true },
-        MappingKind::SharedAnonymous,
+        MappingKind::SharedAnonymous { home: Some(place()) },
         MappingKind::File { backing: 0, offset: 4096, is_shared: false },
         MappingKind::Kernel { name: "[vdso]".into() },
         MappingKind::SharedFile { device: 0x802, inode: 77, offset: 8192 },
@@ -245,6 +256,14 @@ pub fn to_away() -> Vec<ToAway> {
             limits: MoveLimits::default(),
         },
         ToAway::Resume,
+        ToAway::Prepared,
+        ToAway::Child {
+            child: GuestTid(8),
+            pid: HomePid(9),
+            ticket: Ticket([1; 16]),
+            key: [2; 32],
+            shared: vec![shared_memory()],
+        },
         ToAway::Release,
         ToAway::Decline { tid: GuestTid(7), sequence: 8, because: Declined::OwnFile },
         ToAway::OwnFile(OwnFileTold {
@@ -297,6 +316,9 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::Written(Pages::at(GuestAddr(4097), vec![1, 2, 3])),
         ToHome::ReadsOwn { tid: GuestTid(7), id: 1, descriptor: -1 },
         ToHome::Seeks { descriptor: 3, position: u64::MAX },
+        ToHome::Shares(vec![shared_memory(); 2]),
+        ToHome::ImageSent { awaits_others: true },
+        ToHome::GoesHome,
     ]
 }
 

@@ -1,0 +1,353 @@
+//! Bodies of one sandbox that share memory ([decision 0034](../../../docs/decisions/)): the one is
+//! forked from the other. What each writes the others see, so they are in one place, all of them,
+//! and go home together.
+//!
+//! Whoever has to leave begins a round: all that are bound to it are frozen and sent home, each by
+//! its own thread over its own link. A home that has everything says so (`Prepared`) and waits. When
+//! the last has, all are told to run there (`GoesHome`); if one cannot go, all go on here. So the
+//! memory is in one of the two places at any time.
+
+use crate::family::Family;
+use crate::state::{Order, Shared};
+use crate::tracing_loop::{End, Tracing};
+use kernel::proc::maps::{self, Mapping};
+use migrate::layout::{self, Backings};
+use migrate::{MigrateError, Result, mapping_flags, reason};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::{BTreeMap, HashSet};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use wire::forward::{ToAway, ToHome};
+use wire::ids::{GuestAddr, GuestTid};
+use wire::image::{self, MappingKind, SharedMemory, SharedPlace};
+use wire::limits::SHARED_MEMORY_MAX;
+use wire::supervisor::Reason;
+
+/// Code of the reasons that have to do with the others of a group.
+const GROUP: &str = "group";
+/// A process that was made is known here a few milliseconds later.
+const BIRTH_PATIENCE: Duration = Duration::from_secs(2);
+/// So long after the first one all of a group stand still, or none stays so.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks whether that is over.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
+
+/// Bodies that leave for home together.
+pub struct Round {
+    begun: Instant,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    at: BTreeMap<GuestTid, (Arc<Shared>, Stage)>,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Runs,
+    /// It is frozen and sends itself.
+    StandsStill,
+    /// Home has everything.
+    IsReady,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Goes,
+    Stays(Reason),
+}
+
+impl Round {
+    fn of(members: Vec<Arc<Shared>>) -> Arc<Round> {
+        let at = members.into_iter().map(|body| (body.guest_pid, (body, Stage::Runs))).collect();
+        let members = Mutex::new(Members { at, outcome: None });
+        Arc::new(Round { begun: Instant::now(), members })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().expect("no thread of the supervisor panicked")
+    }
+
+    fn has(&self, guest: GuestTid) -> bool {
+        self.lock().at.contains_key(&guest)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().outcome.is_some()
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        self.lock().outcome.clone()
+    }
+
+    fn reaches(&self, guest: GuestTid, stage: Stage) {
+        self.change(|members| {
+            if let Some((_, at)) = members.at.get_mut(&guest) {
+                *at = stage;
+            }
+        });
+    }
+
+    /// It has ended, or is at home: the others go without it.
+    fn departs(&self, guest: GuestTid) {
+        self.change(|members| drop(members.at.remove(&guest)));
+    }
+
+    fn stays(&self, why: Reason) {
+        self.change(|members| {
+            members.outcome.get_or_insert(Outcome::Stays(why));
+        });
+    }
+
+    fn change(&self, how: impl FnOnce(&mut Members)) {
+        let mut members = self.lock();
+        let was_over = members.outcome.is_some();
+        how(&mut members);
+        if members.outcome.is_none() && members.at.values().all(|(_, at)| *at == Stage::IsReady) {
+            members.outcome = Some(Outcome::Goes);
+        }
+        if !was_over && members.outcome.is_some() {
+            members.at.values().for_each(|(body, _)| body.order(Order::GroupDecided));
+        }
+    }
+
+    /// One that does not stand still after so long a time.
+    fn straggler(&self) -> Option<GuestTid> {
+        let members = self.lock();
+        let mut late = members.at.iter().filter(|_| self.begun.elapsed() >= STOP_TIMEOUT);
+        late.find(|(_, (_, at))| *at == Stage::Runs).map(|(guest, _)| *guest)
+    }
+}
+
+/// One body in a round; it is out of it when this is dropped.
+pub(crate) struct Membership {
+    round: Arc<Round>,
+    family: Arc<Family>,
+    guest: GuestTid,
+}
+
+impl Membership {
+    pub(crate) fn stands_still(&self) {
+        self.round.reaches(self.guest, Stage::StandsStill);
+    }
+
+    /// It does not leave, and so nobody does.
+    pub(crate) fn stay(&self) {
+        let text = format!("process {}, which it shares memory with, could not go home", self.guest);
+        self.round.stays(reason(GROUP, text));
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.round.departs(self.guest);
+        self.family.end_round(&self.round);
+    }
+}
+
+/// What a body does that wants to leave.
+pub(crate) enum Gathered {
+    Alone,
+    With(Membership),
+    /// It was to go with others, which do not go any more.
+    Over,
+}
+
+impl Tracing<'_> {
+    /// Begins to go home with all that it shares memory with, or joins those who do.
+    ///
+    /// # Errors
+    /// Refused for the moment: others of its sandbox go home, or are just being made.
+    pub(crate) fn gather(&self, announcement: &ToHome) -> Result<Gathered> {
+        let (family, guest) = (self.shared.family.clone(), self.shared.guest_pid);
+        if family.count() == 1 || self.shared.maker.is_some() {
+            return Ok(Gathered::Alone);
+        }
+        let mut current = family.round();
+        if current.take_if(|round| round.is_over()).is_some() {
+            family.release_births();
+        }
+        if let Some(round) = &*current {
+            if round.has(guest) {
+                let round = round.clone();
+                drop(current);
+                return Ok(Gathered::With(Membership { round, family, guest }));
+            }
+            let text = "processes beside it are just going home; try again";
+            return Err(MigrateError::refused(GROUP, text));
+        }
+        if is_called(announcement) {
+            return Ok(Gathered::Over);
+        }
+        if !family.hold_births(BIRTH_PATIENCE) {
+            let text = "a process is just being made beside it; try again";
+            return Err(MigrateError::refused("new-process", text));
+        }
+        let members = bound_to(&self.shared);
+        if members.len() == 1 {
+            family.release_births();
+            return Ok(Gathered::Alone);
+        }
+        let round = Round::of(members.clone());
+        *current = Some(round.clone());
+        drop(current);
+        for other in members.iter().filter(|other| other.guest_pid != guest) {
+            other.order(Order::Gather);
+        }
+        Ok(Gathered::With(Membership { round, family, guest }))
+    }
+
+    /// Another body that this one shares memory with goes home.
+    pub(crate) fn follow_group(&mut self) -> Result<End> {
+        self.next_homecoming = Instant::now();
+        let text = "a process that it shares memory with goes home";
+        self.need_home(reason(GROUP, text))
+    }
+
+    /// Waits until all have come home that left with this one, which home has been sent; what has
+    /// become of it otherwise.
+    pub(crate) fn await_group(&mut self, membership: &Membership) -> Result<Option<End>> {
+        let round = &membership.round;
+        let deadline = Instant::now() + crate::leaving::VERDICT_TIMEOUT;
+        let mut is_prepared = false;
+        loop {
+            let _ = self.shared.wake.read();
+            while let Some(order) = self.shared.next_order() {
+                if let Order::Home(ToAway::Prepared) = order {
+                    is_prepared = true;
+                    round.reaches(membership.guest, Stage::IsReady);
+                } else if let Some(end) = self.obey_frozen(order)? {
+                    return Ok(Some(end));
+                }
+            }
+            match round.outcome().filter(|_| is_prepared) {
+                Some(Outcome::Goes) => {
+                    self.shared.send(ToHome::GoesHome);
+                    return Ok(None);
+                }
+                // Not before home has said which way it is with it, or its word would come later.
+                Some(Outcome::Stays(why)) => return self.stay_unless_unwanted(why).map(Some),
+                None => {}
+            }
+            if let Some(late) = round.straggler() {
+                let text = format!("process {late}, which it shares memory with, does not stop");
+                round.stays(reason(GROUP, text));
+            }
+            if Instant::now() >= deadline {
+                return Ok(Some(End::Goes(reason("link", "home did not answer"))));
+            }
+            let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
+            let ms = PollTimeout::try_from(LOOK_PAUSE).unwrap_or(PollTimeout::MAX);
+            let _ = poll(&mut [wake], ms);
+        }
+    }
+
+    /// Why it cannot move on to another node, if it is bound to somebody here.
+    pub(crate) fn check_is_alone(&self) -> Result<()> {
+        if self.shared.family.count() == 1 {
+            return Ok(());
+        }
+        let members = bound_to(&self.shared);
+        match members.iter().find(|other| other.guest_pid != self.shared.guest_pid) {
+            None => Ok(()),
+            Some(other) => {
+                let text = format!(
+                    "it shares memory with process {}, which is on this node, too; they go home \
+                     together, and no further",
+                    other.guest_pid
+                );
+                Err(MigrateError::refused("shared-memory", text))
+            }
+        }
+    }
+}
+
+/// Whether a body leaves only because another does.
+fn is_called(announcement: &ToHome) -> bool {
+    matches!(announcement, ToHome::NeedsHome(why) if why.code == GROUP)
+}
+
+/// The body and all of its sandbox that share memory with it, in any number of steps. Whoever has its
+/// maker's memory whole goes its own way, with a copy ([`crate::vfork`]).
+fn bound_to(body: &Arc<Shared>) -> Vec<Arc<Shared>> {
+    let mut others = body.family.bodies();
+    others.retain(|other| other.guest_pid != body.guest_pid && other.maker.is_none());
+    let mut known: Vec<(Arc<Shared>, HashSet<(u64, u64)>)> =
+        others.into_iter().map(|other| (other.clone(), segments(&other))).collect();
+    let (mut members, mut seen) = (vec![body.clone()], segments(body));
+    while let Some(at) = known.iter().position(|(_, its)| !its.is_disjoint(&seen)) {
+        let (member, its) = known.swap_remove(at);
+        members.push(member);
+        seen.extend(its);
+    }
+    members
+}
+
+fn segments(body: &Shared) -> HashSet<(u64, u64)> {
+    let maps = maps::read(body.pid).unwrap_or_default();
+    shared_memory(body, &maps).map(|m| (m.device, m.inode)).collect()
+}
+
+fn shared_memory<'a>(body: &'a Shared, maps: &'a [Mapping]) -> impl Iterator<Item = &'a Mapping> {
+    maps.iter().filter(|m| {
+        layout::is_shared_anonymous(m) && !body.kept.contains(&(m.start..m.end))
+    })
+}
+
+/// The shared memory that a child of the body would have in common with it; None if there is other
+/// memory, or too much, which both could write to.
+pub(crate) fn commons(body: &Shared) -> Option<Vec<SharedMemory>> {
+    let maps = maps::read(body.pid).ok()?;
+    let is_other = |m: &Mapping| {
+        let is_writable_file = m.is_shared && m.is_writable && !layout::is_shared_anonymous(m);
+        is_writable_file && !body.kept.contains(&(m.start..m.end))
+    };
+    if maps.iter().any(is_other) {
+        return None;
+    }
+    let library = body.own_files.fixed.library();
+    let describe = |m: &Mapping| SharedMemory {
+        mapping: image::Mapping {
+            start: GuestAddr(m.start),
+            end: GuestAddr(m.end),
+            protection: m.protection(),
+            kind: MappingKind::SharedAnonymous { home: library.shared_memory(m) },
+            flags: mapping_flags::flags_of(m),
+        },
+        away: SharedPlace { device: m.device, inode: m.inode, offset: m.offset },
+    };
+    let all: Vec<SharedMemory> = shared_memory(body, &maps).map(describe).collect();
+    (all.len() <= SHARED_MEMORY_MAX && layout::check_aliases(&maps).is_ok()).then_some(all)
+}
+
+/// Notes what home calls the shared memory of a body that makes a process.
+///
+/// # Errors
+/// There is some that home does not know: it was mapped meanwhile.
+pub(crate) fn learn_names(body: &Shared, told: &[SharedMemory]) -> Result<()> {
+    let maps = maps::read(body.pid)?;
+    let mut library = body.own_files.fixed.library_to_change();
+    for mapping in shared_memory(body, &maps) {
+        if library.shared_memory(mapping).is_some() {
+            continue;
+        }
+        let is_it = |told: &&SharedMemory| {
+            (told.away.device, told.away.inode) == (mapping.device, mapping.inode)
+        };
+        let home = told.iter().find(is_it).and_then(|told| match told.mapping.kind {
+            MappingKind::SharedAnonymous { home } => {
+                let ahead = mapping.offset.wrapping_sub(told.away.offset);
+                home.map(|home| SharedPlace { offset: home.offset.wrapping_add(ahead), ..home })
+            }
+            _ => None,
+        });
+        let Some(home) = home else {
+            return Err(MigrateError::refused("memory", "it has mapped shared memory meanwhile"));
+        };
+        library.learn_name(mapping, home);
+    }
+    Ok(())
+}
