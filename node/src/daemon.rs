@@ -23,6 +23,7 @@
 
 mod calling_off;
 mod cluster;
+mod companions;
 mod deputies;
 mod foresight;
 mod forks;

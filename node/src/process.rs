@@ -47,6 +47,8 @@ pub enum Cause {
     Placed,
     /// It was made there, by one that was away.
     MadeAway,
+    /// A process goes there that it shares memory with.
+    Companion,
     Storm,
     /// This node's brain.
     Brain(Motive),
@@ -68,6 +70,7 @@ impl Cause {
             Cause::User => "user",
             Cause::Placed => "placed",
             Cause::MadeAway => "made-away",
+            Cause::Companion => "companion",
             Cause::Storm => "storm",
             Cause::Brain(motive) | Cause::Wanted { motive, .. } => motive.word(),
             Cause::Drain => "down",
@@ -122,6 +125,19 @@ pub struct Move {
     pub core_speed: f64,
     /// What it is expected to cost.
     pub expected: Option<Price>,
+    /// All that it shares memory with, as its supervisor says.
+    pub bound_to: Vec<HomePid>,
+    /// Those of them that leave with it.
+    pub companions: Vec<HomePid>,
+}
+
+impl Move {
+    /// One for which the supervisors are set to work.
+    pub fn new(order: Order, from: NodeId, core_speed: f64) -> Move {
+        let (stage, expected) = (Stage::Moving, None);
+        let (bound_to, companions) = (vec![], vec![]);
+        Move { order, from, stage, core_speed, expected, bound_to, companions }
+    }
 }
 
 /// Moves at random for as long as the process lives.
@@ -452,13 +468,7 @@ mod test {
         assert!(!ended.is_ready());
         let mut moving = starting(Launch::Running);
         let order = Order::new(NodeId(2), Cause::Storm, "storm");
-        moving.moving = Some(Move {
-            order,
-            from: NodeId(1),
-            stage: Stage::Moving,
-            core_speed: 1.0,
-            expected: None,
-        });
+        moving.moving = Some(Move::new(order, NodeId(1), 1.0));
         assert!(!moving.is_ready());
     }
 

@@ -392,7 +392,9 @@ pub enum ToHome {
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
     /// If others that it shares memory with come home, too, home lets none run before all are there:
     /// answered by `Prepared`.
-    ImageSent { awaits_others: bool },
+    ImageSent {
+        awaits_others: bool,
+    },
     /// All that a process shares memory with is at home: it runs there from now on.
     GoesHome,
     /// All that came behind the body is there.

@@ -2,12 +2,12 @@
 
 use crate::bounded;
 use crate::clocks::Readings;
-use crate::forward::{Segment, Signal, bytes};
-use crate::ids::{GuestAddr, GuestTid};
+use crate::forward::{Segment as CallSegment, Signal, bytes};
+use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
 use crate::limits::{
-    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GUARDS_MAX, MAPPINGS_MAX,
-    MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SHARED_FILE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX,
-    VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
+    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GROUP_MAX, GUARDS_MAX,
+    MAPPINGS_MAX, MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SHARED_FILE_BYTES_MAX, SHARED_MEMORY_MAX,
+    SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::memory::check_mappings;
 pub use crate::memory::{
@@ -137,7 +137,7 @@ pub struct InFlight {
     pub arguments: [u64; 6],
     /// Without their bytes: only where the call's results go.
     #[serde(deserialize_with = "bounded::list::<_, _, CALL_SEGMENTS_MAX>")]
-    pub segments: Vec<Segment>,
+    pub segments: Vec<CallSegment>,
 }
 
 /// Memory contents.
@@ -227,6 +227,35 @@ pub struct Prospect {
     pub is_kept: bool,
     /// io_uring_setup answers ENOSYS, as it does at home (`osmos run --mobile`).
     pub has_no_io_uring: bool,
+    /// Those who come with it into the same sandbox, if any do.
+    pub group: Option<Box<Group>>,
+}
+
+/// Processes that share memory with the one that a berth was asked for, and come with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    #[serde(deserialize_with = "bounded::list::<_, _, GROUP_MAX>")]
+    pub companions: Vec<Companion>,
+    /// The memory that they share, each as large as the most that one of them has mapped.
+    #[serde(deserialize_with = "bounded::list::<_, _, SHARED_MEMORY_MAX>")]
+    pub segments: Vec<Segment>,
+}
+
+/// One of them, and by what its deputy comes to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Companion {
+    /// As home's daemon knows it.
+    pub pid: HomePid,
+    pub ticket: Ticket,
+    pub key: [u8; 32],
+}
+
+/// Shared memory, as home's kernel names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    pub device: u64,
+    pub inode: u64,
+    pub bytes: u64,
 }
 
 pub const IMAGE_VERSION: u32 = 14;
@@ -260,6 +289,8 @@ pub enum ImageError {
     Call(GuestTid, usize),
     #[error("a name of {0} bytes (at most {COMMAND_BYTES_MAX})")]
     Command(usize),
+    #[error("shared memory of {0} bytes (whole pages, no more than a process can have)")]
+    SharedMemory(u64),
     #[error("a vDSO of {0} bytes (whole pages, at most {VDSO_BYTES_MAX})")]
     Vdso(usize),
     #[error("a boot's name of {0} bytes (at most {BOOT_BYTES_MAX})")]
@@ -305,7 +336,12 @@ impl Prospect {
         if self.backings.len() > BACKINGS_MAX {
             return Err(ImageError::Backings(self.backings.len()));
         }
-        Ok(())
+        let segments = self.group.iter().flat_map(|group| &group.segments);
+        let is_wrong = |s: &&Segment| s.bytes > USER_MEMORY_END || !s.bytes.is_multiple_of(4096);
+        match segments.clone().find(is_wrong) {
+            Some(segment) => Err(ImageError::SharedMemory(segment.bytes)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub const HELD_MAX: usize = 1 << 20;
 pub const MAPPINGS_MAX: usize = 65_530;
 /// Mappings of shared memory that a process has made away when it makes another process there.
 pub const SHARED_MEMORY_MAX: usize = 1_024;
+/// Processes that move together with another because they share memory with it.
+pub const GROUP_MAX: usize = 64;
 /// Guard regions of one process that may move: each of its threads may have one.
 pub const GUARDS_MAX: usize = 16_384;
 /// Extended processor state of one thread: room for AMX.

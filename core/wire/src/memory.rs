@@ -62,7 +62,10 @@ pub fn behind(mapping: &Mapping, address: u64) -> Mapping {
             offset: offset + (address - mapping.start.0),
         },
         MappingKind::SharedAnonymous { home: Some(place) } => MappingKind::SharedAnonymous {
-            home: Some(SharedPlace { offset: place.offset + (address - mapping.start.0), ..*place }),
+            home: Some(SharedPlace {
+                offset: place.offset + (address - mapping.start.0),
+                ..*place
+            }),
         },
         kind => kind.clone(),
     };

@@ -13,7 +13,8 @@
 use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
-use crate::limits::{COMMAND_BYTES_MAX, PHASES_MAX};
+use crate::image::Companion;
+use crate::limits::{COMMAND_BYTES_MAX, GROUP_MAX, PHASES_MAX};
 use crate::memory::Span;
 use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
@@ -28,7 +29,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 5;
+pub const SUPERVISOR_VERSION: u16 = 6;
 
 const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
 /// Length of an encoded [`Greeting`], bytes.
@@ -201,6 +202,15 @@ pub enum ToDeputy {
     /// Before `Leave`: the process was started with `osmos run --mobile`, and may have that one
     /// filter.
     Mobile,
+    /// Before `Leave`: the process leaves its home together with these, with which it shares
+    /// memory. What they agree by comes as ancillary data; it has a place for each, and this one's
+    /// is given. Those for whom the berth is not are its companions.
+    Group {
+        #[serde(deserialize_with = "bounded::list::<_, _, GROUP_PIDS_MAX>")]
+        members: Vec<HomePid>,
+        #[serde(deserialize_with = "bounded::list::<_, _, GROUP_MAX>")]
+        companions: Vec<Companion>,
+    },
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits, way: Way },
     /// Bring the process home.
@@ -389,6 +399,8 @@ pub enum FromDeputy {
     /// The process was left, or put back, exactly where it was. If that is home, the supervisor
     /// ends.
     Stayed { reason: Reason },
+    /// Before `Stayed`, because it shares memory with others: all of them, itself included.
+    BoundTo(#[serde(deserialize_with = "bounded::list::<_, _, GROUP_PIDS_MAX>")] Vec<HomePid>),
     /// While away, about once a second and at the end: processor time of all stays away, memory,
     /// and calls forwarded since it left. Nobody says it again after the last.
     Usage { away: ProcessorTime, rss_bytes: u64, forwarded: Vec<(String, u64)>, is_last: bool },
@@ -413,6 +425,7 @@ impl FromDeputy {
             FromDeputy::Usage { is_last: false, .. }
                 | FromDeputy::Progress(_)
                 | FromDeputy::Filled(_)
+                | FromDeputy::BoundTo(_)
         );
         !passes && !matches!(self, FromDeputy::Attached { .. })
     }
@@ -477,6 +490,8 @@ pub enum FromBody {
     /// The guest has made a process here, which home calls so: the socket that comes as ancillary
     /// data is that of its supervisor, which waits for the connection of its deputy.
     Forked { child: HomePid, ticket: Ticket },
+    /// Another process comes along with the guest, into the same sandbox. Otherwise as `Forked`.
+    Joins { child: HomePid, ticket: Ticket },
     /// What the body has left, for when it comes again: a sealed memory file as ancillary data. A
     /// daemon that does not hear it has lost nothing but time.
     Imprint,
@@ -485,7 +500,13 @@ pub enum FromBody {
 impl FromBody {
     /// Said to the next daemon as well, unless this one has noted it.
     pub fn is_kept(&self) -> bool {
-        !matches!(self, FromBody::Usage { .. } | FromBody::Forked { .. } | FromBody::Imprint)
+        !matches!(
+            self,
+            FromBody::Usage { .. }
+                | FromBody::Forked { .. }
+                | FromBody::Joins { .. }
+                | FromBody::Imprint
+        )
     }
 }
 
@@ -494,6 +515,12 @@ pub const HASH_TABLE_BYTES: u64 = 4096 * 88;
 
 /// What to refuse before decoding: no supervisor message is larger. A packet that is, is a fault.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
+/// Code of the reasons for which a process with shared memory does not move alone.
+pub const BOUND: &str = "shared-memory";
+/// Size of the memory by which the supervisors of a group agree ([`ToDeputy::Group`]).
+pub const GROUP_PAGE_BYTES: usize = 4096;
+/// A group with the one that it is about.
+const GROUP_PIDS_MAX: usize = GROUP_MAX + 1;
 /// Clocks in one packet.
 pub const CLOCKS_PER_PACKET: usize = 1000;
 

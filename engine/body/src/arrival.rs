@@ -2,6 +2,7 @@
 //! the sandbox is a copy of this process.
 
 use crate::abroad::Abroad;
+use crate::company::Company;
 use crate::daemon::Daemon;
 use crate::door::Door;
 use crate::files::{self, Files};
@@ -17,7 +18,7 @@ use kernel::proc::pagemap::Run;
 use kernel::sandbox::{Blank, Sandbox};
 use kernel::vdso::Stub;
 use link::{LinkReader, LinkWriter};
-use migrate::backing::{self, Library};
+use migrate::backing::{self, Commons, Library};
 use migrate::hashes::Effort;
 use migrate::held::{Held, within};
 use migrate::imprint::Imprints;
@@ -32,8 +33,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
@@ -77,7 +79,9 @@ fn serve(daemon: &Daemon) -> Result<()> {
     let (mut door, blank) = expect(daemon)?;
     let mut home = door.accept(Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
-    let outcome = arrive(&mut door, blank, &mut home);
+    // Ended last, when homes have been told why.
+    let mut company = None;
+    let outcome = arrive(&mut door, blank, (&mut home, &mut company));
     let arrived = match outcome {
         Ok(arrived) => arrived,
         Err(error) => {
@@ -89,7 +93,7 @@ fn serve(daemon: &Daemon) -> Result<()> {
         }
     };
     home.0.set_timeout(None)?;
-    life::run(daemon, home, arrived);
+    life::run(daemon, home, arrived, company);
     Ok(())
 }
 
@@ -116,11 +120,15 @@ fn expect(daemon: &Daemon) -> Result<(Door<'_>, kernel::Result<Blank>)> {
     Ok((Door::of(daemon, key, device), Blank::create(root, &cgroups, entrance)))
 }
 
-fn arrive(door: &mut Door<'_>, blank: kernel::Result<Blank>, home: &mut Link) -> Result<Arrived> {
+fn arrive(
+    door: &mut Door<'_>,
+    blank: kernel::Result<Blank>,
+    (home, company): (&mut Link, &mut Option<Company>),
+) -> Result<Arrived> {
     let first = home.0.receive()?;
     let ToAway::AwaitImage { boot_id } = first else {
         let imprints = door.imprints(true);
-        let arrived = receive((blank, imprints), (home, door), first, None)?;
+        let arrived = receive((blank, imprints), (home, door, company), first, None)?;
         return await_run(home, arrived);
     };
     // Home tells the time, and no other: what two measurements are off by would add up.
@@ -131,7 +139,7 @@ fn arrive(door: &mut Door<'_>, blank: kernel::Result<Blank>, home: &mut Link) ->
     source.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let first = source.0.receive()?;
     let imprints = door.imprints(false);
-    let outcome = receive((blank, imprints), (&mut source, door), first, Some(offset));
+    let outcome = receive((blank, imprints), (&mut source, door, company), first, Some(offset));
     match outcome {
         Ok(arrived) => {
             home.1.send(&ToHome::Restored)?;
@@ -187,19 +195,53 @@ fn await_word(home: &Link, source: &mut Link) -> Result<()> {
 /// The dialogue with whoever sends the image: home, or the node that the body moves on from. `told`
 /// is how far home's clocks are ahead of ours, if home has told already.
 fn receive(
-    (blank, mut imprints): (kernel::Result<Blank>, Imprints),
-    (link, door): (&mut Link, &mut Door<'_>),
+    (blank, imprints): (kernel::Result<Blank>, Imprints),
+    (link, door, company): (&mut Link, &mut Door<'_>, &mut Option<Company>),
     first: ToAway,
     told: Option<Option<Offset>>,
 ) -> Result<Arrived> {
     let is_from_home = told.is_none();
-    let remembers = !imprints.is_empty();
-    let Prepared { prospect, mut library, offset } = prepare(link, first, (told, remembers))?;
-    let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
-        kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
-    })?;
-    let stub = offset.map(|offset| Ok::<_, MigrateError>((Stub::create()?, offset))).transpose()?;
-    let sandbox = fill_sandbox(blank?, &prospect, offset)?;
+    let mut prospect = prospect(first)?;
+    let offset = match told {
+        Some(offset) => offset,
+        None if machine::is_this_boot(&prospect.home.boot_id)? => None,
+        None => Some(time::ask_home(link)?),
+    };
+    if let Some(group) = prospect.group.take() {
+        // They may call as soon as this one is welcome.
+        *company = Some(Company::expect(door.daemon(), &group, offset)?);
+    }
+    let mut prepared = prepare(link, prospect, (offset, !imprints.is_empty()))?;
+    if let Some(company) = company {
+        company.gather(prepared.prospect.pid)?;
+        prepared.library.share(company.commons.clone());
+    }
+    let sandbox = fill_sandbox(blank?, &prepared, company.as_mut())?;
+    take_in(sandbox, prepared, (link, door), imprints, is_from_home)
+}
+
+/// What a process is made of that comes with another.
+pub(crate) fn prepare_companion(
+    link: &mut Link,
+    offset: Option<Offset>,
+    commons: Arc<Commons>,
+) -> Result<Prepared> {
+    let prospect = prospect(link.0.receive()?)?;
+    let mut prepared = prepare(link, prospect, (offset, false))?;
+    prepared.library.share(commons);
+    Ok(prepared)
+}
+
+/// The dialogue from when there is a sandbox to when the body is there.
+pub(crate) fn take_in(
+    sandbox: Sandbox,
+    prepared: Prepared,
+    (link, door): (&mut Link, &mut Door<'_>),
+    mut imprints: Imprints,
+    is_from_home: bool,
+) -> Result<Arrived> {
+    let Prepared { prospect, mut library, offset, shared, stub } = prepared;
+    let stub = stub.zip(offset);
     let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
     let draft = receive_draft(&mut link.0)?;
@@ -314,32 +356,39 @@ fn begin_late(
     Ok(Some((Late::begin(tracking, absent, &places)?, link)))
 }
 
-/// Checks the prospect and gets hold of every file that it maps.
-fn prepare(
-    link: &mut Link,
-    first: ToAway,
-    (told, remembers): (Option<Option<Offset>>, bool),
-) -> Result<Prepared> {
-    let ToAway::Prospect(mut prospect) = first else {
+fn prospect(first: ToAway) -> Result<Prospect> {
+    let ToAway::Prospect(prospect) = first else {
         return Err(unexpected("a prospect", &first));
     };
     check_prospect(&prospect)?;
     migrate::processor::check(&prospect)?;
-    let offset = match told {
-        Some(offset) => offset,
-        None if machine::is_this_boot(&prospect.home.boot_id)? => None,
-        None => Some(time::ask_home(link)?),
-    };
+    Ok(*prospect)
+}
+
+/// Gets hold of every file that it maps, and of what a body inherits besides.
+fn prepare(
+    link: &mut Link,
+    mut prospect: Prospect,
+    (offset, remembers): (Option<Offset>, bool),
+) -> Result<Prepared> {
     let library = collect_files(link, std::mem::take(&mut prospect.backings), remembers)?;
-    Ok(Prepared { prospect: *prospect, library, offset })
+    let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
+        kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
+    })?;
+    let stub = offset.map(|_| Stub::create()).transpose()?;
+    Ok(Prepared { prospect, library, offset, shared, stub })
 }
 
 /// What there is before anything of the process itself has come.
-struct Prepared {
-    prospect: Prospect,
+pub(crate) struct Prepared {
+    pub(crate) prospect: Prospect,
     library: Library,
     /// How far home's clocks are ahead of ours; None if they are the same clocks.
     offset: Option<Offset>,
+    /// The agent's memory.
+    shared: OwnedFd,
+    /// For a process whose home is another machine.
+    stub: Option<Stub>,
 }
 
 fn check_prospect(prospect: &Prospect) -> Result<()> {
@@ -391,7 +440,12 @@ fn collect_files(link: &mut Link, backings: Vec<Backing>, remembers: bool) -> Re
     Ok(library)
 }
 
-fn fill_sandbox(blank: Blank, prospect: &Prospect, offset: Option<Offset>) -> Result<Sandbox> {
+/// With a body for each companion.
+fn fill_sandbox(
+    blank: Blank,
+    Prepared { prospect, offset, .. }: &Prepared,
+    company: Option<&mut Company>,
+) -> Result<Sandbox> {
     let has_time_namespaces = kernel::features::settled().has(Feature::TimeNamespaces);
     if offset.is_some() && !has_time_namespaces {
         let text = format!(
@@ -402,7 +456,13 @@ fn fill_sandbox(blank: Blank, prospect: &Prospect, offset: Option<Offset>) -> Re
         return Err(MigrateError::refused("no-time-namespaces", text));
     }
     let ahead = offset.map(|offset| (offset.ahead.monotonic_ns, offset.ahead.boot_ns));
-    Ok(blank.start(prospect.pid.0, ahead)?)
+    let companions = company.as_ref().map_or(vec![], |company| company.pids());
+    let (mut sandbox, bodies) = blank.start(prospect.pid.0, &companions, ahead)?;
+    if let Some(company) = company {
+        company.init = sandbox.init.take();
+        company.begin(&bodies);
+    }
+    Ok(sandbox)
 }
 
 fn receive_draft(reader: &mut LinkReader) -> Result<Draft> {
@@ -474,7 +534,7 @@ fn receive_threads(reader: &mut LinkReader, image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-fn await_run(home: &mut Link, arrived: Arrived) -> Result<Arrived> {
+pub(crate) fn await_run(home: &mut Link, arrived: Arrived) -> Result<Arrived> {
     match home.0.receive()? {
         ToAway::Run => Ok(arrived),
         ToAway::Release => Err(MigrateError::refused("called-off", "home called the move off")),

@@ -30,6 +30,10 @@ impl Door<'_> {
         Door { daemon, key, left: vec![], device }
     }
 
+    pub(crate) fn daemon(&self) -> &Daemon {
+        self.daemon
+    }
+
     /// What may be looked through for one that its home sends: all of it. Who else sends a process
     /// was lent that one alone, and learns nothing of others.
     pub(crate) fn imprints(&mut self, is_from_home: bool) -> Imprints {

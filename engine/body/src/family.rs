@@ -12,7 +12,7 @@
 
 use crate::group::Round;
 use crate::state::{Order, Shared};
-use kernel::seccomp::Notification;
+use kernel::seccomp::{Listener, Notification};
 use kernel::{KernelError, Result};
 use migrate::MigrateError;
 use nix::sys::eventfd::EventFd;
@@ -42,8 +42,8 @@ pub struct Family {
     born: Condvar,
     /// The last id that a task got which was made here; 0 if none was. Held while one is made.
     last_tid: Mutex<i32>,
-    /// Slots of tasks that are not in any state yet.
-    taken_slots: Mutex<HashSet<usize>>,
+    /// Slots of tasks that are not in any state yet, and of whose agent.
+    taken_slots: Mutex<HashSet<(AgentId, usize)>>,
     wishes: Mutex<VecDeque<Wish>>,
     offers: Mutex<VecDeque<Offer>>,
     /// Those of them that leave together.
@@ -52,6 +52,13 @@ pub struct Family {
     used: Mutex<VecDeque<(GuestTid, ProcessorTime)>>,
     /// Wakes the keeper.
     wake: Arc<EventFd>,
+}
+
+/// Names an agent by the filter that came with it: both are handed on to what is made.
+type AgentId = usize;
+
+fn agent_of(body: &Shared) -> AgentId {
+    Arc::as_ptr(&body.listener) as AgentId
 }
 
 /// That the next task which is made here shall have this id.
@@ -209,14 +216,16 @@ impl Family {
     }
 
     /// Whose notification this is; the first's if nobody's.
-    pub fn of(&self, notification: &Notification) -> Option<Arc<Shared>> {
-        let bodies = self.bodies.read().expect(UNHARMED);
+    pub fn of(&self, listener: &Arc<Listener>, notification: &Notification) -> Option<Arc<Shared>> {
+        let all = self.bodies.read().expect(UNHARMED);
+        let mut bodies = all.iter().filter(|body| Arc::ptr_eq(&body.listener, listener));
+        let first = bodies.next()?;
         let tid = notification.tid as i32;
         let is_its = |body: &&Arc<Shared>| body.lock().threads.contains_key(&tid);
-        match bodies.len() {
-            0 | 1 => bodies.first().cloned(),
-            _ => bodies.iter().find(is_its).or(bodies.first()).cloned(),
+        if all.len() == 1 || is_its(&first) {
+            return Some(first.clone());
         }
+        bodies.find(is_its).or(Some(first)).cloned()
     }
 
     /// Has the body of a process go home.
@@ -249,14 +258,17 @@ impl Family {
         body.map(|body| body.lock().meter.away())
     }
 
-    /// A slot of the agent's memory, which all bodies share, for a new task.
+    /// A slot of the agent's memory, which all bodies under one filter share, for a new task.
     ///
     /// # Errors
     /// Refused if there is none.
-    pub fn free_slot(&self, slots: usize) -> migrate::Result<usize> {
+    pub fn free_slot(&self, maker: &Shared, slots: usize) -> migrate::Result<usize> {
         let bodies = self.bodies.read().expect(UNHARMED);
-        let mut taken = self.taken_slots.lock().expect(UNHARMED).clone();
-        for body in bodies.iter() {
+        let agent = agent_of(maker);
+        let taken = self.taken_slots.lock().expect(UNHARMED);
+        let mut taken: HashSet<usize> =
+            taken.iter().filter(|(of, _)| *of == agent).map(|(_, slot)| *slot).collect();
+        for body in bodies.iter().filter(|body| agent_of(body) == agent) {
             taken.extend(body.lock().threads.values().map(|thread| thread.slot));
         }
         let free = (0..slots).find(|slot| !taken.contains(slot));
@@ -264,12 +276,12 @@ impl Family {
     }
 
     /// Keeps a slot for a process that is in no state yet.
-    pub fn take_slot(&self, slot: usize) {
-        self.taken_slots.lock().expect(UNHARMED).insert(slot);
+    pub fn take_slot(&self, maker: &Shared, slot: usize) {
+        self.taken_slots.lock().expect(UNHARMED).insert((agent_of(maker), slot));
     }
 
-    pub fn give_slot(&self, slot: usize) {
-        self.taken_slots.lock().expect(UNHARMED).remove(&slot);
+    pub fn give_slot(&self, maker: &Shared, slot: usize) {
+        self.taken_slots.lock().expect(UNHARMED).remove(&(agent_of(maker), slot));
     }
 
     /// Keeps all others from making tasks; None if somebody else does.
@@ -317,7 +329,7 @@ impl Family {
         self.offers.lock().expect(UNHARMED).pop_front()
     }
 
-    pub fn wake(&self) -> &EventFd {
+    pub fn wake(&self) -> &Arc<EventFd> {
         &self.wake
     }
 

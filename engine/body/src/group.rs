@@ -11,6 +11,7 @@ use crate::family::Family;
 use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
 use kernel::proc::maps::{self, Mapping};
+use migrate::backing::Library;
 use migrate::layout::{self, Backings};
 use migrate::{MigrateError, Result, mapping_flags, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -136,7 +137,8 @@ impl Membership {
 
     /// It does not leave, and so nobody does.
     pub(crate) fn stay(&self) {
-        let text = format!("process {}, which it shares memory with, could not go home", self.guest);
+        let text =
+            format!("process {}, which it shares memory with, could not go home", self.guest);
         self.round.stays(reason(GROUP, text));
     }
 }
@@ -287,28 +289,32 @@ fn bound_to(body: &Arc<Shared>) -> Vec<Arc<Shared>> {
 }
 
 fn segments(body: &Shared) -> HashSet<(u64, u64)> {
-    let maps = maps::read(body.pid).unwrap_or_default();
-    shared_memory(body, &maps).map(|m| (m.device, m.inode)).collect()
+    let mut maps = maps::read(body.pid).unwrap_or_default();
+    let library = body.own_files.fixed.library();
+    maps.retain(|m| is_shared_memory(body, &library, m));
+    maps.into_iter().map(|m| (m.device, m.inode)).collect()
 }
 
-fn shared_memory<'a>(body: &'a Shared, maps: &'a [Mapping]) -> impl Iterator<Item = &'a Mapping> {
-    maps.iter().filter(|m| {
-        layout::is_shared_anonymous(m) && !body.kept.contains(&(m.start..m.end))
-    })
+/// Whether it is memory that can be shared with others: what has come with them is that of a file
+/// of ours here.
+fn is_shared_memory(body: &Shared, library: &Library, mapping: &Mapping) -> bool {
+    let is_known = || library.shared_memory(mapping).is_some();
+    let is_ours = body.kept.contains(&(mapping.start..mapping.end));
+    !is_ours && (layout::is_shared_anonymous(mapping) || is_known())
 }
 
 /// The shared memory that a child of the body would have in common with it; None if there is other
 /// memory, or too much, which both could write to.
 pub(crate) fn commons(body: &Shared) -> Option<Vec<SharedMemory>> {
     let maps = maps::read(body.pid).ok()?;
+    let library = body.own_files.fixed.library();
     let is_other = |m: &Mapping| {
-        let is_writable_file = m.is_shared && m.is_writable && !layout::is_shared_anonymous(m);
-        is_writable_file && !body.kept.contains(&(m.start..m.end))
+        let is_writable = m.is_shared && m.is_writable && !body.kept.contains(&(m.start..m.end));
+        is_writable && !is_shared_memory(body, &library, m)
     };
     if maps.iter().any(is_other) {
         return None;
     }
-    let library = body.own_files.fixed.library();
     let describe = |m: &Mapping| SharedMemory {
         mapping: image::Mapping {
             start: GuestAddr(m.start),
@@ -319,7 +325,8 @@ pub(crate) fn commons(body: &Shared) -> Option<Vec<SharedMemory>> {
         },
         away: SharedPlace { device: m.device, inode: m.inode, offset: m.offset },
     };
-    let all: Vec<SharedMemory> = shared_memory(body, &maps).map(describe).collect();
+    let shared = maps.iter().filter(|m| is_shared_memory(body, &library, m));
+    let all: Vec<SharedMemory> = shared.map(describe).collect();
     (all.len() <= SHARED_MEMORY_MAX && layout::check_aliases(&maps).is_ok()).then_some(all)
 }
 
@@ -330,8 +337,9 @@ pub(crate) fn commons(body: &Shared) -> Option<Vec<SharedMemory>> {
 pub(crate) fn learn_names(body: &Shared, told: &[SharedMemory]) -> Result<()> {
     let maps = maps::read(body.pid)?;
     let mut library = body.own_files.fixed.library_to_change();
-    for mapping in shared_memory(body, &maps) {
-        if library.shared_memory(mapping).is_some() {
+    for mapping in &maps {
+        let is_known = library.shared_memory(mapping).is_some();
+        if is_known || !is_shared_memory(body, &library, mapping) {
             continue;
         }
         let is_it = |told: &&SharedMemory| {

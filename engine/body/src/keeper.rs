@@ -65,7 +65,9 @@ impl Tracing<'_> {
 
     /// Whether this is the init of the sandbox, which belongs to this thread.
     pub(crate) fn is_init(&self, tid: i32) -> bool {
-        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.init.0 == tid)
+        self.sandbox
+            .as_ref()
+            .is_some_and(|sandbox| sandbox.init.as_ref().is_some_and(|init| init.0 == tid))
     }
 
     /// Does what other bodies need of the keeper, if this is it.

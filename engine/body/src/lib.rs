@@ -20,6 +20,7 @@
 mod abroad;
 mod arrival;
 mod capture;
+mod company;
 mod daemon;
 mod deadlines;
 mod delivery;

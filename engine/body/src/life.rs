@@ -3,6 +3,7 @@
 
 use crate::arrival::{Arrived, Link};
 use crate::capture::Fixed;
+use crate::company::Company;
 use crate::daemon::Daemon;
 use crate::family::Family;
 use crate::filter::Kept;
@@ -19,8 +20,12 @@ use wire::supervisor::{ELSEWHERE, FromBody};
 
 /// Runs the first body of a sandbox until it is gone from here, and tells the daemon why it is;
 /// then keeps the sandbox for those that it has made.
-pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
-    match start(daemon, home, arrived) {
+pub fn run(daemon: &Daemon, home: Link, mut arrived: Arrived, company: Option<Company>) {
+    let family = company.map(|company| {
+        arrived.body.sandbox.init = company.init;
+        company.family
+    });
+    match start(daemon, home, arrived, family) {
         Ok(tracing) => {
             let family = tracing.shared.family.clone();
             let signals = tracing.signals.for_another_thread();
@@ -28,6 +33,14 @@ pub fn run(daemon: &Daemon, home: Link, arrived: Arrived) {
                 keep(&family, sandbox, signals.ok().as_ref());
             }
         }
+        Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
+    }
+}
+
+/// Runs a body that has come with the first one.
+pub fn run_companion(daemon: &Daemon, home: Link, arrived: Arrived, family: &Arc<Family>) {
+    match start(daemon, home, arrived, Some(family.clone())) {
+        Ok(tracing) => drop(live(daemon, tracing)),
         Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
     }
 }
@@ -48,19 +61,29 @@ pub fn live(daemon: &Daemon, mut tracing: Tracing<'_>) -> Option<Sandbox> {
     }
 }
 
-fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing<'a>> {
+/// Of a family that there is already, or is to begin with it.
+fn start<'a>(
+    daemon: &'a Daemon,
+    home: Link,
+    arrived: Arrived,
+    family: Option<Arc<Family>>,
+) -> Result<Tracing<'a>> {
     let Arrived { body, listener, library, prospect, signals, abroad, watch, files, origin, late } =
         arrived;
     let state = State::of(&body);
-    let wake = kernel::wake_up::make()?;
     let kept = Kept::new(body.kept());
     let missing = body.missing;
     let mut body = body;
     let registers = body.registers.take();
     let tracking = body.tracking.take();
-    let (sandbox, memory, agent, image) = body.into_parts();
-    let wake = Arc::new(wake);
-    let family = Family::of_one(wake.clone());
+    let (mut sandbox, memory, agent, image) = body.into_parts();
+    let is_companion = sandbox.init.is_none();
+    let wake = match &family {
+        // Whoever keeps the sandbox is woken as one.
+        Some(family) if !is_companion => family.wake().clone(),
+        _ => Arc::new(kernel::wake_up::make()?),
+    };
+    let family = family.unwrap_or_else(|| Family::of_one(wake.clone()));
     let fixed = Arc::new(Fixed::of(agent.base()..agent.end(), library, image, missing));
     let (late, late_link) = late.map(|(late, link)| (Arc::new(late), link)).unzip();
     if let Some(late) = late.clone() {
@@ -87,12 +110,20 @@ fn start<'a>(daemon: &'a Daemon, home: Link, arrived: Arrived) -> Result<Tracing
         registers: registers.map(Arc::new),
     }));
     family.add(&shared);
-    serving::begin_for_all(&shared);
+    match is_companion {
+        true => serving::begin_for_filter(&shared),
+        false => serving::begin_for_all(&shared),
+    }
     serving::begin(&shared, home.0, late_link);
     let common = (Arc::new(agent), fixed);
     let mut tracing = Tracing::of(daemon, shared, common, prospect, signals);
-    tracing.sandbox = Some(sandbox);
     (tracing.tracking, tracing.origin) = (tracking, origin);
-    tracing.begin()?;
+    if is_companion {
+        tracing.begin()?;
+        sandbox.let_companion_live();
+    } else {
+        tracing.sandbox = Some(sandbox);
+        tracing.begin()?;
+    }
     Ok(tracing)
 }

@@ -259,7 +259,8 @@ impl Teller<'_> {
 fn offer(berth: &Berth, prospect: Prospect, library: &Library) -> Result<(Link, bool)> {
     let mut link = link::connect(berth, Role::Image)?;
     let prospect = Prospect { backings: library.descriptions(), ..prospect };
-    let remembers = migrate::offer::offer(&mut link, Offerer::Away, prospect, library)?.remembers;
+    let remembers = migrate::offer::offer(&mut link, Offerer::Away, prospect, library, || {});
+    let remembers = remembers?.remembers;
     link.1.set_copying()?;
     Ok((link, remembers))
 }

@@ -116,7 +116,7 @@ impl Tracing<'_> {
         if !thread::is_vfork(how[0]) {
             group::learn_names(&self.shared, &child.shared)?;
         }
-        let slot = self.shared.family.free_slot(self.agent.slots())?;
+        let slot = self.shared.family.free_slot(&self.shared, self.agent.slots())?;
         let (ours, theirs) = sockets()?;
         let signals = self.signals.for_another_thread()?;
         let mask = tracee::signal_mask(tid)?;
@@ -195,13 +195,13 @@ impl Tracing<'_> {
         if !is_told || !is_guest(&socket) {
             return Err(MigrateError::refused("no-daemon", "the daemon does not take it"));
         }
-        family.take_slot(slot);
+        family.take_slot(&self.shared, slot);
         family.grow();
         tracee::detach(local, 0)?;
         let thread = std::thread::Builder::new().name("body".into());
         if let Err(error) = thread.spawn(move || live(newborn, socket)) {
             kill(local);
-            family.give_slot(slot);
+            family.give_slot(&self.shared, slot);
             family.shrink();
             let text = format!("no thread for it: {error}");
             return Err(MigrateError::refused("no-thread", text));
@@ -220,7 +220,7 @@ impl Tracing<'_> {
 
 /// Waits until the daemon has taken in a new guest, whose deputy may call then; false if it does
 /// not.
-fn is_guest(socket: &OwnedFd) -> bool {
+pub(crate) fn is_guest(socket: &OwnedFd) -> bool {
     let mut watched = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     let has_answered = matches!(poll(&mut watched, PollTimeout::from(DAEMON_TIMEOUT_MS)), Ok(1..));
     let answer = has_answered.then(|| kernel::packet::receive(socket, PACKET_BYTES_MAX));
@@ -228,7 +228,7 @@ fn is_guest(socket: &OwnedFd) -> bool {
     postcard::from_bytes(&bytes) == Ok(FromDaemon::Order(ToBody::IsGuest))
 }
 
-fn sockets() -> Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn sockets() -> Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(|errno| {
         kernel::KernelError { what: "make a socket".into(), source: errno.into() }.into()
@@ -347,7 +347,7 @@ fn live(newborn: Newborn, socket: OwnedFd) {
             let_maker_go_on();
         }
     }
-    family.give_slot(made.slot);
+    family.give_slot(&maker, made.slot);
     family.shrink();
 }
 

@@ -146,7 +146,7 @@ impl Tracing<'_> {
         guest: GuestTid,
         (how, before): (&Arguments, &Registers),
     ) -> Result<()> {
-        let slot = self.shared.family.free_slot(self.agent.slots())?;
+        let slot = self.shared.family.free_slot(&self.shared, self.agent.slots())?;
         let mask = tracee::signal_mask(tid)?;
         let local = self.make_by_clone(tid, guest, how)?;
         tracee::set_registers(local, &first_registers(how, before))?;

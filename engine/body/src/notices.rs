@@ -21,12 +21,12 @@ use wire::supervisor::Reason;
 const IO_URING_SETUP: u32 = libc::SYS_io_uring_setup as u32;
 
 /// Serves notifications until all bodies of the sandbox are gone.
-pub fn serve(family: &Family, listener: &Listener) {
+pub fn serve(family: &Family, listener: &Arc<Listener>) {
     loop {
         match listener.receive() {
             Ok(Some(notification)) => {
                 // If there is no body left, whoever makes the call is being killed.
-                if let Some(shared) = family.of(&notification) {
+                if let Some(shared) = family.of(listener, &notification) {
                     take(&shared, &notification);
                 }
             }

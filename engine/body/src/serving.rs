@@ -9,6 +9,11 @@ use std::sync::Arc;
 /// What there is one of for all bodies of a sandbox.
 pub(crate) fn begin_for_all(shared: &Arc<Shared>) {
     spawn("modesty", shared, |shared| modesty::watch(&shared));
+    begin_for_filter(shared);
+}
+
+/// What there is one of for all bodies under one filter.
+pub(crate) fn begin_for_filter(shared: &Arc<Shared>) {
     spawn("notices", shared, |shared| notices::serve(&shared.family, &shared.listener));
 }
 

@@ -23,6 +23,7 @@ pub fn prospect(pid: i32, library: &Library, remembered: &Remembered) -> Result<
         memory_bytes: process::resident_bytes(pid)?,
         is_kept: false,
         has_no_io_uring: remembered.is_mobile,
+        group: None,
     })
 }
 

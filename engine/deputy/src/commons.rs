@@ -43,7 +43,8 @@ impl Commons {
 
     /// Whether the guest has a mapping of the home still, wherever that is.
     fn has(&self, mapping: &Mapping) -> bool {
-        let is_of = |place: SharedPlace| (place.device, place.inode) == (mapping.device, mapping.inode);
+        let is_of =
+            |place: SharedPlace| (place.device, place.inode) == (mapping.device, mapping.inode);
         self.0.iter().filter_map(home).any(is_of)
     }
 }

@@ -14,12 +14,13 @@ impl Daemon {
         Daemon(attachment)
     }
 
-    /// Waits for the next order of the daemon that started this supervisor.
+    /// Waits for the next order of the daemon that started this supervisor, and the descriptor that
+    /// comes with it if there is one.
     ///
     /// # Errors
     /// If that is gone.
-    pub fn receive(&self) -> Result<ToDeputy> {
-        Ok(self.0.receive()?.0)
+    pub fn receive(&self) -> Result<(ToDeputy, Option<OwnedFd>)> {
+        Ok(self.0.receive()?)
     }
 
     /// Takes the next order if there is one. Says to a daemon that is new whether a move is under

@@ -3,6 +3,7 @@
 use crate::announcing::{draft, prospect};
 use crate::departed::Remembered;
 use crate::frozen::{Frozen, Seen};
+use crate::group::{Group, Stage};
 use crate::keeping::{self, Keeping};
 use crate::lanes::Lane;
 use crate::late::{self, Behind, LateMemory, with_late};
@@ -85,27 +86,32 @@ pub fn leave(
     (berth, (budget, limits, way)): (&Berth, (FreezeBudget, MoveLimits, Way)),
     remembered: &mut Remembered,
     signals: &ChildSignal,
-    meanwhile: &Meanwhile<'_>,
+    (meanwhile, group): (&Meanwhile<'_>, &Group),
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = flags::read_maps_aside(pid)?;
-    refusal::check(pid, &maps, remembered.is_mobile)?;
+    refusal::check(pid, &maps, (remembered.is_mobile, &group.members))?;
     let library = Library::of_process(pid, &maps)?;
     let mut files = watched_files(pid, &maps)?;
     let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
+    group.await_welcome(&|| meanwhile.goes_on())?;
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered)?;
+    prospect.group = group.announcement()?;
     let is_tracked = look_ahead(&mut prospect, pid, way);
     let parts = (&prospect, &library, &maps[..]);
-    let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch)?;
+    let (draft, agent_place, can) =
+        announce(pid, &mut link, parts, &mut watch, || group.let_call())?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
     let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, can.remembers);
     let mut outflow = Outflow::open(berth, &mut link.1, (prospect.memory_bytes, limits))?;
     meanwhile.goes_on()?;
     let (mut known, mut rounds) = (vec![], Rounds::within(budget));
-    let mut behind = Behind::of(way, can.serves_faults && prospect.is_kept, &mut rounds)?;
+    // Others would have to wait for pages as it does.
+    let may_be_late = can.serves_faults && prospect.is_kept && !group.is_any();
+    let mut behind = Behind::of(way, may_be_late, &mut rounds)?;
     if is_tracked || prospect.memory_bytes < ahead::BYTES_MIN {
         let process = (pid, &memory, (&library, &maps[..]));
         let stops = is_tracked.then_some((&mut *remembered, signals, place.clone()));
@@ -114,6 +120,7 @@ pub fn leave(
         known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
     }
     behind.check()?;
+    group.reach(Stage::Ready, &|| meanwhile.goes_on())?;
     let seen = Seen::of(pid, remembered)?;
     watch.phase("look");
     link.1.set_hurried(true)?;
@@ -122,7 +129,7 @@ pub fn leave(
     watch.phase("freeze");
     let known = (&library, (&mut ahead, behind.room(&rounds)), &known[..], files.as_mut());
     let mut target = Target { link: &mut link, outflow: &mut outflow };
-    match send(&mut frozen, &memory, known, (&mut target, meanwhile), &mut watch) {
+    match send(&mut frozen, &memory, known, (&mut target, (meanwhile, group)), &mut watch) {
         Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
             let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
             let late = behind.give(pid, &ahead)?;
@@ -144,6 +151,8 @@ pub fn leave(
             frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
         }
         Err(error) => {
+            // Before anything of it goes on: the others have its memory, too.
+            group.stay();
             remembered.waits = frozen.put_back();
             Err(give_up(link, error))
         }
@@ -183,8 +192,9 @@ fn announce(
     link: &mut (LinkReader, LinkWriter),
     (prospect, library, known): (&Prospect, &Library, &[maps::Mapping]),
     watch: &mut Stopwatch,
+    welcome: impl FnOnce(),
 ) -> Result<(Draft, (Range<u64>, usize), Abilities)> {
-    let can = migrate::offer::offer(link, Offerer::Home, prospect.clone(), library)?;
+    let can = migrate::offer::offer(link, Offerer::Home, prospect.clone(), library, welcome)?;
     watch.phase("offer");
     let (draft, place, slots) = draft(pid, library, known)?;
     migrate::offer::draft(link, draft.clone())?;
@@ -335,10 +345,11 @@ fn send(
         &[maps::Mapping],
         Option<&mut Files>,
     ),
-    (target, meanwhile): (&mut Target<'_>, &Meanwhile<'_>),
+    (target, (meanwhile, group)): (&mut Target<'_>, (&Meanwhile<'_>, &Group)),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
     frozen.settle()?;
+    group.reach(Stage::Frozen, &|| meanwhile.goes_on())?;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
     refusal::check_frozen(frozen.pid, &maps, frozen.statuses(), frozen.is_mobile())?;
@@ -349,14 +360,15 @@ fn send(
     if !known.is_empty() && frozen.may_write_unseen()? {
         ahead.doubt_all();
     }
-    let (mut image, actions, sight) = sharing::check_meanwhile(frozen.pid, &maps, || {
-        frozen.read_places(memory, &maps)?;
-        frozen.enter_agent(memory, &maps)?;
-        let (image, actions) = frozen.image(&maps, library)?;
-        // After what the threads have told: that alters memory.
-        let sight = ahead.copying.see(memory, &image.mappings)?;
-        Ok((image, actions, sight))
-    })?;
+    let (mut image, actions, sight) =
+        sharing::check_meanwhile(frozen.pid, &maps, &group.members, || {
+            frozen.read_places(memory, &maps)?;
+            frozen.enter_agent(memory, &maps)?;
+            let (image, actions) = frozen.image(&maps, library)?;
+            // After what the threads have told: that alters memory.
+            let sight = ahead.copying.see(memory, &image.mappings)?;
+            Ok((image, actions, sight))
+        })?;
     image.guards = sight.guards()?;
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
@@ -382,6 +394,7 @@ fn send(
         _ => return Err(MigrateError::Protocol("no answer to the image".into())),
     }
     watch.phase("restore");
+    group.reach(Stage::Restored, &|| meanwhile.goes_on())?;
     meanwhile.goes_on()?;
     writer.send(&ToAway::Run)?;
     // Should the answer get lost, the body may have run for a moment; but it has no effect on the
@@ -390,10 +403,12 @@ fn send(
         ToHome::Running => {}
         _ => return Err(MigrateError::Protocol("no answer to the order to run".into())),
     }
-    let running_at = Instant::now();
     reader.set_timeout(None)?;
     writer.set_hurried(false)?;
     watch.phase("run");
+    // From here on it is away: nothing may fail that would have it go on here.
+    group.reach(Stage::Running, &|| Ok(()))?;
+    let running_at = Instant::now();
     Ok(Sent { actions, running_at, mappings, maps, bytes })
 }
 

@@ -154,7 +154,8 @@ impl Homecoming {
         } else {
             first
         };
-        let (bytes, awaits_others) = receive_pages(service, image, (reader, first), &mut self.sending)?;
+        let (bytes, awaits_others) =
+            receive_pages(service, image, (reader, first), &mut self.sending)?;
         homeward::protect(worker(service)?, &image.mappings)?;
         let guards = mapping_flags::install(&image.guards);
         worker(service)?.execute_all("guard memory", &guards)?;

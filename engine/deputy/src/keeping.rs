@@ -63,8 +63,7 @@ impl Frozen {
             self.drop_memory(mappings)?;
             return Ok(None);
         }
-        let shared =
-            |m: &&image::Mapping| matches!(m.kind, MappingKind::SharedAnonymous { .. });
+        let shared = |m: &&image::Mapping| matches!(m.kind, MappingKind::SharedAnonymous { .. });
         self.drop_memory(&mappings.iter().filter(shared).cloned().collect::<Vec<_>>())?;
         let lost = self.written_by_sleepers().map(|(start, length)| pages(start, length));
         Ok(Some(Keeping { lost: lost.collect(), places: places(self.pid) }))

@@ -33,6 +33,7 @@ mod departure;
 mod ending;
 mod exec;
 mod frozen;
+mod group;
 mod homecoming;
 mod in_flight;
 mod keeping;
@@ -62,9 +63,12 @@ mod withdrawal;
 
 use attachment::Attachment;
 use departed::Remembered;
+use group::Group;
 use migrate::{MigrateError, Result};
 use std::process::ExitCode;
-use wire::supervisor::{FromDeputy, Half, ToDeputy};
+use wire::ids::HomePid;
+use wire::limits::GROUP_MAX;
+use wire::supervisor::{BOUND, FromDeputy, Half, ToDeputy};
 
 /// Runs a home supervisor, whose process it is told by the daemon: `--control-fd N` (default 3) is
 /// the socket to that, `--without` lists the kernel features that are missing; `--return` and
@@ -109,8 +113,16 @@ fn run(pid: i32, attached: Attachment) -> Result<()> {
 fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
     let signals = kernel::child_signal::ChildSignal::new()?;
     let mut remembered = Remembered::default();
+    let mut group = Group::default();
     let (berth, terms) = loop {
-        match daemon.receive()? {
+        let (order, descriptor) = daemon.receive()?;
+        match order {
+            ToDeputy::Group { members, companions } => {
+                let page = descriptor.ok_or_else(|| {
+                    MigrateError::Protocol("a group without what it agrees by".into())
+                })?;
+                group = Group::of(page, &members, companions)?;
+            }
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),
@@ -123,7 +135,12 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
         }
     };
     let meanwhile = meanwhile::Meanwhile::of(daemon);
-    match departure::leave(pid, (&berth, terms), &mut remembered, &signals, &meanwhile) {
+    let left =
+        departure::leave(pid, (&berth, terms), &mut remembered, &signals, (&meanwhile, &group));
+    if left.is_err() {
+        group.stay();
+    }
+    match left {
         Ok(away) => service::run(away, daemon, signals),
         Err(MigrateError::Ended(wait_status)) => {
             daemon.send(&FromDeputy::Ended { wait_status });
@@ -145,8 +162,19 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
                 daemon.send(&FromDeputy::Waits(remembered.waits));
             }
             let reason = error.reason();
+            if reason.code == BOUND && !group.is_any() {
+                tell_of_group(pid, daemon);
+            }
             daemon.send(&FromDeputy::Stayed { reason });
             Ok(())
         }
+    }
+}
+
+/// Tells the daemon with whom the process would have to move.
+fn tell_of_group(pid: i32, daemon: &daemon::Daemon) {
+    let members = migrate::group::of(pid).unwrap_or_default();
+    if (2..=GROUP_MAX + 1).contains(&members.len()) {
+        daemon.send(&FromDeputy::BoundTo(members.into_iter().map(HomePid).collect()));
     }
 }

@@ -359,7 +359,8 @@ impl Service<'_> {
                     | ToDeputy::Clocks(_)
                     | ToDeputy::Baseline(_)
                     | ToDeputy::Born(_)
-                    | ToDeputy::Mobile,
+                    | ToDeputy::Mobile
+                    | ToDeputy::Group { .. },
                 )
                 | None,
             ) => {}

@@ -43,7 +43,10 @@ pub struct Blank {
 /// A sandbox whose body is stopped before its first instruction, traced by the calling thread.
 #[derive(Debug)]
 pub struct Sandbox {
-    pub init: Init,
+    /// None for a companion of the first body, whose thread has it.
+    pub init: Option<Init>,
+    /// Ends such a one.
+    companion: Option<Companion>,
     /// The body's first thread as the calling process sees it.
     pub body_pid: i32,
     /// Where the init writes the next id of its PID namespace; None if this machine has no such
@@ -56,12 +59,19 @@ pub struct Sandbox {
 #[derive(Debug)]
 pub struct Init(pub i32);
 
+/// Another body of the same sandbox, traced by the calling thread, which is ended when this is
+/// dropped.
+#[derive(Debug)]
+struct Companion(i32);
+
 /// What the init is told: which body to make.
 #[repr(C)]
 struct Orders {
     /// The pid that the body's first thread must have inside.
     pid: i32,
-    /// How much of `offsets` counts; nothing if the clocks are left alone.
+    /// How many are to be made after it.
+    others: u32,
+    /// How much of `offsets` counts; nothing if the clocks are left alone, or are continued already.
     offsets_length: u32,
     /// For `/proc/PID/timens_offsets`.
     offsets: [u8; OFFSETS_BYTES_MAX],
@@ -140,40 +150,105 @@ impl Blank {
         }
     }
 
-    /// Lets the init make the body with this pid inside, and catches the body at birth.
+    /// Lets the init make the body with this pid inside, and catches the body at birth; and then one
+    /// for each of the companions, which wait untraced until [`Sandbox::of_companion`] is called for
+    /// them, each by a thread of its own. Returns how the calling process sees those.
     ///
     /// `clock_offset_ns` is added to this machine's monotonic and boot-time clocks, nanoseconds;
     /// None leaves them alone.
-    pub fn start(self, pid: i32, clock_offset_ns: Option<(i64, i64)>) -> Result<Sandbox> {
+    pub fn start(
+        self,
+        pid: i32,
+        companions: &[i32],
+        clock_offset_ns: Option<(i64, i64)>,
+    ) -> Result<(Sandbox, Vec<i32>)> {
         let _limit = Patience::of(START_TIMEOUT);
-        let orders = orders(pid, clock_offset_ns);
+        let mut first = orders(pid, clock_offset_ns);
+        first.others = companions.len() as u32;
         let Blank { init, orders: pipe, next_tid, _shared: until_it_has_read } = self;
         tracee::seize(
             init.0,
             SeizeOptions { follow: true, exit_kill: true, calls: true, ..Default::default() },
         )
-        .and_then(|()| send(&pipe, &orders))
+        .and_then(|()| send(&pipe, &first))
         .map_err(|error| init.failure().unwrap_or(error))?;
-        loop {
-            match tracee::wait(init.0)? {
-                Stop::Event(_) => break,
-                Stop::Signal(signal) => tracee::resume(init.0, signal)?,
-                Stop::Ended(status) => return Err(init_failure(status)),
-                _ => tracee::resume(init.0, 0)?,
-            }
+        let body_pid = catch_body(init.0)?;
+        let mut others = Vec::with_capacity(companions.len());
+        for (pid, left) in companions.iter().zip((0..companions.len() as u32).rev()) {
+            tracee::resume(init.0, 0)?;
+            send(&pipe, &Orders { others: left, ..orders(*pid, None) })?;
+            let other = catch_body(init.0)?;
+            tracee::detach(other, 0)?;
+            others.push(other);
         }
         drop(until_it_has_read);
-        let body_pid = tracee::event_message(init.0)? as i32;
-        match tracee::wait(body_pid)? {
-            Stop::Interrupted => {}
-            other => {
-                let what = format!("catch the body at birth: it was {other:?}");
-                return Err(KernelError::errno(what, libc::ESRCH));
-            }
-        }
         tracee::set_options(init.0, SeizeOptions { exit_kill: true, ..Default::default() })?;
         tracee::resume(init.0, 0)?;
-        Ok(Sandbox { init, body_pid, next_tid })
+        Ok((Sandbox { init: Some(init), companion: None, body_pid, next_tid }, others))
+    }
+}
+
+/// Waits until the init, which stands stopped then, has made a body, which does as well.
+fn catch_body(init: i32) -> Result<i32> {
+    loop {
+        match tracee::wait(init)? {
+            Stop::Event(_) => break,
+            Stop::Signal(signal) => tracee::resume(init, signal)?,
+            Stop::Ended(status) => return Err(init_failure(status)),
+            _ => tracee::resume(init, 0)?,
+        }
+    }
+    let body = tracee::event_message(init)? as i32;
+    match tracee::wait(body)? {
+        Stop::Interrupted => Ok(body),
+        other => {
+            let what = format!("catch the body at birth: it was {other:?}");
+            Err(KernelError::errno(what, libc::ESRCH))
+        }
+    }
+}
+
+impl Sandbox {
+    /// Takes hold of a companion, which another thread has had made.
+    ///
+    /// # Errors
+    /// It has ended: its sandbox has.
+    pub fn of_companion(body_pid: i32) -> Result<Sandbox> {
+        let _limit = Patience::of(START_TIMEOUT);
+        let options =
+            SeizeOptions { follow: true, exit_kill: true, calls: true, ..Default::default() };
+        tracee::seize(body_pid, options)?;
+        let companion = Some(Companion(body_pid));
+        let sandbox = Sandbox { init: None, companion, body_pid, next_tid: None };
+        tracee::interrupt(body_pid)?;
+        match tracee::wait(body_pid)? {
+            Stop::Interrupted | Stop::Group(_) => Ok(sandbox),
+            other => {
+                let what = format!("catch a companion: it was {other:?}");
+                Err(KernelError::errno(what, libc::ESRCH))
+            }
+        }
+    }
+
+    /// Who calls this sees to the end of a companion.
+    pub fn let_companion_live(&mut self) {
+        if let Some(companion) = self.companion.take() {
+            std::mem::forget(companion);
+        }
+    }
+}
+
+impl Drop for Companion {
+    /// It is a zombie, and keeps its sandbox, until its tracer has seen its end.
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.0);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        let _limit = Patience::of(END_TIMEOUT);
+        while let Ok((waited, stop)) = tracee::wait_any() {
+            if waited == self.0 && matches!(stop, Stop::Ended(_)) {
+                return;
+            }
+        }
     }
 }
 
@@ -208,7 +283,7 @@ fn orders(pid: i32, clock_offset_ns: Option<(i64, i64)>) -> Orders {
     let text = text.unwrap_or_default();
     let mut offsets = [0; OFFSETS_BYTES_MAX];
     offsets[..text.len()].copy_from_slice(text.as_bytes());
-    Orders { pid, offsets_length: text.len() as u32, offsets }
+    Orders { pid, others: 0, offsets_length: text.len() as u32, offsets }
 }
 
 fn send(pipe: &OwnedFd, orders: &Orders) -> Result<()> {
@@ -277,31 +352,35 @@ fn init(plan: &InitPlan<'_>) -> ! {
         }
         let mut orders: Orders = std::mem::zeroed();
         let size = size_of::<Orders>();
-        if libc::read(plan.orders, (&raw mut orders).cast(), size) != size as isize {
-            libc::_exit(0);
-        }
-        let length = (orders.offsets_length as usize).min(OFFSETS_BYTES_MAX);
-        if length > 0 && !continue_clocks(&raw const orders.offsets, length) {
-            libc::_exit(FAILED_CLOCK);
-        }
-        if !leave_root(plan.root) {
-            libc::_exit(FAILED_ROOT);
-        }
-        let tid = orders.pid;
-        // Without a signal at its end, nor at those of processes that it makes for this parent: one
-        // that is traced would stop for it.
-        let arguments = CloneArguments {
-            set_tid: (&raw const tid) as u64,
-            set_tid_size: 1,
-            ..Default::default()
-        };
-        let size = size_of::<CloneArguments>();
-        match libc::syscall(libc::SYS_clone3, &raw const arguments, size) {
-            -1 => libc::_exit(FAILED_BODY),
-            0 => loop {
-                libc::pause();
-            },
-            _ => {}
+        let mut is_first = true;
+        while is_first || orders.others > 0 {
+            if libc::read(plan.orders, (&raw mut orders).cast(), size) != size as isize {
+                libc::_exit(0);
+            }
+            let length = (orders.offsets_length as usize).min(OFFSETS_BYTES_MAX);
+            if length > 0 && !continue_clocks(&raw const orders.offsets, length) {
+                libc::_exit(FAILED_CLOCK);
+            }
+            if is_first && !leave_root(plan.root) {
+                libc::_exit(FAILED_ROOT);
+            }
+            is_first = false;
+            let tid = orders.pid;
+            // Without a signal at its end, nor at those of processes that it makes for this parent:
+            // one that is traced would stop for it.
+            let arguments = CloneArguments {
+                set_tid: (&raw const tid) as u64,
+                set_tid_size: 1,
+                ..Default::default()
+            };
+            let size = size_of::<CloneArguments>();
+            match libc::syscall(libc::SYS_clone3, &raw const arguments, size) {
+                -1 => libc::_exit(FAILED_BODY),
+                0 => loop {
+                    libc::pause();
+                },
+                _ => {}
+            }
         }
         giving_up::close_all_but(plan.next_tid);
         giving_up::give_up_capabilities(plan.next_tid >= 0);

@@ -45,7 +45,10 @@ impl Sandbox {
     /// If this machine does not let ids be chosen, or the init does not stop.
     pub fn choose_next_tid(&self, tid: i32) -> Result<()> {
         let what = "choose the id of a thread";
-        let file = self.next_tid.as_ref().ok_or_else(|| KernelError::errno(what, libc::EROFS))?;
+        let (Some(file), Some(init)) = (&self.next_tid, self.init.as_ref().map(|init| init.0))
+        else {
+            return Err(KernelError::errno(what, libc::EROFS));
+        };
         if !(2..10_i32.pow(TID_DIGITS as u32)).contains(&tid) {
             return Err(KernelError::errno(what, libc::EINVAL));
         }
@@ -54,20 +57,20 @@ impl Sandbox {
         let text = format!("{:>TID_DIGITS$}\n", tid - 1);
         let mut word = [0; 8];
         word.copy_from_slice(text.as_bytes());
-        tracee::interrupt(self.init.0)?;
+        tracee::interrupt(init)?;
         loop {
-            match tracee::wait(self.init.0)? {
+            match tracee::wait(init)? {
                 Stop::Interrupted | Stop::Group(_) => break,
                 Stop::Ended(_) => return Err(KernelError::errno(what, libc::ESRCH)),
-                _ => tracee::resume_interrupted(self.init.0, 0)?,
+                _ => tracee::resume_interrupted(init, 0)?,
             }
         }
         let (instruction, place) = init_places();
-        tracee::write_word(self.init.0, place, word)?;
+        tracee::write_word(init, place, word)?;
         let arguments = [file.as_raw_fd() as u64, place, text.len() as u64, 0, 0, 0];
-        let written = RemoteCalls::begin(self.init.0, instruction)
+        let written = RemoteCalls::begin(init, instruction)
             .and_then(|mut calls| calls.call(what, libc::SYS_pwrite64, arguments));
-        tracee::resume(self.init.0, 0)?;
+        tracee::resume(init, 0)?;
         match written? {
             count if count == text.len() as u64 => Ok(()),
             _ => Err(KernelError::errno(what, libc::EIO)),

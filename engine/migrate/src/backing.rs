@@ -12,6 +12,7 @@ use kernel::KernelError;
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -35,7 +36,12 @@ pub struct Library {
     shared: Vec<Shared>,
     /// How many were added since the process left its home.
     grown: usize,
+    /// What it shares with those who come to this node with it, as home calls that.
+    commons: Arc<Commons>,
 }
+
+/// Memory that bodies of one sandbox share: device and inode at home, and the memory here.
+pub type Commons = HashMap<(u64, u64), File>;
 
 /// A file that is mapped shared and writable, or memory that stands for a part of it; or shared
 /// memory that home knows.
@@ -178,6 +184,16 @@ impl Library {
         self.entries.push(Entry { backing, file: Arc::new(file), device, inode });
     }
 
+    /// Shared memory is that from now on which others have as well.
+    pub fn share(&mut self, commons: Arc<Commons>) {
+        self.commons = commons;
+    }
+
+    /// What has to be mapped for shared memory that home calls so; None if it is nobody else's.
+    pub fn common(&self, place: &SharedPlace) -> Option<&File> {
+        self.commons.get(&(place.device, place.inode))
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -225,7 +241,6 @@ impl Library {
             }
         }
     }
-
 }
 
 impl Backings for Library {

@@ -439,9 +439,8 @@ pub(crate) fn unmapped(old: &[Mapping], new: &[Mapping]) -> Vec<Run> {
     if old == new {
         return vec![];
     }
-    let gone = |change: Change| {
-        change.replaced().map(|range| Run { start: range.start, end: range.end })
-    };
+    let gone =
+        |change: Change| change.replaced().map(|range| Run { start: range.start, end: range.end });
     homeward::plan(old, new, &is_same_kind).into_iter().filter_map(gone).collect()
 }
 

@@ -1,9 +1,12 @@
 //! Who is bound to whom by shared memory: whoever has such memory stays home until the whole group
 //! can move together ([decision 0034](../../../docs/decisions/0034-groups-that-share-memory.md)).
 
-use crate::{Result, layout, sharing};
+use crate::{MigrateError, Result, layout, sharing};
 use kernel::proc::process;
 use std::collections::{BTreeMap, BTreeSet};
+use wire::image;
+use wire::limits::SHARED_MEMORY_MAX;
+use wire::supervisor::BOUND;
 
 /// A piece of shared memory, as the kernel knows it: device and inode.
 type Segment = (u64, u64);
@@ -22,6 +25,30 @@ pub fn of(pid: i32) -> Result<BTreeSet<i32>> {
         segments.insert(pid, shared.map(|m| (m.device, m.inode)).collect());
     }
     Ok(closure(pid, &segments))
+}
+
+/// The memory that these processes share, each as large as the most that one of them has mapped. What
+/// one of them has for itself is among it.
+///
+/// # Errors
+/// Refused if it is too much, or one of them has ended.
+pub fn memory(members: &BTreeSet<i32>) -> Result<Vec<image::Segment>> {
+    let mut bytes: BTreeMap<Segment, u64> = BTreeMap::new();
+    for pid in members {
+        for mapping in sharing::read_maps(*pid)?.iter().filter(|m| layout::is_shared_anonymous(m)) {
+            let most = bytes.entry((mapping.device, mapping.inode)).or_default();
+            *most = (*most).max(mapping.offset.saturating_add(mapping.length()));
+        }
+    }
+    if bytes.len() > SHARED_MEMORY_MAX {
+        let text = format!(
+            "its group has {} pieces of shared memory (at most {SHARED_MEMORY_MAX})",
+            bytes.len()
+        );
+        return Err(MigrateError::refused(BOUND, text));
+    }
+    let segment = |((device, inode), bytes)| image::Segment { device, inode, bytes };
+    Ok(bytes.into_iter().map(segment).collect())
 }
 
 fn closure(pid: i32, segments: &BTreeMap<i32, BTreeSet<Segment>>) -> BTreeSet<i32> {

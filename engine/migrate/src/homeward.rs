@@ -4,8 +4,8 @@
 //! the guest changed while it was away is found by comparing ([`plan`], pure), then made.
 
 use crate::backing::Library;
-use crate::worker::Worker;
 use crate::layout::{self, Backings};
+use crate::worker::Worker;
 use crate::{MigrateError, Result, mapping_flags};
 use kernel::KernelError;
 use kernel::agent::BatchCall;
@@ -283,12 +283,7 @@ pub fn protect(worker: Worker<'_>, mappings: &[image::Mapping]) -> Result<()> {
 ///
 /// Private memory is only kept if it is one mapping here too: the kernel joins what is mapped
 /// beside it only if neither was moved, and mremap(2) of two mappings fails.
-pub fn fits(
-    home: &Mapping,
-    wanted: &image::Mapping,
-    at: u64,
-    known: &dyn Backings,
-) -> bool {
+pub fn fits(home: &Mapping, wanted: &image::Mapping, at: u64, known: &dyn Backings) -> bool {
     let is_whole = home.start <= wanted.start.0 && wanted.end.0 <= home.end;
     match &wanted.kind {
         MappingKind::Kernel { .. } => true,

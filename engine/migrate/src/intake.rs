@@ -56,7 +56,10 @@ impl Intake {
             self.late.remove(run);
             let at = mappings.partition_point(|m| m.end.0 <= run.start);
             let is_shared = |m: &Mapping| {
-                matches!(m.kind, MappingKind::SharedAnonymous { .. } | MappingKind::SharedFile { .. })
+                matches!(
+                    m.kind,
+                    MappingKind::SharedAnonymous { .. } | MappingKind::SharedFile { .. }
+                )
             };
             if mappings.get(at).is_none_or(|m| !is_shared(m)) {
                 self.held.add(run);

@@ -181,8 +181,7 @@ impl Kept {
             homeward::empty(worker, mappings, &homeward::NOTHING)?;
             return Ok(vec![]);
         }
-        let shared: Vec<Mapping> =
-            mappings.iter().filter(is_shared).cloned().collect();
+        let shared: Vec<Mapping> = mappings.iter().filter(is_shared).cloned().collect();
         homeward::empty(worker, &shared, &homeward::NOTHING)?;
         Ok(kept)
     }

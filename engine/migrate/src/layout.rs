@@ -74,8 +74,9 @@ fn kind(mapping: &Mapping, backings: &dyn Backings) -> Result<MappingKind> {
     if let Some(SharedPlace { device, inode, offset }) = backings.shared_file(mapping) {
         return Ok(MappingKind::SharedFile { device, inode, offset });
     }
-    if is_shared_anonymous(mapping) {
-        return Ok(MappingKind::SharedAnonymous { home: backings.shared_memory(mapping) });
+    let home = backings.shared_memory(mapping);
+    if home.is_some() || is_shared_anonymous(mapping) {
+        return Ok(MappingKind::SharedAnonymous { home });
     }
     if is_anonymous(mapping) {
         return Ok(MappingKind::Anonymous { grows_down: mapping.name == b"[stack]" });

@@ -23,7 +23,7 @@ pub mod elsewhere;
 pub mod files;
 mod following;
 pub mod freeze;
-mod group;
+pub mod group;
 pub mod hashes;
 pub mod held;
 pub mod homeward;

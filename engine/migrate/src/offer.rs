@@ -29,12 +29,14 @@ pub struct Abilities {
 }
 
 /// Offers, and sends the mapped files that the target lacks. When this returns the target has its
-/// sandbox ready and waits for the [`draft`]. What it can.
+/// sandbox ready and waits for the [`draft`]. What it can. `welcome` is called when it takes the
+/// process, and those who come along with it may call.
 pub fn offer(
     (reader, writer): &mut (LinkReader, LinkWriter),
     offerer: Offerer,
     prospect: Prospect,
     library: &Library,
+    welcome: impl FnOnce(),
 ) -> Result<Abilities> {
     reader.set_timeout(Some(ANSWER_TIMEOUT))?;
     writer.send(&ToAway::Prospect(Box::new(prospect)))?;
@@ -50,6 +52,7 @@ pub fn offer(
             _ => return Err(MigrateError::Protocol("no answer to the offer".into())),
         }
     };
+    welcome();
     for index in missing {
         let file = library
             .file(index)

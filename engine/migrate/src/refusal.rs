@@ -8,22 +8,23 @@
 use crate::{MigrateError, Result, attributes, files, injection, layout, mapping_flags, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process::{self, ThreadStatus};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 
 /// Checks the process `pid`, whose mappings are `maps`, while it runs. One that `is_mobile` may
-/// have one seccomp filter: ours.
+/// have one seccomp filter: ours. It may share memory with those of its `group`.
 ///
 /// # Errors
 /// Refused, with the object and its number.
-pub fn check(pid: i32, maps: &[Mapping], is_mobile: bool) -> Result<()> {
+pub fn check(pid: i32, maps: &[Mapping], (is_mobile, group): (bool, &BTreeSet<i32>)) -> Result<()> {
     let tids = process::threads(pid)?.into_iter();
     // One that has ended meanwhile has nothing.
     let status = |tid| Some((tid, process::thread_status(pid, tid).ok()?));
     check_frozen(pid, maps, tids.filter_map(status), is_mobile)?;
     check_policy(pid)?;
     check_birth(pid, maps)?;
-    sharing::check_patiently(pid, maps)
+    sharing::check_patiently(pid, maps, group)
 }
 
 /// The same when all its threads are stopped, but for who shares its memory

@@ -8,7 +8,7 @@
 use crate::{MigrateError, Result, group, layout};
 use kernel::proc::maps::{self, Mapping};
 use kernel::proc::process::{self, Stat};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 /// How long a program is waited for that is being started by vfork.
@@ -24,10 +24,10 @@ const LISTING_TIME_MIN: Duration = Duration::from_millis(250);
 
 /// As [`check`], for a process that runs: a vfork is given the time that it mostly takes, and
 /// whoever asks is told of all that it shares memory with.
-pub fn check_patiently(pid: i32, maps: &[Mapping]) -> Result<()> {
+pub fn check_patiently(pid: i32, maps: &[Mapping], group: &BTreeSet<i32>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match check(pid, maps) {
+        match check(pid, maps, group) {
             Err(MigrateError::Refused(reason))
                 if reason.code == SHARED_ADDRESS_SPACE && Instant::now() < deadline =>
             {
@@ -44,13 +44,14 @@ pub fn check_patiently(pid: i32, maps: &[Mapping]) -> Result<()> {
 }
 
 const SHARED_ADDRESS_SPACE: &str = "shared-address-space";
-const SHARED_MEMORY: &str = "shared-memory";
+const SHARED_MEMORY: &str = wire::supervisor::BOUND;
 
-/// Refuses a process that is not alone in its address space, or in its shared memory.
+/// Refuses a process that is not alone in its address space, or shares memory with others than
+/// those of its `group`, which go where it goes.
 ///
 /// # Errors
 /// Refused, with the other one's number; or with that of one which cannot be looked into.
-pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
+pub fn check(pid: i32, maps: &[Mapping], group: &BTreeSet<i32>) -> Result<()> {
     let shared: Vec<&Mapping> = maps.iter().filter(|m| layout::is_shared_anonymous(m)).collect();
     let family = if shared.is_empty() { None } else { Some(Family::of(pid)?) };
     let can_compare = process::share_address_space(pid, pid).is_ok();
@@ -73,7 +74,7 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
                 );
                 return Err(MigrateError::refused(SHARED_ADDRESS_SPACE, text));
             }
-            if let Some(family) = &family {
+            if let Some(family) = family.as_ref().filter(|_| !group.contains(&other)) {
                 check_memory(other, &shared, family)?;
             }
         }
@@ -90,15 +91,16 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
 pub fn check_meanwhile<T>(
     pid: i32,
     maps: &[Mapping],
+    group: &BTreeSet<i32>,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
-        let begun = std::thread::Builder::new().spawn_scoped(scope, || check(pid, maps));
+        let begun = std::thread::Builder::new().spawn_scoped(scope, || check(pid, maps, group));
         let done = work()?;
         let verdict = match begun.map(|looker| looker.join()) {
             Ok(Ok(verdict)) => verdict,
             // It could not begin.
-            _ => check(pid, maps),
+            _ => check(pid, maps, group),
         };
         verdict.map(|()| done)
     })
@@ -240,6 +242,7 @@ mod test {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     const COPIED: u64 = 0x40;
+    const ALONE: BTreeSet<i32> = BTreeSet::new();
 
     fn process(pid: i32, flags: u64, start_ticks: u64) -> Stat {
         Stat { pid, flags, start_ticks, state: b'S', ..Stat::default() }
@@ -286,7 +289,7 @@ mod test {
 
     #[test]
     fn a_process_without_relatives_shares_nothing() {
-        with_a_stranger(|pid| check_patiently(pid, &maps::read(pid).unwrap()).unwrap());
+        with_a_stranger(|pid| check_patiently(pid, &maps::read(pid).unwrap(), &ALONE).unwrap());
     }
 
     #[test]
@@ -298,7 +301,7 @@ mod test {
         while !pids.into_iter().all(is_zombie) {
             std::thread::yield_now();
         }
-        let verdict = check(pids[0], &[]);
+        let verdict = check(pids[0], &[], &ALONE);
         ended.wait().unwrap();
         another.wait().unwrap();
         verdict.unwrap();
@@ -316,7 +319,7 @@ mod test {
             (0..4).for_each(|_| drop(scope.spawn(spawn)));
             with_a_stranger(|pid| {
                 let maps = maps::read(pid).unwrap();
-                let verdicts: Vec<_> = (0..200).map(|_| check(pid, &maps)).collect();
+                let verdicts: Vec<_> = (0..200).map(|_| check(pid, &maps, &ALONE)).collect();
                 is_over.store(true, Ordering::Relaxed);
                 let refused = verdicts.iter().filter(|verdict| verdict.is_err()).count();
                 assert_eq!(refused, 0, "of {}", verdicts.len());

@@ -386,16 +386,23 @@ impl Shell {
 fn map_call(
     range: &Range<u64>,
     mapping: &image::Mapping,
-    offset: u64,
+    mut offset: u64,
     library: &Library,
 ) -> Result<BatchCall> {
     let (flags, descriptor) = match &mapping.kind {
         MappingKind::Anonymous { grows_down: true } => {
             (PRIVATE_NEW | libc::MAP_GROWSDOWN as u64, NO_FILE)
         }
-        MappingKind::SharedAnonymous { .. } | MappingKind::SharedFile { .. } => {
-            (SHARED_NEW, NO_FILE)
+        MappingKind::SharedAnonymous { home: Some(place) } => match library.common(place) {
+            Some(file) => {
+                offset = place.offset + (range.start - mapping.start.0);
+                ((libc::MAP_SHARED | libc::MAP_FIXED) as u64, file.as_raw_fd() as u64)
+            }
+            None => (SHARED_NEW, NO_FILE),
         },
+        MappingKind::SharedAnonymous { home: None } | MappingKind::SharedFile { .. } => {
+            (SHARED_NEW, NO_FILE)
+        }
         MappingKind::File { backing, is_shared, .. } => {
             let file = library.file(*backing).ok_or_else(|| {
                 MigrateError::Protocol(format!("mapping of unknown file {backing}"))

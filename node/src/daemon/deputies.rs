@@ -4,6 +4,7 @@
 use super::Daemon;
 use super::moves::{NotMoved, not_moved};
 use crate::supervisor::Supervisor;
+use std::os::fd::OwnedFd;
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
 use wire::supervisor::{Half, ToDeputy};
@@ -11,12 +12,22 @@ use wire::supervisor::{Half, ToDeputy};
 impl Daemon {
     /// Tells the process's deputy, starting one if there is none.
     pub(super) fn tell_deputy(&mut self, pid: HomePid, message: &ToDeputy) -> Result<(), NotMoved> {
+        self.tell_deputy_with(pid, message, None)
+    }
+
+    /// The same, with a descriptor.
+    pub(super) fn tell_deputy_with(
+        &mut self,
+        pid: HomePid,
+        message: &ToDeputy,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), NotMoved> {
         let Some(process) = self.processes.get(&pid) else { return Ok(()) };
         let deputy = match &process.deputy {
             Some(deputy) => deputy.clone(),
             None => self.start_deputy(pid)?,
         };
-        if deputy.send(message, None) {
+        if deputy.send(message, descriptor) {
             return Ok(());
         }
         Err(not_moved(MoveEnd::Stayed, "supervisor-deaf", "its supervisor does not answer"))

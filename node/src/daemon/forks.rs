@@ -4,12 +4,12 @@
 use super::{Daemon, reporting};
 use crate::guest::{Arrival, Guest};
 use crate::policy::GUESTS_MAX;
-use crate::process::{Activity, Cause, Launch, Move, Order, Stage};
+use crate::process::{Activity, Cause, Launch, Move, Order};
 use crate::procfs;
 use crate::supervisor::{Identity, SupervisorId, serve_part};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-use wire::ids::{GlobalPid, HomePid, Ticket};
+use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthRequest, MoveEnd};
 use wire::supervisor::{Birth, ToBody, ToDeputy};
 
@@ -52,8 +52,7 @@ impl Daemon {
             let home = Order::new(me, Cause::Drain, "this node goes down");
             process.waiting.push_back(home);
         }
-        let (stage, expected) = (Stage::Moving, None);
-        process.moving = Some(Move { order, from: me, stage, core_speed, expected });
+        process.moving = Some(Move::new(order, me, core_speed));
         if let Err(not_moved) = self.tell_deputy(pid, &ToDeputy::Born(birth)) {
             tracing::error!("process {pid}, made away, ended: {}", not_moved.reason.text);
             self.move_failed(pid, not_moved);
@@ -71,11 +70,12 @@ impl Daemon {
         }
     }
 
-    /// A guest has made a process, whose supervisor is a part of its own.
+    /// A guest has made a process, or one comes along with it, whose supervisor is a part of its
+    /// own.
     pub(super) fn guest_forked(
         &mut self,
         maker: SupervisorId,
-        (child, ticket): (HomePid, Ticket),
+        (child, ticket, from): (HomePid, Ticket, NodeId),
         socket: Option<OwnedFd>,
     ) {
         let is_taken = self.guests.values().any(|guest| guest.ticket == ticket);
@@ -96,7 +96,7 @@ impl Daemon {
         let guest = Guest {
             process: GlobalPid { home: maker.process.home, pid: child },
             ticket,
-            asked: BerthRequest { pid: child, from: self.me(), cpu_us: 0, ..maker.asked },
+            asked: BerthRequest { pid: child, from, cpu_us: 0, ..maker.asked },
             owner: maker.owner,
             supervisor,
             arrival: Arrival::Expected { until: Instant::now() + self.config.berth_timeout },

@@ -183,7 +183,12 @@ impl Daemon {
                 }
             }
             Ok(FromBody::Forked { child, ticket }) => {
-                self.guest_forked(id, (child, ticket), descriptor);
+                let from = self.me();
+                self.guest_forked(id, (child, ticket, from), descriptor);
+            }
+            Ok(FromBody::Joins { child, ticket }) => {
+                let from = guest.asked.from;
+                self.guest_forked(id, (child, ticket, from), descriptor);
             }
             Ok(FromBody::Imprint) | Err(_) => {
                 tracing::error!("supervisor of guest {process} says nonsense: dropped");

@@ -11,6 +11,7 @@ use crate::process::{Cause, LastFreeze, Launch, Move, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
@@ -58,8 +59,7 @@ impl Daemon {
         let to = order.to;
         let core_speed = self.load.capacity.core_speed;
         let is_users = matches!(order.cause, Cause::User);
-        let (stage, expected) = (Stage::Moving, None);
-        process.moving = Some(Move { order, from, stage, core_speed, expected });
+        process.moving = Some(Move::new(order, from, core_speed));
         if to == from && is_users {
             // It has waited for another move, which is off.
             process.moved_by_user(to, me);
@@ -157,6 +157,20 @@ impl Daemon {
             moving.core_speed = f64::from(core_speed_milli) / 1e3;
         }
         let berth = Berth { node, address: member.address, ticket, key };
+        match self.companions_of(pid).is_empty() {
+            true => self.have_leave(pid, berth, None),
+            false => self.leave_together(pid, berth),
+        }
+    }
+
+    /// Tells a supervisor all that it needs to have its process leave, perhaps with others.
+    pub(super) fn have_leave(
+        &mut self,
+        pid: HomePid,
+        berth: Berth,
+        group: Option<(&ToDeputy, OwnedFd)>,
+    ) -> Result<(), NotMoved> {
+        let node = berth.node;
         let waits = self.processes.get_mut(&pid).map(|p| std::mem::take(&mut p.waits));
         if let Some(waits) = waits.filter(|waits| !waits.is_empty()) {
             self.tell_deputy(pid, &ToDeputy::Waits(waits))?;
@@ -171,6 +185,9 @@ impl Daemon {
         }
         if self.processes.get(&pid).is_some_and(|process| process.is_mobile) {
             self.tell_deputy(pid, &ToDeputy::Mobile)?;
+        }
+        if let Some((group, agreement)) = group {
+            self.tell_deputy_with(pid, group, Some(agreement))?;
         }
         self.expect_price(pid);
         self.keep_process(pid);
@@ -217,7 +234,11 @@ impl Daemon {
                 if self.processes.get(&pid).is_some_and(|process| process.at == self.me()) {
                     self.drop_deputy(pid);
                 }
-                self.move_failed(pid, NotMoved { end: MoveEnd::Stayed, reason });
+                if !self.is_to_take_others(pid, &reason) {
+                    self.move_failed(pid, NotMoved { end: MoveEnd::Stayed, reason });
+                } else if let Err(not_moved) = self.take_others(pid) {
+                    self.move_failed(pid, not_moved);
+                }
                 self.forget_if_ended(pid);
             }
             FromDeputy::Usage { away, rss_bytes, forwarded, .. } => {
@@ -230,6 +251,7 @@ impl Daemon {
             }
             FromDeputy::Forked { child } => self.process_forked(pid, child),
             FromDeputy::Born { child, birth } => self.process_born(pid, child, birth),
+            FromDeputy::BoundTo(members) => self.bound_to(pid, members),
             FromDeputy::Attached { is_moving } => self.deputy_attached(pid, is_moving),
         }
     }
@@ -354,7 +376,8 @@ impl Daemon {
         process.decide(wall_clock_s(), "not-moved", &reason.text);
         self.journal.record(Some(global), Happening::Stayed { reason: reason.clone() });
         // Nobody had ordered a homecoming that the process itself needed.
-        let Some(Move { order, from, .. }) = moving else { return };
+        let Some(Move { order, from, companions, .. }) = moving else { return };
+        self.leave_alone(pid, &companions);
         self.report_end(pid, &order, from, end, 0);
         self.free_berth(pid, order.to, end);
         let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };

@@ -339,12 +339,9 @@ fn kept_process(process: &Process) -> KeptProcess {
 fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHandle>) -> Process {
     let now = Instant::now();
     let at = kept.at;
-    let moving = kept.order.map(|kept| Move {
-        order: Order::new(kept.to, kept.cause, kept.why),
-        from: at,
-        stage: Stage::Inherited,
-        core_speed: kept.core_speed,
-        expected: None,
+    let moving = kept.order.map(|kept| {
+        let order = Order::new(kept.to, kept.cause, kept.why);
+        Move { stage: Stage::Inherited, ..Move::new(order, at, kept.core_speed) }
     });
     let launch = match kept.is_pending {
         true => Launch::Pending { program: kept.program, left: Some(now) },

@@ -1,0 +1,132 @@
+//! Processes that share memory leave home together ([decision 0034](../../../docs/decisions/)).
+//!
+//! That there are others is found by the supervisor of the one that was to move, which is refused
+//! for that. Then the move is begun again with all of them: a supervisor for each, one berth, and
+//! a page of memory by which the supervisors agree when to stop and whether they have left.
+
+use super::Daemon;
+use super::moves::{NotMoved, not_moved};
+use crate::keys;
+use crate::process::{Cause, Launch, Move, Order};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::os::fd::OwnedFd;
+use wire::ids::{HomePid, Ticket};
+use wire::image::Companion;
+use wire::peer::MoveEnd;
+use wire::supervisor::{BOUND, Berth, GROUP_PAGE_BYTES, Reason, ToDeputy};
+
+impl Daemon {
+    /// A process was not moved because it shares memory with others.
+    pub(super) fn bound_to(&mut self, pid: HomePid, members: Vec<HomePid>) {
+        if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
+            moving.bound_to = members;
+        }
+    }
+
+    /// Whether a move that was refused is to be begun again with them. The balancing weighs one
+    /// process, and leaves those who are bound to others where they are.
+    pub(super) fn is_to_take_others(&self, pid: HomePid, reason: &Reason) -> bool {
+        let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
+        reason.code == BOUND
+            && moving.is_some_and(|moving| {
+                let is_ordered =
+                    matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm);
+                is_ordered && !moving.bound_to.is_empty() && moving.companions.is_empty()
+            })
+    }
+
+    /// Begins that.
+    pub(super) fn take_others(&mut self, pid: HomePid) -> Result<(), NotMoved> {
+        let me = self.me();
+        let core_speed = self.load.capacity.core_speed;
+        let process = self.processes.get_mut(&pid);
+        let Some((owner, moving)) = process.and_then(|p| Some((p.owner, p.moving.as_mut()?)))
+        else {
+            return Ok(());
+        };
+        let (to, bound) = (moving.order.to, std::mem::take(&mut moving.bound_to));
+        let others: Vec<HomePid> = bound.into_iter().filter(|other| *other != pid).collect();
+        for other in &others {
+            let stays = |what: &str| {
+                let text = format!("it shares memory with process {other}, which {what}");
+                Err(not_moved(MoveEnd::Stayed, BOUND, text))
+            };
+            match self.processes.get(other) {
+                None => return stays("is not under osmos"),
+                Some(other) if other.owner.uid != owner.uid => return stays("belongs to another"),
+                Some(other) if other.moving.is_some() => return stays("is on the move; try again"),
+                Some(other) if other.at != me => return stays("is away"),
+                Some(other) if other.has_ended => return stays("is just ending; try again"),
+                Some(other) if other.launch != Launch::Running && other.launch != Launch::Found => {
+                    return stays("has just been started; try again");
+                }
+                Some(_) => {}
+            }
+        }
+        for other in &others {
+            if let Some(process) = self.processes.get_mut(other) {
+                let why = format!("process {pid} went there, which it shares memory with");
+                let order = Order::new(to, Cause::Companion, why);
+                process.moving = Some(Move::new(order, me, core_speed));
+            }
+        }
+        if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
+            moving.companions = others;
+        }
+        self.begin_leaving(pid, to)
+    }
+
+    pub(super) fn companions_of(&self, pid: HomePid) -> &[HomePid] {
+        let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
+        moving.map_or(&[], |moving| &moving.companions)
+    }
+
+    /// Has a process leave with its companions, which come to the same berth by keys of their own.
+    pub(super) fn leave_together(&mut self, pid: HomePid, berth: Berth) -> Result<(), NotMoved> {
+        let failed = |error: std::io::Error| {
+            let text = format!("cannot have its group leave: {error}");
+            not_moved(MoveEnd::Stayed, "no-agreement", text)
+        };
+        let others = self.companions_of(pid).to_vec();
+        let members: Vec<HomePid> = std::iter::once(pid).chain(others.iter().copied()).collect();
+        let page = agreement().map_err(failed)?;
+        let mut companions = Vec::with_capacity(others.len());
+        for other in &others {
+            let ticket =
+                keys::random().map(Ticket).map_err(std::io::Error::other).map_err(failed)?;
+            let key = keys::random().map_err(std::io::Error::other).map_err(failed)?;
+            companions.push(Companion { pid: *other, ticket, key });
+        }
+        for Companion { pid: other, ticket, key } in &companions {
+            let berth = Berth { ticket: *ticket, key: *key, ..berth.clone() };
+            let group = ToDeputy::Group { members: members.clone(), companions: vec![] };
+            let page = page.try_clone().map_err(failed)?;
+            self.have_leave(*other, berth, Some((&group, page)))?;
+        }
+        let group = ToDeputy::Group { members, companions };
+        self.have_leave(pid, berth, Some((&group, page)))
+    }
+
+    /// The move of a process is off, and so are those of its companions. The supervisor of one that
+    /// has begun hears of it from the others.
+    pub(super) fn leave_alone(&mut self, pid: HomePid, companions: &[HomePid]) {
+        for other in companions {
+            let process = self.processes.get(other);
+            let has_not_begun = process.is_some_and(|process| {
+                let cause = process.moving.as_ref().map(|moving| moving.order.cause);
+                cause == Some(Cause::Companion) && process.deputy.is_none()
+            });
+            if has_not_begun {
+                let text = format!("process {pid}, which it shares memory with, stays");
+                self.move_failed(*other, not_moved(MoveEnd::Stayed, BOUND, text));
+            }
+        }
+    }
+}
+
+/// Memory that the supervisors of a group share.
+fn agreement() -> std::io::Result<OwnedFd> {
+    let file = memfd_create(c"osmos-group", MFdFlags::MFD_CLOEXEC)?;
+    nix::unistd::ftruncate(&file, GROUP_PAGE_BYTES as i64)?;
+    Ok(file)
+}
