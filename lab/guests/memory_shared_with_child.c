@@ -1,5 +1,4 @@
 /* Parent and child count in the same shared page under a process-shared lock: no count is lost. */
-/* may stay: shared-memory */
 #include "travel.h"
 
 struct page {

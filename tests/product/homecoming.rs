@@ -1,7 +1,7 @@
 //! A home that has no room for a process that comes back: the process goes on where it is, with its
 //! calls, sleeps and signals, and comes home when there is room.
 
-use crate::stage::{Program, Seen, Stage, until, until_true};
+use crate::stage::{Program, Stage, until, until_true};
 use std::time::{Duration, Instant};
 
 /// Does what each line says, and prints what comes of it; counts the signals that it gets.

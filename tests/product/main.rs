@@ -39,6 +39,7 @@ mod exec;
 mod families;
 mod faults;
 mod features;
+mod groups;
 mod homecoming;
 mod hostile;
 mod hostile_guest;

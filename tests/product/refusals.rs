@@ -119,33 +119,6 @@ fn a_process_with_sealed_memory_stays_home() {
 }
 
 #[test]
-fn a_process_that_shares_memory_with_a_child_stays_home() {
-    if !needs::can_run(&["python3"]) {
-        return;
-    }
-    let expression = "globals().update(m=mmap.mmap(-1, 4096)) or \
-                      [child := os.fork(), child or signal.pause()][0]";
-    refused_after("shared-memory", expression, &["shares memory at 0x", "with process"]);
-}
-
-#[test]
-fn whoever_asks_is_told_of_all_that_share_memory_with_each_other() {
-    if !needs::can_run(&["python3"]) {
-        return;
-    }
-    let stage = Stage::new("group", 2);
-    let mut program = start_obedient(&stage);
-    let fork = "[child := os.fork(), child or signal.pause()][0]";
-    program.ask("globals().update(m=mmap.mmap(-1, 4096))");
-    let mut pids: Vec<String> = (0..3).map(|_| program.ask(fork)).collect();
-    pids.push(program.pid.to_string());
-    let complaint = stage.complaint(1, &["osmos", "migrate", &program.pid.to_string(), "2"]);
-    assert!(complaint.contains("binds 4 processes together"), "{complaint}");
-    let (_, named) = complaint.split_once("together: ").expect("their numbers");
-    pids.iter().for_each(|pid| assert!(named.contains(pid.as_str()), "{pid}: {complaint}"));
-}
-
-#[test]
 fn a_process_that_maps_one_shared_memory_twice_stays_home() {
     if !needs::can_run(&["python3"]) {
         return;

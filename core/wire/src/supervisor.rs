@@ -517,6 +517,10 @@ pub const HASH_TABLE_BYTES: u64 = 4096 * 88;
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 /// Code of the reasons for which a process with shared memory does not move alone.
 pub const BOUND: &str = "shared-memory";
+/// Codes of the reasons of a process that comes home because another does that it shares memory
+/// with: which had to, or was asked to.
+pub const GROUP: &str = "group";
+pub const GROUP_ASKED: &str = "group-asked";
 /// Size of the memory by which the supervisors of a group agree ([`ToDeputy::Group`]).
 pub const GROUP_PAGE_BYTES: usize = 4096;
 /// A group with the one that it is about.

@@ -23,10 +23,8 @@ use wire::forward::{ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, MappingKind, SharedMemory, SharedPlace};
 use wire::limits::SHARED_MEMORY_MAX;
-use wire::supervisor::Reason;
+use wire::supervisor::{GROUP, GROUP_ASKED, Reason};
 
-/// Code of the reasons that have to do with the others of a group.
-const GROUP: &str = "group";
 /// A process that was made is known here a few milliseconds later.
 const BIRTH_PATIENCE: Duration = Duration::from_secs(2);
 /// So long after the first one all of a group stand still, or none stays so.
@@ -197,16 +195,17 @@ impl Tracing<'_> {
         *current = Some(round.clone());
         drop(current);
         for other in members.iter().filter(|other| other.guest_pid != guest) {
-            other.order(Order::Gather);
+            other.order(Order::Gather { is_asked: matches!(announcement, ToHome::Frozen) });
         }
         Ok(Gathered::With(Membership { round, family, guest }))
     }
 
     /// Another body that this one shares memory with goes home.
-    pub(crate) fn follow_group(&mut self) -> Result<End> {
+    pub(crate) fn follow_group(&mut self, is_asked: bool) -> Result<End> {
         self.next_homecoming = Instant::now();
+        let code = if is_asked { GROUP_ASKED } else { GROUP };
         let text = "a process that it shares memory with goes home";
-        self.need_home(reason(GROUP, text))
+        self.need_home(reason(code, text))
     }
 
     /// Waits until all have come home that left with this one, which home has been sent; what has
@@ -269,7 +268,7 @@ impl Tracing<'_> {
 
 /// Whether a body leaves only because another does.
 fn is_called(announcement: &ToHome) -> bool {
-    matches!(announcement, ToHome::NeedsHome(why) if why.code == GROUP)
+    matches!(announcement, ToHome::NeedsHome(why) if [GROUP, GROUP_ASKED].contains(&&*why.code))
 }
 
 /// The body and all of its sandbox that share memory with it, in any number of steps. Whoever has its

@@ -133,7 +133,7 @@ pub enum Order {
     /// A process that had this one's memory is done with it.
     ChildDone(GuestTid),
     /// Another body that this one shares memory with goes home.
-    Gather,
+    Gather { is_asked: bool },
     /// Whether all of them go is known.
     GroupDecided,
     /// The link to home broke.

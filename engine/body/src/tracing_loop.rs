@@ -426,7 +426,7 @@ impl Tracing<'_> {
                 self.child_is_done(child)?;
                 Ok(End::Continues)
             }
-            Order::Gather => self.follow_group(),
+            Order::Gather { is_asked } => self.follow_group(is_asked),
             Order::GroupDecided => Ok(End::Continues),
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }

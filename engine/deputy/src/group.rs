@@ -47,7 +47,9 @@ impl Stage {
 const WORD: usize = 0;
 const NEWS: usize = 4;
 const IS_WELCOME: usize = 8;
-const COUNTS: usize = 12;
+/// Whose word it was.
+const WHO: usize = 12;
+const COUNTS: usize = 16;
 
 /// What is decided; nothing at first.
 const OPEN: u32 = 0;
@@ -62,6 +64,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Those who leave with a process, or the process alone.
 #[derive(Default)]
 pub struct Group {
+    pid: i32,
     /// All of them; nobody if it is alone.
     pub members: BTreeSet<i32>,
     /// Who comes by the berth of this one.
@@ -73,13 +76,14 @@ impl Group {
     /// # Errors
     /// The memory cannot be mapped.
     pub fn of(
+        pid: i32,
         page: OwnedFd,
         members: &[HomePid],
         companions: Vec<Companion>,
     ) -> kernel::Result<Group> {
         let page = Some(SharedMemory::of_file(page, GROUP_PAGE_BYTES)?);
         let members = members.iter().map(|pid| pid.0).collect();
-        Ok(Group { members, companions, page })
+        Ok(Group { pid, members, companions, page })
     }
 
     pub fn is_any(&self) -> bool {
@@ -164,7 +168,9 @@ impl Group {
         let Some(page) = &self.page else { return };
         let order = Ordering::SeqCst;
         // Another word may have come first.
-        let _ = page.word(WORD).compare_exchange(OPEN, what, order, order);
+        if page.word(WORD).compare_exchange(OPEN, what, order, order).is_ok() {
+            page.word(WHO).store(self.pid as u32, order);
+        }
         tell(page.word(NEWS));
     }
 
@@ -172,7 +178,12 @@ impl Group {
         let Some(page) = &self.page else { return Ok(()) };
         match page.word(WORD).load(Ordering::SeqCst) {
             STAYS => {
-                let text = "a process that it shares memory with could not leave";
+                let who = match page.word(WHO).load(Ordering::SeqCst) {
+                    // Who said it is just about to say so.
+                    0 => "a process".to_owned(),
+                    pid => format!("process {pid}"),
+                };
+                let text = format!("{who}, which it shares memory with, could not leave");
                 Err(MigrateError::refused(BOUND, text))
             }
             _ => Ok(()),
@@ -192,7 +203,7 @@ mod test {
     fn groups(count: i32) -> Vec<Group> {
         let page = SharedMemory::create(GROUP_PAGE_BYTES).unwrap();
         let members: Vec<HomePid> = (0..count).map(HomePid).collect();
-        let of = |_| Group::of(page.file().try_clone().unwrap(), &members, vec![]).unwrap();
+        let of = |_| Group::of(1, page.file().try_clone().unwrap(), &members, vec![]).unwrap();
         (0..count).map(of).collect()
     }
 

@@ -121,7 +121,7 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
                 let page = descriptor.ok_or_else(|| {
                     MigrateError::Protocol("a group without what it agrees by".into())
                 })?;
-                group = Group::of(page, &members, companions)?;
+                group = Group::of(pid, page, &members, companions)?;
             }
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),

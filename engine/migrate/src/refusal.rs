@@ -239,7 +239,7 @@ mod test {
             .unwrap();
         let pid = child.id() as i32;
         let maps = kernel::proc::maps::read(pid).unwrap();
-        let verdict = check(pid, &maps, false);
+        let verdict = check(pid, &maps, (false, &BTreeSet::new()));
         drop(child.stdin.take());
         child.wait().unwrap();
         verdict.unwrap();
@@ -265,7 +265,7 @@ mod test {
         // As it is left by its maker's supervisor.
         tracee::detach(pid, 0).unwrap();
         let maps = kernel::proc::maps::read(pid).unwrap();
-        let verdict = check(pid, &maps, false);
+        let verdict = check(pid, &maps, (false, &BTreeSet::new()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(verdict.unwrap_err().reason().code, "unborn");

@@ -5,15 +5,21 @@
 //! a page of memory by which the supervisors agree when to stop and whether they have left.
 
 use super::Daemon;
-use super::moves::{NotMoved, not_moved};
+use super::moves::{NotMoved, TRIES_MAX, not_moved};
 use crate::keys;
 use crate::process::{Cause, Launch, Move, Order};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::OwnedFd;
 use wire::ids::{HomePid, Ticket};
 use wire::image::Companion;
-use wire::peer::MoveEnd;
+use wire::peer::{MoveEnd, Owner};
 use wire::supervisor::{BOUND, Berth, GROUP_PAGE_BYTES, Reason, ToDeputy};
+
+/// Why others do not come along.
+enum Company {
+    NotYet(String),
+    Never(NotMoved),
+}
 
 impl Daemon {
     /// A process was not moved because it shares memory with others.
@@ -23,20 +29,66 @@ impl Daemon {
         }
     }
 
-    /// Whether a move that was refused is to be begun again with them. The balancing weighs one
-    /// process, and leaves those who are bound to others where they are.
-    pub(super) fn is_to_take_others(&self, pid: HomePid, reason: &Reason) -> bool {
-        let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
-        reason.code == BOUND
-            && moving.is_some_and(|moving| {
-                let is_ordered =
-                    matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm);
-                is_ordered && !moving.bound_to.is_empty() && moving.companions.is_empty()
-            })
+    /// Begins a move again, with all whom the process shares memory with, that was refused because
+    /// there are such; false if it is to stay refused. The balancing weighs one process, and leaves
+    /// those who are bound to others where they are.
+    pub(super) fn takes_others(&mut self, pid: HomePid, reason: &Reason) -> bool {
+        let me = self.me();
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        let is_away = process.at != me;
+        let is_due = process.moving.as_ref().is_some_and(|moving| {
+            let is_ordered =
+                matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm);
+            let is_known = is_away || !moving.bound_to.is_empty() && moving.companions.is_empty();
+            is_ordered && is_known && moving.order.to != me
+        });
+        if reason.code != BOUND || !is_due {
+            return false;
+        }
+        if is_away {
+            return self.goes_by_way_of_home(pid);
+        }
+        match self.take_others(pid) {
+            Ok(()) => true,
+            Err(Company::NotYet(text)) => self.tries_again(pid, &text),
+            Err(Company::Never(not_moved)) => {
+                self.move_failed(pid, not_moved);
+                true
+            }
+        }
     }
 
-    /// Begins that.
-    pub(super) fn take_others(&mut self, pid: HomePid) -> Result<(), NotMoved> {
+    /// They come home together, and leave from there.
+    fn goes_by_way_of_home(&mut self, pid: HomePid) -> bool {
+        let me = self.me();
+        let Some(order) = self.order_to_repeat(pid) else { return false };
+        let why = format!("on its way to node {}, with those it shares memory with", order.to);
+        let home = Order::new(me, order.cause, why);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.waiting.push_front(order);
+        }
+        self.order_move(pid, home);
+        true
+    }
+
+    /// One of the others is just coming home, or has just begun.
+    fn tries_again(&mut self, pid: HomePid, text: &str) -> bool {
+        match self.order_to_repeat(pid) {
+            Some(order) => self.order_move(pid, order),
+            None => self.move_failed(pid, not_moved(MoveEnd::Stayed, BOUND, text)),
+        }
+        true
+    }
+
+    /// What a move is to be begun again by, unless that was tried often enough.
+    fn order_to_repeat(&mut self, pid: HomePid) -> Option<Order> {
+        let process = self.processes.get_mut(&pid)?;
+        let moving = process.moving.take_if(|moving| moving.order.tries < TRIES_MAX)?;
+        self.free_berth(pid, moving.order.to, MoveEnd::Stayed);
+        Some(moving.order)
+    }
+
+    fn take_others(&mut self, pid: HomePid) -> Result<(), Company> {
         let me = self.me();
         let core_speed = self.load.capacity.core_speed;
         let process = self.processes.get_mut(&pid);
@@ -47,21 +99,7 @@ impl Daemon {
         let (to, bound) = (moving.order.to, std::mem::take(&mut moving.bound_to));
         let others: Vec<HomePid> = bound.into_iter().filter(|other| *other != pid).collect();
         for other in &others {
-            let stays = |what: &str| {
-                let text = format!("it shares memory with process {other}, which {what}");
-                Err(not_moved(MoveEnd::Stayed, BOUND, text))
-            };
-            match self.processes.get(other) {
-                None => return stays("is not under osmos"),
-                Some(other) if other.owner.uid != owner.uid => return stays("belongs to another"),
-                Some(other) if other.moving.is_some() => return stays("is on the move; try again"),
-                Some(other) if other.at != me => return stays("is away"),
-                Some(other) if other.has_ended => return stays("is just ending; try again"),
-                Some(other) if other.launch != Launch::Running && other.launch != Launch::Found => {
-                    return stays("has just been started; try again");
-                }
-                Some(_) => {}
-            }
+            self.check_companion(*other, owner)?;
         }
         for other in &others {
             if let Some(process) = self.processes.get_mut(other) {
@@ -73,7 +111,27 @@ impl Daemon {
         if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
             moving.companions = others;
         }
-        self.begin_leaving(pid, to)
+        // The berth of the first try.
+        self.free_berth(pid, to, MoveEnd::Stayed);
+        self.begin_leaving(pid, to).map_err(Company::Never)
+    }
+
+    fn check_companion(&self, other: HomePid, owner: Owner) -> Result<(), Company> {
+        let text = |what: &str| format!("it shares memory with process {other}, which {what}");
+        let never = |what: &str| Err(Company::Never(not_moved(MoveEnd::Stayed, BOUND, text(what))));
+        let not_yet = |what: &str| Err(Company::NotYet(text(what)));
+        let Some(process) = self.processes.get(&other) else {
+            return never("is not under osmos");
+        };
+        let runs = matches!(process.launch, Launch::Running | Launch::Found);
+        match process {
+            process if process.owner.uid != owner.uid => never("belongs to another user"),
+            process if process.at != self.me() => not_yet("is away; try again"),
+            process if process.moving.is_some() => not_yet("is on the move; try again"),
+            process if process.has_ended => not_yet("is just ending; try again"),
+            _ if !runs => not_yet("has just been started; try again"),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn companions_of(&self, pid: HomePid) -> &[HomePid] {

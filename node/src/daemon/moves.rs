@@ -19,12 +19,14 @@ use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, MoveReport, Reason, ToDeputy};
+use wire::supervisor::{
+    Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, GROUP_ASKED, MoveReport, Reason, ToDeputy,
+};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a user's move is begun again after a homecoming got in its way.
-const TRIES_MAX: u32 = 3;
+pub(super) const TRIES_MAX: u32 = 3;
 /// A stay abroad shorter than this was not worth the journey: wait longer before the next.
 const SHORT_STAY: Duration = Duration::from_secs(2);
 
@@ -234,10 +236,8 @@ impl Daemon {
                 if self.processes.get(&pid).is_some_and(|process| process.at == self.me()) {
                     self.drop_deputy(pid);
                 }
-                if !self.is_to_take_others(pid, &reason) {
+                if !self.takes_others(pid, &reason) {
                     self.move_failed(pid, NotMoved { end: MoveEnd::Stayed, reason });
-                } else if let Err(not_moved) = self.take_others(pid) {
-                    self.move_failed(pid, not_moved);
                 }
                 self.forget_if_ended(pid);
             }
@@ -290,7 +290,7 @@ impl Daemon {
     ) {
         let me = self.me();
         if let Some(process) = self.processes.get_mut(&pid)
-            && matches!(order.cause, Cause::User | Cause::Owner)
+            && matches!(order.cause, Cause::User | Cause::Owner | Cause::Companion)
         {
             process.moved_by_user(order.to, me);
         }
@@ -334,6 +334,9 @@ impl Daemon {
                 process.retry =
                     Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)));
                 process.arrived(me, report.freeze_us, "itself", &reason.text, core_speed);
+                if reason.code == GROUP_ASKED {
+                    process.moved_by_user(me, me);
+                }
                 process.decide(wall_clock_s(), "came-home", &reason.text);
                 self.journal.record(Some(global), Happening::CameHome { reason: reason.clone() });
                 let unordered = Order::new(me, Cause::Brain(Motive::Balance), reason.text.clone());
@@ -426,7 +429,7 @@ impl Daemon {
         }
     }
 
-    fn next_order(&mut self, pid: HomePid) {
+    pub(super) fn next_order(&mut self, pid: HomePid) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.moving.is_none()
             && let Some(order) = process.waiting.pop_front()

@@ -12,8 +12,9 @@ use wire::freeze_budget::FreezeBudget;
 use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
-    Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind,
-    PackedPages, Pages, Priority, ProcessorIds, Prospect, SharedMemory, SharedPlace, Thread,
+    Attributes, Backing, Companion, Draft, Group, Home, IMAGE_VERSION, Image, InFlight, Mapping,
+    MappingKind, PackedPages, Pages, Priority, ProcessorIds, Prospect, Segment as MemorySegment,
+    SharedMemory, SharedPlace, Thread,
 };
 use wire::late::Question;
 use wire::motive::Motive;
@@ -185,6 +186,10 @@ fn readings() -> Readings {
     Readings { monotonic_ns: 1, boot_ns: -1, raw_ns: i64::MAX, ..Readings::default() }
 }
 
+fn companion() -> Companion {
+    Companion { pid: HomePid(9), ticket: Ticket([3; 16]), key: [4; 32] }
+}
+
 pub fn prospect() -> Prospect {
     let home = Home { boot_id: "a boot".into(), vdso: vec![3; 8192] };
     let backing = Backing { path: b"/usr/bin/env".to_vec(), size: 3, hash: [5; 32] };
@@ -202,6 +207,10 @@ pub fn prospect() -> Prospect {
         memory_bytes: 1 << 30,
         is_kept: true,
         has_no_io_uring: true,
+        group: Some(Box::new(Group {
+            companions: vec![companion()],
+            segments: vec![MemorySegment { device: 1, inode: 2, bytes: 8192 }],
+        })),
     }
 }
 
@@ -342,6 +351,7 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
         ToDeputy::Mobile,
+        ToDeputy::Group { members: vec![HomePid(7), HomePid(9)], companions: vec![companion()] },
         ToDeputy::Leave {
             berth: berth(),
             freeze_budget: FreezeBudget::DEFAULT,
@@ -361,6 +371,7 @@ pub fn from_deputy() -> Vec<FromDeputy> {
         FromDeputy::Filled(filled()),
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
+        FromDeputy::BoundTo(vec![HomePid(8); 3]),
         FromDeputy::Stayed { reason: reason() },
         FromDeputy::Usage {
             away: ProcessorTime { user_ns: 1, system_ns: 3 },
@@ -400,6 +411,7 @@ pub fn from_body() -> Vec<FromBody> {
         FromBody::Running { local_pid: 3, command: "env".into() },
         FromBody::Usage { cpu_us: 1, rss_bytes: 2, runnable: vec![GuestTid(3); 4] },
         FromBody::Gone { reason: reason() },
+        FromBody::Joins { child: HomePid(9), ticket: Ticket([5; 16]) },
         FromBody::Imprint,
     ]
 }

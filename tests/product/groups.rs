@@ -1,0 +1,161 @@
+//! Processes that share memory are in one place, whatever moves them and whatever fails.
+
+use crate::stage::{Program, Seen, Stage, until_true};
+use std::time::Duration;
+
+const GROUP: &str = include_str!("group.py");
+
+struct Group {
+    program: Program,
+    /// The maker first.
+    pids: Vec<i32>,
+}
+
+impl Group {
+    fn start(stage: &Stage, how: &[&str]) -> Group {
+        let words = [&["osmos", "run"], how, &["--", "python3", "-IS", "-c", GROUP]].concat();
+        let program = stage.start(1, &words);
+        let kids = program.line();
+        let kids = kids.split(' ').map(|kid| kid.parse().expect("a pid"));
+        let pids: Vec<i32> = std::iter::once(program.pid).chain(kids).collect();
+        until_true("all are managed", || pids.iter().all(|pid| stage.place(*pid).is_some()));
+        Group { program, pids }
+    }
+
+    fn is_on(&self, stage: &Stage, node: u64) -> bool {
+        self.pids.iter().all(|pid| stage.place(*pid) == Some(node))
+    }
+
+    /// All get on, and see that the others do.
+    fn assert_whole(&mut self) {
+        assert_eq!(self.program.ask(""), "all");
+    }
+}
+
+#[test]
+fn a_group_moves_as_one_whoever_of_it_is_moved() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-moves", 3);
+    let mut group = Group::start(&stage, &["--home"]);
+    for (member, to, node) in
+        [(1, "2", 2), (0, "home", 1), (3, "3", 3), (2, "2", 2), (2, "home", 1)]
+    {
+        stage.migrate(group.pids[member], to);
+        until_true("all are there", || group.is_on(&stage, node));
+        group.assert_whole();
+    }
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_group_that_is_made_away_comes_home_as_one() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-made", 2);
+    // It sleeps until it is there.
+    let late = format!("import time; time.sleep(1)\n{GROUP}");
+    let words = ["osmos", "run", "--node", "2", "--", "python3", "-IS", "-c", &late];
+    let program = stage.start(1, &words);
+    let kids = program.line();
+    let kids = kids.split(' ').map(|kid| kid.parse().expect("a pid"));
+    let pids = std::iter::once(program.pid).chain(kids).collect();
+    let mut group = Group { program, pids };
+    until_true("all are there", || group.is_on(&stage, 2));
+    group.assert_whole();
+    stage.migrate(group.pids[2], "home");
+    until_true("all are home", || group.is_on(&stage, 1));
+    group.assert_whole();
+}
+
+#[test]
+fn a_group_with_one_that_cannot_leave_stays_and_whoever_asks_is_told_which() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-stays", 2);
+    // modify_ldt(2) in the last child: a process with segments of its own does not move.
+    let bound = GROUP.replace(
+        "        work(me)",
+        "        if me == 2:\n            import ctypes\n            ctypes.CDLL(None).syscall(\
+         154, 1, ctypes.byref((ctypes.c_uint * 4)(0, 0, 1, 1)), 16)\n        work(me)",
+    );
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", &bound];
+    let program = stage.start(1, &words);
+    let kids = program.line();
+    let kids = kids.split(' ').map(|kid| kid.parse().expect("a pid"));
+    let pids: Vec<i32> = std::iter::once(program.pid).chain(kids).collect();
+    let mut group = Group { program, pids };
+    until_true("all are managed", || group.is_on(&stage, 1));
+    let (moved, bound) = (group.pids[0].to_string(), group.pids[3]);
+    let complaint = stage.complaint(1, &["osmos", "migrate", &moved, "2"]);
+    assert!(complaint.contains(&format!("process {bound}, which it shares")), "{complaint}");
+    let why = stage.text(1, &["osmos", "why", &bound.to_string()]);
+    assert!(why.contains("modify_ldt"), "{why}");
+    until_true("all rest", || group.is_on(&stage, 1));
+    group.assert_whole();
+    stage.await_no_supervisors();
+}
+
+/// What is killed while a group moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The supervisor of all bodies.
+    Body,
+    /// That of one member at home, which may die of it.
+    Deputy,
+}
+
+impl Fault {
+    fn happen(self, stage: &Stage, group: &Group) {
+        match self {
+            Fault::Body => stage.supervisors(2, "body").iter().for_each(Seen::try_kill),
+            Fault::Deputy => {
+                stage.deputy_supervisor(group.pids[2]).iter().for_each(Seen::try_kill);
+            }
+        }
+    }
+
+    fn may_happen(self, stage: &Stage, group: &Group) -> bool {
+        let has_begun = match self {
+            Fault::Body => !stage.supervisors(2, "body").is_empty(),
+            Fault::Deputy => stage.deputy_supervisor(group.pids[2]).is_some(),
+        };
+        has_begun || group.is_on(stage, 2)
+    }
+}
+
+#[test]
+fn a_group_is_in_one_place_whatever_is_killed_while_it_moves() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-faults", 2);
+    let has_ended = |pid: &i32| stage.process(1, *pid).is_none_or(|process| process.is_zombie());
+    for round in 0..10 {
+        let fault = if round % 2 == 0 { Fault::Body } else { Fault::Deputy };
+        let mut group = Group::start(&stage, &["--home"]);
+        let moving = stage.begin(1, &["osmos", "migrate", &group.pids[0].to_string(), "2"]);
+        until_true("it is under way", || fault.may_happen(&stage, &group));
+        // Anywhere between there and the end.
+        std::thread::sleep(Duration::from_millis(round * 25));
+        fault.happen(&stage, &group);
+        moving.wait_with_output().expect("it ends");
+        if fault == Fault::Body && has_ended(&group.pids[0]) {
+            // It was away, with all others.
+            until_true("all have ended", || group.pids.iter().all(has_ended));
+            continue;
+        }
+        let killed = group.pids[2];
+        let is_together = |group: &Group| group.is_on(&stage, 1) || group.is_on(&stage, 2);
+        until_true("it has settled", || is_together(&group) || has_ended(&killed));
+        if has_ended(&killed) {
+            assert_eq!(group.program.ask(&format!("without {killed}")), "gone", "{round}");
+            group.pids.remove(2);
+        }
+        until_true("all are in one place", || is_together(&group));
+        group.assert_whole();
+    }
+}
