@@ -1,4 +1,5 @@
 /* Shared memory that members of a group move, split, grow and give back is one memory for all. */
+/* may stay: shared-memory */
 #include "travel.h"
 
 enum { PAGE = 4096, PAGES = 16, SIZE = PAGES * PAGE };

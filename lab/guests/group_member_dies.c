@@ -1,4 +1,5 @@
 /* A member that dies with a robust mutex in shared memory leaves it to the others. */
+/* may stay: shared-memory */
 #include "travel.h"
 
 struct page {

@@ -1,4 +1,5 @@
 /* Four processes hand a turn around by a condition in shared memory: none is lost, none comes twice. */
+/* may stay: shared-memory */
 #include "travel.h"
 
 enum { MEMBERS = 4 };

@@ -1,4 +1,5 @@
 /* Parent and child count in the same shared page under a process-shared lock: no count is lost. */
+/* may stay: shared-memory */
 #include "travel.h"
 
 struct page {

@@ -110,6 +110,8 @@ pub enum Stage {
     Linking { until: Instant },
     /// The target was asked for a berth.
     Asking { request: u64, until: Instant },
+    /// Some of those that it shares memory with, and that are to leave with it, are not ready.
+    Gathering { until: Instant },
     /// The supervisors are at work.
     Moving,
     /// They were when the last daemon died; its supervisor knows whether they still are.

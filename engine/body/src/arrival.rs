@@ -207,9 +207,10 @@ fn receive(
         None if machine::is_this_boot(&prospect.home.boot_id)? => None,
         None => Some(time::ask_home(link)?),
     };
+    let signals = ChildSignal::new()?;
     if let Some(group) = prospect.group.take() {
         // They may call as soon as this one is welcome.
-        *company = Some(Company::expect(door.daemon(), &group, offset)?);
+        *company = Some(Company::expect(door.daemon(), &group, (offset, &signals))?);
     }
     let mut prepared = prepare(link, prospect, (offset, !imprints.is_empty()))?;
     if let Some(company) = company {
@@ -217,7 +218,7 @@ fn receive(
         prepared.library.share(company.commons.clone());
     }
     let sandbox = fill_sandbox(blank?, &prepared, company.as_mut())?;
-    take_in(sandbox, prepared, (link, door), imprints, is_from_home)
+    take_in((sandbox, signals), prepared, (link, door), imprints, is_from_home)
 }
 
 /// What a process is made of that comes with another.
@@ -234,7 +235,7 @@ pub(crate) fn prepare_companion(
 
 /// The dialogue from when there is a sandbox to when the body is there.
 pub(crate) fn take_in(
-    sandbox: Sandbox,
+    (sandbox, signals): (Sandbox, ChildSignal),
     prepared: Prepared,
     (link, door): (&mut Link, &mut Door<'_>),
     mut imprints: Imprints,
@@ -242,7 +243,6 @@ pub(crate) fn take_in(
 ) -> Result<Arrived> {
     let Prepared { prospect, mut library, offset, shared, stub } = prepared;
     let stub = stub.zip(offset);
-    let signals = ChildSignal::new()?;
     link.1.send(&ToHome::Stored)?;
     let draft = receive_draft(&mut link.0)?;
     files::check(&draft.mappings)?;

@@ -18,6 +18,7 @@ use crate::family::Family;
 use crate::life;
 use crate::new_processes::{is_guest, sockets};
 use attachment::Attachment;
+use kernel::child_signal::ChildSignal;
 use kernel::sandbox::{Init, Sandbox};
 use migrate::backing::Commons;
 use migrate::{MigrateError, Result};
@@ -59,6 +60,7 @@ struct Joining {
     commons: Arc<Commons>,
     offset: Option<Offset>,
     family: Arc<Family>,
+    signals: ChildSignal,
     ready: Sender<Result<Member>>,
 }
 
@@ -70,7 +72,7 @@ impl Company {
     pub(crate) fn expect(
         daemon: &Daemon,
         group: &Group,
-        offset: Option<Offset>,
+        (offset, signals): (Option<Offset>, &ChildSignal),
     ) -> Result<Company> {
         let family = Family::of_one(Arc::new(kernel::wake_up::make()?));
         let commons: Commons = group.segments.iter().map(memory_of).collect::<Result<_>>()?;
@@ -86,7 +88,8 @@ impl Company {
             }
             let (commons, family) = (commons.clone(), family.clone());
             let (key, ready) = (companion.key, ready.clone());
-            let joining = Joining { socket, key, commons, offset, family, ready };
+            let signals = signals.for_another_thread()?;
+            let joining = Joining { socket, key, commons, offset, family, signals, ready };
             joining.family.grow();
             let thread = std::thread::Builder::new().name("body".into());
             let spawned = thread.spawn(move || live(joining));
@@ -160,7 +163,7 @@ fn live(joining: Joining) {
 }
 
 fn arrive(joining: Joining, daemon: &Daemon) -> Result<(Link, Arrived)> {
-    let Joining { key, commons, offset, ready, .. } = joining;
+    let Joining { key, commons, offset, signals, ready, .. } = joining;
     let mut door = Door::of(daemon, key, None);
     let mut home = door.accept(Role::Deputy).inspect_err(|error| {
         let reason = error.reason();
@@ -173,7 +176,7 @@ fn arrive(joining: Joining, daemon: &Daemon) -> Result<(Link, Arrived)> {
         let _ = ready.send(Ok(Member { pid, body }));
         let gone = |_| MigrateError::refused("no-companion", "whom it came with did not come");
         let body = is_there.recv_timeout(ARRIVAL_TIMEOUT).map_err(gone)?;
-        let sandbox = Sandbox::of_companion(body)?;
+        let sandbox = (Sandbox::of_companion(body)?, signals);
         arrival::take_in(sandbox, prepared, (&mut home, &mut door), Default::default(), true)
     });
     let arrived = arrived.and_then(|arrived| arrival::await_run(&mut home, arrived));

@@ -17,7 +17,7 @@ use migrate::{MigrateError, Result, mapping_flags, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
@@ -29,13 +29,15 @@ use wire::supervisor::{GROUP, GROUP_ASKED, Reason};
 const BIRTH_PATIENCE: Duration = Duration::from_secs(2);
 /// So long after the first one all of a group stand still, or none stays so.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks whether that is over.
+/// Between two looks whether that is over, and whether another needs something of this thread.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
+const GLANCE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Bodies that leave for home together.
 pub struct Round {
     begun: Instant,
     members: Mutex<Members>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -63,7 +65,7 @@ impl Round {
     fn of(members: Vec<Arc<Shared>>) -> Arc<Round> {
         let at = members.into_iter().map(|body| (body.guest_pid, (body, Stage::Runs))).collect();
         let members = Mutex::new(Members { at, outcome: None });
-        Arc::new(Round { begun: Instant::now(), members })
+        Arc::new(Round { begun: Instant::now(), members, changed: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Members> {
@@ -91,7 +93,7 @@ impl Round {
     }
 
     /// It has ended, or is at home: the others go without it.
-    fn departs(&self, guest: GuestTid) {
+    pub(crate) fn departs(&self, guest: GuestTid) {
         self.change(|members| drop(members.at.remove(&guest)));
     }
 
@@ -111,6 +113,23 @@ impl Round {
         if !was_over && members.outcome.is_some() {
             members.at.values().for_each(|(body, _)| body.order(Order::GroupDecided));
         }
+        self.changed.notify_all();
+    }
+
+    /// Waits until all stand still, or not for long; whether they do.
+    ///
+    /// # Errors
+    /// They do not go any more.
+    fn all_stand_still(&self, patience: Duration) -> Result<bool> {
+        let are_awaited = |members: &mut Members| {
+            members.outcome.is_none() && members.at.values().any(|(_, at)| *at == Stage::Runs)
+        };
+        let waited = self.changed.wait_timeout_while(self.lock(), patience, are_awaited);
+        let (members, timeout) = waited.expect("no thread of the supervisor panicked");
+        match &members.outcome {
+            Some(Outcome::Stays(why)) => Err(MigrateError::Refused(why.clone())),
+            _ => Ok(!timeout.timed_out()),
+        }
     }
 
     /// One that does not stand still after so long a time.
@@ -129,10 +148,6 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn stands_still(&self) {
-        self.round.reaches(self.guest, Stage::StandsStill);
-    }
-
     /// It does not leave, and so nobody does.
     pub(crate) fn stay(&self) {
         let text =
@@ -142,7 +157,11 @@ impl Membership {
 }
 
 impl Drop for Membership {
+    /// One that does not leave in the end is about to be ended, by which its memory may change
+    /// (robust mutexes) that the others have sent home already: they do not leave either.
     fn drop(&mut self) {
+        let text = format!("process {}, which it shares memory with, ends", self.guest);
+        self.round.stays(reason(GROUP, text));
         self.round.departs(self.guest);
         self.family.end_round(&self.round);
     }
@@ -208,6 +227,26 @@ impl Tracing<'_> {
         self.need_home(reason(code, text))
     }
 
+    /// This one stands still: waits until all do.
+    ///
+    /// # Errors
+    /// One does not, or the link to home is lost.
+    pub(crate) fn await_standstill(&mut self, membership: &Membership) -> Result<()> {
+        let round = &membership.round;
+        round.reaches(membership.guest, Stage::StandsStill);
+        loop {
+            // Another may need an id for what it is just making.
+            self.grant_wishes();
+            if round.all_stand_still(GLANCE_PAUSE)? {
+                return Ok(());
+            }
+            if let Some(late) = round.straggler() {
+                let text = format!("process {late}, which it shares memory with, does not stop");
+                round.stays(reason(GROUP, text));
+            }
+        }
+    }
+
     /// Waits until all have come home that left with this one, which home has been sent; what has
     /// become of it otherwise.
     pub(crate) fn await_group(&mut self, membership: &Membership) -> Result<Option<End>> {
@@ -233,10 +272,7 @@ impl Tracing<'_> {
                 Some(Outcome::Stays(why)) => return self.stay_unless_unwanted(why).map(Some),
                 None => {}
             }
-            if let Some(late) = round.straggler() {
-                let text = format!("process {late}, which it shares memory with, does not stop");
-                round.stays(reason(GROUP, text));
-            }
+            self.grant_wishes();
             if Instant::now() >= deadline {
                 return Ok(Some(End::Goes(reason("link", "home did not answer"))));
             }

@@ -86,6 +86,11 @@ impl Tracing<'_> {
     /// still, it is returned.
     pub(crate) fn end(mut self) -> Option<Sandbox> {
         let (family, pid) = (self.shared.family.clone(), self.shared.pid);
+        let guest = self.shared.guest_pid;
+        let ended = || {
+            end_process(pid);
+            family.round().iter().for_each(|round| round.departs(guest));
+        };
         // Whatever it ends by, and wherever: so much of its time was used away.
         let used = self.shared.lock().meter.away();
         family.note_end(self.shared.guest_pid, used);
@@ -96,13 +101,13 @@ impl Tracing<'_> {
         drop(self);
         match sandbox {
             Some(sandbox) if family.shrink() > 0 => {
-                end_process(pid);
+                ended();
                 Some(sandbox)
             }
             // All of it ends now.
             Some(_) => None,
             None => {
-                end_process(pid);
+                ended();
                 None
             }
         }

@@ -318,7 +318,8 @@ impl Tracing<'_> {
             // the body meanwhile.
             self.shared.send(announcement);
             self.lead_out(true)?;
-            membership.iter().for_each(|it| it.stands_still());
+            // Before any of its memory is read, which others may still write to.
+            membership.map_or(Ok(()), |it| self.await_standstill(it))?;
             self.capture(&known)
         });
         let image = match captured {

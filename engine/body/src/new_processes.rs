@@ -324,10 +324,12 @@ fn live(newborn: Newborn, socket: OwnedFd) {
         kill(made.local);
     };
     let called = newborn.take_over().and_then(|()| newborn.await_deputy(socket));
-    family.end_birth();
     match called {
         Ok(Called { daemon, home, is_unwanted }) => {
-            match begin(newborn, home, &daemon) {
+            let begun = begin(newborn, home, &daemon);
+            // Whoever waits for this finds it among the others.
+            family.end_birth();
+            match begun {
                 Ok(mut tracing) => {
                     if is_unwanted {
                         tracing.be_unwanted();
@@ -343,6 +345,7 @@ fn live(newborn: Newborn, socket: OwnedFd) {
             daemon.deliver();
         }
         Err(error) => {
+            family.end_birth();
             failed(&error);
             let_maker_go_on();
         }

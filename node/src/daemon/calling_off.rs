@@ -73,7 +73,7 @@ impl Daemon {
         let Some(moving) = &process.moving else { return };
         let text = format!("the move to node {} was called off: {why}", moving.order.to);
         match moving.stage {
-            Stage::Linking { .. } | Stage::Asking { .. } => {
+            Stage::Linking { .. } | Stage::Asking { .. } | Stage::Gathering { .. } => {
                 self.move_failed(pid, not_moved(MoveEnd::Stayed, CALLED_OFF, text));
             }
             Stage::Moving | Stage::Inherited => {

@@ -7,13 +7,26 @@
 use super::Daemon;
 use super::moves::{NotMoved, TRIES_MAX, not_moved};
 use crate::keys;
-use crate::process::{Cause, Launch, Move, Order};
+use crate::process::{Cause, Launch, Move, Order, Process, Stage};
+use crate::procfs;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 use wire::ids::{HomePid, Ticket};
 use wire::image::Companion;
 use wire::peer::{MoveEnd, Owner};
 use wire::supervisor::{BOUND, Berth, GROUP_PAGE_BYTES, Reason, ToDeputy};
+
+/// How long a process waits for those that are to leave with it: until a move of theirs is refused
+/// for the same reason, or they are home.
+const GATHERING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Of those who wait for each other the lowest takes the others along: users first.
+type Rank = (bool, HomePid);
+
+fn rank(moving: &Move, pid: HomePid) -> Rank {
+    (moving.order.cause != Cause::User, pid)
+}
 
 /// Why others do not come along.
 enum Company {
@@ -36,6 +49,7 @@ impl Daemon {
         let me = self.me();
         let Some(process) = self.processes.get_mut(&pid) else { return false };
         let is_away = process.at != me;
+        let to = process.moving.as_ref().map_or(me, |moving| moving.order.to);
         let is_due = process.moving.as_ref().is_some_and(|moving| {
             let is_ordered =
                 matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm);
@@ -48,12 +62,41 @@ impl Daemon {
         if is_away {
             return self.goes_by_way_of_home(pid);
         }
-        match self.take_others(pid) {
-            Ok(()) => true,
-            Err(Company::NotYet(text)) => self.tries_again(pid, &text),
-            Err(Company::Never(not_moved)) => {
-                self.move_failed(pid, not_moved);
-                true
+        // The berth of the first try.
+        self.free_berth(pid, to, MoveEnd::Stayed);
+        self.gather(pid, Instant::now() + GATHERING_PATIENCE);
+        true
+    }
+
+    /// Has a process leave with the others, or wait until they can.
+    fn gather(&mut self, pid: HomePid, until: Instant) {
+        let not_moved = match self.take_others(pid) {
+            Ok(()) => return,
+            Err(Company::NotYet(text)) if Instant::now() >= until => {
+                not_moved(MoveEnd::Stayed, BOUND, text)
+            }
+            Err(Company::NotYet(_)) => {
+                if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
+                    moving.stage = Stage::Gathering { until };
+                }
+                return;
+            }
+            Err(Company::Never(not_moved)) => not_moved,
+        };
+        self.move_failed(pid, not_moved);
+    }
+
+    /// A process rests, or has ended: others may have waited for that.
+    pub(super) fn gather_again(&mut self) {
+        let is_gathering = |process: &Process| match process.moving.as_ref()?.stage {
+            Stage::Gathering { until } => Some((process.pid, until)),
+            _ => None,
+        };
+        let gathering: Vec<_> = self.processes.values().filter_map(is_gathering).collect();
+        for (pid, until) in gathering {
+            // One of them may have been taken along by another.
+            if self.processes.get(&pid).and_then(is_gathering).is_some() {
+                self.gather(pid, until);
             }
         }
     }
@@ -68,15 +111,6 @@ impl Daemon {
             process.waiting.push_front(order);
         }
         self.order_move(pid, home);
-        true
-    }
-
-    /// One of the others is just coming home, or has just begun.
-    fn tries_again(&mut self, pid: HomePid, text: &str) -> bool {
-        match self.order_to_repeat(pid) {
-            Some(order) => self.order_move(pid, order),
-            None => self.move_failed(pid, not_moved(MoveEnd::Stayed, BOUND, text)),
-        }
         true
     }
 
@@ -96,12 +130,22 @@ impl Daemon {
         else {
             return Ok(());
         };
-        let (to, bound) = (moving.order.to, std::mem::take(&mut moving.bound_to));
-        let others: Vec<HomePid> = bound.into_iter().filter(|other| *other != pid).collect();
+        let to = moving.order.to;
+        let rank = rank(moving, pid);
+        let bound = moving.bound_to.iter().copied();
+        let lives = |other: &HomePid| {
+            *other != pid && procfs::read_stat(other.0).is_some_and(|stat| !stat.has_ended())
+        };
+        let others: Vec<HomePid> = bound.filter(lives).collect();
         for other in &others {
-            self.check_companion(*other, owner)?;
+            self.inherit_unseen(*other);
+            self.check_companion(*other, (owner, rank))?;
         }
         for other in &others {
+            if self.processes.get(other).is_some_and(|process| process.moving.is_some()) {
+                let text = format!("process {pid}, which it shares memory with, takes it along");
+                self.give_way(*other, not_moved(MoveEnd::Stayed, BOUND, text));
+            }
             if let Some(process) = self.processes.get_mut(other) {
                 let why = format!("process {pid} went there, which it shares memory with");
                 let order = Order::new(to, Cause::Companion, why);
@@ -109,14 +153,23 @@ impl Daemon {
             }
         }
         if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
-            moving.companions = others;
+            (moving.companions, moving.stage) = (others, Stage::Moving);
         }
-        // The berth of the first try.
-        self.free_berth(pid, to, MoveEnd::Stayed);
         self.begin_leaving(pid, to).map_err(Company::Never)
     }
 
-    fn check_companion(&self, other: HomePid, owner: Owner) -> Result<(), Company> {
+    /// A child of a managed process that no look at `/proc` has found yet.
+    fn inherit_unseen(&mut self, child: HomePid) {
+        if self.processes.contains_key(&child) {
+            return;
+        }
+        if let Some(stat) = procfs::read_stat(child.0) {
+            self.inherit(&stat, HomePid(stat.parent));
+        }
+    }
+
+    /// Whether another can be taken along now.
+    fn check_companion(&self, other: HomePid, (owner, rank): (Owner, Rank)) -> Result<(), Company> {
         let text = |what: &str| format!("it shares memory with process {other}, which {what}");
         let never = |what: &str| Err(Company::Never(not_moved(MoveEnd::Stayed, BOUND, text(what))));
         let not_yet = |what: &str| Err(Company::NotYet(text(what)));
@@ -127,7 +180,12 @@ impl Daemon {
         match process {
             process if process.owner.uid != owner.uid => never("belongs to another user"),
             process if process.at != self.me() => not_yet("is away; try again"),
-            process if process.moving.is_some() => not_yet("is on the move; try again"),
+            Process { moving: Some(moving), .. }
+                if !matches!(moving.stage, Stage::Gathering { .. })
+                    || self::rank(moving, other) < rank =>
+            {
+                not_yet("is on the move; try again")
+            }
             process if process.has_ended => not_yet("is just ending; try again"),
             _ if !runs => not_yet("has just been started; try again"),
             _ => Ok(()),

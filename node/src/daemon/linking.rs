@@ -41,13 +41,14 @@ impl Daemon {
         }
     }
 
-    /// Moves that waited in vain, for a link or for an answer.
+    /// Moves that waited in vain, for a link, an answer, or others.
     pub(super) fn give_up_waiting(&mut self, now: Instant) {
         let is_late = |moving: &Move| match moving.stage {
             Stage::Linking { until } | Stage::Asking { until, .. } => until <= now,
-            Stage::Moving | Stage::Inherited => false,
+            Stage::Gathering { .. } | Stage::Moving | Stage::Inherited => false,
         };
         self.fail_unreachable(is_late, |to| format!("node {to} cannot be reached"));
+        self.gather_again();
     }
 
     /// The link to a node broke: what was asked there gets no answer. Moves that supervisors are at

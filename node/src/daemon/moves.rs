@@ -353,6 +353,7 @@ impl Daemon {
         }
         self.tell_of_time_away(pid, journey_us);
         self.next_order(pid);
+        self.gather_again();
     }
 
     /// A move onwards met a homecoming: what a user wants is begun again, from home.
@@ -370,6 +371,13 @@ impl Daemon {
     }
 
     pub(super) fn move_failed(&mut self, pid: HomePid, not_moved: NotMoved) {
+        self.give_way(pid, not_moved);
+        self.next_order(pid);
+        self.gather_again();
+    }
+
+    /// The same, for whoever moves the process next.
+    pub(super) fn give_way(&mut self, pid: HomePid, not_moved: NotMoved) {
         let NotMoved { end, reason } = not_moved;
         let me = self.me();
         let global = self.global(pid);
@@ -386,7 +394,6 @@ impl Daemon {
         let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };
         let text = format!("cannot move {pid}: {}; it stays {stays}", reason.text);
         self.refuse_order(order, Failure { code: reason.code, text });
-        self.next_order(pid);
     }
 
     /// Tells the brain that the process left, or did not leave, how that ended.

@@ -181,6 +181,7 @@ impl Daemon {
         // Also if it ran elsewhere: what was remembered of it goes, and no place waits for it.
         self.tell_brain(Input::ProcessEnded { process: global });
         self.add_to_tally(process.tally, process.consumption.away);
+        self.gather_again();
     }
 
     /// Looks over `/proc` on another thread, one look at a time.
