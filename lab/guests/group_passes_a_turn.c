@@ -1,4 +1,4 @@
-/* Four processes hand a turn around by a condition in shared memory: none is lost, none comes twice. */
+/* Four processes hand a turn around by a condition in shared memory: each has his in turn. */
 /* may stay: shared-memory */
 #include "travel.h"
 

@@ -1,4 +1,5 @@
-//! Who shares memory with a process that is to leave keeps it: the process takes him along, or stays.
+//! Who shares memory with a process that is to leave keeps it: the process takes him along, or
+//! stays.
 
 use crate::stage::{Program, Stage, text, until, until_true};
 

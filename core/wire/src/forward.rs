@@ -390,8 +390,8 @@ pub enum ToHome {
     PackedPages(PackedPages),
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
-    /// If others that it shares memory with come home, too, home lets none run before all are there:
-    /// answered by `Prepared`.
+    /// If others that it shares memory with come home, too, home lets none run before all are
+    /// there: answered by `Prepared`.
     ImageSent {
         awaits_others: bool,
     },

@@ -2,18 +2,19 @@
 
 use crate::bounded;
 use crate::clocks::Readings;
-use crate::forward::{Segment as CallSegment, Signal, bytes};
-use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
+use crate::forward::{Segment, Signal, bytes};
+use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
-    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GROUP_MAX, GUARDS_MAX,
-    MAPPINGS_MAX, MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SHARED_FILE_BYTES_MAX, SHARED_MEMORY_MAX,
-    SIGNALS_MAX, THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
+    BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GUARDS_MAX, MAPPINGS_MAX,
+    MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SHARED_FILE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX,
+    VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::memory::check_mappings;
 pub use crate::memory::{
     Draft, Mapping, MappingFlags, MappingKind, SharedMemory, SharedPlace, Span, USER_MEMORY_END,
     behind, check_shared,
 };
+use crate::memory_group::Group;
 use crate::processor::Demand;
 use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};
@@ -137,7 +138,7 @@ pub struct InFlight {
     pub arguments: [u64; 6],
     /// Without their bytes: only where the call's results go.
     #[serde(deserialize_with = "bounded::list::<_, _, CALL_SEGMENTS_MAX>")]
-    pub segments: Vec<CallSegment>,
+    pub segments: Vec<Segment>,
 }
 
 /// Memory contents.
@@ -231,33 +232,6 @@ pub struct Prospect {
     pub group: Option<Box<Group>>,
 }
 
-/// Processes that share memory with the one that a berth was asked for, and come with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
-    #[serde(deserialize_with = "bounded::list::<_, _, GROUP_MAX>")]
-    pub companions: Vec<Companion>,
-    /// The memory that they share, each as large as the most that one of them has mapped.
-    #[serde(deserialize_with = "bounded::list::<_, _, SHARED_MEMORY_MAX>")]
-    pub segments: Vec<Segment>,
-}
-
-/// One of them, and by what its deputy comes to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Companion {
-    /// As home's daemon knows it.
-    pub pid: HomePid,
-    pub ticket: Ticket,
-    pub key: [u8; 32],
-}
-
-/// Shared memory, as home's kernel names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Segment {
-    pub device: u64,
-    pub inode: u64,
-    pub bytes: u64,
-}
-
 pub const IMAGE_VERSION: u32 = 14;
 
 /// Why an image is not one that could have come from a process.
@@ -336,12 +310,7 @@ impl Prospect {
         if self.backings.len() > BACKINGS_MAX {
             return Err(ImageError::Backings(self.backings.len()));
         }
-        let segments = self.group.iter().flat_map(|group| &group.segments);
-        let is_wrong = |s: &&Segment| s.bytes > USER_MEMORY_END || !s.bytes.is_multiple_of(4096);
-        match segments.clone().find(is_wrong) {
-            Some(segment) => Err(ImageError::SharedMemory(segment.bytes)),
-            None => Ok(()),
-        }
+        self.group.as_ref().map_or(Ok(()), |group| group.check())
     }
 }
 

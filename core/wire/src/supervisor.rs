@@ -12,10 +12,11 @@
 
 use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::freeze_budget::FreezeBudget;
+pub use crate::greeting::{GREETING_BYTES, Greeting, Welcome};
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
-use crate::image::Companion;
 use crate::limits::{COMMAND_BYTES_MAX, GROUP_MAX, PHASES_MAX};
 use crate::memory::Span;
+use crate::memory_group::{Companion, GROUP_PIDS_MAX};
 use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
 use crate::processor_time::{PastClock, ProcessorTime};
@@ -30,57 +31,6 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
 pub const SUPERVISOR_VERSION: u16 = 6;
-
-const GREETING_MAGIC: &[u8; 6] = b"OSMOS\x02";
-/// Length of an encoded [`Greeting`], bytes.
-pub const GREETING_BYTES: usize = 8;
-
-/// The first packet of a supervisor that has lost its daemon. Who it is the kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Greeting {
-    pub version: u16,
-}
-
-impl Greeting {
-    pub fn encode(self) -> [u8; GREETING_BYTES] {
-        let mut bytes = [0; GREETING_BYTES];
-        bytes[..6].copy_from_slice(GREETING_MAGIC);
-        bytes[6..].copy_from_slice(&self.version.to_le_bytes());
-        bytes
-    }
-
-    /// None if it is none.
-    pub fn decode(bytes: &[u8]) -> Option<Greeting> {
-        let version = bytes.strip_prefix(GREETING_MAGIC)?.try_into().ok()?;
-        Some(Greeting { version: u16::from_le_bytes(version) })
-    }
-}
-
-/// What a daemon answers to a [`Greeting`], in one byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Welcome {
-    /// It is known, and of the same version: all goes on as before.
-    Stay,
-    /// It is not: it brings, or sends, its process home, and ends.
-    GoHome,
-}
-
-impl Welcome {
-    pub fn encode(self) -> [u8; 1] {
-        match self {
-            Welcome::Stay => *b"S",
-            Welcome::GoHome => *b"H",
-        }
-    }
-
-    pub fn decode(bytes: &[u8]) -> Option<Welcome> {
-        match bytes {
-            b"S" => Some(Welcome::Stay),
-            b"H" => Some(Welcome::GoHome),
-            _ => None,
-        }
-    }
-}
 
 /// Which half of a process a supervisor is for: the first packet that it is sent. It may have been
 /// started before that was known.
@@ -515,16 +465,6 @@ pub const HASH_TABLE_BYTES: u64 = 4096 * 88;
 
 /// What to refuse before decoding: no supervisor message is larger. A packet that is, is a fault.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
-/// Code of the reasons for which a process with shared memory does not move alone.
-pub const BOUND: &str = "shared-memory";
-/// Codes of the reasons of a process that comes home because another does that it shares memory
-/// with: which had to, or was asked to.
-pub const GROUP: &str = "group";
-pub const GROUP_ASKED: &str = "group-asked";
-/// Size of the memory by which the supervisors of a group agree ([`ToDeputy::Group`]).
-pub const GROUP_PAGE_BYTES: usize = 4096;
-/// A group with the one that it is about.
-const GROUP_PIDS_MAX: usize = GROUP_MAX + 1;
 /// Clocks in one packet.
 pub const CLOCKS_PER_PACKET: usize = 1000;
 
@@ -532,22 +472,6 @@ pub const CLOCKS_PER_PACKET: usize = 1000;
 mod test {
     use super::*;
     use crate::processor_time::{PROCESSOR_TIME_NS_MAX, ProcessorTime};
-
-    /// They meet those of all other versions: neither may ever change.
-    #[test]
-    fn greetings_are_the_same_in_all_versions() {
-        let greeting = Greeting { version: 0x0102 };
-        assert_eq!(greeting.encode(), *b"OSMOS\x02\x02\x01");
-        assert_eq!(Greeting::decode(&greeting.encode()), Some(greeting));
-        for wrong in [&b""[..], b"OSMOS\x02", b"OSMOS\x01\x02\x01", b"OSMOS\x02\x02\x01\0"] {
-            assert_eq!(Greeting::decode(wrong), None);
-        }
-        assert_eq!((Welcome::Stay.encode(), Welcome::GoHome.encode()), (*b"S", *b"H"));
-        for welcome in [Welcome::Stay, Welcome::GoHome] {
-            assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
-        }
-        assert_eq!(Welcome::decode(b""), None);
-    }
 
     #[test]
     fn a_full_part_of_clocks_fits_a_packet() {

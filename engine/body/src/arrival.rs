@@ -9,6 +9,7 @@ use crate::files::{self, Files};
 use crate::filter::{self, Kept};
 use crate::late::Late;
 use crate::life;
+use crate::preparing::{Prepared, prepare, prospect};
 use crate::watch::Watch;
 use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
@@ -16,10 +17,8 @@ use kernel::features::Feature;
 use kernel::memory::Memory;
 use kernel::proc::pagemap::Run;
 use kernel::sandbox::{Blank, Sandbox};
-use kernel::vdso::Stub;
 use link::{LinkReader, LinkWriter};
-use migrate::backing::{self, Commons, Library};
-use migrate::hashes::Effort;
+use migrate::backing::Library;
 use migrate::held::{Held, within};
 use migrate::imprint::Imprints;
 use migrate::inflow::Inflow;
@@ -31,15 +30,12 @@ use migrate::shell::Shell;
 use migrate::{MigrateError, Result, machine, time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
 use wire::forward::{ToAway, ToHome};
-use wire::image::{Backing, Draft, IMAGE_VERSION, Image, Prospect};
+use wire::image::{Draft, Image, Prospect};
 use wire::limits::HELD_MAX;
 use wire::supervisor::{FromBody, Role, ToBody};
 
@@ -221,18 +217,6 @@ fn receive(
     take_in((sandbox, signals), prepared, (link, door), imprints, is_from_home)
 }
 
-/// What a process is made of that comes with another.
-pub(crate) fn prepare_companion(
-    link: &mut Link,
-    offset: Option<Offset>,
-    commons: Arc<Commons>,
-) -> Result<Prepared> {
-    let prospect = prospect(link.0.receive()?)?;
-    let mut prepared = prepare(link, prospect, (offset, false))?;
-    prepared.library.share(commons);
-    Ok(prepared)
-}
-
 /// The dialogue from when there is a sandbox to when the body is there.
 pub(crate) fn take_in(
     (sandbox, signals): (Sandbox, ChildSignal),
@@ -356,90 +340,6 @@ fn begin_late(
     Ok(Some((Late::begin(tracking, absent, &places)?, link)))
 }
 
-fn prospect(first: ToAway) -> Result<Prospect> {
-    let ToAway::Prospect(prospect) = first else {
-        return Err(unexpected("a prospect", &first));
-    };
-    check_prospect(&prospect)?;
-    migrate::processor::check(&prospect)?;
-    Ok(*prospect)
-}
-
-/// Gets hold of every file that it maps, and of what a body inherits besides.
-fn prepare(
-    link: &mut Link,
-    mut prospect: Prospect,
-    (offset, remembers): (Option<Offset>, bool),
-) -> Result<Prepared> {
-    let library = collect_files(link, std::mem::take(&mut prospect.backings), remembers)?;
-    let shared = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).map_err(|errno| {
-        kernel::KernelError { what: "make shared memory".into(), source: errno.into() }
-    })?;
-    let stub = offset.map(|_| Stub::create()).transpose()?;
-    Ok(Prepared { prospect, library, offset, shared, stub })
-}
-
-/// What there is before anything of the process itself has come.
-pub(crate) struct Prepared {
-    pub(crate) prospect: Prospect,
-    library: Library,
-    /// How far home's clocks are ahead of ours; None if they are the same clocks.
-    offset: Option<Offset>,
-    /// The agent's memory.
-    shared: OwnedFd,
-    /// For a process whose home is another machine.
-    stub: Option<Stub>,
-}
-
-fn check_prospect(prospect: &Prospect) -> Result<()> {
-    if prospect.version != IMAGE_VERSION {
-        let text = format!(
-            "image version {} is not {IMAGE_VERSION}: the nodes run different versions of osmos",
-            prospect.version
-        );
-        return Err(MigrateError::refused("version", text));
-    }
-    prospect.check()?;
-    if prospect.pid.0 <= 1 {
-        return Err(MigrateError::Protocol(format!("a guest with pid {}", prospect.pid)));
-    }
-    Ok(())
-}
-
-fn collect_files(link: &mut Link, backings: Vec<Backing>, remembers: bool) -> Result<Library> {
-    let mut effort = Effort::default();
-    let mut found: Vec<Option<File>> =
-        backings.iter().map(|backing| backing::find_here(backing, &mut effort)).collect();
-    let missing: Vec<u32> =
-        (0..found.len() as u32).filter(|index| found[*index as usize].is_none()).collect();
-    backing::check_total(missing.iter().map(|index| &backings[*index as usize]))?;
-    for index in &missing {
-        found[*index as usize] = Some(backing::stand_in(&backings[*index as usize])?);
-    }
-    let has = |feature| kernel::features::settled().has(feature);
-    let serves_faults = has(Feature::KernelFaults) && has(Feature::WriteTracking);
-    link.1.send(&ToHome::Welcome { missing: missing.clone(), remembers, serves_faults })?;
-    loop {
-        match link.0.receive()? {
-            ToAway::BackingPart { backing: index, offset, content } if missing.contains(&index) => {
-                let position = index as usize;
-                if let Some(file) = &found[position] {
-                    backing::fill(file, &backings[position], offset, &content)?;
-                }
-            }
-            ToAway::BackingsSent => break,
-            other => return Err(unexpected("a part of a mapped file", &other)),
-        }
-    }
-    let mut library = Library::default();
-    for (backing, file) in backings.into_iter().zip(found) {
-        if let Some(file) = file {
-            library.add(backing, file)?;
-        }
-    }
-    Ok(library)
-}
-
 /// With a body for each companion.
 fn fill_sandbox(
     blank: Blank,
@@ -542,7 +442,7 @@ pub(crate) fn await_run(home: &mut Link, arrived: Arrived) -> Result<Arrived> {
     }
 }
 
-fn unexpected(wanted: &str, got: &ToAway) -> MigrateError {
+pub(crate) fn unexpected(wanted: &str, got: &ToAway) -> MigrateError {
     let got = format!("{got:?}");
     let head: String = got.chars().take(40).collect();
     MigrateError::Protocol(format!("expected {wanted}, got {head}"))

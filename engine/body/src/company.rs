@@ -1,11 +1,11 @@
 //! Processes that share memory arrive together ([decision 0034](../../../docs/decisions/)): one for
-//! which the berth was asked for, and its companions. They get one sandbox, with a body, a thread of
-//! this supervisor, a filter and an agent for each, and memory files for what they share.
+//! which the berth was asked for, and its companions. They get one sandbox, with a body, a thread
+//! of this supervisor, a filter and an agent for each, and memory files for what they share.
 //!
 //! ```text
-//!  main thread            prospect, files ─┐                ┌─ memory, threads, filter ... Restored
-//!                                          ├─ the sandbox ──┤
-//!  a thread for each      prospect, files ─┘                └─ memory, threads, filter ... Restored
+//!  main thread          prospect, files ─┐                ┌─ memory, threads, filter ... Restored
+//!                                        ├─ the sandbox ──┤
+//!  a thread for each    prospect, files ─┘                └─ memory, threads, filter ... Restored
 //! ```
 //!
 //! What bodies map they inherit as descriptors, so the sandbox waits for the files of all. When who
@@ -17,6 +17,7 @@ use crate::door::Door;
 use crate::family::Family;
 use crate::life;
 use crate::new_processes::{is_guest, sockets};
+use crate::preparing::prepare_companion;
 use attachment::Attachment;
 use kernel::child_signal::ChildSignal;
 use kernel::sandbox::{Init, Sandbox};
@@ -31,7 +32,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use wire::clocks::Offset;
 use wire::forward::ToHome;
 use wire::ids::GuestTid;
-use wire::image::{Group, Segment};
+use wire::memory_group::{Group, Segment};
 use wire::supervisor::{FromBody, Role};
 
 /// Who arrives with the first body of a sandbox.
@@ -170,7 +171,7 @@ fn arrive(joining: Joining, daemon: &Daemon) -> Result<(Link, Arrived)> {
         let _ = ready.send(Err(MigrateError::Refused(reason)));
     })?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
-    let arrived = arrival::prepare_companion(&mut home, offset, commons).and_then(|prepared| {
+    let arrived = prepare_companion(&mut home, offset, commons).and_then(|prepared| {
         let (body, is_there) = channel();
         let pid = prepared.prospect.pid;
         let _ = ready.send(Ok(Member { pid, body }));

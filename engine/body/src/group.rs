@@ -3,9 +3,9 @@
 //! and go home together.
 //!
 //! Whoever has to leave begins a round: all that are bound to it are frozen and sent home, each by
-//! its own thread over its own link. A home that has everything says so (`Prepared`) and waits. When
-//! the last has, all are told to run there (`GoesHome`); if one cannot go, all go on here. So the
-//! memory is in one of the two places at any time.
+//! its own thread over its own link. A home that has everything says so (`Prepared`) and waits.
+//! When the last has, all are told to run there (`GoesHome`); if one cannot go, all go on here. So
+//! the memory is in one of the two places at any time.
 
 use crate::family::Family;
 use crate::state::{Order, Shared};
@@ -23,7 +23,8 @@ use wire::forward::{ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, MappingKind, SharedMemory, SharedPlace};
 use wire::limits::SHARED_MEMORY_MAX;
-use wire::supervisor::{GROUP, GROUP_ASKED, Reason};
+use wire::memory_group::{GROUP, GROUP_ASKED};
+use wire::supervisor::Reason;
 
 /// A process that was made is known here a few milliseconds later.
 const BIRTH_PATIENCE: Duration = Duration::from_secs(2);
@@ -307,12 +308,12 @@ fn is_called(announcement: &ToHome) -> bool {
     matches!(announcement, ToHome::NeedsHome(why) if [GROUP, GROUP_ASKED].contains(&&*why.code))
 }
 
-/// The body and all of its sandbox that share memory with it, in any number of steps. Whoever has its
-/// maker's memory whole goes its own way, with a copy ([`crate::vfork`]).
+/// The body and all of its sandbox that share memory with it, in any number of steps. Whoever has
+/// its maker's memory whole goes its own way, with a copy ([`crate::vfork`]).
 fn bound_to(body: &Arc<Shared>) -> Vec<Arc<Shared>> {
     let mut others = body.family.bodies();
     others.retain(|other| other.guest_pid != body.guest_pid && other.maker.is_none());
-    let mut known: Vec<(Arc<Shared>, HashSet<(u64, u64)>)> =
+    let mut known: Vec<(Arc<Shared>, HashSet<Segment>)> =
         others.into_iter().map(|other| (other.clone(), segments(&other))).collect();
     let (mut members, mut seen) = (vec![body.clone()], segments(body));
     while let Some(at) = known.iter().position(|(_, its)| !its.is_disjoint(&seen)) {
@@ -323,7 +324,10 @@ fn bound_to(body: &Arc<Shared>) -> Vec<Arc<Shared>> {
     members
 }
 
-fn segments(body: &Shared) -> HashSet<(u64, u64)> {
+/// Shared memory as the kernel here knows it: device and inode.
+type Segment = (u64, u64);
+
+fn segments(body: &Shared) -> HashSet<Segment> {
     let mut maps = maps::read(body.pid).unwrap_or_default();
     let library = body.own_files.fixed.library();
     maps.retain(|m| is_shared_memory(body, &library, m));

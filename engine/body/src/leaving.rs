@@ -1,11 +1,10 @@
-//! Stopping the body, for job control or for good, and sending it home.
+//! Stopping the body, and sending it home.
 
 use crate::capture;
 use crate::group::{Gathered, Membership};
 use crate::homing::Homeward;
 use crate::keeper::resume_init;
 use crate::moving_on::{Successor, Word};
-use crate::notices::raise;
 use crate::state::{Order, Thread};
 use crate::tracing_loop::{End, Tracing};
 use kernel::haste::Haste;
@@ -47,52 +46,6 @@ const CAPTURE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The link to home is mostly given up before.
 pub(crate) const VERDICT_TIMEOUT: Duration = Duration::from_secs(link::LOSS_TIMEOUT.as_secs() + 30);
 impl Tracing<'_> {
-    /// Job control: the body stands still while the process is stopped at home.
-    pub(crate) fn hold(&mut self) -> Result<()> {
-        self.is_held = true;
-        let computing: Vec<i32> = {
-            let state = self.shared.lock();
-            state.threads.values().map(|t| t.local).collect()
-        };
-        for tid in computing {
-            match tracee::interrupt(tid) {
-                Err(error) if !error.is_gone() => return Err(error.into()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn release_hold(&mut self) -> Result<()> {
-        self.is_held = false;
-        self.thaw()
-    }
-
-    /// Lets all stopped threads run; signals that were due are raised again.
-    pub(crate) fn thaw(&mut self) -> Result<()> {
-        if self.sandbox.is_some() {
-            self.shared.family.first_stays();
-        }
-        self.deferred.clear();
-        self.haste = Haste::default();
-        for tid in std::mem::take(&mut self.stopped) {
-            let numbers: Vec<i32> = {
-                let state = self.shared.lock();
-                let thread = state.threads.get(&tid).filter(|t| !t.is_between_calls());
-                thread.map_or(vec![], |t| t.signals.iter().map(|s| s.number).collect())
-            };
-            numbers.into_iter().for_each(|number| raise(&self.shared, tid, number));
-            // A capture has made the thread execute calls, and left it behind the place where the
-            // kernel makes an interrupted call again: another stop leads it there once more.
-            match tracee::interrupt(tid) {
-                Err(error) if !error.is_gone() => return Err(error.into()),
-                _ => {}
-            }
-            self.resume(tid, 0)?;
-        }
-        Ok(())
-    }
-
     /// Stops every thread, wherever it is. Calls that wait for home stay in flight there.
     pub(crate) fn freeze(&mut self) -> Result<()> {
         self.await_births()?;

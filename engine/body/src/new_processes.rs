@@ -53,9 +53,9 @@ const OFFER_PAUSE: Duration = Duration::from_millis(20);
 /// A daemon answers within a millisecond; one that does not is overloaded.
 const DAEMON_TIMEOUT_MS: u16 = 2000;
 
-/// What shared memory a process made here by clone with these flags has in common with its maker, of
-/// which home has to know some yet; None if none can be made here: something that both would share
-/// could be in two places.
+/// What shared memory a process made here by clone with these flags has in common with its maker,
+/// of which home has to know some yet; None if none can be made here: something that both would
+/// share could be in two places.
 pub(crate) fn may_fork(shared: &Shared, flags: u64) -> Option<Vec<SharedMemory>> {
     let is_whole = shared.late.as_ref().is_none_or(|late| late.is_whole());
     let may_be_born = !shared.family.is_first_leaving();

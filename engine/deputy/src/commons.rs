@@ -1,8 +1,8 @@
 //! Shared memory of a process that makes another away ([decision 0034](../../../docs/decisions/)).
 //!
-//! What it has mapped before it left both halves know. What it has mapped since, home maps before it
-//! makes its half of the child: so the two have it in common here, too, by nothing but the kernel's
-//! own fork, and it has a name by which they find it again when they come home.
+//! What it has mapped before it left both halves know. What it has mapped since, home maps before
+//! it makes its half of the child: so the two have it in common here, too, by nothing but the
+//! kernel's own fork, and it has a name by which they find it again when they come home.
 
 use crate::service::Service;
 use kernel::proc::maps::{self, Mapping};

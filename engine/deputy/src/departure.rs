@@ -101,9 +101,8 @@ pub fn leave(
     let mut prospect = prospect(pid, &library, remembered)?;
     prospect.group = group.announcement()?;
     let is_tracked = look_ahead(&mut prospect, pid, way);
-    let parts = (&prospect, &library, &maps[..]);
-    let (draft, agent_place, can) =
-        announce(pid, &mut link, parts, &mut watch, || group.let_call())?;
+    let (parts, let_call) = ((&prospect, &library, &maps[..]), || group.let_call());
+    let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch, let_call)?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
     let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, can.remembers);
     let mut outflow = Outflow::open(berth, &mut link.1, (prospect.memory_bytes, limits))?;
@@ -129,34 +128,38 @@ pub fn leave(
     watch.phase("freeze");
     let known = (&library, (&mut ahead, behind.room(&rounds)), &known[..], files.as_mut());
     let mut target = Target { link: &mut link, outflow: &mut outflow };
-    match send(&mut frozen, &memory, known, (&mut target, (meanwhile, group)), &mut watch) {
-        Ok(Sent { actions, running_at, mappings, maps, bytes }) => {
-            let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
-            let late = behind.give(pid, &ahead)?;
-            let keeping =
-                frozen.keep_memory(prospect.is_kept, &mappings).map_err(MigrateError::lost)?;
-            let freeze_us = micros(running_at - frozen_at);
-            let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
-            // All of that takes time, for which nobody has to wait.
-            let tids = frozen.tids.clone();
-            let reading = std::thread::spawn(move || {
-                drop((ahead, outflow));
-                Afterwards::read(pid, &tids)
-            });
-            watch.phase("settle");
-            let report = rounds.tell(bytes, report(watch, freeze_us, bytes_sent));
-            let report = with_late(report, late.as_ref());
-            let left = Left { keeping, maps, reading, files, limits, late };
-            let parts = (link, memory, library, actions, prospect.memory_bytes, report, left);
-            frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
-        }
+    let sent = send(&mut frozen, &memory, known, (&mut target, (meanwhile, group)), &mut watch);
+    let Sent { actions, running_at, mappings, maps, bytes } = match sent {
+        Ok(sent) => sent,
         Err(error) => {
             // Before anything of it goes on: the others have its memory, too.
             group.stay();
             remembered.waits = frozen.put_back();
-            Err(give_up(link, error))
+            return Err(give_up(link, error));
         }
-    }
+    };
+    let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
+    let late = behind.give(pid, &ahead)?;
+    let keeping = frozen.keep_memory(prospect.is_kept, &mappings).map_err(MigrateError::lost)?;
+    let freeze_us = micros(running_at - frozen_at);
+    let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
+    // All of that takes time, for which nobody has to wait.
+    let reading = read_afterwards(&frozen, (ahead, outflow));
+    watch.phase("settle");
+    let report = with_late(rounds.tell(bytes, report(watch, freeze_us, bytes_sent)), late.as_ref());
+    let left = Left { keeping, maps, reading, files, limits, late };
+    let parts = (link, memory, library, actions, prospect.memory_bytes, report, left);
+    frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
+}
+
+/// Reads on another thread what is known of the process only now, and gives up there what the move
+/// has taken.
+fn read_afterwards(frozen: &Frozen, used: (Ahead, Outflow)) -> Reading {
+    let (pid, tids) = (frozen.pid, frozen.tids.clone());
+    std::thread::spawn(move || {
+        drop(used);
+        Afterwards::read(pid, &tids)
+    })
 }
 
 /// Those that it has mapped shared and writable, which nobody else writes to.
@@ -383,9 +386,20 @@ fn send(
         Some((must, room)) => ahead.finish_late(memory, whole, sight, (&must, room), target)?,
         None => ahead.finish(memory, whole, sight, target, &goes_on)?,
     };
-    let (reader, writer) = &mut *target.link;
-    writer.send(&ToAway::ImageSent)?;
+    target.link.1.send(&ToAway::ImageSent)?;
     watch.phase("send");
+    let running_at = have_it_run(frozen, target, (meanwhile, group), watch)?;
+    Ok(Sent { actions, running_at, mappings, maps, bytes })
+}
+
+/// The target has everything of a frozen process: sees it restored there, and running.
+fn have_it_run(
+    frozen: &mut Frozen,
+    target: &mut Target<'_>,
+    (meanwhile, group): (&Meanwhile<'_>, &Group),
+    watch: &mut Stopwatch,
+) -> Result<Instant> {
+    let (reader, writer) = &mut *target.link;
     // The target has still to do with it, and the threads here have told all.
     frozen.halt_others()?;
     match reader.receive_answer(writer)? {
@@ -409,7 +423,7 @@ fn send(
     // From here on it is away: nothing may fail that would have it go on here.
     group.reach(Stage::Running, &|| Ok(()))?;
     let running_at = Instant::now();
-    Ok(Sent { actions, running_at, mappings, maps, bytes })
+    Ok(running_at)
 }
 
 /// A process that has begun another program has other memory than what was opened before.

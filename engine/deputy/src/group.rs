@@ -1,11 +1,11 @@
-//! Processes that share memory and leave together ([decision 0034](../../../docs/decisions/)), as the
-//! supervisor of one of them sees it.
+//! Processes that share memory and leave together ([decision 0034](../../../docs/decisions/)), as
+//! the supervisor of one of them sees it.
 //!
 //! Each supervisor does what it does for a process that leaves alone. But it waits for the others
 //! before it stops its process, before it reads it, before its body runs, and before it serves that
 //! body: the last is the word. Up to then no body has had an effect on the world but by memory that
-//! is given up with it, so whoever fails says that all stay, and all go on at home. Which of the two
-//! words came first decides one atomic exchange in memory that the supervisors share.
+//! is given up with it, so whoever fails says that all stay, and all go on at home. Which of the
+//! two words came first decides one atomic exchange in memory that the supervisors share.
 
 use kernel::shared::{SharedMemory, futex_wait, futex_wake};
 use migrate::{MigrateError, Result};
@@ -14,8 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use wire::ids::HomePid;
-use wire::image::{self, Companion};
-use wire::supervisor::{BOUND, GROUP_PAGE_BYTES};
+use wire::memory_group::{self, BOUND, Companion, GROUP_PAGE_BYTES};
 
 /// What a supervisor has done when it waits for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,12 +93,12 @@ impl Group {
     ///
     /// # Errors
     /// As [`migrate::group::memory`].
-    pub fn announcement(&self) -> Result<Option<Box<image::Group>>> {
+    pub fn announcement(&self) -> Result<Option<Box<memory_group::Group>>> {
         if self.companions.is_empty() {
             return Ok(None);
         }
         let segments = migrate::group::memory(&self.members)?;
-        Ok(Some(Box::new(image::Group { companions: self.companions.clone(), segments })))
+        Ok(Some(Box::new(memory_group::Group { companions: self.companions.clone(), segments })))
     }
 
     /// The target has taken the one to whose berth the others come.

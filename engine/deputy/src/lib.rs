@@ -68,7 +68,8 @@ use migrate::{MigrateError, Result};
 use std::process::ExitCode;
 use wire::ids::HomePid;
 use wire::limits::GROUP_MAX;
-use wire::supervisor::{BOUND, FromDeputy, Half, ToDeputy};
+use wire::memory_group::BOUND;
+use wire::supervisor::{FromDeputy, Half, ToDeputy};
 
 /// Runs a home supervisor, whose process it is told by the daemon: `--control-fd N` (default 3) is
 /// the socket to that, `--without` lists the kernel features that are missing; `--return` and

@@ -82,9 +82,6 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                     tell_now_and_then(shared, Notice::ChildMade { slot, child, has_body });
                 }
             }
-            ToHome::Shares(memory) => {
-                tell_now_and_then(shared, Notice::Shares(memory));
-            }
             ToHome::Clocks { process, thread } => exec::hear_clocks(shared, process, thread),
             ToHome::Progress(progress) => tell_now_and_then(shared, Notice::Progress(progress)),
             // The link is the main thread's from here on: it reads the image itself.
@@ -105,7 +102,7 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                 return;
             }
             other => {
-                if let Err(error) = take_ahead(shared, other) {
+                if let Err(error) = take_other(shared, other) {
                     let error = error.to_string();
                     shared.notify(Notice::LinkLost { generation, error });
                     return;
@@ -132,10 +129,14 @@ fn note_mask(shared: &Shared, tid: GuestTid, mask: u64) {
 }
 
 /// What comes of a body's memory before it is frozen.
-fn take_ahead(shared: &Shared, message: ToHome) -> Result<()> {
+fn take_other(shared: &Shared, message: ToHome) -> Result<()> {
     let unasked = || MigrateError::Protocol("memory that home does not wait for".into());
     match message {
         ToHome::Written(pages) => onlookers::take(shared, &pages),
+        ToHome::Shares(memory) if !shared.is_flooded() => {
+            shared.notify(Notice::Shares(memory));
+            Ok(())
+        }
         ToHome::ComesAhead { draft, heap_end } if !shared.is_flooded() => {
             shared.notify(Notice::ComesAhead { draft, heap_end });
             Ok(())

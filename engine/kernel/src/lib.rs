@@ -9,6 +9,7 @@ pub mod agent;
 pub mod allocator;
 pub mod child_signal;
 pub mod clocks;
+mod companion;
 pub mod faults;
 pub mod features;
 pub mod file_mapping;

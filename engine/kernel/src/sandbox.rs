@@ -16,6 +16,7 @@
 //! The one capability (CAP_CHECKPOINT_RESTORE) and the one file are for the ids of tasks that the
 //! guest makes here ([`crate::thread_ids`]).
 
+use crate::companion::Companion;
 use crate::patience::Patience;
 use crate::tracee::{self, SeizeOptions, Stop};
 use crate::{KernelError, Result, giving_up, pidfd, thread_ids};
@@ -26,9 +27,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// To enter a cgroup may take its time where the machine is busy; for so long it does not.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long what was killed is waited for.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sandbox whose init waits to be told which body to make.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub struct Sandbox {
     /// None for a companion of the first body, whose thread has it.
     pub init: Option<Init>,
     /// Ends such a one.
-    companion: Option<Companion>,
+    pub(crate) companion: Option<Companion>,
     /// The body's first thread as the calling process sees it.
     pub body_pid: i32,
     /// Where the init writes the next id of its PID namespace; None if this machine has no such
@@ -59,11 +60,6 @@ pub struct Sandbox {
 #[derive(Debug)]
 pub struct Init(pub i32);
 
-/// Another body of the same sandbox, traced by the calling thread, which is ended when this is
-/// dropped.
-#[derive(Debug)]
-struct Companion(i32);
-
 /// What the init is told: which body to make.
 #[repr(C)]
 struct Orders {
@@ -71,7 +67,8 @@ struct Orders {
     pid: i32,
     /// How many are to be made after it.
     others: u32,
-    /// How much of `offsets` counts; nothing if the clocks are left alone, or are continued already.
+    /// How much of `offsets` counts; nothing if the clocks are left alone, or are continued
+    /// already.
     offsets_length: u32,
     /// For `/proc/PID/timens_offsets`.
     offsets: [u8; OFFSETS_BYTES_MAX],
@@ -150,9 +147,9 @@ impl Blank {
         }
     }
 
-    /// Lets the init make the body with this pid inside, and catches the body at birth; and then one
-    /// for each of the companions, which wait untraced until [`Sandbox::of_companion`] is called for
-    /// them, each by a thread of its own. Returns how the calling process sees those.
+    /// Lets the init make the body with this pid inside, and catches the body at birth; and then
+    /// one for each of the companions, which wait untraced until [`Sandbox::of_companion`] is
+    /// called for them, each by a thread of its own. Returns how the calling process sees those.
     ///
     /// `clock_offset_ns` is added to this machine's monotonic and boot-time clocks, nanoseconds;
     /// None leaves them alone.
@@ -204,50 +201,6 @@ fn catch_body(init: i32) -> Result<i32> {
         other => {
             let what = format!("catch the body at birth: it was {other:?}");
             Err(KernelError::errno(what, libc::ESRCH))
-        }
-    }
-}
-
-impl Sandbox {
-    /// Takes hold of a companion, which another thread has had made.
-    ///
-    /// # Errors
-    /// It has ended: its sandbox has.
-    pub fn of_companion(body_pid: i32) -> Result<Sandbox> {
-        let _limit = Patience::of(START_TIMEOUT);
-        let options =
-            SeizeOptions { follow: true, exit_kill: true, calls: true, ..Default::default() };
-        tracee::seize(body_pid, options)?;
-        let companion = Some(Companion(body_pid));
-        let sandbox = Sandbox { init: None, companion, body_pid, next_tid: None };
-        tracee::interrupt(body_pid)?;
-        match tracee::wait(body_pid)? {
-            Stop::Interrupted | Stop::Group(_) => Ok(sandbox),
-            other => {
-                let what = format!("catch a companion: it was {other:?}");
-                Err(KernelError::errno(what, libc::ESRCH))
-            }
-        }
-    }
-
-    /// Who calls this sees to the end of a companion.
-    pub fn let_companion_live(&mut self) {
-        if let Some(companion) = self.companion.take() {
-            std::mem::forget(companion);
-        }
-    }
-}
-
-impl Drop for Companion {
-    /// It is a zombie, and keeps its sandbox, until its tracer has seen its end.
-    fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.0);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-        let _limit = Patience::of(END_TIMEOUT);
-        while let Ok((waited, stop)) = tracee::wait_any() {
-            if waited == self.0 && matches!(stop, Stop::Ended(_)) {
-                return;
-            }
         }
     }
 }

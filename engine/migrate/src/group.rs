@@ -4,9 +4,8 @@
 use crate::{MigrateError, Result, layout, sharing};
 use kernel::proc::process;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::image;
 use wire::limits::SHARED_MEMORY_MAX;
-use wire::supervisor::BOUND;
+use wire::memory_group::BOUND;
 
 /// A piece of shared memory, as the kernel knows it: device and inode.
 type Segment = (u64, u64);
@@ -27,12 +26,12 @@ pub fn of(pid: i32) -> Result<BTreeSet<i32>> {
     Ok(closure(pid, &segments))
 }
 
-/// The memory that these processes share, each as large as the most that one of them has mapped. What
-/// one of them has for itself is among it.
+/// The memory that these processes share, each as large as the most that one of them has mapped.
+/// What one of them has for itself is among it.
 ///
 /// # Errors
 /// Refused if it is too much, or one of them has ended.
-pub fn memory(members: &BTreeSet<i32>) -> Result<Vec<image::Segment>> {
+pub fn memory(members: &BTreeSet<i32>) -> Result<Vec<wire::memory_group::Segment>> {
     let mut bytes: BTreeMap<Segment, u64> = BTreeMap::new();
     for pid in members {
         for mapping in sharing::read_maps(*pid)?.iter().filter(|m| layout::is_shared_anonymous(m)) {
@@ -47,7 +46,7 @@ pub fn memory(members: &BTreeSet<i32>) -> Result<Vec<image::Segment>> {
         );
         return Err(MigrateError::refused(BOUND, text));
     }
-    let segment = |((device, inode), bytes)| image::Segment { device, inode, bytes };
+    let segment = |((device, inode), bytes)| wire::memory_group::Segment { device, inode, bytes };
     Ok(bytes.into_iter().map(segment).collect())
 }
 

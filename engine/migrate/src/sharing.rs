@@ -44,7 +44,7 @@ pub fn check_patiently(pid: i32, maps: &[Mapping], group: &BTreeSet<i32>) -> Res
 }
 
 const SHARED_ADDRESS_SPACE: &str = "shared-address-space";
-const SHARED_MEMORY: &str = wire::supervisor::BOUND;
+const SHARED_MEMORY: &str = wire::memory_group::BOUND;
 
 /// Refuses a process that is not alone in its address space, or shares memory with others than
 /// those of its `group`, which go where it goes.

@@ -13,9 +13,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use wire::ids::{HomePid, Ticket};
-use wire::image::Companion;
+use wire::memory_group::{BOUND, Companion, GROUP_PAGE_BYTES};
 use wire::peer::{MoveEnd, Owner};
-use wire::supervisor::{BOUND, Berth, GROUP_PAGE_BYTES, Reason, ToDeputy};
+use wire::supervisor::{Berth, Reason, ToDeputy};
 
 /// How long a process waits for those that are to leave with it: until a move of theirs is refused
 /// for the same reason, or they are home.

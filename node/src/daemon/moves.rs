@@ -16,12 +16,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
 use wire::ids::{HomePid, NodeId};
+use wire::memory_group::GROUP_ASKED;
 use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{
-    Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, GROUP_ASKED, MoveReport, Reason, ToDeputy,
-};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, MoveReport, Reason, ToDeputy};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);

@@ -12,11 +12,11 @@ use wire::freeze_budget::FreezeBudget;
 use wire::hashes::{Lacking, PageHashes};
 use wire::ids::{GlobalPid, GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{
-    Attributes, Backing, Companion, Draft, Group, Home, IMAGE_VERSION, Image, InFlight, Mapping,
-    MappingKind, PackedPages, Pages, Priority, ProcessorIds, Prospect, Segment as MemorySegment,
-    SharedMemory, SharedPlace, Thread,
+    Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind,
+    PackedPages, Pages, Priority, ProcessorIds, Prospect, SharedMemory, SharedPlace, Thread,
 };
 use wire::late::Question;
+use wire::memory_group::{self, Companion, Group};
 use wire::motive::Motive;
 use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
@@ -209,7 +209,7 @@ pub fn prospect() -> Prospect {
         has_no_io_uring: true,
         group: Some(Box::new(Group {
             companions: vec![companion()],
-            segments: vec![MemorySegment { device: 1, inode: 2, bytes: 8192 }],
+            segments: vec![memory_group::Segment { device: 1, inode: 2, bytes: 8192 }],
         })),
     }
 }
