@@ -11,6 +11,7 @@ use crate::journal::wall_clock_s;
 use crate::progress::{self, Progress};
 use crate::sample::window::Window;
 use crate::supervisor::{Identity, Supervisor};
+use kernel::agreement::Agreement;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -131,14 +132,16 @@ pub struct Move {
     pub bound_to: Vec<HomePid>,
     /// Those of them that leave with it.
     pub companions: Vec<HomePid>,
+    /// By which the supervisors of all agree.
+    pub agreement: Option<Arc<Agreement>>,
 }
 
 impl Move {
     /// One for which the supervisors are set to work.
     pub fn new(order: Order, from: NodeId, core_speed: f64) -> Move {
         let (stage, expected) = (Stage::Moving, None);
-        let (bound_to, companions) = (vec![], vec![]);
-        Move { order, from, stage, core_speed, expected, bound_to, companions }
+        let (bound_to, companions, agreement) = (vec![], vec![], None);
+        Move { order, from, stage, core_speed, expected, bound_to, companions, agreement }
     }
 }
 

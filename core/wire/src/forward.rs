@@ -259,8 +259,10 @@ pub enum ToAway {
     CallOff(Reason),
     /// The move that was under way is off: go on running.
     Resume,
-    /// Home has everything of a process that does not come alone (`ImageSent`), and waits for
-    /// `GoesHome` or `Stayed`.
+    /// Home has all memory of a process that does not come alone (`ImageSent`), and waits for
+    /// `MemoryIsIn` or `Stayed`.
+    HasMemory,
+    /// And everything else; it waits for `GoesHome` or `Stayed`.
     Prepared,
     /// The process lives elsewhere, or has ended: destroy the body.
     Release,
@@ -390,11 +392,14 @@ pub enum ToHome {
     PackedPages(PackedPages),
     /// As `ToAway::Discard`.
     Discard(#[serde(deserialize_with = "bounded::list::<_, _, DISCARDS_MAX>")] Vec<Span>),
-    /// If others that it shares memory with come home, too, home lets none run before all are
-    /// there: answered by `Prepared`.
+    /// If others that it shares memory with come home, too, home waits for them twice: answered by
+    /// `HasMemory`.
     ImageSent {
         awaits_others: bool,
     },
+    /// Home has the memory of all that a process shares memory with: whatever it writes to it now
+    /// stays. Answered by `Prepared`.
+    MemoryIsIn,
     /// All that a process shares memory with is at home: it runs there from now on.
     GoesHome,
     /// All that came behind the body is there.

@@ -13,8 +13,6 @@ pub const BOUND: &str = "shared-memory";
 /// with: which had to, or was asked to.
 pub const GROUP: &str = "group";
 pub const GROUP_ASKED: &str = "group-asked";
-/// Size of the memory by which the supervisors of a group agree ([`ToDeputy::Group`]).
-pub const GROUP_PAGE_BYTES: usize = 4096;
 /// A group with the one that it is about.
 pub const GROUP_PIDS_MAX: usize = GROUP_MAX + 1;
 

@@ -210,6 +210,8 @@ fn receive(
     }
     let mut prepared = prepare(link, prospect, (offset, !imprints.is_empty()))?;
     if let Some(company) = company {
+        // They wait for each other before they stop, in which nothing is said.
+        link.0.set_timeout(Some(link::LOSS_TIMEOUT))?;
         company.gather(prepared.prospect.pid)?;
         prepared.library.share(company.commons.clone());
     }

@@ -177,6 +177,8 @@ fn arrive(joining: Joining, daemon: &Daemon) -> Result<(Link, Arrived)> {
         let _ = ready.send(Ok(Member { pid, body }));
         let gone = |_| MigrateError::refused("no-companion", "whom it came with did not come");
         let body = is_there.recv_timeout(ARRIVAL_TIMEOUT).map_err(gone)?;
+        // They wait for each other before they stop, in which nothing is said.
+        home.0.set_timeout(Some(link::LOSS_TIMEOUT))?;
         let sandbox = (Sandbox::of_companion(body)?, signals);
         arrival::take_in(sandbox, prepared, (&mut home, &mut door), Default::default(), true)
     });

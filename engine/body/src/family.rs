@@ -79,6 +79,8 @@ impl Wish {
 struct Births {
     /// Processes whose deputy has not called yet.
     unborn: usize,
+    /// Those of them that share memory with others.
+    bound: usize,
     is_first_leaving: bool,
     /// Those who are bound to each other are being called together.
     is_held: bool,
@@ -143,21 +145,29 @@ impl Family {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// One more waits for its deputy; false if nobody could tell the next daemon of it.
-    pub fn try_begin_birth(&self) -> bool {
+    /// One more waits for its deputy, which shares memory with others or does not; false if nobody
+    /// could tell the next daemon of it, or others just leave with whom it would have to.
+    pub fn try_begin_birth(&self, is_bound: bool) -> bool {
         let mut births = self.births.lock().expect(UNHARMED);
-        let may_be_born = !births.is_first_leaving && !births.is_held;
+        let may_be_born = !births.is_first_leaving && !(births.is_held && is_bound);
         births.unborn += usize::from(may_be_born);
+        births.bound += usize::from(may_be_born && is_bound);
         may_be_born
     }
 
-    /// None is born from now on; false if one waits for its deputy after so long a time still.
+    /// Whether one that shares memory waits for its deputy.
+    pub fn awaits_births(&self) -> bool {
+        self.births.lock().expect(UNHARMED).bound > 0
+    }
+
+    /// None that shares memory is born from now on; false if one waits for its deputy after so long
+    /// a time still.
     pub fn hold_births(&self, patience: Duration) -> bool {
         let mut births = self.births.lock().expect(UNHARMED);
         births.is_held = true;
-        let waited = self.born.wait_timeout_while(births, patience, |births| births.unborn > 0);
+        let waited = self.born.wait_timeout_while(births, patience, |births| births.bound > 0);
         let (mut births, _) = waited.expect(UNHARMED);
-        births.is_held = births.unborn == 0;
+        births.is_held = births.bound == 0;
         births.is_held
     }
 
@@ -173,7 +183,7 @@ impl Family {
     /// One has left a round: if it is over, others may begin one.
     pub fn end_round(&self, round: &Arc<Round>) {
         let mut current = self.round();
-        let ended = current.take_if(|it| Arc::ptr_eq(it, round) && it.is_over());
+        let ended = current.take_if(|it| Arc::ptr_eq(it, round) && it.has_ended());
         if ended.is_some() {
             self.release_births();
         }
@@ -185,8 +195,11 @@ impl Family {
     }
 
     /// It has called, or will not.
-    pub fn end_birth(&self) {
-        self.births.lock().expect(UNHARMED).unborn -= 1;
+    pub fn end_birth(&self, is_bound: bool) {
+        let mut births = self.births.lock().expect(UNHARMED);
+        births.unborn -= 1;
+        births.bound -= usize::from(is_bound);
+        drop(births);
         self.born.notify_all();
     }
 

@@ -17,6 +17,7 @@ use migrate::{MigrateError, Result, mapping_flags, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -39,6 +40,8 @@ pub struct Round {
     begun: Instant,
     members: Mutex<Members>,
     changed: Condvar,
+    /// Members that have begun to leave and are not done with it.
+    joined: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -52,6 +55,8 @@ enum Stage {
     Runs,
     /// It is frozen and sends itself.
     StandsStill,
+    /// Home has its memory.
+    IsIn,
     /// Home has everything.
     IsReady,
 }
@@ -66,7 +71,12 @@ impl Round {
     fn of(members: Vec<Arc<Shared>>) -> Arc<Round> {
         let at = members.into_iter().map(|body| (body.guest_pid, (body, Stage::Runs))).collect();
         let members = Mutex::new(Members { at, outcome: None });
-        Arc::new(Round { begun: Instant::now(), members, changed: Condvar::new() })
+        Arc::new(Round {
+            begun: Instant::now(),
+            members,
+            changed: Condvar::new(),
+            joined: AtomicUsize::new(0),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Members> {
@@ -77,8 +87,13 @@ impl Round {
         self.lock().at.contains_key(&guest)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.lock().outcome.is_some()
+    }
+
+    /// It is over, and whoever stood still for it is done with that: others may begin one.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_over() && self.joined.load(Ordering::SeqCst) == 0
     }
 
     fn outcome(&self) -> Option<Outcome> {
@@ -98,10 +113,18 @@ impl Round {
         self.change(|members| drop(members.at.remove(&guest)));
     }
 
-    fn stays(&self, why: Reason) {
+    /// Whether it is this that keeps them.
+    fn stays(&self, why: Reason) -> bool {
+        let mut is_it = false;
         self.change(|members| {
+            is_it = members.outcome.is_none();
             members.outcome.get_or_insert(Outcome::Stays(why));
         });
+        is_it
+    }
+
+    fn all_have_come(&self, stage: Stage) -> bool {
+        self.lock().at.values().all(|(_, at)| *at >= stage)
     }
 
     fn change(&self, how: impl FnOnce(&mut Members)) {
@@ -111,7 +134,9 @@ impl Round {
         if members.outcome.is_none() && members.at.values().all(|(_, at)| *at == Stage::IsReady) {
             members.outcome = Some(Outcome::Goes);
         }
-        if !was_over && members.outcome.is_some() {
+        let has_news = members.outcome.is_some() && !was_over
+            || members.at.values().all(|(_, at)| *at == Stage::IsIn);
+        if has_news {
             members.at.values().for_each(|(body, _)| body.order(Order::GroupDecided));
         }
         self.changed.notify_all();
@@ -149,11 +174,16 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// It does not leave, and so nobody does.
-    pub(crate) fn stay(&self) {
+    fn of(round: Arc<Round>, family: Arc<Family>, guest: GuestTid) -> Membership {
+        round.joined.fetch_add(1, Ordering::SeqCst);
+        Membership { round, family, guest }
+    }
+
+    /// It does not leave, and so nobody does. Whether it is for this one that they do not.
+    pub(crate) fn stay(&self) -> bool {
         let text =
             format!("process {}, which it shares memory with, could not go home", self.guest);
-        self.round.stays(reason(GROUP, text));
+        self.round.stays(reason(GROUP, text))
     }
 }
 
@@ -164,6 +194,7 @@ impl Drop for Membership {
         let text = format!("process {}, which it shares memory with, ends", self.guest);
         self.round.stays(reason(GROUP, text));
         self.round.departs(self.guest);
+        self.round.joined.fetch_sub(1, Ordering::SeqCst);
         self.family.end_round(&self.round);
     }
 }
@@ -183,18 +214,18 @@ impl Tracing<'_> {
     /// Refused for the moment: others of its sandbox go home, or are just being made.
     pub(crate) fn gather(&self, announcement: &ToHome) -> Result<Gathered> {
         let (family, guest) = (self.shared.family.clone(), self.shared.guest_pid);
-        if family.count() == 1 || self.shared.maker.is_some() {
+        let is_alone = family.count() == 1 || self.shared.maker.is_some();
+        if is_alone || segments(&self.shared).is_empty() {
             return Ok(Gathered::Alone);
         }
         let mut current = family.round();
-        if current.take_if(|round| round.is_over()).is_some() {
-            family.release_births();
-        }
-        if let Some(round) = &*current {
-            if round.has(guest) {
-                let round = round.clone();
-                drop(current);
-                return Ok(Gathered::With(Membership { round, family, guest }));
+        if let Some(round) = current.clone() {
+            drop(current);
+            if round.has(guest) && !round.is_over() {
+                return Ok(Gathered::With(Membership::of(round, family, guest)));
+            }
+            if round.has(guest) && is_called(announcement) {
+                return Ok(Gathered::Over);
             }
             let text = "processes beside it are just going home; try again";
             return Err(MigrateError::refused(GROUP, text));
@@ -214,18 +245,21 @@ impl Tracing<'_> {
         let round = Round::of(members.clone());
         *current = Some(round.clone());
         drop(current);
+        let membership = Membership::of(round, family, guest);
         for other in members.iter().filter(|other| other.guest_pid != guest) {
             other.order(Order::Gather { is_asked: matches!(announcement, ToHome::Frozen) });
         }
-        Ok(Gathered::With(Membership { round, family, guest }))
+        Ok(Gathered::With(membership))
     }
 
     /// Another body that this one shares memory with goes home.
     pub(crate) fn follow_group(&mut self, is_asked: bool) -> Result<End> {
         self.next_homecoming = Instant::now();
         let code = if is_asked { GROUP_ASKED } else { GROUP };
-        let text = "a process that it shares memory with goes home";
-        self.need_home(reason(code, text))
+        let called = reason(code, "a process that it shares memory with goes home");
+        // A reason of its own stays: that does not end with the round.
+        let own = self.homesick.take().filter(|why| ![GROUP, GROUP_ASKED].contains(&&*why.code));
+        self.need_home(own.unwrap_or(called))
     }
 
     /// This one stands still: waits until all do.
@@ -253,28 +287,38 @@ impl Tracing<'_> {
     pub(crate) fn await_group(&mut self, membership: &Membership) -> Result<Option<End>> {
         let round = &membership.round;
         let deadline = Instant::now() + crate::leaving::VERDICT_TIMEOUT;
-        let mut is_prepared = false;
+        let mut at = Stage::StandsStill;
+        let mut is_told = false;
         loop {
             let _ = self.shared.wake.read();
             while let Some(order) = self.shared.next_order() {
-                if let Order::Home(ToAway::Prepared) = order {
-                    is_prepared = true;
-                    round.reaches(membership.guest, Stage::IsReady);
-                } else if let Some(end) = self.obey_frozen(order)? {
-                    return Ok(Some(end));
-                }
+                at = match order {
+                    Order::Home(ToAway::HasMemory) => Stage::IsIn,
+                    Order::Home(ToAway::Prepared) => Stage::IsReady,
+                    order => match self.obey_frozen(order)? {
+                        Some(end) => return Ok(Some(end)),
+                        None => continue,
+                    },
+                };
+                round.reaches(membership.guest, at);
             }
-            match round.outcome().filter(|_| is_prepared) {
+            // Home hears nothing before it has said how far it is: its word would come later.
+            let outcome = round.outcome().filter(|_| at != Stage::StandsStill);
+            let awaits_word = at == Stage::IsReady || !is_told;
+            match outcome.filter(|_| awaits_word) {
                 Some(Outcome::Goes) => {
                     self.shared.send(ToHome::GoesHome);
                     return Ok(None);
                 }
-                // Not before home has said which way it is with it, or its word would come later.
-                Some(Outcome::Stays(why)) => return self.stay_unless_unwanted(why).map(Some),
+                Some(Outcome::Stays(why)) => return self.stay(why).map(Some),
                 None => {}
             }
+            if at == Stage::IsIn && !is_told && round.all_have_come(Stage::IsIn) {
+                is_told = true;
+                self.shared.send(ToHome::MemoryIsIn);
+            }
             self.grant_wishes();
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline && at == Stage::StandsStill {
                 return Ok(Some(End::Goes(reason("link", "home did not answer"))));
             }
             let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
@@ -285,8 +329,12 @@ impl Tracing<'_> {
 
     /// Why it cannot move on to another node, if it is bound to somebody here.
     pub(crate) fn check_is_alone(&self) -> Result<()> {
-        if self.shared.family.count() == 1 {
+        if self.shared.family.count() == 1 || segments(&self.shared).is_empty() {
             return Ok(());
+        }
+        if self.shared.family.awaits_births() {
+            let text = "it has just made a process that shares its memory; try again";
+            return Err(MigrateError::refused("new-process", text));
         }
         let members = bound_to(&self.shared);
         match members.iter().find(|other| other.guest_pid != self.shared.guest_pid) {
@@ -304,7 +352,7 @@ impl Tracing<'_> {
 }
 
 /// Whether a body leaves only because another does.
-fn is_called(announcement: &ToHome) -> bool {
+pub(crate) fn is_called(announcement: &ToHome) -> bool {
     matches!(announcement, ToHome::NeedsHome(why) if [GROUP, GROUP_ASKED].contains(&&*why.code))
 }
 
@@ -322,6 +370,11 @@ fn bound_to(body: &Arc<Shared>) -> Vec<Arc<Shared>> {
         seen.extend(its);
     }
     members
+}
+
+/// Whether a child of the body shares memory with it.
+pub(crate) fn is_bound(body: &Shared) -> bool {
+    !segments(body).is_empty()
 }
 
 /// Shared memory as the kernel here knows it: device and inode.

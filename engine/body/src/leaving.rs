@@ -1,7 +1,7 @@
 //! Stopping the body, and sending it home.
 
 use crate::capture;
-use crate::group::{Gathered, Membership};
+use crate::group::{Gathered, Membership, is_called};
 use crate::homing::Homeward;
 use crate::keeper::resume_init;
 use crate::moving_on::{Successor, Word};
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::image::{Image, Span};
 use wire::limits::HELD_MAX;
+use wire::memory_group::GROUP;
 use wire::supervisor::{ELSEWHERE, MoveReport, Reason};
 
 /// Between a homecoming that failed and the next that nobody at home has asked for: first and at
@@ -226,17 +227,23 @@ impl Tracing<'_> {
 
     /// Freezes the body and sends its image home, of which home may have something already.
     pub(crate) fn leave(&mut self, announcement: ToHome, homeward: Homeward) -> Result<End> {
-        self.homesick = None;
         let membership = match self.gather(&announcement) {
             Ok(Gathered::Alone) => None,
             Ok(Gathered::With(membership)) => Some(membership),
-            Ok(Gathered::Over) => return Ok(End::Continues),
-            Err(error) => return Ok(self.leave_later(announcement, error.reason())),
+            Ok(Gathered::Over) => {
+                self.origin = homeward.origin;
+                return Ok(End::Continues);
+            }
+            Err(error) => {
+                self.origin = homeward.origin;
+                return self.leave_later(announcement, error.reason());
+            }
         };
+        self.homesick = None;
         let end = self.try_to_leave(announcement, homeward, membership.as_ref())?;
         if matches!(end, End::Continues) {
-            membership.iter().for_each(Membership::stay);
-            self.failed_homecomings += 1;
+            let is_own = membership.as_ref().is_none_or(Membership::stay);
+            self.failed_homecomings += u32::from(is_own);
             // What needs home will ask again at once.
             self.next_homecoming = Instant::now() + self.homecoming_pause;
             self.homecoming_pause = (self.homecoming_pause * 2).min(HOMECOMING_PAUSE_MAX);
@@ -247,15 +254,18 @@ impl Tracing<'_> {
     }
 
     /// It cannot leave at this moment: a homecoming that home has asked for is off.
-    fn leave_later(&mut self, announcement: ToHome, why: Reason) -> End {
+    fn leave_later(&mut self, announcement: ToHome, why: Reason) -> Result<End> {
+        self.next_homecoming = Instant::now() + MEMORY_PAUSE;
+        let is_called = is_called(&announcement);
         match announcement {
-            ToHome::NeedsHome(needed) => {
-                self.next_homecoming = Instant::now() + MEMORY_PAUSE;
+            ToHome::NeedsHome(needed) if !is_called || self.homesick.is_none() => {
                 self.homesick = Some(needed);
             }
-            _ => self.shared.send(ToHome::Stayed(why)),
+            ToHome::NeedsHome(_) => {}
+            // What has needed home meanwhile asks again.
+            _ => return self.stay(why),
         }
-        End::Continues
+        Ok(End::Continues)
     }
 
     fn try_to_leave(
@@ -281,7 +291,11 @@ impl Tracing<'_> {
             Err(error) => {
                 // Home has at most heard that the body leaves, and has given nothing up for it.
                 self.origin = homeward.origin;
-                return self.stay_unless_unwanted(error.reason());
+                return match error.reason() {
+                    // It could leave itself.
+                    why if why.code == GROUP => self.stay(why),
+                    why => self.stay_unless_unwanted(why),
+                };
             }
         };
         let (head, parts) = image.clone().into_parts();
@@ -383,7 +397,7 @@ impl Tracing<'_> {
     }
 
     /// The body cannot leave now, for a reason that lies here.
-    pub(crate) fn stay_unless_unwanted(&mut self, why: Reason) -> Result<End> {
+    fn stay_unless_unwanted(&mut self, why: Reason) -> Result<End> {
         match self.unwanted_since {
             Some(since) if since.elapsed() >= UNWANTED_TIMEOUT => {
                 let text = format!(

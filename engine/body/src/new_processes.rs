@@ -90,6 +90,8 @@ struct Newborn {
     made: Made,
     /// As one made by vfork(2) has it.
     has_makers_memory: bool,
+    /// It shares memory with others.
+    is_bound: bool,
     /// As the kernel starts it.
     registers: Registers,
     mask: u64,
@@ -137,6 +139,7 @@ impl Tracing<'_> {
             key: child.key,
             made,
             has_makers_memory,
+            is_bound: !has_makers_memory && group::is_bound(&self.shared),
             registers: first_registers(how, before),
             mask,
             state: self.state_of_child(tid, made)?,
@@ -174,12 +177,12 @@ impl Tracing<'_> {
 
     /// Gives a process to a thread of its own, and tells the daemon of it.
     fn hand_over_child(&self, newborn: Newborn, socket: OwnedFd, theirs: OwnedFd) -> Result<()> {
-        let family = self.shared.family.clone();
-        if !family.try_begin_birth() {
+        let (family, is_bound) = (self.shared.family.clone(), newborn.is_bound);
+        if !family.try_begin_birth(is_bound) {
             return Err(MigrateError::refused("leaving", "the first body of its sandbox leaves"));
         }
         let handed = self.hand_over_unborn(newborn, socket, theirs);
-        handed.inspect_err(|_| family.end_birth())
+        handed.inspect_err(|_| family.end_birth(is_bound))
     }
 
     fn hand_over_unborn(&self, newborn: Newborn, socket: OwnedFd, theirs: OwnedFd) -> Result<()> {
@@ -311,6 +314,7 @@ fn await_order(mut home: Link) -> Result<Link> {
 /// The life of a thread that has a process which was made here.
 fn live(newborn: Newborn, socket: OwnedFd) {
     let (maker, made) = (newborn.maker.clone(), newborn.made);
+    let is_bound = newborn.is_bound;
     let maker_waits = newborn.has_makers_memory;
     let family = maker.family.clone();
     // When it runs no more.
@@ -328,7 +332,7 @@ fn live(newborn: Newborn, socket: OwnedFd) {
         Ok(Called { daemon, home, is_unwanted }) => {
             let begun = begin(newborn, home, &daemon);
             // Whoever waits for this finds it among the others.
-            family.end_birth();
+            family.end_birth(is_bound);
             match begun {
                 Ok(mut tracing) => {
                     if is_unwanted {
@@ -345,7 +349,7 @@ fn live(newborn: Newborn, socket: OwnedFd) {
             daemon.deliver();
         }
         Err(error) => {
-            family.end_birth();
+            family.end_birth(is_bound);
             failed(&error);
             let_maker_go_on();
         }

@@ -7,14 +7,13 @@
 //! is given up with it, so whoever fails says that all stay, and all go on at home. Which of the
 //! two words came first decides one atomic exchange in memory that the supervisors share.
 
-use kernel::shared::{SharedMemory, futex_wait, futex_wake};
+use kernel::agreement::{Agreement, Verdict};
 use migrate::{MigrateError, Result};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use wire::ids::HomePid;
-use wire::memory_group::{self, BOUND, Companion, GROUP_PAGE_BYTES};
+use wire::memory_group::{self, BOUND, Companion};
 
 /// What a supervisor has done when it waits for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl Stage {
     /// So long one waits for the others, the process running at first, and standing still then.
     fn patience(self) -> Duration {
         match self {
-            Stage::Ready => Duration::from_secs(120),
+            Stage::Ready => Duration::from_secs(100),
             Stage::Frozen => Duration::from_secs(5),
             Stage::Restored => Duration::from_secs(30),
             Stage::Running => Duration::from_secs(10),
@@ -41,19 +40,8 @@ impl Stage {
     }
 }
 
-/// Offsets in the memory that all have: what was decided, how often anything has changed, whether
-/// the target expects companions, and how many have come to each stage.
-const WORD: usize = 0;
-const NEWS: usize = 4;
-const IS_WELCOME: usize = 8;
-/// Whose word it was.
-const WHO: usize = 12;
-const COUNTS: usize = 16;
-
-/// What is decided; nothing at first.
-const OPEN: u32 = 0;
-const GOES: u32 = 1;
-const STAYS: u32 = 2;
+/// The stage of [`Agreement`] to which the one comes whose berth it is, when that expects others.
+const WELCOME: usize = 4;
 
 /// How long the target may take to expect companions.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(20);
@@ -68,7 +56,7 @@ pub struct Group {
     pub members: BTreeSet<i32>,
     /// Who comes by the berth of this one.
     companions: Vec<Companion>,
-    page: Option<SharedMemory>,
+    agreement: Option<Agreement>,
 }
 
 impl Group {
@@ -80,13 +68,13 @@ impl Group {
         members: &[HomePid],
         companions: Vec<Companion>,
     ) -> kernel::Result<Group> {
-        let page = Some(SharedMemory::of_file(page, GROUP_PAGE_BYTES)?);
+        let agreement = Some(Agreement::of(page)?);
         let members = members.iter().map(|pid| pid.0).collect();
-        Ok(Group { pid, members, companions, page })
+        Ok(Group { pid, members, companions, agreement })
     }
 
     pub fn is_any(&self) -> bool {
-        self.page.is_some()
+        self.agreement.is_some()
     }
 
     /// What the target has to be told by the one to whose berth the others come.
@@ -103,9 +91,7 @@ impl Group {
 
     /// The target has taken the one to whose berth the others come.
     pub fn let_call(&self) {
-        let Some(page) = &self.page else { return };
-        page.word(IS_WELCOME).store(1, Ordering::SeqCst);
-        tell(page.word(NEWS));
+        self.agreement.iter().for_each(|agreement| agreement.arrive(WELCOME));
     }
 
     /// Waits until this one may call the target.
@@ -113,11 +99,10 @@ impl Group {
     /// # Errors
     /// As [`Group::reach`].
     pub fn await_welcome(&self, goes_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        let Some(page) = self.page.as_ref().filter(|_| self.companions.is_empty()) else {
+        let Some(agreement) = self.agreement.as_ref().filter(|_| self.companions.is_empty()) else {
             return Ok(());
         };
-        let is_welcome = || page.word(IS_WELCOME).load(Ordering::SeqCst) == 1;
-        self.wait(page, WELCOME_PATIENCE, (&is_welcome, goes_on))
+        self.wait(agreement, (WELCOME, 1), WELCOME_PATIENCE, goes_on)
     }
 
     /// Waits until all have come so far.
@@ -125,74 +110,52 @@ impl Group {
     /// # Errors
     /// One of them stays, so all do; or what `goes_on` says.
     pub fn reach(&self, stage: Stage, goes_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        let Some(page) = &self.page else { return Ok(()) };
-        let count = page.word(COUNTS + 4 * stage as usize);
-        count.fetch_add(1, Ordering::SeqCst);
-        tell(page.word(NEWS));
-        let are_all = || count.load(Ordering::SeqCst) as usize >= self.members.len();
-        self.wait(page, stage.patience(), (&are_all, goes_on))?;
+        let Some(agreement) = &self.agreement else { return Ok(()) };
+        agreement.arrive(stage as usize);
+        let all = self.members.len() as u32;
+        self.wait(agreement, (stage as usize, all), stage.patience(), goes_on)?;
         if stage == Stage::Running {
-            self.decide(GOES);
+            agreement.agree();
         }
-        self.check()
+        check(agreement)
     }
 
     fn wait(
         &self,
-        page: &SharedMemory,
+        agreement: &Agreement,
+        (stage, count): (usize, u32),
         patience: Duration,
-        (is_over, goes_on): (&dyn Fn() -> bool, &dyn Fn() -> Result<()>),
+        goes_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
-            let seen = page.word(NEWS).load(Ordering::SeqCst);
-            if is_over() {
+            let seen = agreement.seen();
+            if agreement.arrived(stage) >= count {
                 return Ok(());
             }
-            self.check()?;
+            check(agreement)?;
             if Instant::now() >= deadline {
-                self.decide(STAYS);
+                self.stay();
             }
             goes_on()?;
-            futex_wait(page.word(NEWS), seen, Some(LOOK_INTERVAL));
+            agreement.wait(seen, LOOK_INTERVAL);
         }
     }
 
     /// All stay, unless all have left already.
     pub fn stay(&self) {
-        self.decide(STAYS);
-    }
-
-    fn decide(&self, what: u32) {
-        let Some(page) = &self.page else { return };
-        let order = Ordering::SeqCst;
-        // Another word may have come first.
-        if page.word(WORD).compare_exchange(OPEN, what, order, order).is_ok() {
-            page.word(WHO).store(self.pid as u32, order);
-        }
-        tell(page.word(NEWS));
-    }
-
-    fn check(&self) -> Result<()> {
-        let Some(page) = &self.page else { return Ok(()) };
-        match page.word(WORD).load(Ordering::SeqCst) {
-            STAYS => {
-                let who = match page.word(WHO).load(Ordering::SeqCst) {
-                    // Who said it is just about to say so.
-                    0 => "a process".to_owned(),
-                    pid => format!("process {pid}"),
-                };
-                let text = format!("{who}, which it shares memory with, could not leave");
-                Err(MigrateError::refused(BOUND, text))
-            }
-            _ => Ok(()),
-        }
+        self.agreement.iter().for_each(|agreement| agreement.refuse(self.pid as u32));
     }
 }
 
-fn tell(news: &AtomicU32) {
-    news.fetch_add(1, Ordering::SeqCst);
-    futex_wake(news, i32::MAX as u32);
+fn check(agreement: &Agreement) -> Result<()> {
+    let Verdict::No(who) = agreement.verdict() else { return Ok(()) };
+    let who = match who {
+        0 => "a process".to_owned(),
+        pid => format!("process {pid}"),
+    };
+    let text = format!("{who}, which it shares memory with, could not leave");
+    Err(MigrateError::refused(BOUND, text))
 }
 
 #[cfg(test)]
@@ -200,7 +163,7 @@ mod test {
     use super::*;
 
     fn groups(count: i32) -> Vec<Group> {
-        let page = SharedMemory::create(GROUP_PAGE_BYTES).unwrap();
+        let page = Agreement::create().unwrap();
         let members: Vec<HomePid> = (0..count).map(HomePid).collect();
         let of = |_| Group::of(1, page.file().try_clone().unwrap(), &members, vec![]).unwrap();
         (0..count).map(of).collect()
@@ -238,9 +201,10 @@ mod test {
     #[test]
     fn the_first_word_counts() {
         let groups = groups(2);
-        groups[0].decide(GOES);
+        groups[0].agreement.as_ref().unwrap().agree();
         groups[1].stay();
-        assert!(groups.iter().all(|group| group.check().is_ok()));
+        let verdicts = groups.iter().map(|group| group.agreement.as_ref().unwrap().verdict());
+        assert!(verdicts.into_iter().all(|verdict| verdict == Verdict::Yes));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::refilling::{check_place, receive_pages, restore_memory};
 use crate::resumption::{Held, Resumption, count_sleeps, resolve_calls, unseen_signals, waits_of};
 use crate::service::Service;
 use crate::settling::{Settled, stop_each};
+use crate::together;
 use crate::withdrawal;
 use kernel::agent::{BatchCall, STAGING_BYTES};
 use kernel::haste::Haste;
@@ -160,6 +161,12 @@ impl Homecoming {
         let guards = mapping_flags::install(&image.guards);
         worker(service)?.execute_all("guard memory", &guards)?;
         watch.phase("receive");
+        if awaits_others {
+            // What is written from here on is not to be overwritten by what another still brings.
+            let said = (&ToAway::HasMemory, &ToHome::MemoryIsIn);
+            together::await_word(service, reader, said, &mut self.sending)?;
+            watch.phase("await-memory");
+        }
         let shown = image.time;
         let plan = resolve_calls(service, image, &self.settled, &self.held)?;
         let mut waits = waits_of(service, image, &plan);
@@ -170,34 +177,17 @@ impl Homecoming {
         self.load_threads(service, plan)?;
         watch.phase("restore");
         if awaits_others {
-            self.await_others(service, reader)?;
+            let said = (&ToAway::Prepared, &ToHome::GoesHome);
+            together::await_word(service, reader, said, &mut self.sending)?;
             watch.phase("await-others");
         }
         migrate::time::await_no_less(shown, migrate::time::now);
-        remove_agent(service)?;
+        together::accept(remove_agent(service), awaits_others)?;
         count_sleeps(service, &mut waits);
         commit(service);
         watch.phase("let-go");
         let report = arriving::report((ahead, told), bytes, watch);
         Ok(Home { report, waits, clocks })
-    }
-}
-
-impl Homecoming {
-    /// Everything is here. Whoever shares memory with the process comes home at the same time, and
-    /// none of them runs before all are here: the body's supervisor, which has all bodies, says so.
-    fn await_others(&mut self, service: &Service<'_>, reader: &mut LinkReader) -> Result<()> {
-        service.shared.send(&ToAway::Prepared);
-        match reader.receive() {
-            Ok(ToHome::GoesHome) => Ok(()),
-            Ok(ToHome::Stayed(reason)) => {
-                self.sending = Sending::GivenUp;
-                Err(MigrateError::Refused(reason))
-            }
-            // Whether the others run here is not known: so this one runs nowhere.
-            Ok(_) | Err(LinkError::Decode(_)) => Err(LinkError::Silent.into()),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -59,6 +59,7 @@ mod settings;
 mod settling;
 mod signals;
 mod tids;
+mod together;
 mod withdrawal;
 
 use attachment::Attachment;

@@ -1,5 +1,6 @@
 //! Where the body goes: on to another node, or home.
 
+use crate::commons::Commons;
 use crate::homecoming::{self, Ending, Home};
 use crate::notice::Notice;
 use crate::priorities;
@@ -194,6 +195,8 @@ impl Service<'_> {
         priorities::tell(&self.shared);
         self.listen(reader);
         self.berth = berth;
+        // The next kernel gives its memory other names.
+        self.commons = Commons::default();
         self.daemon.send(&FromDeputy::Moved { to: self.berth.node, report });
         Ok(())
     }

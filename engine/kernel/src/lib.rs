@@ -6,6 +6,7 @@
 //! sees them; the crates above wrap them.
 
 pub mod agent;
+pub mod agreement;
 pub mod allocator;
 pub mod child_signal;
 pub mod clocks;

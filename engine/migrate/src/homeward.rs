@@ -6,7 +6,7 @@
 use crate::backing::Library;
 use crate::layout::{self, Backings};
 use crate::worker::Worker;
-use crate::{MigrateError, Result, mapping_flags};
+use crate::{MigrateError, Result, mapping_flags, moved_sharing};
 use kernel::KernelError;
 use kernel::agent::BatchCall;
 use kernel::proc::flags::Flags;
@@ -358,6 +358,7 @@ pub fn empty(worker: Worker<'_>, guest: &[image::Mapping], kept: &Range<u64>) ->
 
 /// Makes the changes. Files are reopened through this supervisor's own descriptors of `library`.
 pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Result<()> {
+    moved_sharing::share(worker, changes)?;
     let mut calls = Vec::new();
     for change in changes {
         match change {
@@ -384,16 +385,8 @@ pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Resu
                 // Advice that this kernel does not know has no effect here, nor had it before.
                 worker.execute(advice)?;
             }
-            Change::Share(range, address, mapping) => {
-                // No old length: the kernel leaves it where it is (mremap(2)).
-                let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-                let length = range.end - range.start;
-                let arguments = [*address, 0, length, flags, range.start, 0];
-                calls.push(BatchCall::new(libc::SYS_mremap, arguments));
-                let protection = u64::from(filling_protection(mapping));
-                let arguments = [range.start, length, protection, 0, 0, 0];
-                calls.push(BatchCall::new(libc::SYS_mprotect, arguments));
-            }
+            // Before the others.
+            Change::Share(..) => {}
             Change::Map(range, mapping, offset) => match mapping.kind {
                 MappingKind::SharedAnonymous { home: Some(_) } => {
                     let text = format!("its shared memory at {:#x} is not at home", range.start);

@@ -37,6 +37,7 @@ pub mod layout;
 pub mod machine;
 pub mod making;
 pub mod mapping_flags;
+mod moved_sharing;
 pub mod offer;
 pub mod outflow;
 pub mod outward;

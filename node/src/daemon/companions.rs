@@ -9,11 +9,11 @@ use super::moves::{NotMoved, TRIES_MAX, not_moved};
 use crate::keys;
 use crate::process::{Cause, Launch, Move, Order, Process, Stage};
 use crate::procfs;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::os::fd::OwnedFd;
+use kernel::agreement::Agreement;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::ids::{HomePid, Ticket};
-use wire::memory_group::{BOUND, Companion, GROUP_PAGE_BYTES};
+use wire::memory_group::{BOUND, Companion};
 use wire::peer::{MoveEnd, Owner};
 use wire::supervisor::{Berth, Reason, ToDeputy};
 
@@ -205,7 +205,13 @@ impl Daemon {
         };
         let others = self.companions_of(pid).to_vec();
         let members: Vec<HomePid> = std::iter::once(pid).chain(others.iter().copied()).collect();
-        let page = agreement().map_err(failed)?;
+        let agreement = Arc::new(Agreement::create().map_err(|error| failed(error.source))?);
+        for member in &members {
+            if let Some(moving) = self.processes.get_mut(member).and_then(|p| p.moving.as_mut()) {
+                moving.agreement = Some(agreement.clone());
+            }
+        }
+        let page = || agreement.file().try_clone().map_err(failed);
         let mut companions = Vec::with_capacity(others.len());
         for other in &others {
             let ticket =
@@ -216,11 +222,10 @@ impl Daemon {
         for Companion { pid: other, ticket, key } in &companions {
             let berth = Berth { ticket: *ticket, key: *key, ..berth.clone() };
             let group = ToDeputy::Group { members: members.clone(), companions: vec![] };
-            let page = page.try_clone().map_err(failed)?;
-            self.have_leave(*other, berth, Some((&group, page)))?;
+            self.have_leave(*other, berth, Some((&group, page()?)))?;
         }
         let group = ToDeputy::Group { members, companions };
-        self.have_leave(pid, berth, Some((&group, page)))
+        self.have_leave(pid, berth, Some((&group, page()?)))
     }
 
     /// The move of a process is off, and so are those of its companions. The supervisor of one that
@@ -238,11 +243,4 @@ impl Daemon {
             }
         }
     }
-}
-
-/// Memory that the supervisors of a group share.
-fn agreement() -> std::io::Result<OwnedFd> {
-    let file = memfd_create(c"osmos-group", MFdFlags::MFD_CLOEXEC)?;
-    nix::unistd::ftruncate(&file, GROUP_PAGE_BYTES as i64)?;
-    Ok(file)
 }

@@ -96,7 +96,8 @@ impl Daemon {
         let guest = Guest {
             process: GlobalPid { home: maker.process.home, pid: child },
             ticket,
-            asked: BerthRequest { pid: child, from, cpu_us: 0, ..maker.asked },
+            // Its memory was asked for with that of its maker, or is its maker's.
+            asked: BerthRequest { pid: child, from, cpu_us: 0, rss_bytes: 0, ..maker.asked },
             owner: maker.owner,
             supervisor,
             arrival: Arrival::Expected { until: Instant::now() + self.config.berth_timeout },

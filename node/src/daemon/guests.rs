@@ -188,7 +188,11 @@ impl Daemon {
             }
             Ok(FromBody::Joins { child, ticket }) => {
                 let from = guest.asked.from;
-                self.guest_forked(id, (child, ticket, from), descriptor);
+                let most = self.wishes.state.guests_max.map_or(usize::MAX, |max| max as usize);
+                // Who is not taken notices that nobody has its socket.
+                if self.guests.len() < most && !self.is_closing() {
+                    self.guest_forked(id, (child, ticket, from), descriptor);
+                }
             }
             Ok(FromBody::Imprint) | Err(_) => {
                 tracing::error!("supervisor of guest {process} says nonsense: dropped");

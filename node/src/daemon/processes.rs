@@ -170,7 +170,10 @@ impl Daemon {
             self.deputies.remove(&deputy.id);
         }
         self.journal.record(Some(global), Happening::Ended { wait_status });
-        let under_way = process.moving.take().map(|moving| moving.order);
+        let agreement = process.moving.as_mut().and_then(|moving| moving.agreement.take());
+        agreement.iter().for_each(|agreement| agreement.refuse(pid.0 as u32));
+        let (under_way, companions) =
+            process.moving.take().map(|moving| (moving.order, moving.companions)).unzip();
         if let Some(order) = &under_way {
             self.free_berth(pid, order.to, MoveEnd::Stayed);
         }
@@ -181,6 +184,7 @@ impl Daemon {
         // Also if it ran elsewhere: what was remembered of it goes, and no place waits for it.
         self.tell_brain(Input::ProcessEnded { process: global });
         self.add_to_tally(process.tally, process.consumption.away);
+        self.leave_alone(pid, &companions.unwrap_or_default());
         self.gather_again();
     }
 

@@ -265,6 +265,7 @@ pub fn to_away() -> Vec<ToAway> {
             limits: MoveLimits::default(),
         },
         ToAway::Resume,
+        ToAway::HasMemory,
         ToAway::Prepared,
         ToAway::Child {
             child: GuestTid(8),
@@ -327,6 +328,7 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::Seeks { descriptor: 3, position: u64::MAX },
         ToHome::Shares(vec![shared_memory(); 2]),
         ToHome::ImageSent { awaits_others: true },
+        ToHome::MemoryIsIn,
         ToHome::GoesHome,
     ]
 }

@@ -1,0 +1,105 @@
+//! A page of memory by which several processes agree on one of two words, whoever of them ends.
+
+use crate::Result;
+use crate::shared::{SharedMemory, futex_wait, futex_wake};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const PAGE_BYTES: usize = 4096;
+/// Offsets: what was decided, how often anything has changed, by whose word, and how many have come
+/// to each stage.
+const WORD: usize = 0;
+const NEWS: usize = 4;
+const WHO: usize = 8;
+const COUNTS: usize = 12;
+
+const OPEN: u32 = 0;
+const YES: u32 = 1;
+const NO: u32 = 2;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Open,
+    Yes,
+    /// By the word of this one; 0 for a moment yet, or if that is nobody in particular.
+    No(u32),
+}
+
+pub struct Agreement(SharedMemory);
+
+impl Agreement {
+    /// # Errors
+    /// There is no memory for it.
+    pub fn create() -> Result<Agreement> {
+        Ok(Agreement(SharedMemory::create(PAGE_BYTES)?))
+    }
+
+    /// One that another process has made.
+    ///
+    /// # Errors
+    /// It cannot be mapped.
+    pub fn of(file: OwnedFd) -> Result<Agreement> {
+        Ok(Agreement(SharedMemory::of_file(file, PAGE_BYTES)?))
+    }
+
+    pub fn file(&self) -> &OwnedFd {
+        self.0.file()
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        match self.0.word(WORD).load(Ordering::SeqCst) {
+            YES => Verdict::Yes,
+            NO => Verdict::No(self.0.word(WHO).load(Ordering::SeqCst)),
+            _ => Verdict::Open,
+        }
+    }
+
+    /// Yes, unless no came first.
+    pub fn agree(&self) {
+        self.decide(YES, 0);
+    }
+
+    /// No, unless yes came first.
+    pub fn refuse(&self, who: u32) {
+        self.decide(NO, who);
+    }
+
+    fn decide(&self, what: u32, who: u32) {
+        let order = Ordering::SeqCst;
+        if self.0.word(WORD).compare_exchange(OPEN, what, order, order).is_ok() {
+            self.0.word(WHO).store(who, order);
+        }
+        self.tell();
+    }
+
+    /// One more has come to this stage.
+    pub fn arrive(&self, stage: usize) {
+        self.0.word(COUNTS + 4 * stage).fetch_add(1, Ordering::SeqCst);
+        self.tell();
+    }
+
+    pub fn arrived(&self, stage: usize) -> u32 {
+        self.0.word(COUNTS + 4 * stage).load(Ordering::SeqCst)
+    }
+
+    fn tell(&self) {
+        self.news().fetch_add(1, Ordering::SeqCst);
+        futex_wake(self.news(), i32::MAX as u32);
+    }
+
+    fn news(&self) -> &AtomicU32 {
+        self.0.word(NEWS)
+    }
+
+    /// What to hand to [`Agreement::wait`]: taken before looking at anything.
+    pub fn seen(&self) -> u32 {
+        self.news().load(Ordering::SeqCst)
+    }
+
+    /// Returns when something has changed since, or after this time.
+    pub fn wait(&self, seen: u32, timeout: Duration) {
+        futex_wait(self.news(), seen, Some(timeout));
+    }
+}
