@@ -149,7 +149,7 @@ impl Family {
     /// could tell the next daemon of it, or others just leave with whom it would have to.
     pub fn try_begin_birth(&self, is_bound: bool) -> bool {
         let mut births = self.births.lock().expect(UNHARMED);
-        let may_be_born = !births.is_first_leaving && !(births.is_held && is_bound);
+        let may_be_born = !(births.is_first_leaving || births.is_held && is_bound);
         births.unborn += usize::from(may_be_born);
         births.bound += usize::from(may_be_born && is_bound);
         may_be_born
