@@ -109,13 +109,14 @@ enum Fault {
 }
 
 impl Fault {
-    fn happen(self, stage: &Stage, group: &Group) {
-        match self {
-            Fault::Body => stage.supervisors(2, "body").iter().for_each(Seen::try_kill),
-            Fault::Deputy => {
-                stage.deputy_supervisor(group.pids[2]).iter().for_each(Seen::try_kill);
-            }
-        }
+    /// Returns whom it has killed.
+    fn happen(self, stage: &Stage, group: &Group) -> Vec<i32> {
+        let victims = match self {
+            Fault::Body => stage.supervisors(2, "body"),
+            Fault::Deputy => stage.deputy_supervisor(group.pids[2]).into_iter().collect(),
+        };
+        victims.iter().for_each(Seen::try_kill);
+        victims.iter().map(|victim| victim.pid).collect()
     }
 
     fn may_happen(self, stage: &Stage, group: &Group) -> bool {
@@ -141,12 +142,18 @@ fn a_group_is_in_one_place_whatever_is_killed_while_it_moves() {
         until_true("it is under way", || fault.may_happen(&stage, &group));
         // Anywhere between there and the end.
         std::thread::sleep(Duration::from_millis(round * 25));
-        fault.happen(&stage, &group);
+        let victims = fault.happen(&stage, &group);
         moving.wait_with_output().expect("it ends");
         if fault == Fault::Body {
-            // Either it was away, with all others, or it is home with nothing of ours.
+            // It was away, with all others; or is home with nothing of ours; or came to a berth
+            // that was granted later.
             let is_plain = || group.is_on(&stage, 1) && stage.supervisors(1, "deputy").is_empty();
-            until_true("it is home, or has ended", || has_ended(&group.pids[0]) || is_plain());
+            let lives = || {
+                let body = stage.body(2, group.pids[0]);
+                body.is_some_and(|(_, supervisor)| !victims.contains(&supervisor.pid))
+            };
+            let is_away = || group.is_on(&stage, 2) && lives();
+            until_true("it has settled", || has_ended(&group.pids[0]) || is_plain() || is_away());
             if has_ended(&group.pids[0]) {
                 until_true("all have ended", || group.pids.iter().all(has_ended));
                 continue;
