@@ -11,11 +11,7 @@ int main(void)
 {
     struct page *page =
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pthread_mutexattr_t kind;
-    pthread_mutexattr_init(&kind);
-    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(&page->lock, &kind);
+    init_shared_lock(&page->lock, PTHREAD_MUTEX_ROBUST);
     for (int round = 0; round < 3; round++) {
         page->is_held = 0;
         pid_t child = (pid_t)must(fork(), "fork");

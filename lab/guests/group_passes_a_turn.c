@@ -46,10 +46,7 @@ static void *rest(void *nothing)
 int main(void)
 {
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pthread_mutexattr_t kind;
-    pthread_mutexattr_init(&kind);
-    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
-    pthread_mutex_init(&page->lock, &kind);
+    init_shared_lock(&page->lock, PTHREAD_MUTEX_STALLED);
     pthread_condattr_t shared;
     pthread_condattr_init(&shared);
     pthread_condattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);

@@ -66,6 +66,16 @@ static inline long must(long result, const char *what)
     return result;
 }
 
+/* A lock that processes share; robust if its owner may die. */
+static inline void init_shared_lock(pthread_mutex_t *lock, int robustness)
+{
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&kind, robustness);
+    pthread_mutex_init(lock, &kind);
+}
+
 static inline double clock_s(clockid_t clock)
 {
     struct timespec t;

@@ -1,6 +1,6 @@
 //! Processes that share memory are in one place, whatever moves them and whatever fails.
 
-use crate::stage::{Program, Seen, Stage, until_true};
+use crate::stage::{Program, Seen, Stage, until, until_true};
 use std::time::Duration;
 
 const GROUP: &str = include_str!("group.py");
@@ -13,7 +13,11 @@ struct Group {
 
 impl Group {
     fn start(stage: &Stage, how: &[&str]) -> Group {
-        let words = [&["osmos", "run"], how, &["--", "python3", "-IS", "-c", GROUP]].concat();
+        Group::run(stage, how, GROUP)
+    }
+
+    fn run(stage: &Stage, how: &[&str], script: &str) -> Group {
+        let words = [&["osmos", "run"], how, &["--", "python3", "-IS", "-c", script]].concat();
         let program = stage.start(1, &words);
         let kids = program.line();
         let kids = kids.split(' ').map(|kid| kid.parse().expect("a pid"));
@@ -57,12 +61,7 @@ fn a_group_that_is_made_away_comes_home_as_one() {
     let stage = Stage::new("group-made", 2);
     // It sleeps until it is there.
     let late = format!("import time; time.sleep(1)\n{GROUP}");
-    let words = ["osmos", "run", "--node", "2", "--", "python3", "-IS", "-c", &late];
-    let program = stage.start(1, &words);
-    let kids = program.line();
-    let kids = kids.split(' ').map(|kid| kid.parse().expect("a pid"));
-    let pids = std::iter::once(program.pid).chain(kids).collect();
-    let mut group = Group { program, pids };
+    let mut group = Group::run(&stage, &["--node", "2"], &late);
     until_true("all are there", || group.is_on(&stage, 2));
     group.assert_whole();
     stage.migrate(group.pids[2], "home");
@@ -82,13 +81,7 @@ fn a_group_with_one_that_cannot_leave_stays_and_whoever_asks_is_told_which() {
         "        if me == 2:\n            import ctypes\n            ctypes.CDLL(None).syscall(\
          154, 1, ctypes.byref((ctypes.c_uint * 4)(0, 0, 1, 1)), 16)\n        work(me)",
     );
-    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", &bound];
-    let program = stage.start(1, &words);
-    let kids = program.line();
-    let kids = kids.split(' ').map(|kid| kid.parse().expect("a pid"));
-    let pids: Vec<i32> = std::iter::once(program.pid).chain(kids).collect();
-    let mut group = Group { program, pids };
-    until_true("all are managed", || group.is_on(&stage, 1));
+    let mut group = Group::run(&stage, &["--home"], &bound);
     let (moved, bound) = (group.pids[0].to_string(), group.pids[3]);
     let complaint = stage.complaint(1, &["osmos", "migrate", &moved, "2"]);
     assert!(complaint.contains(&format!("process {bound}, which it shares")), "{complaint}");
@@ -97,6 +90,23 @@ fn a_group_with_one_that_cannot_leave_stays_and_whoever_asks_is_told_which() {
     until_true("all rest", || group.is_on(&stage, 1));
     group.assert_whole();
     stage.await_no_supervisors();
+}
+
+#[test]
+fn the_balancing_leaves_a_group_at_home_and_says_who_is_bound_to_whom() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-balanced", 2);
+    // It has three that compute, and beside it is a node where nobody does.
+    let mut group = Group::start(&stage, &[]);
+    let why = || group.pids.iter().map(|pid| stage.text(1, &["osmos", "why", &pid.to_string()]));
+    let bound = "such memory binds 4 processes together: ";
+    let text = until("one is refused", || why().find(|text| text.contains(bound)));
+    let (_, named) = text.split_once(bound).expect("their numbers");
+    group.pids.iter().for_each(|pid| assert!(named.contains(&pid.to_string()), "{pid}: {text}"));
+    assert!(group.is_on(&stage, 1));
+    group.assert_whole();
 }
 
 /// What is killed while a group moves.

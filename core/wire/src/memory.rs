@@ -48,6 +48,13 @@ pub struct Mapping {
     pub flags: MappingFlags,
 }
 
+impl Mapping {
+    /// Shared memory without a file.
+    pub fn is_shared_anonymous(&self) -> bool {
+        matches!(self.kind, MappingKind::SharedAnonymous { .. })
+    }
+}
+
 /// The part of a mapping behind an address in it.
 pub fn behind(mapping: &Mapping, address: u64) -> Mapping {
     let kind = match &mapping.kind {
@@ -122,9 +129,12 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Whether home does not know it yet.
-    pub fn is_new(&self) -> bool {
-        self.mapping.kind == MappingKind::SharedAnonymous { home: None }
+    /// What home calls it; None if home does not know it yet.
+    pub fn home(&self) -> Option<SharedPlace> {
+        match self.mapping.kind {
+            MappingKind::SharedAnonymous { home } => home,
+            _ => None,
+        }
     }
 }
 
@@ -189,8 +199,7 @@ pub(crate) fn check_mappings(mappings: &[Mapping], backings: usize) -> Result<()
 /// They are not in order, or no such memory.
 pub fn check_shared(shared: &[SharedMemory]) -> Result<(), ImageError> {
     let mappings: Vec<Mapping> = shared.iter().map(|shared| shared.mapping.clone()).collect();
-    let is_other = |m: &&Mapping| !matches!(m.kind, MappingKind::SharedAnonymous { .. });
-    match mappings.iter().find(is_other) {
+    match mappings.iter().find(|mapping| !mapping.is_shared_anonymous()) {
         Some(mapping) => Err(ImageError::Mapping(mapping.start)),
         None => check_mappings(&mappings, 0),
     }

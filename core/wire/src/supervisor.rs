@@ -152,9 +152,9 @@ pub enum ToDeputy {
     /// Before `Leave`: the process was started with `osmos run --mobile`, and may have that one
     /// filter.
     Mobile,
-    /// Before `Leave`: the process leaves its home together with these, with which it shares
-    /// memory. What they agree by comes as ancillary data; it has a place for each, and this one's
-    /// is given. Those for whom the berth is not are its companions.
+    /// Before `Leave`: the process leaves its home together with the other members, with which it
+    /// shares memory. The page by which their supervisors agree comes as ancillary data. To the one
+    /// for which the berth was asked for, the others are its companions.
     Group {
         #[serde(deserialize_with = "bounded::list::<_, _, GROUP_PIDS_MAX>")]
         members: Vec<HomePid>,

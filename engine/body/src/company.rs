@@ -56,7 +56,6 @@ struct Member {
 
 /// What a companion's thread begins with.
 struct Joining {
-    socket: OwnedFd,
     key: [u8; 32],
     commons: Arc<Commons>,
     offset: Option<Offset>,
@@ -90,10 +89,10 @@ impl Company {
             let (commons, family) = (commons.clone(), family.clone());
             let (key, ready) = (companion.key, ready.clone());
             let signals = signals.for_another_thread()?;
-            let joining = Joining { socket, key, commons, offset, family, signals, ready };
+            let joining = Joining { key, commons, offset, family, signals, ready };
             joining.family.grow();
             let thread = std::thread::Builder::new().name("body".into());
-            let spawned = thread.spawn(move || live(joining));
+            let spawned = thread.spawn(move || live(socket, joining));
             spawned.map_err(|error| MigrateError::refused("no-thread", error.to_string()))?;
         }
         let expected = group.companions.len();
@@ -143,22 +142,23 @@ fn memory_of(segment: &Segment) -> Result<((u64, u64), File)> {
 }
 
 /// The life of a thread that has a companion.
-fn live(joining: Joining) {
-    let family = joining.family.clone();
-    let socket = joining
-        .socket
-        .try_clone()
-        .map_err(|source| kernel::KernelError { what: "share a socket".into(), source });
-    match socket.and_then(|socket| Attachment::new(socket, &[])) {
+fn live(socket: OwnedFd, joining: Joining) {
+    let (family, ready) = (joining.family.clone(), joining.ready.clone());
+    match Attachment::new(socket, &[]) {
         Ok(attached) => {
             let daemon = Daemon::new(attached);
             match arrive(joining, &daemon) {
                 Ok((home, arrived)) => life::run_companion(&daemon, home, arrived, &family),
-                Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
+                Err(error) => {
+                    let reason = error.reason();
+                    // Nobody listens any more if all had come.
+                    let _ = ready.send(Err(error));
+                    daemon.send(&FromBody::Gone { reason });
+                }
             }
             daemon.deliver();
         }
-        Err(error) => ::tracing::warn!("a companion: {error}"),
+        Err(error) => drop(ready.send(Err(error.into()))),
     }
     family.shrink();
 }
@@ -166,10 +166,7 @@ fn live(joining: Joining) {
 fn arrive(joining: Joining, daemon: &Daemon) -> Result<(Link, Arrived)> {
     let Joining { key, commons, offset, signals, ready, .. } = joining;
     let mut door = Door::of(daemon, key, None);
-    let mut home = door.accept(Role::Deputy).inspect_err(|error| {
-        let reason = error.reason();
-        let _ = ready.send(Err(MigrateError::Refused(reason)));
-    })?;
+    let mut home = door.accept(Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     let arrived = prepare_companion(&mut home, offset, commons).and_then(|prepared| {
         let (body, is_there) = channel();
@@ -183,16 +180,10 @@ fn arrive(joining: Joining, daemon: &Daemon) -> Result<(Link, Arrived)> {
         arrival::take_in(sandbox, prepared, (&mut home, &mut door), Default::default(), true)
     });
     let arrived = arrived.and_then(|arrived| arrival::await_run(&mut home, arrived));
-    match arrived {
-        Ok(arrived) => {
-            home.0.set_timeout(None)?;
-            Ok((home, arrived))
-        }
-        Err(error) => {
-            let reason = error.reason();
-            let _ = ready.send(Err(MigrateError::Refused(reason.clone())));
-            let _ = home.1.send(&ToHome::Refused(reason));
-            Err(error)
-        }
-    }
+    let arrived = arrived.inspect_err(|error| {
+        // Home may know already; then there is nobody to tell.
+        let _ = home.1.send(&ToHome::Refused(error.reason()));
+    })?;
+    home.0.set_timeout(None)?;
+    Ok((home, arrived))
 }

@@ -1,11 +1,13 @@
-//! The bodies of one sandbox: a guest, and the processes that it has made here ([decision
-//! 0031](../../../docs/decisions/)). Each has a thread of this supervisor of its own, to which its
-//! ptrace belongs, a link to its own deputy and a socket to the daemon; what they share is here.
+//! The bodies of one sandbox: a guest, those that have come with it, and the processes that they
+//! have made here ([decision 0031](../../../docs/decisions/)). Each has a thread of this supervisor
+//! of its own, to which its ptrace belongs, a link to its own deputy and a socket to the daemon;
+//! what they share is here.
 //!
 //! ```text
 //!   main thread (keeper)   the first body, and the sandbox's init
-//!   "body" threads         one for each process that was made here
-//!   "notices"              one for all: their filter is one
+//!   "body" threads         one for each other body
+//!   "notices"              one for each filter: of the first, and of each that has come with it;
+//!                          who was made here has that of its maker
 //! ```
 //!
 //! The init belongs to the keeper, which stays when its own body is gone until all others are, too.
@@ -163,12 +165,20 @@ impl Family {
     /// None that shares memory is born from now on; false if one waits for its deputy after so long
     /// a time still.
     pub fn hold_births(&self, patience: Duration) -> bool {
-        let mut births = self.births.lock().expect(UNHARMED);
-        births.is_held = true;
-        let waited = self.born.wait_timeout_while(births, patience, |births| births.bound > 0);
-        let (mut births, _) = waited.expect(UNHARMED);
+        self.births.lock().expect(UNHARMED).is_held = true;
+        let mut births = self.await_births(patience, |births| births.bound > 0);
         births.is_held = births.bound == 0;
         births.is_held
+    }
+
+    fn await_births(
+        &self,
+        patience: Duration,
+        awaits: impl Fn(&Births) -> bool,
+    ) -> MutexGuard<'_, Births> {
+        let births = self.births.lock().expect(UNHARMED);
+        let waited = self.born.wait_timeout_while(births, patience, |births| awaits(births));
+        waited.expect(UNHARMED).0
     }
 
     pub fn release_births(&self) {
@@ -206,9 +216,7 @@ impl Family {
     /// The first body leaves, after which none is born here; false if one waits for its deputy
     /// after so long a time still.
     pub fn let_first_leave(&self, patience: Duration) -> bool {
-        let births = self.births.lock().expect(UNHARMED);
-        let waited = self.born.wait_timeout_while(births, patience, |births| births.unborn > 0);
-        let (mut births, _) = waited.expect(UNHARMED);
+        let mut births = self.await_births(patience, |births| births.unborn > 0);
         births.is_first_leaving = births.unborn == 0;
         births.is_first_leaving
     }

@@ -1,11 +1,12 @@
-//! Bodies of one sandbox that share memory ([decision 0034](../../../docs/decisions/)): the one is
-//! forked from the other. What each writes the others see, so they are in one place, all of them,
-//! and go home together.
+//! Bodies of one sandbox that share memory ([decision 0034](../../../docs/decisions/)): forked from
+//! each other here, or arrived together. What each writes the others see, so they are in one place,
+//! all of them, and go home together.
 //!
 //! Whoever has to leave begins a round: all that are bound to it are frozen and sent home, each by
-//! its own thread over its own link. A home that has everything says so (`Prepared`) and waits.
-//! When the last has, all are told to run there (`GoesHome`); if one cannot go, all go on here. So
-//! the memory is in one of the two places at any time.
+//! its own thread over its own link. A home waits twice: when it has the memory (`HasMemory`) until
+//! all have theirs (`MemoryIsIn`), so that what it writes to it then stays; and when it is ready
+//! (`Prepared`) until all are (`GoesHome`). If one cannot go, all go on here. So the memory is in
+//! one of the two places at any time.
 
 use crate::family::Family;
 use crate::state::{Order, Shared};
@@ -24,7 +25,7 @@ use wire::forward::{ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, MappingKind, SharedMemory, SharedPlace};
 use wire::limits::SHARED_MEMORY_MAX;
-use wire::memory_group::{GROUP, GROUP_ASKED};
+use wire::memory_group::{BOUND, GROUP, GROUP_ASKED};
 use wire::supervisor::Reason;
 
 /// A process that was made is known here a few milliseconds later.
@@ -137,7 +138,7 @@ impl Round {
         let has_news = members.outcome.is_some() && !was_over
             || members.at.values().all(|(_, at)| *at == Stage::IsIn);
         if has_news {
-            members.at.values().for_each(|(body, _)| body.order(Order::GroupDecided));
+            members.at.values().for_each(|(body, _)| body.order(Order::RoundChanged));
         }
         self.changed.notify_all();
     }
@@ -258,7 +259,7 @@ impl Tracing<'_> {
         let code = if is_asked { GROUP_ASKED } else { GROUP };
         let called = reason(code, "a process that it shares memory with goes home");
         // A reason of its own stays: that does not end with the round.
-        let own = self.homesick.take().filter(|why| ![GROUP, GROUP_ASKED].contains(&&*why.code));
+        let own = self.homesick.take().filter(|why| !is_for_others(why));
         self.need_home(own.unwrap_or(called))
     }
 
@@ -327,7 +328,10 @@ impl Tracing<'_> {
         }
     }
 
-    /// Why it cannot move on to another node, if it is bound to somebody here.
+    /// Whether it can move on to another node.
+    ///
+    /// # Errors
+    /// Refused if it is bound to somebody here.
     pub(crate) fn check_is_alone(&self) -> Result<()> {
         if self.shared.family.count() == 1 || segments(&self.shared).is_empty() {
             return Ok(());
@@ -345,7 +349,7 @@ impl Tracing<'_> {
                      together, and no further",
                     other.guest_pid
                 );
-                Err(MigrateError::refused("shared-memory", text))
+                Err(MigrateError::refused(BOUND, text))
             }
         }
     }
@@ -353,7 +357,11 @@ impl Tracing<'_> {
 
 /// Whether a body leaves only because another does.
 pub(crate) fn is_called(announcement: &ToHome) -> bool {
-    matches!(announcement, ToHome::NeedsHome(why) if [GROUP, GROUP_ASKED].contains(&&*why.code))
+    matches!(announcement, ToHome::NeedsHome(why) if is_for_others(why))
+}
+
+fn is_for_others(why: &Reason) -> bool {
+    [GROUP, GROUP_ASKED].contains(&&*why.code)
 }
 
 /// The body and all of its sandbox that share memory with it, in any number of steps. Whoever has
@@ -370,11 +378,6 @@ fn bound_to(body: &Arc<Shared>) -> Vec<Arc<Shared>> {
         seen.extend(its);
     }
     members
-}
-
-/// Whether a child of the body shares memory with it.
-pub(crate) fn is_bound(body: &Shared) -> bool {
-    !segments(body).is_empty()
 }
 
 /// Shared memory as the kernel here knows it: device and inode.
@@ -422,32 +425,30 @@ pub(crate) fn commons(body: &Shared) -> Option<Vec<SharedMemory>> {
     (all.len() <= SHARED_MEMORY_MAX && layout::check_aliases(&maps).is_ok()).then_some(all)
 }
 
-/// Notes what home calls the shared memory of a body that makes a process.
+/// Notes what home calls the shared memory of a body that makes a process; whether it has any.
 ///
 /// # Errors
 /// There is some that home does not know: it was mapped meanwhile.
-pub(crate) fn learn_names(body: &Shared, told: &[SharedMemory]) -> Result<()> {
-    let maps = maps::read(body.pid)?;
+pub(crate) fn learn_names(body: &Shared, told: &[SharedMemory]) -> Result<bool> {
+    let mut maps = maps::read(body.pid)?;
     let mut library = body.own_files.fixed.library_to_change();
+    maps.retain(|m| is_shared_memory(body, &library, m));
     for mapping in &maps {
-        let is_known = library.shared_memory(mapping).is_some();
-        if is_known || !is_shared_memory(body, &library, mapping) {
+        if library.shared_memory(mapping).is_some() {
             continue;
         }
         let is_it = |told: &&SharedMemory| {
             (told.away.device, told.away.inode) == (mapping.device, mapping.inode)
         };
-        let home = told.iter().find(is_it).and_then(|told| match told.mapping.kind {
-            MappingKind::SharedAnonymous { home } => {
-                let ahead = mapping.offset.wrapping_sub(told.away.offset);
-                home.map(|home| SharedPlace { offset: home.offset.wrapping_add(ahead), ..home })
-            }
-            _ => None,
+        let home = told.iter().find(is_it).and_then(|told| {
+            let ahead = mapping.offset.wrapping_sub(told.away.offset);
+            let offset = |home: SharedPlace| home.offset.wrapping_add(ahead);
+            told.home().map(|home| SharedPlace { offset: offset(home), ..home })
         });
         let Some(home) = home else {
             return Err(MigrateError::refused("memory", "it has mapped shared memory meanwhile"));
         };
         library.learn_name(mapping, home);
     }
-    Ok(())
+    Ok(!maps.is_empty())
 }

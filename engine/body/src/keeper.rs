@@ -65,9 +65,8 @@ impl Tracing<'_> {
 
     /// Whether this is the init of the sandbox, which belongs to this thread.
     pub(crate) fn is_init(&self, tid: i32) -> bool {
-        self.sandbox
-            .as_ref()
-            .is_some_and(|sandbox| sandbox.init.as_ref().is_some_and(|init| init.0 == tid))
+        let init = self.sandbox.as_ref().and_then(|sandbox| sandbox.init.as_ref());
+        init.is_some_and(|init| init.0 == tid)
     }
 
     /// Does what other bodies need of the keeper, if this is it.

@@ -71,7 +71,7 @@ pub(crate) fn may_fork(shared: &Shared, flags: u64) -> Option<Vec<SharedMemory>>
         return Some(vec![]);
     }
     let mut commons = group::commons(shared).filter(|_| !shared.files.is_any())?;
-    if commons.iter().all(|memory| !memory.is_new()) {
+    if commons.iter().all(|memory| memory.home().is_some()) {
         commons.clear();
     }
     Some(commons)
@@ -115,9 +115,8 @@ impl Tracing<'_> {
             return Err(MigrateError::refused("file-mapping", "it has mapped a file meanwhile"));
         }
         let child = child.ok_or_else(|| MigrateError::Protocol("an unknown child".into()))?;
-        if !thread::is_vfork(how[0]) {
-            group::learn_names(&self.shared, &child.shared)?;
-        }
+        let has_makers_memory = thread::is_vfork(how[0]);
+        let is_bound = !has_makers_memory && group::learn_names(&self.shared, &child.shared)?;
         let slot = self.shared.family.free_slot(&self.shared, self.agent.slots())?;
         let (ours, theirs) = sockets()?;
         let signals = self.signals.for_another_thread()?;
@@ -128,7 +127,6 @@ impl Tracing<'_> {
         let of_init = thread::of_clone(of_init);
         let local = self.make_by_clone(tid, guest, &of_init)?;
         let made = Made { guest, local, slot };
-        let has_makers_memory = thread::is_vfork(how[0]);
         let newborn = Newborn {
             maker: self.shared.clone(),
             agent: self.agent.clone(),
@@ -139,7 +137,7 @@ impl Tracing<'_> {
             key: child.key,
             made,
             has_makers_memory,
-            is_bound: !has_makers_memory && group::is_bound(&self.shared),
+            is_bound,
             registers: first_registers(how, before),
             mask,
             state: self.state_of_child(tid, made)?,
@@ -179,7 +177,7 @@ impl Tracing<'_> {
     fn hand_over_child(&self, newborn: Newborn, socket: OwnedFd, theirs: OwnedFd) -> Result<()> {
         let (family, is_bound) = (self.shared.family.clone(), newborn.is_bound);
         if !family.try_begin_birth(is_bound) {
-            return Err(MigrateError::refused("leaving", "the first body of its sandbox leaves"));
+            return Err(MigrateError::refused("leaving", "others of its sandbox just leave"));
         }
         let handed = self.hand_over_unborn(newborn, socket, theirs);
         handed.inspect_err(|_| family.end_birth(is_bound))

@@ -134,8 +134,8 @@ pub enum Order {
     ChildDone(GuestTid),
     /// Another body that this one shares memory with goes home.
     Gather { is_asked: bool },
-    /// Whether all of them go is known.
-    GroupDecided,
+    /// There is news of those with whom it leaves.
+    RoundChanged,
     /// The link to home broke.
     LinkLost(String),
 }

@@ -427,7 +427,7 @@ impl Tracing<'_> {
                 Ok(End::Continues)
             }
             Order::Gather { is_asked } => self.follow_group(is_asked),
-            Order::GroupDecided => Ok(End::Continues),
+            Order::RoundChanged => Ok(End::Continues),
             Order::LinkLost(error) => Ok(End::Goes(reason("link", error))),
         }
     }

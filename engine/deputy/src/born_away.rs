@@ -28,7 +28,6 @@ use migrate::worker::Worker;
 use migrate::{MigrateError, Result, homeward, layout};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::image::MappingKind;
 use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,7 +89,7 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
     let worker = Worker { agent: &agent, slot: 0, tid: pid };
     let mut emptied = layout::of_guest(&maps, &[], &library)?;
     // That is its maker's, too.
-    emptied.retain(|m| !matches!(m.kind, MappingKind::SharedAnonymous { .. }));
+    emptied.retain(|m| !m.is_shared_anonymous());
     homeward::empty(worker, &emptied, &shown_memory(pid)?)?;
     watch.phase("settle");
     let link = call(&birth.berth)?;

@@ -23,7 +23,7 @@ impl Commons {
     pub fn hear(&mut self, told: Vec<SharedMemory>) -> Result<()> {
         check_shared(&told).map_err(MigrateError::from)?;
         let before = std::mem::replace(&mut self.0, told);
-        for memory in self.0.iter_mut().filter(|memory| home(memory).is_none()) {
+        for memory in self.0.iter_mut().filter(|memory| memory.home().is_none()) {
             let is_it = |known: &&SharedMemory| known.away == memory.away;
             if let Some(known) = before.iter().find(is_it) {
                 memory.mapping.kind = known.mapping.kind.clone();
@@ -34,25 +34,18 @@ impl Commons {
 
     /// What of it has a name at home.
     pub fn named(&self) -> Vec<SharedMemory> {
-        self.0.iter().filter(|memory| home(memory).is_some()).cloned().collect()
+        self.0.iter().filter(|memory| memory.home().is_some()).cloned().collect()
     }
 
     fn unnamed(&self) -> impl Iterator<Item = &image::Mapping> {
-        self.0.iter().filter(|memory| home(memory).is_none()).map(|memory| &memory.mapping)
+        self.0.iter().filter(|memory| memory.home().is_none()).map(|memory| &memory.mapping)
     }
 
     /// Whether the guest has a mapping of the home still, wherever that is.
     fn has(&self, mapping: &Mapping) -> bool {
         let is_of =
             |place: SharedPlace| (place.device, place.inode) == (mapping.device, mapping.inode);
-        self.0.iter().filter_map(home).any(is_of)
-    }
-}
-
-fn home(memory: &SharedMemory) -> Option<SharedPlace> {
-    match memory.mapping.kind {
-        MappingKind::SharedAnonymous { home } => home,
-        _ => None,
+        self.0.iter().filter_map(SharedMemory::home).any(is_of)
     }
 }
 
@@ -83,7 +76,7 @@ impl Service<'_> {
             let Some(mapped) = here.iter().find(|m| m.start <= start && start < m.end) else {
                 continue;
             };
-            if home(memory).is_none() && layout::is_shared_anonymous(mapped) {
+            if memory.home().is_none() && layout::is_shared_anonymous(mapped) {
                 let (device, inode) = (mapped.device, mapped.inode);
                 let offset = mapped.offset + (start - mapped.start);
                 let home = Some(SharedPlace { device, inode, offset });

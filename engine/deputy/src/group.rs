@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use wire::ids::HomePid;
 use wire::memory_group::{self, BOUND, Companion};
 
-/// What a supervisor has done when it waits for the others.
+/// What a supervisor has done when it, or another, waits for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// What can be copied while the process runs is copied.
@@ -26,6 +26,8 @@ pub enum Stage {
     Restored,
     /// Its body runs.
     Running,
+    /// The target expects the companions of the one whose berth it is.
+    Welcome,
 }
 
 impl Stage {
@@ -36,15 +38,11 @@ impl Stage {
             Stage::Frozen => Duration::from_secs(5),
             Stage::Restored => Duration::from_secs(30),
             Stage::Running => Duration::from_secs(10),
+            Stage::Welcome => Duration::from_secs(20),
         }
     }
 }
 
-/// The stage of [`Agreement`] to which the one comes whose berth it is, when that expects others.
-const WELCOME: usize = 4;
-
-/// How long the target may take to expect companions.
-const WELCOME_PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks whether the move is wanted still.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -91,7 +89,7 @@ impl Group {
 
     /// The target has taken the one to whose berth the others come.
     pub fn let_call(&self) {
-        self.agreement.iter().for_each(|agreement| agreement.arrive(WELCOME));
+        self.agreement.iter().for_each(|agreement| agreement.arrive(Stage::Welcome as usize));
     }
 
     /// Waits until this one may call the target.
@@ -102,7 +100,7 @@ impl Group {
         let Some(agreement) = self.agreement.as_ref().filter(|_| self.companions.is_empty()) else {
             return Ok(());
         };
-        self.wait(agreement, (WELCOME, 1), WELCOME_PATIENCE, goes_on)
+        self.wait(agreement, (Stage::Welcome, 1), goes_on)
     }
 
     /// Waits until all have come so far.
@@ -113,7 +111,7 @@ impl Group {
         let Some(agreement) = &self.agreement else { return Ok(()) };
         agreement.arrive(stage as usize);
         let all = self.members.len() as u32;
-        self.wait(agreement, (stage as usize, all), stage.patience(), goes_on)?;
+        self.wait(agreement, (stage, all), goes_on)?;
         if stage == Stage::Running {
             agreement.agree();
         }
@@ -123,14 +121,13 @@ impl Group {
     fn wait(
         &self,
         agreement: &Agreement,
-        (stage, count): (usize, u32),
-        patience: Duration,
+        (stage, count): (Stage, u32),
         goes_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + stage.patience();
         loop {
             let seen = agreement.seen();
-            if agreement.arrived(stage) >= count {
+            if agreement.arrived(stage as usize) >= count {
                 return Ok(());
             }
             check(agreement)?;

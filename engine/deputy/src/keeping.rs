@@ -18,7 +18,7 @@ use migrate::worker::Worker;
 use migrate::{Result, homeward};
 use wire::forward::ToAway;
 use wire::ids::{GuestAddr, GuestTid};
-use wire::image::{self, MappingKind, Span};
+use wire::image::{self, Span};
 use wire::limits::DISCARDS_MAX;
 
 /// So much of all memory has to be free (a fourth) for that of a process to be kept.
@@ -63,8 +63,9 @@ impl Frozen {
             self.drop_memory(mappings)?;
             return Ok(None);
         }
-        let shared = |m: &&image::Mapping| matches!(m.kind, MappingKind::SharedAnonymous { .. });
-        self.drop_memory(&mappings.iter().filter(shared).cloned().collect::<Vec<_>>())?;
+        self.drop_memory(
+            &mappings.iter().filter(|m| m.is_shared_anonymous()).cloned().collect::<Vec<_>>(),
+        )?;
         let lost = self.written_by_sleepers().map(|(start, length)| pages(start, length));
         Ok(Some(Keeping { lost: lost.collect(), places: places(self.pid) }))
     }

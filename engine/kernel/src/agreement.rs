@@ -1,7 +1,10 @@
 //! A page of memory by which several processes agree on one of two words, whoever of them ends.
 
-use crate::Result;
 use crate::shared::{SharedMemory, futex_wait, futex_wake};
+use crate::{KernelError, Result};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -30,10 +33,19 @@ pub enum Verdict {
 pub struct Agreement(SharedMemory);
 
 impl Agreement {
+    /// Nobody who is given it can change its size: to touch a page that has gone would end whoever
+    /// does.
+    ///
     /// # Errors
     /// There is no memory for it.
     pub fn create() -> Result<Agreement> {
-        Ok(Agreement(SharedMemory::create(PAGE_BYTES)?))
+        let failed = |errno: Errno| KernelError::errno("make an agreement", errno as i32);
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let memory =
+            SharedMemory::of_file(memfd_create(c"osmos", flags).map_err(failed)?, PAGE_BYTES)?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(memory.file(), FcntlArg::F_ADD_SEALS(seals)).map_err(failed)?;
+        Ok(Agreement(memory))
     }
 
     /// One that another process has made.
@@ -101,5 +113,24 @@ impl Agreement {
     /// Returns when something has changed since, or after this time.
     pub fn wait(&self, seen: u32, timeout: Duration) {
         futex_wait(self.news(), seen, Some(timeout));
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn whoever_is_given_it_can_agree_and_not_take_it_away() {
+        let ours = Agreement::create().unwrap();
+        let theirs = ours.file().try_clone().unwrap();
+        for size in [0, 2 * PAGE_BYTES as i64] {
+            assert!(nix::unistd::ftruncate(&theirs, size).is_err(), "{size}");
+        }
+        let theirs = Agreement::of(theirs).unwrap();
+        assert_eq!(ours.verdict(), Verdict::Open);
+        theirs.refuse(7);
+        ours.agree();
+        assert_eq!((ours.verdict(), theirs.verdict()), (Verdict::No(7), Verdict::No(7)));
     }
 }

@@ -1,7 +1,7 @@
 //! Other bodies that a sandbox is begun with: each belongs to a thread of its own.
 
 use crate::patience::Patience;
-use crate::sandbox::{END_TIMEOUT, START_TIMEOUT, Sandbox};
+use crate::sandbox::{self, START_TIMEOUT, Sandbox};
 use crate::tracee::{self, SeizeOptions, Stop};
 use crate::{KernelError, Result};
 
@@ -42,13 +42,6 @@ impl Sandbox {
 impl Drop for Companion {
     /// It is a zombie, and keeps its sandbox, until its tracer has seen its end.
     fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.0);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-        let _limit = Patience::of(END_TIMEOUT);
-        while let Ok((waited, stop)) = tracee::wait_any() {
-            if waited == self.0 && matches!(stop, Stop::Ended(_)) {
-                return;
-            }
-        }
+        sandbox::end(self.0);
     }
 }

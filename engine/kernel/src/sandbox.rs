@@ -29,7 +29,7 @@ use std::time::Duration;
 /// To enter a cgroup may take its time where the machine is busy; for so long it does not.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long what was killed is waited for.
-pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sandbox whose init waits to be told which body to make.
 #[derive(Debug)]
@@ -219,14 +219,19 @@ impl Drop for Init {
     /// The kernel keeps it until everything inside is gone, and what is inside waits for its
     /// tracer, which is the calling thread: so everybody is waited for, until the init has ended.
     fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.0);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-        // One that the kernel keeps longer ends without anybody waiting for it.
-        let _limit = Patience::of(END_TIMEOUT);
-        while let Ok((waited, stop)) = tracee::wait_any() {
-            if waited == self.0 && matches!(stop, Stop::Ended(_)) {
-                return;
-            }
+        end(self.0);
+    }
+}
+
+/// Ends a process that the calling thread traces, and sees it end. One that the kernel keeps longer
+/// ends without anybody waiting for it.
+pub(crate) fn end(pid: i32) {
+    let _ =
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+    let _limit = Patience::of(END_TIMEOUT);
+    while let Ok((waited, stop)) = tracee::wait_any() {
+        if waited == pid && matches!(stop, Stop::Ended(_)) {
+            return;
         }
     }
 }

@@ -97,8 +97,8 @@ impl Library {
     /// Notes what home calls shared memory of a body.
     pub fn learn_name(&mut self, mapping: &Mapping, home: SharedPlace) {
         let here = (mapping.device, mapping.inode);
-        let (at_home, ahead) =
-            ((home.device, home.inode), home.offset.wrapping_sub(mapping.offset));
+        let at_home = (home.device, home.inode);
+        let ahead = home.offset.wrapping_sub(mapping.offset);
         self.shared.push(Shared { is_file: false, here, at_home, ahead });
     }
 

@@ -14,7 +14,7 @@ use kernel::proc::maps;
 use kernel::proc::pagemap::{Pagemap, Run, Select};
 use kernel::tracking::Tracking;
 use std::ops::Range;
-use wire::image::{Mapping, MappingKind, Span};
+use wire::image::{Mapping, Span};
 use wire::limits::HELD_MAX;
 
 /// Has all private memory count as not written to from now on. The process stands still. Memory
@@ -128,10 +128,6 @@ pub(crate) fn private(maps: &[maps::Mapping]) -> impl Iterator<Item = (&maps::Ma
     })
 }
 
-fn is_shared(mapping: &&Mapping) -> bool {
-    matches!(mapping.kind, MappingKind::SharedAnonymous { .. })
-}
-
 /// What of a process's memory at home is as it was: all, or nothing, but for what was lost.
 #[derive(Debug, Default)]
 pub struct Kept {
@@ -181,7 +177,8 @@ impl Kept {
             homeward::empty(worker, mappings, &homeward::NOTHING)?;
             return Ok(vec![]);
         }
-        let shared: Vec<Mapping> = mappings.iter().filter(is_shared).cloned().collect();
+        let shared: Vec<Mapping> =
+            mappings.iter().filter(|m| m.is_shared_anonymous()).cloned().collect();
         homeward::empty(worker, &shared, &homeward::NOTHING)?;
         Ok(kept)
     }
@@ -242,6 +239,7 @@ mod test {
     use super::*;
     use kernel::proc::pagemap::PAGE_BYTES;
     use wire::ids::GuestAddr;
+    use wire::image::MappingKind;
 
     #[test]
     fn what_came_last_counts_as_not_written_to_once_that_begins_again() {

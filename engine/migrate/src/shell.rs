@@ -256,13 +256,9 @@ impl Shell {
                     calls.push(map_call(range, mapping, *offset, library)?);
                     fresh.push((range.clone(), mapping));
                 }
-                // Nothing here is known to be memory of others.
-                Change::Share(range, _, mapping) => {
-                    calls.push(map_call(range, mapping, 0, library)?);
-                    fresh.push((range.clone(), mapping));
-                }
-                // Here it is mapped as large as it may ever grow.
-                Change::Grow(range, mapping) => {
+                // Here a stack is mapped as large as it may ever grow, and shared memory as what it
+                // stands for in the sandbox.
+                Change::Grow(range, mapping) | Change::Share(range, _, mapping) => {
                     calls.push(map_call(range, mapping, 0, library)?);
                     fresh.push((range.clone(), mapping));
                 }

@@ -29,7 +29,7 @@ fn rank(moving: &Move, pid: HomePid) -> Rank {
 }
 
 /// Why others do not come along.
-enum Company {
+enum Hindrance {
     NotYet(String),
     Never(NotMoved),
 }
@@ -46,21 +46,20 @@ impl Daemon {
     /// there are such; false if it is to stay refused. The balancing weighs one process, and leaves
     /// those who are bound to others where they are.
     pub(super) fn takes_others(&mut self, pid: HomePid, reason: &Reason) -> bool {
-        let me = self.me();
-        let Some(process) = self.processes.get_mut(&pid) else { return false };
-        let is_away = process.at != me;
-        let to = process.moving.as_ref().map_or(me, |moving| moving.order.to);
-        let is_due = process.moving.as_ref().is_some_and(|moving| {
-            let is_ordered =
-                matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm);
-            let is_known = is_away || !moving.bound_to.is_empty() && moving.companions.is_empty();
-            is_ordered && is_known && moving.order.to != me
-        });
-        if reason.code != BOUND || !is_due {
+        let Some(process) = self.processes.get(&pid) else { return false };
+        let Some(moving) = process.moving.as_ref().filter(|_| reason.code == BOUND) else {
+            return false;
+        };
+        let (me, to) = (self.me(), moving.order.to);
+        let is_ordered = matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm);
+        if !is_ordered || to == me {
             return false;
         }
-        if is_away {
+        if process.at != me {
             return self.goes_by_way_of_home(pid);
+        }
+        if moving.bound_to.is_empty() || !moving.companions.is_empty() {
+            return false;
         }
         // The berth of the first try.
         self.free_berth(pid, to, MoveEnd::Stayed);
@@ -72,16 +71,16 @@ impl Daemon {
     fn gather(&mut self, pid: HomePid, until: Instant) {
         let not_moved = match self.take_others(pid) {
             Ok(()) => return,
-            Err(Company::NotYet(text)) if Instant::now() >= until => {
+            Err(Hindrance::NotYet(text)) if Instant::now() >= until => {
                 not_moved(MoveEnd::Stayed, BOUND, text)
             }
-            Err(Company::NotYet(_)) => {
+            Err(Hindrance::NotYet(_)) => {
                 if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
                     moving.stage = Stage::Gathering { until };
                 }
                 return;
             }
-            Err(Company::Never(not_moved)) => not_moved,
+            Err(Hindrance::Never(not_moved)) => not_moved,
         };
         self.move_failed(pid, not_moved);
     }
@@ -101,28 +100,21 @@ impl Daemon {
         }
     }
 
-    /// They come home together, and leave from there.
+    /// They come home together, and leave from there; false if that was tried often enough.
     fn goes_by_way_of_home(&mut self, pid: HomePid) -> bool {
         let me = self.me();
-        let Some(order) = self.order_to_repeat(pid) else { return false };
-        let why = format!("on its way to node {}, with those it shares memory with", order.to);
-        let home = Order::new(me, order.cause, why);
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.waiting.push_front(order);
-        }
-        self.order_move(pid, home);
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        let moving = process.moving.take_if(|moving| moving.order.tries < TRIES_MAX);
+        let Some(Move { order, .. }) = moving else { return false };
+        let (cause, to) = (order.cause, order.to);
+        process.waiting.push_front(order);
+        self.free_berth(pid, to, MoveEnd::Stayed);
+        let why = format!("on its way to node {to}, with those it shares memory with");
+        self.order_move(pid, Order::new(me, cause, why));
         true
     }
 
-    /// What a move is to be begun again by, unless that was tried often enough.
-    fn order_to_repeat(&mut self, pid: HomePid) -> Option<Order> {
-        let process = self.processes.get_mut(&pid)?;
-        let moving = process.moving.take_if(|moving| moving.order.tries < TRIES_MAX)?;
-        self.free_berth(pid, moving.order.to, MoveEnd::Stayed);
-        Some(moving.order)
-    }
-
-    fn take_others(&mut self, pid: HomePid) -> Result<(), Company> {
+    fn take_others(&mut self, pid: HomePid) -> Result<(), Hindrance> {
         let me = self.me();
         let core_speed = self.load.capacity.core_speed;
         let process = self.processes.get_mut(&pid);
@@ -155,7 +147,7 @@ impl Daemon {
         if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
             (moving.companions, moving.stage) = (others, Stage::Moving);
         }
-        self.begin_leaving(pid, to).map_err(Company::Never)
+        self.begin_leaving(pid, to).map_err(Hindrance::Never)
     }
 
     /// A child of a managed process that no look at `/proc` has found yet.
@@ -169,10 +161,15 @@ impl Daemon {
     }
 
     /// Whether another can be taken along now.
-    fn check_companion(&self, other: HomePid, (owner, rank): (Owner, Rank)) -> Result<(), Company> {
+    fn check_companion(
+        &self,
+        other: HomePid,
+        (owner, rank): (Owner, Rank),
+    ) -> Result<(), Hindrance> {
         let text = |what: &str| format!("it shares memory with process {other}, which {what}");
-        let never = |what: &str| Err(Company::Never(not_moved(MoveEnd::Stayed, BOUND, text(what))));
-        let not_yet = |what: &str| Err(Company::NotYet(text(what)));
+        let never =
+            |what: &str| Err(Hindrance::Never(not_moved(MoveEnd::Stayed, BOUND, text(what))));
+        let not_yet = |what: &str| Err(Hindrance::NotYet(text(what)));
         let Some(process) = self.processes.get(&other) else {
             return never("is not under osmos");
         };
@@ -190,6 +187,12 @@ impl Daemon {
             _ if !runs => not_yet("has just been started; try again"),
             _ => Ok(()),
         }
+    }
+
+    /// Memory of those who come along with a process.
+    pub(super) fn companions_bytes(&self, pid: HomePid) -> u64 {
+        let others = self.companions_of(pid).iter().filter_map(|other| self.processes.get(other));
+        others.map(|other| other.consumption.rss_bytes).fold(0, u64::saturating_add)
     }
 
     pub(super) fn companions_of(&self, pid: HomePid) -> &[HomePid] {
@@ -229,9 +232,10 @@ impl Daemon {
     }
 
     /// The move of a process is off, and so are those of its companions. The supervisor of one that
-    /// has begun hears of it from the others.
-    pub(super) fn leave_alone(&mut self, pid: HomePid, companions: &[HomePid]) {
-        for other in companions {
+    /// has begun hears of it by what they agree by.
+    pub(super) fn leave_alone(&mut self, pid: HomePid, moving: &Move) {
+        moving.agreement.iter().for_each(|agreement| agreement.refuse(pid.0 as u32));
+        for other in &moving.companions {
             let process = self.processes.get(other);
             let has_not_begun = process.is_some_and(|process| {
                 let cause = process.moving.as_ref().map(|moving| moving.order.cause);

@@ -91,6 +91,7 @@ impl Daemon {
             return Ok(());
         };
         let (me, user_milli) = (self.me(), self.user_milli(uid));
+        let companions_bytes = self.companions_bytes(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         if process.at == me
             && let Some(bytes) = scan::memory_of(pid.0, process.started_ticks)
@@ -99,17 +100,13 @@ impl Daemon {
             process.consumption.rss_bytes = bytes;
         }
         let is_pinned = process.is_pinned();
-        let companions = self.companions_of(pid).iter();
-        let others = companions.filter_map(|other| self.processes.get(other));
-        let bytes = others.map(|other| other.consumption.rss_bytes).fold(0, u64::saturating_add);
-        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let Some(moving) = &mut process.moving else { return Ok(()) };
         moving.stage = Stage::Asking { request, until: Instant::now() + BERTH_PATIENCE };
         let berth = BerthRequest {
             pid,
             owner: process.owner,
             from: moving.from,
-            rss_bytes: process.consumption.rss_bytes.saturating_add(bytes),
+            rss_bytes: process.consumption.rss_bytes.saturating_add(companions_bytes),
             cpu_us: process.consumption.cpu_us(),
             freeze_us: process.last_freeze.us,
             freeze_bytes: process.last_freeze.bytes,
@@ -390,9 +387,9 @@ impl Daemon {
         process.decide(wall_clock_s(), "not-moved", &reason.text);
         self.journal.record(Some(global), Happening::Stayed { reason: reason.clone() });
         // Nobody had ordered a homecoming that the process itself needed.
-        let Some(Move { order, from, companions, agreement, .. }) = moving else { return };
-        agreement.iter().for_each(|agreement| agreement.refuse(pid.0 as u32));
-        self.leave_alone(pid, &companions);
+        let Some(moving) = moving else { return };
+        self.leave_alone(pid, &moving);
+        let Move { order, from, .. } = moving;
         self.report_end(pid, &order, from, end, 0);
         self.free_berth(pid, order.to, end);
         let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };
@@ -457,10 +454,10 @@ impl Daemon {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.at = me;
         process.consumption.journey_ended();
-        if let Some(Move { order, from, companions, agreement, .. }) = process.moving.take() {
+        if let Some(moving) = process.moving.take() {
             // Its supervisor has not told the others.
-            agreement.iter().for_each(|agreement| agreement.refuse(pid.0 as u32));
-            self.leave_alone(pid, &companions);
+            self.leave_alone(pid, &moving);
+            let Move { order, from, .. } = moving;
             let text = format!("cannot move {pid}: it is lost: {}", reason.text);
             self.report_end(pid, &order, from, MoveEnd::Stayed, 0);
             self.free_berth(pid, order.to, MoveEnd::Stayed);

@@ -170,13 +170,11 @@ impl Daemon {
             self.deputies.remove(&deputy.id);
         }
         self.journal.record(Some(global), Happening::Ended { wait_status });
-        let agreement = process.moving.as_mut().and_then(|moving| moving.agreement.take());
-        agreement.iter().for_each(|agreement| agreement.refuse(pid.0 as u32));
-        let (under_way, companions) =
-            process.moving.take().map(|moving| (moving.order, moving.companions)).unzip();
-        if let Some(order) = &under_way {
-            self.free_berth(pid, order.to, MoveEnd::Stayed);
-        }
+        let under_way = process.moving.take().map(|moving| {
+            self.leave_alone(pid, &moving);
+            self.free_berth(pid, moving.order.to, MoveEnd::Stayed);
+            moving.order
+        });
         for order in under_way.into_iter().chain(process.waiting.drain(..)) {
             let text = format!("cannot move {pid}: it has ended");
             self.refuse_order(order, failure("ended", text));
@@ -184,7 +182,6 @@ impl Daemon {
         // Also if it ran elsewhere: what was remembered of it goes, and no place waits for it.
         self.tell_brain(Input::ProcessEnded { process: global });
         self.add_to_tally(process.tally, process.consumption.away);
-        self.leave_alone(pid, &companions.unwrap_or_default());
         self.gather_again();
     }
 
