@@ -13,6 +13,7 @@ use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
 use kernel::proc::maps::{self, Mapping};
 use migrate::backing::Library;
+use migrate::held::Held;
 use migrate::layout::{self, Backings};
 use migrate::{MigrateError, Result, mapping_flags, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -178,6 +179,19 @@ impl Membership {
     fn of(round: Arc<Round>, family: Arc<Family>, guest: GuestTid) -> Membership {
         round.joined.fetch_add(1, Ordering::SeqCst);
         Membership { round, family, guest }
+    }
+
+    /// Which of the shared memory of this one's body others bring home. All stand still.
+    ///
+    /// # Errors
+    /// As [`migrate::group::brought_by`].
+    pub(crate) fn brought_by_others(&self, body: &Shared) -> Result<Held> {
+        let maps = maps::read(body.pid)?;
+        let library = body.own_files.fixed.library();
+        let members = self.round.lock();
+        let before = members.at.range(..self.guest).map(|(_, (other, _))| other.pid);
+        let is_shared = |m: &Mapping| is_shared_memory(body, &library, m);
+        migrate::group::brought_by(before, &maps, &is_shared)
     }
 
     /// It does not leave, and so nobody does. Whether it is for this one that they do not.

@@ -6,7 +6,7 @@ use crate::tracing_loop::Tracing;
 use migrate::Result;
 use migrate::ahead::Ahead;
 use migrate::copying::Copying;
-use migrate::held;
+use migrate::held::{self, Held};
 use migrate::kept::Origin;
 use migrate::packing::HomePacker;
 use migrate::sight::Sight;
@@ -18,6 +18,13 @@ pub(crate) struct Seen {
     /// If nothing went ahead, and home has kept what the body came with.
     origin: Option<Origin>,
     sight: Sight,
+}
+
+impl Seen {
+    /// Some of it others bring.
+    pub(crate) fn leave_to_others(&mut self, brought: Held) {
+        self.copying.leave_to_others(brought);
+    }
 }
 
 impl Tracing<'_> {

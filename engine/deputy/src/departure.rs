@@ -373,6 +373,7 @@ fn send(
             Ok((image, actions, sight))
         })?;
     image.guards = sight.guards()?;
+    ahead.copying.leave_to_others(group.brought_by_others(&maps)?);
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
     let needed = room.map(|room| (late::needed_at_once(&image, frozen, memory), room));

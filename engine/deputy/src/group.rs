@@ -8,7 +8,9 @@
 //! two words came first decides one atomic exchange in memory that the supervisors share.
 
 use kernel::agreement::{Agreement, Verdict};
-use migrate::{MigrateError, Result};
+use kernel::proc::maps::Mapping;
+use migrate::held::Held;
+use migrate::{MigrateError, Result, layout};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -85,6 +87,15 @@ impl Group {
         }
         let segments = migrate::group::memory(&self.members)?;
         Ok(Some(Box::new(memory_group::Group { companions: self.companions.clone(), segments })))
+    }
+
+    /// Which of its shared memory others of them bring. All stand still.
+    ///
+    /// # Errors
+    /// As [`migrate::group::brought_by`].
+    pub fn brought_by_others(&self, maps: &[Mapping]) -> Result<Held> {
+        let before = self.members.range(..self.pid).copied();
+        migrate::group::brought_by(before, maps, &layout::is_shared_anonymous)
     }
 
     /// The target has taken the one to whose berth the others come.

@@ -101,7 +101,7 @@ pub fn restore_memory(
         worker.execute_all("remove guard regions", &mapping_flags::remove(&stale))?;
     }
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
-    // guest's memory: what was not written away is zero, and is not sent.
+    // guest's memory: what was not written away is zero, and is not sent. Shared memory comes whole.
     kept.empty_others(worker, (&image.mappings, &sight))
 }
 
@@ -128,7 +128,7 @@ pub fn receive_pages(
             }
             ToHome::Discard(spans) => {
                 intake.check_discarded(&spans, &image.mappings)?;
-                let calls = homeward::discard_calls(&spans);
+                let calls = homeward::discard_calls_in(&spans, &image.mappings);
                 worker(service)?.execute_all("discard memory", &calls)?;
             }
             ToHome::ImageSent { awaits_others } => {

@@ -108,13 +108,15 @@ fn give_up_threads(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
 }
 
 /// Drops the memory that came, and restores what is the deputy's own. What stays costs memory, not
-/// correctness: the next homecoming drops it first.
+/// correctness: the next homecoming drops it first, or writes over it where others have it, too.
 fn forget_memory(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
     let lanes = &service.shared.lanes;
     let worker = failed.settled.keys().min().copied();
     let (Some(image), Some(slot)) = (&failed.image, worker) else { return Ok(()) };
     let shown = shown_memory(service.pid)?;
-    if let Err(error) = homeward::empty(service.worker(slot), &image.mappings, &shown) {
+    let private = image.mappings.iter().filter(|m| !m.is_shared_anonymous());
+    let private: Vec<_> = private.cloned().collect();
+    if let Err(error) = homeward::empty(service.worker(slot), &private, &shown) {
         ::tracing::debug!("process {}: {error}", service.pid);
     }
     for (address, bytes) in &failed.own_memory {

@@ -41,6 +41,18 @@ pub struct Copying {
     unchanged: Vec<Run>,
     /// The target has the shared files themselves.
     leaves_files: bool,
+    /// Shared memory that another process brings, which moves with this one.
+    by_others: Held,
+}
+
+/// What becomes of pages of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Zeros {
+    Sent,
+    /// The target starts from untouched memory.
+    Skipped,
+    /// The target may have something else there.
+    Discarded,
 }
 
 /// Whether the process runs.
@@ -68,6 +80,7 @@ impl Copying {
             fresh,
             unchanged,
             leaves_files,
+            by_others: Held::default(),
         })
     }
 
@@ -89,6 +102,11 @@ impl Copying {
     /// was written to them.
     pub fn leave_files(&mut self) {
         self.leaves_files = true;
+    }
+
+    /// Another process brings this shared memory, and comes to the same place at the same time.
+    pub fn leave_to_others(&mut self, brought: Held) {
+        self.by_others = brought;
     }
 
     /// The target has something at all these places, and at the `same` ones what was here when
@@ -246,6 +264,9 @@ impl Copying {
             if self.leaves(mapping) {
                 walked = Walked::default();
             }
+            if mapping.is_shared_anonymous() {
+                walked.there = self.by_others.lacks(&walked.there);
+            }
             if !is_watched && self.compares(mapping) {
                 walked.written = self.held.lacks(&walked.there);
             } else if !is_watched {
@@ -306,17 +327,23 @@ impl Copying {
     ) -> Result<u64> {
         let (mut bytes, mut batch) = (0, Batch::default());
         for (mapping, runs) in mappings.iter().zip(lacking) {
-            // Where the target starts from untouched memory it need not be sent zeros.
-            let skips_zeros = matches!(
-                mapping.kind,
-                MappingKind::Anonymous { .. } | MappingKind::SharedFile { .. }
-            );
+            let zeros = self.zeros(mapping);
             for run in runs {
-                bytes += self.send_run(memory, *run, (skips_zeros, pass), &mut batch, send)?;
+                bytes += self.send_run(memory, *run, (zeros, pass), &mut batch, send)?;
             }
         }
         batch.send(send)?;
         Ok(bytes)
+    }
+
+    fn zeros(&self, mapping: &Mapping) -> Zeros {
+        match mapping.kind {
+            MappingKind::Anonymous { .. } | MappingKind::SharedFile { .. } => Zeros::Skipped,
+            // Home has what was in it when the process left.
+            MappingKind::SharedAnonymous { .. } if self.leaves_files => Zeros::Discarded,
+            MappingKind::SharedAnonymous { .. } => Zeros::Skipped,
+            _ => Zeros::Sent,
+        }
     }
 
     /// Whether it is a file that the target has.
@@ -365,7 +392,7 @@ impl Copying {
         &mut self,
         memory: &Memory,
         run: Run,
-        (skips_zeros, pass): (bool, Pass),
+        (zeros, pass): (Zeros, Pass),
         batch: &mut Batch,
         send: Send<'_>,
     ) -> Result<u64> {
@@ -375,7 +402,7 @@ impl Copying {
             let length = (run.end - at).min(RUN_BYTES);
             let content = &mut content[..length as usize];
             match memory.read_pages(at, content) {
-                Ok(()) => bytes += self.send_content(at, content, skips_zeros, batch, send)?,
+                Ok(()) => bytes += self.send_content(at, content, zeros, batch, send)?,
                 // It was unmapped meanwhile: the next pass will tell.
                 Err(_) if pass == Pass::Running => {
                     self.held.remove(Run { start: at, end: at + length });
@@ -392,13 +419,13 @@ impl Copying {
         &mut self,
         address: u64,
         content: &[u8],
-        skips_zeros: bool,
+        zeros: Zeros,
         batch: &mut Batch,
         send: Send<'_>,
     ) -> Result<u64> {
         let page = PAGE_BYTES as usize;
         let whole = Run { start: address, end: address + content.len() as u64 };
-        let is_zero = |page: &[u8]| skips_zeros && is_zero(page);
+        let is_zero = |page: &[u8]| zeros != Zeros::Sent && is_zero(page);
         let zero: Vec<bool> = content.chunks(page).map(is_zero).collect();
         if !zero.contains(&true) {
             self.held.add(whole);
@@ -423,7 +450,9 @@ impl Copying {
         let untouched: Vec<Run> = self.sent.lacks(&blank);
         let mut stale = Held::default();
         blank.iter().for_each(|run| stale.add(*run));
-        untouched.iter().for_each(|run| stale.remove(*run));
+        if zeros == Zeros::Skipped {
+            untouched.iter().for_each(|run| stale.remove(*run));
+        }
         self.discard(&stale.beyond(&[]), send)?;
         self.held.add(whole);
         Ok(bytes)

@@ -1,7 +1,10 @@
 //! Who is bound to whom by shared memory: whoever has such memory stays home until the whole group
 //! can move together ([decision 0034](../../../docs/decisions/0034-groups-that-share-memory.md)).
 
+use crate::held::Held;
 use crate::{MigrateError, Result, layout, sharing};
+use kernel::proc::maps::Mapping;
+use kernel::proc::pagemap::Run;
 use kernel::proc::process;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::limits::SHARED_MEMORY_MAX;
@@ -48,6 +51,47 @@ pub fn memory(members: &BTreeSet<i32>) -> Result<Vec<wire::memory_group::Segment
     }
     let segment = |((device, inode), bytes)| wire::memory_group::Segment { device, inode, bytes };
     Ok(bytes.into_iter().map(segment).collect())
+}
+
+/// Which memory of a process those `before` it in its group have as well, and so bring where all of
+/// them go, because each piece is brought by the first who has it. All of them stand still. What of
+/// the process can be memory of the group, `is_shared` says.
+///
+/// # Errors
+/// One of them has ended.
+pub fn brought_by(
+    before: impl Iterator<Item = i32>,
+    mine: &[Mapping],
+    is_shared: &dyn Fn(&Mapping) -> bool,
+) -> Result<Held> {
+    let mine: Vec<&Mapping> = mine.iter().filter(|m| is_shared(m)).collect();
+    let bytes: u64 = mine.iter().map(|m| m.length()).sum();
+    let mut brought = Held::default();
+    for pid in before {
+        if brought.bytes() == bytes {
+            break;
+        }
+        let theirs = sharing::read_maps(pid)?;
+        for mapping in &mine {
+            let is_it = |m: &&Mapping| {
+                m.is_shared && (m.device, m.inode) == (mapping.device, mapping.inode)
+            };
+            theirs
+                .iter()
+                .filter(is_it)
+                .filter_map(|other| common(mapping, other))
+                .for_each(|run| brought.add(run));
+        }
+    }
+    Ok(brought)
+}
+
+/// Where the first of two mappings of the same memory has what the second has.
+fn common(mine: &Mapping, other: &Mapping) -> Option<Run> {
+    let end = |m: &Mapping| m.offset.saturating_add(m.length());
+    let (from, to) = (mine.offset.max(other.offset), end(mine).min(end(other)));
+    let address = |offset: u64| mine.start + (offset - mine.offset);
+    (from < to).then(|| Run { start: address(from), end: address(to) })
 }
 
 fn closure(pid: i32, segments: &BTreeMap<i32, BTreeSet<Segment>>) -> BTreeSet<i32> {

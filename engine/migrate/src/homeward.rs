@@ -314,11 +314,22 @@ pub fn fits(home: &Mapping, wanted: &image::Mapping, at: u64, known: &dyn Backin
 
 /// Calls that make private memory untouched again.
 pub fn discard_calls(spans: &[Span]) -> Vec<BatchCall> {
-    let call = |(start, end): &Span| {
-        let arguments = [start.0, end.0 - start.0, libc::MADV_DONTNEED as u64, 0, 0, 0];
-        BatchCall::new(libc::SYS_madvise, arguments)
+    spans.iter().map(|span| advise(span, libc::MADV_DONTNEED)).collect()
+}
+
+/// Likewise memory of these mappings, of which some may be shared, and is untouched then for all
+/// who have it.
+pub fn discard_calls_in(spans: &[Span], mappings: &[image::Mapping]) -> Vec<BatchCall> {
+    let advice = |(start, _): &Span| {
+        let at = mappings.partition_point(|m| m.end <= *start);
+        let is_shared = mappings.get(at).is_some_and(image::Mapping::is_shared_anonymous);
+        if is_shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED }
     };
-    spans.iter().map(call).collect()
+    spans.iter().map(|span| advise(span, advice(span))).collect()
+}
+
+fn advise((start, end): &Span, advice: i32) -> BatchCall {
+    BatchCall::new(libc::SYS_madvise, [start.0, end.0 - start.0, advice as u64, 0, 0, 0])
 }
 
 /// No memory at all, for [`empty`]: a range behind everything that starts where it ends.

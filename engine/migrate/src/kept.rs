@@ -158,8 +158,8 @@ impl Kept {
         }
     }
 
-    /// Makes all memory of these mappings untouched but what was kept; returns where that is. The
-    /// mappings are there already, and that was seen of them.
+    /// Makes all private memory of these mappings untouched but what was kept; returns where that
+    /// is. The mappings are there already, and that was seen of them.
     ///
     /// # Errors
     /// The process has ended, or memory of it cannot be discarded.
@@ -174,12 +174,11 @@ impl Kept {
             vec![]
         };
         if kept.is_empty() || kept.len() > HELD_MAX {
-            homeward::empty(worker, mappings, &homeward::NOTHING)?;
+            let private: Vec<Mapping> =
+                mappings.iter().filter(|m| !m.is_shared_anonymous()).cloned().collect();
+            homeward::empty(worker, &private, &homeward::NOTHING)?;
             return Ok(vec![]);
         }
-        let shared: Vec<Mapping> =
-            mappings.iter().filter(|m| m.is_shared_anonymous()).cloned().collect();
-        homeward::empty(worker, &shared, &homeward::NOTHING)?;
         Ok(kept)
     }
 
