@@ -23,6 +23,7 @@ use tokio::task::AbortHandle;
 use wire::control::{Decision, Placement};
 use wire::forecast::{PastMove, Weighed};
 use wire::freeze_budget::FreezeBudget;
+use wire::memory_group::MemoryId;
 use wire::ids::{HomePid, NodeId};
 use wire::motive::Motive;
 use wire::move_cost::Price;
@@ -104,6 +105,14 @@ impl Order {
     }
 }
 
+/// All that share memory with a process, as its supervisor says, itself included.
+#[derive(Default)]
+pub struct Bound {
+    pub members: Vec<HomePid>,
+    /// What they share that has a name or a descriptor.
+    pub named: Vec<MemoryId>,
+}
+
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -128,8 +137,8 @@ pub struct Move {
     pub core_speed: f64,
     /// What it is expected to cost.
     pub expected: Option<Price>,
-    /// All that it shares memory with, as its supervisor says.
-    pub bound_to: Vec<HomePid>,
+    /// Those without whom it cannot leave.
+    pub bound_to: Bound,
     /// Those of them that leave with it.
     pub companions: Vec<HomePid>,
     /// By which the supervisors of all agree.
@@ -140,7 +149,7 @@ impl Move {
     /// One for which the supervisors are set to work.
     pub fn new(order: Order, from: NodeId, core_speed: f64) -> Move {
         let (stage, expected) = (Stage::Moving, None);
-        let (bound_to, companions, agreement) = (vec![], vec![], None);
+        let (bound_to, companions, agreement) = Default::default();
         Move { order, from, stage, core_speed, expected, bound_to, companions, agreement }
     }
 }

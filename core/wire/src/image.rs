@@ -6,15 +6,15 @@ use crate::forward::{Segment, Signal, bytes};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::limits::{
     BACKINGS_MAX, BOOT_BYTES_MAX, CALL_SEGMENTS_MAX, COMMAND_BYTES_MAX, GUARDS_MAX, MAPPINGS_MAX,
-    MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SHARED_FILE_BYTES_MAX, SIGNALS_MAX, THREADS_MAX,
-    VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
+    MESSAGE_BYTES_MAX, PAGE_RUNS_MAX, SHARED_FILE_BYTES_MAX, SHARED_MEMORY_MAX, SIGNALS_MAX,
+    THREADS_MAX, VDSO_BYTES_MAX, XSTATE_BYTES_MAX,
 };
 use crate::memory::check_mappings;
 pub use crate::memory::{
     Draft, Mapping, MappingFlags, MappingKind, SharedMemory, SharedPlace, Span, USER_MEMORY_END,
     behind, check_shared,
 };
-use crate::memory_group::Group;
+use crate::memory_group::{Group, MemoryId};
 use crate::processor::Demand;
 use crate::processor_time::Clock;
 use serde::{Deserialize, Serialize};
@@ -230,9 +230,13 @@ pub struct Prospect {
     pub has_no_io_uring: bool,
     /// Those who come with it into the same sandbox, if any do.
     pub group: Option<Box<Group>>,
+    /// Shared memory that lasts at home without those who have it mapped: it has a name there, or
+    /// somebody has a descriptor of it. The last who has it mapped away brings it home first.
+    #[serde(deserialize_with = "bounded::list::<_, _, SHARED_MEMORY_MAX>")]
+    pub lasting: Vec<MemoryId>,
 }
 
-pub const IMAGE_VERSION: u32 = 14;
+pub const IMAGE_VERSION: u32 = 15;
 
 /// Why an image is not one that could have come from a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

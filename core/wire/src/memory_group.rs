@@ -49,6 +49,13 @@ pub struct Companion {
     pub key: [u8; 32],
 }
 
+/// Shared memory, as home's kernel names it in `/proc/PID/maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MemoryId {
+    pub device: u64,
+    pub inode: u64,
+}
+
 /// Shared memory, as home's kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {

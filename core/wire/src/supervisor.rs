@@ -14,9 +14,9 @@ use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::freeze_budget::FreezeBudget;
 pub use crate::greeting::{GREETING_BYTES, Greeting, Welcome};
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
-use crate::limits::{COMMAND_BYTES_MAX, GROUP_MAX, PHASES_MAX};
+use crate::limits::{COMMAND_BYTES_MAX, GROUP_MAX, PHASES_MAX, SHARED_MEMORY_MAX};
 use crate::memory::Span;
-use crate::memory_group::{Companion, GROUP_PIDS_MAX};
+use crate::memory_group::{Companion, MemoryId, GROUP_PIDS_MAX};
 use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
 use crate::processor_time::{PastClock, ProcessorTime};
@@ -30,7 +30,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 
 /// Of everything below that is said after a [`Welcome`]: one more with each change. A daemon of
 /// another version sends the process home, and its next supervisor is of the daemon's own.
-pub const SUPERVISOR_VERSION: u16 = 6;
+pub const SUPERVISOR_VERSION: u16 = 7;
 
 /// Which half of a process a supervisor is for: the first packet that it is sent. It may have been
 /// started before that was known.
@@ -160,6 +160,9 @@ pub enum ToDeputy {
         members: Vec<HomePid>,
         #[serde(deserialize_with = "bounded::list::<_, _, GROUP_MAX>")]
         companions: Vec<Companion>,
+        /// As in `BoundTo`.
+        #[serde(deserialize_with = "bounded::list::<_, _, SHARED_MEMORY_MAX>")]
+        named: Vec<MemoryId>,
     },
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits, way: Way },
@@ -349,8 +352,14 @@ pub enum FromDeputy {
     /// The process was left, or put back, exactly where it was. If that is home, the supervisor
     /// ends.
     Stayed { reason: Reason },
-    /// Before `Stayed`, because it shares memory with others: all of them, itself included.
-    BoundTo(#[serde(deserialize_with = "bounded::list::<_, _, GROUP_PIDS_MAX>")] Vec<HomePid>),
+    /// Before `Stayed`, because it shares memory with others: all of them, itself included, and
+    /// which of what they share has a name, or can be had by a descriptor.
+    BoundTo {
+        #[serde(deserialize_with = "bounded::list::<_, _, GROUP_PIDS_MAX>")]
+        members: Vec<HomePid>,
+        #[serde(deserialize_with = "bounded::list::<_, _, SHARED_MEMORY_MAX>")]
+        named: Vec<MemoryId>,
+    },
     /// While away, about once a second and at the end: processor time of all stays away, memory,
     /// and calls forwarded since it left. Nobody says it again after the last.
     Usage { away: ProcessorTime, rss_bytes: u64, forwarded: Vec<(String, u64)>, is_last: bool },
@@ -375,7 +384,7 @@ impl FromDeputy {
             FromDeputy::Usage { is_last: false, .. }
                 | FromDeputy::Progress(_)
                 | FromDeputy::Filled(_)
-                | FromDeputy::BoundTo(_)
+                | FromDeputy::BoundTo { .. }
         );
         !passes && !matches!(self, FromDeputy::Attached { .. })
     }

@@ -268,7 +268,10 @@ pub(crate) fn take_in(
     let late = begin_late(&body, late, late_link, origin.is_some())?;
     let watch = Watch::of(&body, origin.is_some());
     let files = Files::of(&body)?;
-    let watched = if files.is_any() { files.calls() } else { watch.calls() };
+    let watched = match files.is_any() || !prospect.lasting.is_empty() {
+        true => &filter::MAPPING_CALLS[..],
+        false => watch.calls(),
+    };
     let rules = filter::rules(&Kept::new(body.kept()), own_vdso, (watched, late.is_some()));
     let listener = body.finish(&rules)?;
     link.1.send(&ToHome::Restored)?;

@@ -15,9 +15,9 @@ pub(crate) const AT_HOME: &str = "exec";
 pub(crate) fn forward(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Call> {
     let thread = state.threads.get(&(n.tid as i32))?;
     // Other threads end with the call; a signal that waits here for its handler has to wait in the
-    // kernel; and files that are mapped shared are the body's until it has come home.
-    let has_more = state.threads.len() > 1 || !thread.signals.is_empty() || shared.files.is_any();
-    if has_more {
+    // kernel; and files and memory that are mapped shared are the body's until it has come home.
+    let has_more = state.threads.len() > 1 || !thread.signals.is_empty();
+    if has_more || shared.files.is_any() || shared.has_lasting() {
         return needs_home(shared, state, n, AT_HOME);
     }
     let (process, thread) = (state.meter.clock(), thread.meter.clock());

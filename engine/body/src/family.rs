@@ -13,6 +13,7 @@
 //! The init belongs to the keeper, which stays when its own body is gone until all others are, too.
 
 use crate::group::Round;
+use crate::lasting::Lasting;
 use crate::state::{Order, Shared};
 use kernel::seccomp::{Listener, Notification};
 use kernel::{KernelError, Result};
@@ -50,6 +51,7 @@ pub struct Family {
     offers: Mutex<VecDeque<Offer>>,
     /// Those of them that leave together.
     round: Mutex<Option<Arc<Round>>>,
+    pub(crate) lasting: Lasting,
     /// What processes that have ended here have used away, until their parents hear of it.
     used: Mutex<VecDeque<(GuestTid, ProcessorTime)>>,
     /// Wakes the keeper.
@@ -116,6 +118,7 @@ impl Family {
             wishes: Mutex::default(),
             offers: Mutex::default(),
             round: Mutex::default(),
+            lasting: Lasting::default(),
             used: Mutex::default(),
             wake,
         })

@@ -8,7 +8,7 @@
 //! Which bytes have changed is found by comparing with what home has. Pages that were not written
 //! to need not be compared, where the kernel tells them.
 
-use crate::filter::{MAPPING_CALLS, MREMAP};
+use crate::filter::{MMAP, MREMAP, MUNMAP};
 use crate::state::{Shared, State};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{PAGE_BYTES, Pagemap, Run};
@@ -34,8 +34,6 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// of a millisecond before each call.
 const COMPARED_BYTES_MAX: u64 = 1 << 20;
 
-const MMAP: u32 = libc::SYS_mmap as u32;
-const MUNMAP: u32 = libc::SYS_munmap as u32;
 const MPROTECT: u32 = libc::SYS_mprotect as u32;
 
 /// Refuses files that this node could not keep in agreement with home.
@@ -130,11 +128,6 @@ impl Files {
 
     pub fn is_any(&self) -> bool {
         self.is_any
-    }
-
-    /// The calls that have to be reported for them.
-    pub fn calls(&self) -> &'static [u32] {
-        if self.is_any { &MAPPING_CALLS } else { &[] }
     }
 
     /// Whether this range lies in them.

@@ -15,8 +15,8 @@ use kernel::seccomp::{Action, Condition, Rule};
 use std::ops::Range;
 use wire::calls::{LocalRule, Test};
 
-const MMAP: u32 = libc::SYS_mmap as u32;
-const MUNMAP: u32 = libc::SYS_munmap as u32;
+pub const MMAP: u32 = libc::SYS_mmap as u32;
+pub const MUNMAP: u32 = libc::SYS_munmap as u32;
 const MPROTECT: u32 = libc::SYS_mprotect as u32;
 pub const MREMAP: u32 = libc::SYS_mremap as u32;
 const BRK: u32 = libc::SYS_brk as u32;

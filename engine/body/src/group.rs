@@ -406,7 +406,7 @@ fn segments(body: &Shared) -> HashSet<Segment> {
 
 /// Whether it is memory that can be shared with others: what has come with them is that of a file
 /// of ours here.
-fn is_shared_memory(body: &Shared, library: &Library, mapping: &Mapping) -> bool {
+pub(crate) fn is_shared_memory(body: &Shared, library: &Library, mapping: &Mapping) -> bool {
     let is_known = || library.shared_memory(mapping).is_some();
     let is_ours = body.kept.contains(&(mapping.start..mapping.end));
     !is_ours && (layout::is_shared_anonymous(mapping) || is_known())
@@ -434,9 +434,10 @@ pub(crate) fn commons(body: &Shared) -> Option<Vec<SharedMemory>> {
         },
         away: SharedPlace { device: m.device, inode: m.inode, offset: m.offset },
     };
-    let shared = maps.iter().filter(|m| is_shared_memory(body, &library, m));
+    let is_it = |m: &Mapping| is_shared_memory(body, &library, m);
+    let shared = maps.iter().filter(|m| is_it(m));
     let all: Vec<SharedMemory> = shared.map(describe).collect();
-    (all.len() <= SHARED_MEMORY_MAX && layout::check_aliases(&maps).is_ok()).then_some(all)
+    (all.len() <= SHARED_MEMORY_MAX && layout::check_aliases(&maps, &is_it).is_ok()).then_some(all)
 }
 
 /// Notes what home calls the shared memory of a body that makes a process; whether it has any.

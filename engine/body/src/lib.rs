@@ -36,6 +36,7 @@ mod homing;
 mod imprint;
 mod job_control;
 mod keeper;
+mod lasting;
 mod late;
 mod leaving;
 mod life;

@@ -109,6 +109,7 @@ fn start<'a>(
         abroad: abroad.map(Arc::new),
         registers: registers.map(Arc::new),
     }));
+    family.lasting.add(&prospect.lasting);
     family.add(&shared);
     match is_companion {
         true => serving::begin_for_filter(&shared),

@@ -232,6 +232,9 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         Class::Local if shared.object_to(state, number, &n.arguments) => {
             needs_home(shared, state, n, "shared-file")
         }
+        Class::Local if shared.gives_up_lasting(number, &n.arguments) => {
+            needs_home(shared, state, n, "shared-memory")
+        }
         Class::Local => {
             match shared.watch.objection((shared.pid, &shared.maps), number, &n.arguments) {
                 Some(word) => needs_home(shared, state, n, word),
@@ -379,6 +382,9 @@ fn emulate(
     emulation: Emulation,
 ) -> Option<Call> {
     match emulation {
+        Emulation::ThreadExit | Emulation::ProcessExit if !lets_end(shared, state, emulation) => {
+            needs_home(shared, state, n, "shared-memory")
+        }
         Emulation::SignalAction if dispositions::let_pass(shared, state, n) => None,
         Emulation::SignalAction
         | Emulation::SignalMask
@@ -411,6 +417,11 @@ fn emulate(
             None
         }
     }
+}
+
+/// Whether a thread may end here, by which its process may.
+fn lets_end(shared: &Shared, state: &State, emulation: Emulation) -> bool {
+    emulation == Emulation::ThreadExit && state.threads.len() > 1 || shared.may_end()
 }
 
 /// rt_sigreturn restores a signal mask; home has to have it first, so that a signal which it

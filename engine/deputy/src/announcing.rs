@@ -24,6 +24,7 @@ pub fn prospect(pid: i32, library: &Library, remembered: &Remembered) -> Result<
         is_kept: false,
         has_no_io_uring: remembered.is_mobile,
         group: None,
+        lasting: vec![],
     })
 }
 

@@ -21,7 +21,9 @@ use kernel::signal::Action;
 use kernel::tracee::{self, Stop};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
+use migrate::files::Files;
 use migrate::freeze::HELD;
+use migrate::group::Bonds;
 use migrate::injection::{self, Borrowed};
 use migrate::stopwatch::Stopwatch;
 use migrate::worker::Worker;
@@ -85,7 +87,9 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
     tracee::resume(pid, 0)?;
     let mut maps = flags::read_maps(pid)?;
     maps.retain(|m| m.end <= agent.base() || agent.end() <= m.start);
-    let library = Library::of_process(pid, &maps)?;
+    let bonds = Bonds::of_child(&maps);
+    let library = Library::of_process(pid, &maps, &bonds)?;
+    let files = Files::watch(pid, &maps, (&bonds, &bonds.lasting(pid, &maps)?))?;
     let worker = Worker { agent: &agent, slot: 0, tid: pid };
     let mut emptied = layout::of_guest(&maps, &[], &library)?;
     // That is its maker's, too.
@@ -117,7 +121,7 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
         },
         used: Default::default(),
         relief: None,
-        left: Left { keeping: None, maps, reading, files: None, limits: birth.limits, late: None },
+        left: Left { keeping: None, maps, reading, files, limits: birth.limits, late: None },
         is_held: false,
         berth: birth.berth,
         agent,

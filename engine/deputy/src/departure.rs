@@ -22,6 +22,7 @@ use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
 use migrate::copying::Copying;
 use migrate::files::Files;
+use migrate::group::Bonds;
 use migrate::injection::Borrowed;
 use migrate::offer::{Abilities, Offerer};
 use migrate::outflow::Outflow;
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::freeze_budget::FreezeBudget;
 use wire::image::{Draft, Mapping, Prospect};
+use wire::memory_group::MemoryId;
 use wire::move_limits::MoveLimits;
 use wire::processor_time::ProcessorTime;
 use wire::supervisor::{Berth, MoveReport, Progress, Role, Way};
@@ -90,16 +92,18 @@ pub fn leave(
 ) -> Result<Away> {
     let mut watch = Stopwatch::start();
     let maps = flags::read_maps_aside(pid)?;
-    refusal::check(pid, &maps, (remembered.is_mobile, &group.members))?;
-    let library = Library::of_process(pid, &maps)?;
-    let mut files = watched_files(pid, &maps)?;
+    let bonds = group.bonds(&maps);
+    refusal::check(pid, &maps, (remembered.is_mobile, &bonds))?;
+    let library = Library::of_process(pid, &maps, &bonds)?;
+    let lasting = bonds.lasting(pid, &maps)?;
+    let mut files = watched_files(pid, &maps, (&bonds, &lasting))?;
     let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
     group.await_welcome(&|| meanwhile.goes_on())?;
     let mut link = link::connect(berth, Role::Deputy)?;
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered)?;
-    prospect.group = group.announcement()?;
+    (prospect.group, prospect.lasting) = (group.announcement(&bonds)?, lasting);
     let is_tracked = look_ahead(&mut prospect, pid, way);
     let (parts, let_call) = ((&prospect, &library, &maps[..]), || group.let_call());
     let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch, let_call)?;
@@ -128,7 +132,8 @@ pub fn leave(
     watch.phase("freeze");
     let known = (&library, (&mut ahead, behind.room(&rounds)), &known[..], files.as_mut());
     let mut target = Target { link: &mut link, outflow: &mut outflow };
-    let sent = send(&mut frozen, &memory, known, (&mut target, (meanwhile, group)), &mut watch);
+    let company = (meanwhile, (group, &bonds));
+    let sent = send(&mut frozen, &memory, known, (&mut target, company), &mut watch);
     let Sent { actions, running_at, mappings, maps, bytes } = match sent {
         Ok(sent) => sent,
         Err(error) => {
@@ -140,7 +145,8 @@ pub fn leave(
     };
     let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
     let late = behind.give(pid, &ahead)?;
-    let keeping = frozen.keep_memory(prospect.is_kept, &mappings).map_err(MigrateError::lost)?;
+    let given_up: Vec<_> = mappings.into_iter().filter(|m| !bonds.names(m)).collect();
+    let keeping = frozen.keep_memory(prospect.is_kept, &given_up).map_err(MigrateError::lost)?;
     let freeze_us = micros(running_at - frozen_at);
     let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
     // All of that takes time, for which nobody has to wait.
@@ -163,8 +169,12 @@ fn read_afterwards(frozen: &Frozen, used: (Ahead, Outflow)) -> Reading {
 }
 
 /// Those that it has mapped shared and writable, which nobody else writes to.
-fn watched_files(pid: i32, maps: &[maps::Mapping]) -> Result<Option<Files>> {
-    let files = Files::watch(pid, maps)?;
+fn watched_files(
+    pid: i32,
+    maps: &[maps::Mapping],
+    memory: (&Bonds, &[MemoryId]),
+) -> Result<Option<Files>> {
+    let files = Files::watch(pid, maps, memory)?;
     files.iter().try_for_each(|files| files.check_patiently(pid))?;
     Ok(files)
 }
@@ -348,14 +358,17 @@ fn send(
         &[maps::Mapping],
         Option<&mut Files>,
     ),
-    (target, (meanwhile, group)): (&mut Target<'_>, (&Meanwhile<'_>, &Group)),
+    (target, (meanwhile, (group, bonds))): (
+        &mut Target<'_>,
+        (&Meanwhile<'_>, (&Group, &Bonds)),
+    ),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
     frozen.settle()?;
     group.reach(Stage::Frozen, &|| meanwhile.goes_on())?;
     let maps = flags::read_maps_again(frozen.pid, known)?;
     check_program(memory, &maps)?;
-    refusal::check_frozen(frozen.pid, &maps, frozen.statuses(), frozen.is_mobile())?;
+    refusal::check_frozen(frozen.pid, &maps, frozen.statuses(), (frozen.is_mobile(), bonds))?;
     if let Some(files) = files {
         files.renew(frozen.pid, &maps)?;
         files.check_others(frozen.pid)?;
@@ -364,7 +377,7 @@ fn send(
         ahead.doubt_all();
     }
     let (mut image, actions, sight) =
-        sharing::check_meanwhile(frozen.pid, &maps, &group.members, || {
+        sharing::check_meanwhile(frozen.pid, &maps, bonds, || {
             frozen.read_places(memory, &maps)?;
             frozen.enter_agent(memory, &maps)?;
             let (image, actions) = frozen.image(&maps, library)?;
@@ -373,7 +386,7 @@ fn send(
             Ok((image, actions, sight))
         })?;
     image.guards = sight.guards()?;
-    ahead.copying.leave_to_others(group.brought_by_others(&maps)?);
+    ahead.copying.leave_to_others(group.brought_by_others(&maps, bonds)?);
     watch.phase("capture");
     let (mappings, guards) = (image.mappings.clone(), image.guards.clone());
     let needed = room.map(|room| (late::needed_at_once(&image, frozen, memory), room));

@@ -9,13 +9,14 @@
 
 use kernel::agreement::{Agreement, Verdict};
 use kernel::proc::maps::Mapping;
+use migrate::group::Bonds;
 use migrate::held::Held;
-use migrate::{MigrateError, Result, layout};
+use migrate::{MigrateError, Result};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use wire::ids::HomePid;
-use wire::memory_group::{self, BOUND, Companion};
+use wire::memory_group::{self, BOUND, Companion, MemoryId};
 
 /// What a supervisor has done when it, or another, waits for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct Group {
     pid: i32,
     /// All of them; nobody if it is alone.
-    pub members: BTreeSet<i32>,
+    members: BTreeSet<i32>,
+    /// What they share that has a name or a descriptor.
+    named: Vec<MemoryId>,
     /// Who comes by the berth of this one.
     companions: Vec<Companion>,
     agreement: Option<Agreement>,
@@ -65,27 +68,32 @@ impl Group {
     pub fn of(
         pid: i32,
         page: OwnedFd,
-        members: &[HomePid],
+        (members, named): (&[HomePid], Vec<MemoryId>),
         companions: Vec<Companion>,
     ) -> kernel::Result<Group> {
         let agreement = Some(Agreement::of(page)?);
         let members = members.iter().map(|pid| pid.0).collect();
-        Ok(Group { pid, members, companions, agreement })
+        Ok(Group { pid, members, named, companions, agreement })
     }
 
     pub fn is_any(&self) -> bool {
         self.agreement.is_some()
     }
 
+    /// What binds this one, which has these mappings.
+    pub fn bonds(&self, maps: &[Mapping]) -> Bonds {
+        Bonds::of(maps, self.members.clone(), &self.named)
+    }
+
     /// What the target has to be told by the one to whose berth the others come.
     ///
     /// # Errors
     /// As [`migrate::group::memory`].
-    pub fn announcement(&self) -> Result<Option<Box<memory_group::Group>>> {
+    pub fn announcement(&self, bonds: &Bonds) -> Result<Option<Box<memory_group::Group>>> {
         if self.companions.is_empty() {
             return Ok(None);
         }
-        let segments = migrate::group::memory(&self.members)?;
+        let segments = migrate::group::memory(bonds)?;
         Ok(Some(Box::new(memory_group::Group { companions: self.companions.clone(), segments })))
     }
 
@@ -93,9 +101,9 @@ impl Group {
     ///
     /// # Errors
     /// As [`migrate::group::brought_by`].
-    pub fn brought_by_others(&self, maps: &[Mapping]) -> Result<Held> {
+    pub fn brought_by_others(&self, maps: &[Mapping], bonds: &Bonds) -> Result<Held> {
         let before = self.members.range(..self.pid).copied();
-        migrate::group::brought_by(before, maps, &layout::is_shared_anonymous)
+        migrate::group::brought_by(before, maps, &|mapping| bonds.has(mapping))
     }
 
     /// The target has taken the one to whose berth the others come.
@@ -173,7 +181,10 @@ mod test {
     fn groups(count: i32) -> Vec<Group> {
         let page = Agreement::create().unwrap();
         let members: Vec<HomePid> = (0..count).map(HomePid).collect();
-        let of = |_| Group::of(1, page.file().try_clone().unwrap(), &members, vec![]).unwrap();
+        let of = |_| {
+            let page = page.file().try_clone().unwrap();
+            Group::of(1, page, (&members, vec![]), vec![]).unwrap()
+        };
         (0..count).map(of).collect()
     }
 

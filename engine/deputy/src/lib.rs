@@ -68,7 +68,7 @@ use group::Group;
 use migrate::{MigrateError, Result};
 use std::process::ExitCode;
 use wire::ids::HomePid;
-use wire::limits::GROUP_MAX;
+use wire::limits::{GROUP_MAX, SHARED_MEMORY_MAX};
 use wire::memory_group::BOUND;
 use wire::supervisor::{FromDeputy, Half, ToDeputy};
 
@@ -119,11 +119,11 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
     let (berth, terms) = loop {
         let (order, descriptor) = daemon.receive()?;
         match order {
-            ToDeputy::Group { members, companions } => {
+            ToDeputy::Group { members, companions, named } => {
                 let page = descriptor.ok_or_else(|| {
                     MigrateError::Protocol("a group without what it agrees by".into())
                 })?;
-                group = Group::of(pid, page, &members, companions)?;
+                group = Group::of(pid, page, (&members, named), companions)?;
             }
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
@@ -175,8 +175,9 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
 
 /// Tells the daemon with whom the process would have to move.
 fn tell_of_group(pid: i32, daemon: &daemon::Daemon) {
-    let members = migrate::group::of(pid).unwrap_or_default();
-    if (2..=GROUP_MAX + 1).contains(&members.len()) {
-        daemon.send(&FromDeputy::BoundTo(members.into_iter().map(HomePid).collect()));
+    let (members, named) = migrate::group::of(pid).unwrap_or_default();
+    if (2..=GROUP_MAX + 1).contains(&members.len()) && named.len() <= SHARED_MEMORY_MAX {
+        let members = members.into_iter().map(HomePid).collect();
+        daemon.send(&FromDeputy::BoundTo { members, named });
     }
 }

@@ -5,6 +5,7 @@
 //! for that, has the process come home.
 
 use crate::service::{Service, Shared};
+use kernel::proc::system_v::Attachments;
 use migrate::files::{News, USED_AT_HOME};
 use migrate::{Result, reason};
 use nix::sys::signal::{Signal, kill};
@@ -16,9 +17,15 @@ use wire::supervisor::Reason;
 /// Whoever reads a file often has others looked through no more often than this.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Between two questions who has attached System V shared memory.
+const QUESTION_PAUSE: Duration = Duration::from_millis(500);
+
 /// What is known of others who use the files.
 #[derive(Default)]
 pub struct Onlookers {
+    /// Who has attached System V shared memory, and when that is asked again.
+    attached: Vec<Option<Attachments>>,
+    ask_at: Option<Instant>,
     /// Somebody has opened one: who has them is looked at then.
     look_at: Option<Instant>,
     looked_at: Option<Instant>,
@@ -29,7 +36,8 @@ pub struct Onlookers {
 impl Onlookers {
     /// When something is to be done, if it is: nothing, once the process has to be home.
     pub fn next_look(&self) -> Option<Instant> {
-        self.look_at.filter(|_| self.why.is_none())
+        let next = self.look_at.into_iter().chain(self.ask_at).min();
+        next.filter(|_| self.why.is_none())
     }
 
     /// Why the process is to be home, if it is.
@@ -44,7 +52,12 @@ impl Service<'_> {
         let Some(files) = &self.shared.files else { return false };
         let it = &mut self.onlookers;
         let now = Instant::now();
-        match files.news() {
+        let is_new = files.has_attached() && it.ask_at.is_none_or(|at| at <= now) && {
+            it.ask_at = Some(now + QUESTION_PAUSE);
+            let before = std::mem::replace(&mut it.attached, files.attachments());
+            before != it.attached
+        };
+        match files.news().or(is_new.then_some(News::Opened)) {
             Some(News::Written) => {
                 it.why = Some(reason(USED_AT_HOME, "somebody writes to a file that it shares"));
             }

@@ -5,6 +5,7 @@
 //! other one says. A file that the target lacks is sent once, ahead of the freeze, and mapped there
 //! from memory.
 
+use crate::group::Bonds;
 use crate::hashes::Effort;
 use crate::layout::Backings;
 use crate::{MigrateError, Result, files, layout};
@@ -69,14 +70,14 @@ impl Library {
     ///
     /// # Errors
     /// Refused if a mapped file can no longer be opened under its name or changed hands since.
-    pub fn of_process(pid: i32, maps: &[Mapping]) -> Result<Library> {
+    pub fn of_process(pid: i32, maps: &[Mapping], bonds: &Bonds) -> Result<Library> {
         let mut library = Library::default();
         let mut effort = Effort::default();
         for mapping in maps {
             let is_file = mapping.inode != 0 && !layout::is_anonymous(mapping);
-            if layout::is_shared_anonymous(mapping) {
+            if bonds.has(mapping) {
                 library.name_shared(mapping);
-            } else if files::is_shared_file(pid, mapping) {
+            } else if files::is_shared_file(pid, mapping, bonds) {
                 let here = (mapping.device, mapping.inode);
                 library.shared.push(Shared { is_file: true, here, at_home: here, ahead: 0 });
             } else if is_file && library.index_of(mapping).is_none() {

@@ -6,10 +6,12 @@
 //! who could may have it open when the process leaves, and who opens it or writes to it later is
 //! told by inotify(7), and has the process come home.
 
-use crate::{MigrateError, Result, backing, layout, sharing};
+use crate::group::{self, Bonds};
+use crate::{MigrateError, Result, backing, injection, layout, sharing};
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
+use kernel::proc::system_v::{self, Attachments};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -23,6 +25,7 @@ use wire::calls::{self, Touched};
 use wire::forward::Call;
 use wire::image::{Pages, runs};
 use wire::limits::SHARED_FILE_BYTES_MAX;
+use wire::memory_group::MemoryId;
 
 /// Code of the reasons for which a process with such a file stays.
 pub const SHARED_FILE: &str = "shared-file";
@@ -36,12 +39,14 @@ const FILES_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A shared mapping that is writable or can become so.
-pub fn is_shared_file(pid: i32, mapping: &Mapping) -> bool {
-    mapping.is_shared
-        && mapping.inode != 0
-        && !layout::is_shared_anonymous(mapping)
-        && (mapping.is_writable || may_become_writable(pid, mapping))
+/// A shared mapping of a file that is writable or can become so, and is no memory of a group.
+pub fn is_shared_file(pid: i32, mapping: &Mapping, bonds: &Bonds) -> bool {
+    mapping.inode != 0 && !bonds.has(mapping) && may_write_to(pid, mapping)
+}
+
+/// Whether what the process writes there others see who have the same mapped.
+pub fn may_write_to(pid: i32, mapping: &Mapping) -> bool {
+    mapping.is_shared && (mapping.is_writable || may_become_writable(pid, mapping))
 }
 
 /// A read-only shared mapping of a file that was opened for writing can be made writable later.
@@ -55,8 +60,8 @@ fn may_become_writable(pid: i32, mapping: &Mapping) -> bool {
 ///
 /// # Errors
 /// Refused; the reason names the file.
-pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
-    let shared: Vec<&Mapping> = maps.iter().filter(|m| is_shared_file(pid, m)).collect();
+pub fn check(pid: i32, maps: &[Mapping], bonds: &Bonds) -> Result<()> {
+    let shared: Vec<&Mapping> = maps.iter().filter(|m| is_shared_file(pid, m, bonds)).collect();
     let bytes = shared.iter().fold(0u64, |sum, m| sum.saturating_add(m.length()));
     let Some(first) = shared.first() else { return Ok(()) };
     if bytes > SHARED_FILE_BYTES_MAX {
@@ -74,7 +79,7 @@ pub fn check(pid: i32, maps: &[Mapping]) -> Result<()> {
         let overlaps = |m: &&Mapping| {
             m.offset < mapping.offset + mapping.length() && mapping.offset < m.offset + m.length()
         };
-        let is_another = |m: &&Mapping| overlaps(m) || !is_shared_file(pid, m);
+        let is_another = |m: &&Mapping| overlaps(m) || !is_shared_file(pid, m, bonds);
         if let Some(other) = others.find(is_another) {
             let text = format!(
                 "it has the file {} mapped at {:#x}, shared and writable, and at {:#x}",
@@ -96,11 +101,16 @@ fn shown(mapping: &Mapping) -> String {
     String::from_utf8_lossy(&mapping.name).into_owned()
 }
 
-/// The shared files of one process, watched.
+/// The shared files of one process, watched; and the memory of its group that others could come by
+/// ([decision 0034](../../../docs/decisions/)).
 pub struct Files {
     inotify: Inotify,
     known: Vec<Known>,
     parts: Vec<Part>,
+    /// Ids of System V shared memory.
+    attached: Vec<u64>,
+    /// Who may have that memory.
+    bonds: Bonds,
 }
 
 /// One file.
@@ -110,6 +120,8 @@ struct Known {
     mapped: (u64, u64),
     stat: (u64, u64),
     file: File,
+    /// It is memory of a group: nothing of it is at home meanwhile.
+    is_memory: bool,
 }
 
 impl Known {
@@ -138,12 +150,18 @@ pub enum News {
 }
 
 impl Files {
-    /// Begins to watch them; None if there are none.
+    /// Begins to watch them, and such memory as is `lasting`; None if there are none.
     ///
     /// # Errors
     /// Refused if one cannot be watched.
-    pub fn watch(pid: i32, maps: &[Mapping]) -> Result<Option<Files>> {
-        let mut shared = maps.iter().filter(|m| is_shared_file(pid, m)).peekable();
+    pub fn watch(
+        pid: i32,
+        maps: &[Mapping],
+        (bonds, lasting): (&Bonds, &[MemoryId]),
+    ) -> Result<Option<Files>> {
+        let is_lasting = |m: &Mapping| bonds.is_named(m) && lasting.contains(&group::id_of(m));
+        let is_one = |m: &&Mapping| is_shared_file(pid, m, bonds) || is_lasting(m);
+        let mut shared = maps.iter().filter(is_one).peekable();
         if shared.peek().is_none() {
             return Ok(None);
         }
@@ -151,9 +169,12 @@ impl Files {
             Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(|e| {
                 refused(format!("it shares files writably, and none can be watched: {e}"))
             })?;
-        let mut files = Files { inotify, known: vec![], parts: vec![] };
+        let (known, parts, attached) = Default::default();
+        let mut files = Files { inotify, known, parts, attached, bonds: bonds.clone() };
         for mapping in shared {
-            if !files.knows(mapping) {
+            if layout::is_system_v(mapping) {
+                files.watch_attached(pid, mapping)?;
+            } else if !files.knows(mapping) {
                 let known = files.watch_one(pid, mapping)?;
                 files.known.push(known);
             }
@@ -187,7 +208,36 @@ impl Files {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.inotify.add_watch(&path, events).map_err(|errno| failed(&errno))?;
         let (mapped, stat) = ((mapping.device, mapping.inode), (metadata.dev(), metadata.ino()));
-        Ok(Known { name, mapped, stat, file })
+        Ok(Known { name, mapped, stat, file, is_memory: self.bonds.is_named(mapping) })
+    }
+
+    fn watch_attached(&mut self, pid: i32, mapping: &Mapping) -> Result<()> {
+        let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
+        let is_ours = namespace("self").is_some_and(|ours| namespace(&pid.to_string()) == Some(ours));
+        if !is_ours {
+            return Err(refused(format!(
+                "it has System V shared memory at {:#x}, in an IPC namespace that is not ours",
+                mapping.start
+            )));
+        }
+        self.attached.push(mapping.inode);
+        Ok(())
+    }
+
+    /// Who has attached the System V shared memory, as far as the kernel says: of that nothing is
+    /// told, so it has to be asked now and then.
+    pub fn attachments(&self) -> Vec<Option<Attachments>> {
+        let ids = self.attached.iter();
+        ids.map(|id| system_v::attachments(*id).ok().flatten()).collect()
+    }
+
+    pub fn has_attached(&self) -> bool {
+        !self.attached.is_empty()
+    }
+
+    /// Whether a part of one is the process's own, and is written back.
+    pub fn have_parts(&self) -> bool {
+        !self.parts.is_empty()
     }
 
     /// Notes the mappings as they are now, before their contents are read, and forgets what has
@@ -198,7 +248,8 @@ impl Files {
     pub fn renew(&mut self, pid: i32, maps: &[Mapping]) -> Result<()> {
         while self.news().is_some() {}
         self.parts.clear();
-        for mapping in maps.iter().filter(|m| is_shared_file(pid, m)) {
+        let bonds = &self.bonds;
+        for mapping in maps.iter().filter(|m| is_shared_file(pid, m, bonds)) {
             let mapped = (mapping.device, mapping.inode);
             let Some(file) = self.known.iter().position(|known| known.mapped == mapped) else {
                 let text = "it has mapped another file while it was being moved; try again";
@@ -230,7 +281,8 @@ impl Files {
         news
     }
 
-    /// Refuses a process if another has one of the files open for writing, or mapped so.
+    /// Refuses a process if another has one of the files open for writing, or mapped so; or has
+    /// anything of the memory of its group without being of that.
     ///
     /// # Errors
     /// Refused, with the other one's number; or that of one which cannot be looked into.
@@ -240,13 +292,19 @@ impl Files {
         }
         // Who begins meanwhile has nothing but by opening it, which is told, or from those here.
         process::all()?.into_iter().filter(|other| *other != pid).try_for_each(|other| {
-            match self.has_open(other).and_then(|open| Ok((open, self.has_mapped(other)?))) {
-                Ok((None, None)) => Ok(()),
-                Ok((open, mapped)) => {
-                    let name = open.or(mapped).unwrap_or_default();
+            match self.used_by(other) {
+                Ok(None) => Ok(()),
+                Ok(Some((name, false))) => {
                     let text = format!(
                         "it shares the file {name} writably, which process {other} may write to, \
                          too"
+                    );
+                    Err(refused(text))
+                }
+                Ok(Some((name, true))) => {
+                    let text = format!(
+                        "it shares the memory {name} with others, and process {other}, which does \
+                         not move with them, has it, too"
                     );
                     Err(refused(text))
                 }
@@ -281,24 +339,47 @@ impl Files {
         refused(format!("it shares the file {name} writably, and {why}"))
     }
 
-    fn has_open(&self, other: i32) -> kernel::Result<Option<String>> {
+    /// What another process has of the files, or of the memory, so that this one cannot be away.
+    fn used_by(&self, other: i32) -> kernel::Result<Option<(String, bool)>> {
+        let is_one_of_us = self.is_member(other)?;
+        let counts = |known: &&Known| !(known.is_memory && is_one_of_us);
         for number in process::descriptor_numbers(other)? {
             let link = format!("/proc/{other}/fd/{number}");
             let is_for_writing = |m: Metadata| m.permissions().mode() & 0o200 != 0;
-            if !std::fs::symlink_metadata(&link).is_ok_and(is_for_writing) {
+            let open = std::fs::metadata(&link).ok().and_then(|m| self.find(&m)).filter(counts);
+            let Some(known) = open else { continue };
+            if known.is_memory && is_supervisor(other) {
                 continue;
             }
-            if let Some(known) = std::fs::metadata(&link).ok().and_then(|m| self.find(&m)) {
-                return Ok(Some(known.name.clone()));
+            if known.is_memory || std::fs::symlink_metadata(&link).is_ok_and(is_for_writing) {
+                return Ok(Some((known.name.clone(), known.is_memory)));
+            }
+        }
+        for mapping in &sharing::read_maps(other)? {
+            let id = (mapping.device, mapping.inode);
+            let is_attached = self.attached.contains(&mapping.inode);
+            if layout::is_system_v(mapping) && is_attached && !is_one_of_us {
+                return Ok(Some((shown(mapping), true)));
+            }
+            let known = self.known.iter().find(|known| known.mapped == id).filter(counts);
+            let Some(known) = known else { continue };
+            if known.is_memory || may_write_to(other, mapping) {
+                return Ok(Some((shown(mapping), known.is_memory)));
             }
         }
         Ok(None)
     }
 
-    fn has_mapped(&self, other: i32) -> kernel::Result<Option<String>> {
+    /// Whether another has left with this one, or was made where they are: it has the same memory
+    /// mapped, and an agent in which it waits for its body.
+    fn is_member(&self, other: i32) -> kernel::Result<bool> {
+        let has_memory = !self.attached.is_empty() || self.known.iter().any(|known| known.is_memory);
+        if !has_memory || self.bonds.members.contains(&other) {
+            return Ok(has_memory);
+        }
         let maps = sharing::read_maps(other)?;
-        let mut shared = maps.iter().filter(|m| self.knows(m) && is_shared_file(other, m));
-        Ok(shared.next().map(shown))
+        let is_bound = maps.iter().any(|mapping| self.bonds.is_named(mapping));
+        Ok(is_bound && injection::has_agent(other, &maps).unwrap_or(false))
     }
 
     fn find(&self, metadata: &Metadata) -> Option<&Known> {
@@ -336,8 +417,13 @@ impl Files {
         let is_known = |path: &Path| {
             std::fs::metadata(path).is_ok_and(|metadata| self.find(&metadata).is_some())
         };
+        let is_memory = |number: i32| {
+            let metadata = std::fs::metadata(format!("/proc/{pid}/fd/{number}"));
+            metadata.is_ok_and(|m| self.find(&m).is_some_and(|known| known.is_memory))
+        };
         match calls::touched(call) {
-            Touched::Nothing => false,
+            // Of a file of its own home has what the process can read.
+            Touched::Nothing => calls::read_by(call).is_some_and(is_memory),
             Touched::Descriptor(number) => is_known(Path::new(&format!("/proc/{pid}/fd/{number}"))),
             // What such a name means is another thing for who looks.
             Touched::Path(_, path) if is_about_itself(path) => true,
@@ -376,6 +462,15 @@ impl AsFd for Files {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
+}
+
+/// Supervisors of those who move with a process have its memory open, too, and do nothing to it.
+fn is_supervisor(pid: i32) -> bool {
+    let program = |pid: &str| {
+        let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        Some((file.dev(), file.ino()))
+    };
+    program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
 /// A name as the process sees it.
@@ -450,8 +545,10 @@ mod test {
         inotify.add_watch(&path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_OPEN).unwrap();
         let metadata = file.metadata().unwrap();
         let stat = (metadata.dev(), metadata.ino());
-        let known = vec![Known { name: "it".into(), mapped: stat, stat, file }];
-        (Temporary(path), Files { inotify, known, parts: vec![] })
+        let is_memory = false;
+        let known = vec![Known { name: "it".into(), mapped: stat, stat, file, is_memory }];
+        let (parts, attached, bonds) = Default::default();
+        (Temporary(path), Files { inotify, known, parts, attached, bonds })
     }
 
     /// A shell that has opened the file and waits.

@@ -2,43 +2,154 @@
 //! can move together ([decision 0034](../../../docs/decisions/0034-groups-that-share-memory.md)).
 
 use crate::held::Held;
-use crate::{MigrateError, Result, layout, sharing};
+use crate::{MigrateError, Result, files, layout, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::pagemap::Run;
 use kernel::proc::process;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use wire::image::{self, MappingKind, SharedPlace};
 use wire::limits::SHARED_MEMORY_MAX;
-use wire::memory_group::BOUND;
-
-/// A piece of shared memory, as the kernel knows it: device and inode.
-type Segment = (u64, u64);
+use wire::memory_group::{BOUND, MemoryId, Segment};
 
 /// How many members a text names.
 const NAMED_MAX: usize = 8;
 
-/// The process and all that it shares memory with, in any number of steps, by number. Those that do
-/// not let us see what they have mapped are missing.
-pub fn of(pid: i32) -> Result<BTreeSet<i32>> {
-    let mut segments = BTreeMap::new();
-    for pid in process::all()? {
-        // One that ends meanwhile shares nothing any more.
-        let maps = sharing::read_maps(pid).unwrap_or_default();
-        let shared = maps.iter().filter(|m| layout::is_shared_anonymous(m));
-        segments.insert(pid, shared.map(|m| (m.device, m.inode)).collect());
-    }
-    Ok(closure(pid, &segments))
+pub fn id_of(mapping: &Mapping) -> MemoryId {
+    MemoryId { device: mapping.device, inode: mapping.inode }
 }
 
-/// The memory that these processes share, each as large as the most that one of them has mapped.
-/// What one of them has for itself is among it.
+/// What binds a process to others, or may: those it leaves with, and what is not a file of its own
+/// then but memory of them all.
+#[derive(Clone, Debug, Default)]
+pub struct Bonds {
+    /// Nobody if it leaves alone.
+    pub members: BTreeSet<i32>,
+    named: BTreeSet<MemoryId>,
+}
+
+impl Bonds {
+    /// Of a process with these mappings; `named` is what it shares with the other members and has a
+    /// name or a descriptor.
+    pub fn of(maps: &[Mapping], members: BTreeSet<i32>, named: &[MemoryId]) -> Bonds {
+        let system_v = maps.iter().filter(|m| layout::is_system_v(m)).map(id_of);
+        Bonds { members, named: system_v.chain(named.iter().copied()).collect() }
+    }
+
+    /// Of one that was made away: whoever has a file in memory for himself makes none there.
+    pub fn of_child(maps: &[Mapping]) -> Bonds {
+        let files = maps.iter().filter(|m| layout::is_memory_file(m)).map(id_of);
+        Bonds::of(maps, BTreeSet::new(), &files.collect::<Vec<_>>())
+    }
+
+    /// Whether a mapping is shared memory, and not part of a file that it shares with nobody.
+    pub fn has(&self, mapping: &Mapping) -> bool {
+        layout::is_shared_anonymous(mapping) || self.is_named(mapping)
+    }
+
+    /// Whether it is such memory as others at home may map later, or can see.
+    pub fn is_named(&self, mapping: &Mapping) -> bool {
+        mapping.is_shared && self.named.contains(&id_of(mapping))
+    }
+
+    /// Whether what is mapped so is such memory.
+    pub fn names(&self, mapping: &image::Mapping) -> bool {
+        match &mapping.kind {
+            MappingKind::SharedAnonymous { home: Some(SharedPlace { device, inode, .. }) } => {
+                self.named.contains(&MemoryId { device: *device, inode: *inode })
+            }
+            _ => false,
+        }
+    }
+
+    /// What of a process's memory is there at home when nobody of the group has it mapped any more.
+    /// It has a name, or one of them has a descriptor of it.
+    ///
+    /// # Errors
+    /// One of them has ended.
+    pub fn lasting(&self, pid: i32, maps: &[Mapping]) -> Result<Vec<MemoryId>> {
+        let mut found = BTreeSet::new();
+        let mut nameless = BTreeSet::new();
+        for mapping in maps.iter().filter(|m| self.is_named(m)) {
+            let is_gone = mapping.is_deleted() && !layout::is_system_v(mapping);
+            if is_gone { &mut nameless } else { &mut found }.insert(id_of(mapping));
+        }
+        if !nameless.is_empty() {
+            for member in self.members.iter().copied().chain([pid]) {
+                found.extend(nameless.intersection(&opened_by(member)?));
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+}
+
+/// All that a process has descriptors of.
+fn opened_by(pid: i32) -> Result<BTreeSet<MemoryId>> {
+    let links = process::descriptor_numbers(pid)?.into_iter();
+    let files = links.filter_map(|n| std::fs::metadata(format!("/proc/{pid}/fd/{n}")).ok());
+    Ok(files.map(|file| MemoryId { device: file.dev(), inode: file.ino() }).collect())
+}
+
+/// What one process has mapped of shared memory.
+#[derive(Default)]
+struct Shares {
+    all: BTreeSet<MemoryId>,
+    /// What of that is a file in memory, and whether it can write to it.
+    files: BTreeMap<MemoryId, bool>,
+}
+
+impl Shares {
+    fn of(pid: i32) -> Shares {
+        let mut shares = Shares::default();
+        // One that ends meanwhile shares nothing any more.
+        for mapping in sharing::read_maps(pid).unwrap_or_default() {
+            let id = id_of(&mapping);
+            if layout::is_memory_file(&mapping) {
+                let may_write = files::may_write_to(pid, &mapping);
+                *shares.files.entry(id).or_default() |= may_write;
+            } else if layout::is_shared_anonymous(&mapping) || layout::is_system_v(&mapping) {
+                shares.all.insert(id);
+            }
+        }
+        shares
+    }
+}
+
+/// The process and all that it shares memory with, in any number of steps, by number; and what of
+/// that memory is a file in memory. Those that do not let us see what they have mapped are missing.
+///
+/// A file in memory binds whoever has it mapped if two of them can write to it; with one writer it
+/// is a file like others.
+pub fn of(pid: i32) -> Result<(BTreeSet<i32>, Vec<MemoryId>)> {
+    let all: BTreeMap<i32, Shares> =
+        process::all()?.into_iter().map(|pid| (pid, Shares::of(pid))).collect();
+    let mut writers: BTreeMap<MemoryId, usize> = BTreeMap::new();
+    for (id, _) in all.values().flat_map(|shares| &shares.files).filter(|(_, writes)| **writes) {
+        *writers.entry(*id).or_default() += 1;
+    }
+    let binds = |id: &MemoryId| writers.get(id).is_some_and(|writers| *writers > 1);
+    let segments = all.into_iter().map(|(pid, shares)| {
+        let files = shares.files.into_keys().filter(&binds);
+        (pid, shares.all.into_iter().chain(files).collect())
+    });
+    let segments: BTreeMap<i32, BTreeSet<MemoryId>> = segments.collect();
+    let members = closure(pid, &segments);
+    let theirs = members.iter().filter_map(|member| segments.get(member)).flatten();
+    let named: BTreeSet<MemoryId> = theirs.copied().filter(binds).collect();
+    Ok((members, named.into_iter().collect()))
+}
+
+/// The memory that the members share, each as large as the most that one of them has mapped. What
+/// one of them has for itself is among it.
 ///
 /// # Errors
 /// Refused if it is too much, or one of them has ended.
-pub fn memory(members: &BTreeSet<i32>) -> Result<Vec<wire::memory_group::Segment>> {
-    let mut bytes: BTreeMap<Segment, u64> = BTreeMap::new();
-    for pid in members {
-        for mapping in sharing::read_maps(*pid)?.iter().filter(|m| layout::is_shared_anonymous(m)) {
-            let most = bytes.entry((mapping.device, mapping.inode)).or_default();
+pub fn memory(bonds: &Bonds) -> Result<Vec<Segment>> {
+    let mut bytes: BTreeMap<MemoryId, u64> = BTreeMap::new();
+    for pid in &bonds.members {
+        let is_memory = |m: &&Mapping| bonds.has(m) || layout::is_system_v(m);
+        for mapping in sharing::read_maps(*pid)?.iter().filter(is_memory) {
+            let most = bytes.entry(id_of(mapping)).or_default();
             *most = (*most).max(mapping.offset.saturating_add(mapping.length()));
         }
     }
@@ -49,7 +160,7 @@ pub fn memory(members: &BTreeSet<i32>) -> Result<Vec<wire::memory_group::Segment
         );
         return Err(MigrateError::refused(BOUND, text));
     }
-    let segment = |((device, inode), bytes)| wire::memory_group::Segment { device, inode, bytes };
+    let segment = |(MemoryId { device, inode }, bytes)| Segment { device, inode, bytes };
     Ok(bytes.into_iter().map(segment).collect())
 }
 
@@ -94,8 +205,8 @@ fn common(mine: &Mapping, other: &Mapping) -> Option<Run> {
     (from < to).then(|| Run { start: address(from), end: address(to) })
 }
 
-fn closure(pid: i32, segments: &BTreeMap<i32, BTreeSet<Segment>>) -> BTreeSet<i32> {
-    let mut owners: BTreeMap<Segment, Vec<i32>> = BTreeMap::new();
+fn closure(pid: i32, segments: &BTreeMap<i32, BTreeSet<MemoryId>>) -> BTreeSet<i32> {
+    let mut owners: BTreeMap<MemoryId, Vec<i32>> = BTreeMap::new();
     for (pid, segments) in segments {
         segments.iter().for_each(|segment| owners.entry(*segment).or_default().push(*pid));
     }

@@ -57,7 +57,7 @@ pub trait Present {
         false
     }
 
-    /// Which part of shared memory without a file is at this address in it.
+    /// Which part of shared memory, or of a file, is at this address in it.
     fn place_at(&self, _address: u64) -> Option<SharedPlace> {
         None
     }
@@ -86,7 +86,7 @@ impl Present for Mapping {
     }
 
     fn place_at(&self, address: u64) -> Option<SharedPlace> {
-        layout::is_shared_anonymous(self).then(|| SharedPlace {
+        self.is_shared.then(|| SharedPlace {
             device: self.device,
             inode: self.inode,
             offset: self.offset + (address - self.start),

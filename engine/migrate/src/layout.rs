@@ -26,7 +26,7 @@ pub fn of_guest(
     ours: &[Range<u64>],
     backings: &dyn Backings,
 ) -> Result<Vec<image::Mapping>> {
-    check_aliases(maps)?;
+    check_aliases(maps, &|m| is_shared_anonymous(m) || backings.shared_memory(m).is_some())?;
     maps.iter()
         .filter(|m| !is_ours(m, ours) && m.name != b"[vsyscall]")
         .map(|mapping| {
@@ -41,10 +41,10 @@ pub fn of_guest(
         .collect()
 }
 
-/// Shared anonymous memory of which a part is mapped at two places is one memory; elsewhere it
-/// would be two. (Mappings of different parts need not be one memory, wherever they are.)
-pub fn check_aliases(maps: &[Mapping]) -> Result<()> {
-    let mut shared: Vec<&Mapping> = maps.iter().filter(|m| is_shared_anonymous(m)).collect();
+/// Shared memory of which a part is mapped at two places is one memory; elsewhere it would be two.
+/// (Mappings of different parts need not be one memory, wherever they are.)
+pub fn check_aliases(maps: &[Mapping], is_memory: &dyn Fn(&Mapping) -> bool) -> Result<()> {
+    let mut shared: Vec<&Mapping> = maps.iter().filter(|m| is_memory(m)).collect();
     shared.sort_unstable_by_key(|m| (m.device, m.inode, m.offset));
     // In that order, what overlaps with any of those before overlaps with the longest.
     let mut longest: Option<&Mapping> = None;
@@ -115,6 +115,18 @@ pub fn is_private_zero(mapping: &Mapping) -> bool {
 pub fn is_shared_anonymous(mapping: &Mapping) -> bool {
     let is_named = mapping.name.starts_with(b"[anon_shmem:");
     mapping.is_shared && (mapping.name == b"/dev/zero (deleted)" || is_named)
+}
+
+/// System V shared memory (shmat(2)).
+pub fn is_system_v(mapping: &Mapping) -> bool {
+    mapping.is_shared && mapping.name.starts_with(b"/SYSV")
+}
+
+/// Shared memory that others can map by a name or a descriptor: POSIX shared memory and semaphores
+/// (shm_overview(7), sem_overview(7)), and memfd_create(2). It is a file to the kernel.
+pub fn is_memory_file(mapping: &Mapping) -> bool {
+    let is_named = mapping.name.starts_with(b"/dev/shm/");
+    mapping.is_shared && (is_named || mapping.name.starts_with(b"/memfd:"))
 }
 
 /// The mappings with a stack that never needs to grow: only the guest's own accesses make the
@@ -199,12 +211,12 @@ mod test {
             name: b"/dev/zero (deleted)".to_vec(),
             flags: Default::default(),
         };
-        check_aliases(&[part(0x1000, 0), part(0x3000, 0x2000)]).unwrap();
-        check_aliases(&[part(0x9000, 0), part(0x3000, 0x1000)]).unwrap();
+        check_aliases(&[part(0x1000, 0), part(0x3000, 0x2000)], &is_shared_anonymous).unwrap();
+        check_aliases(&[part(0x9000, 0), part(0x3000, 0x1000)], &is_shared_anonymous).unwrap();
         let long = Mapping { end: 0x9000, ..part(0x1000, 0) };
-        assert!(check_aliases(&[long, part(0x20_000, 0x7000)]).is_err());
-        let error = check_aliases(&[part(0x1000, 0), part(0x3000, 0)]).unwrap_err();
+        assert!(check_aliases(&[long, part(0x20_000, 0x7000)], &is_shared_anonymous).is_err());
+        let error = check_aliases(&[part(0x1000, 0), part(0x3000, 0)], &is_shared_anonymous).unwrap_err();
         assert_eq!(error.reason().code, "aliased-memory");
-        check_aliases(&[part(0x1000, 0), Mapping { inode: 10, ..part(0x3000, 0) }]).unwrap();
+        check_aliases(&[part(0x1000, 0), Mapping { inode: 10, ..part(0x3000, 0) }], &is_shared_anonymous).unwrap();
     }
 }

@@ -5,26 +5,26 @@
 //! process's
 //! *memory*, or to the thread that is on the processor.
 
+use crate::group::Bonds;
 use crate::{MigrateError, Result, attributes, files, injection, layout, mapping_flags, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::process::{self, ThreadStatus};
-use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use wire::limits::{MAPPINGS_MAX, THREADS_MAX};
 
 /// Checks the process `pid`, whose mappings are `maps`, while it runs. One that `is_mobile` may
-/// have one seccomp filter: ours. It may share memory with those of its `group`.
+/// have one seccomp filter: ours. It may share memory with those it is bound to.
 ///
 /// # Errors
 /// Refused, with the object and its number.
-pub fn check(pid: i32, maps: &[Mapping], (is_mobile, group): (bool, &BTreeSet<i32>)) -> Result<()> {
+pub fn check(pid: i32, maps: &[Mapping], (is_mobile, bonds): (bool, &Bonds)) -> Result<()> {
     let tids = process::threads(pid)?.into_iter();
     // One that has ended meanwhile has nothing.
     let status = |tid| Some((tid, process::thread_status(pid, tid).ok()?));
-    check_frozen(pid, maps, tids.filter_map(status), is_mobile)?;
+    check_frozen(pid, maps, tids.filter_map(status), (is_mobile, bonds))?;
     check_policy(pid)?;
     check_birth(pid, maps)?;
-    sharing::check_patiently(pid, maps, group)
+    sharing::check_patiently(pid, maps, bonds)
 }
 
 /// The same when all its threads are stopped, but for who shares its memory
@@ -36,7 +36,7 @@ pub fn check_frozen(
     pid: i32,
     maps: &[Mapping],
     statuses: impl IntoIterator<Item = (i32, ThreadStatus)>,
-    is_mobile: bool,
+    (is_mobile, bonds): (bool, &Bonds),
 ) -> Result<()> {
     check_status(pid, is_mobile)?;
     let threads = process::threads(pid)?;
@@ -46,10 +46,10 @@ pub fn check_frozen(
     statuses.try_for_each(|(tid, status)| attributes::check(tid, &status))?;
     check_descriptors(pid, &threads)?;
     for mapping in maps {
-        check_mapping(mapping)?;
+        check_mapping(pid, mapping, bonds)?;
     }
-    files::check(pid, maps)?;
-    layout::check_aliases(maps)?;
+    files::check(pid, maps, bonds)?;
+    layout::check_aliases(maps, &|m| bonds.has(m))?;
     check_timers(pid)
 }
 
@@ -182,7 +182,7 @@ fn check_policy(pid: i32) -> Result<()> {
     }
 }
 
-fn check_mapping(mapping: &Mapping) -> Result<()> {
+fn check_mapping(pid: i32, mapping: &Mapping, bonds: &Bonds) -> Result<()> {
     mapping_flags::check(mapping)?;
     let name = String::from_utf8_lossy(&mapping.name);
     let at = mapping.start;
@@ -205,9 +205,16 @@ fn check_mapping(mapping: &Mapping) -> Result<()> {
     if !mapping.is_shared {
         return Ok(());
     }
-    if name.starts_with("/SYSV") && !layout::is_shared_anonymous(mapping) {
-        let text = format!("it has System V shared memory at {at:#x}");
-        return Err(MigrateError::refused("shared-memory", text));
+    if layout::is_system_v(mapping) && !bonds.is_named(mapping) {
+        let text = format!("it has got System V shared memory at {at:#x} just now; try again");
+        return Err(MigrateError::refused("changed", text));
+    }
+    if bonds.is_named(mapping) && !files::may_write_to(pid, mapping) {
+        let text = format!(
+            "it has shared memory ({name}) at {at:#x} that it may only read, which cannot be \
+             brought home by it"
+        );
+        return Err(MigrateError::refused("read-only-memory", text));
     }
     Ok(())
 }

@@ -5,10 +5,11 @@
 //! whoever asks, and again when the process stands frozen, because only then nobody who shares
 //! nothing yet can begin to.
 
-use crate::{MigrateError, Result, group, layout};
+use crate::group::{self, Bonds};
+use crate::{MigrateError, Result, files, layout};
 use kernel::proc::maps::{self, Mapping};
 use kernel::proc::process::{self, Stat};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// How long a program is waited for that is being started by vfork.
@@ -24,17 +25,17 @@ const LISTING_TIME_MIN: Duration = Duration::from_millis(250);
 
 /// As [`check`], for a process that runs: a vfork is given the time that it mostly takes, and
 /// whoever asks is told of all that it shares memory with.
-pub fn check_patiently(pid: i32, maps: &[Mapping], group: &BTreeSet<i32>) -> Result<()> {
+pub fn check_patiently(pid: i32, maps: &[Mapping], bonds: &Bonds) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match check(pid, maps, group) {
+        match check(pid, maps, bonds) {
             Err(MigrateError::Refused(reason))
                 if reason.code == SHARED_ADDRESS_SPACE && Instant::now() < deadline =>
             {
                 std::thread::sleep(LOOK_INTERVAL);
             }
             Err(MigrateError::Refused(mut reason)) if reason.code == SHARED_MEMORY => {
-                let members = group::of(pid).unwrap_or_default();
+                let (members, _) = group::of(pid).unwrap_or_default();
                 reason.text.push_str(&group::description(&members));
                 return Err(MigrateError::Refused(reason));
             }
@@ -47,12 +48,13 @@ const SHARED_ADDRESS_SPACE: &str = "shared-address-space";
 const SHARED_MEMORY: &str = wire::memory_group::BOUND;
 
 /// Refuses a process that is not alone in its address space, or shares memory with others than
-/// those of its `group`, which go where it goes.
+/// those it is bound to, which go where it goes.
 ///
 /// # Errors
 /// Refused, with the other one's number; or with that of one which cannot be looked into.
-pub fn check(pid: i32, maps: &[Mapping], group: &BTreeSet<i32>) -> Result<()> {
-    let shared: Vec<&Mapping> = maps.iter().filter(|m| layout::is_shared_anonymous(m)).collect();
+pub fn check(pid: i32, maps: &[Mapping], bonds: &Bonds) -> Result<()> {
+    let may_be_memory = |m: &&Mapping| bonds.has(m) || layout::is_memory_file(m);
+    let shared: Vec<&Mapping> = maps.iter().filter(may_be_memory).collect();
     let family = if shared.is_empty() { None } else { Some(Family::of(pid)?) };
     let can_compare = process::share_address_space(pid, pid).is_ok();
     let compared_maps = (!can_compare).then_some(maps);
@@ -74,8 +76,8 @@ pub fn check(pid: i32, maps: &[Mapping], group: &BTreeSet<i32>) -> Result<()> {
                 );
                 return Err(MigrateError::refused(SHARED_ADDRESS_SPACE, text));
             }
-            if let Some(family) = family.as_ref().filter(|_| !group.contains(&other)) {
-                check_memory(other, &shared, family)?;
+            if let Some(family) = family.as_ref().filter(|_| !bonds.members.contains(&other)) {
+                check_memory(other, (&shared, bonds), family)?;
             }
         }
     }
@@ -91,16 +93,16 @@ pub fn check(pid: i32, maps: &[Mapping], group: &BTreeSet<i32>) -> Result<()> {
 pub fn check_meanwhile<T>(
     pid: i32,
     maps: &[Mapping],
-    group: &BTreeSet<i32>,
+    bonds: &Bonds,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
-        let begun = std::thread::Builder::new().spawn_scoped(scope, || check(pid, maps, group));
+        let begun = std::thread::Builder::new().spawn_scoped(scope, || check(pid, maps, bonds));
         let done = work()?;
         let verdict = match begun.map(|looker| looker.join()) {
             Ok(Ok(verdict)) => verdict,
             // It could not begin.
-            _ => check(pid, maps, group),
+            _ => check(pid, maps, bonds),
         };
         verdict.map(|()| done)
     })
@@ -123,8 +125,16 @@ fn has_memory(pid: i32) -> bool {
     read_maps(pid).map_or_else(|error| !error.is_gone(), |maps| !maps.is_empty())
 }
 
-fn check_memory(other: i32, shared: &[&Mapping], family: &Family) -> Result<()> {
-    let is_same = |m: &Mapping, ours: &&&Mapping| (m.inode, m.device) == (ours.inode, ours.device);
+fn check_memory(
+    other: i32,
+    (shared, bonds): (&[&Mapping], &Bonds),
+    family: &Family,
+) -> Result<()> {
+    let is_same = |m: &Mapping, ours: &&&Mapping| {
+        let is_it = (m.inode, m.device) == (ours.inode, ours.device);
+        // Of a file that is none of a group's memory only who writes to it matters.
+        is_it && (bonds.has(ours) || files::may_write_to(other, m))
+    };
     match read_maps(other) {
         Ok(maps) => match shared.iter().find(|ours| maps.iter().any(|m| is_same(m, ours))) {
             Some(ours) => {

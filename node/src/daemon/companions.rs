@@ -7,7 +7,7 @@
 use super::Daemon;
 use super::moves::{NotMoved, TRIES_MAX, not_moved};
 use crate::keys;
-use crate::process::{Cause, Launch, Move, Order, Process, Stage};
+use crate::process::{Bound, Cause, Launch, Move, Order, Process, Stage};
 use crate::procfs;
 use kernel::agreement::Agreement;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ enum Hindrance {
 
 impl Daemon {
     /// A process was not moved because it shares memory with others.
-    pub(super) fn bound_to(&mut self, pid: HomePid, members: Vec<HomePid>) {
+    pub(super) fn bound_to(&mut self, pid: HomePid, bound: Bound) {
         if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
-            moving.bound_to = members;
+            moving.bound_to = bound;
         }
     }
 
@@ -58,7 +58,7 @@ impl Daemon {
         if process.at != me {
             return self.goes_by_way_of_home(pid);
         }
-        if moving.bound_to.is_empty() || !moving.companions.is_empty() {
+        if moving.bound_to.members.is_empty() || !moving.companions.is_empty() {
             return false;
         }
         // The berth of the first try.
@@ -124,7 +124,7 @@ impl Daemon {
         };
         let to = moving.order.to;
         let rank = rank(moving, pid);
-        let bound = moving.bound_to.iter().copied();
+        let bound = moving.bound_to.members.iter().copied();
         let lives = |other: &HomePid| {
             *other != pid && procfs::read_stat(other.0).is_some_and(|stat| !stat.has_ended())
         };
@@ -206,6 +206,8 @@ impl Daemon {
             let text = format!("cannot have its group leave: {error}");
             not_moved(MoveEnd::Stayed, "no-agreement", text)
         };
+        let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
+        let named = moving.map_or_else(Vec::new, |moving| moving.bound_to.named.clone());
         let others = self.companions_of(pid).to_vec();
         let members: Vec<HomePid> = std::iter::once(pid).chain(others.iter().copied()).collect();
         let agreement = Arc::new(Agreement::create().map_err(|error| failed(error.source))?);
@@ -224,10 +226,11 @@ impl Daemon {
         }
         for Companion { pid: other, ticket, key } in &companions {
             let berth = Berth { ticket: *ticket, key: *key, ..berth.clone() };
-            let group = ToDeputy::Group { members: members.clone(), companions: vec![] };
+            let (members, named) = (members.clone(), named.clone());
+            let group = ToDeputy::Group { members, companions: vec![], named };
             self.have_leave(*other, berth, Some((&group, page()?)))?;
         }
-        let group = ToDeputy::Group { members, companions };
+        let group = ToDeputy::Group { members, companions, named };
         self.have_leave(pid, berth, Some((&group, page()?)))
     }
 

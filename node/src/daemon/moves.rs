@@ -7,7 +7,7 @@ use super::requests::failure;
 use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
-use crate::process::{Cause, LastFreeze, Launch, Move, Order, Retry, Stage};
+use crate::process::{Bound, Cause, LastFreeze, Launch, Move, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
@@ -251,7 +251,7 @@ impl Daemon {
             }
             FromDeputy::Forked { child } => self.process_forked(pid, child),
             FromDeputy::Born { child, birth } => self.process_born(pid, child, birth),
-            FromDeputy::BoundTo(members) => self.bound_to(pid, members),
+            FromDeputy::BoundTo { members, named } => self.bound_to(pid, Bound { members, named }),
             FromDeputy::Attached { is_moving } => self.deputy_attached(pid, is_moving),
         }
     }

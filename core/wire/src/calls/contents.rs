@@ -46,6 +46,17 @@ pub fn touched(call: &Call) -> Touched<'_> {
     }
 }
 
+/// The descriptor that this call reads contents by, if it does.
+pub fn read_by(call: &Call) -> Option<i32> {
+    let [first, second, ..] = call.arguments;
+    match name(call.number).unwrap_or_default() {
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" | "splice" | "copy_file_range"
+        | "lseek" => Some(first as u32 as i32),
+        "sendfile" => Some(second as u32 as i32),
+        _ => None,
+    }
+}
+
 /// The first word of a `struct open_how`.
 fn flags_of_openat2(call: &Call) -> u64 {
     let how = argument_bytes(&call.segments, 2);

@@ -44,7 +44,7 @@ mod walk;
 mod test;
 
 pub use argument::{Argument, Length, Width};
-pub use contents::{Touched, touched};
+pub use contents::{Touched, read_by, touched};
 pub use exec::EXECVE;
 pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal};
 pub use matrix::matrix_markdown;

@@ -16,7 +16,7 @@ use wire::image::{
     PackedPages, Pages, Priority, ProcessorIds, Prospect, SharedMemory, SharedPlace, Thread,
 };
 use wire::late::Question;
-use wire::memory_group::{self, Companion, Group};
+use wire::memory_group::{self, Companion, Group, MemoryId};
 use wire::motive::Motive;
 use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
@@ -211,7 +211,12 @@ pub fn prospect() -> Prospect {
             companions: vec![companion()],
             segments: vec![memory_group::Segment { device: 1, inode: 2, bytes: 8192 }],
         })),
+        lasting: vec![memory_id(2)],
     }
+}
+
+fn memory_id(inode: u64) -> MemoryId {
+    MemoryId { device: 1, inode }
 }
 
 pub fn call() -> Call {
@@ -353,7 +358,11 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
         ToDeputy::Mobile,
-        ToDeputy::Group { members: vec![HomePid(7), HomePid(9)], companions: vec![companion()] },
+        ToDeputy::Group {
+            members: vec![HomePid(7), HomePid(9)],
+            companions: vec![companion()],
+            named: vec![memory_id(3)],
+        },
         ToDeputy::Leave {
             berth: berth(),
             freeze_budget: FreezeBudget::DEFAULT,
@@ -373,7 +382,7 @@ pub fn from_deputy() -> Vec<FromDeputy> {
         FromDeputy::Filled(filled()),
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
-        FromDeputy::BoundTo(vec![HomePid(8); 3]),
+        FromDeputy::BoundTo { members: vec![HomePid(8); 3], named: vec![memory_id(4); 2] },
         FromDeputy::Stayed { reason: reason() },
         FromDeputy::Usage {
             away: ProcessorTime { user_ns: 1, system_ns: 3 },

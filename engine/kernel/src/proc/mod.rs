@@ -8,6 +8,7 @@ pub mod pagemap;
 pub mod process;
 pub mod room;
 pub mod sleep;
+pub mod system_v;
 
 use crate::KernelError;
 use std::io;
