@@ -141,6 +141,8 @@ pub struct Move {
     pub bound_to: Bound,
     /// Those of them that leave with it.
     pub companions: Vec<HomePid>,
+    /// Why one of those stays, if it has said so.
+    pub hindrance: Option<String>,
     /// By which the supervisors of all agree.
     pub agreement: Option<Arc<Agreement>>,
 }
@@ -149,8 +151,18 @@ impl Move {
     /// One for which the supervisors are set to work.
     pub fn new(order: Order, from: NodeId, core_speed: f64) -> Move {
         let (stage, expected) = (Stage::Moving, None);
-        let (bound_to, companions, agreement) = Default::default();
-        Move { order, from, stage, core_speed, expected, bound_to, companions, agreement }
+        let (bound_to, companions, hindrance, agreement) = Default::default();
+        Move {
+            order,
+            from,
+            stage,
+            core_speed,
+            expected,
+            bound_to,
+            companions,
+            hindrance,
+            agreement,
+        }
     }
 }
 

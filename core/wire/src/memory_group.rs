@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// Code of the reasons for which a process with shared memory does not move alone.
 pub const BOUND: &str = "shared-memory";
+/// Code of the reasons for which a process does not leave because one of those does not that it was
+/// to leave with.
+pub const COMPANION_STAYS: &str = "companion-stays";
 /// Codes of the reasons of a process that comes home because another does that it shares memory
 /// with: which had to, or was asked to.
 pub const GROUP: &str = "group";

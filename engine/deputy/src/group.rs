@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use wire::ids::HomePid;
-use wire::memory_group::{self, BOUND, Companion, MemoryId};
+use wire::memory_group::{self, COMPANION_STAYS, Companion, MemoryId};
 
 /// What a supervisor has done when it, or another, waits for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +158,17 @@ impl Group {
         }
     }
 
+    /// Why this one has not left: if another could not, what is seen of that here is no reason.
+    pub fn explain(&self, error: MigrateError) -> MigrateError {
+        let verdict = self.agreement.as_ref().map(|agreement| (agreement, agreement.verdict()));
+        match verdict {
+            Some((agreement, Verdict::No(who))) if who != self.pid as u32 => {
+                check(agreement).err().unwrap_or(error)
+            }
+            _ => error,
+        }
+    }
+
     /// All stay, unless all have left already.
     pub fn stay(&self) {
         self.agreement.iter().for_each(|agreement| agreement.refuse(self.pid as u32));
@@ -171,7 +182,7 @@ fn check(agreement: &Agreement) -> Result<()> {
         pid => format!("process {pid}"),
     };
     let text = format!("{who}, which it shares memory with, could not leave");
-    Err(MigrateError::refused(BOUND, text))
+    Err(MigrateError::refused(COMPANION_STAYS, text))
 }
 
 #[cfg(test)]

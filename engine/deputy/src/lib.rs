@@ -163,7 +163,7 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             if !remembered.waits.is_empty() {
                 daemon.send(&FromDeputy::Waits(remembered.waits));
             }
-            let reason = error.reason();
+            let reason = group.explain(error).reason();
             if reason.code == BOUND && !group.is_any() {
                 tell_of_group(pid, daemon);
             }

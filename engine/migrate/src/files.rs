@@ -464,8 +464,9 @@ impl AsFd for Files {
     }
 }
 
-/// Supervisors of those who move with a process have its memory open, too, and do nothing to it.
-fn is_supervisor(pid: i32) -> bool {
+/// Whether it is one of our supervisors. They have memory open, and agents mapped, of those whom
+/// they serve, and are no users of it.
+pub(crate) fn is_supervisor(pid: i32) -> bool {
     let program = |pid: &str| {
         let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
         Some((file.dev(), file.ino()))

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Between two looks at it. Nothing tells when another process executes its program.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// How long a process is waited for that cannot be looked into, and may be about to begin a program.
+const UNSEEN_PATIENCE: Duration = Duration::from_millis(50);
 /// All processes are listed again and again in one check, because who was forked meanwhile is in
 /// the next listing only: at least so often, and for so long. One that shows nobody new comes
 /// within milliseconds even while a build makes a thousand processes a second, but not for a
@@ -144,7 +146,7 @@ fn check_memory(
             None => Ok(()),
         },
         Err(error) if error.is_gone() => Ok(()),
-        Err(_) if !family.may_have(other) => Ok(()),
+        Err(_) if !family.may_have_for_long(other) => Ok(()),
         Err(_) => {
             let text = format!(
                 "it has shared memory at {:#x}, and process {other}, which may be forked from the \
@@ -176,6 +178,8 @@ struct Family {
     own: Stat,
     /// If it was forked and executed no program since: those before it, up to one that did.
     ancestors: Vec<i32>,
+    /// The one user whom all that were forked since its program was begun have, if that is known.
+    user: Option<u32>,
 }
 
 /// Linux nests no deeper than it has processes; nobody forks so often without executing anything.
@@ -192,16 +196,54 @@ impl Family {
             return Err(unseen("/proc hides other users' processes (hidepid)"));
         }
         match ancestors_of(&own) {
-            Some(ancestors) => Ok(Family { own, ancestors }),
+            Some(ancestors) => Ok(Family { own, ancestors, user: only_user(pid) }),
             None => Err(unseen("the process that it was forked from cannot be seen")),
         }
+    }
+
+    /// The same, unless that passes: whoever is forked has other memory as soon as it begins its
+    /// program, and one of another user mostly does.
+    fn may_have_for_long(&self, other: i32) -> bool {
+        let deadline = Instant::now() + UNSEEN_PATIENCE;
+        while self.may_have(other) {
+            if Instant::now() >= deadline {
+                return true;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        false
     }
 
     /// Whether a process that cannot be looked into may have memory of this one.
     fn may_have(&self, other: i32) -> bool {
         let stat = process::stat(&other.to_string());
         stat.map_or(true, |stat| may_share(&self.own, &self.ancestors, &stat))
+            && !self.user.is_some_and(|user| is_another_users(other, user))
     }
+}
+
+/// The user of a process whose program was begun for him, without rights to become another: then
+/// what was forked from the same program is his, too, in whatever order they began and ended.
+fn only_user(pid: i32) -> Option<u32> {
+    let user = process::program_user(pid).ok()?.filter(|user| *user != 0)?;
+    let status = process::status(pid).ok()?;
+    let has_rights = process::status_field(&status, "CapPrm")?.bytes().any(|digit| digit != b'0');
+    (!has_rights && users(&status).iter().all(|of| *of == user)).then_some(user)
+}
+
+/// Whether a process has nothing of this user; and no user namespace, in which he could be another.
+fn is_another_users(pid: i32, user: u32) -> bool {
+    let map = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/uid_map")).ok();
+    let is_plain = map("self").is_some_and(|ours| map(&pid.to_string()) == Some(ours));
+    let status = process::status(pid).unwrap_or_default();
+    let users = users(&status);
+    is_plain && !users.is_empty() && !users.contains(&user)
+}
+
+/// Real, effective, saved, and that for files.
+fn users(status: &str) -> Vec<u32> {
+    let words = process::status_field(status, "Uid").unwrap_or("").split_whitespace();
+    words.filter_map(|word| word.parse().ok()).collect()
 }
 
 fn ancestors_of(own: &Stat) -> Option<Vec<i32>> {

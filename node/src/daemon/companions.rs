@@ -9,11 +9,12 @@ use super::moves::{NotMoved, TRIES_MAX, not_moved};
 use crate::keys;
 use crate::process::{Bound, Cause, Launch, Move, Order, Process, Stage};
 use crate::procfs;
-use kernel::agreement::Agreement;
+use kernel::agreement::{Agreement, Verdict};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::ids::{HomePid, Ticket};
-use wire::memory_group::{BOUND, Companion};
+use wire::memory_group::{BOUND, COMPANION_STAYS, Companion};
 use wire::peer::{MoveEnd, Owner};
 use wire::supervisor::{Berth, Reason, ToDeputy};
 
@@ -34,6 +35,11 @@ enum Hindrance {
     Never(NotMoved),
 }
 
+/// Whether somebody has asked for it; the balancing weighs one process alone.
+fn is_ordered(moving: &Move) -> bool {
+    matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm)
+}
+
 impl Daemon {
     /// A process was not moved because it shares memory with others.
     pub(super) fn bound_to(&mut self, pid: HomePid, bound: Bound) {
@@ -51,8 +57,7 @@ impl Daemon {
             return false;
         };
         let (me, to) = (self.me(), moving.order.to);
-        let is_ordered = matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm);
-        if !is_ordered || to == me {
+        if !is_ordered(moving) || to == me {
             return false;
         }
         if process.at != me {
@@ -64,6 +69,50 @@ impl Daemon {
         // The berth of the first try.
         self.free_berth(pid, to, MoveEnd::Stayed);
         self.gather(pid, Instant::now() + GATHERING_PATIENCE);
+        true
+    }
+
+    /// Notes for those who go with it why a process stays; says why it does if that is for one of
+    /// them.
+    pub(super) fn explain_company(&mut self, pid: HomePid, reason: Reason) -> Reason {
+        if reason.code == COMPANION_STAYS {
+            let moving = self.processes.get(&pid).and_then(|process| process.moving.as_ref());
+            let text = moving.and_then(|moving| moving.hindrance.clone());
+            return Reason { text: text.unwrap_or(reason.text), ..reason };
+        }
+        let moves = self.processes.values_mut().filter_map(|process| process.moving.as_mut());
+        for moving in moves.filter(|moving| moving.companions.contains(&pid)) {
+            let text = format!(
+                "process {pid}, which it shares memory with, could not leave: {}",
+                reason.text
+            );
+            moving.hindrance.get_or_insert(text);
+        }
+        reason
+    }
+
+    /// Begins a move again that failed because one of a group did not leave, which may have ended
+    /// or been just made; false if it is to stay failed.
+    pub(super) fn tries_again(&mut self, pid: HomePid, reason: &Reason) -> bool {
+        let me = self.me();
+        let Some(process) = self.processes.get_mut(&pid).filter(|process| process.at == me) else {
+            return false;
+        };
+        let again = |moving: &mut Move| {
+            let is_off = moving.order.is_off.load(Ordering::SeqCst);
+            reason.code == COMPANION_STAYS
+                && is_ordered(moving)
+                && moving.order.tries < TRIES_MAX
+                && !is_off
+        };
+        let Some(moving) = process.moving.take_if(again) else { return false };
+        self.leave_alone(pid, &moving);
+        self.free_berth(pid, moving.order.to, MoveEnd::Stayed);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.waiting.push_front(moving.order);
+        }
+        self.next_order(pid);
+        self.gather_again();
         true
     }
 
@@ -124,13 +173,13 @@ impl Daemon {
         };
         let to = moving.order.to;
         let rank = rank(moving, pid);
-        let bound = moving.bound_to.members.iter().copied();
-        let lives = |other: &HomePid| {
-            *other != pid && procfs::read_stat(other.0).is_some_and(|stat| !stat.has_ended())
-        };
-        let others: Vec<HomePid> = bound.filter(lives).collect();
+        let mut others = moving.bound_to.members.clone();
+        others.retain(|other| *other != pid);
+        others.iter().for_each(|other| self.inherit_unseen(*other));
+        others.retain(|other| {
+            procfs::read_stat(other.0).is_some_and(|stat| !stat.has_ended())
+        });
         for other in &others {
-            self.inherit_unseen(*other);
             self.check_companion(*other, (owner, rank))?;
         }
         for other in &others {
@@ -234,10 +283,26 @@ impl Daemon {
         self.have_leave(pid, berth, Some((&group, page()?)))
     }
 
+    /// The one with which a process was to leave does not leave either: its target may be waiting
+    /// for this one.
+    fn end_company(&self, pid: HomePid, moving: &Move) {
+        let stays = |agreement: &Arc<Agreement>| matches!(agreement.verdict(), Verdict::No(_));
+        if !moving.agreement.as_ref().is_some_and(stays) {
+            return;
+        }
+        for (leader, to) in self.processes.values().filter_map(|process| {
+            let moving = process.moving.as_ref()?;
+            moving.companions.contains(&pid).then_some((process.pid, moving.order.to))
+        }) {
+            self.free_berth(leader, to, MoveEnd::Stayed);
+        }
+    }
+
     /// The move of a process is off, and so are those of its companions. The supervisor of one that
     /// has begun hears of it by what they agree by.
     pub(super) fn leave_alone(&mut self, pid: HomePid, moving: &Move) {
         moving.agreement.iter().for_each(|agreement| agreement.refuse(pid.0 as u32));
+        self.end_company(pid, moving);
         for other in &moving.companions {
             let process = self.processes.get(other);
             let has_not_begun = process.is_some_and(|process| {

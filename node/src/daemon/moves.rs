@@ -236,7 +236,8 @@ impl Daemon {
                 if self.processes.get(&pid).is_some_and(|process| process.at == self.me()) {
                     self.drop_deputy(pid);
                 }
-                if !self.takes_others(pid, &reason) {
+                let reason = self.explain_company(pid, reason);
+                if !self.takes_others(pid, &reason) && !self.tries_again(pid, &reason) {
                     self.move_failed(pid, NotMoved { end: MoveEnd::Stayed, reason });
                 }
                 self.forget_if_ended(pid);

@@ -248,6 +248,16 @@ pub fn vdso_address(pid: i32) -> Result<Option<u64>> {
     Ok(auxiliary(&words, libc::AT_SYSINFO_EHDR))
 }
 
+/// The user for whom the program was begun that a process runs, if it got no rights by that which
+/// its file has and the user has not (getauxval(3)). It is the same for all that were forked since.
+pub fn program_user(pid: i32) -> Result<Option<u32>> {
+    let words = read(&format!("/proc/{pid}/auxv"))?;
+    let value = |kind| auxiliary(&words, kind);
+    let user = value(libc::AT_UID).filter(|user| value(libc::AT_EUID) == Some(*user));
+    let is_plain = value(libc::AT_SECURE) == Some(0);
+    Ok(user.filter(|_| is_plain).and_then(|user| u32::try_from(user).ok()))
+}
+
 /// The value of this type in an auxiliary vector: pairs of words.
 fn auxiliary(vector: &[u8], kind: u64) -> Option<u64> {
     let (words, _) = vector.as_chunks::<8>();
