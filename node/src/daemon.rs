@@ -69,6 +69,7 @@ use crate::net::call::CallError;
 use crate::net::gossip::Mouth;
 use crate::net::link::{Link, LinkId, OpenLink};
 use crate::net::listener::{Calling, Welcome};
+use crate::openings::{Opening, Openings};
 use crate::paces::Paces;
 use crate::past_berths::PastBerths;
 use crate::process::Process;
@@ -160,6 +161,8 @@ pub enum Event {
     Scanned(io::Result<Scan>),
     /// What a core is worth under the present load.
     SpeedMeasured(f64),
+    /// Somebody opens memory that processes share which are away.
+    Opening(Opening),
     /// SIGTERM.
     Stop,
 }
@@ -208,6 +211,8 @@ struct Daemon {
     call_record: CallRecord,
     rejections: Rejections,
     past_berths: PastBerths,
+    /// Who keeps others from opening files in memory, if that is needed and possible.
+    openings: Option<Openings>,
     joining: Option<oneshot::Sender<Answer>>,
     mouth: Mouth,
     /// The newest datagram of each node.
@@ -293,6 +298,7 @@ impl Daemon {
             Event::ProcessEnded { pid, started_ticks } => self.process_ended(pid, started_ticks),
             Event::Scanned(scan) => self.scanned(scan),
             Event::SpeedMeasured(speed) => self.speed_measured(speed),
+            Event::Opening(opening) => self.somebody_opens(&opening),
             Event::Stop => self.begin_drain(None),
         }
     }
@@ -301,7 +307,9 @@ impl Daemon {
     fn supervised(&mut self, id: SupervisorId, news: News) {
         if let Some(pid) = self.deputies.get(&id).copied() {
             match news {
-                News::Packet(bytes, _) => self.hear_deputy(pid, id, &bytes),
+                News::Packet(bytes, descriptor) => {
+                    self.hear_deputy(pid, id, (&bytes, descriptor));
+                }
                 News::Ended => self.deputy_ended(pid, id),
             }
         } else if self.guests.contains_key(&id) {

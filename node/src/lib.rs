@@ -24,6 +24,7 @@ mod keys;
 mod map;
 mod members;
 mod net;
+mod openings;
 mod paces;
 mod past_berths;
 mod places;

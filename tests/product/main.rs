@@ -40,6 +40,7 @@ mod families;
 mod faults;
 mod features;
 mod groups;
+mod groups_named;
 mod homecoming;
 mod hostile;
 mod hostile_guest;

@@ -16,7 +16,7 @@ pub use crate::greeting::{GREETING_BYTES, Greeting, Welcome};
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
 use crate::limits::{COMMAND_BYTES_MAX, GROUP_MAX, PHASES_MAX, SHARED_MEMORY_MAX};
 use crate::memory::Span;
-use crate::memory_group::{Companion, MemoryId, GROUP_PIDS_MAX};
+use crate::memory_group::{Companion, GROUP_PIDS_MAX, MemoryId};
 use crate::move_limits::MoveLimits;
 use crate::processor::Processor;
 use crate::processor_time::{PastClock, ProcessorTime};
@@ -166,6 +166,10 @@ pub enum ToDeputy {
     },
     /// Move the process to this berth, from wherever it is (home or another node).
     Leave { berth: Berth, freeze_budget: FreezeBudget, limits: MoveLimits, way: Way },
+    /// The answer to `Guard`: why nobody can be kept from opening that file, if so.
+    Guarded { refusal: Option<String> },
+    /// A process waits that wants to open a file that is guarded for this one: it is to be home.
+    Opened { by: i32 },
     /// Bring the process home.
     ComeHome { freeze_budget: FreezeBudget, limits: MoveLimits },
     /// Instead of `Leave`: the process was made by one that is away, and its body is where that of
@@ -352,6 +356,9 @@ pub enum FromDeputy {
     /// The process was left, or put back, exactly where it was. If that is home, the supervisor
     /// ends.
     Stayed { reason: Reason },
+    /// The process leaves, or was made away, and shares this file, which comes as ancillary data,
+    /// with others there: whoever opens it is to wait until they are home.
+    Guard,
     /// Before `Stayed`, because it shares memory with others: all of them, itself included, and
     /// which of what they share has a name, or can be had by a descriptor.
     BoundTo {

@@ -115,7 +115,9 @@ fn given_up(number: u32, arguments: &calls::Arguments) -> Vec<Range<u64>> {
     match number {
         MUNMAP => vec![range(first, second)],
         MMAP if is_set(libc::MAP_FIXED) => vec![range(first, second)],
-        MREMAP if is_set(libc::MREMAP_FIXED) => vec![range(first, second.max(1)), range(fifth, third)],
+        MREMAP if is_set(libc::MREMAP_FIXED) => {
+            vec![range(first, second.max(1)), range(fifth, third)]
+        }
         MREMAP => vec![range(first, second.max(1))],
         _ => vec![],
     }

@@ -57,7 +57,14 @@ pub fn serve(pid: i32, birth: Birth, daemon: &Daemon, signals: ChildSignal) -> R
         return Ok(());
     }
     match seized.map_err(MigrateError::from).and_then(|()| take_over(pid, birth)) {
-        Ok(away) => service::run(away, daemon, signals),
+        Ok(away) => {
+            // As it was for its maker; if it is not for this one, that comes home.
+            let guarded = away.left.files.iter().flat_map(Files::guarded);
+            for (_, file) in guarded {
+                daemon.ask_to_guard(file);
+            }
+            service::run(away, daemon, signals)
+        }
         Err(error) => {
             let ended = match &error {
                 MigrateError::Ended(status) => Some(*status),

@@ -2,9 +2,11 @@
 
 use attachment::{Attachment, Heard};
 use migrate::Result;
-use std::os::fd::OwnedFd;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::supervisor::{FromDeputy, ToDeputy};
 
 pub struct Daemon(Attachment);
@@ -42,6 +44,15 @@ impl Daemon {
         self.0.socket()
     }
 
+    /// Waits until there may be something to hear, but for no longer than this.
+    pub fn await_word(&self, patience: Duration) {
+        let ms = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        match self.socket() {
+            Some(socket) => drop(poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], ms)),
+            None => std::thread::sleep(patience),
+        }
+    }
+
     pub fn next_call(&self) -> Option<Instant> {
         self.0.next_call()
     }
@@ -54,6 +65,12 @@ impl Daemon {
     /// Tells the daemon, or the next one what that must know.
     pub fn send(&self, message: &FromDeputy) {
         self.0.send(message, message.is_kept());
+    }
+
+    /// Asks the daemon to keep others from opening a file; false if there is none that can be asked.
+    pub fn ask_to_guard(&self, file: &File) -> bool {
+        let file = file.try_clone().map(OwnedFd::from);
+        file.is_ok_and(|file| self.0.hand_over(&FromDeputy::Guard, &file))
     }
 
     /// Waits until a daemon knows all that one must know.

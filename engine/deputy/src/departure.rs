@@ -96,7 +96,7 @@ pub fn leave(
     refusal::check(pid, &maps, (remembered.is_mobile, &bonds))?;
     let library = Library::of_process(pid, &maps, &bonds)?;
     let lasting = bonds.lasting(pid, &maps)?;
-    let mut files = watched_files(pid, &maps, (&bonds, &lasting))?;
+    let mut files = watched_files(pid, &maps, (&bonds, &lasting), meanwhile)?;
     let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
     group.await_welcome(&|| meanwhile.goes_on())?;
@@ -173,8 +173,10 @@ fn watched_files(
     pid: i32,
     maps: &[maps::Mapping],
     memory: (&Bonds, &[MemoryId]),
+    meanwhile: &Meanwhile<'_>,
 ) -> Result<Option<Files>> {
     let files = Files::watch(pid, maps, memory)?;
+    files.iter().try_for_each(|files| meanwhile.guard(files))?;
     files.iter().try_for_each(|files| files.check_patiently(pid))?;
     Ok(files)
 }
@@ -358,10 +360,7 @@ fn send(
         &[maps::Mapping],
         Option<&mut Files>,
     ),
-    (target, (meanwhile, (group, bonds))): (
-        &mut Target<'_>,
-        (&Meanwhile<'_>, (&Group, &Bonds)),
-    ),
+    (target, (meanwhile, (group, bonds))): (&mut Target<'_>, (&Meanwhile<'_>, (&Group, &Bonds))),
     watch: &mut Stopwatch,
 ) -> Result<Sent> {
     frozen.settle()?;
@@ -376,15 +375,14 @@ fn send(
     if !known.is_empty() && frozen.may_write_unseen()? {
         ahead.doubt_all();
     }
-    let (mut image, actions, sight) =
-        sharing::check_meanwhile(frozen.pid, &maps, bonds, || {
-            frozen.read_places(memory, &maps)?;
-            frozen.enter_agent(memory, &maps)?;
-            let (image, actions) = frozen.image(&maps, library)?;
-            // After what the threads have told: that alters memory.
-            let sight = ahead.copying.see(memory, &image.mappings)?;
-            Ok((image, actions, sight))
-        })?;
+    let (mut image, actions, sight) = sharing::check_meanwhile(frozen.pid, &maps, bonds, || {
+        frozen.read_places(memory, &maps)?;
+        frozen.enter_agent(memory, &maps)?;
+        let (image, actions) = frozen.image(&maps, library)?;
+        // After what the threads have told: that alters memory.
+        let sight = ahead.copying.see(memory, &image.mappings)?;
+        Ok((image, actions, sight))
+    })?;
     image.guards = sight.guards()?;
     ahead.copying.leave_to_others(group.brought_by_others(&maps, bonds)?);
     watch.phase("capture");

@@ -134,6 +134,8 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
             }
             ToDeputy::Born(birth) => return born_away::serve(pid, *birth, daemon, signals),
             ToDeputy::ComeHome { .. } | ToDeputy::CallOff { .. } => return Ok(()),
+            // Of a move before.
+            ToDeputy::Guarded { .. } | ToDeputy::Opened { .. } => {}
         }
     };
     let meanwhile = meanwhile::Meanwhile::of(daemon);

@@ -2,10 +2,18 @@
 //! is told meanwhile.
 
 use crate::daemon::Daemon;
+use crate::onlookers::is_opened;
+use migrate::files::Files;
 use migrate::{MigrateError, Result};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 use wire::supervisor::{FromDeputy, Progress, ToDeputy};
+
+/// Code of the reasons for which a process stays whose memory others could open.
+const NAMED_MEMORY: &str = "named-memory";
+/// How long the daemon may take to have others wait.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Between two words about how far a move is.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(250);
@@ -28,6 +36,7 @@ impl Meanwhile<'_> {
     pub fn goes_on(&self) -> Result<()> {
         match self.daemon.hear(true) {
             Ok(Some(ToDeputy::CallOff { reason })) => Err(MigrateError::Refused(reason)),
+            Ok(Some(ToDeputy::Opened { by })) => Err(MigrateError::Refused(is_opened(by))),
             // A daemon does not order a process away twice, nor home what it has not heard of.
             Ok(_) => Ok(()),
             Err(error) => {
@@ -37,7 +46,41 @@ impl Meanwhile<'_> {
         }
     }
 
-    /// The same, and tells how far it is.
+    /// Has the daemon keep others from opening files that the process shares with those it leaves
+    /// with.
+    ///
+    /// # Errors
+    /// Refused if it cannot; or the move is off.
+    pub fn guard(&self, files: &Files) -> Result<()> {
+        for (name, file) in files.guarded() {
+            let refused = |why: &str| {
+                let text = format!(
+                    "it shares {name} with others, and who opens that meanwhile could not be kept \
+                     waiting until it is home: {why}"
+                );
+                Err(MigrateError::refused(NAMED_MEMORY, text))
+            };
+            if !self.daemon.ask_to_guard(file) {
+                return refused("there is no daemon");
+            }
+            let deadline = Instant::now() + ANSWER_PATIENCE;
+            loop {
+                match self.daemon.hear(true)? {
+                    Some(ToDeputy::Guarded { refusal: None }) => break,
+                    Some(ToDeputy::Guarded { refusal: Some(why) }) => return refused(&why),
+                    Some(ToDeputy::CallOff { reason }) => {
+                        return Err(MigrateError::Refused(reason));
+                    }
+                    Some(_) => {}
+                    None if Instant::now() >= deadline => return refused("no answer"),
+                    None => self.daemon.await_word(LOOK_INTERVAL),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same as [`Meanwhile::goes_on`], and tells how far it is.
     pub fn goes_on_at(&self, progress: &Progress) -> Result<()> {
         if self.told_at.get().elapsed() >= PROGRESS_PAUSE {
             self.told_at.set(Instant::now());

@@ -213,6 +213,8 @@ impl Service<'_> {
     fn come_home(&mut self, reader: LinkReader, reason: Reason) -> Result<End> {
         self.stop_waiter();
         let is_deadly = !self.deadly.is_empty();
+        // The body asks for them again if it lives on where it is.
+        self.shared.held_replies.forget();
         match homecoming::run(self, reader)? {
             Ending::Home(Home { report, waits, clocks }) => {
                 self.send_usage(true);

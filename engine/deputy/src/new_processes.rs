@@ -39,7 +39,8 @@ impl Service<'_> {
     pub(crate) fn make_process(&mut self, (tid, slot): (i32, usize), flags: u64) -> Result<Made> {
         // Memory that both are to share, or that is not there yet, cannot be in two places.
         let clears_handlers = thread::clears_handlers(flags);
-        let is_shared = self.shared.files.as_ref().is_some_and(Files::have_parts) && !thread::is_vfork(flags);
+        let is_shared =
+            self.shared.files.as_ref().is_some_and(Files::have_parts) && !thread::is_vfork(flags);
         // A child would not know which files it has mapped since it left (0035).
         let has_mapped = self.library.has_grown();
         if is_shared || has_mapped || self.is_giving || self.daemon.is_abandoned() {

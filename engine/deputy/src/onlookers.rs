@@ -10,7 +10,10 @@ use migrate::files::{News, USED_AT_HOME};
 use migrate::{Result, reason};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use wire::forward::Reply;
 use wire::image::Pages;
 use wire::supervisor::Reason;
 
@@ -40,16 +43,80 @@ impl Onlookers {
         next.filter(|_| self.why.is_none())
     }
 
+    /// It has to be home, for this reason.
+    pub fn need_home(&mut self, why: Reason) {
+        self.why.get_or_insert(why);
+    }
+
     /// Why the process is to be home, if it is.
     pub fn why(&self) -> Option<Reason> {
         self.why.clone()
     }
 }
 
+/// Replies to calls that others' use of the files may have come before: the process could see that
+/// it did (a child that has written to one, and ended), and would not see what they wrote.
+#[derive(Default)]
+pub(crate) struct HeldReplies {
+    /// Somebody has used a file, and it is not known yet what that means; or the process is about
+    /// to be home for it.
+    are_held: AtomicBool,
+    replies: Mutex<Vec<Reply>>,
+}
+
+impl HeldReplies {
+    /// The process comes home, where they are known.
+    pub(crate) fn forget(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Reply>> {
+        self.replies.lock().expect("no thread of the supervisor panicked")
+    }
+}
+
+impl Shared {
+    /// Replies to a call that is over, unless somebody has used a file since.
+    pub(crate) fn reply_unless_news(&self, reply: Reply) {
+        let Some(files) = &self.files else { return self.reply(reply) };
+        let held = &self.held_replies;
+        if held.are_held.load(Ordering::SeqCst) || files.has_news() {
+            held.lock().push(reply);
+            return self.wake();
+        }
+        self.reply(reply);
+    }
+}
+
 impl Service<'_> {
     /// Whether others use the files so that the process has to be home.
     pub fn look_at_files(&mut self) -> bool {
+        let shared = self.shared.clone();
+        if shared.files.is_none() {
+            return false;
+        }
+        // Before the news are read, which are gone then.
+        shared.held_replies.are_held.store(true, Ordering::SeqCst);
+        let is_wanted = self.are_used_by_others();
+        if is_wanted && Instant::now() >= self.next_recall {
+            return true;
+        }
+        if !is_wanted && self.onlookers.look_at.is_some() {
+            return false;
+        }
+        // It cannot come home at this moment: to stand still would help nobody.
+        shared.held_replies.are_held.store(false, Ordering::SeqCst);
+        let replies = std::mem::take(&mut *shared.held_replies.lock());
+        replies.into_iter().for_each(|reply| shared.reply(reply));
+        is_wanted
+    }
+
+    fn are_used_by_others(&mut self) -> bool {
         let Some(files) = &self.shared.files else { return false };
+        if self.daemon.socket().is_none() && files.guarded().next().is_some() {
+            let text = "its node has no daemon that keeps others from opening what it shares";
+            self.onlookers.need_home(reason(USED_AT_HOME, text));
+        }
         let it = &mut self.onlookers;
         let now = Instant::now();
         let is_new = files.has_attached() && it.ask_at.is_none_or(|at| at <= now) && {
@@ -62,12 +129,17 @@ impl Service<'_> {
                 it.why = Some(reason(USED_AT_HOME, "somebody writes to a file that it shares"));
             }
             Some(News::Opened) => {
-                let next = it.looked_at.map_or(now, |at| (at + PAUSE).max(now));
+                let next = match it.looked_at {
+                    // Who waits for a reply waits for this.
+                    Some(at) if self.shared.held_replies.lock().is_empty() => (at + PAUSE).max(now),
+                    _ => now,
+                };
                 it.look_at = Some(it.look_at.map_or(next, |at| at.min(next)));
             }
             None => {}
         }
-        if it.why.is_none() && it.look_at.take_if(|at| *at <= now).is_some() {
+        let is_awaited = !self.shared.held_replies.lock().is_empty();
+        if it.why.is_none() && it.look_at.take_if(|at| *at <= now || is_awaited).is_some() {
             it.looked_at = Some(now);
             if let Err(error) = files.check_others(self.pid) {
                 it.why = Some(reason(USED_AT_HOME, error.reason().text));
@@ -75,6 +147,14 @@ impl Service<'_> {
         }
         it.why.is_some()
     }
+}
+
+/// Why a process is to be home: another waits to open what it shares.
+pub fn is_opened(by: i32) -> Reason {
+    let text = format!(
+        "process {by}, which does not move with it, opens memory that it shares with others"
+    );
+    reason(USED_AT_HOME, text)
 }
 
 /// Takes in what the body has written to shared files. If there is no room for it any more the

@@ -200,7 +200,7 @@ fn finish(shared: &Shared, slot: usize) -> bool {
         // Said first: the guest goes on under it.
         priorities::tell(shared);
     }
-    shared.reply(reply);
+    shared.reply_unless_news(reply);
     true
 }
 

@@ -13,7 +13,7 @@ use crate::lanes::Lanes;
 use crate::moves::Pending;
 use crate::new_processes::Child;
 use crate::notice::Notice;
-use crate::onlookers::Onlookers;
+use crate::onlookers::{HeldReplies, Onlookers, is_opened};
 use crate::own_files::OwnFiles;
 use crate::own_memory::OwnMemory;
 use crate::processor_time::UsedAway;
@@ -23,10 +23,10 @@ use kernel::haste::Readiness;
 use kernel::tracee::{self, SIGINFO_BYTES};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
-use migrate::files::Files;
+use migrate::files::{Files, USED_AT_HOME};
 use migrate::injection::Borrowed;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result};
+use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use std::collections::{BTreeMap, VecDeque};
@@ -56,6 +56,7 @@ pub struct Shared {
     arriving: Mutex<Option<Arriving>>,
     /// What the process has mapped shared and writable.
     pub files: Option<Files>,
+    pub(crate) held_replies: HeldReplies,
     pub own_files: OwnFiles,
     /// Processor time of all stays away.
     pub used_away: UsedAway,
@@ -81,6 +82,12 @@ impl Shared {
 
     pub fn notify(&self, notice: Notice) {
         self.notices.lock().expect("no thread of the supervisor panicked").push_back(notice);
+        // The counter cannot overflow: it is read whenever it is not zero.
+        let _ = self.wake.write(1);
+    }
+
+    /// The main thread is to look at what there is.
+    pub(crate) fn wake(&self) {
         // The counter cannot overflow: it is read whenever it is not zero.
         let _ = self.wake.write(1);
     }
@@ -204,6 +211,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         counts: Mutex::new(BTreeMap::new()),
         arriving: Mutex::default(),
         files: away.left.files,
+        held_replies: HeldReplies::default(),
         own_files: OwnFiles::of(&away.library, &away.left.maps, is_displaced),
         used_away: UsedAway::from(away.used),
         clocks: Clocks::default(),
@@ -352,6 +360,10 @@ impl Service<'_> {
                 self.send_on(berth, way);
             }
             Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
+            Ok(Some(ToDeputy::Opened { by })) => self.onlookers.need_home(is_opened(by)),
+            Ok(Some(ToDeputy::Guarded { refusal: Some(why) })) => {
+                self.onlookers.need_home(reason(USED_AT_HOME, why));
+            }
             // Only of use to a supervisor that has to capture the process at home.
             Ok(
                 Some(
@@ -360,7 +372,8 @@ impl Service<'_> {
                     | ToDeputy::Baseline(_)
                     | ToDeputy::Born(_)
                     | ToDeputy::Mobile
-                    | ToDeputy::Group { .. },
+                    | ToDeputy::Group { .. }
+                    | ToDeputy::Guarded { refusal: None },
                 )
                 | None,
             ) => {}

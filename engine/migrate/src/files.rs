@@ -12,6 +12,7 @@ use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
 use kernel::proc::system_v::{self, Attachments};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -122,6 +123,7 @@ struct Known {
     file: File,
     /// It is memory of a group: nothing of it is at home meanwhile.
     is_memory: bool,
+    has_name: bool,
 }
 
 impl Known {
@@ -204,16 +206,22 @@ impl Files {
         if !metadata.is_file() || !tells_of_writes(&file) {
             return Err(failed(&"its file system does not tell who writes to it"));
         }
-        let events = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_OPEN;
+        let is_memory = self.bonds.is_named(mapping);
+        // Who writes by way of memory is told when he is done. Nobody else has the memory of a
+        // group, and its own descriptors do not matter.
+        let end = if is_memory { AddWatchFlags::empty() } else { AddWatchFlags::IN_CLOSE_WRITE };
+        let events = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_OPEN | end;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.inotify.add_watch(&path, events).map_err(|errno| failed(&errno))?;
         let (mapped, stat) = ((mapping.device, mapping.inode), (metadata.dev(), metadata.ino()));
-        Ok(Known { name, mapped, stat, file, is_memory: self.bonds.is_named(mapping) })
+        let has_name = !mapping.is_deleted();
+        Ok(Known { name, mapped, stat, file, is_memory, has_name })
     }
 
     fn watch_attached(&mut self, pid: i32, mapping: &Mapping) -> Result<()> {
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
-        let is_ours = namespace("self").is_some_and(|ours| namespace(&pid.to_string()) == Some(ours));
+        let is_ours =
+            namespace("self").is_some_and(|ours| namespace(&pid.to_string()) == Some(ours));
         if !is_ours {
             return Err(refused(format!(
                 "it has System V shared memory at {:#x}, in an IPC namespace that is not ours",
@@ -222,6 +230,12 @@ impl Files {
         }
         self.attached.push(mapping.inode);
         Ok(())
+    }
+
+    /// Memory that others must not open before its users are home, with its name.
+    pub fn guarded(&self) -> impl Iterator<Item = (&str, &File)> {
+        let guarded = self.known.iter().filter(|known| known.is_memory && known.has_name);
+        guarded.map(|known| (&*known.name, &known.file))
     }
 
     /// Who has attached the System V shared memory, as far as the kernel says: of that nothing is
@@ -267,11 +281,18 @@ impl Files {
         Ok(())
     }
 
+    /// Whether something has happened to the files that was not asked about yet.
+    pub fn has_news(&self) -> bool {
+        let mut watched = [PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN)];
+        poll(&mut watched, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
+
     /// What has happened to the files since this was asked last; None if nothing has.
     pub fn news(&self) -> Option<News> {
         let mut news = None;
         // A queue that has run over may have had anything in it.
-        let tells = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_Q_OVERFLOW;
+        let tells =
+            AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_Q_OVERFLOW;
         while let Ok(events) = self.inotify.read_events() {
             match events.iter().any(|event| event.mask.intersects(tells)) {
                 true => news = Some(News::Written),
@@ -373,7 +394,8 @@ impl Files {
     /// Whether another has left with this one, or was made where they are: it has the same memory
     /// mapped, and an agent in which it waits for its body.
     fn is_member(&self, other: i32) -> kernel::Result<bool> {
-        let has_memory = !self.attached.is_empty() || self.known.iter().any(|known| known.is_memory);
+        let has_memory =
+            !self.attached.is_empty() || self.known.iter().any(|known| known.is_memory);
         if !has_memory || self.bonds.members.contains(&other) {
             return Ok(has_memory);
         }
@@ -543,11 +565,13 @@ mod test {
         let file = File::open(&path).unwrap();
         assert!(tells_of_writes(&file), "the directory for temporary files is a local one");
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
-        inotify.add_watch(&path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_OPEN).unwrap();
+        let events = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_OPEN;
+        inotify.add_watch(&path, events | AddWatchFlags::IN_CLOSE_WRITE).unwrap();
         let metadata = file.metadata().unwrap();
         let stat = (metadata.dev(), metadata.ino());
-        let is_memory = false;
-        let known = vec![Known { name: "it".into(), mapped: stat, stat, file, is_memory }];
+        let (is_memory, has_name) = (false, true);
+        let known =
+            vec![Known { name: "it".into(), mapped: stat, stat, file, is_memory, has_name }];
         let (parts, attached, bonds) = Default::default();
         (Temporary(path), Files { inotify, known, parts, attached, bonds })
     }
@@ -581,6 +605,10 @@ mod test {
         assert_eq!(files.news(), None);
         file.set_len(1).unwrap();
         assert_eq!(files.news(), Some(News::Written), "cut off");
+        assert!(!files.has_news());
+        drop(file);
+        assert!(files.has_news());
+        assert_eq!(files.news(), Some(News::Written), "it may have been mapped");
     }
 
     #[test]

@@ -215,8 +215,13 @@ mod test {
         check_aliases(&[part(0x9000, 0), part(0x3000, 0x1000)], &is_shared_anonymous).unwrap();
         let long = Mapping { end: 0x9000, ..part(0x1000, 0) };
         assert!(check_aliases(&[long, part(0x20_000, 0x7000)], &is_shared_anonymous).is_err());
-        let error = check_aliases(&[part(0x1000, 0), part(0x3000, 0)], &is_shared_anonymous).unwrap_err();
+        let error =
+            check_aliases(&[part(0x1000, 0), part(0x3000, 0)], &is_shared_anonymous).unwrap_err();
         assert_eq!(error.reason().code, "aliased-memory");
-        check_aliases(&[part(0x1000, 0), Mapping { inode: 10, ..part(0x3000, 0) }], &is_shared_anonymous).unwrap();
+        check_aliases(
+            &[part(0x1000, 0), Mapping { inode: 10, ..part(0x3000, 0) }],
+            &is_shared_anonymous,
+        )
+        .unwrap();
     }
 }

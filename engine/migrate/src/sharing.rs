@@ -127,11 +127,7 @@ fn has_memory(pid: i32) -> bool {
     read_maps(pid).map_or_else(|error| !error.is_gone(), |maps| !maps.is_empty())
 }
 
-fn check_memory(
-    other: i32,
-    (shared, bonds): (&[&Mapping], &Bonds),
-    family: &Family,
-) -> Result<()> {
+fn check_memory(other: i32, (shared, bonds): (&[&Mapping], &Bonds), family: &Family) -> Result<()> {
     let is_same = |m: &Mapping, ours: &&&Mapping| {
         let is_it = (m.inode, m.device) == (ours.inode, ours.device);
         // Of a file that is none of a group's memory only who writes to it matters.

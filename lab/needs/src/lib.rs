@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 20] = [
+pub const PROGRAMS: [(&str, &str); 21] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
@@ -25,6 +25,7 @@ pub const PROGRAMS: [(&str, &str); 20] = [
     ("mpicc", "libopenmpi-dev"),
     ("mpirun", "openmpi-bin"),
     ("perl", "perl"),
+    ("postgres", "postgresql"),
     ("prlimit", "util-linux"),
     ("python3", "python3"),
     ("setpriv", "util-linux"),
@@ -64,11 +65,19 @@ pub fn is_ci() -> bool {
 
 /// Whether a program is installed here.
 pub fn has(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// Where a program is installed here.
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Ordinary users often lack the directories of the system's programs in theirs.
     let own = std::env::split_paths(&path);
-    let mut dirs = own.chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
-    dirs.any(|dir| dir.join(program).is_file())
+    let dirs = own.chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
+    // Debian has one for each version, and none of them is in anybody's.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let dirs = dirs.chain(versions.map(|version| version.path().join("bin")));
+    dirs.map(|dir| dir.join(program)).find(|place| place.is_file())
 }
 
 /// A program that is not here, with what to install.

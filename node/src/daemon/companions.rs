@@ -176,9 +176,7 @@ impl Daemon {
         let mut others = moving.bound_to.members.clone();
         others.retain(|other| *other != pid);
         others.iter().for_each(|other| self.inherit_unseen(*other));
-        others.retain(|other| {
-            procfs::read_stat(other.0).is_some_and(|stat| !stat.has_ended())
-        });
+        others.retain(|other| procfs::read_stat(other.0).is_some_and(|stat| !stat.has_ended()));
         for other in &others {
             self.check_companion(*other, (owner, rank))?;
         }

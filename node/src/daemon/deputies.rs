@@ -1,8 +1,9 @@
 //! The supervisors at home of this node's own processes: one is started when a process is to leave,
 //! and ends when it is home.
 
-use super::Daemon;
 use super::moves::{NotMoved, not_moved};
+use super::{Daemon, Event};
+use crate::openings::{Opening, Openings};
 use crate::supervisor::Supervisor;
 use std::os::fd::OwnedFd;
 use wire::ids::HomePid;
@@ -58,6 +59,49 @@ impl Daemon {
             && let Some(deputy) = process.deputy.take()
         {
             self.deputies.remove(&deputy.id);
+            self.release_files(pid);
+        }
+    }
+
+    /// Whoever waits to open what a process has shared away need not, for this one.
+    pub(super) fn release_files(&self, pid: HomePid) {
+        self.openings.iter().for_each(|openings| openings.release(pid));
+    }
+
+    /// Keeps others from opening a file for as long as this process is away.
+    pub(super) fn guard(&mut self, pid: HomePid, file: Option<OwnedFd>) {
+        let refusal = self.try_to_guard(pid, file).err();
+        // One that does not take its answer gives the move up.
+        let _ = self.tell_deputy(pid, &ToDeputy::Guarded { refusal });
+    }
+
+    fn try_to_guard(&mut self, pid: HomePid, file: Option<OwnedFd>) -> Result<(), String> {
+        let file = file.ok_or("no file was handed over")?;
+        let owner = self.processes.get(&pid).ok_or("it is not under osmos")?.owner;
+        let openings = match self.openings.take() {
+            Some(openings) => openings,
+            None => {
+                let events = self.events.clone();
+                // Nobody is left to be told once the daemon has ended.
+                let report = move |opening| drop(events.blocking_send(Event::Opening(opening)));
+                Openings::watch(report).map_err(|error| {
+                    format!("the daemon cannot have others wait who open it (fanotify: {error})")
+                })?
+            }
+        };
+        let guarded = openings.guard(pid, file, owner.uid);
+        self.openings = Some(openings);
+        guarded
+    }
+
+    /// Has those come home whose memory somebody is just opening.
+    pub(super) fn somebody_opens(&mut self, opening: &Opening) {
+        for pid in &opening.holders {
+            let deputy = self.processes.get(pid).and_then(|process| process.deputy.as_ref());
+            match deputy {
+                Some(deputy) => drop(deputy.send(&ToDeputy::Opened { by: opening.by }, None)),
+                None => self.release_files(*pid),
+            }
         }
     }
 }

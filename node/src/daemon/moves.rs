@@ -201,7 +201,12 @@ impl Daemon {
         self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits, way })
     }
 
-    pub(super) fn hear_deputy(&mut self, pid: HomePid, id: SupervisorId, bytes: &[u8]) {
+    pub(super) fn hear_deputy(
+        &mut self,
+        pid: HomePid,
+        id: SupervisorId,
+        (bytes, descriptor): (&[u8], Option<OwnedFd>),
+    ) {
         let Ok(message) = postcard::from_bytes::<FromDeputy>(bytes) else {
             tracing::error!("supervisor {} of process {pid} says nonsense: dropped", id.0);
             self.drop_deputy(pid);
@@ -209,7 +214,10 @@ impl Daemon {
         };
         let is_kept = message.is_kept();
         let deputy = self.processes.get(&pid).and_then(|process| process.deputy.clone());
-        self.take_word(pid, message);
+        match message {
+            FromDeputy::Guard => self.guard(pid, descriptor),
+            message => self.take_word(pid, message),
+        }
         if is_kept {
             // In this order: what is noted must be there for the next daemon.
             self.keep_process(pid);
@@ -253,6 +261,8 @@ impl Daemon {
             FromDeputy::Forked { child } => self.process_forked(pid, child),
             FromDeputy::Born { child, birth } => self.process_born(pid, child, birth),
             FromDeputy::BoundTo { members, named } => self.bound_to(pid, Bound { members, named }),
+            // It came with a descriptor.
+            FromDeputy::Guard => {}
             FromDeputy::Attached { is_moving } => self.deputy_attached(pid, is_moving),
         }
     }

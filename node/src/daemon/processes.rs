@@ -168,6 +168,7 @@ impl Daemon {
         let global = self.global(pid);
         if let Some(deputy) = &process.deputy {
             self.deputies.remove(&deputy.id);
+            self.release_files(pid);
         }
         self.journal.record(Some(global), Happening::Ended { wait_status });
         let under_way = process.moving.take().map(|moving| {

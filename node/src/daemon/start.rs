@@ -316,6 +316,7 @@ impl Parts {
             leaving: None,
             rejections: Rejections::default(),
             past_berths: PastBerths::default(),
+            openings: None,
             joining: None,
             mouth,
             datagrams_dropped: dropped,

@@ -358,6 +358,8 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
         ToDeputy::Mobile,
+        ToDeputy::Guarded { refusal: Some("it may not".into()) },
+        ToDeputy::Opened { by: 7 },
         ToDeputy::Group {
             members: vec![HomePid(7), HomePid(9)],
             companions: vec![companion()],
@@ -382,6 +384,7 @@ pub fn from_deputy() -> Vec<FromDeputy> {
         FromDeputy::Filled(filled()),
         FromDeputy::Moved { to: NodeId(2), report: report() },
         FromDeputy::CameHome { reason: reason(), report: report() },
+        FromDeputy::Guard,
         FromDeputy::BoundTo { members: vec![HomePid(8); 3], named: vec![memory_id(4); 2] },
         FromDeputy::Stayed { reason: reason() },
         FromDeputy::Usage {
