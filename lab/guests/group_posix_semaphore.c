@@ -1,4 +1,4 @@
-/* Processes count under a named semaphore in POSIX shared memory, both of which have no name left. */
+/* Processes count in POSIX shared memory under a semaphore, neither of which has a name left. */
 /* may stay: shared-memory */
 #include "travel.h"
 #include <semaphore.h>

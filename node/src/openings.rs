@@ -2,9 +2,9 @@
 //! could open meanwhile: who does waits until they are home ([decision
 //! 0034](../../docs/decisions/0034-groups-that-share-memory.md)).
 //!
-//! Only fanotify(7) lets anybody wait who opens a file, and only the administrator may ask for that.
-//! So this is the daemon's, for supervisors that run as users. A user has others wait for files of
-//! his own alone, as he has with leases (fcntl(2)), and not for longer than [`PATIENCE`].
+//! Only fanotify(7) lets anybody wait who opens a file, and only the administrator may ask for
+//! that. So this is the daemon's, for supervisors that run as users. A user has others wait for
+//! files of his own alone, as he has with leases (fcntl(2)), and not for longer than [`PATIENCE`].
 
 use nix::fcntl::AT_FDCWD;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -283,6 +283,22 @@ impl Shared {
         self.maker.as_deref().unwrap_or(self)
     }
 
+    /// Why a call, which passes if it can be made here, has to be made at home.
+    pub fn objection(
+        &self,
+        state: &State,
+        number: u32,
+        arguments: &calls::Arguments,
+    ) -> Option<&'static str> {
+        if self.object_to(state, number, arguments) {
+            return Some("shared-file");
+        }
+        if self.gives_up_lasting(number, arguments) {
+            return Some("shared-memory");
+        }
+        self.watch.objection((self.pid, &self.maps), number, arguments)
+    }
+
     /// Whether a call would change mappings of files in a way that home has to make.
     pub fn object_to(&self, state: &State, number: u32, arguments: &calls::Arguments) -> bool {
         let threads = state.threads.len() + usize::from(self.maker.is_some());

@@ -307,12 +307,7 @@ impl Tracing<'_> {
             self.shared.send(ToHome::AsksHeld(Box::new(report)));
         }
         // Home looks for what it has meanwhile.
-        let seen = self.see_memory(&image, homeward).and_then(|mut seen| {
-            if let Some(membership) = membership {
-                seen.leave_to_others(membership.brought_by_others(&self.shared)?);
-            }
-            Ok(seen)
-        });
+        let seen = self.see_memory(&image, homeward, membership);
         let held = match if is_known { self.await_held()? } else { Held::At(vec![]) } {
             Held::At(spans) => spans,
             Held::Nobody(end) => return Ok(end),

@@ -51,6 +51,7 @@ fn may_map_here(shared: &Shared, state: &State, arguments: &Arguments) -> bool {
         && is_whole
         && !shared.kept.is_touched_by(MMAP, arguments)
         && !shared.object_to(state, MMAP, arguments)
+        && !shared.gives_up_lasting(MMAP, arguments)
         && is_watched().is_none()
 }
 

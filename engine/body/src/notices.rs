@@ -229,21 +229,13 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
         Class::Local if shared.kept.is_touched_by(number, &n.arguments) => {
             needs_home(shared, state, n, "reserved-memory")
         }
-        Class::Local if shared.object_to(state, number, &n.arguments) => {
-            needs_home(shared, state, n, "shared-file")
-        }
-        Class::Local if shared.gives_up_lasting(number, &n.arguments) => {
-            needs_home(shared, state, n, "shared-memory")
-        }
-        Class::Local => {
-            match shared.watch.objection((shared.pid, &shared.maps), number, &n.arguments) {
-                Some(word) => needs_home(shared, state, n, word),
-                None => {
-                    let_pass(shared, state, n);
-                    None
-                }
+        Class::Local => match shared.objection(state, number, &n.arguments) {
+            Some(word) => needs_home(shared, state, n, word),
+            None => {
+                let_pass(shared, state, n);
+                None
             }
-        }
+        },
         Class::Forward(_) if number == calls::EXECVE => exec::forward(shared, state, n),
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
@@ -382,7 +374,7 @@ fn emulate(
     emulation: Emulation,
 ) -> Option<Call> {
     match emulation {
-        Emulation::ThreadExit | Emulation::ProcessExit if !lets_end(shared, state, emulation) => {
+        Emulation::ThreadExit | Emulation::ProcessExit if !shared.lets_end(state, emulation) => {
             needs_home(shared, state, n, "shared-memory")
         }
         Emulation::SignalAction if dispositions::let_pass(shared, state, n) => None,
@@ -417,11 +409,6 @@ fn emulate(
             None
         }
     }
-}
-
-/// Whether a thread may end here, by which its process may.
-fn lets_end(shared: &Shared, state: &State, emulation: Emulation) -> bool {
-    emulation == Emulation::ThreadExit && state.threads.len() > 1 || shared.may_end()
 }
 
 /// rt_sigreturn restores a signal mask; home has to have it first, so that a signal which it

@@ -1,12 +1,13 @@
 //! The memory of a frozen body that goes home: looked at while home looks for what it has of it,
 //! and compared then.
 
+use crate::group::Membership;
 use crate::homing::Homeward;
 use crate::tracing_loop::Tracing;
 use migrate::Result;
 use migrate::ahead::Ahead;
 use migrate::copying::Copying;
-use migrate::held::{self, Held};
+use migrate::held;
 use migrate::kept::Origin;
 use migrate::packing::HomePacker;
 use migrate::sight::Sight;
@@ -20,17 +21,16 @@ pub(crate) struct Seen {
     sight: Sight,
 }
 
-impl Seen {
-    /// Some of it others bring.
-    pub(crate) fn leave_to_others(&mut self, brought: Held) {
-        self.copying.leave_to_others(brought);
-    }
-}
-
 impl Tracing<'_> {
-    /// What there is of the memory, and what is known of it and of home.
-    pub(crate) fn see_memory(&self, image: &Image, homeward: Homeward) -> Result<Seen> {
-        let (copying, origin) = match homeward {
+    /// What there is of the memory, and what is known of it and of home. Some of it others bring,
+    /// who leave with this one.
+    pub(crate) fn see_memory(
+        &self,
+        image: &Image,
+        homeward: Homeward,
+        membership: Option<&Membership>,
+    ) -> Result<Seen> {
+        let (mut copying, origin) = match homeward {
             Homeward { ahead: Some(Ahead { draft, mut copying, .. }), .. } => {
                 copying.remap(&draft.mappings, &image.mappings);
                 (copying, None)
@@ -41,6 +41,9 @@ impl Tracing<'_> {
             _ => (Copying::of(self.shared.pid, None)?, None),
         };
         let sight = copying.see(&self.shared.memory, &image.mappings)?;
+        if let Some(membership) = membership {
+            copying.leave_to_others(membership.brought_by_others(&self.shared)?);
+        }
         Ok(Seen { copying, origin, sight })
     }
 

@@ -67,7 +67,7 @@ impl Daemon {
         self.0.send(message, message.is_kept());
     }
 
-    /// Asks the daemon to keep others from opening a file; false if there is none that can be asked.
+    /// Asks the daemon to keep others from opening a file; false if there is none to be asked.
     pub fn ask_to_guard(&self, file: &File) -> bool {
         let file = file.try_clone().map(OwnedFd::from);
         file.is_ok_and(|file| self.0.hand_over(&FromDeputy::Guard, &file))

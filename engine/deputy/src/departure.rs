@@ -95,8 +95,7 @@ pub fn leave(
     let bonds = group.bonds(&maps);
     refusal::check(pid, &maps, (remembered.is_mobile, &bonds))?;
     let library = Library::of_process(pid, &maps, &bonds)?;
-    let lasting = bonds.lasting(pid, &maps)?;
-    let mut files = watched_files(pid, &maps, (&bonds, &lasting), meanwhile)?;
+    let (mut files, lasting) = watched_files(pid, &maps, &bonds, meanwhile)?;
     let asks_processor = processor_ids::is_asked_by(&library);
     watch.phase("inspect");
     group.await_welcome(&|| meanwhile.goes_on())?;
@@ -124,12 +123,8 @@ pub fn leave(
     }
     behind.check()?;
     group.reach(Stage::Ready, &|| meanwhile.goes_on())?;
-    let seen = Seen::of(pid, remembered)?;
-    watch.phase("look");
-    link.1.set_hurried(true)?;
-    let frozen_at = Instant::now();
-    let mut frozen = Frozen::freeze(pid, seen, signals, place)?;
-    watch.phase("freeze");
+    let (mut frozen, frozen_at) =
+        stop((pid, place), (remembered, signals), &mut link.1, &mut watch)?;
     let known = (&library, (&mut ahead, behind.room(&rounds)), &known[..], files.as_mut());
     let mut target = Target { link: &mut link, outflow: &mut outflow };
     let company = (meanwhile, (group, &bonds));
@@ -158,6 +153,22 @@ pub fn leave(
     frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
 }
 
+/// Stops it for the last time, and says since when it stands.
+fn stop(
+    (pid, place): (i32, Place),
+    (remembered, signals): (&mut Remembered, &ChildSignal),
+    link: &mut LinkWriter,
+    watch: &mut Stopwatch,
+) -> Result<(Frozen, Instant)> {
+    let seen = Seen::of(pid, remembered)?;
+    watch.phase("look");
+    link.set_hurried(true)?;
+    let frozen_at = Instant::now();
+    let frozen = Frozen::freeze(pid, seen, signals, place)?;
+    watch.phase("freeze");
+    Ok((frozen, frozen_at))
+}
+
 /// Reads on another thread what is known of the process only now, and gives up there what the move
 /// has taken.
 fn read_afterwards(frozen: &Frozen, used: (Ahead, Outflow)) -> Reading {
@@ -168,17 +179,21 @@ fn read_afterwards(frozen: &Frozen, used: (Ahead, Outflow)) -> Reading {
     })
 }
 
-/// Those that it has mapped shared and writable, which nobody else writes to.
+/// Those that it has mapped shared and writable, which nobody else writes to; and what of its
+/// group's memory is lasting.
 fn watched_files(
     pid: i32,
     maps: &[maps::Mapping],
-    memory: (&Bonds, &[MemoryId]),
+    bonds: &Bonds,
     meanwhile: &Meanwhile<'_>,
-) -> Result<Option<Files>> {
-    let files = Files::watch(pid, maps, memory)?;
-    files.iter().try_for_each(|files| meanwhile.guard(files))?;
-    files.iter().try_for_each(|files| files.check_patiently(pid))?;
-    Ok(files)
+) -> Result<(Option<Files>, Vec<MemoryId>)> {
+    let lasting = bonds.lasting(pid, maps)?;
+    let files = Files::watch(pid, maps, (bonds, &lasting))?;
+    if let Some(files) = &files {
+        meanwhile.guard(files)?;
+        files.check_patiently(pid)?;
+    }
+    Ok((files, lasting))
 }
 
 /// Why the move has failed.

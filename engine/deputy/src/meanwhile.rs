@@ -46,17 +46,27 @@ impl Meanwhile<'_> {
         }
     }
 
-    /// Has the daemon keep others from opening files that the process shares with those it leaves
-    /// with.
+    /// Has the daemon keep others from opening memory that the process shares, or could share, with
+    /// them.
     ///
     /// # Errors
-    /// Refused if it cannot; or the move is off.
+    /// Refused if it cannot, and has to; or the move is off.
     pub fn guard(&self, files: &Files) -> Result<()> {
+        match self.try_to_guard(files) {
+            Err(MigrateError::Refused(why)) if why.code == NAMED_MEMORY && !files.need_guard() => {
+                ::tracing::debug!("{}", why.text);
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn try_to_guard(&self, files: &Files) -> Result<()> {
         for (name, file) in files.guarded() {
             let refused = |why: &str| {
                 let text = format!(
-                    "it shares {name} with others, and who opens that meanwhile could not be kept \
-                     waiting until it is home: {why}"
+                    "it shares {name}, and who opens that meanwhile could not be kept waiting \
+                     until it is home: {why}"
                 );
                 Err(MigrateError::refused(NAMED_MEMORY, text))
             };

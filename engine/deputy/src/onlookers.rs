@@ -113,7 +113,7 @@ impl Service<'_> {
 
     fn are_used_by_others(&mut self) -> bool {
         let Some(files) = &self.shared.files else { return false };
-        if self.daemon.socket().is_none() && files.guarded().next().is_some() {
+        if self.daemon.socket().is_none() && files.need_guard() {
             let text = "its node has no daemon that keeps others from opening what it shares";
             self.onlookers.need_home(reason(USED_AT_HOME, text));
         }

@@ -101,7 +101,8 @@ pub fn restore_memory(
         worker.execute_all("remove guard regions", &mapping_flags::remove(&stale))?;
     }
     // Whatever was written here meanwhile (results of calls that slept through the move) is not the
-    // guest's memory: what was not written away is zero, and is not sent. Shared memory comes whole.
+    // guest's memory: what was not written away is zero, and is not sent. Shared memory comes
+    // whole.
     kept.empty_others(worker, (&image.mappings, &sight))
 }
 

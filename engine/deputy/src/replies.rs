@@ -239,7 +239,7 @@ pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
     Some(match shared.lanes.accept(slot, call)? {
         Accepted::Waits => Begun::Over,
         Accepted::Answered(reply) => {
-            shared.reply(reply);
+            shared.reply_unless_news(reply);
             Begun::Over
         }
         Accepted::MapsFile => {
@@ -318,7 +318,7 @@ fn repeat(shared: &Shared, tid: GuestTid, sequence: u64) {
             _ => Reply { tid, sequence, result: ERESTARTNOINTR, outputs: vec![], home_ns: 0 },
         }
     };
-    shared.reply(reply);
+    shared.reply_unless_news(reply);
 }
 
 /// Replies to calls that took long, until the service ends.

@@ -362,7 +362,9 @@ impl Service<'_> {
             Ok(Some(ToDeputy::CallOff { reason })) => self.call_off(reason),
             Ok(Some(ToDeputy::Opened { by })) => self.onlookers.need_home(is_opened(by)),
             Ok(Some(ToDeputy::Guarded { refusal: Some(why) })) => {
-                self.onlookers.need_home(reason(USED_AT_HOME, why));
+                if self.shared.files.as_ref().is_some_and(Files::need_guard) {
+                    self.onlookers.need_home(reason(USED_AT_HOME, why));
+                }
             }
             // Only of use to a supervisor that has to capture the process at home.
             Ok(

@@ -6,11 +6,14 @@
 //! who could may have it open when the process leaves, and who opens it or writes to it later is
 //! told by inotify(7), and has the process come home.
 
+mod others;
+
+pub(crate) use others::is_supervisor;
+
 use crate::group::{self, Bonds};
-use crate::{MigrateError, Result, backing, injection, layout, sharing};
+use crate::{MigrateError, Result, backing, layout};
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
-use kernel::proc::process;
 use kernel::proc::system_v::{self, Attachments};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -21,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::calls::{self, Touched};
 use wire::forward::Call;
 use wire::image::{Pages, runs};
@@ -123,6 +126,7 @@ struct Known {
     file: File,
     /// It is memory of a group: nothing of it is at home meanwhile.
     is_memory: bool,
+    /// It is in memory, and others can open it by its name.
     has_name: bool,
 }
 
@@ -214,7 +218,7 @@ impl Files {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.inotify.add_watch(&path, events).map_err(|errno| failed(&errno))?;
         let (mapped, stat) = ((mapping.device, mapping.inode), (metadata.dev(), metadata.ino()));
-        let has_name = !mapping.is_deleted();
+        let has_name = layout::is_memory_file(mapping) && !mapping.is_deleted();
         Ok(Known { name, mapped, stat, file, is_memory, has_name })
     }
 
@@ -232,10 +236,17 @@ impl Files {
         Ok(())
     }
 
-    /// Memory that others must not open before its users are home, with its name.
+    /// What others must not open before the process is home: who does that may take a lock in it
+    /// within microseconds. Each with its name.
     pub fn guarded(&self) -> impl Iterator<Item = (&str, &File)> {
-        let guarded = self.known.iter().filter(|known| known.is_memory && known.has_name);
+        let guarded = self.known.iter().filter(|known| known.has_name);
         guarded.map(|known| (&*known.name, &known.file))
+    }
+
+    /// Whether there is one that has to be guarded: memory of a group, or a semaphore.
+    pub fn need_guard(&self) -> bool {
+        let is_lock = |known: &Known| known.name.starts_with("/dev/shm/sem.");
+        self.known.iter().any(|known| known.has_name && (known.is_memory || is_lock(known)))
     }
 
     /// Who has attached the System V shared memory, as far as the kernel says: of that nothing is
@@ -302,135 +313,9 @@ impl Files {
         news
     }
 
-    /// Refuses a process if another has one of the files open for writing, or mapped so; or has
-    /// anything of the memory of its group without being of that.
-    ///
-    /// # Errors
-    /// Refused, with the other one's number; or that of one which cannot be looked into.
-    pub fn check_others(&self, pid: i32) -> Result<()> {
-        if sharing::hides_processes() {
-            return Err(self.unseen("/proc hides other users' processes (hidepid)"));
-        }
-        // Who begins meanwhile has nothing but by opening it, which is told, or from those here.
-        process::all()?.into_iter().filter(|other| *other != pid).try_for_each(|other| {
-            match self.used_by(other) {
-                Ok(None) => Ok(()),
-                Ok(Some((name, false))) => {
-                    let text = format!(
-                        "it shares the file {name} writably, which process {other} may write to, \
-                         too"
-                    );
-                    Err(refused(text))
-                }
-                Ok(Some((name, true))) => {
-                    let text = format!(
-                        "it shares the memory {name} with others, and process {other}, which does \
-                         not move with them, has it, too"
-                    );
-                    Err(refused(text))
-                }
-                Err(error) if error.is_gone() => Ok(()),
-                Err(_) if !self.may_be_written_by(other) => Ok(()),
-                Err(_) => Err(self.unseen(&format!(
-                    "process {other}, which may write to it, does not let us see whether it does"
-                ))),
-            }
-        })
-    }
-
-    /// As [`Files::check_others`], for a process that runs: somebody who has a file open while a
-    /// program is started is given the time for that.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn check_patiently(&self, pid: i32) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.check_others(pid) {
-                Err(MigrateError::Refused(_)) if Instant::now() < deadline => {
-                    std::thread::sleep(LOOK_INTERVAL);
-                }
-                verdict => return verdict,
-            }
-        }
-    }
-
-    fn unseen(&self, why: &str) -> MigrateError {
-        let name = self.known.first().map_or("", |known| &known.name);
-        refused(format!("it shares the file {name} writably, and {why}"))
-    }
-
-    /// What another process has of the files, or of the memory, so that this one cannot be away.
-    fn used_by(&self, other: i32) -> kernel::Result<Option<(String, bool)>> {
-        let is_one_of_us = self.is_member(other)?;
-        let counts = |known: &&Known| !(known.is_memory && is_one_of_us);
-        for number in process::descriptor_numbers(other)? {
-            let link = format!("/proc/{other}/fd/{number}");
-            let is_for_writing = |m: Metadata| m.permissions().mode() & 0o200 != 0;
-            let open = std::fs::metadata(&link).ok().and_then(|m| self.find(&m)).filter(counts);
-            let Some(known) = open else { continue };
-            if known.is_memory && is_supervisor(other) {
-                continue;
-            }
-            if known.is_memory || std::fs::symlink_metadata(&link).is_ok_and(is_for_writing) {
-                return Ok(Some((known.name.clone(), known.is_memory)));
-            }
-        }
-        for mapping in &sharing::read_maps(other)? {
-            let id = (mapping.device, mapping.inode);
-            let is_attached = self.attached.contains(&mapping.inode);
-            if layout::is_system_v(mapping) && is_attached && !is_one_of_us {
-                return Ok(Some((shown(mapping), true)));
-            }
-            let known = self.known.iter().find(|known| known.mapped == id).filter(counts);
-            let Some(known) = known else { continue };
-            if known.is_memory || may_write_to(other, mapping) {
-                return Ok(Some((shown(mapping), known.is_memory)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether another has left with this one, or was made where they are: it has the same memory
-    /// mapped, and an agent in which it waits for its body.
-    fn is_member(&self, other: i32) -> kernel::Result<bool> {
-        let has_memory =
-            !self.attached.is_empty() || self.known.iter().any(|known| known.is_memory);
-        if !has_memory || self.bonds.members.contains(&other) {
-            return Ok(has_memory);
-        }
-        let maps = sharing::read_maps(other)?;
-        let is_bound = maps.iter().any(|mapping| self.bonds.is_named(mapping));
-        Ok(is_bound && injection::has_agent(other, &maps).unwrap_or(false))
-    }
-
     fn find(&self, metadata: &Metadata) -> Option<&Known> {
         let stat = (metadata.dev(), metadata.ino());
         self.known.iter().find(|known| known.stat == stat)
-    }
-
-    /// Whether the user of a process that cannot be looked into may write to one of the files. The
-    /// administrator's processes may write to anything, and mostly do not.
-    fn may_be_written_by(&self, other: i32) -> bool {
-        let Ok(status) = process::status(other) else { return false };
-        let state = process::status_field(&status, "State").unwrap_or("");
-        if state.starts_with(['Z', 'X']) {
-            return false;
-        }
-        let numbers = |field| -> Vec<u32> {
-            let words = process::status_field(&status, field).unwrap_or("").split_whitespace();
-            words.filter_map(|word| word.parse().ok()).collect()
-        };
-        let (users, groups) = (numbers("Uid"), [numbers("Gid"), numbers("Groups")].concat());
-        if users.iter().all(|user| *user == 0) {
-            return false;
-        }
-        self.known.iter().any(|known| {
-            known.file.metadata().map_or(true, |metadata| {
-                let has_list = process::has_access_list(&known.file);
-                may_write((&users, &groups), &metadata, has_list)
-            })
-        })
     }
 
     /// Whether a call of the process would change one of the files, or agrees with others about
@@ -486,16 +371,6 @@ impl AsFd for Files {
     }
 }
 
-/// Whether it is one of our supervisors. They have memory open, and agents mapped, of those whom
-/// they serve, and are no users of it.
-pub(crate) fn is_supervisor(pid: i32) -> bool {
-    let program = |pid: &str| {
-        let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-        Some((file.dev(), file.ino()))
-    };
-    program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
-}
-
 /// A name as the process sees it.
 fn seen_by(pid: i32, directory: i32, path: &[u8]) -> PathBuf {
     let base = match path.strip_prefix(b"/") {
@@ -510,13 +385,6 @@ fn seen_by(pid: i32, directory: i32, path: &[u8]) -> PathBuf {
 fn is_about_itself(path: &[u8]) -> bool {
     let names: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
     names.iter().any(|name| path.starts_with(name))
-}
-
-fn may_write((users, groups): (&[u32], &[u32]), metadata: &Metadata, has_list: bool) -> bool {
-    let mode = metadata.permissions().mode();
-    users.contains(&metadata.uid())
-        || mode & 0o020 != 0 && (has_list || groups.contains(&metadata.gid()))
-        || mode & 0o002 != 0
 }
 
 /// File systems that live in this machine's kernel, which tells of all who use them: ext2 to ext4,
@@ -544,6 +412,7 @@ fn tells_of_writes(file: &File) -> bool {
 
 #[cfg(test)]
 mod test {
+    use super::others::may_write;
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Child, Command, Stdio};

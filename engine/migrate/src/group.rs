@@ -244,8 +244,9 @@ mod test {
 
     #[test]
     fn a_group_is_everybody_who_shares_in_any_number_of_steps() {
-        let of = |segments: &[u64]| segments.iter().map(|inode| (1, *inode)).collect();
-        let all: BTreeMap<i32, BTreeSet<Segment>> = [
+        let id = |device, inode| MemoryId { device, inode };
+        let of = |segments: &[u64]| segments.iter().map(|inode| id(1, *inode)).collect();
+        let all: BTreeMap<i32, BTreeSet<MemoryId>> = [
             (10, of(&[1])),
             (11, of(&[1, 2])),
             (12, of(&[2, 3])),
@@ -262,8 +263,51 @@ mod test {
         assert_eq!(closure(20, &all), BTreeSet::from([20, 21]));
         assert_eq!(closure(30, &all), BTreeSet::from([30]), "nothing shared binds nobody");
         assert_eq!(closure(40, &all), BTreeSet::from([40]), "it has ended");
-        let other_device = [(10, of(&[1])), (11, BTreeSet::from([(2, 1)]))].into();
+        let other_device = [(10, of(&[1])), (11, BTreeSet::from([id(2, 1)]))].into();
         assert_eq!(closure(10, &other_device), BTreeSet::from([10]));
+    }
+
+    fn mapping(start: u64, offset: u64, pages: u64) -> Mapping {
+        Mapping {
+            start,
+            end: start + pages * 4096,
+            is_readable: true,
+            is_writable: true,
+            is_executable: false,
+            is_shared: true,
+            offset,
+            device: 1,
+            inode: 7,
+            name: b"/dev/shm/it".to_vec(),
+            flags: Default::default(),
+        }
+    }
+
+    #[test]
+    fn what_another_brings_is_what_both_have_of_the_same_memory() {
+        let mine = mapping(0x10_0000, 0x2000, 4);
+        let run = |start, end| Some(Run { start, end });
+        assert_eq!(common(&mine, &mapping(0, 0, 16)), run(0x10_0000, 0x10_4000), "all of it");
+        assert_eq!(common(&mine, &mapping(0, 0x3000, 1)), run(0x10_1000, 0x10_2000));
+        assert_eq!(common(&mine, &mapping(0, 0, 3)), run(0x10_0000, 0x10_1000));
+        assert_eq!(common(&mine, &mapping(0, 0, 2)), None, "it ends where this begins");
+        assert_eq!(common(&mine, &mapping(0, 0x6000, 2)), None);
+    }
+
+    #[test]
+    fn a_file_in_memory_is_common_only_if_the_group_says_so() {
+        let file = mapping(0, 0, 1);
+        let alone = Bonds::of(std::slice::from_ref(&file), BTreeSet::new(), &[]);
+        assert!(!alone.has(&file), "it is a file of its own");
+        let bound = Bonds::of(&[], BTreeSet::from([1, 2]), &[id_of(&file)]);
+        assert!(bound.has(&file) && bound.is_named(&file));
+        let private = Mapping { is_shared: false, ..file.clone() };
+        assert!(!bound.has(&private));
+        let system_v = Mapping { name: b"/SYSV00000000 (deleted)".to_vec(), ..file.clone() };
+        let attached = Bonds::of(std::slice::from_ref(&system_v), BTreeSet::new(), &[]);
+        assert!(attached.is_named(&system_v), "others may attach it");
+        let anonymous = Mapping { name: b"/dev/zero (deleted)".to_vec(), ..file };
+        assert!(alone.has(&anonymous) && !alone.is_named(&anonymous));
     }
 
     #[test]

@@ -246,7 +246,7 @@ mod test {
             .unwrap();
         let pid = child.id() as i32;
         let maps = kernel::proc::maps::read(pid).unwrap();
-        let verdict = check(pid, &maps, (false, &BTreeSet::new()));
+        let verdict = check(pid, &maps, (false, &Bonds::default()));
         drop(child.stdin.take());
         child.wait().unwrap();
         verdict.unwrap();
@@ -272,7 +272,7 @@ mod test {
         // As it is left by its maker's supervisor.
         tracee::detach(pid, 0).unwrap();
         let maps = kernel::proc::maps::read(pid).unwrap();
-        let verdict = check(pid, &maps, (false, &BTreeSet::new()));
+        let verdict = check(pid, &maps, (false, &Bonds::default()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(verdict.unwrap_err().reason().code, "unborn");
@@ -319,7 +319,8 @@ mod test {
             name: b"/SYSV00000000 (deleted)".to_vec(),
             flags: Default::default(),
         };
-        let error = check_mapping(&mapping).unwrap_err();
+        let own = std::process::id() as i32;
+        let error = check_mapping(own, &mapping, &Bonds::default()).unwrap_err();
         assert_eq!(error.reason().code, "shared-memory");
     }
 }

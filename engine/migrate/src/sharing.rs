@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Between two looks at it. Nothing tells when another process executes its program.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// How long a process is waited for that cannot be looked into, and may be about to begin a program.
+/// How long a process is waited for that cannot be looked into, and may be about to begin a
+/// program.
 const UNSEEN_PATIENCE: Duration = Duration::from_millis(50);
 /// All processes are listed again and again in one check, because who was forked meanwhile is in
 /// the next listing only: at least so often, and for so long. One that shows nobody new comes
@@ -290,7 +291,9 @@ mod test {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     const COPIED: u64 = 0x40;
-    const ALONE: BTreeSet<i32> = BTreeSet::new();
+    fn alone() -> Bonds {
+        Bonds::default()
+    }
 
     fn process(pid: i32, flags: u64, start_ticks: u64) -> Stat {
         Stat { pid, flags, start_ticks, state: b'S', ..Stat::default() }
@@ -337,7 +340,7 @@ mod test {
 
     #[test]
     fn a_process_without_relatives_shares_nothing() {
-        with_a_stranger(|pid| check_patiently(pid, &maps::read(pid).unwrap(), &ALONE).unwrap());
+        with_a_stranger(|pid| check_patiently(pid, &maps::read(pid).unwrap(), &alone()).unwrap());
     }
 
     #[test]
@@ -349,7 +352,7 @@ mod test {
         while !pids.into_iter().all(is_zombie) {
             std::thread::yield_now();
         }
-        let verdict = check(pids[0], &[], &ALONE);
+        let verdict = check(pids[0], &[], &alone());
         ended.wait().unwrap();
         another.wait().unwrap();
         verdict.unwrap();
@@ -367,7 +370,7 @@ mod test {
             (0..4).for_each(|_| drop(scope.spawn(spawn)));
             with_a_stranger(|pid| {
                 let maps = maps::read(pid).unwrap();
-                let verdicts: Vec<_> = (0..200).map(|_| check(pid, &maps, &ALONE)).collect();
+                let verdicts: Vec<_> = (0..200).map(|_| check(pid, &maps, &alone())).collect();
                 is_over.store(true, Ordering::Relaxed);
                 let refused = verdicts.iter().filter(|verdict| verdict.is_err()).count();
                 assert_eq!(refused, 0, "of {}", verdicts.len());

@@ -8,7 +8,7 @@ use crate::supervisor::Supervisor;
 use std::os::fd::OwnedFd;
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
-use wire::supervisor::{Half, ToDeputy};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, Half, ToDeputy};
 
 impl Daemon {
     /// Tells the process's deputy, starting one if there is none.
@@ -32,6 +32,42 @@ impl Daemon {
             return Ok(());
         }
         Err(not_moved(MoveEnd::Stayed, "supervisor-deaf", "its supervisor does not answer"))
+    }
+
+    /// Tells a supervisor all that it needs to have its process leave, perhaps with others.
+    pub(super) fn have_leave(
+        &mut self,
+        pid: HomePid,
+        berth: Berth,
+        group: Option<(&ToDeputy, OwnedFd)>,
+    ) -> Result<(), NotMoved> {
+        let node = berth.node;
+        let waits = self.processes.get_mut(&pid).map(|p| std::mem::take(&mut p.waits));
+        if let Some(waits) = waits.filter(|waits| !waits.is_empty()) {
+            self.tell_deputy(pid, &ToDeputy::Waits(waits))?;
+        }
+        let clocks = self.processes.get(&pid).map(|p| p.clocks.clone()).unwrap_or_default();
+        for part in clocks.chunks(CLOCKS_PER_PACKET) {
+            self.tell_deputy(pid, &ToDeputy::Clocks(part.to_vec()))?;
+        }
+        let baseline = self.processes.get(&pid).and_then(|process| process.baseline.clone());
+        if let Some(baseline) = baseline {
+            self.tell_deputy(pid, &ToDeputy::Baseline(baseline))?;
+        }
+        if self.processes.get(&pid).is_some_and(|process| process.is_mobile) {
+            self.tell_deputy(pid, &ToDeputy::Mobile)?;
+        }
+        if let Some((group, agreement)) = group {
+            self.tell_deputy_with(pid, group, Some(agreement))?;
+        }
+        self.expect_price(pid);
+        self.keep_process(pid);
+        let freeze_budget = self.freeze_budget(pid);
+        let limits = self.limits_of_move(pid, node);
+        let process = self.processes.get(&pid);
+        let ordered = process.and_then(|process| process.moving.as_ref()?.order.way);
+        let way = ordered.or(process.map(|process| process.way)).unwrap_or_default();
+        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits, way })
     }
 
     fn start_deputy(&mut self, pid: HomePid) -> Result<Supervisor, NotMoved> {

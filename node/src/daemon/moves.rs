@@ -20,7 +20,7 @@ use wire::memory_group::GROUP_ASKED;
 use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, PeerMessage, Refusal};
-use wire::supervisor::{Berth, CLOCKS_PER_PACKET, EXEC, FromDeputy, MoveReport, Reason, ToDeputy};
+use wire::supervisor::{Berth, EXEC, FromDeputy, MoveReport, Reason, ToDeputy};
 
 /// How long a node may take to answer that it has a berth.
 const BERTH_PATIENCE: Duration = Duration::from_secs(5);
@@ -163,42 +163,6 @@ impl Daemon {
             true => self.have_leave(pid, berth, None),
             false => self.leave_together(pid, berth),
         }
-    }
-
-    /// Tells a supervisor all that it needs to have its process leave, perhaps with others.
-    pub(super) fn have_leave(
-        &mut self,
-        pid: HomePid,
-        berth: Berth,
-        group: Option<(&ToDeputy, OwnedFd)>,
-    ) -> Result<(), NotMoved> {
-        let node = berth.node;
-        let waits = self.processes.get_mut(&pid).map(|p| std::mem::take(&mut p.waits));
-        if let Some(waits) = waits.filter(|waits| !waits.is_empty()) {
-            self.tell_deputy(pid, &ToDeputy::Waits(waits))?;
-        }
-        let clocks = self.processes.get(&pid).map(|p| p.clocks.clone()).unwrap_or_default();
-        for part in clocks.chunks(CLOCKS_PER_PACKET) {
-            self.tell_deputy(pid, &ToDeputy::Clocks(part.to_vec()))?;
-        }
-        let baseline = self.processes.get(&pid).and_then(|process| process.baseline.clone());
-        if let Some(baseline) = baseline {
-            self.tell_deputy(pid, &ToDeputy::Baseline(baseline))?;
-        }
-        if self.processes.get(&pid).is_some_and(|process| process.is_mobile) {
-            self.tell_deputy(pid, &ToDeputy::Mobile)?;
-        }
-        if let Some((group, agreement)) = group {
-            self.tell_deputy_with(pid, group, Some(agreement))?;
-        }
-        self.expect_price(pid);
-        self.keep_process(pid);
-        let freeze_budget = self.freeze_budget(pid);
-        let limits = self.limits_of_move(pid, node);
-        let process = self.processes.get(&pid);
-        let ordered = process.and_then(|process| process.moving.as_ref()?.order.way);
-        let way = ordered.or(process.map(|process| process.way)).unwrap_or_default();
-        self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits, way })
     }
 
     pub(super) fn hear_deputy(

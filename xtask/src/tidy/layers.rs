@@ -40,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Edges that only tests have: they let a test look from the other side.
 const TEST_EDGES: &[(&str, &[&str])] =
-    &[("node", &["client"]), ("kernel", &["needs"]), ("lab", &["needs"])];
+    &[("node", &["client", "needs"]), ("kernel", &["needs"]), ("lab", &["needs"])];
 
 /// It puts the one binary together and may see everything.
 const ROOT: &str = "osmos";

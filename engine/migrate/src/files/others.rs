@@ -1,0 +1,158 @@
+//! Who else has what a process shares: with others who could write to its files, or who have the
+//! memory of its group without being of that, it stays home.
+
+use super::{Files, Known, LOOK_INTERVAL, PATIENCE, may_write_to, refused, shown};
+use crate::{MigrateError, Result, injection, layout, sharing};
+use kernel::proc::process;
+use std::fs::Metadata;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Instant;
+
+impl Files {
+    /// Refuses a process if another has one of the files open for writing, or mapped so; or has
+    /// anything of the memory of its group without being of that.
+    ///
+    /// # Errors
+    /// Refused, with the other one's number; or that of one which cannot be looked into.
+    pub fn check_others(&self, pid: i32) -> Result<()> {
+        if sharing::hides_processes() {
+            return Err(self.unseen("/proc hides other users' processes (hidepid)"));
+        }
+        // Who begins meanwhile has nothing but by opening it, which is told, or from those here.
+        process::all()?.into_iter().filter(|other| *other != pid).try_for_each(|other| {
+            match self.used_by(other) {
+                Ok(None) => Ok(()),
+                Ok(Some((name, false))) => {
+                    let text = format!(
+                        "it shares the file {name} writably, which process {other} may write to, \
+                         too"
+                    );
+                    Err(refused(text))
+                }
+                Ok(Some((name, true))) => {
+                    let text = format!(
+                        "it shares the memory {name} with others, and process {other}, which does \
+                         not move with them, has it, too"
+                    );
+                    Err(refused(text))
+                }
+                Err(error) if error.is_gone() => Ok(()),
+                Err(_) if !self.may_be_written_by(other) => Ok(()),
+                Err(_) => Err(self.unseen(&format!(
+                    "process {other}, which may write to it, does not let us see whether it does"
+                ))),
+            }
+        })
+    }
+
+    /// As [`Files::check_others`], for a process that runs: somebody who has a file open while a
+    /// program is started is given the time for that.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_patiently(&self, pid: i32) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.check_others(pid) {
+                Err(MigrateError::Refused(_)) if Instant::now() < deadline => {
+                    std::thread::sleep(LOOK_INTERVAL);
+                }
+                verdict => return verdict,
+            }
+        }
+    }
+
+    fn unseen(&self, why: &str) -> MigrateError {
+        let name = self.known.first().map_or("", |known| &known.name);
+        refused(format!("it shares the file {name} writably, and {why}"))
+    }
+
+    /// What another process has of the files, or of the memory, so that this one cannot be away.
+    fn used_by(&self, other: i32) -> kernel::Result<Option<(String, bool)>> {
+        let is_one_of_us = self.is_member(other)?;
+        let counts = |known: &&Known| !(known.is_memory && is_one_of_us);
+        for number in process::descriptor_numbers(other)? {
+            let link = format!("/proc/{other}/fd/{number}");
+            let is_for_writing = |m: Metadata| m.permissions().mode() & 0o200 != 0;
+            let open = std::fs::metadata(&link).ok().and_then(|m| self.find(&m)).filter(counts);
+            let Some(known) = open else { continue };
+            if known.is_memory && is_supervisor(other) {
+                continue;
+            }
+            if known.is_memory || std::fs::symlink_metadata(&link).is_ok_and(is_for_writing) {
+                return Ok(Some((known.name.clone(), known.is_memory)));
+            }
+        }
+        for mapping in &sharing::read_maps(other)? {
+            let id = (mapping.device, mapping.inode);
+            let is_attached = self.attached.contains(&mapping.inode);
+            if layout::is_system_v(mapping) && is_attached && !is_one_of_us {
+                return Ok(Some((shown(mapping), true)));
+            }
+            let known = self.known.iter().find(|known| known.mapped == id).filter(counts);
+            let Some(known) = known else { continue };
+            if known.is_memory || may_write_to(other, mapping) {
+                return Ok(Some((shown(mapping), known.is_memory)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether another has left with this one, or was made where they are: it has the same memory
+    /// mapped, and an agent in which it waits for its body.
+    fn is_member(&self, other: i32) -> kernel::Result<bool> {
+        let has_memory =
+            !self.attached.is_empty() || self.known.iter().any(|known| known.is_memory);
+        if !has_memory || self.bonds.members.contains(&other) {
+            return Ok(has_memory);
+        }
+        let maps = sharing::read_maps(other)?;
+        let is_bound = maps.iter().any(|mapping| self.bonds.is_named(mapping));
+        Ok(is_bound && injection::has_agent(other, &maps).unwrap_or(false))
+    }
+
+    /// Whether the user of a process that cannot be looked into may write to one of the files. The
+    /// administrator's processes may write to anything, and mostly do not.
+    fn may_be_written_by(&self, other: i32) -> bool {
+        let Ok(status) = process::status(other) else { return false };
+        let state = process::status_field(&status, "State").unwrap_or("");
+        if state.starts_with(['Z', 'X']) {
+            return false;
+        }
+        let numbers = |field| -> Vec<u32> {
+            let words = process::status_field(&status, field).unwrap_or("").split_whitespace();
+            words.filter_map(|word| word.parse().ok()).collect()
+        };
+        let (users, groups) = (numbers("Uid"), [numbers("Gid"), numbers("Groups")].concat());
+        if users.iter().all(|user| *user == 0) {
+            return false;
+        }
+        self.known.iter().any(|known| {
+            known.file.metadata().map_or(true, |metadata| {
+                let has_list = process::has_access_list(&known.file);
+                may_write((&users, &groups), &metadata, has_list)
+            })
+        })
+    }
+}
+
+/// Whether it is one of our supervisors. They have memory open, and agents mapped, of those whom
+/// they serve, and are no users of it.
+pub(crate) fn is_supervisor(pid: i32) -> bool {
+    let program = |pid: &str| {
+        let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        Some((file.dev(), file.ino()))
+    };
+    program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
+}
+
+pub(super) fn may_write(
+    (users, groups): (&[u32], &[u32]),
+    metadata: &Metadata,
+    has_list: bool,
+) -> bool {
+    let mode = metadata.permissions().mode();
+    users.contains(&metadata.uid())
+        || mode & 0o020 != 0 && (has_list || groups.contains(&metadata.gid()))
+        || mode & 0o002 != 0
+}
