@@ -27,8 +27,10 @@ use wire::ids::HomePid;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks whether one has waited for long enough.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Of a node.
-const FILES_MAX: usize = 1024;
+/// Of one user.
+const FILES_MAX: usize = 256;
+/// Those who wait for one file.
+const WAITING_MAX: usize = 16;
 
 /// Device and inode.
 type FileId = (u64, u64);
@@ -49,6 +51,7 @@ struct Shared {
 
 struct Guarded {
     file: File,
+    uid: u32,
     /// Those who are away with it, and may open it.
     holders: BTreeSet<HomePid>,
     waiting: Vec<(FanotifyEvent, Instant)>,
@@ -83,16 +86,25 @@ impl Openings {
         let mut files = self.0.files();
         let id = (metadata.dev(), metadata.ino());
         if !files.contains_key(&id) {
-            if files.len() >= FILES_MAX {
-                return Err(format!("{FILES_MAX} files are guarded already"));
+            let is_users = |guarded: &&Guarded| guarded.uid == uid;
+            if files.values().filter(is_users).count() >= FILES_MAX {
+                return Err(format!("{FILES_MAX} files of this user are guarded already"));
             }
             let marked = self.0.mark(MarkFlags::FAN_MARK_ADD, &file);
             marked.map_err(|errno| format!("fanotify_mark: {errno}"))?;
         }
         let (holders, waiting) = Default::default();
-        let guarded = files.entry(id).or_insert(Guarded { file, holders, waiting });
+        let guarded = files.entry(id).or_insert(Guarded { file, uid, holders, waiting });
         guarded.holders.insert(pid);
         Ok(())
+    }
+
+    /// A process was made where its maker is, and has what that shares.
+    pub fn inherit(&self, maker: HomePid, child: HomePid) {
+        let mut files = self.0.files();
+        for guarded in files.values_mut().filter(|guarded| guarded.holders.contains(&maker)) {
+            guarded.holders.insert(child);
+        }
     }
 
     /// The process is home, or has ended.
@@ -133,7 +145,7 @@ impl Shared {
 
     /// What is to be told of an opening, if it has to wait.
     fn take(&self, event: FanotifyEvent) -> Option<Opening> {
-        let by = event.pid();
+        let (by, until) = (event.pid(), Instant::now() + PATIENCE);
         let id = event.fd().and_then(id_of);
         let known = id.and_then(|id| Some(self.files().get(&id)?.holders.clone()));
         let has_to_wait = known.is_some_and(|holders| !is_ours(by) && !is_one_of(&holders, by));
@@ -143,8 +155,14 @@ impl Shared {
             self.answer(&event, Response::FAN_ALLOW);
             return None;
         };
-        guarded.waiting.push((event, Instant::now() + PATIENCE));
-        Some(Opening { holders: guarded.holders.iter().copied().collect(), by })
+        if guarded.waiting.len() >= WAITING_MAX {
+            self.answer(&event, Response::FAN_DENY);
+            return None;
+        }
+        guarded.waiting.push((event, until));
+        // Once is enough: whoever comes is let in when they are home.
+        let is_first = guarded.waiting.len() == 1;
+        is_first.then(|| Opening { holders: guarded.holders.iter().copied().collect(), by })
     }
 
     /// Those who have waited for long enough.
@@ -183,12 +201,8 @@ fn id_of(file: impl AsFd) -> Option<FileId> {
 /// Whether a process is away with these, and may open what some of them share: it may have more of
 /// their memory than this. It cannot come home while it waits, nor can they then.
 fn is_one_of(holders: &BTreeSet<HomePid>, pid: i32) -> bool {
-    let bound = |pid| {
-        migrate::group::of(pid).is_ok_and(|(members, _)| {
-            members.iter().any(|member| holders.contains(&HomePid(*member)))
-        })
-    };
-    holders.contains(&HomePid(pid)) || bound(pid)
+    let members: Vec<i32> = holders.iter().map(|holder| holder.0).collect();
+    members.contains(&pid) || migrate::group::shares_with(pid, &members)
 }
 
 /// Whether it is our own program: supervisors look at what they serve.

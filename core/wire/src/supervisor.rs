@@ -196,6 +196,8 @@ pub struct Birth {
     pub actions: Vec<[u64; 4]>,
     pub freeze_budget: FreezeBudget,
     pub limits: MoveLimits,
+    /// It has its maker's memory until it begins a program or ends: what that shares is that one's.
+    pub is_vfork: bool,
 }
 
 const ACTIONS: usize = 64;
@@ -392,6 +394,7 @@ impl FromDeputy {
                 | FromDeputy::Progress(_)
                 | FromDeputy::Filled(_)
                 | FromDeputy::BoundTo { .. }
+                | FromDeputy::Guard
         );
         !passes && !matches!(self, FromDeputy::Attached { .. })
     }

@@ -10,7 +10,6 @@ use crate::filter::{MMAP, MREMAP, MUNMAP};
 use crate::group::is_shared_memory;
 use crate::state::{self, Shared};
 use kernel::proc::maps::{self, Mapping};
-use migrate::group::id_of;
 use migrate::layout::Backings;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -51,23 +50,18 @@ impl State {
             })
     }
 
-    /// What of it a body has mapped, as the kernel here calls that. What cannot be read is none.
-    fn held_by(&self, body: &Shared) -> HashSet<MemoryId> {
-        let maps = maps::read(body.pid).unwrap_or_default();
-        maps.iter().filter(|m| self.holds(body, m)).map(id_of).collect()
-    }
-
+    /// Whether others have all that a body has of it. What cannot be read nobody has.
     fn is_left_to_others(&self, body: &Shared, family: &Family) -> bool {
-        let mut left = self.held_by(body);
-        for other in family.bodies() {
-            // Who has its maker's memory whole gives it up when that goes on.
+        let maps = maps::read(body.pid).unwrap_or_default();
+        let mine: Vec<Mapping> = maps.into_iter().filter(|m| self.holds(body, m)).collect();
+        let bytes: u64 = mine.iter().map(Mapping::length).sum();
+        // Who has its maker's memory whole gives it up when that goes on.
+        let others = family.bodies().into_iter().filter(|other| {
             let is_other = other.guest_pid != body.guest_pid && other.maker.is_none();
-            if !left.is_empty() && is_other && !self.ending.contains(&other.guest_pid) {
-                let theirs = self.held_by(&other);
-                left.retain(|id| !theirs.contains(id));
-            }
-        }
-        left.is_empty()
+            is_other && !self.ending.contains(&other.guest_pid)
+        });
+        let brought = migrate::group::brought_by(others.map(|other| other.pid), &mine, &|_| true);
+        bytes == 0 || brought.is_ok_and(|brought| brought.bytes() == bytes)
     }
 }
 
@@ -108,7 +102,11 @@ impl Shared {
 
     pub(crate) fn has_lasting(&self) -> bool {
         let state = self.family.lasting.lock();
-        !state.known.is_empty() && self.maker.is_none() && !state.held_by(self).is_empty()
+        if state.known.is_empty() || self.maker.is_some() {
+            return false;
+        }
+        let maps = maps::read(self.pid).unwrap_or_default();
+        maps.iter().any(|mapping| state.holds(self, mapping))
     }
 }
 

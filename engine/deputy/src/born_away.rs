@@ -15,13 +15,14 @@ use crate::settling::shown_memory;
 use kernel::child_signal::ChildSignal;
 use kernel::memory::Memory;
 use kernel::patience::Patience;
+use kernel::proc::maps::Mapping;
 use kernel::proc::{flags, process};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::Action;
 use kernel::tracee::{self, Stop};
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
-use migrate::files::Files;
+use migrate::files::{Files, USED_AT_HOME};
 use migrate::freeze::HELD;
 use migrate::group::Bonds;
 use migrate::injection::{self, Borrowed};
@@ -30,7 +31,7 @@ use migrate::worker::Worker;
 use migrate::{MigrateError, Result, homeward, layout};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
-use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Role};
+use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Reason, Role};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A body that does not answer for so long will not. Its daemon may end meanwhile, and the next one
@@ -57,11 +58,14 @@ pub fn serve(pid: i32, birth: Birth, daemon: &Daemon, signals: ChildSignal) -> R
         return Ok(());
     }
     match seized.map_err(MigrateError::from).and_then(|()| take_over(pid, birth)) {
-        Ok(away) => {
+        Ok(mut away) => {
             // As it was for its maker; if it is not for this one, that comes home.
-            let guarded = away.left.files.iter().flat_map(Files::guarded);
-            for (_, file) in guarded {
-                daemon.ask_to_guard(file);
+            let mut guarded = away.left.files.iter().flat_map(Files::guarded);
+            let is_asked = guarded.all(|(_, file)| daemon.ask_to_guard(file));
+            drop(guarded);
+            if !is_asked {
+                let text = "nobody keeps others from opening what it shares";
+                away.left.called_home = Some(migrate::reason(USED_AT_HOME, text));
             }
             service::run(away, daemon, signals)
         }
@@ -96,7 +100,10 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
     maps.retain(|m| m.end <= agent.base() || agent.end() <= m.start);
     let bonds = Bonds::of_child(&maps);
     let library = Library::of_process(pid, &maps, &bonds)?;
-    let files = Files::watch(pid, &maps, (&bonds, &bonds.lasting(pid, &maps)?))?;
+    let (files, called_home) = match birth.is_vfork {
+        true => (None, None),
+        false => watched_files(pid, &maps, &bonds),
+    };
     let worker = Worker { agent: &agent, slot: 0, tid: pid };
     let mut emptied = layout::of_guest(&maps, &[], &library)?;
     // That is its maker's, too.
@@ -128,12 +135,30 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
         },
         used: Default::default(),
         relief: None,
-        left: Left { keeping: None, maps, reading, files, limits: birth.limits, late: None },
+        left: Left {
+            keeping: None,
+            maps,
+            reading,
+            files,
+            limits: birth.limits,
+            late: None,
+            called_home,
+        },
         is_held: false,
         berth: birth.berth,
         agent,
         memory,
     })
+}
+
+/// What it shares with its maker; or why it has to be home, if that cannot be watched: here it is
+/// already.
+fn watched_files(pid: i32, maps: &[Mapping], bonds: &Bonds) -> (Option<Files>, Option<Reason>) {
+    let lasting = bonds.lasting(pid, maps);
+    match lasting.and_then(|lasting| Files::watch(pid, maps, (bonds, &lasting))) {
+        Ok(files) => (files, None),
+        Err(error) => (None, Some(error.reason())),
+    }
 }
 
 /// Stops it; whether job control has.
@@ -159,7 +184,7 @@ fn change_agent(
     birth: &Birth,
 ) -> Result<(kernel::agent::Agent, Borrowed)> {
     let (start, end) = (birth.agent.0.0, birth.agent.1.0);
-    let is_ours = |m: &kernel::proc::maps::Mapping| start < m.end && m.start < end;
+    let is_ours = |m: &Mapping| start < m.end && m.start < end;
     let slots = birth.slots as usize;
     if end.checked_sub(start) != Some(kernel::agent::size_for(slots) as u64) {
         return Err(MigrateError::Protocol("an agent of another size".into()));

@@ -3,17 +3,24 @@
 use attachment::{Attachment, Heard};
 use migrate::Result;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::supervisor::{FromDeputy, ToDeputy};
 
-pub struct Daemon(Attachment);
+pub struct Daemon {
+    attachment: Attachment,
+    /// How many daemons there were.
+    count: Cell<u32>,
+    /// Which of them was asked to guard files, if one was.
+    guard: Cell<Option<u32>>,
+}
 
 impl Daemon {
     pub fn new(attachment: Attachment) -> Daemon {
-        Daemon(attachment)
+        Daemon { attachment, count: Cell::new(0), guard: Cell::new(None) }
     }
 
     /// Waits for the next order of the daemon that started this supervisor, and the descriptor that
@@ -22,7 +29,7 @@ impl Daemon {
     /// # Errors
     /// If that is gone.
     pub fn receive(&self) -> Result<(ToDeputy, Option<OwnedFd>)> {
-        Ok(self.0.receive()?)
+        Ok(self.attachment.receive()?)
     }
 
     /// Takes the next order if there is one. Says to a daemon that is new whether a move is under
@@ -31,9 +38,12 @@ impl Daemon {
     /// # Errors
     /// If no daemon can be called.
     pub fn hear(&self, is_moving: bool) -> Result<Option<ToDeputy>> {
-        match self.0.hear()? {
+        match self.attachment.hear()? {
             Heard::Order(order, _) => return Ok(Some(order)),
-            Heard::Attached => self.send(&FromDeputy::Attached { is_moving }),
+            Heard::Attached => {
+                self.count.set(self.count.get() + 1);
+                self.send(&FromDeputy::Attached { is_moving });
+            }
             Heard::Nothing => {}
         }
         Ok(None)
@@ -41,7 +51,7 @@ impl Daemon {
 
     /// What to wait for before there can be something to hear, and until when at most.
     pub fn socket(&self) -> Option<Rc<OwnedFd>> {
-        self.0.socket()
+        self.attachment.socket()
     }
 
     /// Waits until there may be something to hear, but for no longer than this.
@@ -54,27 +64,34 @@ impl Daemon {
     }
 
     pub fn next_call(&self) -> Option<Instant> {
-        self.0.next_call()
+        self.attachment.next_call()
     }
 
     /// There is none, and none is to come.
     pub fn is_abandoned(&self) -> bool {
-        self.0.is_abandoned()
+        self.attachment.is_abandoned()
     }
 
     /// Tells the daemon, or the next one what that must know.
     pub fn send(&self, message: &FromDeputy) {
-        self.0.send(message, message.is_kept());
+        self.attachment.send(message, message.is_kept());
     }
 
     /// Asks the daemon to keep others from opening a file; false if there is none to be asked.
     pub fn ask_to_guard(&self, file: &File) -> bool {
         let file = file.try_clone().map(OwnedFd::from);
-        file.is_ok_and(|file| self.0.hand_over(&FromDeputy::Guard, &file))
+        self.guard.set(Some(self.count.get()));
+        file.is_ok_and(|file| self.attachment.hand_over(&FromDeputy::Guard, &file))
+    }
+
+    /// Whoever was asked to guard files is gone, and its guards with it.
+    pub fn has_lost_guard(&self) -> bool {
+        let is_gone = |guard| guard != self.count.get() || self.socket().is_none();
+        self.guard.get().is_some_and(is_gone)
     }
 
     /// Waits until a daemon knows all that one must know.
     pub fn deliver(&self) {
-        self.0.deliver::<ToDeputy>();
+        self.attachment.deliver::<ToDeputy>();
     }
 }

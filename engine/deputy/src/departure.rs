@@ -38,7 +38,7 @@ use wire::image::{Draft, Mapping, Prospect};
 use wire::memory_group::MemoryId;
 use wire::move_limits::MoveLimits;
 use wire::processor_time::ProcessorTime;
-use wire::supervisor::{Berth, MoveReport, Progress, Role, Way};
+use wire::supervisor::{Berth, MoveReport, Progress, Reason, Role, Way};
 
 /// A process that has just left home.
 pub struct Away {
@@ -75,6 +75,8 @@ pub struct Left {
     pub limits: MoveLimits,
     /// What comes behind it.
     pub late: Option<LateMemory>,
+    /// Why it has to be home, if that is known already.
+    pub called_home: Option<Reason>,
 }
 
 /// Moves the process `pid` to the berth, frozen for no longer than `budget` if that can be, and
@@ -148,7 +150,7 @@ pub fn leave(
     let reading = read_afterwards(&frozen, (ahead, outflow));
     watch.phase("settle");
     let report = with_late(rounds.tell(bytes, report(watch, freeze_us, bytes_sent)), late.as_ref());
-    let left = Left { keeping, maps, reading, files, limits, late };
+    let left = Left { keeping, maps, reading, files, limits, late, called_home: None };
     let parts = (link, memory, library, actions, prospect.memory_bytes, report, left);
     frozen.into_away(berth.clone(), parts, is_held).map_err(MigrateError::lost)
 }

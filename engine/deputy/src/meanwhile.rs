@@ -22,11 +22,13 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(250);
 pub struct Meanwhile<'a> {
     daemon: &'a Daemon,
     told_at: Cell<Instant>,
+    /// The daemon keeps others from opening what it shares, and has to.
+    is_guarded: Cell<bool>,
 }
 
 impl Meanwhile<'_> {
     pub fn of(daemon: &Daemon) -> Meanwhile<'_> {
-        Meanwhile { daemon, told_at: Cell::new(Instant::now()) }
+        Meanwhile { daemon, told_at: Cell::new(Instant::now()), is_guarded: Cell::new(false) }
     }
 
     /// Never waits.
@@ -37,6 +39,10 @@ impl Meanwhile<'_> {
         match self.daemon.hear(true) {
             Ok(Some(ToDeputy::CallOff { reason })) => Err(MigrateError::Refused(reason)),
             Ok(Some(ToDeputy::Opened { by })) => Err(MigrateError::Refused(is_opened(by))),
+            _ if self.is_guarded.get() && self.daemon.has_lost_guard() => {
+                let text = "its node has got another daemon meanwhile; try again";
+                Err(MigrateError::refused("new-daemon", text))
+            }
             // A daemon does not order a process away twice, nor home what it has not heard of.
             Ok(_) => Ok(()),
             Err(error) => {
@@ -52,6 +58,7 @@ impl Meanwhile<'_> {
     /// # Errors
     /// Refused if it cannot, and has to; or the move is off.
     pub fn guard(&self, files: &Files) -> Result<()> {
+        self.is_guarded.set(files.need_guard());
         match self.try_to_guard(files) {
             Err(MigrateError::Refused(why)) if why.code == NAMED_MEMORY && !files.need_guard() => {
                 ::tracing::debug!("{}", why.text);
@@ -80,6 +87,9 @@ impl Meanwhile<'_> {
                     Some(ToDeputy::Guarded { refusal: Some(why) }) => return refused(&why),
                     Some(ToDeputy::CallOff { reason }) => {
                         return Err(MigrateError::Refused(reason));
+                    }
+                    Some(ToDeputy::Opened { by }) => {
+                        return Err(MigrateError::Refused(is_opened(by)));
                     }
                     Some(_) => {}
                     None if Instant::now() >= deadline => return refused("no answer"),

@@ -67,7 +67,8 @@ impl Service<'_> {
             service.daemon.send(&FromDeputy::Forked { child: pid });
             service.readiness.iter().for_each(|readiness| readiness.give_back(local));
             let (ticket, key) = (berth.ticket, berth.key);
-            let birth = Box::new(service.birth(guest, berth, clears_handlers));
+            let how = (clears_handlers, thread::is_vfork(flags));
+            let birth = Box::new(service.birth(guest, berth, how));
             service.unborn.push(Child { guest, pid: local, slot, descriptor, birth });
             let shared = service.commons.named();
             service.shared.send(&ToAway::Child { child: guest, pid, ticket, key, shared });
@@ -90,7 +91,12 @@ impl Service<'_> {
         Ok(Berth { ticket, key, ..self.berth.clone() })
     }
 
-    fn birth(&self, guest: GuestTid, berth: Berth, clears_handlers: bool) -> Birth {
+    fn birth(
+        &self,
+        guest: GuestTid,
+        berth: Berth,
+        (clears_handlers, is_vfork): (bool, bool),
+    ) -> Birth {
         let lanes = &self.shared.lanes;
         let is_cleared = |action: &Action| clears_handlers && action.is_handler();
         let action = |signal| Some(lanes.action(signal)).filter(|action| !is_cleared(action));
@@ -103,6 +109,7 @@ impl Service<'_> {
             actions: actions.map(|action| action.words()).collect(),
             freeze_budget: self.freeze_budget,
             limits: self.limits,
+            is_vfork,
         }
     }
 

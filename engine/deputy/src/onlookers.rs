@@ -23,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Between two questions who has attached System V shared memory.
 const QUESTION_PAUSE: Duration = Duration::from_millis(500);
 
+/// So long replies are held: what others at home write is a second old at most, or they would be.
+const HOLD_MAX: Duration = Duration::from_secs(1);
+
 /// What is known of others who use the files.
 #[derive(Default)]
 pub struct Onlookers {
@@ -32,11 +35,18 @@ pub struct Onlookers {
     /// Somebody has opened one: who has them is looked at then.
     look_at: Option<Instant>,
     looked_at: Option<Instant>,
+    /// Since when replies are held.
+    held_since: Option<Instant>,
     /// Why the process has to be home.
     why: Option<Reason>,
 }
 
 impl Onlookers {
+    /// They are looked at first of all: a guard may have begun after somebody came.
+    pub fn of(why: Option<Reason>) -> Onlookers {
+        Onlookers { look_at: Some(Instant::now()), why, ..Onlookers::default() }
+    }
+
     /// When something is to be done, if it is: nothing, once the process has to be home.
     pub fn next_look(&self) -> Option<Instant> {
         let next = self.look_at.into_iter().chain(self.ask_at).min();
@@ -93,18 +103,23 @@ impl Service<'_> {
     pub fn look_at_files(&mut self) -> bool {
         let shared = self.shared.clone();
         if shared.files.is_none() {
-            return false;
+            return self.onlookers.why.is_some();
         }
         // Before the news are read, which are gone then.
         shared.held_replies.are_held.store(true, Ordering::SeqCst);
         let is_wanted = self.are_used_by_others();
-        if is_wanted && Instant::now() >= self.next_recall {
-            return true;
+        let (now, it) = (Instant::now(), &mut self.onlookers);
+        let is_pending = is_wanted || it.look_at.is_some();
+        let since = *it.held_since.get_or_insert(now);
+        // While it cannot come home to stand still helps nobody, and it may have much to send
+        // first.
+        let is_too_long = now >= since + HOLD_MAX || is_wanted && now < self.next_recall;
+        if is_pending && !is_too_long {
+            return is_wanted;
         }
-        if !is_wanted && self.onlookers.look_at.is_some() {
-            return false;
+        if !is_pending {
+            it.held_since = None;
         }
-        // It cannot come home at this moment: to stand still would help nobody.
         shared.held_replies.are_held.store(false, Ordering::SeqCst);
         let replies = std::mem::take(&mut *shared.held_replies.lock());
         replies.into_iter().for_each(|reply| shared.reply(reply));
@@ -113,7 +128,7 @@ impl Service<'_> {
 
     fn are_used_by_others(&mut self) -> bool {
         let Some(files) = &self.shared.files else { return false };
-        if self.daemon.socket().is_none() && files.need_guard() {
+        if self.daemon.has_lost_guard() && files.need_guard() {
             let text = "its node has no daemon that keeps others from opening what it shares";
             self.onlookers.need_home(reason(USED_AT_HOME, text));
         }

@@ -231,7 +231,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         surplus: vec![],
         is_held: false,
         is_real_time: false,
-        onlookers: Onlookers::default(),
+        onlookers: Onlookers::of(away.left.called_home),
         unborn: vec![],
         disowned: vec![],
         commons: Commons::default(),

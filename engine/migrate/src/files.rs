@@ -15,6 +15,7 @@ use crate::{MigrateError, Result, backing, layout};
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
 use kernel::proc::system_v::{self, Attachments};
+use nix::fcntl::{FcntlArg, SealFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::ffi::OsStr;
@@ -209,6 +210,9 @@ impl Files {
         let metadata = file.metadata().map_err(|error| failed(&error))?;
         if !metadata.is_file() || !tells_of_writes(&file) {
             return Err(failed(&"its file system does not tell who writes to it"));
+        }
+        if is_sealed(&file) {
+            return Err(failed(&"it is sealed against writes (fcntl(2)), and could not come home"));
         }
         let is_memory = self.bonds.is_named(mapping);
         // Who writes by way of memory is told when he is done. Nobody else has the memory of a
@@ -405,6 +409,12 @@ const LOCAL_FILE_SYSTEMS: [i64; 13] = [
     0x2011_bab0,
 ];
 
+fn is_sealed(file: &File) -> bool {
+    let seals = nix::fcntl::fcntl(file, FcntlArg::F_GET_SEALS).unwrap_or(0);
+    let against_writes = SealFlag::F_SEAL_WRITE.bits() | libc::F_SEAL_FUTURE_WRITE;
+    seals & against_writes != 0
+}
+
 fn tells_of_writes(file: &File) -> bool {
     nix::sys::statfs::fstatfs(file)
         .is_ok_and(|system| LOCAL_FILE_SYSTEMS.contains(&system.filesystem_type().0))
@@ -412,7 +422,7 @@ fn tells_of_writes(file: &File) -> bool {
 
 #[cfg(test)]
 mod test {
-    use super::others::may_write;
+    use super::others::may_use;
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Child, Command, Stdio};
@@ -566,13 +576,17 @@ mod test {
             metadata()
         };
         let closed = set(0o600);
-        assert!(may_write((&[user, owner], &[]), &closed, false));
-        assert!(!may_write((&[user], &[group]), &closed, true));
+        assert!(may_use((&[user, owner], &[]), &closed, (false, false)));
+        assert!(!may_use((&[user], &[group]), &closed, (true, false)));
         let open_to_group = set(0o620);
-        assert!(may_write((&[user], &[group]), &open_to_group, false));
-        assert!(!may_write((&[user], &[group + 1]), &open_to_group, false));
-        assert!(may_write((&[user], &[group + 1]), &open_to_group, true), "a list may name it");
-        assert!(may_write((&[user], &[]), &set(0o602), false));
-        assert!(!may_write((&[user], &[group]), &set(0o644), true));
+        assert!(may_use((&[user], &[group]), &open_to_group, (false, false)));
+        assert!(!may_use((&[user], &[group + 1]), &open_to_group, (false, false)));
+        assert!(
+            may_use((&[user], &[group + 1]), &open_to_group, (true, false)),
+            "a list may name it"
+        );
+        assert!(may_use((&[user], &[]), &set(0o602), (false, false)));
+        assert!(!may_use((&[user], &[group]), &set(0o644), (true, false)));
+        assert!(may_use((&[user], &[]), &set(0o644), (false, true)), "who reads memory counts");
     }
 }

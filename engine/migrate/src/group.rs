@@ -142,6 +142,17 @@ pub fn of(pid: i32) -> Result<(BTreeSet<i32>, Vec<MemoryId>)> {
     Ok((members, named.into_iter().collect()))
 }
 
+/// Whether a process has memory in common with one of these, whatever that is made of.
+pub fn shares_with(pid: i32, others: &[i32]) -> bool {
+    let all = |pid| {
+        let Shares { mut all, files } = Shares::of(pid);
+        all.extend(files.into_keys());
+        all
+    };
+    let own = all(pid);
+    !own.is_empty() && others.iter().any(|other| !own.is_disjoint(&all(*other)))
+}
+
 /// The memory that the members share, each as large as the most that one of them has mapped. What
 /// one of them has for itself is among it.
 ///

@@ -305,7 +305,7 @@ mod test {
     }
 
     #[test]
-    fn shared_memory_with_another_process_refuses_and_names_it() {
+    fn system_v_memory_that_was_not_there_before_is_for_the_next_attempt() {
         let mapping = Mapping {
             start: 0x1000,
             end: 0x2000,
@@ -321,6 +321,6 @@ mod test {
         };
         let own = std::process::id() as i32;
         let error = check_mapping(own, &mapping, &Bonds::default()).unwrap_err();
-        assert_eq!(error.reason().code, "shared-memory");
+        assert_eq!(error.reason().code, "changed");
     }
 }

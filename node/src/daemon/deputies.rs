@@ -95,8 +95,8 @@ impl Daemon {
             && let Some(deputy) = process.deputy.take()
         {
             self.deputies.remove(&deputy.id);
-            self.release_files(pid);
         }
+        self.release_files(pid);
     }
 
     /// Whoever waits to open what a process has shared away need not, for this one.

@@ -35,6 +35,9 @@ impl Daemon {
             return self.free_berth(child, birth.berth.node, MoveEnd::Stayed);
         };
         process.launch = Launch::Running;
+        if !birth.is_vfork {
+            self.openings.iter().for_each(|openings| openings.inherit(maker, child));
+        }
         process.birth = Some(birth);
         self.serve_newborn(child);
     }

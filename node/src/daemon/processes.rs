@@ -168,8 +168,8 @@ impl Daemon {
         let global = self.global(pid);
         if let Some(deputy) = &process.deputy {
             self.deputies.remove(&deputy.id);
-            self.release_files(pid);
         }
+        self.release_files(pid);
         self.journal.record(Some(global), Happening::Ended { wait_status });
         let under_way = process.moving.take().map(|moving| {
             self.leave_alone(pid, &moving);

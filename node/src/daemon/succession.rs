@@ -250,6 +250,7 @@ impl Daemon {
         }
         process.deputy = None;
         let (at, has_ended) = (process.at, process.has_ended);
+        self.release_files(pid);
         let (code, text) = match self.awaited.remove(&id) {
             Some(_) => ("no-daemon", "its supervisor ended while no daemon was there for it"),
             None => ("supervisor-crashed", "its supervisor at home ended without a word"),

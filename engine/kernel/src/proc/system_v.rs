@@ -14,6 +14,12 @@ pub struct Attachments {
     attached_at: i64,
 }
 
+impl Attachments {
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
 /// Of the piece with this id, which `/proc/PID/maps` shows as its inode; None if there is none.
 ///
 /// # Errors

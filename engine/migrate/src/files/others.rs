@@ -3,7 +3,8 @@
 
 use super::{Files, Known, LOOK_INTERVAL, PATIENCE, may_write_to, refused, shown};
 use crate::{MigrateError, Result, injection, layout, sharing};
-use kernel::proc::process;
+use kernel::proc::maps::Mapping;
+use kernel::proc::{process, system_v};
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Instant;
@@ -18,6 +19,7 @@ impl Files {
         if sharing::hides_processes() {
             return Err(self.unseen("/proc hides other users' processes (hidepid)"));
         }
+        self.check_attachments()?;
         // Who begins meanwhile has nothing but by opening it, which is told, or from those here.
         process::all()?.into_iter().filter(|other| *other != pid).try_for_each(|other| {
             match self.used_by(other) {
@@ -43,6 +45,29 @@ impl Files {
                 ))),
             }
         })
+    }
+
+    /// Refuses a process if somebody has attached its System V shared memory who does not let us
+    /// see that: the kernel counts more than we do.
+    fn check_attachments(&self) -> Result<()> {
+        for id in &self.attached {
+            let is_it = |m: &&Mapping| layout::is_system_v(m) && m.inode == *id;
+            let seen = process::all()?.into_iter().map(|pid| {
+                let maps = sharing::read_maps(pid).unwrap_or_default();
+                maps.iter().filter(is_it).count() as u64
+            });
+            let seen: u64 = seen.sum();
+            let counted = system_v::attachments(*id)?.map_or(0, |known| known.count());
+            if counted > seen {
+                let text = format!(
+                    "it has System V shared memory (shmid {id}), and {} others who do not let us \
+                     see it have attached it, too",
+                    counted - seen
+                );
+                return Err(refused(text));
+            }
+        }
+        Ok(())
     }
 
     /// As [`Files::check_others`], for a process that runs: somebody who has a file open while a
@@ -130,7 +155,7 @@ impl Files {
         self.known.iter().any(|known| {
             known.file.metadata().map_or(true, |metadata| {
                 let has_list = process::has_access_list(&known.file);
-                may_write((&users, &groups), &metadata, has_list)
+                may_use((&users, &groups), &metadata, (has_list, known.is_memory))
             })
         })
     }
@@ -146,13 +171,15 @@ pub(crate) fn is_supervisor(pid: i32) -> bool {
     program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
-pub(super) fn may_write(
+/// Whether these may write to it; or read it, if that matters.
+pub(super) fn may_use(
     (users, groups): (&[u32], &[u32]),
     metadata: &Metadata,
-    has_list: bool,
+    (has_list, is_reading_enough): (bool, bool),
 ) -> bool {
     let mode = metadata.permissions().mode();
+    let bits = if is_reading_enough { 0o066 } else { 0o022 };
     users.contains(&metadata.uid())
-        || mode & 0o020 != 0 && (has_list || groups.contains(&metadata.gid()))
-        || mode & 0o002 != 0
+        || mode & bits & 0o060 != 0 && (has_list || groups.contains(&metadata.gid()))
+        || mode & bits & 0o006 != 0
 }
