@@ -57,12 +57,13 @@ fn a_process_with_an_io_uring_stays_home() {
 }
 
 #[test]
-fn a_process_with_system_v_shared_memory_stays_home() {
+fn a_process_with_shared_memory_that_it_may_only_read_stays_home() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    let expression = "libc.shmat(libc.shmget(0, 4096, 0o1600), None, 0) > 0";
-    refused_after("sysv", expression, &["System V shared memory at 0x"]);
+    // SHM_RDONLY
+    let expression = "libc.shmat(libc.shmget(0, 4096, 0o1600), None, 0o10000) > 0";
+    refused_after("sysv", expression, &["shared memory (/SYSV", "that it may only read"]);
 }
 
 #[test]
