@@ -6,6 +6,7 @@
 //! that. So this is the daemon's, for supervisors that run as users. A user has others wait for
 //! files of his own alone, as he has with leases (fcntl(2)), and not for longer than [`PATIENCE`].
 
+use kernel::proc::process;
 use nix::fcntl::AT_FDCWD;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::fanotify::{
@@ -148,7 +149,9 @@ impl Shared {
         let (by, until) = (event.pid(), Instant::now() + PATIENCE);
         let id = event.fd().and_then(id_of);
         let known = id.and_then(|id| Some(self.files().get(&id)?.holders.clone()));
-        let has_to_wait = known.is_some_and(|holders| !is_ours(by) && !is_one_of(&holders, by));
+        // Supervisors look at what they serve.
+        let is_ours = || process::runs_our_program(by);
+        let has_to_wait = known.is_some_and(|holders| !is_ours() && !is_one_of(&holders, by));
         let mut files = self.files();
         let guarded = id.and_then(|id| files.get_mut(&id)).filter(|_| has_to_wait);
         let Some(guarded) = guarded else {
@@ -203,15 +206,6 @@ fn id_of(file: impl AsFd) -> Option<FileId> {
 fn is_one_of(holders: &BTreeSet<HomePid>, pid: i32) -> bool {
     let members: Vec<i32> = holders.iter().map(|holder| holder.0).collect();
     members.contains(&pid) || migrate::group::shares_with(pid, &members)
-}
-
-/// Whether it is our own program: supervisors look at what they serve.
-fn is_ours(pid: i32) -> bool {
-    let program = |pid: &str| {
-        let metadata = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::bounded::{self, WORD_CHARS_MAX};
 use crate::ids::{GuestAddr, GuestTid};
 use crate::image::ImageError;
 use crate::limits::{MAPPINGS_MAX, SHARED_FILE_BYTES_MAX, THREADS_MAX};
+use crate::memory_group::MemoryId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
@@ -119,6 +120,13 @@ pub struct SharedPlace {
     pub device: u64,
     pub inode: u64,
     pub offset: u64,
+}
+
+impl SharedPlace {
+    /// Which memory that is in.
+    pub fn memory(&self) -> MemoryId {
+        MemoryId { device: self.device, inode: self.inode }
+    }
 }
 
 /// Shared memory that a process has mapped away, where `away` is what the kernel there calls it.

@@ -45,9 +45,9 @@ impl State {
     fn holds(&self, body: &Shared, mapping: &Mapping) -> bool {
         let library = body.own_files.fixed.library();
         is_shared_memory(body, &library, mapping)
-            && library.shared_memory(mapping).is_some_and(|home| {
-                self.known.contains(&MemoryId { device: home.device, inode: home.inode })
-            })
+            && library
+                .shared_memory(mapping)
+                .is_some_and(|home| self.known.contains(&home.memory()))
     }
 
     /// Whether others have all that a body has of it. What cannot be read nobody has.

@@ -105,10 +105,8 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
         false => watched_files(pid, &maps, &bonds),
     };
     let worker = Worker { agent: &agent, slot: 0, tid: pid };
-    let mut emptied = layout::of_guest(&maps, &[], &library)?;
-    // That is its maker's, too.
-    emptied.retain(|m| !m.is_shared_anonymous());
-    homeward::empty(worker, &emptied, &shown_memory(pid)?)?;
+    let emptied = layout::of_guest(&maps, &[], &library)?;
+    homeward::empty_private(worker, &emptied, &shown_memory(pid)?)?;
     watch.phase("settle");
     let link = call(&birth.berth)?;
     watch.phase("connect");

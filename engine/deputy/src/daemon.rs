@@ -57,9 +57,8 @@ impl Daemon {
     /// Waits until there may be something to hear, but for no longer than this.
     pub fn await_word(&self, patience: Duration) {
         let ms = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-        match self.socket() {
-            Some(socket) => drop(poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], ms)),
-            None => std::thread::sleep(patience),
+        if let Some(socket) = self.socket() {
+            let _ = poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], ms);
         }
     }
 

@@ -92,6 +92,7 @@ impl Meanwhile<'_> {
                         return Err(MigrateError::Refused(is_opened(by)));
                     }
                     Some(_) => {}
+                    None if self.daemon.has_lost_guard() => return refused("the daemon has ended"),
                     None if Instant::now() >= deadline => return refused("no answer"),
                     None => self.daemon.await_word(LOOK_INTERVAL),
                 }

@@ -42,9 +42,11 @@ pub struct Onlookers {
 }
 
 impl Onlookers {
-    /// They are looked at first of all: a guard may have begun after somebody came.
-    pub fn of(why: Option<Reason>) -> Onlookers {
-        Onlookers { look_at: Some(Instant::now()), why, ..Onlookers::default() }
+    /// Of files, if there are any: who uses them is looked at first of all, because a guard may have
+    /// begun after somebody came.
+    pub fn of(has_files: bool, why: Option<Reason>) -> Onlookers {
+        let look_at = has_files.then(Instant::now);
+        Onlookers { look_at, why, ..Onlookers::default() }
     }
 
     /// When something is to be done, if it is: nothing, once the process has to be home.
@@ -186,4 +188,17 @@ pub fn take(shared: &Shared, pages: &Pages) -> Result<()> {
         let _ = kill(Pid::from_raw(shared.pid), Signal::SIGBUS);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn nobody_is_woken_for_a_process_without_files() {
+        assert_eq!(Onlookers::of(false, None).next_look(), None);
+        assert!(Onlookers::of(true, None).next_look().is_some());
+        let wanted = Onlookers::of(true, Some(is_opened(7)));
+        assert_eq!(wanted.next_look(), None, "it has to be home, whoever else comes");
+    }
 }

@@ -216,6 +216,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         used_away: UsedAway::from(away.used),
         clocks: Clocks::default(),
     });
+    let onlookers = Onlookers::of(shared.files.is_some(), away.left.called_home);
     let mut service = Service {
         daemon,
         shared,
@@ -231,7 +232,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         surplus: vec![],
         is_held: false,
         is_real_time: false,
-        onlookers: Onlookers::of(away.left.called_home),
+        onlookers,
         unborn: vec![],
         disowned: vec![],
         commons: Commons::default(),

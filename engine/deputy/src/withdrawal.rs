@@ -114,9 +114,8 @@ fn forget_memory(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
     let worker = failed.settled.keys().min().copied();
     let (Some(image), Some(slot)) = (&failed.image, worker) else { return Ok(()) };
     let shown = shown_memory(service.pid)?;
-    let private = image.mappings.iter().filter(|m| !m.is_shared_anonymous());
-    let private: Vec<_> = private.cloned().collect();
-    if let Err(error) = homeward::empty(service.worker(slot), &private, &shown) {
+    let worker = service.worker(slot);
+    if let Err(error) = homeward::empty_private(worker, &image.mappings, &shown) {
         ::tracing::debug!("process {}: {error}", service.pid);
     }
     for (address, bytes) in &failed.own_memory {

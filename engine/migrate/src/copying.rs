@@ -592,6 +592,45 @@ mod test {
     }
 
     #[test]
+    fn of_shared_memory_home_is_told_of_zeros_and_nothing_is_sent_that_others_bring() {
+        let pid = std::process::id() as i32;
+        let mut content = vec![1_u8; 6 * PAGE_BYTES as usize];
+        let start = (content.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let from = (start - content.as_ptr() as u64) as usize;
+        content[from + PAGE_BYTES as usize..][..PAGE_BYTES as usize].fill(0);
+        std::hint::black_box(&mut content);
+        let page = |number: u64| {
+            let at = start + number * PAGE_BYTES;
+            (GuestAddr(at), GuestAddr(at + PAGE_BYTES))
+        };
+        let kind = MappingKind::SharedAnonymous { home: None };
+        let mappings = [Mapping { kind, ..anonymous(start..start + 4 * PAGE_BYTES) }];
+        let memory = Memory::open(pid).unwrap();
+        for is_home in [true, false] {
+            let mut copying = Copying::of(pid, None).unwrap();
+            if is_home {
+                copying.leave_files();
+            }
+            let mut brought = Held::default();
+            brought.add(Run { start: page(3).0.0, end: page(3).1.0 });
+            copying.leave_to_others(brought);
+            let (mut sent, mut discarded) = (vec![], vec![]);
+            let mut send = |part| {
+                match part {
+                    Part::Pages(pages) => sent.extend(pages.spans),
+                    Part::Discard(spans) => discarded.extend(spans),
+                    Part::Late(_) => panic!("nothing comes late"),
+                }
+                Ok(())
+            };
+            let bytes = finish(&mut copying, &memory, &mappings, &mut send).unwrap();
+            assert_eq!((bytes, sent), (2 * PAGE_BYTES, vec![page(0), page(2)]));
+            let zeros = if is_home { vec![page(1)] } else { vec![] };
+            assert_eq!(discarded, zeros, "a node starts from untouched memory");
+        }
+    }
+
+    #[test]
     fn what_was_sent_to_where_the_target_has_mapped_anew_is_sent_again() {
         let pid = std::process::id() as i32;
         let content = std::hint::black_box(vec![1_u8; 4 * PAGE_BYTES as usize]);

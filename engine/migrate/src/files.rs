@@ -8,8 +8,6 @@
 
 mod others;
 
-pub(crate) use others::is_supervisor;
-
 use crate::group::{self, Bonds};
 use crate::{MigrateError, Result, backing, layout};
 use kernel::memory::Memory;

@@ -8,7 +8,7 @@ use kernel::proc::pagemap::Run;
 use kernel::proc::process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
-use wire::image::{self, MappingKind, SharedPlace};
+use wire::image::{self, MappingKind};
 use wire::limits::SHARED_MEMORY_MAX;
 use wire::memory_group::{BOUND, MemoryId, Segment};
 
@@ -55,8 +55,8 @@ impl Bonds {
     /// Whether what is mapped so is such memory.
     pub fn names(&self, mapping: &image::Mapping) -> bool {
         match &mapping.kind {
-            MappingKind::SharedAnonymous { home: Some(SharedPlace { device, inode, .. }) } => {
-                self.named.contains(&MemoryId { device: *device, inode: *inode })
+            MappingKind::SharedAnonymous { home: Some(place) } => {
+                self.named.contains(&place.memory())
             }
             _ => false,
         }
@@ -101,7 +101,8 @@ struct Shares {
 impl Shares {
     fn of(pid: i32) -> Shares {
         let mut shares = Shares::default();
-        if files::is_supervisor(pid) {
+        // Supervisors have the agents mapped of those whom they serve.
+        if process::runs_our_program(pid) {
             return shares;
         }
         // One that ends meanwhile shares nothing any more.
@@ -252,6 +253,7 @@ pub fn description(members: &BTreeSet<i32>) -> String {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::layout::test::part;
 
     #[test]
     fn a_group_is_everybody_who_shares_in_any_number_of_steps() {
@@ -279,19 +281,8 @@ mod test {
     }
 
     fn mapping(start: u64, offset: u64, pages: u64) -> Mapping {
-        Mapping {
-            start,
-            end: start + pages * 4096,
-            is_readable: true,
-            is_writable: true,
-            is_executable: false,
-            is_shared: true,
-            offset,
-            device: 1,
-            inode: 7,
-            name: b"/dev/shm/it".to_vec(),
-            flags: Default::default(),
-        }
+        let name = b"/dev/shm/it".to_vec();
+        Mapping { end: start + pages * 4096, name, ..part(start, offset) }
     }
 
     #[test]

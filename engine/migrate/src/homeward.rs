@@ -367,6 +367,16 @@ pub fn empty(worker: Worker<'_>, guest: &[image::Mapping], kept: &Range<u64>) ->
     Ok(())
 }
 
+/// Likewise of private memory alone: what is shared others may have, and brings all of its contents.
+pub fn empty_private(
+    worker: Worker<'_>,
+    guest: &[image::Mapping],
+    kept: &Range<u64>,
+) -> Result<()> {
+    let private = guest.iter().filter(|mapping| !mapping.is_shared_anonymous());
+    empty(worker, &private.cloned().collect::<Vec<_>>(), kept)
+}
+
 /// Makes the changes. Files are reopened through this supervisor's own descriptors of `library`.
 pub fn change(worker: Worker<'_>, changes: &[Change], library: &Library) -> Result<()> {
     moved_sharing::share(worker, changes)?;

@@ -174,9 +174,7 @@ impl Kept {
             vec![]
         };
         if kept.is_empty() || kept.len() > HELD_MAX {
-            let private: Vec<Mapping> =
-                mappings.iter().filter(|m| !m.is_shared_anonymous()).cloned().collect();
-            homeward::empty(worker, &private, &homeward::NOTHING)?;
+            homeward::empty_private(worker, mappings, &homeward::NOTHING)?;
             return Ok(vec![]);
         }
         Ok(kept)

@@ -183,8 +183,25 @@ pub fn ranges(maps: &[Mapping]) -> impl Iterator<Item = Range<u64>> + '_ {
 }
 
 #[cfg(test)]
-mod test {
+pub(crate) mod test {
     use super::*;
+
+    /// A page of shared memory.
+    pub(crate) fn part(start: u64, offset: u64) -> Mapping {
+        Mapping {
+            start,
+            end: start + 0x1000,
+            is_readable: true,
+            is_writable: true,
+            is_executable: false,
+            is_shared: true,
+            offset,
+            device: 1,
+            inode: 9,
+            name: b"/dev/zero (deleted)".to_vec(),
+            flags: Default::default(),
+        }
+    }
 
     #[test]
     fn room_is_found_between_and_behind_what_is_taken() {
@@ -198,19 +215,6 @@ mod test {
 
     #[test]
     fn one_memory_at_two_places_stays_and_a_split_mapping_moves() {
-        let part = |start: u64, offset| Mapping {
-            start,
-            end: start + 0x1000,
-            is_readable: true,
-            is_writable: true,
-            is_executable: false,
-            is_shared: true,
-            offset,
-            device: 1,
-            inode: 9,
-            name: b"/dev/zero (deleted)".to_vec(),
-            flags: Default::default(),
-        };
         check_aliases(&[part(0x1000, 0), part(0x3000, 0x2000)], &is_shared_anonymous).unwrap();
         check_aliases(&[part(0x9000, 0), part(0x3000, 0x1000)], &is_shared_anonymous).unwrap();
         let long = Mapping { end: 0x9000, ..part(0x1000, 0) };

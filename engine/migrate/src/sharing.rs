@@ -225,7 +225,8 @@ fn only_user(pid: i32) -> Option<u32> {
     let user = process::program_user(pid).ok()?.filter(|user| *user != 0)?;
     let status = process::status(pid).ok()?;
     let has_rights = process::status_field(&status, "CapPrm")?.bytes().any(|digit| digit != b'0');
-    (!has_rights && users(&status).iter().all(|of| *of == user)).then_some(user)
+    (!has_rights && process::status_numbers(&status, "Uid").iter().all(|of| *of == user))
+        .then_some(user)
 }
 
 /// Whether a process has nothing of this user; and no user namespace, in which he could be another.
@@ -233,14 +234,8 @@ fn is_another_users(pid: i32, user: u32) -> bool {
     let map = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/uid_map")).ok();
     let is_plain = map("self").is_some_and(|ours| map(&pid.to_string()) == Some(ours));
     let status = process::status(pid).unwrap_or_default();
-    let users = users(&status);
+    let users = process::status_numbers(&status, "Uid");
     is_plain && !users.is_empty() && !users.contains(&user)
-}
-
-/// Real, effective, saved, and that for files.
-fn users(status: &str) -> Vec<u32> {
-    let words = process::status_field(status, "Uid").unwrap_or("").split_whitespace();
-    words.filter_map(|word| word.parse().ok()).collect()
 }
 
 fn ancestors_of(own: &Stat) -> Option<Vec<i32>> {

@@ -114,20 +114,15 @@ impl Daemon {
     fn try_to_guard(&mut self, pid: HomePid, file: Option<OwnedFd>) -> Result<(), String> {
         let file = file.ok_or("no file was handed over")?;
         let owner = self.processes.get(&pid).ok_or("it is not under osmos")?.owner;
-        let openings = match self.openings.take() {
-            Some(openings) => openings,
-            None => {
-                let events = self.events.clone();
-                // Nobody is left to be told once the daemon has ended.
-                let report = move |opening| drop(events.blocking_send(Event::Opening(opening)));
-                Openings::watch(report).map_err(|error| {
-                    format!("the daemon cannot have others wait who open it (fanotify: {error})")
-                })?
-            }
-        };
-        let guarded = openings.guard(pid, file, owner.uid);
-        self.openings = Some(openings);
-        guarded
+        if self.openings.is_none() {
+            let events = self.events.clone();
+            // Nobody is left to be told once the daemon has ended.
+            let report = move |opening| drop(events.blocking_send(Event::Opening(opening)));
+            self.openings = Some(Openings::watch(report).map_err(|error| {
+                format!("that takes a daemon that runs as root (fanotify: {error})")
+            })?);
+        }
+        self.openings.as_ref().map_or(Ok(()), |openings| openings.guard(pid, file, owner.uid))
     }
 
     /// Has those come home whose memory somebody is just opening.

@@ -2,6 +2,7 @@
 
 use crate::{KernelError, Result};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// A clock tick of `/proc` on x86: USER_HZ is 100.
@@ -121,6 +122,12 @@ pub fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         let (key, value) = line.split_once(':')?;
         (key == name).then(|| value.trim())
     })
+}
+
+/// The numbers of one line, e.g. `Uid`: real, effective, saved, and that for files.
+pub fn status_numbers(text: &str, name: &str) -> Vec<u32> {
+    let words = status_field(text, name).unwrap_or("").split_whitespace();
+    words.filter_map(|word| word.parse().ok()).collect()
 }
 
 /// The same of a line that tells a set of signals: bit n-1 for signal n.
@@ -246,6 +253,15 @@ fn parse_limit(text: &str, name: &str) -> Option<Limit> {
 pub fn vdso_address(pid: i32) -> Result<Option<u64>> {
     let words = read(&format!("/proc/{pid}/auxv"))?;
     Ok(auxiliary(&words, libc::AT_SYSINFO_EHDR))
+}
+
+/// Whether a process runs our own program, as supervisors do. One that we may not look into does not.
+pub fn runs_our_program(pid: i32) -> bool {
+    let program = |pid: &str| {
+        let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        Some((file.dev(), file.ino()))
+    };
+    program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
 /// The user for whom the program was begun that a process runs, if it got no rights by that which

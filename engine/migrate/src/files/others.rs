@@ -5,9 +5,13 @@ use super::{Files, Known, LOOK_INTERVAL, PATIENCE, may_write_to, refused, shown}
 use crate::{MigrateError, Result, injection, layout, sharing};
 use kernel::proc::maps::Mapping;
 use kernel::proc::{process, system_v};
+use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Instant;
+
+/// How often the pieces of System V shared memory were seen attached, by id.
+type Attached = BTreeMap<u64, u64>;
 
 impl Files {
     /// Refuses a process if another has one of the files open for writing, or mapped so; or has
@@ -19,50 +23,59 @@ impl Files {
         if sharing::hides_processes() {
             return Err(self.unseen("/proc hides other users' processes (hidepid)"));
         }
-        self.check_attachments()?;
+        let mut seen = Attached::default();
         // Who begins meanwhile has nothing but by opening it, which is told, or from those here.
-        process::all()?.into_iter().filter(|other| *other != pid).try_for_each(|other| {
-            match self.used_by(other) {
-                Ok(None) => Ok(()),
-                Ok(Some((name, false))) => {
-                    let text = format!(
-                        "it shares the file {name} writably, which process {other} may write to, \
-                         too"
-                    );
-                    Err(refused(text))
+        for other in process::all()? {
+            match self.look_at(other, other == pid, &mut seen) {
+                Ok(verdict) => verdict?,
+                Err(error) if error.is_gone() => {}
+                Err(_) if !self.may_be_used_by(other) => {}
+                Err(_) => {
+                    return Err(self.unseen(&format!(
+                        "process {other}, which may use it, too, does not let us see whether it \
+                         does"
+                    )));
                 }
-                Ok(Some((name, true))) => {
-                    let text = format!(
-                        "it shares the memory {name} with others, and process {other}, which does \
-                         not move with them, has it, too"
-                    );
-                    Err(refused(text))
-                }
-                Err(error) if error.is_gone() => Ok(()),
-                Err(_) if !self.may_be_written_by(other) => Ok(()),
-                Err(_) => Err(self.unseen(&format!(
-                    "process {other}, which may write to it, does not let us see whether it does"
-                ))),
             }
+        }
+        self.check_attachments(&seen)
+    }
+
+    /// Looks at one process, which may be the one that this is about.
+    fn look_at(&self, other: i32, is_own: bool, seen: &mut Attached) -> kernel::Result<Result<()>> {
+        let maps = sharing::read_maps(other)?;
+        for mapping in maps.iter().filter(|m| self.is_attached(m)) {
+            *seen.entry(mapping.inode).or_default() += 1;
+        }
+        if is_own {
+            return Ok(Ok(()));
+        }
+        Ok(match self.used_by(other, &maps)? {
+            None => Ok(()),
+            Some((name, false)) => Err(refused(format!(
+                "it shares the file {name} writably, which process {other} may write to, too"
+            ))),
+            Some((name, true)) => Err(refused(format!(
+                "it shares the memory {name} with others, and process {other}, which does not move \
+                 with them, has it, too"
+            ))),
         })
+    }
+
+    fn is_attached(&self, mapping: &Mapping) -> bool {
+        layout::is_system_v(mapping) && self.attached.contains(&mapping.inode)
     }
 
     /// Refuses a process if somebody has attached its System V shared memory who does not let us
     /// see that: the kernel counts more than we do.
-    fn check_attachments(&self) -> Result<()> {
+    fn check_attachments(&self, seen: &Attached) -> Result<()> {
         for id in &self.attached {
-            let is_it = |m: &&Mapping| layout::is_system_v(m) && m.inode == *id;
-            let seen = process::all()?.into_iter().map(|pid| {
-                let maps = sharing::read_maps(pid).unwrap_or_default();
-                maps.iter().filter(is_it).count() as u64
-            });
-            let seen: u64 = seen.sum();
             let counted = system_v::attachments(*id)?.map_or(0, |known| known.count());
-            if counted > seen {
+            let unseen = counted.saturating_sub(seen.get(id).copied().unwrap_or(0));
+            if unseen > 0 {
                 let text = format!(
-                    "it has System V shared memory (shmid {id}), and {} others who do not let us \
-                     see it have attached it, too",
-                    counted - seen
+                    "it has System V shared memory (shmid {id}), and {unseen} others who do not \
+                     let us see it have attached it, too (ipcs -m -p names the last)"
                 );
                 return Err(refused(text));
             }
@@ -92,28 +105,29 @@ impl Files {
         refused(format!("it shares the file {name} writably, and {why}"))
     }
 
-    /// What another process has of the files, or of the memory, so that this one cannot be away.
-    fn used_by(&self, other: i32) -> kernel::Result<Option<(String, bool)>> {
-        let is_one_of_us = self.is_member(other)?;
+    /// What another process, with these mappings, has of the files, or of the memory, so that this
+    /// one cannot be away; and whether it is memory.
+    fn used_by(&self, other: i32, maps: &[Mapping]) -> kernel::Result<Option<(String, bool)>> {
+        let is_one_of_us = self.is_member(other, maps);
         let counts = |known: &&Known| !(known.is_memory && is_one_of_us);
         for number in process::descriptor_numbers(other)? {
             let link = format!("/proc/{other}/fd/{number}");
             let is_for_writing = |m: Metadata| m.permissions().mode() & 0o200 != 0;
             let open = std::fs::metadata(&link).ok().and_then(|m| self.find(&m)).filter(counts);
             let Some(known) = open else { continue };
-            if known.is_memory && is_supervisor(other) {
+            // Supervisors of those who move with it have it open, too.
+            if known.is_memory && process::runs_our_program(other) {
                 continue;
             }
             if known.is_memory || std::fs::symlink_metadata(&link).is_ok_and(is_for_writing) {
                 return Ok(Some((known.name.clone(), known.is_memory)));
             }
         }
-        for mapping in &sharing::read_maps(other)? {
-            let id = (mapping.device, mapping.inode);
-            let is_attached = self.attached.contains(&mapping.inode);
-            if layout::is_system_v(mapping) && is_attached && !is_one_of_us {
+        for mapping in maps {
+            if self.is_attached(mapping) && !is_one_of_us {
                 return Ok(Some((shown(mapping), true)));
             }
+            let id = (mapping.device, mapping.inode);
             let known = self.known.iter().find(|known| known.mapped == id).filter(counts);
             let Some(known) = known else { continue };
             if known.is_memory || may_write_to(other, mapping) {
@@ -125,29 +139,21 @@ impl Files {
 
     /// Whether another has left with this one, or was made where they are: it has the same memory
     /// mapped, and an agent in which it waits for its body.
-    fn is_member(&self, other: i32) -> kernel::Result<bool> {
-        let has_memory =
-            !self.attached.is_empty() || self.known.iter().any(|known| known.is_memory);
-        if !has_memory || self.bonds.members.contains(&other) {
-            return Ok(has_memory);
-        }
-        let maps = sharing::read_maps(other)?;
+    fn is_member(&self, other: i32, maps: &[Mapping]) -> bool {
         let is_bound = maps.iter().any(|mapping| self.bonds.is_named(mapping));
-        Ok(is_bound && injection::has_agent(other, &maps).unwrap_or(false))
+        self.bonds.members.contains(&other)
+            || is_bound && injection::has_agent(other, maps).unwrap_or(false)
     }
 
-    /// Whether the user of a process that cannot be looked into may write to one of the files. The
-    /// administrator's processes may write to anything, and mostly do not.
-    fn may_be_written_by(&self, other: i32) -> bool {
+    /// Whether the user of a process that cannot be looked into may write to one of the files, or
+    /// read memory. The administrator's processes may do that to anything, and mostly do not.
+    fn may_be_used_by(&self, other: i32) -> bool {
         let Ok(status) = process::status(other) else { return false };
         let state = process::status_field(&status, "State").unwrap_or("");
         if state.starts_with(['Z', 'X']) {
             return false;
         }
-        let numbers = |field| -> Vec<u32> {
-            let words = process::status_field(&status, field).unwrap_or("").split_whitespace();
-            words.filter_map(|word| word.parse().ok()).collect()
-        };
+        let numbers = |field| process::status_numbers(&status, field);
         let (users, groups) = (numbers("Uid"), [numbers("Gid"), numbers("Groups")].concat());
         if users.iter().all(|user| *user == 0) {
             return false;
@@ -159,16 +165,6 @@ impl Files {
             })
         })
     }
-}
-
-/// Whether it is one of our supervisors. They have memory open, and agents mapped, of those whom
-/// they serve, and are no users of it.
-pub(crate) fn is_supervisor(pid: i32) -> bool {
-    let program = |pid: &str| {
-        let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-        Some((file.dev(), file.ino()))
-    };
-    program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
 /// Whether these may write to it; or read it, if that matters.

@@ -1,7 +1,7 @@
 //! Calls that change the contents of files are told from all others.
 
 use super::{call, number};
-use crate::calls::contents::{Touched, touched};
+use crate::calls::contents::{Touched, read_by, touched};
 use crate::forward::{Direction, Place, Segment, Yield};
 use crate::ids::GuestAddr;
 
@@ -62,4 +62,16 @@ fn descriptors_that_are_sent_are_told_from_plain_words() {
     let handed_over = format!("{:?}", Touched::HandedOver);
     assert_eq!(of("sendmsg", [5, 1, 0, 0, 0, 0], &with), handed_over);
     assert_eq!(of("sendmmsg", [5, 1, 1, 0, 0, 0], &with), handed_over);
+}
+
+#[test]
+fn what_reads_by_a_descriptor_names_it() {
+    let of = |name: &str, arguments| read_by(&call(number(name), arguments, vec![]));
+    for name in ["read", "pread64", "readv", "preadv2", "splice", "copy_file_range", "lseek"] {
+        assert_eq!(of(name, [5, 0, 6, 0, 0, 0]), Some(5), "{name}");
+    }
+    assert_eq!(of("sendfile", [6, 5, 0, 9, 0, 0]), Some(5));
+    for name in ["write", "fstat", "close", "dup2", "getpid"] {
+        assert_eq!(of(name, [5, 6, 0, 0, 0, 0]), None, "{name}");
+    }
 }
