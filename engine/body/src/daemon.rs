@@ -21,7 +21,7 @@ impl Daemon {
     /// If that daemon is gone: no other knows of a process that has not arrived.
     pub fn receive(&self) -> Result<(ToBody, Option<OwnedFd>)> {
         self.0.receive().map_err(|error| {
-            let text = format!("the node that it was to go to has given its place away, or its daemon ended: {error}");
+            let text = format!("its place on the node was given up, or the daemon ended: {error}");
             MigrateError::refused("no-daemon", text)
         })
     }

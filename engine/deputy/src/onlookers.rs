@@ -42,8 +42,8 @@ pub struct Onlookers {
 }
 
 impl Onlookers {
-    /// Of files, if there are any: who uses them is looked at first of all, because a guard may have
-    /// begun after somebody came.
+    /// Of files, if there are any: who uses them is looked at first of all, because a guard may
+    /// have begun after somebody came.
     pub fn of(has_files: bool, why: Option<Reason>) -> Onlookers {
         let look_at = has_files.then(Instant::now);
         Onlookers { look_at, why, ..Onlookers::default() }

@@ -265,7 +265,8 @@ impl Copying {
                 walked = Walked::default();
             }
             if mapping.is_shared_anonymous() {
-                walked.there = self.by_others.lacks(&walked.there);
+                // Nothing tells what was written to: all of it counts as that.
+                walked = Walked::of(self.by_others.lacks(&walked.there));
             }
             if !is_watched && self.compares(mapping) {
                 walked.written = self.held.lacks(&walked.there);

@@ -367,7 +367,8 @@ pub fn empty(worker: Worker<'_>, guest: &[image::Mapping], kept: &Range<u64>) ->
     Ok(())
 }
 
-/// Likewise of private memory alone: what is shared others may have, and brings all of its contents.
+/// Likewise of private memory alone: what is shared others may have, and brings all of its
+/// contents.
 pub fn empty_private(
     worker: Worker<'_>,
     guest: &[image::Mapping],

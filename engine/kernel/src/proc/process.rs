@@ -255,7 +255,8 @@ pub fn vdso_address(pid: i32) -> Result<Option<u64>> {
     Ok(auxiliary(&words, libc::AT_SYSINFO_EHDR))
 }
 
-/// Whether a process runs our own program, as supervisors do. One that we may not look into does not.
+/// Whether a process runs our own program, as supervisors do. One that we may not look into does
+/// not.
 pub fn runs_our_program(pid: i32) -> bool {
     let program = |pid: &str| {
         let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
