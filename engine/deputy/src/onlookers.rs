@@ -88,8 +88,12 @@ impl HeldReplies {
 }
 
 impl Shared {
-    /// Replies to a call that is over, unless somebody has used a file since.
+    /// Replies to a call that is over, unless somebody has used a file since, or the process is to
+    /// end: then home has the reply, and the body asks again should it live on.
     pub(crate) fn reply_unless_news(&self, reply: Reply) {
+        if self.is_dying.load(Ordering::SeqCst) {
+            return;
+        }
         let Some(files) = &self.files else { return self.reply(reply) };
         let held = &self.held_replies;
         if held.are_held.load(Ordering::SeqCst) || files.has_news() {

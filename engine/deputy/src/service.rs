@@ -49,6 +49,8 @@ pub struct Shared {
     notices: Mutex<VecDeque<Notice>>,
     wake: EventFd,
     pub is_ending: AtomicBool,
+    /// A signal ends the process as soon as it is home: it does not get on before.
+    pub is_dying: AtomicBool,
     /// Counts calls left to the waiter; a futex.
     slow_calls: AtomicU32,
     counts: Mutex<BTreeMap<u32, u64>>,
@@ -207,6 +209,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         notices: Mutex::new(VecDeque::new()),
         wake,
         is_ending: AtomicBool::new(false),
+        is_dying: AtomicBool::new(false),
         slow_calls: AtomicU32::new(1),
         counts: Mutex::new(BTreeMap::new()),
         arriving: Mutex::default(),

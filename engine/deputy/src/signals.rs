@@ -10,6 +10,7 @@ use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, Effect, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::{MigrateError, Result};
+use std::sync::atomic::Ordering;
 use wire::forward::{Call, Reply, ToAway};
 
 impl Service<'_> {
@@ -118,6 +119,8 @@ impl Service<'_> {
     fn die_at_home(&mut self, tid: i32, number: i32) -> Result<()> {
         let info = tracee::signal_info(tid)?;
         self.deadly.push((tid, number, info));
+        // Before the call is over by which it may have sent that to itself.
+        self.shared.is_dying.store(true, Ordering::SeqCst);
         tolerate(tracee::resume(tid, 0))
     }
 
