@@ -2,25 +2,34 @@
 #include "travel.h"
 #include <sys/file.h>
 
-static void lock_and_leave(void)
+/* Finds the lock held, tells that, and waits for it. */
+static void lock_and_leave(int found_held)
 {
     int other = (int)must(open("door", O_RDWR), "open");
-    int was_held = flock(other, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK;
-    int waited = flock(other, LOCK_EX) == 0;
-    _exit(was_held && waited ? 0 : 8);
+    if (flock(other, LOCK_EX | LOCK_NB) != -1 || errno != EWOULDBLOCK) {
+        _exit(8);
+    }
+    must(write(found_held, "h", 1), "write");
+    _exit(flock(other, LOCK_EX) == 0 ? 0 : 9);
 }
 
 int main(void)
 {
     int fd = (int)must(open("door", O_RDWR | O_CREAT, 0644), "open");
     for (int round = 0; round < 2; round++) {
+        int found_held[2];
+        must(pipe(found_held), "pipe");
         CHECK(flock(fd, LOCK_EX) == 0, "locked");
         fflush(stdout);
         pid_t child = (pid_t)must(fork(), "fork");
         if (child == 0) {
             close(fd);
-            lock_and_leave();
+            lock_and_leave(found_held[1]);
         }
+        close(found_held[1]);
+        char told;
+        CHECK(read(found_held[0], &told, 1) == 1, "the child found it held");
+        close(found_held[0]);
         travel();
         CHECK(flock(fd, LOCK_UN) == 0, "unlocked");
         join_child(child);

@@ -166,6 +166,9 @@ static inline void join_child(pid_t child)
     pid_t waited;
     while ((waited = waitpid(child, &status, 0)) == -1 && errno == EINTR) {
     }
+    if (waited == child && status != 0) {
+        printf("the child's status is %#x\n", (unsigned)status);
+    }
     CHECK(waited == child && status == 0, "child ended well");
 }
 
