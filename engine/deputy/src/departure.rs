@@ -143,11 +143,12 @@ pub fn leave(
     let bytes_sent = link.1.bytes_sent() + outflow.bytes_streamed();
     let late = behind.give(pid, &ahead)?;
     let given_up: Vec<_> = mappings.into_iter().filter(|m| !bonds.names(m)).collect();
-    let keeping = frozen.keep_memory(prospect.is_kept, &given_up).map_err(MigrateError::lost)?;
+    let keeping = frozen.keep_memory(prospect.is_kept, &given_up, group)?;
     let freeze_us = micros(running_at - frozen_at);
     let is_held = frozen.settle_away(&memory).map_err(MigrateError::lost)?;
     // All of that takes time, for which nobody has to wait.
     let reading = read_afterwards(&frozen, (ahead, outflow));
+    group.await_emptied();
     watch.phase("settle");
     let report = with_late(rounds.tell(bytes, report(watch, freeze_us, bytes_sent)), late.as_ref());
     let left = Left { keeping, maps, reading, files, limits, late, called_home: None };

@@ -8,7 +8,7 @@ use crate::lanes::Lane;
 use crate::limited_sleep;
 use crate::processor_time;
 use crate::settings;
-use crate::settling::{Halt, shown_memory, stop, stop_each};
+use crate::settling::{Halt, stop, stop_each};
 use kernel::agent::Agent;
 use kernel::child_signal::ChildSignal;
 use kernel::features::{self, Feature};
@@ -26,13 +26,13 @@ use migrate::backing::Library;
 use migrate::injection::{self, Borrowed};
 use migrate::worker::{self, Worker};
 use migrate::{
-    MigrateError, Result, ahead, attributes, freeze, homeward, layout, machine, processor_ids,
-    stepping, threads,
+    MigrateError, Result, ahead, attributes, freeze, layout, machine, processor_ids, stepping,
+    threads,
 };
 use std::collections::HashMap;
 use std::ops::Range;
 use wire::ids::GuestTid;
-use wire::image::{self, Image};
+use wire::image::Image;
 use wire::processor_time::PastClock;
 use wire::supervisor::{Berth, MoveReport, Wait};
 
@@ -281,7 +281,7 @@ impl Frozen {
         self.agent.as_ref().ok_or_else(|| MigrateError::Protocol("no agent".into()))
     }
 
-    fn worker(&self, slot: usize) -> Result<Worker<'_>> {
+    pub(crate) fn worker(&self, slot: usize) -> Result<Worker<'_>> {
         Ok(Worker { agent: self.agent()?, slot, tid: self.threads[slot].stopped.tid })
     }
 
@@ -338,17 +338,6 @@ impl Frozen {
             processors: self.asks_processor.then(processor_ids::own),
         };
         Ok((image, actions))
-    }
-
-    /// The memory lives elsewhere now.
-    pub fn drop_memory(&self, mappings: &[image::Mapping]) -> Result<()> {
-        // What `ps` reads of a process is in its memory: its arguments and environment stay.
-        let shown = shown_memory(self.pid)?;
-        // What fails stays here, unused: it costs memory, not correctness.
-        if let Err(error) = homeward::empty(self.worker(0)?, mappings, &shown) {
-            ::tracing::warn!("process {}: {error}", self.pid);
-        }
-        Ok(())
     }
 
     /// Where the calls in which threads go on sleeping here write to: addresses and bytes.

@@ -5,7 +5,8 @@
 //! before it stops its process, before it reads it, before its body runs, and before it serves that
 //! body: the last is the word. Up to then no body has had an effect on the world but by memory that
 //! is given up with it, so whoever fails says that all stay, and all go on at home. Which of the
-//! two words came first decides one atomic exchange in memory that the supervisors share.
+//! two words came first decides one atomic exchange in memory that the supervisors share. When all
+//! have left, none is served before all have given up what they share at home.
 
 use kernel::agreement::{Agreement, Verdict};
 use kernel::proc::maps::Mapping;
@@ -29,6 +30,8 @@ pub enum Stage {
     Restored,
     /// Its body runs.
     Running,
+    /// The memory that it shares is given up at home.
+    Emptied,
     /// The target expects the companions of the one whose berth it is.
     Welcome,
 }
@@ -40,7 +43,7 @@ impl Stage {
             Stage::Ready => Duration::from_secs(100),
             Stage::Frozen => Duration::from_secs(5),
             Stage::Restored => Duration::from_secs(30),
-            Stage::Running => Duration::from_secs(10),
+            Stage::Running | Stage::Emptied => Duration::from_secs(10),
             Stage::Welcome => Duration::from_secs(20),
         }
     }
@@ -137,6 +140,27 @@ impl Group {
         check(agreement)
     }
 
+    /// This one will not touch any more what it shares here.
+    pub fn has_emptied(&self) {
+        self.agreement.iter().for_each(|agreement| agreement.arrive(Stage::Emptied as usize));
+    }
+
+    /// Waits until nobody will touch what they share here: before that none of them is served, and
+    /// so none can bring that memory home again. A supervisor that was ended touches nothing, and
+    /// is not waited for for long.
+    pub fn await_emptied(&self) {
+        let Some(agreement) = &self.agreement else { return };
+        let deadline = Instant::now() + Stage::Emptied.patience();
+        loop {
+            let seen = agreement.seen();
+            let have_all = agreement.arrived(Stage::Emptied as usize) >= self.members.len() as u32;
+            if have_all || Instant::now() >= deadline {
+                return;
+            }
+            agreement.wait(seen, LOOK_INTERVAL);
+        }
+    }
+
     fn wait(
         &self,
         agreement: &Agreement,
@@ -188,6 +212,7 @@ fn check(agreement: &Agreement) -> Result<()> {
 #[cfg(test)]
 mod test {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn groups(count: i32) -> Vec<Group> {
         let page = Agreement::create().unwrap();
@@ -239,6 +264,26 @@ mod test {
 
     #[test]
     fn who_is_alone_waits_for_nobody() {
-        leave(&Group::default()).unwrap();
+        let alone = Group::default();
+        leave(&alone).unwrap();
+        alone.has_emptied();
+        alone.await_emptied();
+    }
+
+    #[test]
+    fn nobody_is_served_before_all_have_given_up_what_they_share() {
+        let groups = groups(3);
+        let emptied = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for group in &groups {
+                scope.spawn(|| {
+                    leave(group).unwrap();
+                    emptied.fetch_add(1, Ordering::SeqCst);
+                    group.has_emptied();
+                    group.await_emptied();
+                    assert_eq!(emptied.load(Ordering::SeqCst), 3);
+                });
+            }
+        });
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::arriving::{Arriving, pages};
 use crate::frozen::Frozen;
+use crate::group::Group;
 use crate::homecoming::queue_signal_by;
 use crate::lanes::Work;
 use crate::service::Service;
@@ -15,7 +16,7 @@ use kernel::proc::room::{self, Memory};
 use kernel::tracee;
 use migrate::kept::Kept;
 use migrate::worker::Worker;
-use migrate::{Result, homeward};
+use migrate::{MigrateError, Result, homeward};
 use wire::forward::ToAway;
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, Span};
@@ -50,24 +51,37 @@ fn has_free(places: &[Place], parts: u64) -> bool {
 }
 
 impl Frozen {
-    /// The memory lives elsewhere now: here it is kept as it is, or dropped.
+    /// The memory lives elsewhere now: here what is private of it is kept as it is, or dropped.
+    /// What it shares with its group is dropped first, and the group told.
     ///
     /// # Errors
-    /// The process has ended.
+    /// The process has ended, and is lost.
     pub fn keep_memory(
         &self,
         is_kept: bool,
         mappings: &[image::Mapping],
+        group: &Group,
     ) -> Result<Option<Keeping>> {
+        let dropped = self.drop_memory(mappings.iter().filter(|m| m.is_shared_anonymous()));
+        group.has_emptied();
+        dropped.map_err(MigrateError::lost)?;
         if !is_kept {
-            self.drop_memory(mappings)?;
-            return Ok(None);
+            let private = mappings.iter().filter(|m| !m.is_shared_anonymous());
+            return self.drop_memory(private).map(|()| None).map_err(MigrateError::lost);
         }
-        self.drop_memory(
-            &mappings.iter().filter(|m| m.is_shared_anonymous()).cloned().collect::<Vec<_>>(),
-        )?;
         let lost = self.written_by_sleepers().map(|(start, length)| pages(start, length));
         Ok(Some(Keeping { lost: lost.collect(), places: places(self.pid) }))
+    }
+
+    fn drop_memory<'a>(&self, mappings: impl Iterator<Item = &'a image::Mapping>) -> Result<()> {
+        let mappings: Vec<_> = mappings.cloned().collect();
+        // What `ps` reads of a process is in its memory: its arguments and environment stay.
+        let shown = shown_memory(self.pid)?;
+        // What fails stays here, unused: it costs memory, not correctness.
+        if let Err(error) = homeward::empty(self.worker(0)?, &mappings, &shown) {
+            ::tracing::warn!("process {}: {error}", self.pid);
+        }
+        Ok(())
     }
 }
 

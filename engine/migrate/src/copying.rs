@@ -264,10 +264,6 @@ impl Copying {
             if self.leaves(mapping) {
                 walked = Walked::default();
             }
-            if mapping.is_shared_anonymous() {
-                // Nothing tells what was written to: all of it counts as that.
-                walked = Walked::of(self.by_others.lacks(&walked.there));
-            }
             if !is_watched && self.compares(mapping) {
                 walked.written = self.held.lacks(&walked.there);
             } else if !is_watched {
@@ -275,6 +271,10 @@ impl Copying {
                 self.held.remove(whole(mapping));
             }
             self.compare(walked, guards, &mut there, &mut lacking);
+            if mapping.is_shared_anonymous() {
+                // It is there all the same, so that nothing is discarded that another brings.
+                lacking.last_mut().into_iter().for_each(|runs| *runs = self.by_others.lacks(runs));
+            }
         }
         self.unchanged = self.changed.lacks(&there);
         (there, lacking)
@@ -611,6 +611,8 @@ mod test {
             let mut copying = Copying::of(pid, None).unwrap();
             if is_home {
                 copying.leave_files();
+                // Home has it all, and what another brings may have come already.
+                copying.learn(&[(page(0).0, page(4).0)]);
             }
             let mut brought = Held::default();
             brought.add(Run { start: page(3).0.0, end: page(3).1.0 });
