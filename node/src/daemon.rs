@@ -14,6 +14,8 @@
 //!   leave
 //! * [`calling_off`]: moves that are not wanted any more
 //! * [`linking`]: moves that wait for a link to their target
+//! * [`companions`]: those who share memory with one that moves; [`memory_groups`]: how they are
+//!   weighed
 //! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
 //! * [`paying`]: what moves are expected to cost, and did
 //! * [`owner`]: what the owner of this node wants for himself
@@ -33,6 +35,7 @@ mod lending;
 mod linking;
 mod listing;
 mod membership;
+mod memory_groups;
 mod move_limits;
 mod moves;
 mod owner;
@@ -64,6 +67,7 @@ use crate::keys::secrets::Secrets;
 use crate::keys::stamps::Stamps;
 use crate::keys::token::OpenTokens;
 use crate::members::Members;
+use crate::memory_groups::{MemoryGroup, MemoryGroups};
 use crate::net::Credentials;
 use crate::net::call::CallError;
 use crate::net::gossip::Mouth;
@@ -159,6 +163,8 @@ pub enum Event {
         started_ticks: u64,
     },
     Scanned(io::Result<Scan>),
+    /// Who shares memory with whom was looked at again.
+    GroupsLooked(Vec<MemoryGroup>),
     /// What a core is worth under the present load.
     SpeedMeasured(f64),
     /// Somebody opens memory that processes share which are away.
@@ -224,6 +230,7 @@ struct Daemon {
     processes: BTreeMap<HomePid, Process>,
     deputies: BTreeMap<SupervisorId, HomePid>,
     guests: BTreeMap<SupervisorId, Guest>,
+    memory_groups: MemoryGroups,
     /// What earlier guests have left.
     imprints: Imprints,
     next_imprint_look: Instant,
@@ -297,6 +304,7 @@ impl Daemon {
             Event::Returned(returned) => self.supervisor_returned(returned),
             Event::ProcessEnded { pid, started_ticks } => self.process_ended(pid, started_ticks),
             Event::Scanned(scan) => self.scanned(scan),
+            Event::GroupsLooked(found) => self.memory_groups.looked(found, Instant::now()),
             Event::SpeedMeasured(speed) => self.speed_measured(speed),
             Event::Opening(opening) => self.somebody_opens(&opening),
             Event::Stop => self.begin_drain(None),
@@ -354,6 +362,7 @@ impl Daemon {
         self.grant_wishes(now);
         self.look_after_imprints(now);
         self.look_after_memory(now);
+        self.look_at_groups(now);
         self.begin_scan(now);
     }
 

@@ -1,9 +1,9 @@
 //! A process of another node that runs here, or has a place reserved here.
 
-use crate::process::{Activity, LastFreeze};
+use crate::process::{Activity, LastFreeze, Weight};
 use crate::supervisor::{Identity, Supervisor};
 use std::time::Instant;
-use wire::ids::{GlobalPid, NodeId, Ticket};
+use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthRequest, Owner};
 
 /// How far a guest is.
@@ -36,6 +36,8 @@ pub struct Guest {
     /// Calls to its home.
     pub forwarded_per_s: u32,
     pub activity: Activity,
+    /// One beside it that it shares memory with.
+    pub bound_to: Option<HomePid>,
     /// Its home was asked to move it there, and has not said how that ended.
     pub wanted_on: Option<NodeId>,
     /// Its home has said that it is elsewhere now.
@@ -50,9 +52,9 @@ pub struct Guest {
 
 impl Guest {
     /// What its next move depends on.
-    pub fn weight(&self) -> (LastFreeze, u64) {
+    pub fn weight(&self) -> Weight {
         let last = LastFreeze { us: self.asked.freeze_us, bytes: self.asked.freeze_bytes };
-        (last, self.rss_bytes)
+        Weight::of(last, self.rss_bytes)
     }
 
     pub fn local_pid(&self) -> Option<i32> {

@@ -23,6 +23,7 @@ mod journal;
 mod keys;
 mod map;
 mod members;
+mod memory_groups;
 mod net;
 mod openings;
 mod paces;

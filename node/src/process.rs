@@ -137,6 +137,8 @@ pub struct Move {
     pub core_speed: f64,
     /// What it is expected to cost.
     pub expected: Option<Price>,
+    /// The process was known to share memory with others when the move began.
+    pub is_of_group: bool,
     /// Those without whom it cannot leave.
     pub bound_to: Bound,
     /// Those of them that leave with it.
@@ -150,7 +152,7 @@ pub struct Move {
 impl Move {
     /// One for which the supervisors are set to work.
     pub fn new(order: Order, from: NodeId, core_speed: f64) -> Move {
-        let (stage, expected) = (Stage::Moving, None);
+        let (stage, expected, is_of_group) = (Stage::Moving, None, false);
         let (bound_to, companions, hindrance, agreement) = Default::default();
         Move {
             order,
@@ -158,6 +160,7 @@ impl Move {
             stage,
             core_speed,
             expected,
+            is_of_group,
             bound_to,
             companions,
             hindrance,
@@ -312,6 +315,21 @@ pub struct LastFreeze {
     pub bytes: u64,
 }
 
+/// What the next move depends on, of a process or of those that move as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    pub last: LastFreeze,
+    pub rss_bytes: u64,
+    /// What of that is memory that several have: it is not copied ahead.
+    pub shared_bytes: u64,
+}
+
+impl Weight {
+    pub fn of(last: LastFreeze, rss_bytes: u64) -> Weight {
+        Weight { last, rss_bytes, shared_bytes: 0 }
+    }
+}
+
 /// What was seen of a process where it runs, lately.
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
@@ -350,8 +368,8 @@ impl Process {
     }
 
     /// What its next move depends on.
-    pub fn weight(&self) -> (LastFreeze, u64) {
-        (self.last_freeze, self.consumption.rss_bytes)
+    pub fn weight(&self) -> Weight {
+        Weight::of(self.last_freeze, self.consumption.rss_bytes)
     }
 
     pub fn state(&self) -> &'static str {

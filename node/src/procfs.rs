@@ -192,6 +192,18 @@ fn parse_resident_pages(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// Shared memory that a process has in use, in bytes; None if it has ended.
+pub fn read_shared_bytes(pid: i32) -> Option<u64> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    parse_shared_bytes(&String::from_utf8_lossy(&status))
+}
+
+fn parse_shared_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssShmem:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// Whose a process is, by all four of its user and group ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
@@ -315,6 +327,14 @@ mod test {
         assert_eq!(parse_resident_pages("1430 438 409 5 0 88 0\n"), Some(438));
         assert_eq!(parse_resident_pages(""), None);
         assert_eq!(read_resident_pages((1 << 22) + 1), None);
+    }
+
+    #[test]
+    fn shared_memory_in_use_is_told_in_kib() {
+        let status = "Name:\tx\nRssFile:\t    1436 kB\nRssShmem:\t      12 kB\nVmData:\t 1 kB\n";
+        assert_eq!(parse_shared_bytes(status), Some(12 << 10));
+        assert_eq!(parse_shared_bytes("Name:\tRssShmem: 7 kB\n"), None);
+        assert!(read_shared_bytes(std::process::id() as i32).is_some());
     }
 
     #[test]

@@ -85,6 +85,9 @@ pub struct KeptGuest {
     /// Its body, once that runs.
     pub body: Option<Identity>,
     pub command: String,
+    /// One beside it that it shares memory with.
+    #[serde(default)]
+    pub bound_to: Option<HomePid>,
 }
 
 /// What a command of `osmos time` and its descendants that have ended have used away.
@@ -326,6 +329,7 @@ mod test {
             supervisor: Identity { pid: supervisor, started_ticks: 3 },
             body: None,
             command: "sleep".to_owned(),
+            bound_to: Some(HomePid(49)),
         }
     }
 

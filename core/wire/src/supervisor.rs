@@ -457,8 +457,9 @@ pub enum FromBody {
     /// has one thing more to say.
     Gone { reason: Reason },
     /// The guest has made a process here, which home calls so: the socket that comes as ancillary
-    /// data is that of its supervisor, which waits for the connection of its deputy.
-    Forked { child: HomePid, ticket: Ticket },
+    /// data is that of its supervisor, which waits for the connection of its deputy. `is_bound`:
+    /// it shares memory with the guest.
+    Forked { child: HomePid, ticket: Ticket, is_bound: bool },
     /// Another process comes along with the guest, into the same sandbox. Otherwise as `Forked`.
     Joins { child: HomePid, ticket: Ticket },
     /// What the body has left, for when it comes again: a sealed memory file as ancillary data. A

@@ -239,7 +239,7 @@ pub(crate) fn sockets() -> Result<(OwnedFd, OwnedFd)> {
 impl Newborn {
     fn word(&self) -> FromBody {
         let (child, ticket) = self.child;
-        FromBody::Forked { child, ticket }
+        FromBody::Forked { child, ticket, is_bound: self.is_bound }
     }
 
     /// Takes hold of the process, which stands where it begins.

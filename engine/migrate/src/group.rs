@@ -119,28 +119,61 @@ impl Shares {
     }
 }
 
-/// The process and all that it shares memory with, in any number of steps, by number; and what of
-/// that memory is a file in memory. Those that do not let us see what they have mapped are missing.
+/// Who shares what with whom, of some processes.
 ///
 /// A file in memory binds whoever has it mapped if two of them can write to it; with one writer it
 /// is a file like others.
-pub fn of(pid: i32) -> Result<(BTreeSet<i32>, Vec<MemoryId>)> {
-    let all: BTreeMap<i32, Shares> =
-        process::all()?.into_iter().map(|pid| (pid, Shares::of(pid))).collect();
-    let mut writers: BTreeMap<MemoryId, usize> = BTreeMap::new();
-    for (id, _) in all.values().flat_map(|shares| &shares.files).filter(|(_, writes)| **writes) {
-        *writers.entry(*id).or_default() += 1;
+struct Ties {
+    segments: BTreeMap<i32, BTreeSet<MemoryId>>,
+    /// Files in memory that bind.
+    files: BTreeSet<MemoryId>,
+}
+
+impl Ties {
+    fn among(processes: impl IntoIterator<Item = i32>) -> Ties {
+        let all: BTreeMap<i32, Shares> =
+            processes.into_iter().map(|pid| (pid, Shares::of(pid))).collect();
+        let mut writers: BTreeMap<MemoryId, usize> = BTreeMap::new();
+        for (id, _) in all.values().flat_map(|shares| &shares.files).filter(|(_, writes)| **writes)
+        {
+            *writers.entry(*id).or_default() += 1;
+        }
+        writers.retain(|_, count| *count > 1);
+        let files: BTreeSet<MemoryId> = writers.into_keys().collect();
+        let segments = all.into_iter().map(|(pid, shares)| {
+            let binding = shares.files.into_keys().filter(|id| files.contains(id));
+            (pid, shares.all.into_iter().chain(binding).collect())
+        });
+        Ties { segments: segments.collect(), files }
     }
-    let binds = |id: &MemoryId| writers.get(id).is_some_and(|writers| *writers > 1);
-    let segments = all.into_iter().map(|(pid, shares)| {
-        let files = shares.files.into_keys().filter(&binds);
-        (pid, shares.all.into_iter().chain(files).collect())
-    });
-    let segments: BTreeMap<i32, BTreeSet<MemoryId>> = segments.collect();
+}
+
+/// The process and all that it shares memory with, in any number of steps, by number; and what of
+/// that memory is a file in memory. Those that do not let us see what they have mapped are missing.
+pub fn of(pid: i32) -> Result<(BTreeSet<i32>, Vec<MemoryId>)> {
+    let Ties { segments, files } = Ties::among(process::all()?);
     let members = closure(pid, &segments);
     let theirs = members.iter().filter_map(|member| segments.get(member)).flatten();
-    let named: BTreeSet<MemoryId> = theirs.copied().filter(binds).collect();
+    let named: BTreeSet<MemoryId> = theirs.copied().filter(|id| files.contains(id)).collect();
     Ok((members, named.into_iter().collect()))
+}
+
+/// Those of these processes who share memory with others of them, each group for itself. None if
+/// one of them does not let us see what it has mapped.
+pub fn among(processes: &BTreeSet<i32>) -> Option<Vec<BTreeSet<i32>>> {
+    let is_hidden = |pid: &i32| sharing::read_maps(*pid).is_err_and(|error| !error.is_gone());
+    if processes.iter().any(is_hidden) {
+        return None;
+    }
+    let segments = Ties::among(processes.iter().copied()).segments;
+    let mut groups: Vec<BTreeSet<i32>> = vec![];
+    for pid in processes {
+        if !groups.iter().any(|group| group.contains(pid)) {
+            groups.push(closure(*pid, &segments));
+        }
+    }
+    groups.retain(|group| group.len() > 1);
+    Some(groups)
 }
 
 /// Whether a process has memory in common with one of these, whatever that is made of.

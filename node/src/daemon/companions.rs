@@ -7,7 +7,8 @@
 use super::Daemon;
 use super::moves::{NotMoved, TRIES_MAX, not_moved};
 use crate::keys;
-use crate::process::{Bound, Cause, Launch, Move, Order, Process, Stage};
+use super::memory_groups::is_for_all;
+use crate::process::{Cause, Launch, Move, Order, Process, Stage};
 use crate::procfs;
 use kernel::agreement::{Agreement, Verdict};
 use std::sync::Arc;
@@ -35,29 +36,16 @@ enum Hindrance {
     Never(NotMoved),
 }
 
-/// Whether somebody has asked for it; the balancing weighs one process alone.
-fn is_ordered(moving: &Move) -> bool {
-    matches!(moving.order.cause, Cause::User | Cause::Placed | Cause::Storm)
-}
-
 impl Daemon {
-    /// A process was not moved because it shares memory with others.
-    pub(super) fn bound_to(&mut self, pid: HomePid, bound: Bound) {
-        if let Some(moving) = self.processes.get_mut(&pid).and_then(|p| p.moving.as_mut()) {
-            moving.bound_to = bound;
-        }
-    }
-
     /// Begins a move again, with all whom the process shares memory with, that was refused because
-    /// there are such; false if it is to stay refused. The balancing weighs one process, and leaves
-    /// those who are bound to others where they are.
+    /// there are such; false if it is to stay refused.
     pub(super) fn takes_others(&mut self, pid: HomePid, reason: &Reason) -> bool {
         let Some(process) = self.processes.get(&pid) else { return false };
         let Some(moving) = process.moving.as_ref().filter(|_| reason.code == BOUND) else {
             return false;
         };
         let (me, to) = (self.me(), moving.order.to);
-        if !is_ordered(moving) || to == me {
+        if !is_for_all(moving) || to == me {
             return false;
         }
         if process.at != me {
@@ -101,7 +89,7 @@ impl Daemon {
         let again = |moving: &mut Move| {
             let is_off = moving.order.is_off.load(Ordering::SeqCst);
             reason.code == COMPANION_STAYS
-                && is_ordered(moving)
+                && is_for_all(moving)
                 && moving.order.tries < TRIES_MAX
                 && !is_off
         };

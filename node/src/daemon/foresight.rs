@@ -19,7 +19,8 @@ const BUT_CHARS_MAX: usize = 200;
 impl Daemon {
     /// What the brain would say of the process now, if it runs here.
     pub(super) fn weigh_up(&self, process: GlobalPid) -> Option<Weighed> {
-        let (rate_here, guesses) = self.thought.brain.weigh_up(self.brain_time(), process)?;
+        let first = self.memory_groups.first_of(process);
+        let (rate_here, guesses) = self.thought.brain.weigh_up(self.brain_time(), first)?;
         let unfit = |place: &Place| self.why_unfit(process, place.node?);
         let places = guesses.into_iter().map(place);
         let places =
@@ -32,7 +33,8 @@ impl Daemon {
         if self.members.get(to).is_none() {
             return Err(self.no_such_node(to));
         }
-        let foreseen = self.thought.brain.foresee(self.brain_time(), process, to);
+        let first = self.memory_groups.first_of(process);
+        let foreseen = self.thought.brain.foresee(self.brain_time(), first, to);
         let price = self.price_of(process, to);
         let error_s = self.paces.of(self.me(), to).error_s;
         let told = |foresight| Reply::Forecast(over_link(forecast(foresight), price, error_s));

@@ -74,11 +74,12 @@ impl Daemon {
     }
 
     /// A guest has made a process, or one comes along with it, whose supervisor is a part of its
-    /// own.
+    /// own. `is_bound`: they share memory.
     pub(super) fn guest_forked(
         &mut self,
         maker: SupervisorId,
         (child, ticket, from): (HomePid, Ticket, NodeId),
+        is_bound: bool,
         socket: Option<OwnedFd>,
     ) {
         let is_taken = self.guests.values().any(|guest| guest.ticket == ticket);
@@ -109,6 +110,7 @@ impl Daemon {
             rss_bytes: maker.rss_bytes,
             forwarded_per_s: 0,
             activity: Activity::default(),
+            bound_to: is_bound.then_some(maker.process.pid),
             wanted_on: None,
             has_moved_on: false,
             is_sent_home: false,
@@ -116,6 +118,7 @@ impl Daemon {
             user_cores: maker.user_cores,
         };
         let supervisor = guest.supervisor.clone();
+        self.bind_guest(&guest);
         self.guests.insert(id, guest);
         // Its maker waits for that. One that does not take it is gone.
         supervisor.send(&ToBody::IsGuest, None);

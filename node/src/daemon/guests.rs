@@ -67,6 +67,7 @@ impl Daemon {
             rss_bytes: asked.rss_bytes,
             forwarded_per_s: 0,
             activity: Activity::default(),
+            bound_to: None,
             wanted_on: None,
             has_moved_on: false,
             is_sent_home: false,
@@ -144,6 +145,7 @@ impl Daemon {
             if ends {
                 self.past_berths.note(now, guest.ticket);
                 forget_guest(&self.roster, guest);
+                self.memory_groups.leave(guest.process);
             }
             !ends
         });
@@ -182,16 +184,16 @@ impl Daemon {
                     self.await_imprint(&guest);
                 }
             }
-            Ok(FromBody::Forked { child, ticket }) => {
+            Ok(FromBody::Forked { child, ticket, is_bound }) => {
                 let from = self.me();
-                self.guest_forked(id, (child, ticket, from), descriptor);
+                self.guest_forked(id, (child, ticket, from), is_bound, descriptor);
             }
             Ok(FromBody::Joins { child, ticket }) => {
                 let from = guest.asked.from;
                 let most = self.wishes.state.guests_max.map_or(usize::MAX, |max| max as usize);
                 // Who is not taken notices that nobody has its socket.
                 if self.guests.len() < most && !self.is_closing() {
-                    self.guest_forked(id, (child, ticket, from), descriptor);
+                    self.guest_forked(id, (child, ticket, from), true, descriptor);
                 }
             }
             Ok(FromBody::Imprint) | Err(_) => {
@@ -251,6 +253,7 @@ impl Daemon {
     /// Its supervisor has nothing more to say.
     fn guest_gone(&mut self, id: SupervisorId) -> Option<Guest> {
         let guest = self.guests.remove(&id)?;
+        self.memory_groups.leave(guest.process);
         self.awaited.remove(&id);
         forget_guest(&self.roster, &guest);
         // Its supervisor need not look for a daemon that it could tell.

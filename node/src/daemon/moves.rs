@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Happening, Migration, Reply};
-use wire::ids::{HomePid, NodeId};
+use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::memory_group::GROUP_ASKED;
 use wire::motive::Motive;
 use wire::move_cost::Price;
@@ -60,7 +60,8 @@ impl Daemon {
         let to = order.to;
         let core_speed = self.load.capacity.core_speed;
         let is_users = matches!(order.cause, Cause::User);
-        process.moving = Some(Move::new(order, from, core_speed));
+        let is_of_group = self.memory_groups.of(GlobalPid { home: me, pid }).is_some();
+        process.moving = Some(Move { is_of_group, ..Move::new(order, from, core_speed) });
         if to == from && is_users {
             // It has waited for another move, which is off.
             process.moved_by_user(to, me);

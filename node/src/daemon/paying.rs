@@ -1,7 +1,7 @@
 //! What moves are expected to cost, and what they did: the one is learned from the other.
 
 use super::Daemon;
-use crate::process::LastFreeze;
+use crate::process::Weight;
 use wire::control::Migration;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -10,9 +10,9 @@ use wire::supervisor::MoveReport;
 
 /// What of so much memory is left for the freeze of the next move. A first one is copied ahead to
 /// the end, where that can be.
-fn rest_bytes(last: LastFreeze, rss_bytes: u64, copies_ahead: bool) -> u64 {
+fn rest_bytes(Weight { last, rss_bytes, shared_bytes }: Weight, copies_ahead: bool) -> u64 {
     match (last.us, copies_ahead && rss_bytes >= COPIED_AHEAD_BYTES_MIN) {
-        (0, true) => 0,
+        (0, true) => shared_bytes.min(rss_bytes),
         (0, false) => rss_bytes,
         _ => last.bytes.min(rss_bytes),
     }
@@ -20,19 +20,14 @@ fn rest_bytes(last: LastFreeze, rss_bytes: u64, copies_ahead: bool) -> u64 {
 
 impl Daemon {
     /// Of a move from here to another node, if it is known to which; None for all.
-    pub(super) fn price(&self, (last, rss_bytes): (LastFreeze, u64), to: Option<NodeId>) -> Price {
-        self.price_between(self.me(), to, (last, rss_bytes))
+    pub(super) fn price(&self, weight: Weight, to: Option<NodeId>) -> Price {
+        self.price_between(self.me(), to, weight)
     }
 
-    fn price_between(
-        &self,
-        from: NodeId,
-        to: Option<NodeId>,
-        (last, rss_bytes): (LastFreeze, u64),
-    ) -> Price {
+    fn price_between(&self, from: NodeId, to: Option<NodeId>, weight: Weight) -> Price {
         let pace = to.map_or(self.paces.any(), |to| self.paces.of(from, to));
-        let rest_bytes = rest_bytes(last, rss_bytes, kernel::tracking::is_possible());
-        pace.price_within(rss_bytes, rest_bytes, self.limits_between(from, to).bandwidth)
+        let rest_bytes = rest_bytes(weight, kernel::tracking::is_possible());
+        pace.price_within(weight.rss_bytes, rest_bytes, self.limits_between(from, to).bandwidth)
     }
 
     /// How long a move may have the process stand still: as its user, or else this node's owner has
@@ -42,13 +37,17 @@ impl Daemon {
         own.or(self.wishes.state.freeze_budget_ms).unwrap_or_default()
     }
 
-    /// Of a process that runs here.
+    /// Of a process that runs here, with those that go with it.
     pub(super) fn price_of(&self, process: GlobalPid, to: NodeId) -> Option<Price> {
-        let known = match process.home == self.me() {
+        let weight_of = |process: GlobalPid| match process.home == self.me() {
             true => self.processes.get(&process.pid).map(|process| process.weight()),
             false => self.guests.values().find(|g| g.process == process).map(|g| g.weight()),
         };
-        Some(self.price(known?, Some(to)))
+        let weight = match self.memory_groups.of(process) {
+            Some(group) => group.weight(group.members.iter().copied().filter_map(weight_of)),
+            None => weight_of(process)?,
+        };
+        Some(self.price(weight, Some(to)))
     }
 
     /// Notes what the move that is about to begin is expected to cost. A homecoming sends what was
@@ -87,16 +86,23 @@ impl Daemon {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::process::LastFreeze;
 
     #[test]
     fn a_first_move_leaves_nothing_for_its_freeze_and_a_later_one_what_the_last_did() {
         let large = 64 * COPIED_AHEAD_BYTES_MIN;
+        let rest = |last, rss_bytes, copies_ahead| {
+            rest_bytes(Weight::of(last, rss_bytes), copies_ahead)
+        };
         let never = LastFreeze::default();
-        assert_eq!(rest_bytes(never, large, true), 0);
-        assert_eq!(rest_bytes(never, large, false), large, "nothing is copied ahead");
-        assert_eq!(rest_bytes(never, 1 << 20, true), 1 << 20, "too little for that");
+        assert_eq!(rest(never, large, true), 0);
+        assert_eq!(rest(never, large, false), large, "nothing is copied ahead");
+        assert_eq!(rest(never, 1 << 20, true), 1 << 20, "too little for that");
         let last = LastFreeze { us: 7_000, bytes: 3 << 20 };
-        assert_eq!(rest_bytes(last, large, true), 3 << 20);
-        assert_eq!(rest_bytes(last, 1 << 20, true), 1 << 20, "it has shrunk");
+        assert_eq!(rest(last, large, true), 3 << 20);
+        assert_eq!(rest(last, 1 << 20, true), 1 << 20, "it has shrunk");
+        let shared_bytes = 2 * COPIED_AHEAD_BYTES_MIN;
+        let sharing = Weight { shared_bytes, ..Weight::of(never, large) };
+        assert_eq!(rest_bytes(sharing, true), shared_bytes, "shared memory is not copied ahead");
     }
 }

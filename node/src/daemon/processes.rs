@@ -170,6 +170,7 @@ impl Daemon {
             self.deputies.remove(&deputy.id);
         }
         self.release_files(pid);
+        self.memory_groups.leave(global);
         self.journal.record(Some(global), Happening::Ended { wait_status });
         let under_way = process.moving.take().map(|moving| {
             self.leave_alone(pid, &moving);
@@ -299,9 +300,13 @@ impl Daemon {
         let caller = Caller { uid: parent.owner.uid, pid: None };
         if let Err(failure) = self.admit_process(caller, pid, options, Launch::Found) {
             tracing::debug!("child {pid} of {ancestor} stays unmanaged: {}", failure.text);
-        } else if let Some(baseline) = baseline {
+            return;
+        }
+        if let Some(baseline) = baseline {
             self.give_baseline(pid, baseline);
         }
+        let (parent, child) = (self.global(ancestor), self.global(pid));
+        self.memory_groups.may_join(parent, child, Instant::now());
     }
 
     /// Begins what is due: first placements, placements again after a homecoming, storms.

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::control::{self, ControlError};
 use crate::guest_cgroup::GuestCgroups;
 use crate::imprints::Imprints;
+use crate::memory_groups::MemoryGroups;
 use crate::journal::Journal;
 use crate::keys::replay::Replay;
 use crate::keys::seal::Newest;
@@ -324,6 +325,7 @@ impl Parts {
             processes: BTreeMap::new(),
             deputies: BTreeMap::new(),
             guests: BTreeMap::new(),
+            memory_groups: MemoryGroups::default(),
             imprints: Imprints::default(),
             next_imprint_look: Instant::now(),
             awaited: BTreeMap::new(),

@@ -70,6 +70,7 @@ impl Daemon {
             supervisor,
             body,
             command: guest.command.clone(),
+            bound_to: guest.bound_to,
         });
     }
 
@@ -167,27 +168,27 @@ impl Daemon {
             None => Arrival::Arriving,
         };
         let id = supervisor.id;
-        self.guests.insert(
-            id,
-            Guest {
-                process: kept.process,
-                ticket: kept.ticket,
-                asked: kept.asked,
-                owner: kept.owner,
-                supervisor,
-                arrival,
-                command: kept.command,
-                cpu_us: 0,
-                rss_bytes: kept.asked.rss_bytes,
-                forwarded_per_s: 0,
-                activity: Activity::default(),
-                wanted_on: None,
-                has_moved_on: false,
-                is_sent_home: false,
-                stands_back: None,
-                user_cores: f64::from(kept.asked.user_milli) / 1e3,
-            },
-        );
+        let guest = Guest {
+            process: kept.process,
+            ticket: kept.ticket,
+            asked: kept.asked,
+            owner: kept.owner,
+            supervisor,
+            arrival,
+            command: kept.command,
+            cpu_us: 0,
+            rss_bytes: kept.asked.rss_bytes,
+            forwarded_per_s: 0,
+            activity: Activity::default(),
+            bound_to: kept.bound_to,
+            wanted_on: None,
+            has_moved_on: false,
+            is_sent_home: false,
+            stands_back: None,
+            user_cores: f64::from(kept.asked.user_milli) / 1e3,
+        };
+        self.bind_guest(&guest);
+        self.guests.insert(id, guest);
         if body.is_some() {
             self.confine_guest(id);
             self.let_stand_back(id);

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::guest::{Arrival, Guest};
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
+use crate::memory_groups::Sampled;
 use crate::process::{Cause, Launch, Order};
 use crate::recorder::Recorder;
 use crate::sample::Capacity;
@@ -27,7 +28,6 @@ use wire::control::Happening;
 use wire::forecast::Weighed;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::motive::Motive;
-use wire::move_cost::Price;
 use wire::owner::OwnerState;
 use wire::peer::PeerMessage;
 
@@ -244,7 +244,7 @@ impl Daemon {
     /// The best node for a process of this home, other than where it is.
     pub(super) fn best_node_for(&mut self, pid: HomePid) -> Option<NodeId> {
         let at = self.processes.get(&pid)?.at;
-        let (now, process) = (self.brain_time(), self.global(pid));
+        let (now, process) = (self.brain_time(), self.memory_groups.first_of(self.global(pid)));
         let unfit = self.unfit_nodes(pid);
         let best = self.thought.brain.best_node(now, Some(process), &unfit);
         if let Some(recorder) = &mut self.thought.recorder {
@@ -336,37 +336,52 @@ impl Daemon {
             users.entry(uid).or_insert_with(|| user_share(uid, self.user_cores(uid)));
         }
         let home = self.processes.values().filter(|process| process.at == me);
-        let home = home.map(|process| (process, self.price(process.weight(), None)));
-        let home = home.map(|(process, price)| ProcessSample {
-            process: GlobalPid { home: me, pid: process.pid },
-            demand: process.activity.demand(),
-            used: process.activity.used(),
-            here: span(now.saturating_duration_since(process.here_since)),
-            cpu: Span::from_micros(process.consumption.cpu_us()),
-            rss_bytes: process.consumption.rss_bytes,
-            forwarded_per_s: 0.0,
-            freeze_estimate: Span::from_secs_f64(price.freeze_s),
-            copy_estimate: Span::from_secs_f64(price.total_s - price.freeze_s),
-            stays: why_it_stays(process),
-            group: process.activity.group.and_then(|group| group_id(me, group)),
-            user: users.get(&process.owner.uid).copied(),
+        let home = home.map(|process| Sampled {
+            sample: ProcessSample {
+                process: GlobalPid { home: me, pid: process.pid },
+                demand: process.activity.demand(),
+                used: process.activity.used(),
+                here: span(now.saturating_duration_since(process.here_since)),
+                cpu: Span::from_micros(process.consumption.cpu_us()),
+                rss_bytes: process.consumption.rss_bytes,
+                forwarded_per_s: 0.0,
+                freeze_estimate: Span::ZERO,
+                copy_estimate: Span::ZERO,
+                stays: why_it_stays(process),
+                group: process.activity.group.and_then(|group| group_id(me, group)),
+                user: users.get(&process.owner.uid).copied(),
+            },
+            weight: process.weight(),
         });
-        let mut samples: Vec<ProcessSample> = home.collect();
-        samples.extend(
-            self.guests
-                .values()
-                .filter_map(|guest| sample_of_guest(guest, now, self.price(guest.weight(), None))),
-        );
-        samples
+        let guests = self.guests.values().filter_map(|guest| sample_of_guest(guest, now));
+        let mut all: Vec<Sampled> = home.chain(guests).collect();
+        let is_managed = |process: GlobalPid| {
+            process.home != me || self.processes.contains_key(&process.pid)
+        };
+        self.memory_groups.weigh_as_one(&mut all, is_managed);
+        all.into_iter().map(|weighed| self.priced(weighed)).collect()
+    }
+
+    /// With what a move would cost it. Guests that share memory go by way of their home.
+    fn priced(&self, Sampled { sample, weight }: Sampled) -> ProcessSample {
+        let is_at_home = sample.process.home == self.me();
+        let is_alone = is_at_home || self.memory_groups.of(sample.process).is_none();
+        let ways = if is_alone { 1.0 } else { 2.0 };
+        let price = self.price(weight, None);
+        ProcessSample {
+            freeze_estimate: Span::from_secs_f64(price.freeze_s * ways),
+            copy_estimate: Span::from_secs_f64((price.total_s - price.freeze_s) * ways),
+            ..sample
+        }
     }
 }
 
 /// None before it runs.
-fn sample_of_guest(guest: &Guest, now: Instant, price: Price) -> Option<ProcessSample> {
+fn sample_of_guest(guest: &Guest, now: Instant) -> Option<Sampled> {
     let Arrival::Running { since, .. } = guest.arrival else { return None };
     let stays = guest.is_sent_home.then(|| "it is on its way home".to_owned());
     let pinned = guest.asked.is_pinned.then(|| "its user put it here".to_owned());
-    Some(ProcessSample {
+    let sample = ProcessSample {
         process: guest.process,
         demand: guest.activity.demand(),
         used: guest.activity.used(),
@@ -374,12 +389,13 @@ fn sample_of_guest(guest: &Guest, now: Instant, price: Price) -> Option<ProcessS
         cpu: Span::from_micros(guest.asked.cpu_us + guest.cpu_us),
         rss_bytes: guest.rss_bytes,
         forwarded_per_s: f64::from(guest.forwarded_per_s),
-        freeze_estimate: Span::from_secs_f64(price.freeze_s),
-        copy_estimate: Span::from_secs_f64(price.total_s - price.freeze_s),
+        freeze_estimate: Span::ZERO,
+        copy_estimate: Span::ZERO,
         stays: stays.or(pinned),
         group: guest.asked.group.map(GroupId::from),
         user: Some(user_share(guest.asked.owner.uid, guest.user_cores)),
-    })
+    };
+    Some(Sampled { sample, weight: guest.weight() })
 }
 
 fn user_share(uid: u32, cores: f64) -> UserShare {
@@ -448,19 +464,18 @@ mod test {
             rss_bytes: asked.rss_bytes,
             forwarded_per_s: 0,
             activity: Activity::default(),
+            bound_to: None,
             wanted_on: None,
             has_moved_on: false,
             is_sent_home: false,
             stands_back: Some(0),
             user_cores: 0.0,
         };
-        let price = Price { freeze_s: 0.01, total_s: 0.25 };
-        assert_eq!(sample_of_guest(&guest, now, price), None, "it does not run yet");
+        assert_eq!(sample_of_guest(&guest, now), None, "it does not run yet");
         let body = Identity { pid: 7, started_ticks: 1 };
         guest.arrival = Arrival::Running { body, since: now };
-        let sample = sample_of_guest(&guest, now, price).expect("it runs");
-        assert_eq!(sample.freeze_estimate, Span::from_millis(10));
-        assert_eq!(sample.copy_estimate, Span::from_millis(240));
+        let Sampled { sample, weight } = sample_of_guest(&guest, now).expect("it runs");
+        assert_eq!((sample.rss_bytes, weight.rss_bytes), (1 << 20, 1 << 20));
         assert!(group.is_some());
         assert_eq!((sample.group, sample.cpu), (group, Span::from_micros(2_500_000)));
     }
