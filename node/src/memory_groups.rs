@@ -34,6 +34,8 @@ pub struct MemoryGroup {
 #[derive(Debug, Default)]
 pub struct MemoryGroups {
     groups: Vec<MemoryGroup>,
+    /// Those that were weighed for their group last time.
+    weighed: BTreeSet<GlobalPid>,
     /// When to look at them; None: a look is under way, or there are none.
     look_due: Option<Instant>,
     /// Members came or left since that look began.
@@ -49,6 +51,11 @@ impl MemoryGroups {
     pub fn first_of(&self, process: GlobalPid) -> GlobalPid {
         let first = self.of(process).and_then(|group| group.members.first());
         first.copied().unwrap_or(process)
+    }
+
+    /// Whether what was decided of the process is meant for all of its group.
+    pub fn is_weighed_as_one(&self, process: GlobalPid) -> bool {
+        self.weighed.contains(&process)
     }
 
     /// These, and nobody else, share memory with each other.
@@ -121,16 +128,21 @@ impl MemoryGroups {
     /// Has each group be weighed as one process, its first member, that is as large and as busy as
     /// all of them. The others stay with it. If one of them has to stay where it is, all do; so do
     /// they with one that is not `managed`.
-    pub fn weigh_as_one(&self, samples: &mut [Sampled], is_managed: impl Fn(GlobalPid) -> bool) {
+    pub fn weigh_as_one(
+        &mut self,
+        samples: &mut [Sampled],
+        is_managed: impl Fn(GlobalPid) -> bool,
+    ) {
         let places = samples.iter().enumerate();
         let places: BTreeMap<GlobalPid, usize> =
             places.map(|(place, sampled)| (sampled.sample.process, place)).collect();
+        self.weighed.clear();
         for group in &self.groups {
             let members = group.members.iter();
             let here: Vec<usize> =
                 members.filter_map(|member| places.get(member).copied()).collect();
             let strange = group.members.iter().find(|member| !is_managed(**member));
-            weigh_group(samples, &here, group, strange.copied());
+            self.weighed.extend(weigh_group(samples, &here, group, strange.copied()));
         }
     }
 }
@@ -160,15 +172,14 @@ pub struct Sampled {
     pub weight: Weight,
 }
 
+/// Returns who stands for all of it; nobody if no two of it are here.
 fn weigh_group(
     samples: &mut [Sampled],
     here: &[usize],
     group: &MemoryGroup,
     strange: Option<GlobalPid>,
-) {
-    let Some((first, others)) = here.split_first().filter(|(_, others)| !others.is_empty()) else {
-        return;
-    };
+) -> Option<GlobalPid> {
+    let (first, others) = here.split_first().filter(|(_, others)| !others.is_empty())?;
     let weight = group.weight(here.iter().map(|place| samples[*place].weight));
     let mut all = samples[*first].sample.clone();
     let not_managed = |other: GlobalPid| {
@@ -176,6 +187,7 @@ fn weigh_group(
     };
     let mut stays = strange.map(not_managed);
     for sample in others.iter().map(|place| &samples[*place].sample) {
+        all.stands_for += sample.stands_for;
         all.demand += sample.demand;
         all.used += sample.used;
         all.forwarded_per_s += sample.forwarded_per_s;
@@ -190,15 +202,18 @@ fn weigh_group(
     all.stays = all.stays.or(stays);
     // A turn would be one of all of them.
     all.group = None;
-    let pid = all.process.pid;
+    let process = all.process;
     samples[*first] = Sampled { sample: all, weight };
     for place in others {
         let Sampled { sample, weight } = &mut samples[*place];
+        sample.stands_for = 0;
         (sample.demand, sample.used, sample.forwarded_per_s) = (0.0, 0.0, 0.0);
         (sample.rss_bytes, sample.group) = (0, None);
-        sample.stays = Some(format!("it goes with process {pid}, which it shares memory with"));
+        let text = format!("it goes with process {}, which it shares memory with", process.pid);
+        sample.stays = Some(text);
         *weight = Weight::default();
     }
+    Some(process)
 }
 
 #[cfg(test)]
@@ -218,6 +233,7 @@ mod test {
     fn sampled(pid: i32, demand: f64, rss_bytes: u64) -> Sampled {
         let sample = ProcessSample {
             process: process(pid),
+            stands_for: 1,
             demand,
             used: demand / 2.0,
             here: Span::from_secs(pid as u64),
@@ -245,9 +261,12 @@ mod test {
         groups.groups[0].shared = SharedBytes { once: 1000, counted: 2500 };
         let mut all: Vec<Sampled> = [2, 3, 4, 9].map(|pid| sampled(pid, 0.75, 2000)).into();
         let alone = all[0].clone();
+        assert!(!groups.is_weighed_as_one(process(3)), "it is known, and not weighed yet");
         groups.weigh_as_one(&mut all, |_| true);
+        assert!(groups.is_weighed_as_one(process(3)) && !groups.is_weighed_as_one(process(4)));
         assert_eq!(all[0], alone);
         let first = &all[1].sample;
+        assert_eq!(first.stands_for, 3);
         assert_eq!((first.demand, first.used, first.forwarded_per_s), (2.25, 1.125, 3.0));
         assert_eq!((first.cpu, first.here), (Span::from_secs(30), Span::from_secs(3)));
         assert_eq!((first.rss_bytes, first.stays.as_deref()), (4500, None));
@@ -256,6 +275,7 @@ mod test {
         assert_eq!(all[1].weight, Weight { last, rss_bytes: 4500, shared_bytes: 1000 });
         for other in &all[2..] {
             assert_eq!((other.sample.demand, other.sample.rss_bytes), (0.0, 0));
+            assert_eq!(other.sample.stands_for, 0);
             let why = other.sample.stays.as_deref().unwrap();
             assert_eq!(why, "it goes with process 3, which it shares memory with");
         }
@@ -290,6 +310,7 @@ mod test {
         let mut all = [sampled(3, 1.0, 1)];
         groups.weigh_as_one(&mut all, |_| true);
         assert_eq!(all, [sampled(3, 1.0, 1)]);
+        assert!(!groups.is_weighed_as_one(process(3)));
     }
 
     #[test]

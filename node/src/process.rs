@@ -137,7 +137,7 @@ pub struct Move {
     pub core_speed: f64,
     /// What it is expected to cost.
     pub expected: Option<Price>,
-    /// The process was known to share memory with others when the move began.
+    /// All that it shares memory with were weighed with it.
     pub is_of_group: bool,
     /// Those without whom it cannot leave.
     pub bound_to: Bound,

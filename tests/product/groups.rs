@@ -92,21 +92,56 @@ fn a_group_with_one_that_cannot_leave_stays_and_whoever_asks_is_told_which() {
     stage.await_no_supervisors();
 }
 
+/// Computes on a node, where it stays.
+fn start_busy(stage: &Stage, node: u32) -> Vec<Program> {
+    let words = ["osmos", "run", "--home", "--", "sh", "-c", "while :; do :; done"];
+    (0..4).map(|_| stage.start(node, &words)).collect()
+}
+
 #[test]
-fn the_balancing_leaves_a_group_at_home_and_says_who_is_bound_to_whom() {
+fn the_balancing_takes_a_group_as_one_where_it_gets_more_and_on_and_back() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    let stage = Stage::new("group-balanced", 2);
-    // It has three that compute, and beside it is a node where nobody does.
+    let stage = Stage::new("group-balanced", 3);
+    // Three that compute, beside four that stay.
+    let at_home = start_busy(&stage, 1);
+    let mut group = Group::start(&stage, &[]);
+    until_true("all are where nobody computes", || {
+        group.is_on(&stage, 2) || group.is_on(&stage, 3)
+    });
+    group.assert_whole();
+    let (there, other) = if group.is_on(&stage, 2) { (2, 3) } else { (3, 2) };
+    let _there = start_busy(&stage, there);
+    until_true("all are on the other node", || group.is_on(&stage, other.into()));
+    group.assert_whole();
+    at_home.iter().for_each(|program| stage.signal(1, program.pid, "KILL"));
+    let _other = start_busy(&stage, other);
+    until_true("all are home", || group.is_on(&stage, 1));
+    group.assert_whole();
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_group_that_gets_no_more_elsewhere_stays_and_says_who_is_bound_to_whom() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-alone", 2);
+    // One of it alone would be better off beside it, where nobody computes.
     let mut group = Group::start(&stage, &[]);
     let why = || group.pids.iter().map(|pid| stage.text(1, &["osmos", "why", &pid.to_string()]));
     let bound = "such memory binds 4 processes together: ";
     let text = until("one is refused", || why().find(|text| text.contains(bound)));
     let (_, named) = text.split_once(bound).expect("their numbers");
     group.pids.iter().for_each(|pid| assert!(named.contains(&pid.to_string()), "{pid}: {text}"));
-    assert!(group.is_on(&stage, 1));
+    let first = group.pids.iter().min().expect("a member");
+    let goes_along = format!("it goes with process {first}, which it shares memory with");
+    until_true("the others are told", || {
+        why().filter(|why| why.contains(&goes_along)).count() == 3
+    });
     group.assert_whole();
+    assert!(group.is_on(&stage, 1));
 }
 
 /// What is killed while a group moves.

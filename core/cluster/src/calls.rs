@@ -76,6 +76,7 @@ mod tests {
 
     fn sample(forwarded_per_s: f64, used: f64) -> ProcessSample {
         ProcessSample {
+            stands_for: 1,
             process: GUEST,
             demand: 1.0,
             used,

@@ -103,6 +103,10 @@ pub struct LoadSample {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSample {
     pub process: GlobalPid,
+    /// How many processes this is about. Those that share memory move as one, and are weighed as
+    /// one of them; 0 for those that go with that one.
+    #[serde(default = "one")]
+    pub stands_for: u32,
     /// Mean number of its runnable threads: what it would use if it had the node for itself.
     pub demand: f64,
     /// CPU seconds used per second: what it got.
@@ -125,6 +129,11 @@ pub struct ProcessSample {
     pub group: Option<GroupId>,
     /// Whose it is, and what its home says that this user has.
     pub user: Option<UserShare>,
+}
+
+/// As of recordings that do not say it.
+fn one() -> u32 {
+    1
 }
 
 /// A user, and what all his processes of one home get, wherever they run, in reference cores.

@@ -443,11 +443,13 @@ impl Residents {
         now: Time,
         c: &Config,
     ) -> bool {
-        let memory = match self.running.get_mut(&process) {
-            Some(resident) => self.memories.touch_at(&mut resident.memory, now, process, c),
-            None => self.memories.touch(now, process, c),
-        };
-        memory.note_stay(cause)
+        match self.running.get_mut(&process) {
+            Some(resident) => {
+                let memory = self.memories.touch_at(&mut resident.memory, now, process, c);
+                note_stay(resident, memory, cause)
+            }
+            None => self.memories.touch(now, process, c).note_stay(cause),
+        }
     }
 
     /// The same of the running process at a place, as [`Residents::nth`] counts them.
@@ -459,8 +461,15 @@ impl Residents {
         config: &Config,
     ) -> bool {
         let Some((process, resident)) = self.running.at_mut(place) else { return false };
-        self.memories.touch_at(&mut resident.memory, now, process, config).note_stay(cause)
+        let memory = self.memories.touch_at(&mut resident.memory, now, process, config);
+        note_stay(resident, memory, cause)
     }
+}
+
+/// Whether it is news that it stays for that.
+fn note_stay(resident: &mut Resident, memory: &mut Memory, cause: StayCause) -> bool {
+    let is_other = cause == StayCause::Unable && std::mem::take(&mut resident.stays_anew);
+    memory.note_stay(cause) || is_other
 }
 
 /// As far as this node saw it come, or was told.

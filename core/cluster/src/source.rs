@@ -9,6 +9,7 @@ use crate::input::MoveOutcome;
 use crate::members::Status;
 use crate::message::{Body, Offer, OfferId, Refusal};
 use crate::output::{Outbox, Output, Verdict};
+use crate::resident::Resident;
 use crate::rotation::to_ms;
 use crate::rule::{Burden, Gain, GainKind, drag, is_beyond_doubt, judge, may_gain, pays};
 use crate::staying::StayCause;
@@ -479,7 +480,7 @@ impl Brain {
         }
     }
 
-    /// Offers of processes that do not run here any more are taken back.
+    /// Offers of processes are taken back that do not run here any more, or move with others now.
     pub(crate) fn withdraw_vanished(&mut self, now: Time, outbox: &mut Outbox) {
         if self.departures.is_empty() {
             return;
@@ -487,7 +488,7 @@ impl Brain {
         let offered = self.departures.iter().filter(|d| !d.is_moving());
         let vanished: Vec<GlobalPid> = offered
             .map(|departure| departure.offer.process)
-            .filter(|process| !self.residents.is_running(*process))
+            .filter(|process| self.residents.known(*process).is_none_or(Resident::is_another))
             .collect();
         for process in vanished {
             self.withdraw(now, process, outbox);

@@ -40,6 +40,7 @@ fn process_sample() -> impl Strategy<Value = ProcessSample> {
             stays,
         )| {
             ProcessSample {
+                stands_for: 1,
                 process,
                 demand,
                 used,
@@ -102,6 +103,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
     let now = Time::from_micros(9_000_000);
     let process = |pid| GlobalPid { home: one, pid: HomePid(pid) };
     let running = |pid| ProcessSample {
+        stands_for: 1,
         process: process(pid),
         demand: 1.0,
         used: 0.3,

@@ -20,6 +20,7 @@ fn process(home: NodeId, pid: i32) -> GlobalPid {
 
 fn running(process: GlobalPid) -> ProcessSample {
     ProcessSample {
+        stands_for: 1,
         process,
         demand: 1.0,
         used: 1.0,

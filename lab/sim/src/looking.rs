@@ -78,6 +78,7 @@ impl World {
             let calls_per_cpu_s = if is_home { 0.0 } else { process.kind.calls_per_cpu_s };
             let is_leaving = matches!(process.at, Whereabouts::Leaving { .. });
             samples.push(ProcessSample {
+                stands_for: 1,
                 process: process.global(),
                 demand: process.looks.mean(RUNNABLE),
                 used,

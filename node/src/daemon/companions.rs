@@ -5,9 +5,9 @@
 //! a page of memory by which the supervisors agree when to stop and whether they have left.
 
 use super::Daemon;
+use super::memory_groups::is_for_all;
 use super::moves::{NotMoved, TRIES_MAX, not_moved};
 use crate::keys;
-use super::memory_groups::is_for_all;
 use crate::process::{Cause, Launch, Move, Order, Process, Stage};
 use crate::procfs;
 use kernel::agreement::{Agreement, Verdict};

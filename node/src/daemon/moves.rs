@@ -60,7 +60,7 @@ impl Daemon {
         let to = order.to;
         let core_speed = self.load.capacity.core_speed;
         let is_users = matches!(order.cause, Cause::User);
-        let is_of_group = self.memory_groups.of(GlobalPid { home: me, pid }).is_some();
+        let is_of_group = self.memory_groups.is_weighed_as_one(GlobalPid { home: me, pid });
         process.moving = Some(Move { is_of_group, ..Move::new(order, from, core_speed) });
         if to == from && is_users {
             // It has waited for another move, which is off.

@@ -91,9 +91,8 @@ mod test {
     #[test]
     fn a_first_move_leaves_nothing_for_its_freeze_and_a_later_one_what_the_last_did() {
         let large = 64 * COPIED_AHEAD_BYTES_MIN;
-        let rest = |last, rss_bytes, copies_ahead| {
-            rest_bytes(Weight::of(last, rss_bytes), copies_ahead)
-        };
+        let rest =
+            |last, rss_bytes, copies_ahead| rest_bytes(Weight::of(last, rss_bytes), copies_ahead);
         let never = LastFreeze::default();
         assert_eq!(rest(never, large, true), 0);
         assert_eq!(rest(never, large, false), large, "nothing is copied ahead");

@@ -327,7 +327,7 @@ impl Daemon {
     }
 
     /// Every process that runs here: those at home, and the guests.
-    fn sample_processes(&self) -> Vec<ProcessSample> {
+    fn sample_processes(&mut self) -> Vec<ProcessSample> {
         let me = self.me();
         let now = Instant::now();
         let mut users: BTreeMap<u32, UserShare> = BTreeMap::new();
@@ -339,6 +339,7 @@ impl Daemon {
         let home = home.map(|process| Sampled {
             sample: ProcessSample {
                 process: GlobalPid { home: me, pid: process.pid },
+                stands_for: 1,
                 demand: process.activity.demand(),
                 used: process.activity.used(),
                 here: span(now.saturating_duration_since(process.here_since)),
@@ -355,9 +356,8 @@ impl Daemon {
         });
         let guests = self.guests.values().filter_map(|guest| sample_of_guest(guest, now));
         let mut all: Vec<Sampled> = home.chain(guests).collect();
-        let is_managed = |process: GlobalPid| {
-            process.home != me || self.processes.contains_key(&process.pid)
-        };
+        let is_managed =
+            |process: GlobalPid| process.home != me || self.processes.contains_key(&process.pid);
         self.memory_groups.weigh_as_one(&mut all, is_managed);
         all.into_iter().map(|weighed| self.priced(weighed)).collect()
     }
@@ -383,6 +383,7 @@ fn sample_of_guest(guest: &Guest, now: Instant) -> Option<Sampled> {
     let pinned = guest.asked.is_pinned.then(|| "its user put it here".to_owned());
     let sample = ProcessSample {
         process: guest.process,
+        stands_for: 1,
         demand: guest.activity.demand(),
         used: guest.activity.used(),
         here: span(now.saturating_duration_since(since)),

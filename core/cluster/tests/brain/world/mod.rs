@@ -323,6 +323,7 @@ impl World {
             let calls = if process.home == node { 0.0 } else { p.calls_per_cpu_s };
             used_bytes += p.rss_bytes;
             processes.push(ProcessSample {
+                stands_for: 1,
                 process: *process,
                 demand: p.demand(process.home),
                 used,
