@@ -191,7 +191,7 @@ fn weigh_group(
         all.demand += sample.demand;
         all.used += sample.used;
         all.forwarded_per_s += sample.forwarded_per_s;
-        all.cpu = all.cpu + sample.cpu;
+        all.cpu += sample.cpu;
         all.here = all.here.min(sample.here);
         let because = |why: &String| {
             format!("process {}, which it shares memory with, stays: {why}", sample.process.pid)
