@@ -12,6 +12,7 @@ const OTHER: NodeId = NodeId(2);
 const THIRD: NodeId = NodeId(3);
 /// Of the message that offers a process, and of the motive in it.
 const OFFER: u8 = 4;
+const RELEASE: u8 = 7;
 const FOR_THE_OWNER: u8 = 3;
 
 fn process(home: NodeId, pid: i32) -> GlobalPid {
@@ -75,6 +76,11 @@ impl Node {
 
     /// A quarter of a second later: so much is runnable on two cores.
     fn look(&mut self, runnable: f64, guests: &[GlobalPid]) {
+        let others = (runnable - guests.len() as f64).max(0.0);
+        self.look_at(others, guests.iter().map(|guest| running(*guest)).collect());
+    }
+
+    fn look_at(&mut self, others: f64, processes: Vec<ProcessSample>) {
         self.now = self.now + Span::from_millis(250);
         self.looks += 1;
         // It asks for work: one core at full speed, and a gibibyte.
@@ -88,12 +94,18 @@ impl Node {
             cores: 2,
             speed: 1.0,
             pace: 1.0,
-            others: (runnable - guests.len() as f64).max(0.0),
+            others,
             memory_total_bytes: 1 << 30,
             memory_free_bytes: 1 << 29,
             memory_pressure: 0.0,
-            processes: guests.iter().map(|guest| running(*guest)).collect(),
+            processes,
         }));
+    }
+
+    /// How many places were given back that had been asked for.
+    fn released(&self) -> usize {
+        let is_release = |output: &&Output| matches!(output, Output::SendDatagram { bytes, .. } if bytes[3] == RELEASE);
+        self.said.iter().filter(is_release).count()
     }
 
     /// Pids offered because the owner wants them gone.
@@ -143,6 +155,27 @@ fn without_an_owner_who_wants_that_guests_share_with_all_others() {
         node.look(3.0, &guests);
     }
     assert_eq!(node.sent_away(), [0; 0]);
+}
+
+#[test]
+fn an_offer_is_taken_back_of_one_that_turns_out_to_go_with_another() {
+    let (first, second) = (running(process(OTHER, 7)), running(process(OTHER, 8)));
+    let alone = || vec![first.clone(), second.clone()];
+    let mut node = Node::new();
+    node.decide(yields());
+    while node.sent_away().is_empty() {
+        assert!(node.looks < 8, "the owner has both cores");
+        node.look_at(2.0, alone());
+    }
+    assert_eq!(node.released(), 0);
+    let all = ProcessSample { stands_for: 2, demand: 2.0, ..first.clone() };
+    let stays = Some("it goes with another".to_owned());
+    let goes_along = ProcessSample { stands_for: 0, demand: 0.0, stays, ..second.clone() };
+    let offered = node.sent_away().len();
+    node.look_at(2.0, vec![all.clone(), goes_along.clone()]);
+    assert_eq!(node.released(), offered, "they were offered alone");
+    node.look_at(2.0, vec![all, goes_along]);
+    assert_eq!(node.released(), offered, "the same as before");
 }
 
 #[test]
