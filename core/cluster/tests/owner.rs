@@ -102,10 +102,16 @@ impl Node {
         }));
     }
 
+    fn datagrams(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.said.iter().filter_map(|output| match output {
+            Output::SendDatagram { bytes, .. } => Some(bytes),
+            _ => None,
+        })
+    }
+
     /// How many places were given back that had been asked for.
     fn released(&self) -> usize {
-        let is_release = |output: &&Output| matches!(output, Output::SendDatagram { bytes, .. } if bytes[3] == RELEASE);
-        self.said.iter().filter(is_release).count()
+        self.datagrams().filter(|bytes| bytes[3] == RELEASE).count()
     }
 
     /// Pids offered because the owner wants them gone.
@@ -115,11 +121,7 @@ impl Node {
 
     /// Pids offered for some reason, in order.
     fn offered(&self, is_meant: impl Fn(u8) -> bool) -> Vec<i32> {
-        let datagrams = self.said.iter().filter_map(|output| match output {
-            Output::SendDatagram { bytes, .. } => Some(bytes),
-            _ => None,
-        });
-        let offers = datagrams.filter(|bytes| bytes[3] == OFFER && is_meant(bytes[4]));
+        let offers = self.datagrams().filter(|bytes| bytes[3] == OFFER && is_meant(bytes[4]));
         let mut pids: Vec<i32> = offers
             .map(|bytes| i32::from_le_bytes(bytes[56..60].try_into().expect("an offer")))
             .collect();
