@@ -133,10 +133,13 @@ impl MemoryGroups {
         samples: &mut [Sampled],
         is_managed: impl Fn(GlobalPid) -> bool,
     ) {
+        self.weighed.clear();
+        if self.groups.is_empty() {
+            return;
+        }
         let places = samples.iter().enumerate();
         let places: BTreeMap<GlobalPid, usize> =
             places.map(|(place, sampled)| (sampled.sample.process, place)).collect();
-        self.weighed.clear();
         for group in &self.groups {
             let members = group.members.iter();
             let here: Vec<usize> =

@@ -54,7 +54,7 @@ impl Door<'_> {
                     self.left.push((is_own, file));
                 }
                 (ToBody::NotComing, _) => {
-                    return Err(MigrateError::refused(NOT_COMING, "it has ended at home"));
+                    return Err(MigrateError::refused(NOT_COMING, "its home does not send it"));
                 }
                 (ToBody::SendHome, _) => {
                     return Err(MigrateError::refused("drained", "the node takes no guests"));

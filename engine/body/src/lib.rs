@@ -83,6 +83,11 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        // As when a move is refused that was already expected.
+        Err(error) if error.reason().code == door::NOT_COMING => {
+            ::tracing::debug!("away supervisor: {error}");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             ::tracing::error!("away supervisor: {error}");
             ExitCode::FAILURE

@@ -319,10 +319,15 @@ impl Daemon {
     /// The process does not come.
     fn free_berths(&mut self, process: GlobalPid) {
         let me = self.me();
-        let unborn = |guest: &&Guest| guest.asked.from == me && guest.local_pid().is_none();
+        let is_awaited = |guest: &&Guest| match guest.arrival {
+            Arrival::Expected { .. } => true,
+            // One that was made here would look for the next daemon, and its maker may stand still
+            // for it.
+            Arrival::Arriving => guest.asked.from == me,
+            Arrival::Running { .. } => false,
+        };
         let bodies = self.guests.values().filter(|guest| guest.process == process);
-        for body in bodies.filter(unborn) {
-            // It would look for the next daemon else, and its maker may stand still for it.
+        for body in bodies.filter(is_awaited) {
             body.supervisor.send(&ToBody::NotComing, None);
         }
         self.end_berths(|guest| guest.process == process);

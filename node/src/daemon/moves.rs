@@ -11,6 +11,7 @@ use crate::process::{Bound, Cause, LastFreeze, Launch, Move, Order, Retry, Stage
 use crate::sample::scan;
 use crate::supervisor::{Supervisor, SupervisorId};
 use cluster::{Arrival, Input, MoveOutcome, Span};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -299,7 +300,10 @@ impl Daemon {
                     _ => Arrival::Ordered { from },
                 };
                 self.tell_of_move(pid, (order, None), from, report);
-                self.tell_brain(Input::ProcessArrived { process: global, how });
+                // What is said of one is said of all that it shares memory with.
+                for process in BTreeSet::from([global, self.memory_groups.first_of(global)]) {
+                    self.tell_brain(Input::ProcessArrived { process, how });
+                }
             }
             other => {
                 let now = Instant::now();
