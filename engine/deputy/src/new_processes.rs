@@ -42,7 +42,7 @@ impl Service<'_> {
         let is_shared =
             self.shared.files.as_ref().is_some_and(Files::have_parts) && !thread::is_vfork(flags);
         // A child would not know which files it has mapped since it left (0035).
-        let has_mapped = self.library.has_grown() || !self.may_hand_on_library;
+        let has_mapped = self.library.has_grown() || !self.own.are_listed_in(&self.library);
         if is_shared || has_mapped || self.is_giving || self.daemon.is_abandoned() {
             return Ok(Made::NoRoom);
         }

@@ -10,9 +10,11 @@ use crate::service::Service;
 use kernel::proc::flags;
 use kernel::proc::maps::Mapping;
 use migrate::Result;
+use migrate::backing::Library;
 use migrate::mapping_flags::{self, Correction};
 use std::collections::HashMap;
 use std::thread::JoinHandle;
+use wire::forward::MappedName;
 
 pub struct OwnMemory {
     /// As they travelled.
@@ -50,6 +52,12 @@ impl OwnMemory {
     pub fn of(sent: Vec<Mapping>, reading: Reading) -> OwnMemory {
         let (now, late, started_ticks) = Default::default();
         OwnMemory { sent, now, late, reading: Some(reading), started_ticks }
+    }
+
+    /// Whether a process that is made would have the same list of files as its maker: the maker has
+    /// left while it ran, and may have unmapped one between the list and the freeze.
+    pub fn are_listed_in(&self, library: &Library) -> bool {
+        is_list_of(&library.mapped_names(), &self.sent)
     }
 
     /// The mappings with their flags, which are about to change, and what is to be corrected of
@@ -101,5 +109,45 @@ impl Service<'_> {
             ::tracing::warn!("process {} comes home: {error}", self.pid);
             self.recall();
         }
+    }
+}
+
+/// Whether these are the files of these mappings, in that order.
+fn is_list_of(names: &[MappedName], maps: &[Mapping]) -> bool {
+    let first = |name: &MappedName| {
+        maps.iter().position(|m| (m.device, m.inode) == (name.device, name.inode))
+    };
+    let places: Option<Vec<usize>> = names.iter().map(first).collect();
+    places.is_some_and(|places| places.is_sorted())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_list_is_another_once_one_of_its_files_is_unmapped() {
+        let name = |inode| MappedName { device: 1, inode, name: b"/x".to_vec() };
+        let names = [5, 6, 7].map(name);
+        let lists = |inodes: &[u64]| {
+            let mapping = |inode: &u64| Mapping {
+                start: 0,
+                end: 4096,
+                is_readable: true,
+                is_writable: false,
+                is_executable: false,
+                is_shared: false,
+                offset: 0,
+                device: 1,
+                inode: *inode,
+                name: vec![],
+                flags: Default::default(),
+            };
+            is_list_of(&names, &inodes.iter().map(mapping).collect::<Vec<_>>())
+        };
+        assert!(lists(&[5, 5, 0, 6, 7, 5]));
+        assert!(!lists(&[5, 7]), "one is mapped no more");
+        assert!(!lists(&[6, 5, 7]), "it would have another number");
+        assert!(is_list_of(&[], &[]));
     }
 }

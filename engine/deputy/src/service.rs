@@ -140,9 +140,6 @@ pub struct Service<'a> {
     /// Of the next move.
     pub limits: MoveLimits,
     pub library: Library,
-    /// A process that is made has the same files under the same numbers as its maker. It leaves
-    /// while it runs, and may have unmapped one between the list and the freeze.
-    pub may_hand_on_library: bool,
     pub borrowed: Borrowed,
     /// Signals that are to be delivered at home: deadly ones that leave a core file.
     pub deadly: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
@@ -203,7 +200,6 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
     let wake = kernel::wake_up::make()?;
     let tids = away.lanes.iter().map(|lane| lane.tid).collect();
     let is_displaced = away.relief.is_some();
-    let may_hand_on_library = away.library.is_list_of(&away.left.maps);
     let readiness = Readiness::of(tids, away.relief);
     let (reader, writer) = away.link;
     let shared = Arc::new(Shared {
@@ -229,7 +225,6 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         shared,
         signals,
         pid: away.pid,
-        may_hand_on_library,
         library: away.library,
         borrowed: away.borrowed,
         deadly: vec![],

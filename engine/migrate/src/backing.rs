@@ -131,16 +131,6 @@ impl Library {
         self.entries.get(index as usize).map(|entry| (&entry.backing, entry.name()))
     }
 
-    /// Whether a list that is made from these mappings would be the same one. It is not if a file
-    /// was unmapped, or another mapped before it, since the list was made.
-    pub fn is_list_of(&self, maps: &[Mapping]) -> bool {
-        let first = |entry: &Entry| {
-            maps.iter().position(|m| (m.device, m.inode) == (entry.device, entry.inode))
-        };
-        let places: Option<Vec<usize>> = self.entries.iter().map(first).collect();
-        places.is_some_and(|places| places.is_sorted())
-    }
-
     /// Whether files were added that were not mapped when the process left its home.
     pub fn has_grown(&self) -> bool {
         self.grown > 0
@@ -507,7 +497,6 @@ pub fn fill(file: &File, backing: &Backing, offset: u64, content: &[u8]) -> Resu
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::layout::test::part;
     use std::os::unix::ffi::OsStringExt;
 
     fn backing_of(path: &std::path::Path, size: u64, hash: [u8; 32]) -> Backing {
@@ -536,27 +525,6 @@ mod test {
             find_here(&backing_of("/dev/zero".as_ref(), 0, [0; 32]), &mut Effort::default())
                 .is_none()
         );
-    }
-
-    #[test]
-    fn a_list_is_another_once_one_of_its_files_is_unmapped() {
-        let own = Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
-        let entry = |inode| Entry {
-            backing: backing_of("/x".as_ref(), 1, [0; 32]),
-            file: own.clone(),
-            device: 1,
-            inode,
-        };
-        let entries = [5, 6, 7].map(entry).into();
-        let library = Library { entries, ..Library::default() };
-        let of = |inodes: &[u64]| -> Vec<Mapping> {
-            let mapping = |inode: &u64| Mapping { device: 1, inode: *inode, ..part(4096, 0) };
-            inodes.iter().map(mapping).collect()
-        };
-        assert!(library.is_list_of(&of(&[5, 5, 0, 6, 7, 5])));
-        assert!(!library.is_list_of(&of(&[5, 7])), "one is mapped no more");
-        assert!(!library.is_list_of(&of(&[6, 5, 7])), "it would have another number");
-        assert!(Library::default().is_list_of(&[]));
     }
 
     #[test]
