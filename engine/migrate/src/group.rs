@@ -99,14 +99,15 @@ struct Shares {
 }
 
 impl Shares {
-    fn of(pid: i32) -> Shares {
+    /// # Errors
+    /// It does not let us see what it has mapped, or has ended.
+    fn of(pid: i32) -> kernel::Result<Shares> {
         let mut shares = Shares::default();
         // Supervisors have the agents mapped of those whom they serve.
         if process::runs_our_program(pid) {
-            return shares;
+            return Ok(shares);
         }
-        // One that ends meanwhile shares nothing any more.
-        for mapping in sharing::read_maps(pid).unwrap_or_default() {
+        for mapping in sharing::read_maps(pid)? {
             let id = id_of(&mapping);
             if layout::is_memory_file(&mapping) {
                 let may_write = files::may_write_to(pid, &mapping);
@@ -115,7 +116,7 @@ impl Shares {
                 shares.all.insert(id);
             }
         }
-        shares
+        Ok(shares)
     }
 }
 
@@ -130,9 +131,7 @@ struct Ties {
 }
 
 impl Ties {
-    fn among(processes: impl IntoIterator<Item = i32>) -> Ties {
-        let all: BTreeMap<i32, Shares> =
-            processes.into_iter().map(|pid| (pid, Shares::of(pid))).collect();
+    fn of(all: BTreeMap<i32, Shares>) -> Ties {
         let mut writers: BTreeMap<MemoryId, usize> = BTreeMap::new();
         for (id, _) in all.values().flat_map(|shares| &shares.files).filter(|(_, writes)| **writes)
         {
@@ -151,7 +150,9 @@ impl Ties {
 /// The process and all that it shares memory with, in any number of steps, by number; and what of
 /// that memory is a file in memory. Those that do not let us see what they have mapped are missing.
 pub fn of(pid: i32) -> Result<(BTreeSet<i32>, Vec<MemoryId>)> {
-    let Ties { segments, files } = Ties::among(process::all()?);
+    // One that ends meanwhile shares nothing any more.
+    let all = process::all()?.into_iter().map(|pid| (pid, Shares::of(pid).unwrap_or_default()));
+    let Ties { segments, files } = Ties::of(all.collect());
     let members = closure(pid, &segments);
     let theirs = members.iter().filter_map(|member| segments.get(member)).flatten();
     let named: BTreeSet<MemoryId> = theirs.copied().filter(|id| files.contains(id)).collect();
@@ -161,11 +162,15 @@ pub fn of(pid: i32) -> Result<(BTreeSet<i32>, Vec<MemoryId>)> {
 /// Those of these processes who share memory with others of them, each group for itself. None if
 /// one of them does not let us see what it has mapped.
 pub fn among(processes: &BTreeSet<i32>) -> Option<Vec<BTreeSet<i32>>> {
-    let is_hidden = |pid: &i32| sharing::read_maps(*pid).is_err_and(|error| !error.is_gone());
-    if processes.iter().any(is_hidden) {
-        return None;
+    let mut all = BTreeMap::new();
+    for pid in processes {
+        match Shares::of(*pid) {
+            Ok(shares) => drop(all.insert(*pid, shares)),
+            Err(error) if error.is_gone() => {}
+            Err(_) => return None,
+        }
     }
-    let segments = Ties::among(processes.iter().copied()).segments;
+    let segments = Ties::of(all).segments;
     let mut groups: Vec<BTreeSet<i32>> = vec![];
     for pid in processes {
         if !groups.iter().any(|group| group.contains(pid)) {
@@ -179,7 +184,7 @@ pub fn among(processes: &BTreeSet<i32>) -> Option<Vec<BTreeSet<i32>>> {
 /// Whether a process has memory in common with one of these, whatever that is made of.
 pub fn shares_with(pid: i32, others: &[i32]) -> bool {
     let all = |pid| {
-        let Shares { mut all, files } = Shares::of(pid);
+        let Shares { mut all, files } = Shares::of(pid).unwrap_or_default();
         all.extend(files.into_keys());
         all
     };

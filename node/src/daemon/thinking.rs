@@ -28,6 +28,7 @@ use wire::control::Happening;
 use wire::forecast::Weighed;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::motive::Motive;
+use wire::move_cost::Price;
 use wire::owner::OwnerState;
 use wire::peer::PeerMessage;
 
@@ -367,12 +368,16 @@ impl Daemon {
         let is_at_home = sample.process.home == self.me();
         let is_alone = is_at_home || self.memory_groups.of(sample.process).is_none();
         let ways = if is_alone { 1.0 } else { 2.0 };
-        let price = self.price(weight, None);
-        ProcessSample {
-            freeze_estimate: Span::from_secs_f64(price.freeze_s * ways),
-            copy_estimate: Span::from_secs_f64((price.total_s - price.freeze_s) * ways),
-            ..sample
-        }
+        at_price(sample, self.price(weight, None), ways)
+    }
+}
+
+/// With the estimates of a move that costs so much, so many times over.
+fn at_price(sample: ProcessSample, price: Price, times: f64) -> ProcessSample {
+    ProcessSample {
+        freeze_estimate: Span::from_secs_f64(price.freeze_s * times),
+        copy_estimate: Span::from_secs_f64((price.total_s - price.freeze_s) * times),
+        ..sample
     }
 }
 
@@ -477,6 +482,13 @@ mod test {
         guest.arrival = Arrival::Running { body, since: now };
         let Sampled { sample, weight } = sample_of_guest(&guest, now).expect("it runs");
         assert_eq!((sample.rss_bytes, weight.rss_bytes), (1 << 20, 1 << 20));
+        let price = Price { freeze_s: 0.01, total_s: 0.25 };
+        let twice = at_price(sample.clone(), price, 2.0);
+        assert_eq!(twice.freeze_estimate, Span::from_millis(20), "by way of its home");
+        assert_eq!(twice.copy_estimate, Span::from_millis(480));
+        let sample = at_price(sample, price, 1.0);
+        assert_eq!(sample.freeze_estimate, Span::from_millis(10));
+        assert_eq!(sample.copy_estimate, Span::from_millis(240));
         assert!(group.is_some());
         assert_eq!((sample.group, sample.cpu), (group, Span::from_micros(2_500_000)));
     }
