@@ -144,6 +144,28 @@ fn a_group_that_gets_no_more_elsewhere_stays_and_says_who_is_bound_to_whom() {
     assert!(group.is_on(&stage, 1));
 }
 
+#[test]
+fn a_member_that_begins_another_program_is_balanced_alone() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-parts", 2);
+    let another = "signal.signal(signal.SIGUSR1, lambda *_: os.execvp('sh', ['sh', '-c', 'while \
+                   :; do :; done']))\nkids = []";
+    let group = Group::run(&stage, &[], &GROUP.replace("kids = []", another));
+    let (first, leaver) = (group.pids[0], group.pids[3]);
+    let goes_along = format!("it goes with process {first}, which it shares memory with");
+    until_true("it is known to be of the group", || {
+        stage.text(1, &["osmos", "why", &leaver.to_string()]).contains(&goes_along)
+    });
+    stage.signal(1, leaver, "USR1");
+    until_true("it is elsewhere than the others", || {
+        let others = stage.place(first);
+        let rest = group.pids[..3].iter().all(|pid| stage.place(*pid) == others);
+        rest && others.is_some() && stage.place(leaver).is_some_and(|at| Some(at) != others)
+    });
+}
+
 /// What is killed while a group moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
