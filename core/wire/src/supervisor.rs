@@ -198,9 +198,14 @@ pub struct Birth {
     pub limits: MoveLimits,
     /// It has its maker's memory until it begins a program or ends: what that shares is that one's.
     pub is_vfork: bool,
+    /// Which of its maker's list of files are mapped no more, in order: its body has that list.
+    #[serde(deserialize_with = "bounded::list::<_, _, UNMAPPED_FILES_MAX>")]
+    pub unmapped_files: Vec<u32>,
 }
 
 const ACTIONS: usize = 64;
+/// Files that a process may have unmapped while it left.
+pub const UNMAPPED_FILES_MAX: usize = 64;
 
 /// Why a process did not move, or came home: stable words for machines, and one line for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

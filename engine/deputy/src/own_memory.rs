@@ -15,6 +15,7 @@ use migrate::mapping_flags::{self, Correction};
 use std::collections::HashMap;
 use std::thread::JoinHandle;
 use wire::forward::MappedName;
+use wire::supervisor::UNMAPPED_FILES_MAX;
 
 pub struct OwnMemory {
     /// As they travelled.
@@ -54,10 +55,11 @@ impl OwnMemory {
         OwnMemory { sent, now, late, reading: Some(reading), started_ticks }
     }
 
-    /// Whether a process that is made would have the same list of files as its maker: the maker has
-    /// left while it ran, and may have unmapped one between the list and the freeze.
-    pub fn are_listed_in(&self, library: &Library) -> bool {
-        is_list_of(&library.mapped_names(), &self.sent)
+    /// The files of a list that are mapped no more, by number: the process has left while it ran,
+    /// and may have unmapped some between the list and the freeze. None if a list that is made now
+    /// differs by more than that.
+    pub fn unmapped_of(&self, library: &Library) -> Option<Vec<u32>> {
+        unmapped(&library.mapped_names(), &self.sent)
     }
 
     /// The mappings with their flags, which are about to change, and what is to be corrected of
@@ -112,13 +114,15 @@ impl Service<'_> {
     }
 }
 
-/// Whether these are the files of these mappings, in that order.
-fn is_list_of(names: &[MappedName], maps: &[Mapping]) -> bool {
+fn unmapped(names: &[MappedName], maps: &[Mapping]) -> Option<Vec<u32>> {
     let first = |name: &MappedName| {
         maps.iter().position(|m| (m.device, m.inode) == (name.device, name.inode))
     };
-    let places: Option<Vec<usize>> = names.iter().map(first).collect();
-    places.is_some_and(|places| places.is_sorted())
+    let places: Vec<Option<usize>> = names.iter().map(first).collect();
+    let unmapped = (0..).zip(&places).filter(|(_, place)| place.is_none());
+    let unmapped: Vec<u32> = unmapped.map(|(number, _)| number).collect();
+    let is_in_order = places.iter().flatten().is_sorted();
+    (is_in_order && unmapped.len() <= UNMAPPED_FILES_MAX).then_some(unmapped)
 }
 
 #[cfg(test)]
@@ -126,10 +130,10 @@ mod test {
     use super::*;
 
     #[test]
-    fn a_list_is_another_once_one_of_its_files_is_unmapped() {
+    fn a_file_that_is_unmapped_keeps_its_number() {
         let name = |inode| MappedName { device: 1, inode, name: b"/x".to_vec() };
         let names = [5, 6, 7].map(name);
-        let lists = |inodes: &[u64]| {
+        let unmapped = |inodes: &[u64]| {
             let mapping = |inode: &u64| Mapping {
                 start: 0,
                 end: 4096,
@@ -143,11 +147,11 @@ mod test {
                 name: vec![],
                 flags: Default::default(),
             };
-            is_list_of(&names, &inodes.iter().map(mapping).collect::<Vec<_>>())
+            unmapped(&names, &inodes.iter().map(mapping).collect::<Vec<_>>())
         };
-        assert!(lists(&[5, 5, 0, 6, 7, 5]));
-        assert!(!lists(&[5, 7]), "one is mapped no more");
-        assert!(!lists(&[6, 5, 7]), "it would have another number");
-        assert!(is_list_of(&[], &[]));
+        assert_eq!(unmapped(&[5, 5, 0, 6, 7, 5]), Some(vec![]));
+        assert_eq!(unmapped(&[5, 7]), Some(vec![1]));
+        assert_eq!(unmapped(&[]), Some(vec![0, 1, 2]));
+        assert_eq!(unmapped(&[6, 5, 7]), None, "others would have other numbers");
     }
 }

@@ -5,6 +5,8 @@
 //! other one says. A file that the target lacks is sent once, ahead of the freeze, and mapped there
 //! from memory.
 
+mod left_out;
+
 use crate::group::Bonds;
 use crate::hashes::Effort;
 use crate::layout::Backings;
