@@ -3,6 +3,7 @@
 
 use crate::stage::{Program, Stage, until_true};
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 const FORKER: &str = include_str!("forker.py");
 const FORKS: &str = include_str!("forks.py");
@@ -69,6 +70,23 @@ fn a_child_and_its_maker_go_their_own_ways() {
     stage.migrate(program.pid, "home");
     stage.migrate(children[1], "home");
     assert_eq!(program.ask("end"), "10 11 True True");
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}
+
+/// Whatever its deputy does about its memory meanwhile, which it looks at once a second.
+#[test]
+fn children_come_home_however_long_their_maker_has_been_away() {
+    let Some((stage, mut program)) = start("forks-late", 2, &[]) else { return };
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(3) {
+        let child = fork(&mut program, 1)[0];
+        stage.await_place(child, 2);
+        stage.migrate(child, "home");
+        assert_eq!(program.ask("end"), "10 True True");
+    }
+    assert!(stage.events(1, "came-home", program.pid).is_empty(), "it has not come home");
     program.close_input();
     assert_eq!(program.end(), 0);
     stage.await_no_supervisors();

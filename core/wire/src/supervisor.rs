@@ -14,7 +14,7 @@ use crate::bounded::{self, LINE_CHARS_MAX, WORD_CHARS_MAX};
 use crate::freeze_budget::FreezeBudget;
 pub use crate::greeting::{GREETING_BYTES, Greeting, Welcome};
 use crate::ids::{GuestTid, HomePid, NodeId, Ticket};
-use crate::limits::{COMMAND_BYTES_MAX, GROUP_MAX, PHASES_MAX, SHARED_MEMORY_MAX};
+use crate::limits::{BACKINGS_MAX, COMMAND_BYTES_MAX, GROUP_MAX, PHASES_MAX, SHARED_MEMORY_MAX};
 use crate::memory::Span;
 use crate::memory_group::{Companion, GROUP_PIDS_MAX, MemoryId};
 use crate::move_limits::MoveLimits;
@@ -198,14 +198,12 @@ pub struct Birth {
     pub limits: MoveLimits,
     /// It has its maker's memory until it begins a program or ends: what that shares is that one's.
     pub is_vfork: bool,
-    /// Which of its maker's list of files are mapped no more, in order: its body has that list.
-    #[serde(deserialize_with = "bounded::list::<_, _, UNMAPPED_FILES_MAX>")]
-    pub unmapped_files: Vec<u32>,
+    /// Device and inode of each file in its maker's list, which is the list that its body has.
+    #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
+    pub files: Vec<(u64, u64)>,
 }
 
 const ACTIONS: usize = 64;
-/// Files that a process may have unmapped while it left.
-pub const UNMAPPED_FILES_MAX: usize = 64;
 
 /// Why a process did not move, or came home: stable words for machines, and one line for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -100,7 +100,7 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
     maps.retain(|m| m.end <= agent.base() || agent.end() <= m.start);
     let bonds = Bonds::of_child(&maps);
     let mut library = Library::of_process(pid, &maps, &bonds)?;
-    library.leave_out(&birth.unmapped_files)?;
+    library.arrange(&birth.files)?;
     let (files, called_home) = match birth.is_vfork {
         true => (None, None),
         false => watched_files(pid, &maps, &bonds),

@@ -46,9 +46,6 @@ impl Service<'_> {
         if is_shared || has_mapped || self.is_giving || self.daemon.is_abandoned() {
             return Ok(Made::NoRoom);
         }
-        let Some(unmapped_files) = self.own.unmapped_of(&self.library) else {
-            return Ok(Made::NoRoom);
-        };
         if self.unborn.iter().any(|child| child.slot == slot) {
             // It says what has become of one before it goes on.
             return Err(MigrateError::Protocol("another process before it has a body".into()));
@@ -71,7 +68,7 @@ impl Service<'_> {
             service.readiness.iter().for_each(|readiness| readiness.give_back(local));
             let (ticket, key) = (berth.ticket, berth.key);
             let how = (clears_handlers, thread::is_vfork(flags));
-            let birth = Box::new(service.birth(guest, berth, how, unmapped_files));
+            let birth = Box::new(service.birth(guest, berth, how));
             service.unborn.push(Child { guest, pid: local, slot, descriptor, birth });
             let shared = service.commons.named();
             service.shared.send(&ToAway::Child { child: guest, pid, ticket, key, shared });
@@ -99,7 +96,6 @@ impl Service<'_> {
         guest: GuestTid,
         berth: Berth,
         (clears_handlers, is_vfork): (bool, bool),
-        unmapped_files: Vec<u32>,
     ) -> Birth {
         let lanes = &self.shared.lanes;
         let is_cleared = |action: &Action| clears_handlers && action.is_handler();
@@ -114,7 +110,7 @@ impl Service<'_> {
             freeze_budget: self.freeze_budget,
             limits: self.limits,
             is_vfork,
-            unmapped_files,
+            files: self.library.places().collect(),
         }
     }
 

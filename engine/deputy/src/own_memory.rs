@@ -10,12 +10,9 @@ use crate::service::Service;
 use kernel::proc::flags;
 use kernel::proc::maps::Mapping;
 use migrate::Result;
-use migrate::backing::Library;
 use migrate::mapping_flags::{self, Correction};
 use std::collections::HashMap;
 use std::thread::JoinHandle;
-use wire::forward::MappedName;
-use wire::supervisor::UNMAPPED_FILES_MAX;
 
 pub struct OwnMemory {
     /// As they travelled.
@@ -53,13 +50,6 @@ impl OwnMemory {
     pub fn of(sent: Vec<Mapping>, reading: Reading) -> OwnMemory {
         let (now, late, started_ticks) = Default::default();
         OwnMemory { sent, now, late, reading: Some(reading), started_ticks }
-    }
-
-    /// The files of a list that are mapped no more, by number: the process has left while it ran,
-    /// and may have unmapped some between the list and the freeze. None if a list that is made now
-    /// differs by more than that.
-    pub fn unmapped_of(&self, library: &Library) -> Option<Vec<u32>> {
-        unmapped(&library.mapped_names(), &self.sent)
     }
 
     /// The mappings with their flags, which are about to change, and what is to be corrected of
@@ -111,47 +101,5 @@ impl Service<'_> {
             ::tracing::warn!("process {} comes home: {error}", self.pid);
             self.recall();
         }
-    }
-}
-
-fn unmapped(names: &[MappedName], maps: &[Mapping]) -> Option<Vec<u32>> {
-    let first = |name: &MappedName| {
-        maps.iter().position(|m| (m.device, m.inode) == (name.device, name.inode))
-    };
-    let places: Vec<Option<usize>> = names.iter().map(first).collect();
-    let unmapped = (0..).zip(&places).filter(|(_, place)| place.is_none());
-    let unmapped: Vec<u32> = unmapped.map(|(number, _)| number).collect();
-    let is_in_order = places.iter().flatten().is_sorted();
-    (is_in_order && unmapped.len() <= UNMAPPED_FILES_MAX).then_some(unmapped)
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn a_file_that_is_unmapped_keeps_its_number() {
-        let name = |inode| MappedName { device: 1, inode, name: b"/x".to_vec() };
-        let names = [5, 6, 7].map(name);
-        let unmapped = |inodes: &[u64]| {
-            let mapping = |inode: &u64| Mapping {
-                start: 0,
-                end: 4096,
-                is_readable: true,
-                is_writable: false,
-                is_executable: false,
-                is_shared: false,
-                offset: 0,
-                device: 1,
-                inode: *inode,
-                name: vec![],
-                flags: Default::default(),
-            };
-            unmapped(&names, &inodes.iter().map(mapping).collect::<Vec<_>>())
-        };
-        assert_eq!(unmapped(&[5, 5, 0, 6, 7, 5]), Some(vec![]));
-        assert_eq!(unmapped(&[5, 7]), Some(vec![1]));
-        assert_eq!(unmapped(&[]), Some(vec![0, 1, 2]));
-        assert_eq!(unmapped(&[6, 5, 7]), None, "others would have other numbers");
     }
 }

@@ -5,7 +5,7 @@
 //! other one says. A file that the target lacks is sent once, ahead of the freeze, and mapped there
 //! from memory.
 
-mod left_out;
+mod numbering;
 
 use crate::group::Bonds;
 use crate::hashes::Effort;
@@ -121,6 +121,11 @@ impl Library {
     /// Each with the path that it is mapped by and its hash.
     pub fn files(&self) -> impl Iterator<Item = (&Backing, &File)> {
         self.entries.iter().map(|entry| (&entry.backing, &*entry.file))
+    }
+
+    /// Device and inode of each as `/proc/PID/maps` has them on this machine.
+    pub fn places(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.entries.iter().map(|entry| (entry.device, entry.inode))
     }
 
     /// How `/proc/PID/maps` names them on this machine.
