@@ -123,11 +123,6 @@ impl Library {
         self.entries.iter().map(|entry| (&entry.backing, &*entry.file))
     }
 
-    /// Device and inode of each as `/proc/PID/maps` has them on this machine.
-    pub fn places(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.entries.iter().map(|entry| (entry.device, entry.inode))
-    }
-
     /// How `/proc/PID/maps` names them on this machine.
     pub fn mapped_names(&self) -> Vec<MappedName> {
         self.entries.iter().map(Entry::name).collect()

@@ -1,7 +1,7 @@
 //! The numbers of files in a list that has been sent. The body of a process that was made away has
 //! the list of its maker, so home has to number its files likewise. It need not have mapped all of
-//! them: its maker left while it ran, and may have unmapped some between the list and its freeze; or
-//! home may have laid out mappings for a homecoming that was called off.
+//! them: its maker left while it ran, and may have unmapped some between the list and its freeze;
+//! or home may have laid out mappings for a homecoming that was called off.
 
 use super::{Entry, Library};
 use crate::Result;
@@ -12,6 +12,11 @@ use std::sync::Arc;
 use wire::image::Backing;
 
 impl Library {
+    /// Device and inode of each as `/proc/PID/maps` has them on this machine.
+    pub fn places(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.entries.iter().map(|entry| (entry.device, entry.inode))
+    }
+
     /// Gives each file the number of its place, which is device and inode, in `list`. What is there
     /// and is not mapped keeps its number free; what is mapped and is not there has none any more.
     ///
