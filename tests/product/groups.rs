@@ -53,6 +53,26 @@ fn a_group_moves_as_one_whoever_of_it_is_moved() {
     stage.await_no_supervisors();
 }
 
+/// Several times as much as a node may use: reading it would fill it.
+#[test]
+fn what_a_group_does_not_use_of_its_memory_takes_none_when_it_moves() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let Some(stage) = Stage::with_memory("group-sparse", 2, "400m") else { return };
+    let script = GROUP.replace("mmap.mmap(-1, SIZE)", "mmap.mmap(-1, SIZE + (2 << 30))");
+    assert_ne!(script, GROUP);
+    let mut group = Group::run(&stage, &["--home"], &script);
+    for _ in 0..2 {
+        for (to, node) in [("2", 2), ("home", 1)] {
+            stage.migrate(group.program.pid, to);
+            until_true("all are there", || group.is_on(&stage, node));
+            group.assert_whole();
+        }
+    }
+    stage.await_no_supervisors();
+}
+
 #[test]
 fn a_group_that_is_made_away_comes_home_as_one() {
     if !needs::can_run(&["python3"]) {

@@ -7,11 +7,11 @@
 
 use crate::copies::Copies;
 use crate::held::{self, Held, union};
-use crate::parts::{Batch, Part, RUN_BYTES, Send};
-use crate::shell::is_same_kind;
+use crate::intake::unmapped;
+use crate::parts::{Batch, Part, RUN_BYTES, Send, is_zero};
+use crate::shared_holes::SharedPages;
 use crate::sight::{self, Sight, select};
-use crate::{MigrateError, Result, homeward, mapping_flags};
-use homeward::Change;
+use crate::{MigrateError, Result, mapping_flags};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{Looked, PAGE_BYTES, Pagemap, Run, Select, Walked};
 use kernel::tracking::Tracking;
@@ -43,6 +43,8 @@ pub struct Copying {
     leaves_files: bool,
     /// Shared memory that another process brings, which moves with this one.
     by_others: Held,
+    /// Where shared memory that this one brings has no pages, when the process stood frozen.
+    holes: Vec<Run>,
 }
 
 /// What becomes of pages of zeros.
@@ -81,6 +83,7 @@ impl Copying {
             unchanged,
             leaves_files,
             by_others: Held::default(),
+            holes: vec![],
         })
     }
 
@@ -260,6 +263,8 @@ impl Copying {
     ) -> (Vec<Run>, Vec<Vec<Run>>) {
         let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
         self.fresh.clear();
+        self.holes.clear();
+        let shared = SharedPages::of(self.pagemap.pid(), mappings);
         for (mapping, Looked { mut walked, is_watched, .. }) in mappings.iter().zip(looked) {
             if self.leaves(mapping) {
                 walked = Walked::default();
@@ -273,7 +278,10 @@ impl Copying {
             self.compare(walked, guards, &mut there, &mut lacking);
             if mapping.is_shared_anonymous() {
                 // It is there all the same, so that nothing is discarded that another brings.
-                lacking.last_mut().into_iter().for_each(|runs| *runs = self.by_others.lacks(runs));
+                let runs = lacking.last_mut().expect("of this mapping");
+                let (data, holes) = shared.divide(&self.by_others.lacks(runs));
+                *runs = data;
+                self.holes.extend(holes);
             }
         }
         self.unchanged = self.changed.lacks(&there);
@@ -305,8 +313,13 @@ impl Copying {
         pass: Pass,
         send: Send<'_>,
     ) -> Result<u64> {
+        let mut gone = self.sent.beyond(&there);
+        if self.leaves_files {
+            // Home has what was there when the process left.
+            gone.append(&mut self.holes);
+        }
         let outcome = self
-            .discard(&self.sent.beyond(&there), send)
+            .discard(&gone, send)
             .and_then(|()| self.send_all(memory, (mappings, &lacking), pass, send));
         if outcome.is_err() {
             self.forget_sent(&lacking);
@@ -462,21 +475,6 @@ impl Copying {
 
 fn whole(mapping: &Mapping) -> Run {
     Run { start: mapping.start.0, end: mapping.end.0 }
-}
-
-/// Where what is laid out as `old` has nothing any more when it has been changed to `new`.
-pub(crate) fn unmapped(old: &[Mapping], new: &[Mapping]) -> Vec<Run> {
-    if old == new {
-        return vec![];
-    }
-    let gone =
-        |change: Change| change.replaced().map(|range| Run { start: range.start, end: range.end });
-    homeward::plan(old, new, &is_same_kind).into_iter().filter_map(gone).collect()
-}
-
-/// By lines of a cache, the first that is not zero being the last that is looked at.
-fn is_zero(page: &[u8]) -> bool {
-    page.chunks(64).all(|line| line.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 fn length(runs: &[Run]) -> u64 {

@@ -6,6 +6,7 @@
 //! that lies there is hashed anew before it is used: so nothing depends on who made the file.
 
 use crate::kept;
+use crate::parts::is_zero;
 use crate::{MigrateError, Result};
 use kernel::memory::Memory;
 use kernel::proc::maps;
@@ -223,10 +224,6 @@ fn prefix(hash: &[u8]) -> u64 {
     let mut first = [0; ENTRY];
     first.copy_from_slice(&hash[..ENTRY]);
     u64::from_le_bytes(first)
-}
-
-pub(crate) fn is_zero(page: &[u8]) -> bool {
-    page.iter().all(|byte| *byte == 0)
 }
 
 fn failed(source: io::Error) -> MigrateError {

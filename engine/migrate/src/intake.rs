@@ -1,8 +1,9 @@
 //! The target's side of a process's memory: what may come, and how much.
 
-use crate::copying::unmapped;
 use crate::held::{self, Held, within};
+use crate::homeward::{self, Change};
 use crate::late::may_be_late;
+use crate::shell::is_same_kind;
 use crate::{MigrateError, Result};
 use kernel::proc::pagemap::{PAGE_BYTES, Run};
 use wire::image::{self, Mapping, MappingKind, Span};
@@ -198,6 +199,16 @@ fn is_covered_by(
         }
     }
     false
+}
+
+/// Where what is laid out as `old` has nothing any more when it has been changed to `new`.
+pub(crate) fn unmapped(old: &[Mapping], new: &[Mapping]) -> Vec<Run> {
+    if old == new {
+        return vec![];
+    }
+    let gone =
+        |change: Change| change.replaced().map(|range| Run { start: range.start, end: range.end });
+    homeward::plan(old, new, &is_same_kind).into_iter().filter_map(gone).collect()
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ pub mod processor_ids;
 pub mod refusal;
 pub mod registers;
 pub mod rounds;
+mod shared_holes;
 pub mod sharing;
 pub mod shell;
 pub mod sight;

@@ -12,6 +12,12 @@ pub(crate) const BATCH_BYTES: usize = 256 << 10;
 pub(crate) const RUN_BYTES: u64 = BATCH_BYTES as u64;
 const _: () = assert!(BATCH_BYTES <= PAGE_RUN_BYTES_MAX);
 
+/// Whether there is nothing in a page: by lines of a cache, the first that is not zero being the
+/// last that is looked at.
+pub(crate) fn is_zero(page: &[u8]) -> bool {
+    page.chunks(64).all(|line| line.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
 /// What a target is told of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {

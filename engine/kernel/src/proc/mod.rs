@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod flags;
+pub mod holes;
 pub mod limits;
 pub mod maps;
 pub mod pagemap;

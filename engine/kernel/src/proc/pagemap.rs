@@ -110,6 +110,11 @@ impl Pagemap {
         Ok(Pagemap { file, pid })
     }
 
+    /// Of which process it is.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// The selected pages between two addresses, in order, neighbours merged. All of the range is
     /// mapped, unless guard regions are looked for.
     pub fn scan(&self, start: u64, end: u64, select: Select) -> Result<Vec<Run>> {
