@@ -83,7 +83,8 @@ struct Server {
 /// A directory of the node's own, with its data and its socket.
 const PLACE: &str = "/tmp/postgres";
 
-const AS_USER: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+pub const AS_USER: [&str; 6] =
+    ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
 impl Server {
     fn start(stage: &Stage) -> Server {

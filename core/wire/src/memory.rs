@@ -54,6 +54,14 @@ impl Mapping {
     pub fn is_shared_anonymous(&self) -> bool {
         matches!(self.kind, MappingKind::SharedAnonymous { .. })
     }
+
+    /// Of shared memory that others may have as well, what is at the start of this.
+    pub fn shared_place(&self) -> Option<SharedPlace> {
+        match self.kind {
+            MappingKind::SharedAnonymous { home } => home,
+            _ => None,
+        }
+    }
 }
 
 /// The part of a mapping behind an address in it.

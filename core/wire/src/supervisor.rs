@@ -152,6 +152,9 @@ pub enum ToDeputy {
     /// Before `Leave`: the process was started with `osmos run --mobile`, and may have that one
     /// filter.
     Mobile,
+    /// Before `Group`: shared memory that a member has, which comes as ancillary data. It tells
+    /// what of it is used, and a supervisor may not be allowed to open it.
+    SharedMemory,
     /// Before `Leave`: the process leaves its home together with the other members, with which it
     /// shares memory. The page by which their supervisors agree comes as ancillary data. To the one
     /// for which the berth was asked for, the others are its companions.

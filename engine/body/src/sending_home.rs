@@ -40,6 +40,7 @@ impl Tracing<'_> {
             }
             _ => (Copying::of(self.shared.pid, None)?, None),
         };
+        copying.know_memory(self.shared.own_files.fixed.library().memory_files());
         let sight = copying.see(&self.shared.memory, &image.mappings)?;
         if let Some(membership) = membership {
             copying.leave_to_others(membership.brought_by_others(&self.shared)?);

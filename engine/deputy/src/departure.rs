@@ -116,20 +116,20 @@ pub fn leave(
     // Others would have to wait for pages as it does.
     let may_be_late = can.serves_faults && prospect.is_kept && !group.is_any();
     let mut behind = Behind::of(way, may_be_late, &mut rounds)?;
+    let process = (pid, &memory, (&library, &maps[..]));
+    let mut target = Target { link: &mut link, outflow: &mut outflow };
     if is_tracked || prospect.memory_bytes < ahead::BYTES_MIN {
-        let process = (pid, &memory, (&library, &maps[..]));
         let stops = is_tracked.then_some((&mut *remembered, signals, place.clone()));
-        let mut target = Target { link: &mut link, outflow: &mut outflow };
         let parts = (&mut ahead, (&mut rounds, meanwhile), (berth, &mut behind));
         known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
     }
     behind.check()?;
+    let company = (meanwhile, (group, &bonds));
+    share_ahead(process, &mut target, (&mut ahead, company), &mut watch)?;
     group.reach(Stage::Ready, &|| meanwhile.goes_on())?;
     let (mut frozen, frozen_at) =
-        stop((pid, place), (remembered, signals), &mut link.1, &mut watch)?;
+        stop((pid, place), (remembered, signals), &mut target.link.1, &mut watch)?;
     let known = (&library, (&mut ahead, behind.room(&rounds)), &known[..], files.as_mut());
-    let mut target = Target { link: &mut link, outflow: &mut outflow };
-    let company = (meanwhile, (group, &bonds));
     let sent = send(&mut frozen, &memory, known, (&mut target, company), &mut watch);
     let Sent { actions, running_at, mappings, maps, bytes } = match sent {
         Ok(sent) => sent,
@@ -317,6 +317,26 @@ fn copy_little(
     let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
     ahead.copy(memory, target, &mappings, (rounds, &goes_on))?;
     Ok(flags::read_maps(pid)?)
+}
+
+/// Sends what this one brings of the memory of its group, if it has one, while all run.
+fn share_ahead(
+    (pid, memory, (library, maps)): Running<'_>,
+    target: &mut Target<'_>,
+    (ahead, (meanwhile, (group, bonds))): (&mut Ahead, (&Meanwhile<'_>, (&Group, &Bonds))),
+    watch: &mut Stopwatch,
+) -> Result<()> {
+    if !group.is_any() {
+        return Ok(());
+    }
+    let by_others = group.brought_by_others(maps, bonds)?;
+    ahead.copying.know_memory(group.memory());
+    let again = || flags::read_maps_again(pid, maps);
+    let mappings = || layout::of_guest(&again()?, &[], library);
+    let goes_on = |progress: &Progress| meanwhile.goes_on_at(progress);
+    ahead.share(memory, target, (&mappings, &by_others), &goes_on)?;
+    watch.phase("share");
+    Ok(())
 }
 
 /// Whether it asks for its processor, where the agent is to lie, and for how many threads.

@@ -12,8 +12,10 @@ use kernel::agreement::{Agreement, Verdict};
 use kernel::proc::maps::Mapping;
 use migrate::group::Bonds;
 use migrate::held::Held;
+use migrate::shared_holes::MemoryFiles;
 use migrate::{MigrateError, Result};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use wire::ids::HomePid;
@@ -63,6 +65,8 @@ pub struct Group {
     /// Who comes by the berth of this one.
     companions: Vec<Companion>,
     agreement: Option<Agreement>,
+    /// Of what they share.
+    memory: MemoryFiles,
 }
 
 impl Group {
@@ -76,7 +80,16 @@ impl Group {
     ) -> kernel::Result<Group> {
         let agreement = Some(Agreement::of(page)?);
         let members = members.iter().map(|pid| pid.0).collect();
-        Ok(Group { pid, members, named, companions, agreement })
+        Ok(Group { pid, members, named, companions, agreement, memory: MemoryFiles::default() })
+    }
+
+    /// Memory that some of them share, which is open here.
+    pub fn know_memory(&mut self, files: impl IntoIterator<Item = File>) {
+        self.memory = MemoryFiles::of(files);
+    }
+
+    pub fn memory(&self) -> MemoryFiles {
+        self.memory.clone()
     }
 
     pub fn is_any(&self) -> bool {

@@ -66,6 +66,7 @@ use attachment::Attachment;
 use departed::Remembered;
 use group::Group;
 use migrate::{MigrateError, Result};
+use std::fs::File;
 use std::process::ExitCode;
 use wire::ids::HomePid;
 use wire::limits::{GROUP_MAX, SHARED_MEMORY_MAX};
@@ -115,7 +116,7 @@ fn run(pid: i32, attached: Attachment) -> Result<()> {
 fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
     let signals = kernel::child_signal::ChildSignal::new()?;
     let mut remembered = Remembered::default();
-    let mut group = Group::default();
+    let (mut group, mut memory) = (Group::default(), vec![]);
     let (berth, terms) = loop {
         let (order, descriptor) = daemon.receive()?;
         match order {
@@ -124,7 +125,12 @@ fn serve(pid: i32, daemon: &daemon::Daemon) -> Result<()> {
                     MigrateError::Protocol("a group without what it agrees by".into())
                 })?;
                 group = Group::of(pid, page, (&members, named), companions)?;
+                group.know_memory(memory.drain(..));
             }
+            ToDeputy::SharedMemory if memory.len() < SHARED_MEMORY_MAX => {
+                memory.extend(descriptor.map(File::from));
+            }
+            ToDeputy::SharedMemory => {}
             ToDeputy::Waits(waits) => remembered.waits = waits,
             ToDeputy::Clocks(part) => remembered.add_clocks(part),
             ToDeputy::Baseline(baseline) => remembered.baseline = Some(*baseline),

@@ -378,6 +378,7 @@ impl Service<'_> {
                     | ToDeputy::Baseline(_)
                     | ToDeputy::Born(_)
                     | ToDeputy::Mobile
+                    | ToDeputy::SharedMemory
                     | ToDeputy::Group { .. }
                     | ToDeputy::Guarded { refusal: None },
                 )

@@ -194,6 +194,38 @@ impl Ahead {
         self.left = u64::MAX;
     }
 
+    /// Sends the shared memory of a group, of which others bring `by_others`, while all run, if
+    /// that is much.
+    ///
+    /// # Errors
+    /// As [`Ahead::copy`].
+    pub fn share(
+        &mut self,
+        memory: &Memory,
+        target: &mut Target<'_>,
+        (mappings, by_others): (&dyn Fn() -> Result<Vec<Mapping>>, &Held),
+        goes_on: GoesOn<'_>,
+    ) -> Result<()> {
+        let shared = self.draft.mappings.iter().filter(|m| m.shared_place().is_some());
+        let bytes: u64 = shared.map(|m| m.end.0 - m.start.0).sum();
+        if bytes.saturating_sub(by_others.bytes()) < BYTES_MIN {
+            return Ok(());
+        }
+        let _standing_back = StandingBack::with(target.senders());
+        let mut progress = Progress::default();
+        let mut send = |part: Part| {
+            goes_on(&progress)?;
+            progress.bytes_sent += part.bytes();
+            target.send(part)
+        };
+        self.copying.share_ahead(memory, (&self.draft.mappings, by_others), &mut send)?;
+        let mappings = mappings()?;
+        self.copying.remap(&self.draft.mappings, &mappings);
+        self.draft.mappings = mappings;
+        target.draft(&self.draft)?;
+        Ok(())
+    }
+
     /// Has the target do without what it lacks while the process runs still; false if that cannot
     /// be.
     ///

@@ -6,6 +6,11 @@
 //! from memory.
 
 mod numbering;
+mod shared;
+
+pub use shared::Commons;
+
+use shared::Shared;
 
 use crate::group::Bonds;
 use crate::hashes::Effort;
@@ -15,7 +20,6 @@ use kernel::KernelError;
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
 use kernel::proc::process;
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -41,21 +45,6 @@ pub struct Library {
     grown: usize,
     /// What it shares with those who come to this node with it, as home calls that.
     commons: Arc<Commons>,
-}
-
-/// Memory that bodies of one sandbox share: device and inode at home, and the memory here.
-pub type Commons = HashMap<(u64, u64), File>;
-
-/// A file that is mapped shared and writable, or memory that stands for a part of it; or shared
-/// memory that home knows.
-#[derive(Clone, Debug)]
-struct Shared {
-    is_file: bool,
-    /// As `/proc/PID/maps` names it here: device and inode.
-    here: (u64, u64),
-    at_home: (u64, u64),
-    /// What is to be added to an offset here.
-    ahead: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -87,27 +76,6 @@ impl Library {
             }
         }
         Ok(library)
-    }
-
-    /// Notes shared memory of a process at its home, by which others can know it.
-    pub fn name_shared(&mut self, mapping: &Mapping) {
-        let here = (mapping.device, mapping.inode);
-        if self.named(mapping).is_none() {
-            self.shared.push(Shared { is_file: false, here, at_home: here, ahead: 0 });
-        }
-    }
-
-    /// Notes what home calls shared memory of a body.
-    pub fn learn_name(&mut self, mapping: &Mapping, home: SharedPlace) {
-        let here = (mapping.device, mapping.inode);
-        let at_home = (home.device, home.inode);
-        let ahead = home.offset.wrapping_sub(mapping.offset);
-        self.shared.push(Shared { is_file: false, here, at_home, ahead });
-    }
-
-    fn named(&self, mapping: &Mapping) -> Option<&Shared> {
-        let here = (mapping.device, mapping.inode);
-        self.shared.iter().find(|shared| shared.here == here && mapping.is_shared)
     }
 
     pub fn descriptions(&self) -> Vec<Backing> {
@@ -187,16 +155,6 @@ impl Library {
         self.entries.push(Entry { backing, file: Arc::new(file), device, inode });
     }
 
-    /// Shared memory is that from now on which others have as well.
-    pub fn share(&mut self, commons: Arc<Commons>) {
-        self.commons = commons;
-    }
-
-    /// What has to be mapped for shared memory that home calls so; None if it is nobody else's.
-    pub fn common(&self, place: &SharedPlace) -> Option<&File> {
-        self.commons.get(&(place.device, place.inode))
-    }
-
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -260,14 +218,6 @@ impl Backings for Library {
 
     fn shared_memory(&self, mapping: &Mapping) -> Option<SharedPlace> {
         self.named(mapping).filter(|shared| !shared.is_file).map(|shared| shared.place(mapping))
-    }
-}
-
-impl Shared {
-    /// As home calls the place where a mapping of it begins.
-    fn place(&self, mapping: &Mapping) -> SharedPlace {
-        let (device, inode) = self.at_home;
-        SharedPlace { device, inode, offset: mapping.offset.wrapping_add(self.ahead) }
     }
 }
 

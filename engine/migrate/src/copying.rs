@@ -8,10 +8,11 @@
 use crate::copies::Copies;
 use crate::held::{self, Held, union};
 use crate::intake::unmapped;
-use crate::parts::{Batch, Part, RUN_BYTES, Send, is_zero};
-use crate::shared_holes::SharedPages;
+use crate::parts::{Batch, Part, RUN_BYTES, Send, is_zero, unreadable};
+use crate::shared_ahead::SharedAhead;
+use crate::shared_holes::{MemoryFiles, SharedPages};
 use crate::sight::{self, Sight, select};
-use crate::{MigrateError, Result, mapping_flags};
+use crate::{Result, mapping_flags};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{Looked, PAGE_BYTES, Pagemap, Run, Select, Walked};
 use kernel::tracking::Tracking;
@@ -23,7 +24,7 @@ use wire::limits::DISCARDS_MAX;
 
 /// The memory of one process on its way to one target.
 pub struct Copying {
-    pagemap: Pagemap,
+    pub(crate) pagemap: Pagemap,
     tracking: Option<Arc<Tracking>>,
     /// What was sent while the process ran, if that is how it is found what was written to.
     copies: Option<Copies>,
@@ -45,11 +46,15 @@ pub struct Copying {
     by_others: Held,
     /// Where shared memory that this one brings has no pages, when the process stood frozen.
     holes: Vec<Run>,
+    /// What of it was sent while the process ran.
+    pub(crate) shared_ahead: SharedAhead,
+    /// Shared memory that is open here.
+    pub(crate) memory_files: MemoryFiles,
 }
 
 /// What becomes of pages of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Zeros {
+pub(crate) enum Zeros {
     Sent,
     /// The target starts from untouched memory.
     Skipped,
@@ -84,6 +89,8 @@ impl Copying {
             leaves_files,
             by_others: Held::default(),
             holes: vec![],
+            shared_ahead: SharedAhead::default(),
+            memory_files: MemoryFiles::default(),
         })
     }
 
@@ -239,7 +246,9 @@ impl Copying {
             self.held = copies.unchanged(memory, &self.held);
             self.copies = Some(copies);
         }
-        let (there, lacking) = self.compare_all(whole, sight);
+        self.shared_ahead.check(&self.by_others)?;
+        let (there, mut lacking) = self.compare_all(whole, sight);
+        self.shared_ahead.leave_out(memory, (mappings, &self.sent), &mut lacking);
         self.send_pass(memory, (mappings, there, lacking), Pass::Frozen, send)
     }
 
@@ -264,7 +273,8 @@ impl Copying {
         let (mut there, mut lacking) = (Vec::new(), Vec::with_capacity(mappings.len()));
         self.fresh.clear();
         self.holes.clear();
-        let shared = SharedPages::of(self.pagemap.pid(), mappings);
+        let files = self.memory_files.clone();
+        let shared = SharedPages::of(self.pagemap.pid(), mappings, &files);
         for (mapping, Looked { mut walked, is_watched, .. }) in mappings.iter().zip(looked) {
             if self.leaves(mapping) {
                 walked = Walked::default();
@@ -281,7 +291,9 @@ impl Copying {
                 let runs = lacking.last_mut().expect("of this mapping");
                 let (data, holes) = shared.divide(&self.by_others.lacks(runs));
                 *runs = data;
-                self.holes.extend(holes);
+                if self.zeros(mapping) == Zeros::Discarded {
+                    self.holes.extend(holes);
+                }
             }
         }
         self.unchanged = self.changed.lacks(&there);
@@ -314,10 +326,7 @@ impl Copying {
         send: Send<'_>,
     ) -> Result<u64> {
         let mut gone = self.sent.beyond(&there);
-        if self.leaves_files {
-            // Home has what was there when the process left.
-            gone.append(&mut self.holes);
-        }
+        gone.append(&mut self.holes);
         let outcome = self
             .discard(&gone, send)
             .and_then(|()| self.send_all(memory, (mappings, &lacking), pass, send));
@@ -355,7 +364,9 @@ impl Copying {
             MappingKind::Anonymous { .. } | MappingKind::SharedFile { .. } => Zeros::Skipped,
             // Home has what was in it when the process left.
             MappingKind::SharedAnonymous { .. } if self.leaves_files => Zeros::Discarded,
-            MappingKind::SharedAnonymous { .. } => Zeros::Skipped,
+            // Who has sent what of it ahead is not known, see `shared_ahead`.
+            MappingKind::SharedAnonymous { home: Some(_) } => Zeros::Discarded,
+            MappingKind::SharedAnonymous { home: None } => Zeros::Skipped,
             _ => Zeros::Sent,
         }
     }
@@ -402,7 +413,7 @@ impl Copying {
         Ok(())
     }
 
-    fn send_run(
+    pub(crate) fn send_run(
         &mut self,
         memory: &Memory,
         run: Run,
@@ -473,7 +484,7 @@ impl Copying {
     }
 }
 
-fn whole(mapping: &Mapping) -> Run {
+pub(crate) fn whole(mapping: &Mapping) -> Run {
     Run { start: mapping.start.0, end: mapping.end.0 }
 }
 
@@ -481,20 +492,10 @@ fn length(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
-/// Guard regions that the kernel has and does not tell (Linux 6.13 and 6.14), or broken memory.
-fn unreadable(at: u64, error: kernel::KernelError) -> MigrateError {
-    match error.source.raw_os_error() {
-        Some(libc::EIO | libc::EFAULT) => {
-            let text = format!("its memory at {at:#x} cannot be read: {}", error.source);
-            MigrateError::refused("unreadable-memory", text)
-        }
-        _ => error.into(),
-    }
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::MigrateError;
     use crate::parts::BATCH_BYTES;
     use kernel::features::{self, Feature};
 

@@ -3,10 +3,12 @@
 
 use crate::held::Held;
 use crate::{MigrateError, Result, files, layout, sharing};
+use kernel::proc::holes;
 use kernel::proc::maps::Mapping;
 use kernel::proc::pagemap::Run;
 use kernel::proc::process;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use wire::image::{self, MappingKind};
 use wire::limits::SHARED_MEMORY_MAX;
@@ -216,6 +218,40 @@ pub fn memory(bonds: &Bonds) -> Result<Vec<Segment>> {
     let segment = |(MemoryId { device, inode }, bytes)| Segment { device, inode, bytes };
     Ok(bytes.into_iter().map(segment).collect())
 }
+
+/// The largest pieces of memory that these processes, of this user, may share, each open: who may
+/// do so hands them to supervisors that may not ([`kernel::proc::holes`]). Nothing is handed over
+/// that is another's.
+pub fn memory_files(pids: &[i32], user: u32) -> Vec<File> {
+    let mut found: BTreeMap<MemoryId, (u64, File)> = BTreeMap::new();
+    for pid in pids.iter().take(OPENED_OF_MAX) {
+        for mapping in sharing::read_maps(*pid).unwrap_or_default() {
+            let is_memory = layout::is_shared_anonymous(&mapping)
+                || layout::is_system_v(&mapping)
+                || layout::is_memory_file(&mapping);
+            let id = id_of(&mapping);
+            if !is_memory || mapping.length() < OPENED_BYTES_MIN || found.contains_key(&id) {
+                continue;
+            }
+            let opened = holes::open(*pid, &mapping);
+            let is_his = |file: &File| file.metadata().is_ok_and(|it| it.uid() == user);
+            if let Some(file) = opened.filter(is_his) {
+                found.insert(id, (mapping.length(), file));
+            }
+        }
+    }
+    let mut files: Vec<(u64, File)> = found.into_values().collect();
+    files.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    files.truncate(OPENED_MAX);
+    files.into_iter().map(|(_, file)| file).collect()
+}
+
+/// What is smaller is read whole sooner than its holes are looked for.
+const OPENED_BYTES_MIN: u64 = 1 << 20;
+/// Pieces of memory that are opened, and processes that are looked at for them: all of a program's
+/// processes mostly have the same.
+const OPENED_MAX: usize = 8;
+const OPENED_OF_MAX: usize = 8;
 
 /// Which memory of a process those `before` it in its group have as well, and so bring where all of
 /// them go, because each piece is brought by the first who has it. All of them stand still. What of

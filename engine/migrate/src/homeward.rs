@@ -322,7 +322,8 @@ pub fn discard_calls(spans: &[Span]) -> Vec<BatchCall> {
 pub fn discard_calls_in(spans: &[Span], mappings: &[image::Mapping]) -> Vec<BatchCall> {
     let advice = |(start, _): &Span| {
         let at = mappings.partition_point(|m| m.end <= *start);
-        let is_shared = mappings.get(at).is_some_and(image::Mapping::is_shared_anonymous);
+        let mapping = mappings.get(at).filter(|m| m.start <= *start);
+        let is_shared = mapping.is_some_and(image::Mapping::is_shared_anonymous);
         if is_shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED }
     };
     spans.iter().map(|span| advise(span, advice(span))).collect()

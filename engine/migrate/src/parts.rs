@@ -1,6 +1,6 @@
 //! What a target is told of memory, in messages of a good size.
 
-use crate::Result;
+use crate::{MigrateError, Result};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::GuestAddr;
 use wire::image::{Pages, Span};
@@ -16,6 +16,18 @@ const _: () = assert!(BATCH_BYTES <= PAGE_RUN_BYTES_MAX);
 /// last that is looked at.
 pub(crate) fn is_zero(page: &[u8]) -> bool {
     page.chunks(64).all(|line| line.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+/// Why it cannot be sent: guard regions that the kernel has and does not tell (Linux 6.13 and
+/// 6.14), or broken memory.
+pub(crate) fn unreadable(at: u64, error: kernel::KernelError) -> MigrateError {
+    match error.source.raw_os_error() {
+        Some(libc::EIO | libc::EFAULT) => {
+            let text = format!("its memory at {at:#x} cannot be read: {}", error.source);
+            MigrateError::refused("unreadable-memory", text)
+        }
+        _ => error.into(),
+    }
 }
 
 /// What a target is told of memory.

@@ -175,7 +175,8 @@ impl Shell {
     /// Makes memory untouched again.
     pub fn discard(&self, spans: &[Span], intake: &mut Intake) -> Result<()> {
         intake.check_discarded(spans, &self.draft.mappings)?;
-        self.execute("discard memory", &homeward::discard_calls(spans))
+        let calls = homeward::discard_calls_in(spans, &self.draft.mappings);
+        self.execute("discard memory", &calls)
     }
 
     /// Memory that comes behind the process is untouched until then.

@@ -259,6 +259,7 @@ impl Daemon {
             let key = keys::random().map_err(std::io::Error::other).map_err(failed)?;
             companions.push(Companion { pid: *other, ticket, key });
         }
+        self.hand_memory_to(&members);
         for Companion { pid: other, ticket, key } in &companions {
             let berth = Berth { ticket: *ticket, key: *key, ..berth.clone() };
             let (members, named) = (members.clone(), named.clone());
@@ -267,6 +268,21 @@ impl Daemon {
         }
         let group = ToDeputy::Group { members, companions, named };
         self.have_leave(pid, berth, Some((&group, page()?)))
+    }
+
+    /// Has the supervisors of a group have open what it shares. One that does not get it reads all
+    /// of that.
+    fn hand_memory_to(&mut self, members: &[HomePid]) {
+        let owner = members.first().and_then(|pid| self.processes.get(pid)).map(|p| p.owner);
+        let Some(owner) = owner else { return };
+        let pids: Vec<i32> = members.iter().map(|pid| pid.0).collect();
+        for file in migrate::group::memory_files(&pids, owner.uid) {
+            for member in members {
+                let Ok(file) = file.try_clone() else { continue };
+                // One that does not listen will not leave either.
+                let _ = self.tell_deputy_with(*member, &ToDeputy::SharedMemory, Some(file.into()));
+            }
+        }
     }
 
     /// The one with which a process was to leave does not leave either: its target may be waiting

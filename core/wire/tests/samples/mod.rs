@@ -358,6 +358,7 @@ pub fn to_deputy() -> Vec<ToDeputy> {
         ToDeputy::Clocks(vec![past, PastClock { tid: None, ..past }]),
         ToDeputy::Baseline(Box::new(processor())),
         ToDeputy::Mobile,
+        ToDeputy::SharedMemory,
         ToDeputy::Guarded { refusal: Some("it may not".into()) },
         ToDeputy::Opened { by: 7 },
         ToDeputy::Group {

@@ -4,7 +4,7 @@
 //! The memory is a file of tmpfs even if it has no name, and `/proc/PID/map_files` opens it; a file
 //! of tmpfs knows by lseek(2) where it has data, what is swapped out included (`shmem_file_llseek`
 //! in mm/shmem.c). The kernel opens that only for who has CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
-//! at home in the first user namespace, so nobody else knows of holes.
+//! in the first user namespace.
 
 use crate::proc::maps::Mapping;
 use crate::proc::pagemap::{PAGE_BYTES, Run};
@@ -13,21 +13,25 @@ use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::ops::Range;
 
-/// The holes of a shared mapping within a range of addresses, in order. None are known of what
-/// cannot be opened, and none are behind the end of its file: there is nothing to be read.
-pub fn of(pid: i32, mapping: &Mapping, within: &Range<u64>) -> Vec<Run> {
-    let (start, end) = (mapping.start.max(within.start), mapping.end.min(within.end));
+/// The memory behind a shared mapping; None if we may not open it.
+pub fn open(pid: i32, mapping: &Mapping) -> Option<File> {
     let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let Ok((length, file)) = opened else { return vec![] };
-    let offset = |address: u64| mapping.offset + (address - mapping.start);
+    File::open(path).ok()
+}
+
+/// The holes of a mapping of this file within a range of addresses, in order. There are none behind
+/// the end of the file: nothing can be read there.
+pub fn of(file: &File, mapping: &Mapping, within: &Range<u64>) -> Vec<Run> {
+    let (start, end) = (mapping.start.max(within.start), mapping.end.min(within.end));
+    let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return vec![] };
     if start >= end {
         return vec![];
     }
+    let offset = |address: u64| mapping.offset + (address - mapping.start);
     let last = offset(end).min(length.next_multiple_of(PAGE_BYTES));
-    let holes = in_file(&file, offset(start)..last);
     let address = |offset: u64| offset - mapping.offset + mapping.start;
-    holes.iter().map(|hole| Run { start: address(hole.start), end: address(hole.end) }).collect()
+    let run = |hole: &Range<u64>| Run { start: address(hole.start), end: address(hole.end) };
+    in_file(file, offset(start)..last).iter().map(run).collect()
 }
 
 fn in_file(file: &File, range: Range<u64>) -> Vec<Range<u64>> {
@@ -85,14 +89,14 @@ mod test {
         let all = maps::read(pid).unwrap();
         let mapping = all.iter().find(|m| m.start <= start && start < m.end).unwrap();
         let run = |range: Range<u64>| Run { start: page(range.start), end: page(range.end) };
-        let known = of(pid, mapping, &(start..start + length));
-        let inside = of(pid, mapping, &(page(1)..page(6)));
-        // SAFETY: it was mapped above, and nothing refers to it any more.
-        unsafe { libc::munmap(start as *mut libc::c_void, length as usize) };
-        if known.is_empty() {
+        let Some(file) = open(pid, mapping) else {
             eprintln!("skipped: /proc/PID/map_files cannot be opened");
             return;
-        }
+        };
+        let known = of(&file, mapping, &(start..start + length));
+        let inside = of(&file, mapping, &(page(1)..page(6)));
+        // SAFETY: it was mapped above, and nothing refers to it any more.
+        unsafe { libc::munmap(start as *mut libc::c_void, length as usize) };
         assert_eq!(known, [run(0..3), run(5..PAGES - 2), run(PAGES - 1..PAGES)]);
         assert_eq!(inside, [run(1..3), run(5..6)]);
     }
