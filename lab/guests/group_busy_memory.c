@@ -11,7 +11,7 @@ static struct page *pages;
 static int *is_over;
 static uint64_t *rounds;
 
-/* In the last round a page is given up now and then: it is zero from then on. */
+/* In the end a page is given up now and then: it is zero from then on. */
 static int is_given_up(int page)
 {
     return page % 7 == 0;
@@ -29,7 +29,7 @@ static void work(int me)
                 pages[page].words[word] = round;
             }
         }
-        rounds[me] = round;
+        __atomic_store_n(&rounds[me], round, __ATOMIC_SEQ_CST);
         usleep(1000);
     }
     for (int page = me; page < PAGES; page += MEMBERS)
@@ -64,6 +64,10 @@ int main(void)
     }
     travel();
     travel();
+    /* How fast they write is the machine's affair. */
+    for (int me = 0; me < MEMBERS; me++)
+        while (__atomic_load_n(&rounds[me], __ATOMIC_SEQ_CST) < 3)
+            usleep(1000);
     __atomic_store_n(is_over, 1, __ATOMIC_SEQ_CST);
     for (int me = 0; me < MEMBERS; me++)
         join_child(children[me]);
@@ -71,6 +75,5 @@ int main(void)
     for (int page = 0; page < PAGES; page++)
         wrong += !is_as_written(page, rounds[page % MEMBERS]);
     CHECK(wrong == 0, "each page is as its process has written it");
-    CHECK(rounds[0] > 1 && rounds[1] > 1 && rounds[2] > 1, "in several rounds");
     return verdict();
 }

@@ -75,6 +75,7 @@ impl Company {
         (offset, signals): (Option<Offset>, &ChildSignal),
     ) -> Result<Company> {
         let family = Family::of_one(Arc::new(kernel::wake_up::make()?));
+        family.begin_arrival();
         let commons: Commons = group.segments.iter().map(memory_of).collect::<Result<_>>()?;
         let commons = Arc::new(commons);
         let (ready, are_ready) = channel();
@@ -91,6 +92,7 @@ impl Company {
             let signals = signals.for_another_thread()?;
             let joining = Joining { key, commons, offset, family, signals, ready };
             joining.family.grow();
+            joining.family.begin_arrival();
             let thread = std::thread::Builder::new().name("body".into());
             let spawned = thread.spawn(move || live(socket, joining));
             spawned.map_err(|error| MigrateError::refused("no-thread", error.to_string()))?;
@@ -150,6 +152,7 @@ fn live(socket: OwnedFd, joining: Joining) {
             match arrive(joining, &daemon) {
                 Ok((home, arrived)) => life::run_companion(&daemon, home, arrived, &family),
                 Err(error) => {
+                    family.end_arrival();
                     let reason = error.reason();
                     // Nobody listens any more if all had come.
                     let _ = ready.send(Err(error));
@@ -158,7 +161,10 @@ fn live(socket: OwnedFd, joining: Joining) {
             }
             daemon.deliver();
         }
-        Err(error) => drop(ready.send(Err(error.into()))),
+        Err(error) => {
+            family.end_arrival();
+            drop(ready.send(Err(error.into())));
+        }
     }
     family.shrink();
 }

@@ -85,9 +85,18 @@ struct Births {
     unborn: usize,
     /// Those of them that share memory with others.
     bound: usize,
+    /// Those who have come here together, and are not among the bodies yet: some of them may run
+    /// already.
+    arriving: usize,
     is_first_leaving: bool,
     /// Those who are bound to each other are being called together.
     is_held: bool,
+}
+
+impl Births {
+    fn awaits_bound(&self) -> bool {
+        self.bound > 0 || self.arriving > 0
+    }
 }
 
 /// A process that waits for its deputy and whose daemon has ended. The next knows the first body of
@@ -160,17 +169,28 @@ impl Family {
         may_be_born
     }
 
-    /// Whether one that shares memory waits for its deputy.
-    pub fn awaits_births(&self) -> bool {
-        self.births.lock().expect(UNHARMED).bound > 0
+    /// One more arrives with the first.
+    pub fn begin_arrival(&self) {
+        self.births.lock().expect(UNHARMED).arriving += 1;
     }
 
-    /// None that shares memory is born from now on; false if one waits for its deputy after so long
-    /// a time still.
+    /// One of those is among the bodies now, or never will be.
+    pub fn end_arrival(&self) {
+        self.births.lock().expect(UNHARMED).arriving -= 1;
+        self.born.notify_all();
+    }
+
+    /// Whether one that shares memory waits for its deputy, or has not quite arrived.
+    pub fn awaits_births(&self) -> bool {
+        self.births.lock().expect(UNHARMED).awaits_bound()
+    }
+
+    /// None that shares memory is born from now on, and all that have come are among the bodies;
+    /// false if one waits for its deputy after so long a time still, or is not.
     pub fn hold_births(&self, patience: Duration) -> bool {
         self.births.lock().expect(UNHARMED).is_held = true;
-        let mut births = self.await_births(patience, |births| births.bound > 0);
-        births.is_held = births.bound == 0;
+        let mut births = self.await_births(patience, Births::awaits_bound);
+        births.is_held = !births.awaits_bound();
         births.is_held
     }
 
@@ -364,3 +384,26 @@ impl Family {
 }
 
 const UNHARMED: &str = "no thread of the supervisor panicked";
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// Some of those who have come together run already, and want to leave.
+    #[test]
+    fn who_has_come_together_is_called_together_once_all_are_among_the_bodies() {
+        let family = Family::of_one(Arc::new(kernel::wake_up::make().unwrap()));
+        let long = Duration::from_secs(10);
+        (0..2).for_each(|_| family.begin_arrival());
+        family.end_arrival();
+        assert!(family.awaits_births());
+        assert!(!family.hold_births(Duration::ZERO), "one is not there");
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| family.hold_births(long));
+            family.end_arrival();
+            assert!(held.join().unwrap());
+        });
+        assert!(!family.awaits_births());
+        assert!(!family.try_begin_birth(true), "nobody is born who would not be called");
+    }
+}

@@ -25,7 +25,10 @@ pub fn run(daemon: &Daemon, home: Link, mut arrived: Arrived, company: Option<Co
         arrived.body.sandbox.init = company.init;
         company.family
     });
-    match start(daemon, home, arrived, family) {
+    let company = family.clone();
+    let started = start(daemon, home, arrived, family);
+    company.iter().for_each(|company| company.end_arrival());
+    match started {
         Ok(tracing) => {
             let family = tracing.shared.family.clone();
             let signals = tracing.signals.for_another_thread();
@@ -39,7 +42,9 @@ pub fn run(daemon: &Daemon, home: Link, mut arrived: Arrived, company: Option<Co
 
 /// Runs a body that has come with the first one.
 pub fn run_companion(daemon: &Daemon, home: Link, arrived: Arrived, family: &Arc<Family>) {
-    match start(daemon, home, arrived, Some(family.clone())) {
+    let started = start(daemon, home, arrived, Some(family.clone()));
+    family.end_arrival();
+    match started {
         Ok(tracing) => drop(live(daemon, tracing)),
         Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
     }

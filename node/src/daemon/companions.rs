@@ -163,8 +163,9 @@ impl Daemon {
         let rank = rank(moving, pid);
         let mut others = moving.bound_to.members.clone();
         others.retain(|other| *other != pid);
-        others.iter().for_each(|other| self.inherit_unseen(*other));
+        // One that has ended would be taken in and let go of again and again.
         others.retain(|other| procfs::read_stat(other.0).is_some_and(|stat| !stat.has_ended()));
+        others.iter().for_each(|other| self.inherit_unseen(*other));
         for other in &others {
             self.check_companion(*other, (owner, rank))?;
         }
