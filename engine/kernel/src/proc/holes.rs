@@ -9,14 +9,34 @@
 use crate::proc::maps::Mapping;
 use crate::proc::pagemap::{PAGE_BYTES, Run};
 use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 
-/// The memory behind a shared mapping; None if we may not open it.
+/// The memory behind a shared mapping; None if we may not open it. A daemon opens it for its users,
+/// so nothing is opened but tmpfs: a file system of a user's own may never answer.
 pub fn open(pid: i32, mapping: &Mapping) -> Option<File> {
+    if !tmpfs_devices().contains(&mapping.device) {
+        return None;
+    }
     let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
     File::open(path).ok()
+}
+
+/// Of memory without a name, and of `/dev/shm` as we see it.
+fn tmpfs_devices() -> &'static [u64] {
+    static DEVICES: OnceLock<Vec<u64>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let unnamed = memfd_create(c"osmos", MFdFlags::MFD_CLOEXEC).ok().map(File::from);
+        let unnamed = unnamed.and_then(|file| file.metadata().ok());
+        let is_tmpfs = statfs("/dev/shm").is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC);
+        let named = is_tmpfs.then(|| std::fs::metadata("/dev/shm").ok()).flatten();
+        unnamed.into_iter().chain(named).map(|metadata| metadata.dev()).collect()
+    })
 }
 
 /// The holes of a mapping of this file within a range of addresses, in order. There are none behind
@@ -66,7 +86,6 @@ mod test {
     use super::*;
     use crate::proc::maps;
     use nix::libc;
-    use nix::sys::memfd::{MFdFlags, memfd_create};
     use std::os::unix::fs::FileExt;
 
     const PAGES: u64 = 1 << 20;
