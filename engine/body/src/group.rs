@@ -249,7 +249,7 @@ impl Tracing<'_> {
             return Ok(Gathered::Over);
         }
         if !family.hold_births(BIRTH_PATIENCE) {
-            let text = "a process is just being made beside it; try again";
+            let text = "a process beside it is just being made, or has just come; try again";
             return Err(MigrateError::refused("new-process", text));
         }
         let members = bound_to(&self.shared);
@@ -351,7 +351,8 @@ impl Tracing<'_> {
             return Ok(());
         }
         if self.shared.family.awaits_births() {
-            let text = "it has just made a process that shares its memory; try again";
+            let text = "a process that shares its memory is just being made, or has just come; try \
+                        again";
             return Err(MigrateError::refused("new-process", text));
         }
         let members = bound_to(&self.shared);

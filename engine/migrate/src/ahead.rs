@@ -165,13 +165,7 @@ impl Ahead {
                 Ok(())
             };
             let bytes = self.copying.ahead(memory, &self.draft.mappings, &mut send)?;
-            let mappings = mappings()?;
-            self.copying.remap(&self.draft.mappings, &mappings);
-            self.draft.mappings = mappings;
-            // Its answer says that all this has been taken in.
-            if let Some(spans) = taker.draft(&self.draft)? {
-                self.copying.learn(&spans);
-            }
+            self.tell(taker, mappings)?;
             self.left = self.copying.left(&self.draft.mappings)?;
             progress.bytes_left = self.left;
             goes_on(&progress)?;
@@ -186,6 +180,22 @@ impl Ahead {
                 }
             }
         }
+    }
+
+    /// Tells the taker what the mappings are by now. Its answer says that all that was sent has
+    /// been taken in.
+    fn tell(
+        &mut self,
+        taker: &mut dyn Taker,
+        mappings: &dyn Fn() -> Result<Vec<Mapping>>,
+    ) -> Result<()> {
+        let mappings = mappings()?;
+        self.copying.remap(&self.draft.mappings, &mappings);
+        self.draft.mappings = mappings;
+        if let Some(spans) = taker.draft(&self.draft)? {
+            self.copying.learn(&spans);
+        }
+        Ok(())
     }
 
     /// What the target has may be something else, all of it.
@@ -219,11 +229,7 @@ impl Ahead {
             target.send(part)
         };
         self.copying.share_ahead(memory, (&self.draft.mappings, by_others), &mut send)?;
-        let mappings = mappings()?;
-        self.copying.remap(&self.draft.mappings, &mappings);
-        self.draft.mappings = mappings;
-        target.draft(&self.draft)?;
-        Ok(())
+        self.tell(target, mappings)
     }
 
     /// Has the target do without what it lacks while the process runs still; false if that cannot
@@ -241,10 +247,7 @@ impl Ahead {
         if !self.copying.set_aside(memory, &self.draft.mappings, &mut send)? {
             return Ok(false);
         }
-        let mappings = mappings()?;
-        self.copying.remap(&self.draft.mappings, &mappings);
-        self.draft.mappings = mappings;
-        target.draft(&self.draft)?;
+        self.tell(target, mappings)?;
         Ok(true)
     }
 

@@ -10,7 +10,7 @@ use kernel::proc::process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use wire::image::{self, MappingKind};
+use wire::image;
 use wire::limits::SHARED_MEMORY_MAX;
 use wire::memory_group::{BOUND, MemoryId, Segment};
 
@@ -56,12 +56,7 @@ impl Bonds {
 
     /// Whether what is mapped so is such memory.
     pub fn names(&self, mapping: &image::Mapping) -> bool {
-        match &mapping.kind {
-            MappingKind::SharedAnonymous { home: Some(place) } => {
-                self.named.contains(&place.memory())
-            }
-            _ => false,
-        }
+        mapping.shared_place().is_some_and(|place| self.named.contains(&place.memory()))
     }
 
     /// What of a process's memory is there at home when nobody of the group has it mapped any more.

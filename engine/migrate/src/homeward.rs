@@ -215,7 +215,7 @@ fn plan_one<M: Present>(
 
 /// Where shared memory is mapped here that is wanted at another address, as after mremap(2) away.
 fn address_of_shared<M: Present>(here: &[M], wanted: &image::Mapping, at: u64) -> Option<u64> {
-    let MappingKind::SharedAnonymous { home: Some(place) } = wanted.kind else { return None };
+    let place = wanted.shared_place()?;
     let offset = place.offset + (at - wanted.start.0);
     here.iter().find_map(|h| {
         let range = h.range();
