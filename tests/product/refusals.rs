@@ -67,13 +67,30 @@ fn a_process_with_shared_memory_that_it_may_only_read_stays_home() {
 }
 
 #[test]
-fn a_process_with_locked_memory_stays_home() {
+fn a_process_that_has_all_of_its_memory_locked_stays_home() {
     if !needs::can_run(&["python3"]) {
         return;
     }
-    let expression = "globals().update(m=mmap.mmap(-1, 8192, mmap.MAP_PRIVATE)) or \
-                      libc.mlockall(1)";
-    refused_after("mlock", expression, &["locked", "kB", "mlock"]);
+    refused_after("mlockall", "libc.mlockall(1)", &["locked all of its memory (mlockall)"]);
+    // MCL_FUTURE alone: nothing of it is locked yet.
+    refused_after("mlockfuture", "libc.mlockall(2)", &["all memory locked that it maps"]);
+}
+
+#[test]
+fn a_process_that_has_locked_more_than_the_other_node_lets_it_stays_home() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let lock = |flags: &str, bytes: &str| {
+        format!(
+            "globals().update(m=mmap.mmap(-1, {bytes}, {flags})) or \
+             libc.mlock(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(m))), \
+             ctypes.c_size_t({bytes}))"
+        )
+    };
+    // The administrator's programs are held to no limit at home.
+    refused_after("mlock", &lock("mmap.MAP_PRIVATE", "1 << 30"), &["a program may lock", "KiB"]);
+    refused_after("mlockshared", &lock("mmap.MAP_SHARED", "8192"), &["locked shared memory"]);
 }
 
 #[test]

@@ -103,6 +103,10 @@ impl MappingFlags {
     pub const SEQUENTIAL: MappingFlags = MappingFlags(1 << 7);
     pub const NOT_RESERVED: MappingFlags = MappingFlags(1 << 8);
     pub const DROPPABLE: MappingFlags = MappingFlags(1 << 9);
+    /// Its pages are never swapped out (mlock(2)).
+    pub const LOCKED: MappingFlags = MappingFlags(1 << 10);
+    /// With [`MappingFlags::LOCKED`]: those that are there (MLOCK_ONFAULT).
+    pub const LOCKED_ON_FAULT: MappingFlags = MappingFlags(1 << 11);
 
     pub fn has(self, other: MappingFlags) -> bool {
         self.0 & other.0 == other.0

@@ -28,7 +28,7 @@ use migrate::group::Bonds;
 use migrate::injection::{self, Borrowed};
 use migrate::stopwatch::Stopwatch;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, homeward, layout};
+use migrate::{MigrateError, Result, emptying, layout};
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
 use wire::supervisor::{Berth, Birth, FromDeputy, MoveReport, Reason, Role};
@@ -107,7 +107,7 @@ fn take_over(pid: i32, birth: Birth) -> Result<Away> {
     };
     let worker = Worker { agent: &agent, slot: 0, tid: pid };
     let emptied = layout::of_guest(&maps, &[], &library)?;
-    homeward::empty_private(worker, &emptied, &shown_memory(pid)?)?;
+    emptying::empty_private(worker, &emptied, &shown_memory(pid)?)?;
     watch.phase("settle");
     let link = call(&birth.berth)?;
     watch.phase("connect");

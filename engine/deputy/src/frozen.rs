@@ -26,8 +26,8 @@ use migrate::backing::Library;
 use migrate::injection::{self, Borrowed};
 use migrate::worker::{self, Worker};
 use migrate::{
-    MigrateError, Result, ahead, attributes, freeze, layout, machine, processor_ids, stepping,
-    threads,
+    MigrateError, Result, ahead, attributes, freeze, layout, locked, machine, processor_ids,
+    stepping, threads,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -268,13 +268,14 @@ impl Frozen {
             let text = "it has begun many threads while it was being moved; try again";
             return Err(MigrateError::refused("changed", text));
         }
+        let before = process::locked_kib(self.pid)?;
         let agent = injection::inject(self.pid, self.tids[0], borrowed, maps, (place, slots))?;
         let agent = self.agent.insert(agent);
         for (slot, departed) in self.threads.iter().enumerate() {
             departed.begin_telling(agent, slot)?;
             self.telling = slot + 1;
         }
-        Ok(())
+        locked::check_agent(before, process::locked_kib(self.pid)?)
     }
 
     fn agent(&self) -> Result<&Agent> {

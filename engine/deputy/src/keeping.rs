@@ -16,7 +16,7 @@ use kernel::proc::room::{self, Memory};
 use kernel::tracee;
 use migrate::kept::Kept;
 use migrate::worker::Worker;
-use migrate::{MigrateError, Result, homeward};
+use migrate::{MigrateError, Result, emptying};
 use wire::forward::ToAway;
 use wire::ids::{GuestAddr, GuestTid};
 use wire::image::{self, Span};
@@ -78,7 +78,7 @@ impl Frozen {
         // What `ps` reads of a process is in its memory: its arguments and environment stay.
         let shown = shown_memory(self.pid)?;
         // What fails stays here, unused: it costs memory, not correctness.
-        if let Err(error) = homeward::empty(self.worker(0)?, &mappings, &shown) {
+        if let Err(error) = emptying::empty(self.worker(0)?, &mappings, &shown) {
             ::tracing::warn!("process {}: {error}", self.pid);
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Service<'_> {
             return Ok(());
         }
         // Memory that is locked stays: it costs memory, not correctness.
-        let discard = |worker: Worker<'_>| worker.execute(&homeward::discard_calls(&spans));
+        let discard = |worker: Worker<'_>| worker.execute(&emptying::discard_calls(&spans));
         match self.by_idle_thread(discard)? {
             Some(done) => drop(self.heed(done)?),
             None => self.surplus.append(&mut spans),

@@ -100,6 +100,9 @@ impl Service<'_> {
         if let Some(error) = mappings.find_map(|mapping| mapping_flags::check(mapping).err()) {
             ::tracing::warn!("process {} comes home: {error}", self.pid);
             self.recall();
+        } else if self.own.late.iter().flatten().any(Correction::is_of_lock) {
+            ::tracing::info!("process {} comes home: it has just locked memory", self.pid);
+            self.recall();
         }
     }
 }

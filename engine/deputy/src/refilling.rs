@@ -7,6 +7,7 @@ use kernel::proc::pagemap::Pagemap;
 use kernel::proc::{flags, maps, process};
 use link::LinkReader;
 use migrate::backing::Library;
+use migrate::emptying;
 use migrate::homeward::{self, Change};
 use migrate::intake::Intake;
 use migrate::kept::Kept;
@@ -129,7 +130,7 @@ pub fn receive_pages(
             }
             ToHome::Discard(spans) => {
                 intake.check_discarded(&spans, &image.mappings)?;
-                let calls = homeward::discard_calls_in(&spans, &image.mappings);
+                let calls = emptying::discard_calls_in(&spans, &image.mappings);
                 worker(service)?.execute_all("discard memory", &calls)?;
             }
             ToHome::ImageSent { awaits_others } => {

@@ -14,7 +14,7 @@ use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
 use kernel::signal::Action;
 use kernel::tracee;
 use link::LinkReader;
-use migrate::homeward;
+use migrate::emptying;
 use migrate::{Result, threads};
 use std::time::Instant;
 use wire::calls::{self, Timeout};
@@ -115,7 +115,7 @@ fn forget_memory(service: &Service<'_>, failed: &Homecoming) -> Result<()> {
     let (Some(image), Some(slot)) = (&failed.image, worker) else { return Ok(()) };
     let shown = shown_memory(service.pid)?;
     let worker = service.worker(slot);
-    if let Err(error) = homeward::empty_private(worker, &image.mappings, &shown) {
+    if let Err(error) = emptying::empty_private(worker, &image.mappings, &shown) {
         ::tracing::debug!("process {}: {error}", service.pid);
     }
     for (address, bytes) in &failed.own_memory {

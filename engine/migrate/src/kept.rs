@@ -5,8 +5,9 @@
 //! writes to them: the threads of a deputy stay in the agent, and what the kernel writes for the
 //! calls in which they sleep is known.
 
+use crate::emptying;
 use crate::held::{Held, spans};
-use crate::homeward::{self, Change};
+use crate::homeward::Change;
 use crate::sight::{Sight, select};
 use crate::worker::Worker;
 use crate::{Result, ahead, layout};
@@ -174,7 +175,7 @@ impl Kept {
             vec![]
         };
         if kept.is_empty() || kept.len() > HELD_MAX {
-            homeward::empty_private(worker, mappings, &homeward::NOTHING)?;
+            emptying::empty_private(worker, mappings, &emptying::NOTHING)?;
             return Ok(vec![]);
         }
         Ok(kept)
@@ -196,7 +197,7 @@ impl Kept {
             runs.iter().for_each(|run| there.add(*run));
             let same = if self.is_any { self.lost.lacks(runs) } else { vec![] };
             let stale = spans(&spared.lacks(&there.beyond(&same)));
-            worker.execute_all("discard memory", &homeward::discard_calls(&stale))?;
+            worker.execute_all("discard memory", &emptying::discard_calls(&stale))?;
             kept.extend(same);
         }
         Ok(spans(&kept))

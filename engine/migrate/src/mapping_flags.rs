@@ -2,6 +2,7 @@
 //! and guard regions. Both sides keep them as the guest has them: a flag that was lost, or that
 //! outlived the mapping it was asked for, would be found by the next fork.
 
+use crate::locked::{self, LOCKS};
 use crate::{MigrateError, Result};
 use kernel::agent::BatchCall;
 use kernel::proc::flags::Flags;
@@ -13,7 +14,7 @@ use wire::image::{self, Image, MappingFlags, MappingKind};
 use wire::limits::GUARDS_MAX;
 
 /// A flag as the kernel shows it and as it travels, the advice that gives it, and the one that
-/// takes it away again, where there is one.
+/// takes it away again, where there is one. Locks are no advice ([`locked`]).
 struct Known {
     here: Flags,
     travels: MappingFlags,
@@ -30,7 +31,7 @@ const fn known(
     Known { here, travels, given, taken }
 }
 
-const KNOWN: [Known; 10] = [
+const KNOWN: [Known; 12] = [
     known(
         Flags::NOT_FORKED,
         MappingFlags::NOT_FORKED,
@@ -66,6 +67,8 @@ const KNOWN: [Known; 10] = [
     known(Flags::NO_HUGE_PAGES, MappingFlags::NO_HUGE_PAGES, Some(libc::MADV_NOHUGEPAGE), None),
     known(Flags::NOT_RESERVED, MappingFlags::NOT_RESERVED, None, None),
     known(Flags::DROPPABLE, MappingFlags::DROPPABLE, None, None),
+    known(Flags::LOCKED, MappingFlags::LOCKED, None, None),
+    known(Flags::LOCKED_ON_FAULT, MappingFlags::LOCKED_ON_FAULT, None, None),
 ];
 
 /// The flags of a mapping here as they travel.
@@ -81,7 +84,6 @@ pub fn check(mapping: &Mapping) -> Result<()> {
     let reasons = [
         (Flags::SEALED, "sealed-memory", "it has sealed memory (mseal)"),
         (Flags::HUGE_TABLE, "hugetlb", "it uses huge pages of the hugetlb pool"),
-        (Flags::LOCKED, "locked-memory", "it has locked memory (mlock)"),
         (Flags::DEVICE, "device-memory", "it maps memory of a device"),
         (Flags::GROWS_DOWN, "growing-memory", "it has memory that grows (MAP_GROWSDOWN)"),
     ];
@@ -92,14 +94,16 @@ pub fn check(mapping: &Mapping) -> Result<()> {
         Some((_, code, text)) => {
             Err(MigrateError::refused(code, format!("{text} at {:#x}", mapping.start)))
         }
-        None => Ok(()),
+        None if is_of_kernel => Ok(()),
+        None => locked::check(mapping),
     }
 }
 
 /// Calls that give a range these flags, which it has not.
 pub fn advise(range: &Range<u64>, flags: MappingFlags) -> Vec<BatchCall> {
     let wanted = KNOWN.iter().filter(|known| flags.has(known.travels));
-    wanted.filter_map(|known| Some(advice(range, known.given?))).collect()
+    let advised = wanted.filter_map(|known| Some(advice(range, known.given?)));
+    advised.chain(flags.has(MappingFlags::LOCKED).then(|| locked::call(range, flags))).collect()
 }
 
 /// Calls that give a range the flags of `wanted` instead of those of `now`; None if only a new
@@ -112,7 +116,10 @@ pub fn change(
     let is_size = |flags: MappingFlags| {
         flags.and(MappingFlags::HUGE_PAGES.with(MappingFlags::NO_HUGE_PAGES)).0 != 0
     };
-    let mut calls = Vec::new();
+    let is_lock_changed = now.and(LOCKS) != wanted.and(LOCKS);
+    let lock = is_lock_changed.then(|| locked::call(range, wanted));
+    let mut calls: Vec<BatchCall> = lock.into_iter().collect();
+    let (now, wanted) = (now.without(LOCKS), wanted.without(LOCKS));
     for known in KNOWN.iter().filter(|known| now.without(wanted).has(known.travels)) {
         match known.taken {
             Some(taken) => calls.push(advice(range, taken)),
@@ -164,6 +171,13 @@ pub struct Correction {
     range: Range<u64>,
     sent: MappingFlags,
     here: MappingFlags,
+}
+
+impl Correction {
+    /// Whether something was locked, or unlocked, that did not travel as such.
+    pub fn is_of_lock(&self) -> bool {
+        self.sent.and(LOCKS) != self.here.and(LOCKS)
+    }
 }
 
 /// What is to be corrected of mappings that were `sent`. Both are in order.
@@ -334,6 +348,24 @@ mod test {
         assert_eq!(change(&range, huge, small), Some(swapped));
         assert_eq!(change(&range, huge, none), None, "nothing takes it away");
         assert_eq!(change(&range, none, MappingFlags::NOT_RESERVED), None);
+    }
+
+    #[test]
+    fn memory_is_locked_and_unlocked_as_it_is_wanted() {
+        let range = 0x1000..0x3000;
+        let (none, locked) = (MappingFlags::default(), MappingFlags::LOCKED);
+        let on_fault = locked.with(MappingFlags::LOCKED_ON_FAULT);
+        let calls = |now, wanted| {
+            let calls = change(&range, now, wanted).unwrap();
+            calls.iter().map(|call| (call.number, call.arguments[2])).collect::<Vec<_>>()
+        };
+        let (lock, unlock) = (libc::SYS_mlock2 as u64, libc::SYS_munlock as u64);
+        assert_eq!(calls(none, locked), [(lock, 0)]);
+        assert_eq!(calls(locked, on_fault), [(lock, 1)]);
+        assert_eq!(calls(on_fault, locked), [(lock, 0)]);
+        assert_eq!(calls(on_fault, none), [(unlock, 0)]);
+        assert_eq!(calls(locked, locked), []);
+        assert_eq!(advise(&range, on_fault), [locked::call(&range, on_fault)]);
     }
 
     #[test]

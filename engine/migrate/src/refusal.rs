@@ -61,10 +61,6 @@ fn check_status(pid: i32, is_mobile: bool) -> Result<()> {
         let text = "it is the first process of its PID namespace";
         return Err(MigrateError::refused("namespace-init", text));
     }
-    if !matches!(field("VmLck"), "0 kB" | "") {
-        let text = format!("it has locked {} of memory (mlock)", field("VmLck"));
-        return Err(MigrateError::refused("locked-memory", text));
-    }
     match field("State").chars().next() {
         Some('Z') if process::threads(pid)?.len() > 1 => {
             let text = "its first thread has ended, and others go on";

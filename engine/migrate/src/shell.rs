@@ -6,13 +6,14 @@
 
 use crate::backing::Library;
 use crate::elsewhere::{self, Elsewhere, Plan};
+use crate::emptying;
 use crate::homeward::{self, Change};
 use crate::imprint::Imprints;
 use crate::intake::Intake;
 use crate::making::{self, Made};
 use crate::outward::{Body, MAIN_SLOT, enter_agent};
 use crate::worker::Worker;
-use crate::{MigrateError, Result, injection, layout, mapping_flags, threads};
+use crate::{MigrateError, Result, injection, layout, locked, mapping_flags, threads};
 use kernel::agent::{self, Agent, BatchCall};
 use kernel::memory::Memory;
 use kernel::proc::flags;
@@ -106,7 +107,7 @@ impl Shell {
             shell.elsewhere = Some(plan.elsewhere);
         }
         let all: Vec<_> = shell.laid.iter().map(|m| (m.start.0..m.end.0, m)).collect();
-        shell.worker().execute(&flag_calls(&all))?;
+        locked::advise(shell.worker(), &flag_calls(&all), &shell.draft.mappings)?;
         shell.look_again(library)?;
         shell.made = making::make_early(shell.worker(), &shell.draft.tids)?;
         Ok(shell)
@@ -175,14 +176,14 @@ impl Shell {
     /// Makes memory untouched again.
     pub fn discard(&self, spans: &[Span], intake: &mut Intake) -> Result<()> {
         intake.check_discarded(spans, &self.draft.mappings)?;
-        let calls = homeward::discard_calls_in(spans, &self.draft.mappings);
+        let calls = emptying::discard_calls_in(spans, &self.draft.mappings);
         self.execute("discard memory", &calls)
     }
 
     /// Memory that comes behind the process is untouched until then.
     pub fn set_aside(&self, spans: &[Span], intake: &mut Intake) -> Result<()> {
         let stale = intake.check_late(spans, &self.draft.mappings)?;
-        self.execute("discard memory", &homeward::discard_calls(&stale))
+        self.execute("discard memory", &emptying::discard_calls(&stale))
     }
 
     /// The contents of its memory are there, and the image was settled. If home keeps its memory,
@@ -267,9 +268,8 @@ impl Shell {
             }
         }
         self.execute("change the guest's memory", &calls)?;
-        // Advice that this kernel does not know has no effect.
-        self.worker().execute(&flag_calls(&fresh))?;
-        self.worker().execute(&advice).map(drop)
+        advice.splice(0..0, flag_calls(&fresh));
+        locked::advise(self.worker(), &advice, &self.draft.mappings)
     }
 
     /// Notes how files are named here, and which flags this kernel could not give.

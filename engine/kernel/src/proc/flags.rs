@@ -24,13 +24,15 @@ impl Flags {
     pub const MERGEABLE: Flags = Flags(1 << 12);
     pub const SEALED: Flags = Flags(1 << 13);
     pub const DROPPABLE: Flags = Flags(1 << 14);
+    /// With [`Flags::LOCKED`]: the pages that are there (MLOCK_ONFAULT).
+    pub const LOCKED_ON_FAULT: Flags = Flags(1 << 15);
 
     pub fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-const WORDS: [(&[u8], Flags); 15] = [
+const WORDS: [(&[u8], Flags); 16] = [
     (b"gd", Flags::GROWS_DOWN),
     (b"lo", Flags::LOCKED),
     (b"io", Flags::DEVICE),
@@ -46,6 +48,7 @@ const WORDS: [(&[u8], Flags); 15] = [
     (b"mg", Flags::MERGEABLE),
     (b"sl", Flags::SEALED),
     (b"dp", Flags::DROPPABLE),
+    (b"lf", Flags::LOCKED_ON_FAULT),
 ];
 
 /// Reads the mappings of a process with their flags: the kernel counts its pages for that, which

@@ -98,6 +98,11 @@ pub fn resident_bytes(pid: i32) -> Result<u64> {
     statm_bytes(pid, 1)
 }
 
+/// What a process has locked (mlock(2)), KiB; None where the kernel does not say.
+pub fn locked_kib(pid: i32) -> Result<Option<u64>> {
+    Ok(status_kib(&status(pid)?, "VmLck"))
+}
+
 /// All that a process has mapped, bytes: what RLIMIT_AS limits.
 pub fn mapped_bytes(pid: i32) -> Result<u64> {
     statm_bytes(pid, 0)
