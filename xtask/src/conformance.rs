@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use conformance::outside::Suite;
 use conformance::report::{self, Row, Run};
 use conformance::subject::Kind;
 use conformance::{Flavour, Method, Options};
@@ -22,6 +23,10 @@ pub struct Arguments {
     /// Only programs that nobody here wrote
     #[arg(long)]
     real: bool,
+    /// None of these, but each class of stress-ng (`stress-ng`), or each executable of a directory,
+    /// as an ordinary user; how it ends is compared
+    #[arg(long, value_name = "SUITE", conflicts_with_all = ["guests", "real"])]
+    suite: Option<Suite>,
     /// Programs at a time
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -67,6 +72,7 @@ impl Arguments {
                 (_, true) => Some(Kind::Real),
                 _ => None,
             },
+            outside: self.suite.clone(),
             without: self.without.clone(),
             method,
             travel_ms: self.travel,

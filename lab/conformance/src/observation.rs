@@ -40,6 +40,14 @@ impl Observation {
 
     /// The first difference to what was seen natively.
     pub fn difference(&self, native: &Observation) -> Option<String> {
+        let end = self.difference_of_end(native);
+        end.or_else(|| difference_of_lines("stdout", &self.stdout, &native.stdout))
+            .or_else(|| difference_of_lines("stderr", &self.stderr, &native.stderr))
+            .or_else(|| self.difference_of_files(native))
+    }
+
+    /// Likewise in how it ended and what it left running.
+    pub fn difference_of_end(&self, native: &Observation) -> Option<String> {
         if self.ending != native.ending {
             let seen = telling_line(&self.stdout)
                 .or_else(|| last_line(&self.stderr))
@@ -47,13 +55,8 @@ impl Observation {
             let seen = seen.map(|line| format!("; it said: {line}")).unwrap_or_default();
             return Some(format!("{} instead of {}{seen}", self.ending, native.ending));
         }
-        difference_of_lines("stdout", &self.stdout, &native.stdout)
-            .or_else(|| difference_of_lines("stderr", &self.stderr, &native.stderr))
-            .or_else(|| self.difference_of_files(native))
-            .or_else(|| {
-                (self.left_count > native.left_count)
-                    .then(|| format!("{} processes were left behind", self.left_count))
-            })
+        (self.left_count > native.left_count)
+            .then(|| format!("{} processes were left behind", self.left_count))
     }
 
     fn difference_of_files(&self, native: &Observation) -> Option<String> {

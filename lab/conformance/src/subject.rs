@@ -44,6 +44,8 @@ pub enum Kind {
     Guest,
     /// A program that nobody here wrote.
     Real,
+    /// Of a suite that judges itself ([`crate::outside`]).
+    Outside,
 }
 
 #[derive(Clone, Debug)]

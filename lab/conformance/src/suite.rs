@@ -7,11 +7,12 @@ use crate::flavour::Flavour;
 use crate::method::Method;
 use crate::moves::Moves;
 use crate::observation::Observation;
+use crate::outside::Suite;
 use crate::report::{Cell, Report, Row, Verdict};
 use crate::stage::Stage;
 use crate::subject::{Kind, Subject};
 use crate::trial::{Bench, Outcome};
-use crate::{guests, inputs, programs};
+use crate::{guests, inputs, outside, programs};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -39,6 +40,8 @@ pub struct Options {
     pub has_baseline: bool,
     /// Only guests, or only real programs.
     pub kind: Option<Kind>,
+    /// None of them, but the programs of this suite.
+    pub outside: Option<Suite>,
     /// How long a guest stays at one travel point.
     pub travel_ms: u64,
     /// How often a program does its work that can do it more than once.
@@ -61,6 +64,7 @@ impl Default for Options {
             method: None,
             has_baseline: false,
             kind: None,
+            outside: None,
             travel_ms: 300,
             laps: 1,
             limit: Duration::from_secs(30),
@@ -121,8 +125,10 @@ pub fn run_on(stage: &Stage, options: &Options, tell: &(dyn Fn(&Row) + Sync)) ->
 
 /// Real programs first: they take longer.
 fn chosen(options: &Options) -> Result<Vec<Subject>> {
-    let mut subjects = programs::subjects();
-    subjects.extend(guests::subjects()?);
+    let mut subjects = match &options.outside {
+        Some(suite) => outside::subjects(suite)?,
+        None => programs::subjects().into_iter().chain(guests::subjects()?).collect(),
+    };
     subjects.retain(|subject| {
         options.kind.is_none_or(|kind| kind == subject.kind)
             && options.filter.as_ref().is_none_or(|part| subject.name.contains(part))

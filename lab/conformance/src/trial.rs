@@ -20,6 +20,9 @@ const WITNESS_PATIENCE: Duration = Duration::from_secs(20);
 /// How long the daemon may take to tell that a process has ended.
 const EVENT_PATIENCE: Duration = Duration::from_secs(3);
 
+/// Who has no rights: what a suite may do to the machine is what an ordinary user may.
+const ORDINARY: u32 = 65_534;
+
 /// What does not change from trial to trial of one worker.
 pub struct Bench<'a> {
     pub stage: &'a Stage,
@@ -90,7 +93,7 @@ impl Bench<'_> {
         let seen = Observation::collect(console, &directory, end.ending, end.left_count)?;
         let verdict = match native {
             None => judge_native(subject, &seen),
-            Some(native) => match seen.difference(native) {
+            Some(native) => match difference(subject, &seen, native) {
                 Some(difference) => Verdict::Differs(difference),
                 None => judge_moves(subject, flavour, &story, run.refusal.take()),
             },
@@ -107,6 +110,9 @@ impl Bench<'_> {
         for file in &subject.files {
             script += &format!(" && cp {inputs}/{file} {directory}/work/");
         }
+        if subject.kind == Kind::Outside {
+            script += &format!(" && chown -R {ORDINARY}:{ORDINARY} {directory}/work");
+        }
         if let Some(file) = subject.stdin {
             script += &format!(" && cp {inputs}/{file} {directory}/stdin");
         }
@@ -114,8 +120,19 @@ impl Bench<'_> {
     }
 }
 
+/// Programs that judge themselves print times and numbers of processes.
+fn difference(subject: &Subject, seen: &Observation, native: &Observation) -> Option<String> {
+    match subject.kind {
+        Kind::Outside => seen.difference_of_end(native),
+        _ => seen.difference(native),
+    }
+}
+
 /// What the oracle itself must show: the end that was announced, and no failed check.
 fn judge_native(subject: &Subject, seen: &Observation) -> Verdict {
+    if subject.kind == Kind::Outside {
+        return Verdict::Same;
+    }
     let text = String::from_utf8_lossy(&seen.stdout);
     if let Some(line) = text.lines().find(|line| line.starts_with("FAIL ")) {
         return Verdict::Differs(line.to_string());
@@ -161,6 +178,14 @@ fn judge_moves(
 ) -> Verdict {
     if !flavour.moves() {
         return Verdict::Same;
+    }
+    if subject.kind == Kind::Outside {
+        // What programs do for which nobody knows whether they can move is not announced.
+        return match (story.move_count, story.stayed.last()) {
+            (1.., _) => Verdict::Same,
+            (0, Some(why)) => Verdict::Refused(format!("{}: {}", why.code, why.text)),
+            (0, None) => Verdict::Refused("it was over before it could be moved".into()),
+        };
     }
     if story.move_count > 0 {
         let lasting = |why: &&wire::supervisor::Reason| {
@@ -216,6 +241,11 @@ impl Run {
         words.push(format!("{}/guests/witness", bench.stage.directory()));
         words.push(directory.to_string());
         words.push(bench.limit.as_millis().to_string());
+        if subject.kind == Kind::Outside {
+            let user = [format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")];
+            words.extend(["setpriv".to_string(), "--clear-groups".to_string()]);
+            words.extend(user);
+        }
         words.extend(flavour.command(bench.stage.away(), &bench.run_options));
         words.extend(subject.words(bench.laps).map(String::from));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
