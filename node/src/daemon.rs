@@ -38,6 +38,7 @@ mod membership;
 mod memory_groups;
 mod move_limits;
 mod moves;
+mod newborns;
 mod owner;
 mod paying;
 mod processes;
@@ -77,6 +78,7 @@ use crate::openings::{Opening, Openings};
 use crate::paces::Paces;
 use crate::past_berths::PastBerths;
 use crate::process::Process;
+use crate::programs::Programs;
 use crate::rejections::Rejections;
 use crate::returning::Returned;
 use crate::roster::Roster;
@@ -249,6 +251,8 @@ struct Daemon {
     /// When the latest process was born here, and when to look at those that were born lately.
     newborn_at: Option<Instant>,
     newborn_scan: Option<Instant>,
+    newborns: newborns::Newborns,
+    programs: Programs,
     load: thinking::Load,
     thought: thinking::Thought,
 
@@ -346,7 +350,9 @@ impl Daemon {
         let storms = storms.filter(|_| self.drain.is_none());
         let now = Instant::now();
         let scan = self.next_scan().filter(|_| !self.is_scanning);
-        storms.chain(self.thought.wake).chain(scan).fold(now + TICK, Instant::min)
+        let newborns = self.newborns.next_look(now);
+        let due = storms.chain(self.thought.wake).chain(scan).chain(newborns);
+        due.fold(now + TICK, Instant::min)
     }
 
     /// Everything that is due by now.
@@ -364,6 +370,7 @@ impl Daemon {
         self.look_after_memory(now);
         self.look_at_groups(now);
         self.begin_scan(now);
+        self.look_for_newborns(now);
     }
 
     fn me(&self) -> NodeId {

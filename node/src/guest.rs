@@ -2,7 +2,7 @@
 
 use crate::process::{Activity, LastFreeze, Weight};
 use crate::supervisor::{Identity, Supervisor};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthRequest, Owner};
 
@@ -55,6 +55,14 @@ impl Guest {
     pub fn weight(&self) -> Weight {
         let last = LastFreeze { us: self.asked.freeze_us, bytes: self.asked.freeze_bytes };
         Weight::of(last, self.rss_bytes)
+    }
+
+    /// What it is likely to compute yet, by what its home knows of others like it. One that has
+    /// taken much longer than they did is of another kind.
+    pub fn left(&self) -> Option<Duration> {
+        let (expected_us, used_us) = (self.asked.expected_us, self.asked.cpu_us + self.cpu_us);
+        let is_of_them = expected_us > 0 && used_us <= expected_us.saturating_mul(2);
+        is_of_them.then(|| Duration::from_micros(expected_us.saturating_sub(used_us)))
     }
 
     pub fn local_pid(&self) -> Option<i32> {

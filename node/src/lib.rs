@@ -32,6 +32,7 @@ mod places;
 mod policy;
 mod process;
 mod procfs;
+mod programs;
 mod progress;
 mod readiness;
 mod ready;

@@ -245,6 +245,7 @@ mod test {
             forwarded_per_s: 1.0,
             freeze_estimate: Span::ZERO,
             copy_estimate: Span::ZERO,
+            left: None,
             stays: None,
             group: GroupId::new(7),
             user: None,

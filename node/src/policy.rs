@@ -223,6 +223,7 @@ mod test {
             is_pinned: false,
             user_milli: 0,
             group: None,
+            expected_us: 0,
         }
     }
 

@@ -266,6 +266,8 @@ pub struct Process {
     /// With the pid, names the process even if the number is used again.
     pub started_ticks: u64,
     pub command: String,
+    /// Of its options, once they were read ([`crate::programs::shape`]).
+    pub shape: Option<u64>,
     pub placement: Placement,
     /// What its program was told to use of a processor, if it was told that.
     pub baseline: Option<Box<Processor>>,
@@ -343,6 +345,11 @@ impl Activity {
     pub fn look(&mut self, at: Instant, runnable: u32, cpu_us: u64) {
         self.runnable.look(at, f64::from(runnable));
         self.cpu_us.look(at, cpu_us as f64);
+    }
+
+    /// When it was looked at last.
+    pub fn looked_at(&self) -> Option<Instant> {
+        self.runnable.latest_at()
     }
 
     /// Mean runnable threads; before the first look, one that computes.
@@ -471,6 +478,7 @@ mod test {
             owner: Owner { uid: 1000, gid: 1000 },
             started_ticks: 1,
             command: "sleep".to_owned(),
+            shape: None,
             placement: Placement::Balanced,
             baseline: None,
             is_mobile: false,

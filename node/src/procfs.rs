@@ -204,6 +204,14 @@ fn parse_shared_bytes(status: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Memory of a process that is in no file, in bytes; None if it has ended.
+pub fn read_own_bytes(pid: i32) -> Option<u64> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let kib = |name| kernel::proc::process::status_kib(&status, name);
+    kib("RssAnon")?.checked_add(kib("RssShmem")?)?.checked_mul(1024)
+}
+
 /// Whose a process is, by all four of its user and group ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
@@ -234,6 +242,11 @@ pub fn parse_ids(text: &str) -> Option<Ids> {
 
 pub fn read_ids(pid: i32) -> Option<Ids> {
     parse_ids(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// What a process was started with, each word with a zero behind it; None if it has ended.
+pub fn read_command_line(pid: i32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/cmdline")).ok()
 }
 
 /// The program that a process runs; None if it has ended or may not be looked at.

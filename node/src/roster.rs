@@ -324,6 +324,7 @@ mod test {
                 is_pinned: false,
                 user_milli: 0,
                 group: None,
+                expected_us: 0,
             },
             owner,
             supervisor: Identity { pid: supervisor, started_ticks: 3 },

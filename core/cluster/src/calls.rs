@@ -86,6 +86,7 @@ mod tests {
             forwarded_per_s,
             freeze_estimate: Span::from_millis(10),
             copy_estimate: Span::from_millis(50),
+            left: None,
             stays: None,
             group: None,
             user: None,

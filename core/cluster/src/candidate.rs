@@ -20,6 +20,8 @@ pub(crate) struct Candidate {
     pub freeze: Span,
     /// For how long it is copied before that.
     pub copy: Span,
+    /// What it is likely to compute yet; None if nobody knows others like it.
+    pub left: Option<Span>,
     pub came_from: Option<NodeId>,
     pub group: Option<GroupId>,
     pub here: Span,
@@ -34,6 +36,12 @@ impl Candidate {
             None => self.cpu.as_secs_f64() * pace,
             Some(attained) => attained.work_s(self.cpu, pace),
         }
+    }
+
+    /// What it is taken to compute yet, in seconds of its node. What is left of a life is, in the
+    /// median, as long as its past (Harchol-Balter and Downey 1997), where no more is known.
+    pub fn left_s(&self) -> f64 {
+        self.left.unwrap_or(self.cpu).as_secs_f64()
     }
 
     /// What it would want of a core at `node`: at home it no longer waits for home, so that its

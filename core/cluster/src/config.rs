@@ -76,6 +76,9 @@ pub struct Config {
     pub noise: f64,
     /// A process that wants less CPU than this is not worth moving.
     pub demand_min: f64,
+    /// Nor one that is known to need no more of it until it ends: about what a move takes of the
+    /// processors of both nodes.
+    pub left_min: Span,
     /// What one forwarded call costs the process.
     pub forward_cost: Span,
     /// How long a target keeps a place without hearing of it again.
@@ -128,6 +131,7 @@ impl Default for Config {
             dead_band: 0.05,
             noise: 0.25,
             demand_min: 0.5,
+            left_min: Span::from_millis(20),
             forward_cost: Span::from_micros(100),
             reservation_ttl: Span::from_secs(3),
             offer_patience: Span::from_millis(125),

@@ -122,6 +122,8 @@ pub struct ProcessSample {
     pub freeze_estimate: Span,
     /// For how long its memory is copied before that, while it runs where it is.
     pub copy_estimate: Span,
+    /// How much CPU time it is likely to need yet, if its node knows others like it.
+    pub left: Option<Span>,
     /// Why it cannot move now (pinned by its user, a resource that cannot travel, frozen).
     pub stays: Option<String>,
     /// Processes that were started together and wait for each other, as their home says: a process

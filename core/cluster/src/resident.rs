@@ -26,6 +26,8 @@ pub(crate) struct Resident {
     forwarded_per_s: f32,
     freeze_us: u32,
     copy_us: u32,
+    /// What it is likely to compute yet, if others like it are known.
+    pub left: Option<Span>,
     /// It is remembered to forward no calls: nothing changes as long as it forwards none.
     pub is_silent: bool,
     pub group: Option<GroupId>,
@@ -57,6 +59,7 @@ impl Resident {
         self.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9) as f32;
         // More than an hour is as bad as an hour.
         let us = |span: Span| u32::try_from(span.0).unwrap_or(u32::MAX);
+        self.left = sample.left;
         (self.freeze_us, self.copy_us) = (us(sample.freeze_estimate), us(sample.copy_estimate));
         self.group = sample.group;
         if self.stays.as_deref() != sample.stays.as_deref() {
@@ -103,6 +106,7 @@ mod test {
             forwarded_per_s: 0.0,
             freeze_estimate: Span::ZERO,
             copy_estimate: Span::ZERO,
+            left: None,
             stays: None,
             group: None,
             user: None,

@@ -374,6 +374,8 @@ impl Residents {
             Some(StayCause::Unable)
         } else if resident.demand < config.demand_min && dense() < config.demand_min {
             Some(StayCause::Light)
+        } else if resident.left.is_some_and(|left| left < config.left_min) {
+            Some(StayCause::Brief)
         } else if been_here(now, resident, memory)
             < residency(config.residency_for_room, resident, memory, config)
         {
@@ -426,6 +428,7 @@ impl Residents {
             rss_bytes: resident.rss_bytes,
             freeze: resident.freeze(),
             copy: resident.copy(),
+            left: resident.left,
             group: resident.group,
             here,
             is_new: here < residency(config.residency, resident, memory, config),
@@ -484,6 +487,8 @@ fn been_here(now: Time, resident: &Resident, memory: &Memory) -> Span {
 fn residency(usual: Span, resident: &Resident, memory: &Memory, config: &Config) -> Span {
     match memory.has_moved {
         true => usual.max(resident.freeze() * 4),
+        // What is known to take long need not have done so before.
+        false if resident.left.is_some() => Span::ZERO,
         // What its freeze may cost is weighed against its past alone: it has one.
         false => config.infancy,
     }

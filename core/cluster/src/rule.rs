@@ -195,15 +195,14 @@ pub(crate) fn is_beyond_doubt(
     target.share_among(crowd) / burden.drag_target > gain.rate_before * (1.0 + config.dead_band)
 }
 
-/// Whether the move earns its freeze back. What is left of a process's life is, in the median, as
-/// long as its past (Harchol-Balter and Downey 1997), so the past is the stake. What it does while
+/// Whether the move earns its freeze back by what is left to compute. What the process does while
 /// it is copied gains nothing.
 pub(crate) fn pays(gain: &Gain, candidate: &Candidate, pace: f64) -> bool {
-    let past = candidate.cpu.as_secs_f64();
+    let stake = candidate.left_s();
     let freeze = candidate.freeze.as_secs_f64();
-    let left = past * pace - candidate.copy.as_secs_f64() * gain.rate_before;
+    let left = stake * pace - candidate.copy.as_secs_f64() * gain.rate_before;
     let saved = left / gain.rate_before - left / gain.rate_after;
-    saved > freeze || (gain.kind == GainKind::IdleCore && left > 0.0 && freeze < past / 4.0)
+    saved > freeze || (gain.kind == GainKind::IdleCore && left > 0.0 && freeze < stake / 4.0)
 }
 
 /// Whether a process of `rss_bytes` fits, besides what is promised already.
@@ -299,11 +298,23 @@ mod tests {
             rss_bytes: 0,
             freeze,
             copy,
+            left: None,
             came_from: None,
             group: None,
             here: cpu,
             is_new: false,
         }
+    }
+
+    #[test]
+    fn what_is_known_to_be_left_counts_instead_of_the_past() {
+        let gain = Gain { kind: GainKind::LargerShare, rate_before: 0.25, rate_after: 0.5 };
+        let young = candidate(Span::from_millis(5), Span::from_millis(20), Span::ZERO);
+        assert!(!pays(&gain, &young, 1.0));
+        assert!(pays(&gain, &Candidate { left: Some(Span::from_millis(300)), ..young }, 1.0));
+        let old = candidate(Span::from_secs(10), Span::from_millis(20), Span::ZERO);
+        assert!(pays(&gain, &old, 1.0));
+        assert!(!pays(&gain, &Candidate { left: Some(Span::from_millis(1)), ..old }, 1.0));
     }
 
     #[test]

@@ -123,8 +123,8 @@ impl Brain {
     }
 
     /// First whose user has least. Of a group, who is furthest behind goes where it gets more, and
-    /// who is furthest ahead where it gets less; of others, whose freeze weighs least against its
-    /// past.
+    /// who is furthest ahead where it gets less; of others, whose freeze weighs least against what
+    /// is left of it.
     fn price(&self, choice: &Choice) -> (f64, bool, f64) {
         let candidate = &choice.candidate;
         let is_better = choice.gain.rate_after >= choice.gain.rate_before;
@@ -134,8 +134,7 @@ impl Brain {
             let attained_s = candidate.attained_s(self.own.pace);
             return (share, false, if is_better { attained_s } else { -attained_s });
         }
-        let past_s = candidate.cpu.as_secs_f64();
-        (share, true, candidate.freeze.as_secs_f64() / past_s.max(0.001))
+        (share, true, candidate.freeze.as_secs_f64() / candidate.left_s().max(0.001))
     }
 
     /// The best few targets for a CPU-bound process, in random order among near equals. Seldom

@@ -15,6 +15,7 @@ pub(crate) enum StayCause {
     Pinned,
     Unable,
     Light,
+    Brief,
     Young,
     Resting,
     Kept,
@@ -35,6 +36,10 @@ impl Residents {
                 WhyStays::Unable(reason.to_owned())
             }
             StayCause::Light => WhyStays::Light { demand, demand_min },
+            StayCause::Brief => WhyStays::Brief {
+                left: resident.left.unwrap_or_default(),
+                left_min: config.left_min,
+            },
             StayCause::Young => WhyStays::Young { here: resident.here },
             StayCause::Resting => WhyStays::Resting,
             StayCause::Kept => WhyStays::Kept,

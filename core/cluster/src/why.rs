@@ -41,6 +41,7 @@ pub enum WhyStays {
     Pinned,
     Unable(String),
     Light { demand: f64, demand_min: f64 },
+    Brief { left: Span, left_min: Span },
     Young { here: Span },
     Resting,
     Kept,
@@ -126,6 +127,11 @@ impl fmt::Display for WhyStays {
                     "it wants {demand:.2} of a core, less than the {demand_min:.2} worth a move"
                 )
             }
+            WhyStays::Brief { left, left_min } => write!(
+                f,
+                "it has {left} to compute yet, by others of its name; less than {left_min} is not \
+                 worth a move"
+            ),
             WhyStays::Young { here } => write!(f, "it has been here for {here} only"),
             WhyStays::Resting => f.write_str("it rests after an earlier move"),
             WhyStays::Kept => f.write_str("the owner of this node keeps its own processes here"),

@@ -50,6 +50,7 @@ fn process_sample() -> impl Strategy<Value = ProcessSample> {
                 forwarded_per_s: forwarded,
                 freeze_estimate,
                 copy_estimate,
+                left: None,
                 stays: stays.then(|| "it holds a lock".into()),
                 group: GroupId::new(rss_bytes % 3),
                 user: (rss_bytes % 5 > 0)
@@ -113,6 +114,7 @@ fn a_process_that_arrived_unannounced_can_leave_again() {
         forwarded_per_s: 0.0,
         freeze_estimate: Span::from_millis(10),
         copy_estimate: Span::from_millis(50),
+        left: None,
         stays: None,
         group: None,
         user: None,

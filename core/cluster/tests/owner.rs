@@ -31,6 +31,7 @@ fn running(process: GlobalPid) -> ProcessSample {
         forwarded_per_s: 0.0,
         freeze_estimate: Span::from_millis(10),
         copy_estimate: Span::from_millis(50),
+        left: None,
         stays: None,
         group: None,
         user: None,
@@ -157,6 +158,27 @@ fn without_an_owner_who_wants_that_guests_share_with_all_others() {
         node.look(3.0, &guests);
     }
     assert_eq!(node.sent_away(), [0; 0]);
+}
+
+/// Two wait for each core here, and a core is idle there: what has just begun goes at once if
+/// others of its name took long, and not at all if they were done soon.
+#[test]
+fn one_that_has_just_begun_goes_where_it_is_known_to_take_long() {
+    let begun = |pid, left: Option<Span>| ProcessSample {
+        here: Span::from_millis(12),
+        cpu: Span::from_millis(2),
+        left,
+        ..running(process(ME, pid))
+    };
+    let offered = |left| {
+        let mut node = Node::beside(0);
+        node.look_at(4.0, vec![]);
+        node.look_at(3.0, vec![begun(7, left)]);
+        node.offered(|_| true)
+    };
+    assert_eq!(offered(Some(Span::from_millis(400))), [7]);
+    assert_eq!(offered(Some(Span::from_millis(5))), [0; 0]);
+    assert_eq!(offered(None), [0; 0], "nobody knows how long it takes");
 }
 
 #[test]

@@ -107,6 +107,8 @@ pub struct BerthRequest {
     /// The processes that it may take turns with, of which only its home knows: a number that is
     /// the same on every node.
     pub group: Option<NonZeroU64>,
+    /// CPU time that others of its name took in their whole lives; 0 if that is not known.
+    pub expected_us: u64,
 }
 
 /// A place that was weighed for a process, in thousandths where it is no whole number.

@@ -256,16 +256,19 @@ pub enum Way {
     Hybrid,
     /// Behind the process, without a round before.
     PostCopy,
+    /// All of it while the process stands still.
+    StopAndCopy,
 }
 
 impl Way {
-    const ALL: [Way; 3] = [Way::PreCopy, Way::Hybrid, Way::PostCopy];
+    const ALL: [Way; 4] = [Way::PreCopy, Way::Hybrid, Way::PostCopy, Way::StopAndCopy];
 
     pub fn word(self) -> &'static str {
         match self {
             Way::PreCopy => "pre-copy",
             Way::Hybrid => "hybrid",
             Way::PostCopy => "post-copy",
+            Way::StopAndCopy => "stop-and-copy",
         }
     }
 }

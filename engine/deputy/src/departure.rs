@@ -105,7 +105,7 @@ pub fn leave(
     watch.phase("connect");
     let mut prospect = prospect(pid, &library, remembered)?;
     (prospect.group, prospect.lasting) = (group.announcement(&bonds)?, lasting);
-    let is_tracked = look_ahead(&mut prospect, pid, way);
+    let (is_tracked, is_copied) = look_ahead(&mut prospect, pid, way);
     let (parts, let_call) = ((&prospect, &library, &maps[..]), || group.let_call());
     let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch, let_call)?;
     let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
@@ -118,7 +118,7 @@ pub fn leave(
     let mut behind = Behind::of(way, may_be_late, &mut rounds)?;
     let process = (pid, &memory, (&library, &maps[..]));
     let mut target = Target { link: &mut link, outflow: &mut outflow };
-    if is_tracked || prospect.memory_bytes < ahead::BYTES_MIN {
+    if is_copied {
         let stops = is_tracked.then_some((&mut *remembered, signals, place.clone()));
         let parts = (&mut ahead, (&mut rounds, meanwhile), (berth, &mut behind));
         known = copy_ahead(process, stops, &mut target, parts, &mut watch)?;
@@ -206,11 +206,15 @@ fn give_up(mut link: (LinkReader, LinkWriter), error: MigrateError) -> MigrateEr
     error
 }
 
-/// Whether it is tracked, and with that copied ahead; says whether its memory is kept.
-fn look_ahead(prospect: &mut Prospect, pid: i32, way: Way) -> bool {
-    let is_worth_it = prospect.memory_bytes >= ahead::BYTES_MIN || way == Way::PostCopy;
+/// Whether it is tracked, and whether it is copied ahead, with that or because it is small; says
+/// whether its memory is kept.
+fn look_ahead(prospect: &mut Prospect, pid: i32, way: Way) -> (bool, bool) {
+    let is_small = prospect.memory_bytes < ahead::BYTES_MIN;
+    let is_worth_it = !is_small || way == Way::PostCopy;
     prospect.is_kept = is_worth_it && keeping::has_room(pid);
-    is_worth_it && tracking::is_possible()
+    let is_stopped_first = way == Way::StopAndCopy;
+    let is_tracked = is_worth_it && !is_stopped_first && tracking::is_possible();
+    (is_tracked, is_tracked || is_small && !is_stopped_first)
 }
 
 fn report(watch: Stopwatch, freeze_us: u64, bytes_sent: u64) -> MoveReport {

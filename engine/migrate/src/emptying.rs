@@ -1,5 +1,5 @@
-//! Memory that is made untouched again, because it lives elsewhere now, because what comes is zeros,
-//! or because its contents are still to come.
+//! Memory that is made untouched again: because it lives elsewhere now, because what comes is
+//! zeros, or because its contents are still to come.
 
 use crate::Result;
 use crate::worker::Worker;

@@ -1,5 +1,5 @@
 //! Suites that nobody here wrote and that are not copied here either: from a package, or from a
-//! directory. Each of their programs judges itself, so that its end is what is compared, and no more.
+//! directory. Each of their programs judges itself: its end is what is compared, and no more.
 
 use crate::subject::{Ending, Kind, Subject};
 use anyhow::{Context, Result, ensure};
@@ -122,7 +122,9 @@ mod test {
             std::fs::write(&path, "#!/bin/sh\n").unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
-        (put("second", 0o755), put("first", 0o700), put("notes", 0o644));
+        put("second", 0o755);
+        put("first", 0o700);
+        put("notes", 0o644);
         std::fs::create_dir(directory.path().join("data")).unwrap();
         let found = subjects(&Suite::Directory(directory.path().into())).unwrap();
         let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();

@@ -88,6 +88,7 @@ impl World {
                 forwarded_per_s: calls_per_cpu_s * used,
                 freeze_estimate,
                 copy_estimate,
+                left: None,
                 group: process.kind.group,
                 user: process
                     .kind

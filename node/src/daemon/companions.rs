@@ -79,8 +79,9 @@ impl Daemon {
         reason
     }
 
-    /// Begins a move again that failed because one of a group did not leave, which may have ended
-    /// or been just made; false if it is to stay failed.
+    /// Begins a move again that failed for something that may be over: one of a group did not
+    /// leave, which may have ended or been just made; or a program that is beginning has mapped
+    /// another library. False if it is to stay failed.
     pub(super) fn tries_again(&mut self, pid: HomePid, reason: &Reason) -> bool {
         let me = self.me();
         let Some(process) = self.processes.get_mut(&pid).filter(|process| process.at == me) else {
@@ -88,10 +89,12 @@ impl Daemon {
         };
         let again = |moving: &mut Move| {
             let is_off = moving.order.is_off.load(Ordering::SeqCst);
-            reason.code == COMPANION_STAYS
-                && is_for_all(moving)
-                && moving.order.tries < TRIES_MAX
-                && !is_off
+            let is_over_soon = match reason.code.as_str() {
+                COMPANION_STAYS => is_for_all(moving),
+                "mapping" | "changed" => moving.companions.is_empty(),
+                _ => false,
+            };
+            is_over_soon && moving.order.tries < TRIES_MAX && !is_off
         };
         let Some(moving) = process.moving.take_if(again) else { return false };
         self.leave_alone(pid, &moving);

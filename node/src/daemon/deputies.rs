@@ -64,9 +64,7 @@ impl Daemon {
         self.keep_process(pid);
         let freeze_budget = self.freeze_budget(pid);
         let limits = self.limits_of_move(pid, node);
-        let process = self.processes.get(&pid);
-        let ordered = process.and_then(|process| process.moving.as_ref()?.order.way);
-        let way = ordered.or(process.map(|process| process.way)).unwrap_or_default();
+        let way = self.way_of_move(pid, node);
         self.tell_deputy(pid, &ToDeputy::Leave { berth, freeze_budget, limits, way })
     }
 

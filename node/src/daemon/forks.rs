@@ -101,7 +101,14 @@ impl Daemon {
             process: GlobalPid { home: maker.process.home, pid: child },
             ticket,
             // Its memory was asked for with that of its maker, or is its maker's.
-            asked: BerthRequest { pid: child, from, cpu_us: 0, rss_bytes: 0, ..maker.asked },
+            asked: BerthRequest {
+                pid: child,
+                from,
+                cpu_us: 0,
+                rss_bytes: 0,
+                expected_us: 0,
+                ..maker.asked
+            },
             owner: maker.owner,
             supervisor,
             arrival: Arrival::Expected { until: Instant::now() + self.config.berth_timeout },

@@ -100,8 +100,10 @@ impl Daemon {
         {
             // Not what the last look found: it may have grown since, or never been looked at.
             process.consumption.rss_bytes = bytes;
+            process.look_again();
         }
         let is_pinned = process.is_pinned();
+        let expected_us = process.expected_us(&self.programs);
         let Some(moving) = &mut process.moving else { return Ok(()) };
         moving.stage = Stage::Asking { request, until: Instant::now() + BERTH_PATIENCE };
         let berth = BerthRequest {
@@ -116,6 +118,7 @@ impl Daemon {
             is_pinned,
             user_milli,
             group: process.activity.group.and_then(|group| group_id(me, group)).map(Into::into),
+            expected_us,
         };
         if !self.say(to, PeerMessage::BerthAsked { request, berth }) {
             return failed("unreachable", format!("node {to} cannot be reached"));

@@ -2,11 +2,16 @@
 
 use super::Daemon;
 use crate::process::Weight;
+use crate::procfs;
+use std::time::Duration;
 use wire::control::Migration;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::move_cost::{COPIED_AHEAD_BYTES_MIN, Price};
-use wire::supervisor::MoveReport;
+use wire::supervisor::{MoveReport, Way};
+
+/// A process is taken to be at its beginning for so long.
+const BEGINNING: Duration = Duration::from_secs(1);
 
 /// What of so much memory is left for the freeze of the next move. A first one is copied ahead to
 /// the end, where that can be.
@@ -35,6 +40,30 @@ impl Daemon {
     pub(super) fn freeze_budget(&self, pid: HomePid) -> FreezeBudget {
         let own = self.processes.get(&pid).and_then(|process| process.freeze_budget);
         own.or(self.wishes.state.freeze_budget_ms).unwrap_or_default()
+    }
+
+    /// How the memory of a process goes along: as was ordered, or as its user has said. One that
+    /// has just begun and has little is stopped at once, if its budget allows it: copied ahead it
+    /// would wait for a processor here, with all others, and what it has to do it does better
+    /// there.
+    pub(super) fn way_of_move(&self, pid: HomePid, to: NodeId) -> Way {
+        let Some(process) = self.processes.get(&pid) else { return Way::default() };
+        if let Some(ordered) = process.moving.as_ref().and_then(|moving| moving.order.way) {
+            return ordered;
+        }
+        let is_beginning = process.at == self.me()
+            && process.here_since.elapsed() < BEGINNING
+            && process.left(&self.programs).is_some();
+        if process.way != Way::PreCopy || !is_beginning {
+            return process.way;
+        }
+        let Some(bytes) = procfs::read_own_bytes(pid.0) else { return process.way };
+        let limit = self.limits_between(self.me(), Some(to)).bandwidth;
+        let price = self.paces.of(self.me(), to).price_within(bytes, bytes, limit);
+        match price.freeze_s <= self.freeze_budget(pid).duration().as_secs_f64() {
+            true => Way::StopAndCopy,
+            false => process.way,
+        }
     }
 
     /// Of a process that runs here, with those that go with it.

@@ -80,6 +80,7 @@ impl Daemon {
             owner,
             started_ticks: stat.started_ticks,
             command: stat.command,
+            shape: None,
             placement: options.placement,
             baseline: None,
             // Nobody gets rid of a filter.
@@ -114,6 +115,7 @@ impl Daemon {
         let now = Instant::now();
         self.newborn_at = Some(now);
         self.newborn_scan.get_or_insert(now + SCAN_NEWBORN);
+        self.newborns.expect_more(now);
         Ok(())
     }
 
@@ -183,6 +185,7 @@ impl Daemon {
         }
         // Also if it ran elsewhere: what was remembered of it goes, and no place waits for it.
         self.tell_brain(Input::ProcessEnded { process: global });
+        self.remember_program(&process);
         self.add_to_tally(process.tally, process.consumption.away);
         self.gather_again();
     }
@@ -238,7 +241,7 @@ impl Daemon {
                 continue;
             }
             process.consumption.home_cpu_us = usage.cpu_us;
-            process.command.clone_from(&usage.command);
+            process.has_name(&usage.command);
             if process.launch == Launch::Found {
                 process.launch = Launch::Running;
             }
@@ -257,13 +260,18 @@ impl Daemon {
                 guest.rss_bytes = usage.rss_bytes;
             }
         }
-        for (stat, ancestor) in &scan.born {
-            let ancestor = HomePid(*ancestor);
+        self.inherit_all(scan.born.iter().cloned());
+        self.sample_load(&scan);
+    }
+
+    /// Takes in descendants of managed processes, each with the one that it descends from.
+    pub(super) fn inherit_all(&mut self, born: impl IntoIterator<Item = (Stat, i32)>) {
+        for (stat, ancestor) in born {
+            let ancestor = HomePid(ancestor);
             if !self.may_be_unborn(stat.pid, ancestor) {
-                self.inherit(stat, ancestor);
+                self.inherit(&stat, ancestor);
             }
         }
-        self.sample_load(&scan);
     }
 
     /// Whether a child may have been made away, so that nothing may happen to it before its maker's

@@ -1,5 +1,6 @@
 //! From a configuration to a running node.
 
+use super::newborns::Newborns;
 use super::owner::Wishes;
 use super::processors::Processors;
 use super::spare::Spare;
@@ -23,6 +24,7 @@ use crate::memory_groups::MemoryGroups;
 use crate::net::gossip::Mouth;
 use crate::net::{Credentials, gossip, listener};
 use crate::past_berths::PastBerths;
+use crate::programs::Programs;
 use crate::rejections::Rejections;
 use crate::returning;
 use crate::roster::Roster;
@@ -339,6 +341,8 @@ impl Parts {
             scanned_at: None,
             newborn_at: None,
             newborn_scan: None,
+            newborns: Newborns::default(),
+            programs: Programs::default(),
             load,
             thought: Thought::new(me.node, &config, stamp),
             journal,

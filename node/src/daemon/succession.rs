@@ -354,6 +354,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         owner: kept.owner,
         started_ticks: kept.process.started_ticks,
         command: kept.command,
+        shape: None,
         placement: kept.options.placement,
         baseline: kept.baseline,
         is_mobile: kept.options.is_mobile,

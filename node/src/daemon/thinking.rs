@@ -274,6 +274,11 @@ impl Daemon {
         self.load.memory = self.gauge.memory();
         let share = self.share_of_thread();
         self.load.unseen.look(scan.at, f64::from(scan.runnable), scan.used_s, share);
+        self.tell_brain_load();
+    }
+
+    /// What is known of this node and of all that runs here.
+    pub(super) fn tell_brain_load(&mut self) {
         let processes = self.sample_processes();
         let sample = LoadSample {
             cores: self.load.capacity.cores,
@@ -349,6 +354,7 @@ impl Daemon {
                 forwarded_per_s: 0.0,
                 freeze_estimate: Span::ZERO,
                 copy_estimate: Span::ZERO,
+                left: process.left(&self.programs).map(span),
                 stays: why_it_stays(process),
                 group: process.activity.group.and_then(|group| group_id(me, group)),
                 user: users.get(&process.owner.uid).copied(),
@@ -397,6 +403,7 @@ fn sample_of_guest(guest: &Guest, now: Instant) -> Option<Sampled> {
         forwarded_per_s: f64::from(guest.forwarded_per_s),
         freeze_estimate: Span::ZERO,
         copy_estimate: Span::ZERO,
+        left: guest.left().map(span),
         stays: stays.or(pinned),
         group: guest.asked.group.map(GroupId::from),
         user: Some(user_share(guest.asked.owner.uid, guest.user_cores)),
@@ -456,6 +463,7 @@ mod test {
             is_pinned: false,
             user_milli: 0,
             group: group.map(Into::into),
+            expected_us: 0,
         };
         let now = Instant::now();
         let mut guest = Guest {

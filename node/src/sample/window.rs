@@ -35,6 +35,10 @@ impl Window {
         }
     }
 
+    pub fn latest_at(&self) -> Option<Instant> {
+        self.looks.back().map(|(at, _)| *at)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.looks.is_empty()
     }

@@ -557,6 +557,7 @@ async fn a_member_that_claims_root_for_a_guest_gets_a_supervisor_of_nobody() {
             is_pinned: false,
             user_milli: u32::MAX,
             group: None,
+            expected_us: 0,
         };
         let message = PeerMessage::BerthAsked { request: 1, berth };
         // Through whichever link it is that stands.

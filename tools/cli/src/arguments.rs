@@ -196,7 +196,8 @@ help any more, and the answer says so; with `--method hybrid`, where nodes can d
 doctor`: kernel-faults), the rest comes behind it then. With `--method post-copy` all of it does, or
 the process stays. Until all has come the process can neither go home nor move on, and waits for
 each page that has not come when it touches it. Both are for a process that leaves its home: from
-node to node hybrid is pre-copy. A larger budget ends the copying sooner.
+node to node hybrid is pre-copy. With `--method stop-and-copy` nothing is copied ahead. A larger
+budget ends the copying sooner.
 
 ^C calls the move off: the process runs on where it is. So does an order to another place, `home`
 among them.")]
@@ -209,7 +210,8 @@ among them.")]
         /// Have this and later moves of it hold it up for MS milliseconds at most, if that can be
         #[arg(long, value_name = "MS", value_parser = freeze_budget)]
         freeze_budget: Option<FreezeBudget>,
-        /// How its memory goes along when it leaves home: `pre-copy`, `hybrid` or `post-copy`
+        /// How its memory goes along when it leaves home: `pre-copy`, `hybrid`, `post-copy` or
+        /// `stop-and-copy`
         /// [default: pre-copy, or what `run --method` has said]
         #[arg(long, value_name = "METHOD")]
         method: Option<Way>,

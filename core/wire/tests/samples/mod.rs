@@ -453,6 +453,7 @@ pub fn peer_messages() -> Vec<PeerMessage> {
         is_pinned: false,
         user_milli: 7,
         group: NonZeroU64::new(8),
+        expected_us: 9,
     };
     let place = PlaceWeighed {
         node: NodeId(2),

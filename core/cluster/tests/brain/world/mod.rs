@@ -334,6 +334,7 @@ impl World {
                 freeze_estimate,
                 // A move is one freeze here.
                 copy_estimate: Span::ZERO,
+                left: None,
                 stays: None,
                 group: None,
                 user: None,

@@ -1,0 +1,182 @@
+//! Processes that have just been born: found while they are worth most, which is before they have
+//! begun ([decision 0037](../../../docs/decisions/)).
+//!
+//! A look over `/proc` four times a second is too late for a compiler that takes as long. While
+//! processes are being born, the kernel is asked every few milliseconds for the last number that it
+//! gave to one: that is one small file. Only the numbers since are looked at, and those that were
+//! born within the last second.
+
+use super::Daemon;
+use crate::process::{Launch, Process};
+use crate::procfs::{self, Stat};
+use crate::programs::{self, Program, Programs};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+/// So long after a birth there may be more.
+const EXPECTANT: Duration = Duration::from_secs(2);
+/// A process is looked at each time while it may become another program, and now and then until it
+/// is a second old: what it computed before it ended would not be known else.
+const BEGINNING: Duration = Duration::from_millis(60);
+const YOUNG: Duration = Duration::from_secs(1);
+const PAUSE_OF_YOUNG: Duration = Duration::from_millis(50);
+/// Numbers given between two looks that are looked at one by one: a look over all finds the others.
+const NEW_MAX: i32 = 256;
+/// Whoever has that much to compute yet may be worth a move at once.
+const WORTH_THINKING: Duration = Duration::from_millis(20);
+
+/// What is known from one look to the next.
+#[derive(Debug, Default)]
+pub struct Newborns {
+    last_number: Option<i32>,
+    looked_at: Option<Instant>,
+    until: Option<Instant>,
+}
+
+impl Newborns {
+    /// One was born just now.
+    pub fn expect_more(&mut self, now: Instant) {
+        self.until = Some(now + EXPECTANT);
+    }
+
+    /// When to look again, if at all.
+    pub fn next_look(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| now < *until)?;
+        Some(self.looked_at.map_or(now, |at| at + PAUSE))
+    }
+
+    /// The numbers that were given since the last look.
+    fn new_numbers(&mut self, last: Option<i32>) -> std::ops::Range<i32> {
+        match (std::mem::replace(&mut self.last_number, last), last) {
+            (Some(before), Some(last)) if (before..before + NEW_MAX).contains(&last) => {
+                before + 1..last + 1
+            }
+            _ => 0..0,
+        }
+    }
+}
+
+impl Daemon {
+    pub(super) fn look_for_newborns(&mut self, now: Instant) {
+        if self.newborns.next_look(now).is_none_or(|due| now < due) {
+            return;
+        }
+        self.newborns.looked_at = Some(now);
+        let numbers = self.newborns.new_numbers(procfs::read_last_number());
+        let stats: Vec<_> = numbers.filter_map(procfs::read_stat_of_first_thread).collect();
+        if !stats.is_empty() {
+            let managed: BTreeSet<i32> = self.processes.keys().map(|pid| pid.0).collect();
+            self.inherit_all(procfs::descendants(&stats, &managed).into_iter().filter_map(
+                |(pid, root)| Some((stats.iter().find(|stat| stat.pid == pid)?.clone(), root)),
+            ));
+        }
+        let me = self.me();
+        let programs = &self.programs;
+        let mut is_worth_thinking = false;
+        for process in self.processes.values_mut().filter(|it| it.at == me && is_due(it, now)) {
+            look_at(process, now);
+            let left = process.left(programs).unwrap_or_default();
+            is_worth_thinking |= process.is_ready() && left >= WORTH_THINKING;
+        }
+        if is_worth_thinking {
+            self.tell_brain_load();
+        }
+    }
+
+    /// It has ended, wherever it was.
+    pub(super) fn remember_program(&mut self, process: &Process) {
+        let cpu = Duration::from_micros(process.consumption.cpu_us());
+        self.programs.ended(process.program(), cpu);
+    }
+}
+
+/// Young, and not looked at just now.
+fn is_due(process: &Process, now: Instant) -> bool {
+    let age = now.saturating_duration_since(process.here_since);
+    let is_itself = matches!(process.launch, Launch::Found | Launch::Running);
+    if !is_itself || process.has_ended || process.moving.is_some() || age >= YOUNG {
+        return false;
+    }
+    let seen = process.activity.looked_at().map(|at| now.saturating_duration_since(at));
+    age < BEGINNING || seen.is_none_or(|since| since >= PAUSE_OF_YOUNG)
+}
+
+fn look_at(process: &mut Process, now: Instant) {
+    let Some(stat) = process.look_again() else { return };
+    if process.launch == Launch::Found {
+        process.launch = Launch::Running;
+    }
+    process.activity.look(now, u32::from(stat.is_runnable()), process.consumption.home_cpu_us);
+    process.activity.group = Some(stat.group);
+}
+
+impl Process {
+    /// Reads what it is called and has used by now, of one that is at home; None if it has ended.
+    pub fn look_again(&mut self) -> Option<Stat> {
+        let stat = procfs::read_stat(self.pid.0)?;
+        if stat.started_ticks != self.started_ticks || stat.has_ended() {
+            return None;
+        }
+        self.has_name(&stat.command);
+        if let Some(cpu_us) = procfs::read_cpu_us(self.pid.0) {
+            self.consumption.home_cpu_us = cpu_us;
+        }
+        Some(stat)
+    }
+
+    /// How much processor time it is likely to have taken when it ends, in microseconds; 0 if that
+    /// is not known.
+    pub fn expected_us(&self, programs: &Programs) -> u64 {
+        let left = self.left(programs);
+        left.map_or(0, |left| self.consumption.cpu_us() + left.as_micros() as u64)
+    }
+
+    /// It is called so now: if that is another program than before, its options are another's, too.
+    pub fn has_name(&mut self, command: &str) {
+        if self.command != command || self.shape.is_none() {
+            self.command.clear();
+            self.command.push_str(command);
+            self.shape = procfs::read_command_line(self.pid.0).map(|line| programs::shape(&line));
+        }
+    }
+
+    fn program(&self) -> Program {
+        let shape = self.shape.unwrap_or_default();
+        Program { uid: self.owner.uid, command: self.command.clone(), shape }
+    }
+
+    /// What it is likely to compute yet; None if nobody knows.
+    pub fn left(&self, programs: &Programs) -> Option<Duration> {
+        programs.left(&self.program(), Duration::from_micros(self.consumption.cpu_us()))
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn numbers_are_looked_at_once_and_not_after_they_have_begun_again() {
+        let mut newborns = Newborns::default();
+        assert_eq!(newborns.new_numbers(Some(100)), 0..0, "who was there before is known");
+        assert_eq!(newborns.new_numbers(Some(103)), 101..104);
+        assert_eq!(newborns.new_numbers(Some(103)), 104..104);
+        assert_eq!(newborns.new_numbers(Some(7)), 0..0);
+        assert_eq!(newborns.new_numbers(Some(7 + NEW_MAX)), 0..0, "a look over all finds them");
+        assert_eq!(newborns.new_numbers(None), 0..0);
+    }
+
+    #[test]
+    fn looks_end_when_nobody_was_born_for_a_while() {
+        let now = Instant::now();
+        let mut newborns = Newborns::default();
+        assert_eq!(newborns.next_look(now), None);
+        newborns.expect_more(now);
+        assert_eq!(newborns.next_look(now), Some(now));
+        newborns.looked_at = Some(now);
+        assert_eq!(newborns.next_look(now), Some(now + PAUSE));
+        assert_eq!(newborns.next_look(now + EXPECTANT), None);
+    }
+}

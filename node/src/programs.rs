@@ -1,0 +1,163 @@
+//! What programs have computed before they ended, by their names: how long one of the same name is
+//! likely to go on.
+//!
+//! What is left of a process's life is, where nothing else is known, as long as its past. Of a
+//! compiler that has just begun that says that it is not worth a move, and when it is, it is nearly
+//! done. But the one before it took a second, and the one before that, too.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::Duration;
+
+/// Programs remembered; who ended longest ago is forgotten first.
+const PROGRAMS_MAX: usize = 1_024;
+/// Ends that must have been seen before anything is said.
+const ENDS_MIN: u32 = 3;
+/// Of the latest end against those before: as for round trips (Jacobson, "Congestion avoidance and
+/// control", 1988).
+const MEAN_WEIGHT: f64 = 1.0 / 8.0;
+const DEVIATION_WEIGHT: f64 = 1.0 / 4.0;
+/// Who differs by no more than that part of the mean from one to the next is done when the mean is.
+const ALIKE: f64 = 0.25;
+/// Who has taken so many deviations more than the mean is another kind.
+const DEVIATIONS: f64 = 3.0;
+
+/// A program as its user starts it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    pub uid: u32,
+    pub command: String,
+    /// Of its options ([`shape`]).
+    pub shape: u64,
+}
+
+/// Seconds of processor time in a whole life.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    ends: u32,
+    mean_s: f64,
+    deviation_s: f64,
+    /// Of all ends that were seen, the how manieth the last one was.
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Programs {
+    lives: BTreeMap<Program, Life>,
+    ends: u64,
+}
+
+impl Programs {
+    /// A process that ran this program has ended, after so much processor time.
+    pub fn ended(&mut self, program: Program, cpu: Duration) {
+        self.ends += 1;
+        let (last, took_s) = (self.ends, cpu.as_secs_f64());
+        match self.lives.entry(program) {
+            Entry::Vacant(entry) => {
+                let deviation_s = took_s / 2.0;
+                entry.insert(Life { ends: 1, mean_s: took_s, deviation_s, last });
+            }
+            Entry::Occupied(mut entry) => {
+                let life = entry.get_mut();
+                let error_s = took_s - life.mean_s;
+                life.mean_s += error_s * MEAN_WEIGHT;
+                life.deviation_s += (error_s.abs() - life.deviation_s) * DEVIATION_WEIGHT;
+                (life.ends, life.last) = (life.ends.saturating_add(1), last);
+            }
+        }
+        if self.lives.len() > PROGRAMS_MAX {
+            let oldest = self.lives.iter().min_by_key(|(_, life)| life.last);
+            if let Some(oldest) = oldest.map(|(program, _)| program.clone()) {
+                self.lives.remove(&oldest);
+            }
+        }
+    }
+
+    /// How much a process that has computed for so long in this program is likely to compute yet;
+    /// None if those before it do not tell.
+    pub fn left(&self, program: &Program, cpu: Duration) -> Option<Duration> {
+        let life = self.lives.get(program).filter(|life| life.ends >= ENDS_MIN)?;
+        let past_s = cpu.as_secs_f64();
+        let left_s = life.mean_s - past_s;
+        let is_alike = life.deviation_s <= life.mean_s * ALIKE;
+        let is_of_them = past_s <= life.mean_s + life.deviation_s * DEVIATIONS;
+        // Of those that differ it is known that they take long, and not when they are done.
+        let is_long = life.deviation_s <= life.mean_s && left_s > past_s;
+        let is_known = is_long || is_alike && is_of_them;
+        is_known.then(|| Duration::from_secs_f64(left_s.max(0.0)))
+    }
+}
+
+/// The shape of a command line (`/proc/PID/cmdline`): its options without what is given to them. A
+/// compiler that optimises is another than one that does not, whatever file it is given.
+pub fn shape(command_line: &[u8]) -> u64 {
+    let options =
+        command_line.split(|byte| *byte == 0).skip(1).filter(|word| word.starts_with(b"-"));
+    // FNV-1a.
+    let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    options.fold(0xcbf2_9ce4_8422_2325, |hash, option| {
+        let name = option.split(|byte| *byte == b'=').next().unwrap_or(option);
+        name.iter().chain(b"\0").fold(hash, add)
+    })
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn program(command: &str) -> Program {
+        Program { uid: 1000, command: command.into(), shape: 0 }
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn after(lives_ms: &[u64]) -> Programs {
+        let mut programs = Programs::default();
+        lives_ms.iter().for_each(|life| programs.ended(program("cc1"), ms(*life)));
+        programs
+    }
+
+    #[test]
+    fn one_like_those_before_takes_as_long_as_they_did() {
+        let programs = after(&[1_000, 1_200, 900, 1_100].repeat(3));
+        let left = programs.left(&program("cc1"), ms(100)).unwrap();
+        assert!((ms(850)..ms(1_000)).contains(&left), "{left:?}");
+        assert_eq!(programs.left(&program("cc1"), ms(1_300)), Some(Duration::ZERO));
+        assert_eq!(programs.left(&program("cc1"), ms(5_000)), None, "it is another kind");
+        assert_eq!(programs.left(&program("ld"), ms(100)), None);
+        // It is too early to say when they are done, but not that they take long.
+        let programs = after(&[1_000, 1_200, 900]);
+        assert!(programs.left(&program("cc1"), ms(100)).is_some());
+        assert_eq!(programs.left(&program("cc1"), ms(900)), None);
+    }
+
+    #[test]
+    fn those_that_differ_tell_nothing() {
+        assert_eq!(after(&[1_000, 1_000]).left(&program("cc1"), ms(1)), None, "too few");
+        let programs = after(&[10, 20_000, 30, 9_000, 15, 12_000]);
+        assert_eq!(programs.left(&program("cc1"), ms(1)), None);
+    }
+
+    #[test]
+    fn who_ended_longest_ago_is_forgotten_first() {
+        let mut programs = Programs::default();
+        (0..3).for_each(|_| programs.ended(program("old"), ms(500)));
+        for nth in 0..PROGRAMS_MAX {
+            (0..3).for_each(|_| programs.ended(program(&nth.to_string()), ms(500)));
+        }
+        assert_eq!(programs.lives.len(), PROGRAMS_MAX);
+        assert_eq!(programs.left(&program("old"), ms(0)), None);
+        assert!(programs.left(&program("0"), ms(0)).is_some());
+    }
+
+    #[test]
+    fn the_shape_is_of_options_and_not_of_files() {
+        let of = |words: &[&str]| shape(words.join("\0").as_bytes());
+        let small = of(&["cc1", "-O2", "-std=c99", "a.c", "-o", "a.s"]);
+        assert_eq!(small, of(&["/usr/lib/cc1", "-O2", "-std=c11", "large.c", "-o", "b.s"]));
+        assert_ne!(small, of(&["cc1", "-O0", "-std=c99", "a.c", "-o", "a.s"]));
+        assert_ne!(of(&["a", "-x", "-y"]), of(&["a", "-xy"]));
+    }
+}
