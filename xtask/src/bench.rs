@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Which: at-home, away, forward, freeze, migrate, homesick, throughput, spread, owner, clock,
-    /// behind [default: all]
+    /// behind, builds [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Bench>,
     /// Only see that they work, in half a minute: the figures mean little
@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Of the programs that `migrate` moves only those whose names have this in them, as `256`
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
+    /// A C project that `builds` makes, with a makefile; more than once for more
+    #[arg(long, value_name = "DIR")]
+    source: Vec<PathBuf>,
     /// Measure this program instead of the one built here
     #[arg(long, value_name = "PATH")]
     osmos: Option<PathBuf>,
@@ -47,6 +50,7 @@ impl Arguments {
             spread_runs: self.runs.unwrap_or(effort.spread_runs),
             owner_runs: self.runs.unwrap_or(effort.owner_runs),
             only: self.only.clone(),
+            sources: self.source.clone(),
             ..effort
         }
     }

@@ -1,5 +1,7 @@
 //! How much is measured: enough for a promise, or just enough to see that it works.
 
+use std::path::PathBuf;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effort {
     /// Pairs of a measured and a floor round.
@@ -26,6 +28,8 @@ pub struct Effort {
     pub counted_rounds: u64,
     /// Of the programs that `migrate` moves only those whose names have this in them.
     pub only: Option<String>,
+    /// C projects that are built.
+    pub sources: Vec<PathBuf>,
 }
 
 impl Effort {
@@ -50,6 +54,7 @@ impl Effort {
             owner_runs: 10,
             counted_rounds: 300,
             only: None,
+            sources: vec![],
         }
     }
 
@@ -69,6 +74,7 @@ impl Effort {
             owner_runs: 1,
             counted_rounds: 10,
             only: None,
+            sources: vec![],
         }
     }
 }

@@ -20,6 +20,8 @@ pub enum Share {
     Whole,
     /// Equal nodes, which together have the machine.
     Equal,
+    /// Four equal nodes that have half of the machine, and a fifth that has the rest.
+    FourAndRoom,
     /// All nodes have the same one processor: nothing waits for a halted one to wake up.
     One,
     /// Each node has one processor of its own, as if each were a machine.
@@ -31,7 +33,7 @@ impl Share {
     fn processor(self, node: u32) -> Option<u32> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
         match self {
-            Share::Whole | Share::Equal => None,
+            Share::Whole | Share::Equal | Share::FourAndRoom => None,
             Share::One => Some(0),
             Share::Own => Some((node - 1) % processors),
         }
@@ -94,8 +96,10 @@ impl Lab {
         let nodes = nodes.to_string();
         let programs = setting.programs.directory();
         let mut words = vec!["lab", "up", "--name", LAB, "--nodes", &nodes, "--share", programs];
-        if share != Share::Equal {
-            words.push("--no-cpu-limit");
+        match share {
+            Share::Equal => {}
+            Share::FourAndRoom => words.extend(["--speeds", "1,1,1,1,4"]),
+            Share::Whole | Share::One | Share::Own => words.push("--no-cpu-limit"),
         }
         words.extend(more);
         output_of(&mut lab.osmos(&words)).map_err(|error| NoLab(format!("{error:#}")))?;

@@ -9,12 +9,13 @@
 //!   [`report`]: the table
 //! * [`lab`], [`programs`], [`driven`]: where and what is measured, and how it is driven
 //! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`behind`], [`homesick`],
-//!   [`throughput`],
-//!   [`spread`], [`owner`], [`clock`]: the benchmarks; [`parts`]: what a forwarded call is made of
+//!   [`throughput`], [`spread`], [`owner`], [`clock`], [`builds`]: the benchmarks; [`parts`]: what
+//!   a forwarded call is made of
 
 pub mod at_home;
 pub mod away;
 pub mod behind;
+pub mod builds;
 pub mod clock;
 pub mod driven;
 pub mod effort;
@@ -56,10 +57,11 @@ pub enum Bench {
     Spread,
     Owner,
     Clock,
+    Builds,
 }
 
 impl Bench {
-    pub const ALL: [Bench; 11] = [
+    pub const ALL: [Bench; 12] = [
         Bench::AtHome,
         Bench::Away,
         Bench::Forward,
@@ -71,6 +73,7 @@ impl Bench {
         Bench::Spread,
         Bench::Owner,
         Bench::Clock,
+        Bench::Builds,
     ];
 
     pub fn name(self) -> &'static str {
@@ -86,6 +89,7 @@ impl Bench {
             Bench::Spread => "spread",
             Bench::Owner => "owner",
             Bench::Clock => "clock",
+            Bench::Builds => "builds",
         }
     }
 }
@@ -151,6 +155,7 @@ pub fn run(
             Bench::Spread => spread::run(&setting),
             Bench::Owner => owner::run(&setting),
             Bench::Clock => clock::run(&setting),
+            Bench::Builds => builds::run(&setting),
         };
         match figures {
             Err(error) if error.is::<Skipped>() => report.skip(bench.name(), format!("{error:#}")),

@@ -1,0 +1,163 @@
+//! `make -j` of C projects on four equal nodes, their sources at home only: by Osmos, by distcc if
+//! that is installed, and natively on one of the nodes.
+//!
+//! The sources are whatever directories are given: each with a makefile that asks for `$(CC)` and
+//! whose `clean` leaves them as they were. A fifth node that takes no guests has half of the
+//! machine: a lab does not hold supervisors and daemons to a node's share, so they need processors
+//! that the four do not have.
+
+use crate::figure::Figure;
+use crate::lab::{Lab, Share};
+use crate::statistics::Samples;
+use crate::{Setting, Skipped};
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const NODES: u32 = 4;
+/// Processes of make at one time: three for each node.
+const JOBS: &str = "12";
+/// Where each node has a file system of its own.
+const AT_HOME: &str = "/tmp/build";
+/// Least speed-ups over one node, of compilations that take a second and more, and of shorter ones.
+const LONG_S: f64 = 1.0;
+const SPEEDUP_OF_LONG: f64 = 3.4;
+const SPEEDUP_OF_SHORT: f64 = 3.0;
+/// Looks for the port of a server, and between two.
+const LOOKS: u32 = 200;
+const LOOK: Duration = Duration::from_millis(50);
+const DISTCC_PORT: &str = "3632";
+
+pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
+    if setting.effort.sources.is_empty() {
+        let text = "no sources: --source DIR, a C project with a makefile, more than once for more";
+        return Err(Skipped(text.into()).into());
+    }
+    let mut figures = Vec::new();
+    for source in &setting.effort.sources {
+        let lab = Lab::up(setting, NODES + 1, Share::FourAndRoom)?;
+        lab.output(NODES + 1, &["osmos", "block"])?;
+        figures.extend(project(&lab, source, setting.effort.spread_runs)?);
+    }
+    Ok(figures)
+}
+
+fn project(lab: &Lab, source: &Path, runs: usize) -> Result<Vec<Figure>> {
+    let path = source.canonicalize().with_context(|| source.display().to_string())?;
+    ensure!(!path.starts_with("/tmp"), "{}: nodes of a lab do not see /tmp", path.display());
+    let (from, name) = (path.to_str(), path.file_name().and_then(|name| name.to_str()));
+    let (from, name) = from.zip(name).context("the path of the sources is not text")?;
+    lab.output(1, &["cp", "-r", from, AT_HOME])?;
+    let natively = build(lab, &[], &[])?;
+    let (mut natively_s, mut osmos_s) = (vec![natively.wall_s], Vec::new());
+    for _ in 0..runs {
+        let built = build(lab, &["osmos", "run", "--"], &[])?;
+        ensure!(built.objects == natively.objects, "{name}: object files differ");
+        osmos_s.push(built.wall_s);
+    }
+    natively_s.push(build(lab, &[], &[])?.wall_s);
+    let one_node = Samples::new(natively_s).context("no runs")?;
+    let each_s = one_node.median() / natively.count.max(1) as f64;
+    let least = if each_s >= LONG_S { SPEEDUP_OF_LONG } else { SPEEDUP_OF_SHORT };
+    let what = format!("make -j{JOBS} of {name} ({} files), four nodes", natively.count);
+    let osmos = Samples::new(osmos_s).context("no runs")?;
+    let figure = Figure::new(what, "s", &osmos).with_floor("one of the nodes", &one_node);
+    let ratio = figure.ratio.map_or(f64::INFINITY, |ratio| ratio.median);
+    let text = format!("{least} times as fast");
+    let mut figures = vec![figure.with_target(text, ratio <= 1.0 / least)];
+    figures.extend(by_distcc(lab, name, &one_node, runs)?);
+    Ok(figures)
+}
+
+struct Built {
+    wall_s: f64,
+    /// How many object files there are, and the hash of all.
+    count: usize,
+    objects: String,
+}
+
+/// Builds it from the beginning, by these words in front of make and these behind it.
+fn build(lab: &Lab, before: &[&str], behind: &[&str]) -> Result<Built> {
+    lab.output(1, &["make", "-C", AT_HOME, "clean"])?;
+    let make = [before, &["make", "-C", AT_HOME, "-j", JOBS], behind].concat();
+    let start = Instant::now();
+    lab.output(1, &make)?;
+    let wall_s = start.elapsed().as_secs_f64();
+    let script = format!("cd {AT_HOME} && find . -name '*.o' | sort | xargs sha256sum");
+    let objects = lab.output(1, &["sh", "-c", &script])?;
+    Ok(Built { wall_s, count: objects.lines().count(), objects })
+}
+
+/// The same by distcc with a server on each node, if it is installed.
+fn by_distcc(lab: &Lab, name: &str, one_node: &Samples, runs: usize) -> Result<Option<Figure>> {
+    let is_there = |program: &str| {
+        let mut command = Command::new(program);
+        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if !is_there("distcc") || !is_there("distccd") {
+        return Ok(None);
+    }
+    let servers: Vec<Server> =
+        (2..=NODES).map(|node| Server::start(lab, node)).collect::<Result<_>>()?;
+    let hosts = servers.iter().map(|server| format!("{}/3", server.address));
+    let hosts = std::iter::once("localhost/3".to_string()).chain(hosts).collect::<Vec<_>>();
+    let hosts = format!("DISTCC_HOSTS={}", hosts.join(" "));
+    let mut wall_s = Vec::new();
+    for _ in 0..runs {
+        wall_s.push(build(lab, &["env", &hosts], &["CC=distcc gcc"])?.wall_s);
+    }
+    let wall = Samples::new(wall_s).context("no runs")?;
+    let figure = Figure::new(format!("{name} by distcc"), "s", &wall);
+    Ok(Some(figure.with_floor("one of the nodes", one_node)))
+}
+
+/// One that compiles for others, until it is dropped.
+struct Server {
+    address: String,
+    process: Child,
+}
+
+impl Server {
+    fn start(lab: &Lab, node: u32) -> Result<Server> {
+        let address = lab.address(node)?;
+        let words = [
+            "distccd",
+            "--no-detach",
+            "--daemon",
+            "--allow",
+            "0.0.0.0/0",
+            "--listen",
+            &address,
+            "--user",
+            "nobody",
+            "--jobs",
+            "3",
+            "--log-level",
+            "error",
+            "--log-stderr",
+            "--enable-tcp-insecure",
+        ];
+        let mut command = lab.command(node, &words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().context("cannot start distccd")?;
+        let server = Server { address, process };
+        let look = format!("echo > /dev/tcp/{}/{DISTCC_PORT}", server.address);
+        for _ in 0..LOOKS {
+            if lab.output(1, &["bash", "-c", &look]).is_ok() {
+                return Ok(server);
+            }
+            std::thread::sleep(LOOK);
+        }
+        anyhow::bail!("distccd on node {node} does not listen")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // What is inside the lab ends with the lab.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
