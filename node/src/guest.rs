@@ -57,12 +57,11 @@ impl Guest {
         Weight::of(last, self.rss_bytes)
     }
 
-    /// What it is likely to compute yet, by what its home knows of others like it. One that has
-    /// taken much longer than they did is of another kind.
+    /// What it is likely to compute yet, by what its home knows of others like it; None if it has
+    /// taken longer than they did.
     pub fn left(&self) -> Option<Duration> {
         let (expected_us, used_us) = (self.asked.expected_us, self.asked.cpu_us + self.cpu_us);
-        let is_of_them = expected_us > 0 && used_us <= expected_us.saturating_mul(2);
-        is_of_them.then(|| Duration::from_micros(expected_us.saturating_sub(used_us)))
+        expected_us.checked_sub(used_us).filter(|left| *left > 0).map(Duration::from_micros)
     }
 
     pub fn local_pid(&self) -> Option<i32> {

@@ -84,7 +84,8 @@ impl Programs {
         // Of those that differ it is known that they take long, and not when they are done.
         let is_long = life.deviation_s <= life.mean_s && left_s > past_s;
         let is_known = is_long || is_alike && is_of_them;
-        is_known.then(|| Duration::from_secs_f64(left_s.max(0.0)))
+        // Who has outlived the mean goes on for as long as they differ.
+        is_known.then(|| Duration::from_secs_f64(left_s.max(life.deviation_s)))
     }
 }
 
@@ -124,7 +125,8 @@ mod test {
         let programs = after(&[1_000, 1_200, 900, 1_100].repeat(3));
         let left = programs.left(&program("cc1"), ms(100)).unwrap();
         assert!((ms(850)..ms(1_000)).contains(&left), "{left:?}");
-        assert_eq!(programs.left(&program("cc1"), ms(1_300)), Some(Duration::ZERO));
+        let left = programs.left(&program("cc1"), ms(1_200)).unwrap();
+        assert!((ms(50)..ms(200)).contains(&left), "{left:?}");
         assert_eq!(programs.left(&program("cc1"), ms(5_000)), None, "it is another kind");
         assert_eq!(programs.left(&program("ld"), ms(100)), None);
         // It is too early to say when they are done, but not that they take long.
