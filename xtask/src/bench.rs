@@ -29,7 +29,8 @@ pub struct Arguments {
     /// Of the programs that `migrate` moves only those whose names have this in them, as `256`
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
-    /// A C project that `builds` makes, with a makefile; more than once for more
+    /// A C project that `builds` makes, with a makefile; more than once for more [default: the
+    /// guests of lab/guests]
     #[arg(long, value_name = "DIR")]
     source: Vec<PathBuf>,
     /// Measure this program instead of the one built here

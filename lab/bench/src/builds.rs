@@ -1,17 +1,17 @@
 //! `make -j` of C projects on four equal nodes, their sources at home only: by Osmos, by distcc if
 //! that is installed, and natively on one of the nodes.
 //!
-//! The sources are whatever directories are given: each with a makefile that asks for `$(CC)` and
-//! whose `clean` leaves them as they were. A fifth node that takes no guests has half of the
-//! machine: a lab does not hold supervisors and daemons to a node's share, so they need processors
-//! that the four do not have.
+//! The sources are the guests of `lab/guests`, or whatever directories are given: each with a
+//! makefile that asks for `$(CC)` and whose `clean` leaves them as they were. A fifth node that
+//! takes no guests has half of the machine: a lab does not hold supervisors and daemons to a node's
+//! share, so they need processors that the four do not have.
 
 use crate::figure::Figure;
 use crate::lab::{Lab, Share};
 use crate::statistics::Samples;
 use crate::{Setting, Skipped};
 use anyhow::{Context, Result, ensure};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,14 +28,27 @@ const SPEEDUP_OF_SHORT: f64 = 3.0;
 const LOOKS: u32 = 200;
 const LOOK: Duration = Duration::from_millis(50);
 const DISTCC_PORT: &str = "3632";
+/// Just enough to see that it works.
+const GUESTS_OF_QUICK: usize = 12;
+const MAKEFILE: &str = "\
+CC = cc
+all: $(patsubst %.c,%.o,$(wildcard *.c))
+%.o: %.c
+\t$(CC) -O2 -c $< -o $@
+clean:
+\trm -f *.o
+";
 
 pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
-    if setting.effort.sources.is_empty() {
-        let text = "no sources: --source DIR, a C project with a makefile, more than once for more";
-        return Err(Skipped(text.into()).into());
+    if !needs::has("make") {
+        return Err(Skipped(needs::lack("make")).into());
     }
+    let sources = match setting.effort.sources.as_slice() {
+        [] => vec![guests(setting)?],
+        given => given.iter().map(|source| seen_by_nodes(source)).collect::<Result<_>>()?,
+    };
     let mut figures = Vec::new();
-    for source in &setting.effort.sources {
+    for source in &sources {
         let lab = Lab::up(setting, NODES + 1, Share::FourAndRoom)?;
         lab.output(NODES + 1, &["osmos", "block"])?;
         figures.extend(project(&lab, source, setting.effort.spread_runs)?);
@@ -43,9 +56,31 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn project(lab: &Lab, source: &Path, runs: usize) -> Result<Vec<Figure>> {
+fn seen_by_nodes(source: &Path) -> Result<PathBuf> {
     let path = source.canonicalize().with_context(|| source.display().to_string())?;
     ensure!(!path.starts_with("/tmp"), "{}: nodes of a lab do not see /tmp", path.display());
+    Ok(path)
+}
+
+/// What is built if nothing else is given: the guests of `lab/guests`, or some of them.
+fn guests(setting: &Setting) -> Result<PathBuf> {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guests");
+    let to = Path::new(setting.programs.directory()).join("guests");
+    std::fs::create_dir_all(&to)?;
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(&from)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    let has = |path: &Path, word: &str| path.extension().is_some_and(|it| it == word);
+    let most = if setting.effort.is_whole { usize::MAX } else { GUESTS_OF_QUICK };
+    let sources = files.iter().filter(|path| has(path, "c")).take(most);
+    for path in files.iter().filter(|path| has(path, "h")).chain(sources) {
+        std::fs::copy(path, to.join(path.file_name().unwrap_or_default()))?;
+    }
+    std::fs::write(to.join("Makefile"), MAKEFILE)?;
+    Ok(to)
+}
+
+fn project(lab: &Lab, path: &Path, runs: usize) -> Result<Vec<Figure>> {
     let (from, name) = (path.to_str(), path.file_name().and_then(|name| name.to_str()));
     let (from, name) = from.zip(name).context("the path of the sources is not text")?;
     lab.output(1, &["cp", "-r", from, AT_HOME])?;
@@ -106,7 +141,7 @@ fn by_distcc(lab: &Lab, name: &str, one_node: &Samples, runs: usize) -> Result<O
     let hosts = format!("DISTCC_HOSTS={}", hosts.join(" "));
     let mut wall_s = Vec::new();
     for _ in 0..runs {
-        wall_s.push(build(lab, &["env", &hosts], &["CC=distcc gcc"])?.wall_s);
+        wall_s.push(build(lab, &["env", &hosts], &["CC=distcc cc"])?.wall_s);
     }
     let wall = Samples::new(wall_s).context("no runs")?;
     let figure = Figure::new(format!("{name} by distcc"), "s", &wall);

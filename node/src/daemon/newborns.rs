@@ -10,6 +10,7 @@ use super::Daemon;
 use crate::process::{Launch, Process};
 use crate::procfs::{self, Stat};
 use crate::programs::{self, Program, Programs};
+use crate::sample::effort::{Effort, thread_time};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -27,12 +28,23 @@ const NEW_MAX: i32 = 256;
 /// Whoever has that much to compute yet may be worth a move at once.
 const WORTH_THINKING: Duration = Duration::from_millis(20);
 
+/// Of one core, for all of that.
+const SHARE: f64 = 0.01;
+
 /// What is known from one look to the next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Newborns {
+    effort: Effort,
     last_number: Option<i32>,
     looked_at: Option<Instant>,
     until: Option<Instant>,
+}
+
+impl Default for Newborns {
+    fn default() -> Newborns {
+        let (last_number, looked_at, until) = Default::default();
+        Newborns { effort: Effort::of(SHARE), last_number, looked_at, until }
+    }
 }
 
 impl Newborns {
@@ -64,6 +76,19 @@ impl Daemon {
             return;
         }
         self.newborns.looked_at = Some(now);
+        if !self.newborns.effort.is_due(now) {
+            return;
+        }
+        let began = thread_time();
+        let is_worth_thinking = self.look_at_newborns(now);
+        self.newborns.effort.took(thread_time().saturating_sub(began));
+        if is_worth_thinking {
+            self.tell_brain_load();
+        }
+    }
+
+    /// Whether one of them may be worth a move.
+    fn look_at_newborns(&mut self, now: Instant) -> bool {
         let numbers = self.newborns.new_numbers(procfs::read_last_number());
         let stats: Vec<_> = numbers.filter_map(procfs::read_stat_of_first_thread).collect();
         if !stats.is_empty() {
@@ -80,9 +105,7 @@ impl Daemon {
             let left = process.left(programs).unwrap_or_default();
             is_worth_thinking |= process.is_ready() && left >= WORTH_THINKING;
         }
-        if is_worth_thinking {
-            self.tell_brain_load();
-        }
+        is_worth_thinking
     }
 
     /// It has ended, wherever it was.
