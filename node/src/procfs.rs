@@ -1,9 +1,10 @@
 //! The few facts about processes that the daemon reads from `/proc`. Parsers are pure.
 
-use kernel::proc::process::status_field;
+use kernel::proc::process::{status_field, status_kib};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::PathBuf;
 use wire::peer::Owner;
 
@@ -199,17 +200,15 @@ pub fn read_shared_bytes(pid: i32) -> Option<u64> {
 }
 
 fn parse_shared_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("RssShmem:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    kib.checked_mul(1024)
+    status_kib(status, "RssShmem")?.checked_mul(1024)
 }
 
 /// Memory of a process that is in no file, in bytes; None if it has ended.
 pub fn read_own_bytes(pid: i32) -> Option<u64> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
-    let kib = |name| kernel::proc::process::status_kib(&status, name);
-    kib("RssAnon")?.checked_add(kib("RssShmem")?)?.checked_mul(1024)
+    let anonymous = status_kib(&status, "RssAnon")?.checked_mul(1024)?;
+    anonymous.checked_add(parse_shared_bytes(&status)?)
 }
 
 /// Whose a process is, by all four of its user and group ids.
@@ -254,8 +253,26 @@ pub fn read_program(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
+/// The numbers that were given since `before` was the last one, if there are fewer than `most`, and
+/// the kernel has not begun again from below.
+pub fn numbers_since(before: Option<i32>, last: Option<i32>, most: i32) -> Range<i32> {
+    match (before, last) {
+        (Some(before), Some(last)) if (before..before + most).contains(&last) => {
+            before + 1..last + 1
+        }
+        _ => 0..0,
+    }
+}
+
+/// Those of `stats` that descend from `roots`, each with the one that it descends from.
+pub fn born_of(stats: &[Stat], roots: &BTreeSet<i32>) -> Vec<(Stat, i32)> {
+    let by_pid: BTreeMap<i32, &Stat> = stats.iter().map(|stat| (stat.pid, stat)).collect();
+    let found = descendants(stats, roots).into_iter();
+    found.map(|(pid, root)| (by_pid[&pid].clone(), root)).collect()
+}
+
 /// Processes below `roots` in the tree of parents, the roots not included.
-pub fn descendants(stats: &[Stat], roots: &BTreeSet<i32>) -> Vec<(i32, i32)> {
+fn descendants(stats: &[Stat], roots: &BTreeSet<i32>) -> Vec<(i32, i32)> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for stat in stats.iter().filter(|stat| !stat.has_ended()) {
         children.entry(stat.parent).or_default().push(stat.pid);

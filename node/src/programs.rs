@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// Programs remembered; who ended longest ago is forgotten first.
@@ -94,12 +95,11 @@ impl Programs {
 pub fn shape(command_line: &[u8]) -> u64 {
     let options =
         command_line.split(|byte| *byte == 0).skip(1).filter(|word| word.starts_with(b"-"));
-    // FNV-1a.
-    let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    options.fold(0xcbf2_9ce4_8422_2325, |hash, option| {
-        let name = option.split(|byte| *byte == b'=').next().unwrap_or(option);
-        name.iter().chain(b"\0").fold(hash, add)
-    })
+    let mut hasher = DefaultHasher::new();
+    for option in options {
+        option.split(|byte| *byte == b'=').next().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ use crate::figure::Figure;
 use crate::lab::{Lab, Share};
 use crate::statistics::Samples;
 use crate::{Setting, Skipped};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Stdio};
+use std::time::Instant;
 
 const NODES: u32 = 4;
 /// Processes of make at one time: three for each node.
@@ -24,10 +25,8 @@ const AT_HOME: &str = "/tmp/build";
 const LONG_S: f64 = 1.0;
 const SPEEDUP_OF_LONG: f64 = 3.4;
 const SPEEDUP_OF_SHORT: f64 = 3.0;
-/// Looks for the port of a server, and between two.
-const LOOKS: u32 = 200;
-const LOOK: Duration = Duration::from_millis(50);
-const DISTCC_PORT: &str = "3632";
+/// What distccd(1) says when it does.
+const LISTENING: &str = "listening on";
 /// Just enough to see that it works.
 const GUESTS_OF_QUICK: usize = 12;
 const MAKEFILE: &str = "\
@@ -126,12 +125,7 @@ fn build(lab: &Lab, before: &[&str], behind: &[&str]) -> Result<Built> {
 
 /// The same by distcc with a server on each node, if it is installed.
 fn by_distcc(lab: &Lab, name: &str, one_node: &Samples, runs: usize) -> Result<Option<Figure>> {
-    let is_there = |program: &str| {
-        let mut command = Command::new(program);
-        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
-    if !is_there("distcc") || !is_there("distccd") {
+    if !needs::has("distcc") || !needs::has("distccd") {
         return Ok(None);
     }
     let servers: Vec<Server> =
@@ -170,22 +164,28 @@ impl Server {
             "--jobs",
             "3",
             "--log-level",
-            "error",
+            "info",
             "--log-stderr",
             "--enable-tcp-insecure",
         ];
         let mut command = lab.command(node, &words);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = command.spawn().context("cannot start distccd")?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().context("cannot start distccd")?;
+        let mut said = BufReader::new(process.stderr.take().expect("it is piped"));
         let server = Server { address, process };
-        let look = format!("echo > /dev/tcp/{}/{DISTCC_PORT}", server.address);
-        for _ in 0..LOOKS {
-            if lab.output(1, &["bash", "-c", &look]).is_ok() {
-                return Ok(server);
+        let mut line = String::new();
+        loop {
+            let last = std::mem::take(&mut line);
+            if said.read_line(&mut line)? == 0 {
+                bail!("distccd on node {node} has ended: {}", last.trim());
             }
-            std::thread::sleep(LOOK);
+            if line.contains(LISTENING) {
+                break;
+            }
         }
-        anyhow::bail!("distccd on node {node} does not listen")
+        // It would wait for whoever does not read what it says.
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        Ok(server)
     }
 }
 

@@ -21,13 +21,12 @@ const EXPECTANT: Duration = Duration::from_secs(2);
 /// A process is looked at each time while it may become another program, and now and then until it
 /// is a second old: what it computed before it ended would not be known else.
 const BEGINNING: Duration = Duration::from_millis(60);
-const YOUNG: Duration = Duration::from_secs(1);
+pub(super) const YOUNG: Duration = Duration::from_secs(1);
 const PAUSE_OF_YOUNG: Duration = Duration::from_millis(50);
 /// Numbers given between two looks that are looked at one by one: a look over all finds the others.
 const NEW_MAX: i32 = 256;
 /// Whoever has that much to compute yet may be worth a move at once.
 const WORTH_THINKING: Duration = Duration::from_millis(20);
-
 /// Of one core, for all of that.
 const SHARE: f64 = 0.01;
 
@@ -61,12 +60,7 @@ impl Newborns {
 
     /// The numbers that were given since the last look.
     fn new_numbers(&mut self, last: Option<i32>) -> std::ops::Range<i32> {
-        match (std::mem::replace(&mut self.last_number, last), last) {
-            (Some(before), Some(last)) if (before..before + NEW_MAX).contains(&last) => {
-                before + 1..last + 1
-            }
-            _ => 0..0,
-        }
+        procfs::numbers_since(std::mem::replace(&mut self.last_number, last), last, NEW_MAX)
     }
 }
 
@@ -93,9 +87,7 @@ impl Daemon {
         let stats: Vec<_> = numbers.filter_map(procfs::read_stat_of_first_thread).collect();
         if !stats.is_empty() {
             let managed: BTreeSet<i32> = self.processes.keys().map(|pid| pid.0).collect();
-            self.inherit_all(procfs::descendants(&stats, &managed).into_iter().filter_map(
-                |(pid, root)| Some((stats.iter().find(|stat| stat.pid == pid)?.clone(), root)),
-            ));
+            self.inherit_all(procfs::born_of(&stats, &managed));
         }
         let me = self.me();
         let programs = &self.programs;

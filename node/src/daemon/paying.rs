@@ -1,17 +1,14 @@
 //! What moves are expected to cost, and what they did: the one is learned from the other.
 
 use super::Daemon;
+use super::newborns::YOUNG;
 use crate::process::Weight;
 use crate::procfs;
-use std::time::Duration;
 use wire::control::Migration;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::move_cost::{COPIED_AHEAD_BYTES_MIN, Price};
 use wire::supervisor::{MoveReport, Way};
-
-/// A process is taken to be at its beginning for so long.
-const BEGINNING: Duration = Duration::from_secs(1);
 
 /// What of so much memory is left for the freeze of the next move. A first one is copied ahead to
 /// the end, where that can be.
@@ -51,10 +48,10 @@ impl Daemon {
         if let Some(ordered) = process.moving.as_ref().and_then(|moving| moving.order.way) {
             return ordered;
         }
-        let is_beginning = process.at == self.me()
-            && process.here_since.elapsed() < BEGINNING
+        let is_young = process.at == self.me()
+            && process.here_since.elapsed() < YOUNG
             && process.left(&self.programs).is_some();
-        if process.way != Way::PreCopy || !is_beginning {
+        if process.way != Way::PreCopy || !is_young {
             return process.way;
         }
         let Some(bytes) = procfs::read_own_bytes(pid.0) else { return process.way };

@@ -144,13 +144,8 @@ impl Scanner {
         if self.looks.is_left() {
             known.append(&mut self.ledger.warm(now));
         }
-        let new = match (self.last_number, last) {
-            // Elsewhere the numbers have begun again: a sweep will find who was born.
-            (Some(before), Some(last)) if (before..before + NEW_MAX).contains(&last) => {
-                before + 1..last + 1
-            }
-            _ => 0..0,
-        };
+        // Where these have begun again a sweep will find who was born.
+        let new = procfs::numbers_since(self.last_number, last, NEW_MAX);
         let born = new.filter(|number| !known.contains(number)).map(Number::New);
         let born: Vec<Number> = born.collect();
         known.into_iter().map(Number::Known).chain(born).collect()
@@ -238,9 +233,7 @@ impl Scanner {
                 scan.others += runnable;
             }
         }
-        let by_pid: BTreeMap<i32, &Stat> = stats.iter().map(|stat| (stat.pid, stat)).collect();
-        let born = procfs::descendants(stats, &watched.managed);
-        scan.born = born.into_iter().map(|(pid, root)| (by_pid[&pid].clone(), root)).collect();
+        scan.born = procfs::born_of(stats, &watched.managed);
         scan
     }
 
