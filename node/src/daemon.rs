@@ -98,6 +98,8 @@ use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::PeerMessage;
 use wire::supervisor::{FromBody, Role};
 
+/// How long supervisors that were kept ready may take to end.
+const READY_PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at the clock for everything that is not urgent.
 const TICK: Duration = Duration::from_millis(250);
 /// How long processes and guests have to go home before the daemon ends without them.
@@ -420,6 +422,10 @@ impl Daemon {
         }
         for link in std::mem::take(&mut self.links).into_values() {
             link.finish().await;
+        }
+        // What is in a cgroup of ours keeps it from being removed.
+        for mut supervisor in self.spawn.drop_ready() {
+            let _ = tokio::time::timeout(READY_PATIENCE, supervisor.wait()).await;
         }
         let answers = self.drain.take().map(|drain| drain.answers).unwrap_or_default();
         for answer in answers.into_iter().chain(std::mem::take(&mut self.heirs)) {

@@ -201,8 +201,13 @@ pub struct Retry {
 }
 
 impl Retry {
+    /// When it has gone on for so long; then as after a first failure.
+    pub fn after(now: Instant, pause: Duration) -> Retry {
+        Retry { at: now + pause, delay: RETRY_FIRST }
+    }
+
     pub fn first(now: Instant) -> Retry {
-        Retry { at: now + RETRY_FIRST, delay: RETRY_FIRST }
+        Retry::after(now, RETRY_FIRST)
     }
 
     pub fn next(self, now: Instant) -> Retry {

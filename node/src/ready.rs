@@ -77,6 +77,11 @@ impl<T> Ready<T> {
         !std::mem::replace(&mut shelf.is_watched, true)
     }
 
+    /// All that is ready, of which nothing stays.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        std::mem::take(&mut self.0).into_values().flat_map(|shelf| shelf.idle)
+    }
+
     /// Drops what is ready for a user who has needed none lately; when to look again, if not.
     pub fn expire(&mut self, key: Key, now: Instant) -> Option<Instant> {
         let shelf = self.0.get_mut(&key)?;
@@ -140,6 +145,18 @@ mod test {
         assert_eq!(ready.expire(ONE, until), None);
         assert!(ready.0.is_empty());
         assert_eq!(ready.expire(ONE, until), None);
+    }
+
+    #[test]
+    fn all_that_is_ready_can_be_had_and_what_is_being_started_then_goes() {
+        let mut ready = Ready::<u32>::default();
+        let now = Instant::now();
+        filled(&mut ready, ONE, now);
+        assert_eq!(ready.take(ONE), Some(0));
+        assert!(ready.begins(ONE, now));
+        assert_eq!(ready.drain().collect::<Vec<_>>(), [1]);
+        assert!(!ready.finish(ONE, Some(2)), "nobody is to watch it");
+        assert_eq!(ready.take(ONE), None);
     }
 
     #[test]

@@ -14,11 +14,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use wire::peer::Owner;
-use wire::supervisor::{HASH_TABLE_BYTES, Half};
+use wire::supervisor::{Assignment, HASH_TABLE_BYTES, Half};
 
 /// A supervisor that was started: the daemon's end of its socket, and the process.
 pub struct Started {
@@ -30,12 +30,28 @@ pub struct Started {
 /// Starts supervisors. Tests put themselves in the place of one.
 pub trait Spawn: Send + Sync + 'static {
     fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started>;
+
+    /// Where bodies will be put, and by what they can enter there.
+    fn guests_go_to(&self, _directories: Vec<String>, _entrance: Option<OwnedFd>) {}
+
+    /// Drops what is kept ready: those that will end now.
+    fn drop_ready(&self) -> Vec<Child> {
+        Vec::new()
+    }
 }
 
 /// Starts the real ones, and keeps some ready for users whose processes have needed one lately.
 pub struct ProgramSpawn {
     program: Arc<Program>,
     ready: Arc<Mutex<Ready<Unassigned>>>,
+    place: OnceLock<Arc<Place>>,
+}
+
+/// Where bodies are put.
+struct Place {
+    /// The [`Assignment`] that says so.
+    bytes: Vec<u8>,
+    entrance: Option<OwnedFd>,
 }
 
 /// How the program is started that supervisors are.
@@ -81,9 +97,21 @@ impl Program {
 }
 
 impl Unassigned {
+    /// Has one that will be a body begin a sandbox there. One that does not hear that can do
+    /// without.
+    fn prepare(&self, place: &Place) {
+        let sent = match &place.entrance {
+            Some(entrance) => kernel::packet::send_with(&self.socket, &place.bytes, entrance),
+            None => kernel::packet::send_now(&self.socket, &place.bytes),
+        };
+        if let Err(error) = sent {
+            tracing::debug!("no sandbox is kept ready: {error}");
+        }
+    }
+
     /// Tells it what it is for, if it is still there.
     fn assign(self, half: Half) -> io::Result<Started> {
-        let bytes = postcard::to_stdvec(&half).map_err(io::Error::other)?;
+        let bytes = postcard::to_stdvec(&Assignment::Half(half)).map_err(io::Error::other)?;
         match kernel::packet::send_now(&self.socket, &bytes) {
             Ok(true) => Ok(Started { half, socket: self.socket, child: Some(self.child) }),
             Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
@@ -94,7 +122,11 @@ impl Unassigned {
 
 impl ProgramSpawn {
     pub fn new(program: Program) -> ProgramSpawn {
-        ProgramSpawn { program: Arc::new(program), ready: Arc::default() }
+        ProgramSpawn {
+            program: Arc::new(program),
+            ready: Arc::default(),
+            place: OnceLock::new(),
+        }
     }
 
     /// Starts what is to be ready for the next process of this user, and ends it if none comes.
@@ -103,8 +135,14 @@ impl ProgramSpawn {
             return;
         }
         let (program, ready) = (self.program.clone(), Arc::downgrade(&self.ready));
+        let place = self.place.get().filter(|_| key.0 == Kind::Body).cloned();
+        let start = move || {
+            let started = program.start(key)?;
+            place.inspect(|place| started.prepare(place));
+            Ok(started)
+        };
         tokio::spawn(async move {
-            let started = tokio::task::spawn_blocking(move || program.start(key)).await;
+            let started = tokio::task::spawn_blocking(start).await;
             let Some(all) = ready.upgrade() else { return };
             let started = started.map_err(io::Error::other).and_then(|started| started);
             let report = |error: &io::Error| tracing::debug!("none is kept ready: {error}");
@@ -140,6 +178,19 @@ impl Spawn for ProgramSpawn {
         };
         self.prepare(key);
         Ok(started)
+    }
+
+    fn guests_go_to(&self, directories: Vec<String>, entrance: Option<OwnedFd>) {
+        let assignment = Assignment::Place { guest_cgroup: directories };
+        match postcard::to_stdvec(&assignment) {
+            // It is told once, and stays.
+            Ok(bytes) => drop(self.place.set(Arc::new(Place { bytes, entrance }))),
+            Err(error) => tracing::debug!("no sandbox is kept ready: {error}"),
+        }
+    }
+
+    fn drop_ready(&self) -> Vec<Child> {
+        lock(&self.ready).drain().map(|unassigned| unassigned.child).collect()
     }
 }
 

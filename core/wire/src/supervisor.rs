@@ -32,8 +32,17 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 /// another version sends the process home, and its next supervisor is of the daemon's own.
 pub const SUPERVISOR_VERSION: u16 = 7;
 
-/// Which half of a process a supervisor is for: the first packet that it is sent. It may have been
-/// started before that was known.
+/// What a supervisor is told that may have been started before there was a process for it. It ends
+/// with [`Assignment::Half`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Assignment {
+    /// Where bodies are put, as in [`ToBody::Expect`] and with the same ancillary data: what the
+    /// kernel takes its time for can be done ahead.
+    Place { guest_cgroup: Vec<String> },
+    Half(Half),
+}
+
+/// Which half of a process a supervisor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Half {
     Deputy { pid: HomePid },

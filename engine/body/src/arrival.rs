@@ -30,7 +30,7 @@ use migrate::shell::Shell;
 use migrate::{MigrateError, Result, machine, time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::clocks::Offset;
@@ -62,17 +62,43 @@ pub struct Arrived {
     pub late: Option<(Late, Link)>,
 }
 
+/// A sandbox that was begun before anybody was expected, in the cgroups of these directories: to
+/// enter one takes ten milliseconds, in which a whole small process could have come.
+pub struct Ready {
+    place: Vec<String>,
+    blank: kernel::Result<Blank>,
+}
+
+impl Ready {
+    pub fn make(place: Vec<String>, entrance: Option<OwnedFd>) -> Ready {
+        let blank = blank(&place, entrance);
+        Ready { place, blank }
+    }
+
+    /// What is ready, if that is for the same place; else the same is done now.
+    fn take(
+        ready: Option<Ready>,
+        place: &[String],
+        entrance: Option<OwnedFd>,
+    ) -> kernel::Result<Blank> {
+        match ready {
+            Some(Ready { place: known, blank: Ok(blank) }) if known == place => Ok(blank),
+            _ => blank(place, entrance),
+        }
+    }
+}
+
 /// The life of an away supervisor.
-pub fn run(attached: Attachment) -> Result<()> {
+pub fn run(attached: Attachment, ready: Option<Ready>) -> Result<()> {
     let daemon = Daemon::new(attached);
-    let outcome = serve(&daemon);
+    let outcome = serve(&daemon, ready);
     // There is no body any more, whoever has still to be told.
     daemon.deliver();
     outcome
 }
 
-fn serve(daemon: &Daemon) -> Result<()> {
-    let (mut door, blank) = expect(daemon)?;
+fn serve(daemon: &Daemon, ready: Option<Ready>) -> Result<()> {
+    let (mut door, blank) = expect(daemon, ready)?;
     let mut home = door.accept(Role::Deputy)?;
     home.0.set_timeout(Some(ARRIVAL_TIMEOUT))?;
     // Ended last, when homes have been told why.
@@ -95,7 +121,7 @@ fn serve(daemon: &Daemon) -> Result<()> {
 
 /// Begins a sandbox for the process that the daemon says to expect. That is on the way already, and
 /// has to be told if this fails.
-fn expect(daemon: &Daemon) -> Result<(Door<'_>, kernel::Result<Blank>)> {
+fn expect(daemon: &Daemon, ready: Option<Ready>) -> Result<(Door<'_>, kernel::Result<Blank>)> {
     let (mut word, mut attached) = daemon.receive()?;
     let mut device = None;
     if matches!(word, ToBody::Faults) {
@@ -105,7 +131,13 @@ fn expect(daemon: &Daemon) -> Result<(Door<'_>, kernel::Result<Blank>)> {
     let (ToBody::Expect { key, guest_cgroup, .. }, entrance) = (word, attached) else {
         return Err(MigrateError::Protocol("the daemon did not say what to expect".into()));
     };
-    let mut cgroups: Vec<PathBuf> = guest_cgroup.into_iter().map(PathBuf::from).collect();
+    let blank = Ready::take(ready, &guest_cgroup, entrance);
+    Ok((Door::of(daemon, key, device), blank))
+}
+
+/// Begins a sandbox that is to be in the cgroups of these directories.
+fn blank(place: &[String], entrance: Option<OwnedFd>) -> kernel::Result<Blank> {
+    let mut cgroups: Vec<PathBuf> = place.iter().map(PathBuf::from).collect();
     // A body that is being built works for us, and a process stands still meanwhile. Where
     // processor time has a hierarchy of its own, the daemon puts the body there later.
     cgroups.retain(|directory| !directory.join("cpu.cfs_quota_us").exists());
@@ -113,7 +145,7 @@ fn expect(daemon: &Daemon) -> Result<(Door<'_>, kernel::Result<Blank>)> {
     // Only the sandbox's init has entries there, and they vanish with it: always empty enough, and
     // nothing to clean up.
     let root = c"/proc/self/fdinfo".to_owned();
-    Ok((Door::of(daemon, key, device), Blank::create(root, &cgroups, entrance)))
+    Blank::create(root, &cgroups, entrance)
 }
 
 fn arrive(

@@ -72,8 +72,10 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         return ExitCode::from(2);
     }
     migrate::hashes::inherit(&arguments);
-    let outcome = match attachment::await_assignment(&arguments) {
-        Ok(Some((Half::Body, attached))) => arrival::run(attached),
+    let mut ready = None;
+    let prepare = |place, entrance| ready = Some(arrival::Ready::make(place, entrance));
+    let outcome = match attachment::await_assignment(&arguments, prepare) {
+        Ok(Some((Half::Body, attached))) => arrival::run(attached, ready),
         Ok(Some((Half::Deputy { .. }, _))) => {
             ::tracing::error!("away supervisor: it is to be the other half");
             return ExitCode::from(2);

@@ -83,7 +83,7 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         return ExitCode::from(2);
     }
     migrate::hashes::inherit(&arguments);
-    let (pid, attached) = match attachment::await_assignment(&arguments) {
+    let (pid, attached) = match attachment::await_assignment(&arguments, |_, _| {}) {
         Ok(Some((Half::Deputy { pid }, attached))) => (pid.0, attached),
         Ok(Some((Half::Body, _))) => {
             ::tracing::error!("deputy: it is to be the other half");

@@ -20,6 +20,11 @@ use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, Owner, PeerMessage, Refusal};
 use wire::supervisor::{ELSEWHERE, FromBody, Half, Role, ToBody};
 
+/// Directories of cgroups as a supervisor is told of them.
+pub(super) fn cgroup_names(directories: &[PathBuf]) -> Vec<String> {
+    directories.iter().map(|directory| directory.to_string_lossy().into_owned()).collect()
+}
+
 impl Daemon {
     pub(super) fn berth_asked(&mut self, home: NodeId, request: u64, asked: BerthRequest) {
         let answer = self.reserve_berth(home, asked);
@@ -104,8 +109,7 @@ impl Daemon {
     ) -> std::io::Result<Supervisor> {
         let started = self.spawn.spawn(Half::Body, owner)?;
         let supervisor = self.serve_supervisor(started)?;
-        let cgroups = self.guest_cgroups().iter();
-        let guest_cgroup = cgroups.map(|dir| dir.to_string_lossy().into_owned()).collect();
+        let guest_cgroup = cgroup_names(self.guest_cgroups());
         // A supervisor has no right of its own to serve faults of the kernel.
         if kernel::features::settled().has(Feature::KernelFaults)
             && let Ok(device) = kernel::faults::device()

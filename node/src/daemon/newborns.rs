@@ -7,7 +7,7 @@
 //! born within the last second.
 
 use super::Daemon;
-use crate::process::{Launch, Process};
+use crate::process::{Launch, Process, Retry};
 use crate::procfs::{self, Stat};
 use crate::programs::{self, Program, Programs};
 use crate::sample::effort::{Effort, thread_time};
@@ -27,6 +27,8 @@ const PAUSE_OF_YOUNG: Duration = Duration::from_millis(50);
 const NEW_MAX: i32 = 256;
 /// Whoever has that much to compute yet may be worth a move at once.
 const WORTH_THINKING: Duration = Duration::from_millis(20);
+/// Who is so old has outlived what others of its name take that end soon.
+const BRIEF_AGE: Duration = Duration::from_millis(100);
 /// Of one core, for all of that.
 const SHARE: f64 = 0.01;
 
@@ -127,6 +129,16 @@ fn look_at(process: &mut Process, now: Instant) {
     process.activity.group = Some(stat.group);
 }
 
+/// How long a program is left alone that has just begun and has so much to compute yet, as far as is
+/// known: most of those that end soon have ended then, and are not moved for nothing.
+fn pause_of_program(left: Option<Duration>) -> Option<Duration> {
+    match left {
+        Some(left) if left >= WORTH_THINKING => None,
+        Some(_) => Some(BRIEF_AGE),
+        None => Some(PAUSE),
+    }
+}
+
 impl Process {
     /// Reads what it is called and has used by now, of one that is at home; None if it has ended.
     pub fn look_again(&mut self) -> Option<Stat> {
@@ -139,6 +151,13 @@ impl Process {
             self.consumption.home_cpu_us = cpu_us;
         }
         Some(stat)
+    }
+
+    /// When to send it where its user wants it to be, now that it has begun its program; None: at
+    /// once.
+    pub fn retry_of_program(&mut self, programs: &Programs, now: Instant) -> Option<Retry> {
+        self.look_again();
+        Some(Retry::after(now, pause_of_program(self.left(programs))?))
     }
 
     /// How much processor time it is likely to have taken when it ends, in microseconds; 0 if that
@@ -181,6 +200,14 @@ mod test {
         assert_eq!(newborns.new_numbers(Some(7)), 0..0);
         assert_eq!(newborns.new_numbers(Some(7 + NEW_MAX)), 0..0, "a look over all finds them");
         assert_eq!(newborns.new_numbers(None), 0..0);
+    }
+
+    #[test]
+    fn programs_are_left_alone_until_those_that_end_soon_have_ended() {
+        assert_eq!(pause_of_program(Some(WORTH_THINKING)), None, "it is known to take long");
+        let brief = pause_of_program(Some(WORTH_THINKING / 2));
+        let unknown = pause_of_program(None);
+        assert!(unknown.is_some() && unknown < brief, "{unknown:?}, {brief:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::Daemon;
 use super::newborns::YOUNG;
 use crate::process::Weight;
 use crate::procfs;
-use wire::control::Migration;
+use wire::control::{Migration, Placement};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::move_cost::{COPIED_AHEAD_BYTES_MIN, Price};
@@ -50,7 +50,8 @@ impl Daemon {
         }
         let is_young = process.at == self.me()
             && process.here_since.elapsed() < YOUNG
-            && process.left(&self.programs).is_some();
+            && (matches!(process.placement, Placement::Node(_))
+                || process.left(&self.programs).is_some());
         if process.way != Way::PreCopy || !is_young {
             return process.way;
         }

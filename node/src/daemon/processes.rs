@@ -313,6 +313,9 @@ impl Daemon {
         if let Some(baseline) = baseline {
             self.give_baseline(pid, baseline);
         }
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.retry = process.retry_of_program(&self.programs, Instant::now());
+        }
         let (parent, child) = (self.global(ancestor), self.global(pid));
         self.memory_groups.may_join(parent, child, Instant::now());
     }

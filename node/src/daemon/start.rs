@@ -3,6 +3,7 @@
 use super::newborns::Newborns;
 use super::owner::Wishes;
 use super::processors::Processors;
+use super::guests::cgroup_names;
 use super::spare::Spare;
 use super::tallies::Tallies;
 use super::thinking::{Load, Thought};
@@ -296,6 +297,10 @@ impl Parts {
         let gauge = Gauge::new(core, &config.guest_cgroup);
         let load = Load::new(gauge.capacity(), gauge.memory());
         let stamp = stamps.next();
+        let spare = spare(&config);
+        let places = spare.as_ref().map_or(&config.guest_cgroup[..], |it| it.groups().directories());
+        let entrance = spare.as_ref().and_then(|spare| spare.groups().entrance().ok());
+        spawn.guests_go_to(cgroup_names(places), entrance);
         Ok(Daemon {
             replay: state.replay()?,
             call_record,
@@ -349,7 +354,7 @@ impl Parts {
             drain: None,
             heirs: Vec::new(),
             wishes: Wishes::of(owner),
-            spare: spare(&config),
+            spare,
             config,
             state,
             credentials,
