@@ -122,11 +122,7 @@ impl Unassigned {
 
 impl ProgramSpawn {
     pub fn new(program: Program) -> ProgramSpawn {
-        ProgramSpawn {
-            program: Arc::new(program),
-            ready: Arc::default(),
-            place: OnceLock::new(),
-        }
+        ProgramSpawn { program: Arc::new(program), ready: Arc::default(), place: OnceLock::new() }
     }
 
     /// Starts what is to be ready for the next process of this user, and ends it if none comes.

@@ -23,8 +23,9 @@ pub struct Arguments {
     /// Only programs that nobody here wrote
     #[arg(long)]
     real: bool,
-    /// None of these, but each class of stress-ng (`stress-ng`), or each executable of a directory,
-    /// as an ordinary user; how it ends is compared
+    /// None of these, but servers and runtimes from packages (`packages`), each class of stress-ng
+    /// (`stress-ng`), or each executable of a directory, as an ordinary user; how it ends is
+    /// compared
     #[arg(long, value_name = "SUITE", conflicts_with_all = ["guests", "real"])]
     suite: Option<Suite>,
     /// Programs at a time

@@ -38,7 +38,9 @@ pub const SUPERVISOR_VERSION: u16 = 7;
 pub enum Assignment {
     /// Where bodies are put, as in [`ToBody::Expect`] and with the same ancillary data: what the
     /// kernel takes its time for can be done ahead.
-    Place { guest_cgroup: Vec<String> },
+    Place {
+        guest_cgroup: Vec<String>,
+    },
     Half(Half),
 }
 

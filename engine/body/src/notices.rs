@@ -237,6 +237,10 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
             }
         },
         Class::Forward(_) if number == calls::EXECVE => exec::forward(shared, state, n),
+        // What has its maker's memory is about to begin a program, and cannot go home with it.
+        Class::Forward(_) if shared.maker.is_none() && calls::limits_body(number, &n.arguments) => {
+            needs_home(shared, state, n, "memory-or-cpu-limit")
+        }
         Class::Forward(_) => forward(shared, state, n, None),
         Class::Emulate(emulation, _) => emulate(shared, state, n, emulation),
         // As the filter does at home (`osmos run --mobile`).

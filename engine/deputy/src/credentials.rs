@@ -1,27 +1,48 @@
 //! Calls that set the ids of users and groups. Most change nothing: posix_spawn(3)
 //! makes one where it is told to give up rights (POSIX_SPAWN_RESETIDS), as make(1) does for each
-//! command, and whoever starts a daemon as himself. Those are made here like any other; the rest
-//! comes home, where the process is no tracee and nothing of it is under another user's name.
+//! command, and whoever starts a daemon as himself. Those are made here like any other, and so are
+//! those that are going to be refused; the rest comes home, where the process is no tracee and
+//! nothing of it is under another user's name.
 
 use crate::exec::is_same_file;
 use kernel::proc::process::{status_field, status_of_thread};
 use wire::calls::{IdCall, id_call};
 use wire::forward::Call;
 
-/// Whether the thread that makes this call would have other ids after it, as far as can be told.
+/// Whether the thread that makes this call could have other ids after it, as far as can be told.
 pub fn changes(pid: i32, tid: impl FnOnce() -> i32, call: &Call) -> bool {
     let Some(id_call) = id_call(call.number) else { return false };
-    let field = match id_call.is_of_user {
-        true => "Uid",
-        false => "Gid",
-    };
     let status = status_of_thread(pid, tid()).unwrap_or_default();
-    let ids = status_field(&status, field).map(parse).unwrap_or_default();
+    may_change(&status, (&id_call, &call.arguments), || is_of_our_namespace(pid))
+}
+
+/// As [`changes`], for a thread of this status, as `/proc/PID/status` has it.
+fn may_change(
+    status: &str,
+    (call, arguments): (&IdCall, &[u64; 6]),
+    is_of_our_namespace: impl FnOnce() -> bool,
+) -> bool {
+    let (field, capability) = match call.is_of_user {
+        true => ("Uid", CAP_SETUID),
+        false => ("Gid", CAP_SETGID),
+    };
+    let ids = status_field(status, field).map(parse).unwrap_or_default();
     let &[id, ..] = ids.as_slice() else { return true };
     // Real, effective, saved and that for files.
-    let is_one = ids.len() == 4 && ids.iter().all(|other| *other == id);
-    !is_one || !names_only(&id_call, &call.arguments, id) || !is_of_our_namespace(pid)
+    if ids.len() != 4 || ids.iter().any(|other| *other != id) {
+        return true;
+    }
+    // Who has only one id and no right to others is refused, whichever he names.
+    let effective = status_field(status, "CapEff").and_then(|it| u64::from_str_radix(it, 16).ok());
+    if effective.is_some_and(|set| set & (1 << capability) == 0) {
+        return false;
+    }
+    !names_only(call, arguments, id) || !is_of_our_namespace()
 }
+
+/// Bits of capabilities(7).
+const CAP_SETGID: u32 = 6;
+const CAP_SETUID: u32 = 7;
 
 fn parse(ids: &str) -> Vec<u32> {
     ids.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect()
@@ -50,6 +71,20 @@ mod test {
         let (tid, number) = (GuestTid(1), number as u32);
         let arguments = [first, second, third, 7, 7, 7];
         Call { tid, sequence: 1, signals_seen: 0, number, arguments, segments: vec![] }
+    }
+
+    #[test]
+    fn who_has_no_right_to_other_ids_changes_none() {
+        let call = IdCall { is_of_user: true, count: 3 };
+        let changes = |uids: &str, capabilities: &str| {
+            let status = format!("Name:\tit\nUid:\t{uids}\nCapEff:\t{capabilities}\n");
+            may_change(&status, (&call, &[5, 5, 5, 0, 0, 0]), || true)
+        };
+        assert!(!changes("7\t7\t7\t7", "0000000000000000"));
+        assert!(!changes("7\t7\t7\t7", "ffffffffffffff7f"), "without CAP_SETUID");
+        assert!(changes("7\t7\t7\t7", "0000000000000080"));
+        assert!(changes("7\t7\t5\t7", "0000000000000000"), "it may go back to a saved one");
+        assert!(changes("7\t7\t7\t7", "what?"), "who cannot be read may have it");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod method;
 pub mod moves;
 pub mod observation;
 pub mod outside;
+pub mod packages;
 pub mod programs;
 pub mod report;
 pub mod stage;

@@ -1,6 +1,7 @@
 //! Suites that nobody here wrote and that are not copied here either: from a package, or from a
 //! directory. Each of their programs judges itself: its end is what is compared, and no more.
 
+use crate::packages;
 use crate::subject::{Ending, Kind, Subject};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::fs::PermissionsExt;
@@ -15,6 +16,8 @@ const SECONDS: &str = "2";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Suite {
+    /// Servers and runtimes from packages ([`crate::packages`]).
+    Packages,
     /// Each class of stress-ng(1), with its own verification.
     StressNg,
     /// Each executable file of a directory, without arguments.
@@ -26,13 +29,14 @@ impl FromStr for Suite {
 
     fn from_str(word: &str) -> Result<Suite, String> {
         match word {
+            "packages" => Ok(Suite::Packages),
             "stress-ng" => Ok(Suite::StressNg),
             // The nodes of a lab have a /tmp each.
             _ if Path::new(word).starts_with("/tmp") => {
                 Err(format!("{word}: nodes of a lab do not see /tmp; put it somewhere else"))
             }
             _ if Path::new(word).is_dir() => Ok(Suite::Directory(word.into())),
-            _ => Err(format!("`{word}` is neither stress-ng nor a directory")),
+            _ => Err(format!("`{word}` is neither packages nor stress-ng nor a directory")),
         }
     }
 }
@@ -43,6 +47,7 @@ impl FromStr for Suite {
 /// If there is none, or its package is not installed.
 pub fn subjects(suite: &Suite) -> Result<Vec<Subject>> {
     let found = match suite {
+        Suite::Packages => packages::subjects(),
         Suite::StressNg => stress_ng()?,
         Suite::Directory(path) => programs(path)?,
     };
@@ -84,7 +89,7 @@ fn programs(directory: &Path) -> Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-fn outside(name: &str, command: Vec<String>) -> Subject {
+pub(crate) fn outside(name: &str, command: Vec<String>) -> Subject {
     Subject {
         name: name.to_string(),
         kind: Kind::Outside,
@@ -108,6 +113,7 @@ mod test {
 
     #[test]
     fn a_suite_is_a_package_or_a_directory_that_nodes_see() {
+        assert_eq!("packages".parse(), Ok(Suite::Packages));
         assert_eq!("stress-ng".parse(), Ok(Suite::StressNg));
         assert_eq!("/usr/bin".parse(), Ok(Suite::Directory("/usr/bin".into())));
         assert!("/tmp".parse::<Suite>().unwrap_err().contains("/tmp"));

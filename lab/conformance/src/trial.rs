@@ -130,14 +130,15 @@ fn difference(subject: &Subject, seen: &Observation, native: &Observation) -> Op
 
 /// What the oracle itself must show: the end that was announced, and no failed check.
 fn judge_native(subject: &Subject, seen: &Observation) -> Verdict {
-    if subject.kind == Kind::Outside {
-        return Verdict::Same;
-    }
     let text = String::from_utf8_lossy(&seen.stdout);
+    let skipped = text.lines().find_map(|line| line.strip_prefix("SKIP "));
+    if subject.kind == Kind::Outside {
+        return skipped.map_or(Verdict::Same, |reason| Verdict::Skipped(reason.to_string()));
+    }
     if let Some(line) = text.lines().find(|line| line.starts_with("FAIL ")) {
         return Verdict::Differs(line.to_string());
     }
-    if let Some(reason) = text.lines().find_map(|line| line.strip_prefix("SKIP ")) {
+    if let Some(reason) = skipped {
         return Verdict::Skipped(reason.to_string());
     }
     let expected = Observation { ending: subject.ends, left_count: 0, ..seen.clone() };

@@ -19,8 +19,13 @@ impl Daemon {
         // One that has ended needs nobody.
         let Some(stat) = procfs::read_stat(child.0) else { return };
         self.inherit(&stat, maker);
+        let owner = self.processes.get(&maker).map(|maker| maker.owner);
         if let Some(process) = self.processes.get_mut(&child) {
             process.launch = Launch::Unborn { maker };
+            // Who may serve the maker may serve it. A user that the maker has become since may not
+            // be able to: the kernel lets nobody of that user look into such a process.
+            process.owner = owner.unwrap_or(process.owner);
+            self.keep_process(child);
         }
     }
 

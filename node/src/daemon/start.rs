@@ -1,9 +1,9 @@
 //! From a configuration to a running node.
 
+use super::guests::cgroup_names;
 use super::newborns::Newborns;
 use super::owner::Wishes;
 use super::processors::Processors;
-use super::guests::cgroup_names;
 use super::spare::Spare;
 use super::tallies::Tallies;
 use super::thinking::{Load, Thought};
@@ -298,7 +298,8 @@ impl Parts {
         let load = Load::new(gauge.capacity(), gauge.memory());
         let stamp = stamps.next();
         let spare = spare(&config);
-        let places = spare.as_ref().map_or(&config.guest_cgroup[..], |it| it.groups().directories());
+        let places =
+            spare.as_ref().map_or(&config.guest_cgroup[..], |it| it.groups().directories());
         let entrance = spare.as_ref().and_then(|spare| spare.groups().entrance().ok());
         spawn.guests_go_to(cgroup_names(places), entrance);
         Ok(Daemon {

@@ -50,7 +50,7 @@ pub use marshal::{GuestMemory, Marshalled, Unmarshalled, argument_bytes, marshal
 pub use matrix::matrix_markdown;
 pub use memory::is_file_mapping;
 pub use own_file::{OwnFile, Shows, own_file, reads_from};
-pub use process::{IdCall, id_call, tells_of_body};
+pub use process::{IdCall, id_call, limits_body, tells_of_body};
 pub use result::{ApplyError, apply, collect};
 pub use signal::{eintr_after_stop, has_temporary_mask};
 pub use stage::{STAGING_BYTES_MAX, StageError, Staged, stage};

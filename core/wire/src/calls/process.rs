@@ -41,31 +41,30 @@ fn binds_body(resource: u64) -> bool {
 
 const LIMIT: u32 = 16;
 
-pub(super) const SETRLIMIT: Rule = Rule::Chosen {
-    by: |arguments| {
-        if binds_body(arguments[0]) {
-            Class::Homecoming("memory-or-cpu-limit")
-        } else {
-            Class::Forward(const { &[V, input(LIMIT)] })
-        }
-    },
-    text: "forwarded; new limits on memory and processor time come home",
-};
+const LIMITS_TEXT: &str = "forwarded; new limits on memory and processor time come home, but for a \
+                           process that has its maker's memory (vfork)";
+
+pub(super) const SETRLIMIT: Rule =
+    Rule::Chosen { by: |_| Class::Forward(const { &[V, input(LIMIT)] }), text: LIMITS_TEXT };
 
 pub(super) const PRLIMIT64: Rule = Rule::Chosen {
-    by: |arguments| {
-        if arguments[2] != 0 && binds_body(arguments[1]) {
-            Class::Homecoming("memory-or-cpu-limit")
-        } else {
-            Class::Forward(const { &[V, V, input(LIMIT), output(LIMIT)] })
-        }
-    },
-    text: "forwarded; new limits on memory and processor time come home",
+    by: |_| Class::Forward(const { &[V, V, input(LIMIT), output(LIMIT)] }),
+    text: LIMITS_TEXT,
 };
+
+/// Whether a call sets a limit that binds a body, too.
+pub fn limits_body(number: u32, arguments: &Arguments) -> bool {
+    match i64::from(number) {
+        // setrlimit, prlimit64
+        160 => binds_body(arguments[0]),
+        302 => arguments[2] != 0 && binds_body(arguments[1]),
+        _ => false,
+    }
+}
 
 pub(super) const SET_IDS: Rule = Rule::Chosen {
     by: |_| Class::Forward(&[V, V, V]),
-    text: "forwarded if no id changes by it; else it comes home",
+    text: "forwarded if no id can change by it; else it comes home",
 };
 
 /// A call that sets ids of its process.
