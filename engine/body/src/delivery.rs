@@ -7,6 +7,7 @@ use crate::tracing_loop::{End, Tracing};
 use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::proc::maps;
+use kernel::regs::{ERESTARTNOINTR, ERESTARTSYS};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
@@ -15,6 +16,9 @@ use migrate::threads::STEP_TIMEOUT;
 use migrate::{MigrateError, Result, reason};
 use wire::forward::{Signal, ToHome};
 use wire::ids::GuestTid;
+
+/// What waits in this node's own kernel, and is interrupted there as it would be at home.
+const WAIT_HERE: [i64; 3] = [libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_getrandom];
 
 impl Tracing<'_> {
     pub(crate) fn on_signal(&mut self, tid: i32, number: i32) -> Result<End> {
@@ -82,9 +86,32 @@ impl Tracing<'_> {
         info.copy_from_slice(&signal.siginfo);
         tracee::set_signal_info(tid, &info)?;
         match mask_after {
-            None => self.enter_handler(tid, number, Some(signal), None),
+            None => {
+                self.have_unheard_call_made_again(tid)?;
+                self.enter_handler(tid, number, Some(signal), None)
+            }
             Some(_) => self.enter_handler(tid, number, None, mask_after),
         }
+    }
+
+    /// A call that a signal has met before we were told of it has not begun: it is made behind the
+    /// handler. The kernel takes it for one that was interrupted (seccomp's wait is, until a
+    /// notification is received), and a handler without SA_RESTART would have it end with EINTR,
+    /// which most calls never do.
+    fn have_unheard_call_made_again(&self, tid: i32) -> Result<()> {
+        let mut registers = tracee::registers(tid)?;
+        let is_told = |number| !WAIT_HERE.contains(&i64::from(number));
+        let is_told = registers.interrupted_call().is_some_and(is_told);
+        if registers.result() != ERESTARTSYS || !is_told {
+            return Ok(());
+        }
+        let mut state = self.shared.lock();
+        let thread = state.threads.get_mut(&tid);
+        if thread.is_none_or(|thread| std::mem::take(&mut thread.is_cut_short)) {
+            return Ok(());
+        }
+        registers.rax = ERESTARTNOINTR as u64;
+        Ok(tracee::set_registers(tid, &registers)?)
     }
 
     /// The thread goes on, and gets the signal when it stops for it again.

@@ -58,6 +58,7 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         shared.listener.let_pass(n.id);
         return;
     }
+    thread.is_cut_short = false;
     if is_frozen {
         // It will make the call again. Only a thread that is about to stop may be told so: the
         // kernel takes the restart code for one that has something to stop for, and lets any other
@@ -91,6 +92,7 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         thread.signals.iter().for_each(|s| raise(shared, thread.local, s.number));
         // A handler is due. A thread that was in the call before has been interrupted in it; for
         // any other the handler runs first, and then the call is made.
+        thread.is_cut_short = interrupted.is_some();
         shared.listener.reply(n.id, interrupted.unwrap_or(ERESTARTNOINTR));
         return;
     }

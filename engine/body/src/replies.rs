@@ -200,8 +200,11 @@ fn decline(shared: &Shared, (tid, sequence): (GuestTid, u64), because: Declined)
 /// Whether home has ended a call for a signal, and that alone.
 fn is_cut_short(thread: &Thread, outstanding: &Outstanding, result: i64) -> bool {
     let is_eintr = result == -i64::from(libc::EINTR) && !thread.signals.is_empty();
+    is_restart(result) || is_eintr && calls::eintr_after_stop(outstanding.call.number)
+}
+
+fn is_restart(result: i64) -> bool {
     (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result)
-        || is_eintr && calls::eintr_after_stop(outstanding.call.number)
 }
 
 /// Writes what the call wrote at home into the guest's memory; false if the guest may not.
@@ -224,6 +227,9 @@ fn answer(shared: &Shared, state: &mut State, tid: i32, outstanding: &Outstandin
         return new_threads::make_at_home(shared, state, tid, id);
     }
     if result < 0 {
+        if let Some(thread) = state.threads.get_mut(&tid) {
+            thread.is_cut_short = is_restart(result);
+        }
         shared.listener.reply(id, result);
         return;
     }

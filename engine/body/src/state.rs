@@ -91,6 +91,8 @@ pub struct Thread {
     pub interrupted: Option<i64>,
     /// The same, while it is just making that call again.
     pub resumes: Option<i64>,
+    /// Its last call was ended here for a signal, whose handler may have it end with EINTR.
+    pub is_cut_short: bool,
     /// End of its last wait on a futex, on the guest's monotonic clock.
     pub wait_until_ns: Option<u64>,
     /// The same for a wait that began elsewhere and that it will make again here.
@@ -438,6 +440,7 @@ impl Thread {
             in_flight: None,
             interrupted: None,
             resumes: None,
+            is_cut_short: false,
             wait_until_ns: None,
             continued_wait_ns: None,
             meter: Meter::of_thread(pid, local, before),

@@ -1,0 +1,41 @@
+/* Calls that never wait are not interrupted by handlers without SA_RESTART, however many run. */
+#include "travel.h"
+#include <sys/time.h>
+
+static volatile sig_atomic_t handled;
+
+static void note(int number)
+{
+    (void)number;
+    handled++;
+}
+
+int main(void)
+{
+    struct sigaction action = {.sa_handler = note};
+    struct itimerval often = {{0, 700}, {0, 700}}, never = {{0, 0}, {0, 0}};
+    int file = (int)must(open("file", O_CREAT | O_RDWR, 0600), "open");
+    int interrupted = 0, handled_at_first;
+    must(sigaction(SIGALRM, &action, NULL), "sigaction");
+    must(setitimer(ITIMER_REAL, &often, NULL), "setitimer");
+    for (int round = 0; round < 3; round++) {
+        struct timespec begin, now;
+        handled_at_first = handled;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        do {
+            for (int i = 0; i < 50; i++) {
+                sigset_t set;
+                sigemptyset(&set);
+                interrupted += fcntl(file, F_GETFL) < 0;
+                interrupted += syscall(SYS_getppid) < 0;
+                interrupted += lseek(file, i, SEEK_SET) < 0;
+                interrupted += sigprocmask(SIG_BLOCK, &set, NULL) < 0;
+            }
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        } while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 400);
+        CHECK(handled > handled_at_first + 10, "handlers have run");
+        CHECK(interrupted == 0, "no call was interrupted");
+    }
+    must(setitimer(ITIMER_REAL, &never, NULL), "setitimer");
+    return verdict();
+}
