@@ -17,8 +17,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
+use wire::assignment::{Assignment, Half};
 use wire::peer::Owner;
-use wire::supervisor::{Assignment, HASH_TABLE_BYTES, Half};
+use wire::supervisor::HASH_TABLE_BYTES;
 
 /// A supervisor that was started: the daemon's end of its socket, and the process.
 pub struct Started {

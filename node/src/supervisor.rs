@@ -20,7 +20,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
-use wire::supervisor::{FromDaemon, Half, PACKET_BYTES_MAX};
+use wire::assignment::Half;
+use wire::supervisor::{FromDaemon, PACKET_BYTES_MAX};
 
 /// Packets waiting to be taken by one supervisor. A supervisor that takes none is broken.
 const QUEUE_MAX: usize = 64;

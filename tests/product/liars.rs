@@ -25,11 +25,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use wire::assignment::{Assignment, Half};
 use wire::forward::{ToAway, ToHome};
 use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::image::{Draft, Image, Mapping, MappingFlags, MappingKind, Pages, Prospect};
 use wire::supervisor::{
-    Berth, FromDaemon, FromDeputy, Half, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, ToDeputy,
+    Berth, FromDaemon, FromDeputy, PACKET_BYTES_MAX, PREFACE_BYTES, Reason, ToDeputy,
 };
 
 const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
@@ -68,7 +69,7 @@ impl Supervisor {
             .stderr(log.try_clone().expect("the same file"))
             .spawn()
             .expect("a supervisor");
-        let bytes = postcard::to_stdvec(&half).expect("a message of ours");
+        let bytes = postcard::to_stdvec(&Assignment::Half(half)).expect("a message of ours");
         assert!(kernel::packet::send_now(&control, &bytes).expect("it listens"));
         Supervisor { child, control, log }
     }

@@ -17,6 +17,7 @@
 //!   [`move_limits`]: what moves may take of a node
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
+pub mod assignment;
 pub mod bounded;
 pub mod calls;
 pub mod clocks;

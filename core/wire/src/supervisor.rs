@@ -32,25 +32,6 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 /// another version sends the process home, and its next supervisor is of the daemon's own.
 pub const SUPERVISOR_VERSION: u16 = 7;
 
-/// What a supervisor is told that may have been started before there was a process for it. It ends
-/// with [`Assignment::Half`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Assignment {
-    /// Where bodies are put, as in [`ToBody::Expect`] and with the same ancillary data: what the
-    /// kernel takes its time for can be done ahead.
-    Place {
-        guest_cgroup: Vec<String>,
-    },
-    Half(Half),
-}
-
-/// Which half of a process a supervisor is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Half {
-    Deputy { pid: HomePid },
-    Body,
-}
-
 /// All that a daemon says after that, to either half.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDaemon<T> {

@@ -4,7 +4,8 @@ use crate::Attachment;
 use kernel::{KernelError, Result, packet};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use wire::supervisor::{Assignment, Half, PACKET_BYTES_MAX};
+use wire::assignment::{Assignment, Half};
+use wire::supervisor::PACKET_BYTES_MAX;
 
 /// What `ps` shows of a supervisor that waits for its process.
 const READY_NAME: &str = "osmos-ready";

@@ -6,6 +6,8 @@
 //! are answered here. And a wait on a futex until a time of day is made by this node's kernel,
 //! which is told its own time of day for it.
 
+use crate::state::Shared;
+use kernel::seccomp::Notification;
 use kernel::vdso::Stub;
 use migrate::elsewhere::Elsewhere;
 use migrate::time;
@@ -134,4 +136,22 @@ impl Time {
             _ => self.ahead_of(clock),
         }
     }
+}
+
+/// Writes what a call that reads a clock is told; returns its result.
+pub(crate) fn tell_time(shared: &Shared, n: &Notification, ns: i64) -> i64 {
+    let (seconds, part) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
+    let (address, bytes, result) = match i64::from(n.number) {
+        libc::SYS_time => (n.arguments[0], seconds.to_le_bytes().to_vec(), seconds),
+        libc::SYS_gettimeofday => (n.arguments[0], words(seconds, part / 1000), 0),
+        _ => (n.arguments[1], words(seconds, part), 0),
+    };
+    let may_be_null = i64::from(n.number) != libc::SYS_clock_gettime;
+    let is_written = (address == 0 && may_be_null)
+        || shared.memory.write_as_guest(address, &bytes) == bytes.len();
+    if is_written { result } else { -i64::from(libc::EFAULT) }
+}
+
+fn words(first: i64, second: i64) -> Vec<u8> {
+    [first, second].iter().flat_map(|word| word.to_le_bytes()).collect()
 }

@@ -61,7 +61,7 @@ mod waiting;
 mod watch;
 
 use std::process::ExitCode;
-use wire::supervisor::Half;
+use wire::assignment::Half;
 
 /// Runs an away supervisor: `--control-fd N` (default 3) is its socket to the daemon, `--without`
 /// lists the kernel features that are missing; `--return` and `--patience` say where and for how

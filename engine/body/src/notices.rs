@@ -1,6 +1,6 @@
 //! What the body may not do itself: taking notifications and forwarding calls.
 
-use crate::abroad::{Abroad, FOREIGN_CLOCKS};
+use crate::abroad::{Abroad, FOREIGN_CLOCKS, tell_time};
 use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
@@ -131,24 +131,6 @@ fn take_abroad(shared: &Shared, abroad: &Abroad, state: &mut State, n: &Notifica
         None => return park(shared, state, n, "a time zone"),
     };
     true
-}
-
-/// Writes what a call that reads a clock is told; returns its result.
-fn tell_time(shared: &Shared, n: &Notification, ns: i64) -> i64 {
-    let (seconds, part) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
-    let (address, bytes, result) = match i64::from(n.number) {
-        libc::SYS_time => (n.arguments[0], seconds.to_le_bytes().to_vec(), seconds),
-        libc::SYS_gettimeofday => (n.arguments[0], words(seconds, part / 1000), 0),
-        _ => (n.arguments[1], words(seconds, part), 0),
-    };
-    let may_be_null = i64::from(n.number) != libc::SYS_clock_gettime;
-    let is_written = (address == 0 && may_be_null)
-        || shared.memory.write_as_guest(address, &bytes) == bytes.len();
-    if is_written { result } else { -i64::from(libc::EFAULT) }
-}
-
-fn words(first: i64, second: i64) -> Vec<u8> {
-    [first, second].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 /// A call from the stub is never in flight when its thread is captured: its place is nowhere else.

@@ -68,10 +68,11 @@ use group::Group;
 use migrate::{MigrateError, Result};
 use std::fs::File;
 use std::process::ExitCode;
+use wire::assignment::Half;
 use wire::ids::HomePid;
 use wire::limits::{GROUP_MAX, SHARED_MEMORY_MAX};
 use wire::memory_group::BOUND;
-use wire::supervisor::{FromDeputy, Half, ToDeputy};
+use wire::supervisor::{FromDeputy, ToDeputy};
 
 /// Runs a home supervisor, whose process it is told by the daemon: `--control-fd N` (default 3) is
 /// the socket to that, `--without` lists the kernel features that are missing; `--return` and

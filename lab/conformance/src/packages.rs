@@ -1,5 +1,5 @@
-//! Servers and runtimes from packages, each with a script that starts it, has it work and judges what
-//! came of it, for the most part by means of its own.
+//! Servers and runtimes from packages, each with a script that starts it, has it work and judges
+//! what came of it, for the most part by means of its own.
 
 use crate::subject::Subject;
 

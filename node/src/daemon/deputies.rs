@@ -6,9 +6,10 @@ use super::{Daemon, Event};
 use crate::openings::{Opening, Openings};
 use crate::supervisor::Supervisor;
 use std::os::fd::OwnedFd;
+use wire::assignment::Half;
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
-use wire::supervisor::{Berth, CLOCKS_PER_PACKET, Half, ToDeputy};
+use wire::supervisor::{Berth, CLOCKS_PER_PACKET, ToDeputy};
 
 impl Daemon {
     /// Tells the process's deputy, starting one if there is none.

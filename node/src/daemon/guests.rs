@@ -16,9 +16,10 @@ use kernel::features::{self, Feature, Need};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
+use wire::assignment::Half;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthGrant, BerthRequest, MoveEnd, Owner, PeerMessage, Refusal};
-use wire::supervisor::{ELSEWHERE, FromBody, Half, Role, ToBody};
+use wire::supervisor::{ELSEWHERE, FromBody, Role, ToBody};
 
 /// Directories of cgroups as a supervisor is told of them.
 pub(super) fn cgroup_names(directories: &[PathBuf]) -> Vec<String> {

@@ -129,8 +129,8 @@ fn look_at(process: &mut Process, now: Instant) {
     process.activity.group = Some(stat.group);
 }
 
-/// How long a program is left alone that has just begun and has so much to compute yet, as far as is
-/// known: most of those that end soon have ended then, and are not moved for nothing.
+/// How long a program is left alone that has just begun and has so much to compute yet, as far as
+/// is known: most of those that end soon have ended then, and are not moved for nothing.
 fn pause_of_program(left: Option<Duration>) -> Option<Duration> {
     match left {
         Some(left) if left >= WORTH_THINKING => None,

@@ -2,8 +2,11 @@
 //! goes home before the kernel has to choose whom to kill.
 
 use super::Daemon;
+use crate::config::Config;
 use crate::guest::Guest;
 use crate::guest_cgroup::GuestCgroups;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::supervisor::ToBody;
 
@@ -27,9 +30,22 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    pub(super) fn of(groups: GuestCgroups) -> Spare {
+    /// Where nobody has said where guests are to be put.
+    pub(super) fn make(config: &Config) -> Option<Spare> {
+        if !config.makes_guest_cgroup {
+            return None;
+        }
         let now = Instant::now();
-        Spare { groups, next_look: now, next_relief: now, left_bytes: u64::MAX }
+        match GuestCgroups::make(&config.state_dir) {
+            Ok(groups) => {
+                Some(Spare { groups, next_look: now, next_relief: now, left_bytes: u64::MAX })
+            }
+            Err(error) => {
+                let what = "guests run without limits of memory and processor time";
+                tracing::warn!("{what} (see `osmos doctor`): {error}");
+                None
+            }
+        }
     }
 
     pub(super) fn groups(&self) -> &GuestCgroups {
@@ -38,6 +54,17 @@ impl Spare {
 
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes
+    }
+}
+
+/// Where guests are put, one directory for each hierarchy, and by what they can enter there.
+pub(super) fn places<'a>(
+    spare: Option<&'a Spare>,
+    config: &'a Config,
+) -> (&'a [PathBuf], Option<OwnedFd>) {
+    match spare {
+        Some(spare) => (spare.groups.directories(), spare.groups.entrance().ok()),
+        None => (&config.guest_cgroup, None),
     }
 }
 

@@ -4,14 +4,13 @@ use super::guests::cgroup_names;
 use super::newborns::Newborns;
 use super::owner::Wishes;
 use super::processors::Processors;
-use super::spare::Spare;
+use super::spare::{self, Spare};
 use super::tallies::Tallies;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
-use crate::guest_cgroup::GuestCgroups;
 use crate::imprints::Imprints;
 use crate::journal::Journal;
 use crate::keys::replay::Replay;
@@ -297,10 +296,8 @@ impl Parts {
         let gauge = Gauge::new(core, &config.guest_cgroup);
         let load = Load::new(gauge.capacity(), gauge.memory());
         let stamp = stamps.next();
-        let spare = spare(&config);
-        let places =
-            spare.as_ref().map_or(&config.guest_cgroup[..], |it| it.groups().directories());
-        let entrance = spare.as_ref().and_then(|spare| spare.groups().entrance().ok());
+        let spare = Spare::make(&config);
+        let (places, entrance) = spare::places(spare.as_ref(), &config);
         spawn.guests_go_to(cgroup_names(places), entrance);
         Ok(Daemon {
             replay: state.replay()?,
@@ -362,21 +359,6 @@ impl Parts {
             spawn,
             events,
         })
-    }
-}
-
-/// What guests may use, where nobody has said where they are to be put.
-fn spare(config: &Config) -> Option<Spare> {
-    if !config.makes_guest_cgroup {
-        return None;
-    }
-    match GuestCgroups::make(&config.state_dir) {
-        Ok(groups) => Some(Spare::of(groups)),
-        Err(error) => {
-            let what = "guests run without limits of memory and processor time";
-            tracing::warn!("{what} (see `osmos doctor`): {error}");
-            None
-        }
     }
 }
 

@@ -32,10 +32,11 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use wire::assignment::Half;
 use wire::control::{Happening, ManageOptions};
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
-use wire::supervisor::{Half, MoveReport, Reason, SUPERVISOR_VERSION, ToBody, Welcome};
+use wire::supervisor::{MoveReport, Reason, SUPERVISOR_VERSION, ToBody, Welcome};
 
 /// A supervisor that has to call before it can be spoken to.
 pub struct Awaited {

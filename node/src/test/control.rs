@@ -175,7 +175,7 @@ async fn a_process_is_placed_only_once_it_runs_its_command() {
     assert_eq!(one.process(pid).state, "pinned");
     program.0.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
     let body = two.supervisor();
-    assert_eq!(body.half, wire::supervisor::Half::Body);
+    assert_eq!(body.half, wire::assignment::Half::Body);
     eventually("it is shown under its own name", || {
         (one.process(pid).command == "sleep").then_some(())
     });

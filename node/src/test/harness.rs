@@ -18,10 +18,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
+use wire::assignment::Half;
 use wire::control::{Event as Happened, Happening, Process, Reply, Request};
 use wire::ids::NodeId;
 use wire::peer::Owner;
-use wire::supervisor::{FromDaemon, Half};
+use wire::supervisor::FromDaemon;
 use wire::users::UserTable;
 
 /// Nothing here takes nearly so long; a test that waits longer has failed.

@@ -20,14 +20,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use wire::assignment::Half;
 use wire::control::{Destination, Happening, ManageOptions, Migration, Placement, Reply, Request};
 use wire::ids::{HomePid, NodeId};
 use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
-    Berth, ELSEWHERE, FromBody, FromDeputy, Half, MoveReport, Preface, Progress, Reason, Role,
-    ToBody, ToDeputy, Way,
+    Berth, ELSEWHERE, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role, ToBody,
+    ToDeputy, Way,
 };
 use wire::users::NOBODY;
 

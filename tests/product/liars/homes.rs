@@ -12,13 +12,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
+use wire::assignment::Half;
 use wire::forward::{ToAway, ToHome};
 use wire::hashes::PageHashes;
 use wire::ids::{GuestAddr, HomePid, NodeId, Ticket};
 use wire::image::{Backing, Image, Mapping, MappingKind, Pages, Prospect};
 use wire::limits::GROWTH_BYTES_MAX;
 use wire::stream::{Packing, PartHead};
-use wire::supervisor::{FromBody, Half, PREFACE_BYTES, Role, ToBody};
+use wire::supervisor::{FromBody, PREFACE_BYTES, Role, ToBody};
 
 /// Calls a real supervisor's berth, for whose daemon the test stands.
 fn knock(supervisor: &Supervisor, role: Role) -> Link {
