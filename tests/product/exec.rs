@@ -44,15 +44,35 @@ fn reasons(stage: &Stage, pid: i32) -> Vec<String> {
 fn a_program_that_is_begun_away_runs_at_home_as_a_plain_process() {
     let stage = stage_of("exec", 2);
     let mut program = start_away(&stage);
+    // It is to be there, but cannot return.
+    stage.text(2, &["osmos", "block"]);
     let next = program.ask(&format!("exec {INSIDE} one two"));
     assert_eq!(next, began(&program, " one two"));
     stage.await_plain(program.pid);
     assert_eq!(reasons(&stage, program.pid), ["exec"]);
     until_true("the body is gone", || stage.supervisors(2, "body").is_empty());
     // It is managed as before, and goes where it is sent.
+    stage.text(2, &["osmos", "block", "off"]);
     stage.migrate(program.pid, "2");
     assert_eq!(program.ask(&format!("exec {INSIDE} three")), began(&program, " three"));
     assert_eq!(reasons(&stage, program.pid), ["exec", "exec"]);
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
+}
+
+#[test]
+fn a_program_that_is_begun_away_returns_to_where_it_is_to_be() {
+    let stage = stage_of("exec-returns", 2);
+    let mut program = start_away(&stage);
+    for round in 1..=3 {
+        let next = program.ask(&format!("exec {INSIDE} {round}"));
+        assert_eq!(next, began(&program, &format!(" {round}")));
+        let count = || stage.events(1, "migrated", program.pid).len();
+        until_true("it returns", || count() == round + 1);
+        assert_eq!(stage.place(program.pid), Some(2));
+    }
+    assert_eq!(reasons(&stage, program.pid), ["exec"; 3]);
     program.close_input();
     assert_eq!(program.end(), 0);
     stage.await_no_supervisors();

@@ -7,13 +7,14 @@ use crate::tracing_loop::{End, Tracing};
 use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::proc::maps;
-use kernel::regs::{ERESTARTNOINTR, ERESTARTSYS};
+use kernel::regs::{ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::stepping::{self, Stepped};
 use migrate::threads::STEP_TIMEOUT;
 use migrate::{MigrateError, Result, reason};
+use wire::calls::{self, Met};
 use wire::forward::{Signal, ToHome};
 use wire::ids::GuestTid;
 
@@ -87,30 +88,33 @@ impl Tracing<'_> {
         tracee::set_signal_info(tid, &info)?;
         match mask_after {
             None => {
-                self.have_unheard_call_made_again(tid)?;
+                self.settle_unheard_call(tid)?;
                 self.enter_handler(tid, number, Some(signal), None)
             }
             Some(_) => self.enter_handler(tid, number, None, mask_after),
         }
     }
 
-    /// A call that a signal has met before we were told of it has not begun: it is made behind the
-    /// handler. The kernel takes it for one that was interrupted (seccomp's wait is, until a
-    /// notification is received), and a handler without SA_RESTART would have it end with EINTR,
-    /// which most calls never do.
-    fn have_unheard_call_made_again(&self, tid: i32) -> Result<()> {
+    /// A call that a signal has met before we were told of it has not begun. The kernel takes it for
+    /// one that was interrupted (seccomp's wait is, until a notification is received), and a handler
+    /// without SA_RESTART would have it end with EINTR, which most calls never do.
+    fn settle_unheard_call(&self, tid: i32) -> Result<()> {
         let mut registers = tracee::registers(tid)?;
-        let is_told = |number| !WAIT_HERE.contains(&i64::from(number));
-        let is_told = registers.interrupted_call().is_some_and(is_told);
-        if registers.result() != ERESTARTSYS || !is_told {
+        let told = registers.interrupted_call();
+        let told = told.filter(|number| !WAIT_HERE.contains(&i64::from(*number)));
+        let Some(number) = told.filter(|_| registers.result() == ERESTARTSYS) else {
             return Ok(());
-        }
+        };
         let mut state = self.shared.lock();
         let thread = state.threads.get_mut(&tid);
         if thread.is_none_or(|thread| std::mem::take(&mut thread.is_cut_short)) {
             return Ok(());
         }
-        registers.rax = ERESTARTNOINTR as u64;
+        registers.rax = match calls::met_by_handler(number, &registers.arguments()) {
+            Met::MadeAgain => ERESTARTNOINTR,
+            Met::AsHandlerSays => ERESTARTSYS,
+            Met::Interrupted => ERESTARTNOHAND,
+        } as u64;
         Ok(tracee::set_registers(tid, &registers)?)
     }
 

@@ -52,7 +52,7 @@ pub use memory::is_file_mapping;
 pub use own_file::{OwnFile, Shows, own_file, reads_from};
 pub use process::{IdCall, id_call, limits_body, tells_of_body};
 pub use result::{ApplyError, apply, collect};
-pub use signal::{eintr_after_stop, has_temporary_mask};
+pub use signal::{Met, eintr_after_stop, has_temporary_mask, met_by_handler};
 pub use stage::{STAGING_BYTES_MAX, StageError, Staged, stage};
 pub use table::{Class, Emulation, LocalRule, Test, classify, local_rules, name};
 pub use timeout::{Timeout, timeout, with_remaining};

@@ -61,3 +61,40 @@ pub fn eintr_after_stop(number: u32) -> bool {
         | 0 | 1 | 19 | 20
     )
 }
+
+/// What becomes of a call that a signal with a handler has met before it could begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// It is made behind the handler: so is one that never waits, or may not.
+    MadeAgain,
+    /// It waits, and the handler says whether it is made again (SA_RESTART).
+    AsHandlerSays,
+    /// It waits, and ends with EINTR, whatever the handler says (signal(7)).
+    Interrupted,
+}
+
+/// Whether a call would have been waiting by then, as far as its arguments tell. Of those that wait
+/// for some files and sockets, and for others never, that is not known: they are made again, as if
+/// the signal had come just before.
+pub fn met_by_handler(number: u32, arguments: &Arguments) -> Met {
+    let has_time = |at: usize| arguments[at] as i32 != 0;
+    let [_, command, options, fourth, ..] = *arguments;
+    match number {
+        // pause, rt_sigtimedwait, semop, semtimedop, msgsnd, msgrcv
+        34 | 128 | 65 | 220 | 69 | 70 => Met::Interrupted,
+        // select, pselect6, ppoll, epoll_pwait2: for how long a pointer tells
+        23 | 270 | 271 | 441 => Met::Interrupted,
+        // poll, epoll_wait, epoll_pwait
+        7 if has_time(2) => Met::Interrupted,
+        232 | 281 if has_time(3) => Met::Interrupted,
+        // wait4, waitid
+        61 if options & WNOHANG == 0 => Met::AsHandlerSays,
+        247 if fourth & WNOHANG == 0 => Met::AsHandlerSays,
+        // flock; fcntl with F_SETLKW, F_OFD_SETLKW
+        73 => Met::AsHandlerSays,
+        72 if matches!(command as u32, 7 | 38) => Met::AsHandlerSays,
+        _ => Met::MadeAgain,
+    }
+}
+
+const WNOHANG: u64 = 1;

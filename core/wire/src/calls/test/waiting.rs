@@ -2,7 +2,8 @@
 
 use super::{Memory, WRITABLE, call, number};
 use crate::calls::{
-    Timeout, eintr_after_stop, has_temporary_mask, marshal, timeout, with_remaining,
+    Met, Timeout, eintr_after_stop, has_temporary_mask, marshal, met_by_handler, timeout,
+    with_remaining,
 };
 use crate::forward::Call;
 use std::time::Duration;
@@ -104,5 +105,36 @@ fn calls_that_a_stop_interrupts_are_known() {
     }
     for name in ["poll", "nanosleep", "pause", "close", "rt_sigsuspend", "wait4"] {
         assert!(!eintr_after_stop(number(name)), "{name}");
+    }
+}
+
+#[test]
+fn only_calls_that_wait_are_ended_by_a_signal_that_meets_them_at_their_begin() {
+    let met = |name, arguments: [u64; 4]| {
+        let [first, second, third, fourth] = arguments;
+        met_by_handler(number(name), &[first, second, third, fourth, 0, 0])
+    };
+    for name in ["pause", "rt_sigtimedwait", "select", "msgrcv"] {
+        assert_eq!(met(name, [0; 4]), Met::Interrupted, "{name}");
+    }
+    for (name, at) in [("poll", 2), ("epoll_wait", 3), ("epoll_pwait", 3)] {
+        let mut arguments = [0; 4];
+        assert_eq!(met(name, arguments), Met::MadeAgain, "{name} only looks");
+        arguments[at] = u64::from(u32::MAX);
+        assert_eq!(met(name, arguments), Met::Interrupted, "{name}");
+    }
+    for (name, at) in [("wait4", 2), ("waitid", 3)] {
+        let mut arguments = [0; 4];
+        assert_eq!(met(name, arguments), Met::AsHandlerSays, "{name}");
+        arguments[at] = 1;
+        assert_eq!(met(name, arguments), Met::MadeAgain, "{name} only looks");
+    }
+    // F_SETLKW, F_OFD_SETLKW; F_SETLK
+    let of_lock = |command| met("fcntl", [3, command, 0, 0]);
+    assert_eq!(of_lock(7), Met::AsHandlerSays);
+    assert_eq!(of_lock(38), Met::AsHandlerSays);
+    assert_eq!(of_lock(6), Met::MadeAgain);
+    for name in ["getppid", "timer_settime", "read", "write", "openat", "nanosleep"] {
+        assert_eq!(met(name, [0; 4]), Met::MadeAgain, "{name}");
     }
 }
