@@ -95,9 +95,9 @@ impl Tracing<'_> {
         }
     }
 
-    /// A call that a signal has met before we were told of it has not begun. The kernel takes it for
-    /// one that was interrupted (seccomp's wait is, until a notification is received), and a handler
-    /// without SA_RESTART would have it end with EINTR, which most calls never do.
+    /// A call that a signal has met before we were told of it has not begun. The kernel takes it
+    /// for one that was interrupted (seccomp's wait is, until a notification is received), and a
+    /// handler without SA_RESTART would have it end with EINTR, which most calls never do.
     fn settle_unheard_call(&self, tid: i32) -> Result<()> {
         let mut registers = tracee::registers(tid)?;
         let told = registers.interrupted_call();
