@@ -36,8 +36,7 @@ int main(void)
             clock_gettime(CLOCK_MONOTONIC, &now);
             passed_ms = (now.tv_sec - begin.tv_sec) * 1000;
             passed_ms += (now.tv_nsec - begin.tv_nsec) / 1000000;
-        } while (passed_ms < 400);
-        CHECK(handled > handled_at_first + 10, "handlers have run");
+        } while (passed_ms < 400 || handled < handled_at_first + 10);
         CHECK(interrupted == 0, "no call was interrupted");
     }
     must(setitimer(ITIMER_REAL, &never, NULL), "setitimer");

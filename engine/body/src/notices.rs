@@ -5,7 +5,7 @@ use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
 use crate::{dispositions, exec, filter, frames, mapped_files, new_threads, own_files, waiting};
-use kernel::regs::ERESTARTNOINTR;
+use kernel::regs::{ERESTARTNOINTR, ERESTARTSYS};
 use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn take(shared: &Arc<Shared>, n: &Notification) {
         thread.signals.iter().for_each(|s| raise(shared, thread.local, s.number));
         // A handler is due. A thread that was in the call before has been interrupted in it; for
         // any other the handler runs first, and then the call is made.
-        thread.is_cut_short = interrupted.is_some();
+        thread.is_cut_short = interrupted == Some(ERESTARTSYS);
         shared.listener.reply(n.id, interrupted.unwrap_or(ERESTARTNOINTR));
         return;
     }

@@ -228,7 +228,7 @@ fn answer(shared: &Shared, state: &mut State, tid: i32, outstanding: &Outstandin
     }
     if result < 0 {
         if let Some(thread) = state.threads.get_mut(&tid) {
-            thread.is_cut_short = is_restart(result);
+            thread.is_cut_short = result == ERESTARTSYS;
         }
         shared.listener.reply(id, result);
         return;

@@ -91,7 +91,8 @@ pub struct Thread {
     pub interrupted: Option<i64>,
     /// The same, while it is just making that call again.
     pub resumes: Option<i64>,
-    /// Its last call was ended here for a signal, whose handler may have it end with EINTR.
+    /// Its last call was ended by us with ERESTARTSYS: the handler of the signal that ended it may
+    /// have it end with EINTR.
     pub is_cut_short: bool,
     /// End of its last wait on a futex, on the guest's monotonic clock.
     pub wait_until_ns: Option<u64>,
