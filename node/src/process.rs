@@ -201,13 +201,13 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// When it has gone on for so long; then as after a first failure.
+    /// When it has gone on for so long. What comes next is the first failure.
     pub fn after(now: Instant, pause: Duration) -> Retry {
-        Retry { at: now + pause, delay: RETRY_FIRST }
+        Retry { at: now + pause, delay: RETRY_FIRST / 2 }
     }
 
     pub fn first(now: Instant) -> Retry {
-        Retry::after(now, RETRY_FIRST)
+        Retry { at: now + RETRY_FIRST, delay: RETRY_FIRST }
     }
 
     pub fn next(self, now: Instant) -> Retry {
@@ -556,6 +556,8 @@ mod test {
         let now = Instant::now();
         let mut retry = Retry::first(now);
         assert_eq!(retry.at, now + RETRY_FIRST);
+        let begun = Retry::after(now, Duration::from_millis(10));
+        assert_eq!(begun.next(now).at, retry.at, "that it was left alone is no failure");
         for _ in 0..20 {
             retry = retry.next(now);
         }

@@ -4,7 +4,7 @@ use super::number;
 use crate::calls::entries::ENTRIES;
 use crate::calls::table::Rule;
 use crate::calls::{
-    Argument, Class, Emulation, Length, classify, local_rules, matrix_markdown, name,
+    Argument, Class, Emulation, Length, classify, limits_body, local_rules, matrix_markdown, name,
 };
 use std::collections::BTreeSet;
 
@@ -199,13 +199,25 @@ fn argument_values_decide() {
     assert!(is_homecoming("setsockopt", [3, 1, 26, 0, 0, 0]));
     assert!(is_homecoming("setsockopt", [3, 6, 31, 0, 0, 0]));
     assert!(is_homecoming("sendto", [3, 0, 0, 0x400_0000, 0, 0]));
-    assert!(is_forwarded("prlimit64", [0, 9, 0, 64, 0, 0]));
-    assert!(is_homecoming("prlimit64", [0, 9, 64, 0, 0, 0]));
-    assert!(is_forwarded("setrlimit", [7, 64, 0, 0, 0, 0]));
     assert!(is_homecoming("madvise", [0, 0, 9, 0, 0, 0]));
     assert_eq!(class("madvise", [0, 0, 4, 0, 0, 0]), Class::Local);
     assert!(is_forwarded("personality", [0xffff_ffff, 0, 0, 0, 0, 0]));
     assert!(is_homecoming("personality", [0x4_0000, 0, 0, 0, 0, 0]));
+}
+
+#[test]
+fn new_limits_on_what_a_body_consumes_are_told_from_others() {
+    for (name, arguments, does) in [
+        ("prlimit64", [0, 9, 0, 64, 0, 0], false),
+        ("prlimit64", [0, 9, 64, 0, 0, 0], true),
+        ("prlimit64", [0, 7, 64, 0, 0, 0], false),
+        ("setrlimit", [9, 64, 0, 0, 0, 0], true),
+        ("setrlimit", [7, 64, 0, 0, 0, 0], false),
+        ("getrlimit", [9, 64, 64, 0, 0, 0], false),
+    ] {
+        assert_eq!(limits_body(number(name), &arguments), does, "{name} {arguments:?}");
+        assert!(is_forwarded(name, arguments), "a child of vfork does not go home for it");
+    }
 }
 
 #[test]
