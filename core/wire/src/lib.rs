@@ -11,7 +11,7 @@
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
 //!   [`processor`]: what it can see of the processor
 //! * [`stream`]: memory contents that travel beside their image; [`late`]: behind their process
-//! * [`supervisor`]: a node daemon and the supervisors it starts
+//! * [`assignment`], [`supervisor`]: a node daemon and the supervisors it starts
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of
 //!   it; [`freeze_budget`]: how long a process may stand still, [`move_cost`]: how long it will,
 //!   [`move_limits`]: what moves may take of a node

@@ -32,7 +32,7 @@ pub const RETURN_SOCKET_NAME: &str = "return.sock";
 /// another version sends the process home, and its next supervisor is of the daemon's own.
 pub const SUPERVISOR_VERSION: u16 = 7;
 
-/// All that a daemon says after that, to either half.
+/// All that a daemon says after the [`crate::assignment`], to either half.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDaemon<T> {
     /// The oldest word that it has not acknowledged yet is on its record: the supervisor need not

@@ -5,7 +5,7 @@
 //! here wrote. All run in node 1 of a lab, whose /tmp no other node sees: a file that is read or
 //! written by a process that is away proves that its calls really went home.
 //!
-//! * [`guests`], [`programs`], [`inputs`]: what is run; [`outside`]: suites of others
+//! * [`guests`], [`programs`], [`inputs`]: what is run; [`outside`], [`packages`]: suites of others
 //! * [`flavour`], [`method`]: how; [`stage`]: where; [`trial`]: one program in one flavour
 //! * [`moves`]: who moved how often; [`observation`]: what was seen, and how two of them differ
 //! * [`suite`]: all of it, in parallel; [`report`]: the table

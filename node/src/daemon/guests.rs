@@ -1,7 +1,7 @@
 //! Processes of other nodes that run here: from the berth they are given to the day they leave.
 
 use super::Daemon;
-use super::spare::Spare;
+use super::spare::{self, Spare};
 use crate::accounts;
 use crate::guest::{Arrival, Guest};
 use crate::keys;
@@ -94,10 +94,7 @@ impl Daemon {
 
     /// Where guests are put, one directory for each hierarchy.
     fn guest_cgroups(&self) -> &[PathBuf] {
-        match &self.spare {
-            Some(spare) => spare.groups().directories(),
-            None => &self.config.guest_cgroup,
-        }
+        spare::directories(self.spare.as_ref(), &self.config)
     }
 
     fn start_body(
@@ -119,7 +116,7 @@ impl Daemon {
             return Err(std::io::Error::other("it takes no message"));
         }
         let expect = ToBody::Expect { ticket, key, pid, node: home, guest_cgroup };
-        let entrance = self.spare.as_ref().map(|spare| spare.groups().entrance()).transpose()?;
+        let entrance = spare::entrance(self.spare.as_ref())?;
         match supervisor.send(&expect, entrance) {
             true => Ok(supervisor),
             false => Err(std::io::Error::other("it takes no message")),

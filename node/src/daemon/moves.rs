@@ -313,14 +313,13 @@ impl Daemon {
                 let was_short = now.saturating_duration_since(process.here_since) < SHORT_STAY;
                 // Which program it is it says anew, and where it runs is to be decided anew.
                 let has_begun = reason.code == EXEC;
-                let retry = process.retry.filter(|_| was_short);
-                process.retry = match has_begun {
-                    true => process.retry_of_program(&self.programs, now),
-                    false => Some(retry.map_or_else(|| Retry::first(now), |it| it.next(now))),
-                };
-                if has_begun {
+                process.retry = if has_begun {
                     self.newborns.expect_more(now);
-                }
+                    process.retry_of_program(&self.programs, now)
+                } else {
+                    let retry = process.retry.filter(|_| was_short);
+                    Some(retry.map_or_else(|| Retry::first(now), |retry| retry.next(now)))
+                };
                 process.arrived(me, report.freeze_us, "itself", &reason.text, core_speed);
                 if reason.code == GROUP_ASKED {
                     process.moved_by_user(me, me);

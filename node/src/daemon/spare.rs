@@ -5,6 +5,7 @@ use super::Daemon;
 use crate::config::Config;
 use crate::guest::Guest;
 use crate::guest_cgroup::GuestCgroups;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -48,24 +49,19 @@ impl Spare {
         }
     }
 
-    pub(super) fn groups(&self) -> &GuestCgroups {
-        &self.groups
-    }
-
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes
     }
 }
 
-/// Where guests are put, one directory for each hierarchy, and by what they can enter there.
-pub(super) fn places<'a>(
-    spare: Option<&'a Spare>,
-    config: &'a Config,
-) -> (&'a [PathBuf], Option<OwnedFd>) {
-    match spare {
-        Some(spare) => (spare.groups.directories(), spare.groups.entrance().ok()),
-        None => (&config.guest_cgroup, None),
-    }
+/// Where guests are put, one directory for each hierarchy.
+pub(super) fn directories<'a>(spare: Option<&'a Spare>, config: &'a Config) -> &'a [PathBuf] {
+    spare.map_or(&config.guest_cgroup, |spare| spare.groups.directories())
+}
+
+/// What guests enter there by, if the right to do so is ours.
+pub(super) fn entrance(spare: Option<&Spare>) -> io::Result<Option<OwnedFd>> {
+    spare.map(|spare| spare.groups.entrance()).transpose()
 }
 
 /// How much all guests may use that use so much already, and whether that is too little for them.

@@ -297,8 +297,11 @@ impl Parts {
         let load = Load::new(gauge.capacity(), gauge.memory());
         let stamp = stamps.next();
         let spare = Spare::make(&config);
-        let (places, entrance) = spare::places(spare.as_ref(), &config);
-        spawn.guests_go_to(cgroup_names(places), entrance);
+        let places = cgroup_names(spare::directories(spare.as_ref(), &config));
+        match spare::entrance(spare.as_ref()) {
+            Ok(entrance) => spawn.guests_go_to(places, entrance),
+            Err(error) => tracing::debug!("no sandbox is kept ready: {error}"),
+        }
         Ok(Daemon {
             replay: state.replay()?,
             call_record,

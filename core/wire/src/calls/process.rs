@@ -54,7 +54,7 @@ pub(super) const PRLIMIT64: Rule = Rule::Chosen {
 
 /// Whether a call sets a limit that binds a body, too.
 pub fn limits_body(number: u32, arguments: &Arguments) -> bool {
-    match i64::from(number) {
+    match number {
         // setrlimit, prlimit64
         160 => binds_body(arguments[0]),
         302 => arguments[2] != 0 && binds_body(arguments[1]),

@@ -1,5 +1,6 @@
 //! Dispositions of signals; and what the engine has to know of calls that wait: which change the
-//! signal mask meanwhile, and which Linux ends with `EINTR` for no better reason than a stop.
+//! signal mask meanwhile, which Linux ends with `EINTR` for no better reason than a stop, and which
+//! a handler ends.
 
 use super::Arguments;
 use super::argument::{V, input, output};

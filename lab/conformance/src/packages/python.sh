@@ -1,8 +1,7 @@
 # CPython's own tests of what processes of a pool share.
-python=python3
-if ! $python -c 'import test.test_multiprocessing_fork' 2>/dev/null; then
+if ! python3 -c 'import test.test_multiprocessing_fork' 2>/dev/null; then
 	echo "SKIP CPython's tests are not installed (package libpython3-testsuite or its like)"
 	exit 0
 fi
-exec $python -m test -q test_multiprocessing_fork -m '*Pool*' -m '*Queue*' -m '*Manager*' \
+exec python3 -m test -q test_multiprocessing_fork -m '*Pool*' -m '*Queue*' -m '*Manager*' \
 	-m '*Shared*'
