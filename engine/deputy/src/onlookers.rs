@@ -55,7 +55,8 @@ impl Onlookers {
         next.filter(|_| self.why.is_none())
     }
 
-    /// It has to be home, for this reason.
+    /// It has to be home, for this reason: the first one is the cause. While a group comes home for
+    /// it, what one brings is written where the others look.
     pub fn need_home(&mut self, why: Reason) {
         self.why.get_or_insert(why);
     }
@@ -147,7 +148,7 @@ impl Service<'_> {
         };
         match files.news().or(is_new.then_some(News::Opened)) {
             Some(News::Written) => {
-                it.why = Some(reason(USED_AT_HOME, "somebody writes to a file that it shares"));
+                it.need_home(reason(USED_AT_HOME, "somebody writes to a file that it shares"));
             }
             Some(News::Opened) => {
                 let next = match it.looked_at {

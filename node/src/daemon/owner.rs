@@ -84,7 +84,10 @@ impl Daemon {
             tracing::error!("{error}");
         }
         match order {
-            OwnerOrder::Bring => self.bring_home(|_| true),
+            OwnerOrder::Bring => {
+                self.keep_who_would_leave();
+                self.bring_home(|_| true);
+            }
             OwnerOrder::Lend { .. } => self.lend_anew(),
             OwnerOrder::Limit { .. } => self.tell_move_limits(),
             _ => {}
@@ -204,6 +207,15 @@ impl Daemon {
                 false => Order::new(me, Cause::Owner, "the owner of its home brings it back"),
             };
             self.order_move(pid, order);
+        }
+    }
+
+    /// Those that are at home for the moment only, as programs that have just begun are, and are to
+    /// be where their users have put them, stay as those do that come home now.
+    fn keep_who_would_leave(&mut self) {
+        let me = self.me();
+        for process in self.processes.values_mut().filter(|process| process.at == me) {
+            process.moved_by_user(me, me);
         }
     }
 

@@ -217,8 +217,11 @@ impl Daemon {
                 failure("no-better-node", format!("no node is better for {pid} than its own"))
             })?,
         };
+        let me = self.me();
         let process = self.processes.get_mut(&pid).ok_or_else(|| no_process(pid))?;
         if process.moving.is_none() && process.at == to {
+            // It may be there for the moment only, and is to stay now.
+            process.moved_by_user(to, me);
             let text = format!("cannot move {pid}: it is on node {to} already");
             return Err(failure("already-there", text));
         }

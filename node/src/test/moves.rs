@@ -76,6 +76,19 @@ fn leave(deputy: &Played) -> Berth {
     }
 }
 
+/// Managed so, and as usual otherwise.
+fn placed(placement: Placement) -> ManageOptions {
+    ManageOptions {
+        placement,
+        storm_ms: None,
+        cpu_baseline: false,
+        freeze_budget_ms: None,
+        way: Way::PreCopy,
+        is_timed: false,
+        is_mobile: false,
+    }
+}
+
 fn limit(guests: Option<LimitChange>, guest_memory_bytes: Option<LimitChange>) -> OwnerOrder {
     OwnerOrder::Limit {
         guests,
@@ -359,20 +372,52 @@ async fn a_home_that_goes_down_brings_its_processes_home_first() {
     assert_eq!(down.join().unwrap().unwrap(), Reply::Done);
 }
 
+/// Two processes that are to be on node 2 wait at home because it takes nobody now, and `keep` is
+/// done to the first meanwhile: the first to go once node 2 takes some is the second.
+async fn stays_home_after(keep: impl Fn(&TestNode, i32)) {
+    let (one, two) = TestNode::start_pair().await;
+    let owner = nix::unistd::getuid().as_raw();
+    let takes = |guests| two.ask(&Request::Owner(limit(Some(guests), None))).unwrap();
+    takes(LimitChange::AtMost(0));
+    let programs = ["exec sleep 1000", "exec sleep 1001"].map(Program::start);
+    let [kept, other] = programs.each_ref().map(Program::pid);
+    for pid in [kept, other] {
+        let options = placed(Placement::Node(NODE_2));
+        one.ask_as(owner, Some(pid), Request::Manage(options)).await;
+        one.tell(Event::CallerLeft { pid }).await;
+        eventually("it was refused", || (!one.process(pid).reason.is_empty()).then_some(()));
+        if pid == kept {
+            keep(&one, pid);
+        }
+    }
+    takes(LimitChange::Lifted);
+    let body = two.supervisor();
+    let Some((ToBody::Expect { pid, .. }, None)) = body.hear() else { panic!() };
+    assert_eq!(pid, HomePid(other));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_at_home_for_the_moment_stays_there_when_its_owner_brings_all_home() {
+    stays_home_after(|node, _| {
+        node.ask(&Request::Owner(OwnerOrder::Bring)).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_at_home_for_the_moment_stays_there_when_its_user_wants_it_home() {
+    stays_home_after(|node, pid| {
+        assert_eq!(refusal(migrate(node, pid, Destination::Home)), "already-there");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_moves_a_process_again_and_again() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("read line; exec sleep 1000");
     let pid = program.pid();
-    let options = ManageOptions {
-        placement: Placement::Balanced,
-        storm_ms: Some(20),
-        cpu_baseline: false,
-        freeze_budget_ms: None,
-        way: Way::PreCopy,
-        is_timed: false,
-        is_mobile: false,
-    };
+    let options = ManageOptions { storm_ms: Some(20), ..placed(Placement::Balanced) };
     let owner = nix::unistd::getuid().as_raw();
     one.ask_as(owner, Some(pid), Request::Manage(options)).await;
     program.0.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
