@@ -84,10 +84,7 @@ impl Daemon {
             tracing::error!("{error}");
         }
         match order {
-            OwnerOrder::Bring => {
-                self.keep_who_would_leave();
-                self.bring_home(|_| true);
-            }
+            OwnerOrder::Bring => self.bring_home(|_| true),
             OwnerOrder::Lend { .. } => self.lend_anew(),
             OwnerOrder::Limit { .. } => self.tell_move_limits(),
             _ => {}
@@ -211,7 +208,7 @@ impl Daemon {
     }
 
     /// Those that are at home for the moment only, as programs that have just begun are, and are to
-    /// be where their users have put them, stay as those do that come home now.
+    /// be where their users have put them, stay as those do that were brought home.
     fn keep_who_would_leave(&mut self) {
         let me = self.me();
         for process in self.processes.values_mut().filter(|process| process.at == me) {
@@ -237,6 +234,9 @@ impl Daemon {
         }
         if self.wishes.waiting.is_empty() {
             return;
+        }
+        if self.wishes.brings() {
+            self.keep_who_would_leave();
         }
         let mut waiting = std::mem::take(&mut self.wishes.waiting);
         let expelled_before = waiting.iter().any(|wish| wish.order == OwnerOrder::Expel);
