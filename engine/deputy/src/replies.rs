@@ -178,7 +178,7 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
     let agent = &shared.lanes.agent;
     let is_alone = shared.lanes.is_alone();
     let patience = if is_alone { PATIENCE_ALONE } else { PATIENCE };
-    if agent.await_done(slot, Instant::now() + patience) && is_alone {
+    if agent.await_done(slot, Instant::now() + patience) {
         seat.follow(agent.processor(slot));
     }
     if !finish(shared, slot) {

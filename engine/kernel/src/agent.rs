@@ -109,6 +109,8 @@ const COMMON_OFFSET: usize = PAGE;
 const SLOTS_OFFSET: usize = 2 * PAGE;
 /// Another doorbell in the common page, with its own word behind it: nobody sleeps there.
 const QUIET_OFFSET: usize = COMMON_OFFSET + 8;
+/// The doorbell of whoever waits for one slot: those who wait for any are not woken for it.
+const AWAITED_OFFSET: usize = COMMON_OFFSET + 16;
 const PROCESSOR_OFFSET: usize = 24;
 /// Above it is the number of the memory node.
 const PROCESSOR_MASK: u32 = 0xfff;
@@ -357,41 +359,55 @@ impl Agent {
         (u32::from_le_bytes(bytes) & PROCESSOR_MASK) as usize
     }
 
-    /// The doorbell's count, to be compared by [`Agent::wait_doorbell`].
+    /// The count of the doorbell of all slots, to be compared by [`Agent::wait_doorbell`].
     pub fn doorbell(&self) -> u32 {
-        self.memory.word(COMMON_OFFSET).load(Ordering::SeqCst)
+        self.count_at(COMMON_OFFSET)
     }
 
     /// Sleeps until the doorbell differs from `seen`, at most `timeout`; may return early.
     pub fn wait_doorbell(&self, seen: u32, timeout: Option<Duration>) {
-        // The agent counts the bell up before it looks for sleepers, we announce ourselves before
-        // the kernel compares the bell: one of the two notices the other.
-        let sleepers = self.memory.word(COMMON_OFFSET + 4);
-        sleepers.fetch_add(1, Ordering::SeqCst);
-        futex_wait(self.memory.word(COMMON_OFFSET), seen, timeout);
-        sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.wait_at(COMMON_OFFSET, seen, timeout);
     }
 
-    /// Rings the doorbell from our side, to end a wait.
+    /// Rings the doorbells from our side, to end every wait.
     pub fn ring(&self) {
-        self.memory.word(COMMON_OFFSET).fetch_add(1, Ordering::SeqCst);
-        futex_wake(self.memory.word(COMMON_OFFSET), u32::MAX >> 1);
+        for offset in [COMMON_OFFSET, AWAITED_OFFSET] {
+            self.memory.word(offset).fetch_add(1, Ordering::SeqCst);
+            futex_wake(self.memory.word(offset), u32::MAX >> 1);
+        }
     }
 
-    /// Sleeps until the batch of this slot is done; false if it is not by the deadline.
+    /// Sleeps until the batch of this slot is done; false if it is not by the deadline: the doorbell
+    /// of all slots rings for it then.
     pub fn await_done(&self, slot: usize, deadline: Instant) -> bool {
         // The agent looks where to ring after it has said that it is done: either it finds this, or
         // it is found to be done.
-        self.ring_at(slot, COMMON_OFFSET);
+        self.ring_at(slot, AWAITED_OFFSET);
         fence(Ordering::SeqCst);
         loop {
-            let seen = self.doorbell();
+            let seen = self.count_at(AWAITED_OFFSET);
             if self.is_done(slot) {
                 return true;
             }
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
-            self.wait_doorbell(seen, Some(left));
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { break };
+            self.wait_at(AWAITED_OFFSET, seen, Some(left));
         }
+        self.ring_at(slot, COMMON_OFFSET);
+        fence(Ordering::SeqCst);
+        self.is_done(slot)
+    }
+
+    fn count_at(&self, offset: usize) -> u32 {
+        self.memory.word(offset).load(Ordering::SeqCst)
+    }
+
+    fn wait_at(&self, offset: usize, seen: u32, timeout: Option<Duration>) {
+        // The agent counts the bell up before it looks for sleepers, we announce ourselves before
+        // the kernel compares the bell: one of the two notices the other.
+        let sleepers = self.memory.word(offset + 4);
+        sleepers.fetch_add(1, Ordering::SeqCst);
+        futex_wait(self.memory.word(offset), seen, timeout);
+        sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn prepare(&self, slot: usize, calls: usize) {
@@ -402,7 +418,7 @@ impl Agent {
         self.ring_at(slot, COMMON_OFFSET);
     }
 
-    /// Where the thread of this slot rings when it is done with a batch. The two places differ in
+    /// Where the thread of this slot rings when it is done with a batch. The places differ in
     /// one byte only, so that the agent never reads a mixture of them.
     fn ring_at(&self, slot: usize, offset: usize) {
         let doorbell = self.base + offset as u64;
