@@ -414,9 +414,9 @@ impl Lanes {
         true
     }
 
-    /// True if the thread that the process is named after is executing exit(2).
-    pub fn is_first_thread_exiting(&self, slot: usize) -> bool {
-        slot == 0 && matches!(self.lock(slot).work, Work::Exiting { .. })
+    /// True if the thread is executing exit(2).
+    pub fn is_exiting(&self, slot: usize) -> bool {
+        matches!(self.lock(slot).work, Work::Exiting { .. })
     }
 
     /// The reply to the exit of a thread that has become a zombie.

@@ -6,8 +6,9 @@
 //!
 //! Both sleep and never spin: to wake a halted processor costs more than the whole call, and a
 //! reader that spins keeps the deputy from running on the processor that is awake already. For the
-//! same reason the reader of a process with one thread follows that thread to its processor: left
-//! alone, the two would wake each other across processors for ever.
+//! same reason the reader follows a thread that alone makes calls to its processor: left alone, the
+//! two would wake each other across processors for ever. Of several that make calls at the same time
+//! it follows none.
 
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;
@@ -18,7 +19,7 @@ use link::LinkReader;
 use migrate::files::Files;
 use migrate::packing::unpack_pages;
 use migrate::{MigrateError, Result};
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -171,15 +172,16 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
         Some(Begun::Over) => return true,
         Some(Begun::UnderWay) => {}
     }
-    if shared.lanes.is_first_thread_exiting(slot) {
-        // Its end is not reported while other threads live.
-        return finish_first_thread(shared, slot);
+    if shared.lanes.is_exiting(slot) {
+        // The end of the first is not reported while other threads live. That of another has a stop
+        // of its own: to wait for it here would have the calls of the others wait.
+        return slot != 0 || finish_first_thread(shared, slot);
     }
     let agent = &shared.lanes.agent;
     let is_alone = shared.lanes.is_alone();
     let patience = if is_alone { PATIENCE_ALONE } else { PATIENCE };
     if agent.await_done(slot, Instant::now() + patience) {
-        seat.follow(agent.processor(slot));
+        seat.follow(slot, agent.processor(slot));
     }
     if !finish(shared, slot) {
         shared.wake_waiter();
@@ -278,22 +280,46 @@ fn finish_first_thread(shared: &Shared, slot: usize) -> bool {
 /// A thread that ends takes far less; if it was the last, the process ends instead.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The processor that the calling thread keeps to.
+/// The processor that the calling thread keeps to: that of the only thread that makes calls.
 #[derive(Default)]
-struct Seat(Option<usize>);
+struct Seat {
+    slot: usize,
+    /// Calls that it has made since another made one.
+    calls: u32,
+    processor: Option<usize>,
+    /// Where we ran before.
+    allowed: Option<CpuSet>,
+}
+
+/// After so many calls of one thread it is taken for the only one that makes any.
+const CALLS_OF_ONE: u32 = 8;
 
 impl Seat {
-    fn follow(&mut self, processor: usize) {
-        if self.0 == Some(processor) {
+    fn follow(&mut self, slot: usize, processor: usize) {
+        if slot != self.slot {
+            (self.slot, self.calls, self.processor) = (slot, 0, None);
+            if let Some(allowed) = self.allowed.take() {
+                keep_to(&allowed);
+            }
+        }
+        self.calls = self.calls.saturating_add(1);
+        if self.calls < CALLS_OF_ONE || self.processor == Some(processor) {
             return;
         }
-        self.0 = Some(processor);
-        let mut allowed = CpuSet::new();
-        // Where we may not run, or what does not exist, is not followed.
-        if allowed.set(processor).is_ok() {
-            let _ = sched_setaffinity(Pid::from_raw(0), &allowed);
+        self.processor = Some(processor);
+        if self.allowed.is_none() {
+            self.allowed = sched_getaffinity(Pid::from_raw(0)).ok();
+        }
+        let mut there = CpuSet::new();
+        if there.set(processor).is_ok() {
+            keep_to(&there);
         }
     }
+}
+
+/// Where we may not run, or what does not exist, is not followed.
+fn keep_to(processors: &CpuSet) {
+    let _ = sched_setaffinity(Pid::from_raw(0), processors);
 }
 
 /// A thread that was moved in the middle of a call waits for its reply again.

@@ -30,9 +30,8 @@ impl Homecoming {
     /// with every signal blocked.
     pub fn settle_lanes(&mut self, service: &Service<'_>) -> Result<()> {
         let lanes = &service.shared.lanes;
-        let is_exiting = |slot: &usize| matches!(lanes.lock(*slot).work, Work::Exiting { .. });
         let (exiting, serving): (Vec<usize>, Vec<usize>) =
-            lanes.live_slots().into_iter().partition(is_exiting);
+            lanes.live_slots().into_iter().partition(|slot| lanes.is_exiting(*slot));
         exiting.into_iter().try_for_each(|slot| await_exit(service, slot))?;
         let busy = |slot: &usize| match &lanes.lock(*slot).work {
             Work::Busy { since, place, .. } => Some((*since, *place)),
