@@ -108,7 +108,7 @@ pub fn leave(
     let (is_tracked, is_copied) = look_ahead(&mut prospect, pid, way);
     let (parts, let_call) = ((&prospect, &library, &maps[..]), || group.let_call());
     let (draft, agent_place, can) = announce(pid, &mut link, parts, &mut watch, let_call)?;
-    let (memory, place) = (Memory::open(pid)?, (asks_processor, agent_place));
+    let (memory, place) = (refusal::open_memory(pid)?, (asks_processor, agent_place));
     let mut ahead = Ahead::new(draft, Copying::of(pid, None)?, can.remembers);
     let mut outflow = Outflow::open(berth, &mut link.1, (prospect.memory_bytes, limits))?;
     meanwhile.goes_on()?;

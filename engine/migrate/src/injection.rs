@@ -1,6 +1,6 @@
 //! Placing the agent in a stopped process, and taking it out again.
 
-use crate::{MigrateError, Result, layout};
+use crate::{MigrateError, Result, layout, refusal};
 use kernel::agent::{self, Agent};
 use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
@@ -106,7 +106,7 @@ pub fn has_agent(pid: i32, maps: &[Mapping]) -> Result<bool> {
     if pages.peek().is_none() {
         return Ok(false);
     }
-    let (memory, code) = (Memory::open(pid)?, agent::code());
+    let (memory, code) = (refusal::open_memory(pid)?, agent::code());
     let mut found = vec![0; code.len()];
     Ok(pages.any(|page| {
         page.length() == agent::CODE_BYTES as u64

@@ -7,6 +7,8 @@
 
 use crate::group::Bonds;
 use crate::{MigrateError, Result, attributes, files, injection, layout, mapping_flags, sharing};
+use kernel::KernelError;
+use kernel::memory::Memory;
 use kernel::proc::maps::Mapping;
 use kernel::proc::process::{self, ThreadStatus};
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +53,25 @@ pub fn check_frozen(
     files::check(pid, maps, bonds)?;
     layout::check_aliases(maps, &|m| bonds.has(m))?;
     check_timers(pid)
+}
+
+/// The memory of a process that is to move.
+///
+/// # Errors
+/// Refused for now if it is just beginning another program.
+pub fn open_memory(pid: i32) -> Result<Memory> {
+    Memory::open(pid).map_err(why_not_opened)
+}
+
+/// Between the new memory of execve(2) and the word that others may see it (`begin_new_exec` in
+/// Linux) only the administrator may: that is over in an instant.
+fn why_not_opened(error: KernelError) -> MigrateError {
+    match error.source.raw_os_error() {
+        Some(libc::EACCES) => {
+            MigrateError::refused("changed", "it has just begun another program; try again")
+        }
+        _ => error.into(),
+    }
 }
 
 fn check_status(pid: i32, is_mobile: bool) -> Result<()> {
@@ -249,6 +270,18 @@ mod test {
     }
 
     #[test]
+    fn memory_that_others_may_not_see_yet_is_asked_for_again() {
+        let failed = |number| KernelError {
+            what: "open /proc/7/mem".into(),
+            source: std::io::Error::from_raw_os_error(number),
+        };
+        let code = |number| why_not_opened(failed(number)).reason().code;
+        assert_eq!(code(libc::EACCES), "changed");
+        assert_eq!(code(libc::ESRCH), "ended");
+        assert_eq!(code(libc::EMFILE), "kernel");
+    }
+
+    #[test]
     fn what_was_made_away_stays_until_it_is_served() {
         use kernel::tracee::{self, Stop};
         let mut command = std::process::Command::new("cat");
@@ -261,7 +294,7 @@ mod test {
             tracee::resume_interrupted(pid, 0).unwrap();
         }
         let maps = kernel::proc::maps::read(pid).unwrap();
-        let memory = kernel::memory::Memory::open(pid).unwrap();
+        let memory = Memory::open(pid).unwrap();
         let borrowed = injection::borrow(&memory, &maps).unwrap();
         let place = injection::place(&maps, 1).unwrap();
         injection::inject(pid, pid, borrowed, &maps, (&place, 1)).unwrap();
