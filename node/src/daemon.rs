@@ -373,6 +373,7 @@ impl Daemon {
         self.look_at_groups(now);
         self.begin_scan(now);
         self.look_for_newborns(now);
+        self.keep_programs(now, false);
     }
 
     fn me(&self) -> NodeId {
@@ -412,6 +413,7 @@ impl Daemon {
     }
 
     async fn end(&mut self) {
+        self.keep_programs(Instant::now(), true);
         if self.heirs.is_empty() {
             let me = self.me();
             let away = self.processes.values().filter(|process| process.at != me);

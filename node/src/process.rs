@@ -422,8 +422,8 @@ impl Process {
     }
 
     /// Its user has moved it: where he had said that it must run, he says something else now. Only
-    /// a move that was carried out counts, or one that is refused would be tried for ever, and one to
-    /// where it is.
+    /// a move that was carried out counts, or one that is refused would be tried for ever; and one
+    /// to where it is.
     pub fn moved_by_user(&mut self, to: NodeId, home: NodeId) {
         self.placement = match self.placement {
             Placement::Node(_) | Placement::Home if to == home => Placement::Home,

@@ -5,10 +5,11 @@
 //! compiler that has just begun that says that it is not worth a move, and when it is, it is nearly
 //! done. But the one before it took a second, and the one before that, too.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Programs remembered; who ended longest ago is forgotten first.
 const PROGRAMS_MAX: usize = 1_024;
@@ -22,9 +23,13 @@ const DEVIATION_WEIGHT: f64 = 1.0 / 4.0;
 const ALIKE: f64 = 0.25;
 /// Who has taken so many deviations more than the mean is another kind.
 const DEVIATIONS: f64 = 3.0;
+/// What the kernel calls a process (TASK_COMM_LEN); a file has nothing longer.
+const COMMAND_BYTES_MAX: usize = 15;
+/// Between two writings of the file. A daemon that is killed has learned so much in vain.
+const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A program as its user starts it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Program {
     pub uid: u32,
     pub command: String,
@@ -46,9 +51,70 @@ struct Life {
 pub struct Programs {
     lives: BTreeMap<Program, Life>,
     ends: u64,
+    /// Of those ends, the ones that a file tells of, and since when.
+    kept: (u64, Option<Instant>),
+}
+
+/// One of them in a file, which has them in the order in which they ended.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    program: Program,
+    ends: u32,
+    mean_s: f64,
+    deviation_s: f64,
+}
+
+impl Kept {
+    fn is_sound(&self) -> bool {
+        let is_time = |seconds: f64| seconds.is_finite() && (0.0..=1e9).contains(&seconds);
+        let is_short = self.program.command.len() <= COMMAND_BYTES_MAX;
+        is_short && is_time(self.mean_s) && is_time(self.deviation_s)
+    }
 }
 
 impl Programs {
+    /// From a file; None if it makes no sense.
+    pub fn decode(bytes: &[u8]) -> Option<Programs> {
+        let kept: Vec<Kept> = serde_json::from_slice(bytes).ok()?;
+        if kept.len() > PROGRAMS_MAX || !kept.iter().all(Kept::is_sound) {
+            return None;
+        }
+        let lives = kept.into_iter().zip(1..);
+        let lives = lives.map(|(Kept { program, ends, mean_s, deviation_s }, last)| {
+            (program, Life { ends, mean_s, deviation_s, last })
+        });
+        let lives: BTreeMap<Program, Life> = lives.collect();
+        let ends = lives.len() as u64;
+        Some(Programs { lives, ends, kept: (ends, None) })
+    }
+
+    /// What a file is to have, if that is something new and it is time: it is rewritten now and
+    /// then only, and when the daemon ends.
+    pub fn take_news(&mut self, now: Instant, is_end: bool) -> Option<Vec<u8>> {
+        let (ends, at) = self.kept;
+        let is_due = is_end || at.is_none_or(|at| now >= at + KEEP_INTERVAL);
+        if ends == self.ends || !is_due {
+            return None;
+        }
+        self.kept = (self.ends, Some(now));
+        Some(self.encode())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut lives: Vec<(&Program, &Life)> = self.lives.iter().collect();
+        lives.sort_unstable_by_key(|(_, life)| life.last);
+        let kept =
+            lives.into_iter().map(|(program, Life { ends, mean_s, deviation_s, .. })| Kept {
+                program: program.clone(),
+                ends: *ends,
+                mean_s: *mean_s,
+                deviation_s: *deviation_s,
+            });
+        let kept: Vec<Kept> = kept.collect();
+        serde_json::to_vec(&kept).expect("plain fields always encode")
+    }
+
     /// A process that ran this program has ended, after so much processor time.
     pub fn ended(&mut self, program: Program, cpu: Duration) {
         self.ends += 1;
@@ -152,6 +218,52 @@ mod test {
         assert_eq!(programs.lives.len(), PROGRAMS_MAX);
         assert_eq!(programs.left(&program("old"), ms(0)), None);
         assert!(programs.left(&program("0"), ms(0)).is_some());
+    }
+
+    #[test]
+    fn what_a_daemon_knows_the_next_one_knows() {
+        let mut before = after(&[1_000, 1_200, 900, 1_100].repeat(3));
+        before.ended(program("ld"), ms(70));
+        let mut kept = Programs::decode(&before.encode()).unwrap();
+        let left = |programs: &Programs| programs.left(&program("cc1"), ms(100));
+        assert_eq!(left(&kept), left(&before));
+        assert!(left(&kept).is_some());
+        (0..PROGRAMS_MAX - 1).for_each(|nth| kept.ended(program(&nth.to_string()), ms(500)));
+        assert_eq!(left(&kept), None, "it ended before the others");
+        assert!(kept.lives.contains_key(&program("ld")));
+    }
+
+    #[test]
+    fn the_file_is_written_when_there_is_something_new_and_not_each_time() {
+        let (mut programs, now) = (Programs::default(), Instant::now());
+        assert!(programs.take_news(now, false).is_none());
+        programs.ended(program("ld"), ms(70));
+        let mut next = Programs::decode(&programs.take_news(now, false).unwrap()).unwrap();
+        assert!(next.take_news(now, false).is_none(), "it is what the file has");
+        programs.ended(program("ld"), ms(70));
+        assert!(programs.take_news(now, false).is_none());
+        assert!(programs.take_news(now, true).is_some());
+        programs.ended(program("ld"), ms(70));
+        assert!(programs.take_news(now + KEEP_INTERVAL, false).is_some());
+        assert!(programs.take_news(now + KEEP_INTERVAL * 2, false).is_none());
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_no_knowledge() {
+        let of = |name: &str, mean: &str| {
+            let life = format!(r#""ends":3,"mean_s":{mean},"deviation_s":0.1"#);
+            let text = format!(r#"[{{"uid":0,"command":"{name}","shape":1,{life}}}]"#);
+            Programs::decode(text.as_bytes()).map(|programs| programs.ends)
+        };
+        assert_eq!(of("cc1", "0.5"), Some(1));
+        assert_eq!(of("cc1", "-0.5"), None);
+        assert_eq!(of("cc1", "1e300"), None);
+        assert_eq!(of("a name that is too long", "0.5"), None);
+        assert!(Programs::decode(b"[").is_none());
+        let many: Vec<String> = (0..=PROGRAMS_MAX).map(|n| n.to_string()).collect();
+        let mut programs = Programs::default();
+        many.iter().for_each(|name| programs.ended(program(name), ms(1)));
+        assert!(Programs::decode(&programs.encode()).is_some(), "no more than it remembers");
     }
 
     #[test]

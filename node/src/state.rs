@@ -14,6 +14,7 @@ use crate::keys::replay::Replay;
 use crate::keys::secrets::{Kept, Secrets};
 use crate::keys::stamps::Stamps;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
+use crate::programs::Programs;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -179,6 +180,17 @@ impl State {
         replace_with(&self.dir.join("speed"), format!("{speed:.4}\n").as_bytes(), |_| Ok(()))
     }
 
+    /// What programs took that have ended; nothing if the file makes no sense.
+    pub fn programs(&self) -> Programs {
+        let bytes = read(&self.dir.join("programs.json")).ok().flatten();
+        bytes.and_then(|bytes| Programs::decode(&bytes)).unwrap_or_default()
+    }
+
+    /// Not waited for, either: it is learned again.
+    pub fn keep_programs(&self, encoded: &[u8]) -> Result<(), StateError> {
+        replace_with(&self.dir.join("programs.json"), encoded, |_| Ok(()))
+    }
+
     pub fn journal_path(&self) -> PathBuf {
         self.dir.join("events.jsonl")
     }
@@ -271,7 +283,9 @@ fn replace_with(
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::programs::Program;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, Instant};
 
     fn state() -> (tempfile::TempDir, State) {
         let dir = tempfile::tempdir().unwrap();
@@ -301,6 +315,20 @@ mod test {
         replay.is_new(secret.public(), 77);
         state.keep_replay(&replay).unwrap();
         assert_eq!(state.replay().unwrap(), replay);
+    }
+
+    #[test]
+    fn what_programs_took_is_kept_unless_it_makes_no_sense() {
+        let (_dir, state) = state();
+        let program = Program { uid: 1, command: "cc1".into(), shape: 2 };
+        let mut programs = state.programs();
+        (0..3).for_each(|_| programs.ended(program.clone(), Duration::from_secs(1)));
+        let encoded = programs.take_news(Instant::now(), false).unwrap();
+        state.keep_programs(&encoded).unwrap();
+        let left = |programs: &Programs| programs.left(&program, Duration::ZERO);
+        assert_eq!(left(&state.programs()), left(&programs));
+        state.keep_programs(&encoded[1..]).unwrap();
+        assert_eq!(left(&state.programs()), None);
     }
 
     #[test]

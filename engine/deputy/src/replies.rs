@@ -7,8 +7,8 @@
 //! Both sleep and never spin: to wake a halted processor costs more than the whole call, and a
 //! reader that spins keeps the deputy from running on the processor that is awake already. For the
 //! same reason the reader follows a thread that alone makes calls to its processor: left alone, the
-//! two would wake each other across processors for ever. Of several that make calls at the same time
-//! it follows none.
+//! two would wake each other across processors for ever. Of several that make calls at the same
+//! time it follows none.
 
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;

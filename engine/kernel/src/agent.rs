@@ -377,8 +377,8 @@ impl Agent {
         }
     }
 
-    /// Sleeps until the batch of this slot is done; false if it is not by the deadline: the doorbell
-    /// of all slots rings for it then.
+    /// Sleeps until the batch of this slot is done; false if it is not by the deadline: then
+    /// the doorbell of all slots rings for it.
     pub fn await_done(&self, slot: usize, deadline: Instant) -> bool {
         // The agent looks where to ring after it has said that it is done: either it finds this, or
         // it is found to be done.

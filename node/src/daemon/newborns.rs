@@ -102,6 +102,14 @@ impl Daemon {
         is_worth_thinking
     }
 
+    /// So that the next daemon knows them as well.
+    pub(super) fn keep_programs(&mut self, now: Instant, is_end: bool) {
+        let Some(encoded) = self.programs.take_news(now, is_end) else { return };
+        if let Err(error) = self.state.keep_programs(&encoded) {
+            tracing::warn!("{error}");
+        }
+    }
+
     /// It has ended, wherever it was.
     pub(super) fn remember_program(&mut self, process: &Process) {
         let cpu = Duration::from_micros(process.consumption.cpu_us());

@@ -24,7 +24,6 @@ use crate::memory_groups::MemoryGroups;
 use crate::net::gossip::Mouth;
 use crate::net::{Credentials, gossip, listener};
 use crate::past_berths::PastBerths;
-use crate::programs::Programs;
 use crate::rejections::Rejections;
 use crate::returning;
 use crate::roster::Roster;
@@ -348,7 +347,7 @@ impl Parts {
             newborn_at: None,
             newborn_scan: None,
             newborns: Newborns::default(),
-            programs: Programs::default(),
+            programs: state.programs(),
             load,
             thought: Thought::new(me.node, &config, stamp),
             journal,
