@@ -368,3 +368,27 @@ pub fn wait(shared: &Arc<Shared>) {
         }
     }
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_reader_follows_whoever_alone_makes_calls() {
+        let at = || sched_getaffinity(Pid::from_raw(0)).unwrap();
+        // In a thread of its own, which keeps what it is left with.
+        let follower = std::thread::spawn(move || {
+            let (before, mut seat) = (at(), Seat::default());
+            let processor = (0..CpuSet::count()).find(|n| before.is_set(*n).unwrap()).unwrap();
+            let mut there = CpuSet::new();
+            there.set(processor).unwrap();
+            (1..CALLS_OF_ONE).for_each(|_| seat.follow(3, processor));
+            assert_eq!(at(), before, "others may make some as well");
+            seat.follow(3, processor);
+            assert_eq!(at(), there);
+            seat.follow(4, processor);
+            assert_eq!(at(), before);
+        });
+        follower.join().unwrap();
+    }
+}

@@ -4,7 +4,7 @@
 use crate::driven::{Driven, Serving};
 use crate::figure::Figure;
 use crate::lab::{Lab, Share};
-use crate::pairs::take_turns;
+use crate::pairs::{Pairs, take_turns};
 use crate::{Setting, parts};
 use anyhow::Result;
 use wire::forward::{Call, Reply, ToAway, ToHome};
@@ -29,49 +29,74 @@ pub fn run(setting: &Setting) -> Result<Vec<Figure>> {
 
 fn compare(setting: &Setting, share: Share, how: &str) -> Result<Vec<Figure>> {
     let lab = Lab::up(setting, 2, share)?;
-    let mut caller = caller(setting, &lab)?;
     let (call_bytes, reply_bytes) = message_bytes()?;
     let mut floor = Exchange::start(setting, &lab, call_bytes, reply_bytes)?;
-    let calls = setting.effort.calls;
-    // The first rounds let the scheduler find a place for everything.
-    caller.round::<4>(calls)?;
-    floor.asking.round::<4>(calls)?;
-    let [p10, median, p90, mean] = take_turns(
-        setting.effort.pairs,
-        || Ok(caller.round::<4>(calls)?.map(|ns| ns / 1000.0)),
-        || Ok(floor.asking.round::<4>(calls)?.map(|ns| ns / 1000.0)),
-    )?;
-    caller.end()?;
-    let tcp = "exchange over TCP";
-    let spread = format!(
-        "within a round p10 {:.1}, p90 {:.1} us; TCP p10 {:.1}, p90 {:.1} us; {call_bytes} and \
-         {reply_bytes} bytes",
-        p10.measured.median(),
-        p90.measured.median(),
-        p10.floor.median(),
-        p90.floor.median()
-    );
-    let mut figures =
-        vec![
-            Figure::new(format!("getppid away ({how}), median"), "us", &median.measured)
-                .with_paired_floor(tcp, &median.floor, &median.ratios)
-                .ratio_at_most(RATIO_MAX)
-                .with_note(spread),
-            Figure::new(format!("getppid away ({how}), mean"), "us", &mean.measured)
-                .with_paired_floor(tcp, &mean.floor, &mean.ratios),
-        ];
+    let bytes = format!("{call_bytes} and {reply_bytes} bytes");
+    let alone = Caller { name: format!("getppid away ({how})"), words: &[] };
+    let (mut figures, median) = alone.compare(setting, &lab, (&mut floor, &bytes))?;
+    let name = format!("getppid away beside a thread that sleeps ({how})");
+    let beside = Caller { name, words: &["beside"] };
+    figures.extend(beside.compare(setting, &lab, (&mut floor, &bytes))?.0);
     if share == Share::One {
         figures.extend(parts::run(setting, &lab, &median)?);
     }
     Ok(figures)
 }
 
-fn caller(setting: &Setting, lab: &Lab) -> Result<Driven> {
-    let getppid = setting.programs.path("getppid");
-    let words = ["osmos", "run", "--node", "2", "--", &getppid];
-    let driven = Driven::start(&mut lab.command(1, &words))?;
-    lab.await_arrival(driven.pid(), 2)?;
-    Ok(driven)
+/// A program that makes the call, given these words.
+struct Caller<'a> {
+    name: String,
+    words: &'a [&'a str],
+}
+
+impl Caller<'_> {
+    /// Its figures, and the median of its rounds beside those of the floor.
+    fn compare(
+        &self,
+        setting: &Setting,
+        lab: &Lab,
+        (floor, bytes): (&mut Exchange, &str),
+    ) -> Result<(Vec<Figure>, Pairs)> {
+        let mut caller = self.start(setting, lab)?;
+        let calls = setting.effort.calls;
+        // The first rounds let the scheduler find a place for everything.
+        caller.round::<4>(calls)?;
+        floor.asking.round::<4>(calls)?;
+        let [p10, median, p90, mean] = take_turns(
+            setting.effort.pairs,
+            || Ok(caller.round::<4>(calls)?.map(|ns| ns / 1000.0)),
+            || Ok(floor.asking.round::<4>(calls)?.map(|ns| ns / 1000.0)),
+        )?;
+        caller.end()?;
+        let (tcp, name) = ("exchange over TCP", &self.name);
+        let spread = format!(
+            "within a round p10 {:.1}, p90 {:.1} us; TCP p10 {:.1}, p90 {:.1} us; {bytes}",
+            p10.measured.median(),
+            p90.measured.median(),
+            p10.floor.median(),
+            p90.floor.median()
+        );
+        let figures = vec![
+            Figure::new(format!("{name}, median"), "us", &median.measured)
+                .with_paired_floor(tcp, &median.floor, &median.ratios)
+                .ratio_at_most(RATIO_MAX)
+                .with_note(spread),
+            Figure::new(format!("{name}, mean"), "us", &mean.measured).with_paired_floor(
+                tcp,
+                &mean.floor,
+                &mean.ratios,
+            ),
+        ];
+        Ok((figures, median))
+    }
+
+    fn start(&self, setting: &Setting, lab: &Lab) -> Result<Driven> {
+        let getppid = setting.programs.path("getppid");
+        let run = ["osmos", "run", "--node", "2", "--", &getppid];
+        let driven = Driven::start(&mut lab.command(1, &[&run, self.words].concat()))?;
+        lab.await_arrival(driven.pid(), 2)?;
+        Ok(driven)
+    }
 }
 
 /// What the two messages of one call take on the link, after the first few hundred calls.
