@@ -60,6 +60,7 @@ mod vfork;
 mod waiting;
 mod watch;
 
+use migrate::MigrateError;
 use std::process::ExitCode;
 use wire::assignment::Half;
 
@@ -85,9 +86,10 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // As when a move is refused that was already expected.
-        Err(error) if error.reason().code == door::NOT_COMING => {
-            ::tracing::debug!("away supervisor: {error}");
+        // As when a move is refused that was already expected, or home thinks better of it. Home
+        // says why; nothing is wrong with this node.
+        Err(error @ (MigrateError::Refused(_) | MigrateError::Link(_))) => {
+            ::tracing::debug!("the process does not come: {error}");
             ExitCode::SUCCESS
         }
         Err(error) => {

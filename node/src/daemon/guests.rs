@@ -13,6 +13,7 @@ use crate::roster::Roster;
 use crate::supervisor::{Identity, Supervisor, SupervisorId};
 use cluster::{Input, MoveOutcome, Placement, Span};
 use kernel::features::{self, Feature, Need};
+use nix::errno::Errno;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -370,7 +371,8 @@ fn forget_guest(roster: &Roster, guest: &Guest) {
 /// its owner, who need not be allowed to.
 fn confine(local_pid: i32, owner: Owner, limits: &[PathBuf]) {
     // The number is what a supervisor says; it must not reach for other people's processes.
-    if procfs::read_ids(local_pid).is_none_or(|ids| ids.uids[0] != owner.uid) {
+    let Some(ids) = procfs::read_ids(local_pid) else { return };
+    if ids.uids[0] != owner.uid {
         tracing::warn!("guest {local_pid} is not a process of user {}", owner.uid);
         return;
     }
@@ -380,7 +382,10 @@ fn confine(local_pid: i32, owner: Owner, limits: &[PathBuf]) {
         if std::fs::read_to_string(&procs).is_ok_and(is_inside) {
             continue;
         }
-        if let Err(error) = std::fs::write(&procs, &pid) {
+        if let Err(error) = std::fs::write(&procs, &pid)
+            // It may have ended, or gone, meanwhile.
+            && error.raw_os_error() != Some(Errno::ESRCH as i32)
+        {
             tracing::warn!("guest {local_pid} does not enter {}: {error}", procs.display());
         }
     }
