@@ -23,8 +23,8 @@ const DEVIATION_WEIGHT: f64 = 1.0 / 4.0;
 const ALIKE: f64 = 0.25;
 /// Who has taken so many deviations more than the mean is another kind.
 const DEVIATIONS: f64 = 3.0;
-/// What the kernel calls a process (TASK_COMM_LEN); a file has nothing longer.
-const COMMAND_BYTES_MAX: usize = 15;
+/// What the kernel calls a process (TASK_COMM_LEN), if each byte of that is none of UTF-8.
+const COMMAND_BYTES_MAX: usize = 15 * '\u{fffd}'.len_utf8();
 /// Between two writings of the file. A daemon that is killed has learned so much in vain.
 const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -74,13 +74,10 @@ impl Kept {
 }
 
 impl Programs {
-    /// From a file; None if it makes no sense.
+    /// From a file; None if it is none of ours. What makes no sense in it is left out.
     pub fn decode(bytes: &[u8]) -> Option<Programs> {
         let kept: Vec<Kept> = serde_json::from_slice(bytes).ok()?;
-        if kept.len() > PROGRAMS_MAX || !kept.iter().all(Kept::is_sound) {
-            return None;
-        }
-        let lives = kept.into_iter().zip(1..);
+        let lives = kept.into_iter().filter(Kept::is_sound).take(PROGRAMS_MAX).zip(1..);
         let lives = lives.map(|(Kept { program, ends, mean_s, deviation_s }, last)| {
             (program, Life { ends, mean_s, deviation_s, last })
         });
@@ -249,21 +246,21 @@ mod test {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_no_knowledge() {
+    fn what_makes_no_sense_in_a_file_is_left_out() {
         let of = |name: &str, mean: &str| {
             let life = format!(r#""ends":3,"mean_s":{mean},"deviation_s":0.1"#);
-            let text = format!(r#"[{{"uid":0,"command":"{name}","shape":1,{life}}}]"#);
-            Programs::decode(text.as_bytes()).map(|programs| programs.ends)
+            format!(r#"{{"uid":0,"command":"{name}","shape":{},{life}}}"#, u64::MAX)
         };
-        assert_eq!(of("cc1", "0.5"), Some(1));
-        assert_eq!(of("cc1", "-0.5"), None);
-        assert_eq!(of("cc1", "1e300"), None);
-        assert_eq!(of("a name that is too long", "0.5"), None);
-        assert!(Programs::decode(b"[").is_none());
-        let many: Vec<String> = (0..=PROGRAMS_MAX).map(|n| n.to_string()).collect();
-        let mut programs = Programs::default();
-        many.iter().for_each(|name| programs.ended(program(name), ms(1)));
-        assert!(Programs::decode(&programs.encode()).is_some(), "no more than it remembers");
+        let count = |entries: &[String]| {
+            let text = format!("[{}]", entries.join(","));
+            Programs::decode(text.as_bytes()).map(|programs| programs.lives.len())
+        };
+        assert_eq!(count(&[of("cc1", "0.5"), of("ld", "0.1")]), Some(2));
+        let strange = [of("a", "-0.5"), of("b", "1e300"), of(&"c".repeat(46), "0.5")];
+        assert_eq!(count(&strange), Some(0));
+        let many: Vec<String> = (0..2 * PROGRAMS_MAX).map(|n| of(&n.to_string(), "1")).collect();
+        assert_eq!(count(&many), Some(PROGRAMS_MAX));
+        assert_eq!(count(&["1".to_owned()]), None);
     }
 
     #[test]
