@@ -5,6 +5,7 @@
 //!   and those that were forgotten
 //! * `stamp`: above all stamps that it has used (see [`crate::keys::stamps`])
 //! * `calls.json`: the newest call of each caller (see [`crate::keys::replay`])
+//! * `programs.json`: what programs took that have ended (see [`crate::programs`])
 //! * `owner.json`: what its owner has decided
 //! * `speed`: what the calibration measured
 //!

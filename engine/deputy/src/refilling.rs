@@ -141,10 +141,15 @@ pub fn receive_pages(
                 *sending = Sending::GivenUp;
                 return Err(MigrateError::Refused(reason));
             }
-            _ => return Err(MigrateError::Protocol("expected memory contents".into())),
+            other => return Err(not_memory(&other)),
         }
         next = reader.receive()?;
     }
+}
+
+fn not_memory(message: &ToHome) -> MigrateError {
+    let text: String = format!("{message:?}").chars().take(40).collect();
+    MigrateError::Protocol(format!("expected memory contents, not {text}"))
 }
 
 #[cfg(test)]

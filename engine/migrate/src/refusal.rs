@@ -70,6 +70,7 @@ fn why_not_opened(error: KernelError) -> MigrateError {
         Some(libc::EACCES) => {
             MigrateError::refused("changed", "it has just begun another program; try again")
         }
+        Some(libc::ENOENT) => MigrateError::refused("ended", "it has ended"),
         _ => error.into(),
     }
 }
@@ -278,6 +279,7 @@ mod test {
         let code = |number| why_not_opened(failed(number)).reason().code;
         assert_eq!(code(libc::EACCES), "changed");
         assert_eq!(code(libc::ESRCH), "ended");
+        assert_eq!(code(libc::ENOENT), "ended");
         assert_eq!(code(libc::EMFILE), "kernel");
     }
 

@@ -10,9 +10,14 @@ use std::path::{Path, PathBuf};
 
 /// Directories of a node in which a process or a daemon may leave files.
 const DIRECTORIES: [&str; 4] = ["/tmp", "/run/osmos", "/dev/shm", "/var/lib/osmos"];
-/// What a daemon keeps on purpose, of bounded size: hashes of files for the next moves, and the
-/// newest call of each member.
-const KEPT: [&str; 2] = ["/run/osmos/hashes", "/var/lib/osmos/calls.json"];
+/// What a daemon keeps on purpose, of bounded size: hashes of files for the next moves, the newest
+/// call of each member, what programs took, and older events.
+const KEPT: [&str; 4] = [
+    "/run/osmos/hashes",
+    "/var/lib/osmos/calls.json",
+    "/var/lib/osmos/programs.json",
+    "/var/lib/osmos/events.jsonl.old",
+];
 /// Likewise, for ten minutes: what guests have left of their memory.
 const IMPRINT: &str = "/memfd:osmos-imprint";
 /// Deeper there is nothing of ours.
