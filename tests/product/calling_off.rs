@@ -135,3 +135,35 @@ fn a_target_that_fails_while_memory_is_copied_ahead_leaves_the_process_where_it_
     assert!(complaint.contains("it stays home"), "{complaint}");
     assert_stays(&stage, &mut program, 1, 2);
 }
+
+/// Grows, or makes a call that no table knows and that is therefore made at home (`_sysctl`).
+const GROWING: &str = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+for line in sys.stdin:
+    if line == 'grow\\n':
+        memory = os.urandom(24 << 20)
+    if line == 'go home\\n':
+        libc.syscall(156, 0)
+    print('done', flush=True)
+";
+
+#[test]
+fn who_needs_home_while_it_moves_on_comes_home_at_the_first_attempt() {
+    let Some(stage) = slow_stage("off-need") else { return };
+    let run = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", GROWING];
+    let mut program = stage.start(1, &run);
+    program.ask("");
+    stage.migrate(program.pid, "2");
+    program.ask("grow");
+    // Each piece of it takes longer than there is between two words of its progress, one of which
+    // is still to come when the body is announced at home.
+    let mover = begin(&stage, &program, 3);
+    program.ask("go home");
+    let came_home = stage.events(1, "came-home", program.pid);
+    let codes: Vec<&str> = came_home.iter().filter_map(|e| e["reason"]["code"].as_str()).collect();
+    assert!(codes.contains(&"call"), "{codes:?}");
+    assert_eq!(stage.events(1, "stayed", program.pid), Vec::<serde_json::Value>::new());
+    // It may go there from home now.
+    mover.wait_with_output().expect("a command in the lab");
+}

@@ -250,7 +250,12 @@ impl Teller<'_> {
     pub(crate) fn tell(&self, progress: &Progress) {
         if self.told_at.get().elapsed() >= PROGRESS_PAUSE {
             self.told_at.set(Instant::now());
-            self.shared.send(ToHome::Progress(*progress));
+            let state = self.shared.lock();
+            // The body may be going home meanwhile: from when that is announced on, home takes
+            // nothing but what comes of it.
+            if !state.is_frozen {
+                self.shared.send_after(state, ToHome::Progress(*progress));
+            }
         }
     }
 }
