@@ -129,7 +129,7 @@ fn arguments_and_environment_are_those_of_the_program_however_large() {
     }
     let mut program = start_away(&stage);
     assert_eq!(program.ask(&format!("null {INSIDE}")), began(&program, ""));
-    stage.await_plain(program.pid);
+    stage.keep_home(program.pid);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_process_with_threads_comes_home_to_begin_another_program() {
     assert_eq!(program.ask("exec /no/such/program"), "ENOENT");
     stage.migrate(program.pid, "2");
     assert_eq!(program.ask(&format!("exec {INSIDE} alone")), began(&program, " alone"));
-    stage.await_plain(program.pid);
+    stage.keep_home(program.pid);
     let tasks = stage.text(1, &["ls", &format!("/proc/{}/task", program.pid)]);
     assert_eq!(tasks.trim(), program.pid.to_string());
     assert!(reasons(&stage, program.pid).iter().all(|code| code == "call"));
@@ -365,7 +365,7 @@ fn a_body_that_is_lost_around_the_call_takes_no_program_along_that_has_begun() {
             Some(line) => {
                 assert_eq!(line, began(&program, &format!(" {round}")));
                 assert_eq!(program.ask("raise 0"), "ok");
-                stage.await_plain(program.pid);
+                stage.keep_home(program.pid);
                 assert!(stage.events(1, "lost", program.pid).is_empty());
                 program.close_input();
                 assert_eq!(program.end(), 0);
