@@ -38,12 +38,13 @@ pub struct Program {
 }
 
 /// Seconds of processor time in a whole life.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Life {
     ends: u32,
     mean_s: f64,
     deviation_s: f64,
-    /// Of all ends that were seen, the how manieth the last one was.
+    /// Of all ends that were seen, the how manieth the last one was. A file has them in that order.
+    #[serde(skip)]
     last: u64,
 }
 
@@ -55,35 +56,15 @@ pub struct Programs {
     kept: (u64, Option<Instant>),
 }
 
-/// One of them in a file, which has them in the order in which they ended.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    #[serde(flatten)]
-    program: Program,
-    ends: u32,
-    mean_s: f64,
-    deviation_s: f64,
-}
-
-impl Kept {
-    fn is_sound(&self) -> bool {
-        let is_time = |seconds: f64| seconds.is_finite() && (0.0..=1e9).contains(&seconds);
-        let is_short = self.program.command.len() <= COMMAND_BYTES_MAX;
-        is_short && is_time(self.mean_s) && is_time(self.deviation_s)
-    }
-}
-
 impl Programs {
     /// From a file; None if it is none of ours. What makes no sense in it is left out.
     pub fn decode(bytes: &[u8]) -> Option<Programs> {
-        let kept: Vec<Kept> = serde_json::from_slice(bytes).ok()?;
-        let lives = kept.into_iter().filter(Kept::is_sound).take(PROGRAMS_MAX).zip(1..);
-        let lives = lives.map(|(Kept { program, ends, mean_s, deviation_s }, last)| {
-            (program, Life { ends, mean_s, deviation_s, last })
-        });
-        let lives: BTreeMap<Program, Life> = lives.collect();
+        let mut lives: Vec<(Program, Life)> = serde_json::from_slice(bytes).ok()?;
+        lives.retain(|(program, life)| is_sound(program, life));
+        lives.truncate(PROGRAMS_MAX);
+        lives.iter_mut().zip(1..).for_each(|((_, life), nth)| life.last = nth);
         let ends = lives.len() as u64;
-        Some(Programs { lives, ends, kept: (ends, None) })
+        Some(Programs { lives: lives.into_iter().collect(), ends, kept: (ends, None) })
     }
 
     /// What a file is to have, if that is something new and it is time: it is rewritten now and
@@ -101,15 +82,7 @@ impl Programs {
     fn encode(&self) -> Vec<u8> {
         let mut lives: Vec<(&Program, &Life)> = self.lives.iter().collect();
         lives.sort_unstable_by_key(|(_, life)| life.last);
-        let kept =
-            lives.into_iter().map(|(program, Life { ends, mean_s, deviation_s, .. })| Kept {
-                program: program.clone(),
-                ends: *ends,
-                mean_s: *mean_s,
-                deviation_s: *deviation_s,
-            });
-        let kept: Vec<Kept> = kept.collect();
-        serde_json::to_vec(&kept).expect("plain fields always encode")
+        serde_json::to_vec(&lives).expect("plain fields always encode")
     }
 
     /// A process that ran this program has ended, after so much processor time.
@@ -151,6 +124,13 @@ impl Programs {
         // Who has outlived the mean goes on for as long as they differ.
         is_known.then(|| Duration::from_secs_f64(left_s.max(life.deviation_s)))
     }
+}
+
+/// Whether a file may say so.
+fn is_sound(program: &Program, life: &Life) -> bool {
+    let is_time = |seconds: f64| seconds.is_finite() && (0.0..=1e9).contains(&seconds);
+    let is_short = program.command.len() <= COMMAND_BYTES_MAX;
+    is_short && is_time(life.mean_s) && is_time(life.deviation_s)
 }
 
 /// The shape of a command line (`/proc/PID/cmdline`): its options without what is given to them. A
@@ -249,7 +229,8 @@ mod test {
     fn what_makes_no_sense_in_a_file_is_left_out() {
         let of = |name: &str, mean: &str| {
             let life = format!(r#""ends":3,"mean_s":{mean},"deviation_s":0.1"#);
-            format!(r#"{{"uid":0,"command":"{name}","shape":{},{life}}}"#, u64::MAX)
+            let program = format!(r#""uid":0,"command":"{name}","shape":{}"#, u64::MAX);
+            format!("[{{{program}}},{{{life}}}]")
         };
         let count = |entries: &[String]| {
             let text = format!("[{}]", entries.join(","));

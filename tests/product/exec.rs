@@ -30,6 +30,13 @@ fn start_away(stage: &Stage) -> Program {
     program
 }
 
+/// Whether node 2 takes guests: who is to be there and has begun a program at home would be sent
+/// back ten milliseconds later, and is no plain process then.
+fn take_nobody(stage: &Stage, is_wanted: bool) {
+    let words: &[&str] = if is_wanted { &["osmos", "block"] } else { &["osmos", "noblock"] };
+    stage.text(2, words);
+}
+
 fn began(program: &Program, rest: &str) -> String {
     format!("began {} 1{rest}", program.pid)
 }
@@ -44,15 +51,14 @@ fn reasons(stage: &Stage, pid: i32) -> Vec<String> {
 fn a_program_that_is_begun_away_runs_at_home_as_a_plain_process() {
     let stage = stage_of("exec", 2);
     let mut program = start_away(&stage);
-    // It is to be there, but cannot return.
-    stage.text(2, &["osmos", "block"]);
+    take_nobody(&stage, true);
     let next = program.ask(&format!("exec {INSIDE} one two"));
     assert_eq!(next, began(&program, " one two"));
     stage.await_plain(program.pid);
     assert_eq!(reasons(&stage, program.pid), ["exec"]);
     until_true("the body is gone", || stage.supervisors(2, "body").is_empty());
     // It is managed as before, and goes where it is sent.
-    stage.text(2, &["osmos", "block", "off"]);
+    take_nobody(&stage, false);
     stage.migrate(program.pid, "2");
     assert_eq!(program.ask(&format!("exec {INSIDE} three")), began(&program, " three"));
     assert_eq!(reasons(&stage, program.pid), ["exec", "exec"]);
@@ -128,8 +134,9 @@ fn arguments_and_environment_are_those_of_the_program_however_large() {
         assert_eq!(program.end(), 0);
     }
     let mut program = start_away(&stage);
+    take_nobody(&stage, true);
     assert_eq!(program.ask(&format!("null {INSIDE}")), began(&program, ""));
-    stage.keep_home(program.pid);
+    stage.await_plain(program.pid);
 }
 
 #[test]
@@ -221,8 +228,9 @@ fn a_process_with_threads_comes_home_to_begin_another_program() {
     assert_eq!(program.ask("threads 3"), "ok");
     assert_eq!(program.ask("exec /no/such/program"), "ENOENT");
     stage.migrate(program.pid, "2");
+    take_nobody(&stage, true);
     assert_eq!(program.ask(&format!("exec {INSIDE} alone")), began(&program, " alone"));
-    stage.keep_home(program.pid);
+    stage.await_plain(program.pid);
     let tasks = stage.text(1, &["ls", &format!("/proc/{}/task", program.pid)]);
     assert_eq!(tasks.trim(), program.pid.to_string());
     assert!(reasons(&stage, program.pid).iter().all(|code| code == "call"));
@@ -357,6 +365,7 @@ fn a_body_that_is_lost_around_the_call_takes_no_program_along_that_has_begun() {
         }
         let mut program = start_away(&stage);
         let (_, supervisor) = stage.await_body(2, program.pid);
+        take_nobody(&stage, true);
         program.write(&format!("exec {INSIDE} {round}\n"));
         let asked = Instant::now();
         // The call comes some time after its line, and later on a busy machine.
@@ -369,7 +378,7 @@ fn a_body_that_is_lost_around_the_call_takes_no_program_along_that_has_begun() {
             Some(line) => {
                 assert_eq!(line, began(&program, &format!(" {round}")));
                 assert_eq!(program.ask("raise 0"), "ok");
-                stage.keep_home(program.pid);
+                stage.await_plain(program.pid);
                 assert!(stage.events(1, "lost", program.pid).is_empty());
                 program.close_input();
                 assert_eq!(program.end(), 0);
@@ -380,6 +389,7 @@ fn a_body_that_is_lost_around_the_call_takes_no_program_along_that_has_begun() {
                 lost += 1;
             }
         }
+        take_nobody(&stage, false);
     }
     eprintln!("{begun} begun, {lost} lost");
     assert!(begun > 0);

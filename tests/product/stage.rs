@@ -388,12 +388,6 @@ impl Stage {
         nodes.iter().find(|node| node["id"] == id)?["status"].as_str().map(str::to_owned)
     }
 
-    /// Has one that came home by itself stay there, which was to be elsewhere and would soon leave.
-    pub fn keep_home(&self, pid: i32) {
-        self.migrate(pid, "home");
-        self.await_plain(pid);
-    }
-
     /// That a process of node 1 is a plain one: alive, at home, with nothing attached.
     pub fn await_plain(&self, pid: i32) {
         until_true(&format!("process {pid} is a plain process"), || {

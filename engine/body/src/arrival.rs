@@ -480,7 +480,5 @@ pub(crate) fn await_run(home: &mut Link, arrived: Arrived) -> Result<Arrived> {
 }
 
 pub(crate) fn unexpected(wanted: &str, got: &ToAway) -> MigrateError {
-    let got = format!("{got:?}");
-    let head: String = got.chars().take(40).collect();
-    MigrateError::Protocol(format!("expected {wanted}, got {head}"))
+    MigrateError::Protocol(format!("expected {wanted}, got {}", migrate::head_of(got)))
 }

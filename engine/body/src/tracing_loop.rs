@@ -471,8 +471,8 @@ impl Tracing<'_> {
             ToAway::CallOff(why) => self.call_off(why),
             ToAway::Release => return Ok(End::Goes(reason("released", "home released it"))),
             other => {
-                let text = format!("{other:?}").chars().take(40).collect::<String>();
-                return Err(MigrateError::Protocol(format!("unexpected {text}")));
+                let text = format!("unexpected {}", migrate::head_of(&other));
+                return Err(MigrateError::Protocol(text));
             }
         }
         Ok(End::Continues)

@@ -141,15 +141,13 @@ pub fn receive_pages(
                 *sending = Sending::GivenUp;
                 return Err(MigrateError::Refused(reason));
             }
-            other => return Err(not_memory(&other)),
+            other => {
+                let text = format!("expected memory contents, not {}", migrate::head_of(&other));
+                return Err(MigrateError::Protocol(text));
+            }
         }
         next = reader.receive()?;
     }
-}
-
-fn not_memory(message: &ToHome) -> MigrateError {
-    let text: String = format!("{message:?}").chars().take(40).collect();
-    MigrateError::Protocol(format!("expected memory contents, not {text}"))
 }
 
 #[cfg(test)]

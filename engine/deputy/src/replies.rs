@@ -149,10 +149,7 @@ fn take_other(shared: &Shared, message: ToHome) -> Result<()> {
             arriving.write(&shared.lanes.memory, &pages, sent)
         }
         ToHome::Discard(spans) => shared.arriving().as_mut().ok_or_else(unasked)?.discard(&spans),
-        other => {
-            let text: String = format!("{other:?}").chars().take(40).collect();
-            Err(MigrateError::Protocol(format!("unexpected {text}")))
-        }
+        other => Err(MigrateError::Protocol(format!("unexpected {}", migrate::head_of(&other)))),
     }
 }
 

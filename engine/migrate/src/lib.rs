@@ -120,6 +120,11 @@ impl MigrateError {
     }
 }
 
+/// What a message begins with, for an error: it comes from another machine, and may be large.
+pub fn head_of(message: &impl std::fmt::Debug) -> String {
+    format!("{message:?}").chars().take(40).collect()
+}
+
 /// Shorthand for a [`Reason`].
 pub fn reason(code: &str, text: impl Into<String>) -> Reason {
     Reason { code: code.to_owned(), text: text.into() }

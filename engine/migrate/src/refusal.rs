@@ -58,7 +58,7 @@ pub fn check_frozen(
 /// The memory of a process that is to move.
 ///
 /// # Errors
-/// Refused for now if it is just beginning another program.
+/// It has ended, or is refused for now because it is just beginning another program.
 pub fn open_memory(pid: i32) -> Result<Memory> {
     Memory::open(pid).map_err(why_not_opened)
 }

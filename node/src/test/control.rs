@@ -1,15 +1,14 @@
 //! The control socket: what callers may do, and what hostile ones get.
 
-use super::harness::{Program, TestNode, eventually};
+use super::harness::{Program, TestNode, eventually, placed};
 use crate::daemon::start;
 use crate::spawning::{self, ProgramSpawn};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use wire::control::{Destination, Happening, ManageOptions, Placement, Reply, Request};
+use wire::control::{Destination, Happening, Placement, Reply, Request};
 use wire::ids::NodeId;
-use wire::supervisor::Way;
 
 const STRANGER: u32 = 65_533;
 
@@ -158,15 +157,7 @@ async fn a_process_is_placed_only_once_it_runs_its_command() {
     let program = Program::start("read line; exec sleep 1000");
     let pid = program.pid();
     let placement = Placement::Node(NodeId(2));
-    let options = ManageOptions {
-        placement,
-        storm_ms: None,
-        cpu_baseline: false,
-        freeze_budget_ms: None,
-        way: Way::PreCopy,
-        is_timed: false,
-        is_mobile: false,
-    };
+    let options = placed(placement);
     let owner = nix::unistd::getuid().as_raw();
     let reply = one.ask_as(owner, Some(pid), Request::Manage(options)).await;
     assert!(matches!(reply, Reply::Managed { node: NodeId(1), .. }), "{reply:?}");

@@ -19,10 +19,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use wire::assignment::Half;
-use wire::control::{Event as Happened, Happening, Process, Reply, Request};
+use wire::control::{
+    Event as Happened, Happening, ManageOptions, Placement, Process, Reply, Request,
+};
 use wire::ids::NodeId;
 use wire::peer::Owner;
-use wire::supervisor::FromDaemon;
+use wire::supervisor::{FromDaemon, Way};
 use wire::users::UserTable;
 
 /// Nothing here takes nearly so long; a test that waits longer has failed.
@@ -225,6 +227,19 @@ impl TestNode {
     /// The next supervisor that this node starts.
     pub fn supervisor(&self) -> Played {
         self.supervisors.recv_timeout(PATIENCE).expect("a supervisor is started in time")
+    }
+}
+
+/// Managed so, and as usual otherwise.
+pub fn placed(placement: Placement) -> ManageOptions {
+    ManageOptions {
+        placement,
+        storm_ms: None,
+        cpu_baseline: false,
+        freeze_budget_ms: None,
+        way: Way::PreCopy,
+        is_timed: false,
+        is_mobile: false,
     }
 }
 

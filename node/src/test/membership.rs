@@ -1,12 +1,11 @@
 //! Who belongs to the cluster, as it changes: nodes that leave, are forgotten, come back with an
 //! old secret or an odd clock, and numbers of those that join.
 
-use super::harness::{NODE_1, NODE_2, Program, TestNode, eventually};
+use super::harness::{NODE_1, NODE_2, Program, TestNode, eventually, placed};
 use crate::net::wall_clock_ns;
 use std::fs;
-use wire::control::{Happening, ManageOptions, Placement, Reply, Request, Status};
+use wire::control::{Happening, Placement, Reply, Request, Status};
 use wire::ids::NodeId;
-use wire::supervisor::Way;
 
 const NODE_3: NodeId = NodeId(3);
 const DAY_NS: u64 = 86_400_000_000_000;
@@ -84,15 +83,7 @@ async fn a_node_that_leaves_is_alone_and_all_others_forget_it_though_one_was_dow
 async fn processes_of_a_node_that_leaves_stay_managed_under_its_new_number() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("read line");
-    let options = ManageOptions {
-        placement: Placement::Balanced,
-        storm_ms: None,
-        cpu_baseline: false,
-        freeze_budget_ms: None,
-        way: Way::PreCopy,
-        is_timed: false,
-        is_mobile: false,
-    };
+    let options = placed(Placement::Balanced);
     let uid = nix::unistd::getuid().as_raw();
     let manage = Request::Manage(options);
     assert!(matches!(two.ask_as(uid, Some(program.pid()), manage).await, Reply::Managed { .. }));

@@ -1,7 +1,7 @@
 //! Moves between two real daemons, the test playing both supervisors.
 
 use super::harness::{
-    NODE_1, NODE_2, NODE_3, PATIENCE, Played, Program, TestNode, config, eventually,
+    NODE_1, NODE_2, NODE_3, PATIENCE, Played, Program, TestNode, config, eventually, placed,
 };
 use crate::control::{Answer, Asked, Caller};
 use crate::daemon::Event;
@@ -28,7 +28,7 @@ use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
     Berth, ELSEWHERE, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role, ToBody,
-    ToDeputy, Way,
+    ToDeputy,
 };
 use wire::users::NOBODY;
 
@@ -73,19 +73,6 @@ fn leave(deputy: &Played) -> Berth {
     match deputy.hear::<ToDeputy>() {
         Some((ToDeputy::Leave { berth, .. }, None)) => berth,
         other => panic!("{other:?}"),
-    }
-}
-
-/// Managed so, and as usual otherwise.
-fn placed(placement: Placement) -> ManageOptions {
-    ManageOptions {
-        placement,
-        storm_ms: None,
-        cpu_baseline: false,
-        freeze_budget_ms: None,
-        way: Way::PreCopy,
-        is_timed: false,
-        is_mobile: false,
     }
 }
 
