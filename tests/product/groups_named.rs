@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const GROUP: &str = include_str!("named_group.py");
+const DYING: &str = include_str!("dying_group.py");
 const POOL: &str = include_str!("pool.py");
 const POOL_AT: &str = "/tmp/pool.py";
 
@@ -57,6 +58,30 @@ fn who_attaches_the_memory_of_a_group_that_is_away_has_it_come_home() {
     if needs::can_run(&["python3"]) {
         has_a_stranger_bring_it_home(&Stage::new("group-attached", 2), "system-v");
     }
+}
+
+/// Others of its group end while it comes home for a signal that ends it: what they shared is lost
+/// if it dies where it is.
+#[test]
+fn what_a_group_has_written_stays_when_one_dies_of_a_signal_and_the_others_are_killed() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("group-dies", 2);
+    let words = ["osmos", "run", "--home", "--", "python3", "-IS", "-c", DYING];
+    let mut program = stage.start(1, &words);
+    for tenths_of_ms in (0..100).step_by(5) {
+        let kids = program.ask("begin");
+        let kids: Vec<i32> = kids.split(' ').map(|kid| kid.parse().expect("a pid")).collect();
+        until_true("both are managed", || kids.iter().all(|kid| stage.place(*kid).is_some()));
+        stage.migrate(kids[0], "2");
+        until_true("both are there", || kids.iter().all(|kid| stage.place(*kid) == Some(2)));
+        let end = format!("end {}", f64::from(tenths_of_ms) / 10.0);
+        assert_eq!(program.ask(&end), "kept", "killed {tenths_of_ms} tenths of a ms later");
+    }
+    program.close_input();
+    assert_eq!(program.end(), 0);
+    stage.await_no_supervisors();
 }
 
 #[test]

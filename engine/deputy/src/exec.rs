@@ -181,7 +181,7 @@ impl Service<'_> {
         self.readiness = None;
         self.part_from_children();
         // It was to die of these at home.
-        for (_, number, _) in std::mem::take(&mut self.deadly) {
+        for (_, number, _) in std::mem::take(&mut self.death.signals) {
             if let Err(error) = tracee::send_signal(self.pid, self.pid, number) {
                 ::tracing::debug!("{error}");
             }

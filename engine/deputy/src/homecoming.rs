@@ -91,14 +91,14 @@ pub struct Homecoming {
 pub fn run(service: &mut Service<'_>, mut reader: LinkReader) -> Result<Ending> {
     // Until all is done, or taken back.
     let _haste = Haste::of(service.pid, process::threads(service.pid)?);
-    let held = std::mem::take(&mut service.deadly);
+    let held = std::mem::take(&mut service.death.signals);
     let mut homecoming = Homecoming { held, ..Homecoming::default() };
     // Silence for so long means that no more will come.
     reader.set_timeout(Some(link::LOSS_TIMEOUT))?;
     match homecoming.take_in(service, &mut reader) {
         Ok(home) => Ok(Ending::Home(home)),
         Err(error) if is_final(&error) => {
-            service.deadly = homecoming.held;
+            service.death.signals = homecoming.held;
             Err(error)
         }
         Err(error) => {

@@ -212,7 +212,7 @@ impl Service<'_> {
 
     fn come_home(&mut self, reader: LinkReader, reason: Reason) -> Result<End> {
         self.stop_waiter();
-        let is_deadly = !self.deadly.is_empty();
+        let is_deadly = !self.death.signals.is_empty();
         // The body asks for them again if it lives on where it is.
         self.shared.held_replies.forget();
         match homecoming::run(self, reader)? {
@@ -228,14 +228,16 @@ impl Service<'_> {
                 Ok(End::Goes)
             }
             Ending::Away { error, reader, goes_on } => {
-                self.is_core_lost |= is_deadly;
+                let mut failure = error.reason();
+                if is_deadly {
+                    self.death.cannot_be_at_home(&failure);
+                }
                 self.next_recall = Instant::now() + RECALL_PAUSE;
                 self.start_waiter();
                 if !goes_on {
                     self.shared.send(&ToAway::Resume);
                 }
                 self.listen(reader);
-                let mut failure = error.reason();
                 if reason.code != ASKED {
                     failure.text =
                         format!("{}, for which it needs its home: {}", reason.text, failure.text);

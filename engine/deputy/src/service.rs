@@ -17,10 +17,11 @@ use crate::onlookers::{HeldReplies, Onlookers, is_opened};
 use crate::own_files::OwnFiles;
 use crate::own_memory::OwnMemory;
 use crate::processor_time::UsedAway;
+use crate::signals::Death;
 use crate::{late, priorities, replies};
 use kernel::child_signal::ChildSignal;
 use kernel::haste::Readiness;
-use kernel::tracee::{self, SIGINFO_BYTES};
+use kernel::tracee;
 use link::{LinkReader, LinkWriter};
 use migrate::backing::Library;
 use migrate::files::{Files, USED_AT_HOME};
@@ -141,8 +142,7 @@ pub struct Service<'a> {
     pub limits: MoveLimits,
     pub library: Library,
     pub borrowed: Borrowed,
-    /// Signals that are to be delivered at home: deadly ones that leave a core file.
-    pub deadly: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
+    pub death: Death,
     pub own: OwnMemory,
     /// Some of it comes behind the body, and is nowhere else.
     pub is_giving: bool,
@@ -150,8 +150,6 @@ pub struct Service<'a> {
     pub keeping: Option<Keeping>,
     /// And some that is to be discarded.
     pub surplus: Vec<Span>,
-    /// A homecoming for a core file has failed: the process dies where it is, without its memory.
-    pub is_core_lost: bool,
     /// Stopped by job control.
     pub is_held: bool,
     /// A thread has a real-time policy, which no other node gives it.
@@ -227,8 +225,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         pid: away.pid,
         library: away.library,
         borrowed: away.borrowed,
-        deadly: vec![],
-        is_core_lost: false,
+        death: Death::default(),
         own: OwnMemory::of(away.left.maps, away.left.reading),
         is_giving: away.left.late.is_some(),
         keeping: away.left.keeping,
@@ -323,7 +320,7 @@ impl Service<'_> {
         let is_left = self.daemon.is_abandoned() && Instant::now() >= self.next_recall;
         let is_bound = self.is_real_time && Instant::now() >= self.next_recall;
         let is_wanted = self.look_at_files() && Instant::now() >= self.next_recall;
-        if !self.deadly.is_empty() || is_left || is_bound || is_wanted {
+        if !self.death.signals.is_empty() || is_left || is_bound || is_wanted {
             self.recall();
         }
         self.look_after()?;

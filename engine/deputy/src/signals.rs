@@ -8,10 +8,37 @@ use kernel::agent::Position;
 use kernel::regs::{ERESTARTNOINTR, Registers};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, Effect, SA_RESETHAND};
-use kernel::tracee::{self, Stop};
+use kernel::tracee::{self, SIGINFO_BYTES, Stop};
 use migrate::{MigrateError, Result};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use wire::forward::{Call, Reply, ToAway};
+use wire::memory_group::GROUP;
+use wire::supervisor::Reason;
+
+/// How long one that is to die at home keeps trying to get there.
+const DEATH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a process dies of signals for which home has to have its memory: for a core file, or because
+/// others see what was written to it.
+#[derive(Default)]
+pub struct Death {
+    /// Such signals, held until it is home: who gets them, and what they tell.
+    pub signals: Vec<(i32, i32, [u8; SIGINFO_BYTES])>,
+    /// It is not brought home for it any more, and dies without its memory.
+    is_away: bool,
+    /// Once it could not come home.
+    tried_until: Option<Instant>,
+}
+
+impl Death {
+    /// It could not come home. If others of its group called that off, who have ended or are about
+    /// to, it tries again: what they left to it would be lost.
+    pub fn cannot_be_at_home(&mut self, why: &Reason) {
+        let until = *self.tried_until.get_or_insert_with(|| Instant::now() + DEATH_PATIENCE);
+        self.is_away |= why.code != GROUP || Instant::now() >= until;
+    }
+}
 
 impl Service<'_> {
     pub fn on_stop(&mut self, tid: i32, stop: Stop) -> Result<()> {
@@ -102,9 +129,9 @@ impl Service<'_> {
         let action = self.action(number)?;
         match signal::effect(number, &action) {
             Effect::Handler => self.forward_signal(tid, number, &action),
-            Effect::EndsWithCore if !self.is_core_lost => self.die_at_home(tid, number),
+            Effect::EndsWithCore if !self.death.is_away => self.die_at_home(tid, number),
             // What was written to files that it shares is to be there.
-            Effect::Ends if self.shared.files.is_some() && !self.is_core_lost => {
+            Effect::Ends if self.shared.files.is_some() && !self.death.is_away => {
                 self.die_at_home(tid, number)
             }
             Effect::Ignored => self.pass_on(tid, number),
@@ -118,7 +145,7 @@ impl Service<'_> {
     /// the signal.
     fn die_at_home(&mut self, tid: i32, number: i32) -> Result<()> {
         let info = tracee::signal_info(tid)?;
-        self.deadly.push((tid, number, info));
+        self.death.signals.push((tid, number, info));
         // Before the call is over by which it may have sent that to itself.
         self.shared.is_dying.store(true, Ordering::SeqCst);
         tolerate(tracee::resume(tid, 0))
