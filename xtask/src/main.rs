@@ -2,7 +2,6 @@
 
 mod bench;
 mod conformance;
-mod dist;
 mod fuzz;
 mod machines;
 mod soak;
@@ -25,8 +24,6 @@ enum Chore {
     Bench(bench::Arguments),
     /// Run programs in all flavours and compare them with native Linux
     Conformance(conformance::Arguments),
-    /// Build Osmos as fast as it gets, which takes minutes and needs llvm-profdata: prints where
-    Dist(dist::Options),
     /// Feed every decoder what is none of its messages, guided by coverage
     Fuzz(fuzz::Arguments),
     /// Run programs between machines with kernels, clocks and processors of their own
@@ -39,14 +36,10 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|program| dist::is_wrapper(&program)) {
-        return dist::compile(std::env::args_os());
-    }
     let outcome = match Arguments::parse().chore {
         Chore::Machines(arguments) => return machines::main(&arguments),
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
-        Chore::Dist(options) => dist::run(&options),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Tidy => tidy::run(),

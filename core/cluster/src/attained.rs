@@ -6,7 +6,6 @@
 //! counted twice. Until the first look it has had its share.
 
 use crate::time::Span;
-use std::num::NonZeroU64;
 
 /// A node looks at itself more often than that.
 const FIRST_LOOK_S_MAX: f64 = 1.0;
@@ -16,46 +15,30 @@ const FIRST_LOOK_S_MAX: f64 = 1.0;
 pub(crate) struct Attained {
     /// Reference seconds of work up to then.
     work_s: f64,
-    counted_from: Counted,
-}
-
-/// The processor time at the first look, in microseconds and one more; all ones before. A number
-/// that is never 0 leaves room to say that nothing came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Counted(NonZeroU64);
-
-impl Counted {
-    const NOT_YET: Counted = Counted(NonZeroU64::MAX);
-
-    fn from(cpu: Span) -> Counted {
-        Counted(NonZeroU64::MIN.saturating_add(cpu.0.min(u64::MAX - 2)))
-    }
-
-    fn cpu(self) -> Option<Span> {
-        (self != Counted::NOT_YET).then(|| Span(self.0.get() - 1))
-    }
+    /// The processor time at the first look.
+    counted_from: Option<Span>,
 }
 
 impl Attained {
     pub fn elsewhere(work_s: f64) -> Attained {
-        Attained { work_s, counted_from: Counted::NOT_YET }
+        Attained { work_s, counted_from: None }
     }
 
     pub fn is_counted(&self) -> bool {
-        self.counted_from != Counted::NOT_YET
+        self.counted_from.is_some()
     }
 
     /// At a look: it has been here for so long with such a share, and has used so much in all.
     pub fn looked_at(&mut self, here: Span, share: f64, cpu: Span) {
         if !self.is_counted() {
             self.work_s += here.as_secs_f64().min(FIRST_LOOK_S_MAX) * share;
-            self.counted_from = Counted::from(cpu);
+            self.counted_from = Some(cpu);
         }
     }
 
     /// Where a second of processor time does `pace` seconds of work.
     pub fn work_s(&self, cpu: Span, pace: f64) -> f64 {
-        let Some(from) = self.counted_from.cpu() else { return self.work_s };
+        let Some(from) = self.counted_from else { return self.work_s };
         self.work_s + (cpu.as_secs_f64() - from.as_secs_f64()).max(0.0) * pace
     }
 }

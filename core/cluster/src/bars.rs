@@ -37,11 +37,8 @@ impl Brain {
     /// Nodes where no process that is here can run.
     pub(crate) fn barred_to_all(&self) -> Option<&BTreeSet<NodeId>> {
         let bars = self.bars.as_ref().filter(|bars| !bars.nodes.is_empty())?;
-        let mut places = 0..self.residents.count();
         let is_bound =
             |process: GlobalPid| process.home == self.me && !bars.exempt.contains(&process);
-        let are_bound =
-            places.all(|place| self.residents.nth(place).is_none_or(|(p, _)| is_bound(p)));
-        are_bound.then_some(&bars.nodes)
+        self.residents.processes().all(is_bound).then_some(&bars.nodes)
     }
 }

@@ -23,7 +23,6 @@ use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::sync::Arc;
-use thin_vec::ThinVec;
 use wire::ids::{GlobalPid, NodeId};
 
 /// Who a brain is.
@@ -42,18 +41,14 @@ const OFFERS_PER_ROUND: u32 = 8;
 const GREETINGS_PER_ROUND: u32 = 8;
 
 /// One node's share in running the cluster. See the crate's head for how it is driven.
-///
-/// The fields stand in the order of how often they are needed: a million brains are in no cache.
-#[repr(C)]
 pub struct Brain {
-    // For every input, and at the four looks a second.
     pub(crate) own: Own,
     pub(crate) residents: Residents,
     pub(crate) config: Arc<Config>,
     pub(crate) departures: Departures,
     pub(crate) reservations: Reservations,
     /// Nodes that `best_node` has promised to a newcomer, until when.
-    pub(crate) promises: ThinVec<(NodeId, Time)>,
+    pub(crate) promises: Vec<(NodeId, Time)>,
     round_at: Time,
     announced_wake: Time,
     /// None while the owner has decided nothing, and while nothing is known of users.
@@ -70,14 +65,12 @@ pub struct Brain {
     /// Whether this node had room.
     had_room: bool,
     pub(crate) me: NodeId,
-    // For gossip.
     pub(crate) members: Members,
     pub(crate) incarnation: u32,
     messages_sent: u32,
     /// A change of whether there is room is urgent news until then.
     pub(crate) urgent_until: Time,
     pub(crate) random: Random,
-    // Now and then.
     pub(crate) offers_left: u32,
     offers_made: u32,
     greetings_left: u32,
@@ -107,7 +100,7 @@ impl Brain {
             residents: Residents::new(identity.node),
             reservations: Reservations::default(),
             departures: Departures::default(),
-            promises: ThinVec::new(),
+            promises: Vec::new(),
             offers_left: OFFERS_PER_ROUND,
             offers_made: 0,
             greetings_left: GREETINGS_PER_ROUND,
@@ -193,8 +186,6 @@ impl Brain {
         }
     }
 
-    /// Not among what is done for every input: most have no round.
-    #[inline(never)]
     fn round(&mut self, now: Time, outbox: &mut Outbox) {
         // Lifeguard's lesson: a node that is itself late must not take others for dead.
         if now.since(self.round_at) > self.config.tick * 2 {
@@ -357,7 +348,6 @@ impl Brain {
 
     /// A node that started again with a smaller number (its clock was set back) would be ignored
     /// for ever: it is told what is known of it, and outlives that.
-    #[cold]
     fn refute_an_earlier_life(&mut self, now: Time, node: NodeId, outbox: &mut Outbox) {
         let Some(known) = self.members.get(node) else { return };
         let mut room = WindowRoom::new();
@@ -382,15 +372,13 @@ impl Brain {
             outbox.push(Output::MemberStatus { node: sender.node, status: Status::Alive });
         }
         if let Body::Gossip { window, .. } = message.body {
-            strangers.expect_window(&self.members);
             window.entries(now).for_each(|entry| {
                 self.learn(now, entry, &mut strangers, outbox);
             });
         }
-        self.members.admit(now, &mut strangers, &self.config);
+        self.members.admit(now, strangers, &self.config);
     }
 
-    #[inline]
     fn learn(
         &mut self,
         now: Time,

@@ -24,7 +24,7 @@ impl Residents {
         let me = self.me;
         let mut places = self.running.iter_mut();
         for sample in samples.iter().filter(|sample| sample.process.home != me) {
-            if let Some((_, known)) = places.find(|(process, _)| *process == sample.process) {
+            if let Some((_, known)) = places.find(|(process, _)| **process == sample.process) {
                 remember_calls(&mut self.memories, known, now, sample, config);
             }
         }
@@ -40,7 +40,6 @@ impl Residents {
 }
 
 /// How much a guest talks to its home. Most never do, and nothing has to be remembered then.
-#[inline]
 pub(crate) fn remember_calls(
     memories: &mut Memories,
     guest: &mut Resident,
@@ -54,7 +53,7 @@ pub(crate) fn remember_calls(
         return;
     }
     let measured = (forwarded / sample.used).min(CALLS_PER_CPU_S_MAX) as f32;
-    let memory = memories.touch_at(&mut guest.memory, now, sample.process, config);
+    let memory = memories.touch(now, sample.process, config);
     let calls = match memory.calls_per_cpu_s {
         Some(before) => (3.0 * before + measured) / 4.0,
         None => measured,

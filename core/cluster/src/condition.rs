@@ -73,28 +73,11 @@ impl Condition {
     }
 }
 
-/// A time in two halves, so that an entry and what stands beside it need no places left empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Halves {
-    low: u32,
-    high: u32,
-}
-
-impl Halves {
-    pub fn of(time: Time) -> Halves {
-        // The lower half is what is left.
-        Halves { high: (time.0 >> 32) as u32, low: time.0 as u32 }
-    }
-}
-
-/// One entry of the window: a node at a moment, packed as it travels. A brain holds few to hundreds
-/// of them, and a simulation a million times as many. What travels stands in the order in which it
-/// does, so that packing moves several fields at one time.
+/// One entry of the window: a node at a moment, in the units in which it travels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C)]
 pub(crate) struct Entry {
-    pub at: Halves,
+    /// When it was true, on the clock of whoever holds the entry.
+    pub at: Time,
     pub node: NodeId,
     pub incarnation: u32,
     pub runnable_milli: u32,
@@ -120,7 +103,7 @@ fn mib(bytes: u64) -> u32 {
 impl Entry {
     pub fn new(node: NodeId, incarnation: u32, at: Time, condition: Option<&Condition>) -> Entry {
         let mut entry = Entry {
-            at: Halves::of(at),
+            at,
             node,
             incarnation,
             runnable_milli: 0,
@@ -142,18 +125,12 @@ impl Entry {
         entry
     }
 
-    /// When it was true, on the clock of whoever holds the entry.
-    pub fn at(&self) -> Time {
-        Time(u64::from(self.at.high) << 32 | u64::from(self.at.low))
-    }
-
     /// The same with another time.
     pub fn as_of(&self, at: Time) -> Entry {
-        Entry { at: Halves::of(at), ..*self }
+        Entry { at, ..*self }
     }
 
     /// It was passed on.
-    #[inline]
     pub fn count_hop(&mut self) {
         self.urgency = self.urgency.saturating_sub(1);
     }
@@ -176,6 +153,6 @@ impl Entry {
 
     /// A later life beats any earlier one; within a life, the later moment.
     pub fn is_newer_than(&self, other: &Entry) -> bool {
-        (self.incarnation, self.at()) > (other.incarnation, other.at())
+        (self.incarnation, self.at) > (other.incarnation, other.at)
     }
 }

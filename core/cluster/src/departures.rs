@@ -9,9 +9,9 @@
 //! A process is in this table at most once: it can never have two moves outstanding.
 
 use crate::message::{Offer, OfferId};
-use crate::sorted::Sorted;
 use crate::time::Time;
 use crate::why::Why;
+use std::collections::BTreeMap;
 use wire::ids::{GlobalPid, NodeId};
 use wire::motive::Motive;
 
@@ -63,7 +63,7 @@ impl Departure {
 
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    under_way: Sorted<GlobalPid, Departure>,
+    under_way: BTreeMap<GlobalPid, Departure>,
 }
 
 impl Departures {
@@ -80,7 +80,7 @@ impl Departures {
     }
 
     pub fn contains(&self, process: GlobalPid) -> bool {
-        self.under_way.contains(&process)
+        self.under_way.contains_key(&process)
     }
 
     /// Those that hold up others.

@@ -2,33 +2,17 @@
 
 use crate::config::Config;
 use crate::random::Random;
-use crate::sorted::Sorted;
 use crate::time::{Span, Time};
+use std::collections::BTreeMap;
 use wire::ids::NodeId;
 
-/// A million brains hold some each: so it is small.
 #[derive(Clone, Copy, Debug)]
 struct Exclusion {
-    until: Moment,
-    length_ms: u16,
+    until: Time,
+    length: Span,
     /// Its load when it refused: well below that, the reason has gone. Negative infinity if load
     /// was not the reason.
-    runnable_then: f32,
-}
-
-/// A time to the millisecond, for comparison with those at most three weeks away from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Moment(u32);
-
-impl Moment {
-    fn of(time: Time) -> Moment {
-        // All that counts is the difference: `as` wraps.
-        Moment((time.0 / 1_000) as u32)
-    }
-
-    fn is_after(self, other: Moment) -> bool {
-        self.0.wrapping_sub(other.0).cast_signed() > 0
-    }
+    runnable_then: f64,
 }
 
 /// An exclusion that ended this long ago no longer makes the next one longer.
@@ -38,7 +22,7 @@ const EXCLUSIONS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Exclusions {
-    nodes: Sorted<NodeId, Exclusion>,
+    nodes: BTreeMap<NodeId, Exclusion>,
 }
 
 impl Exclusions {
@@ -48,14 +32,12 @@ impl Exclusions {
 
     /// To be called in every round: what ended long ago is no reason any more.
     pub fn forget(&mut self, now: Time) {
-        let long_ago = Moment::of(now - MEMORY);
-        self.nodes.retain(|_, exclusion| exclusion.until.is_after(long_ago));
+        self.nodes.retain(|_, exclusion| exclusion.until > now - MEMORY);
     }
 
     /// The node says that so many threads are runnable there.
     pub fn learn(&mut self, node: NodeId, runnable: f64) {
-        let has_ended =
-            self.nodes.get(&node).is_some_and(|e| runnable + 0.5 <= f64::from(e.runnable_then));
+        let has_ended = self.nodes.get(&node).is_some_and(|e| runnable + 0.5 <= e.runnable_then);
         if has_ended {
             self.nodes.remove(&node);
         }
@@ -71,9 +53,7 @@ impl Exclusions {
         config: &Config,
     ) {
         let length = match self.nodes.get(&node) {
-            Some(last) => {
-                (Span::from_millis(u64::from(last.length_ms)) * 2).min(config.exclusion_max)
-            }
+            Some(last) => (last.length * 2).min(config.exclusion_max),
             None => config.exclusion,
         };
         self.exclude(now, node, length, runnable, random);
@@ -98,7 +78,7 @@ impl Exclusions {
         random: &mut Random,
     ) {
         if self.nodes.len() >= EXCLUSIONS_MAX {
-            self.nodes.retain(|_, exclusion| exclusion.until.is_after(Moment::of(now)));
+            self.nodes.retain(|_, exclusion| exclusion.until > now);
         }
         if self.nodes.len() >= EXCLUSIONS_MAX {
             return;
@@ -106,9 +86,7 @@ impl Exclusions {
         self.forget(now);
         // Up to half as long again, so that those refused together do not come back together.
         let until = now + length + Span(random.below(length.0 / 2));
-        let length_ms = u16::try_from(length.0 / 1_000).unwrap_or(u16::MAX);
-        let (until, runnable_then) = (Moment::of(until), runnable_then as f32);
-        self.nodes.insert(node, Exclusion { until, length_ms, runnable_then });
+        self.nodes.insert(node, Exclusion { until, length, runnable_then });
     }
 
     /// A move to it succeeded.
@@ -117,7 +95,7 @@ impl Exclusions {
     }
 
     pub fn holds(&self, now: Time, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|exclusion| exclusion.until.is_after(Moment::of(now)))
+        self.nodes.get(&node).is_some_and(|exclusion| exclusion.until > now)
     }
 }
 
@@ -161,12 +139,5 @@ mod tests {
         exclusions.forget(now);
         exclusions.refused(now, NODE, 3.0, &mut random, &config);
         assert!(!exclusions.holds(now + config.exclusion * 2, NODE));
-    }
-
-    #[test]
-    fn moments_are_compared_across_the_turn_of_their_counter() {
-        let turn = Time(u64::from(u32::MAX) * 1_000);
-        let (before, after) = (Moment::of(turn), Moment::of(turn + Span::from_secs(2)));
-        assert!(after.is_after(before) && !before.is_after(after) && !after.is_after(after));
     }
 }

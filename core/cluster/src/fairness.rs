@@ -18,8 +18,8 @@ use crate::brain::Brain;
 use crate::input::{ProcessSample, UserId, UserShare};
 use crate::message::{Holder, Offer};
 use crate::output::Outbox;
-use crate::sorted::Sorted;
 use crate::time::{Span, Time};
+use std::collections::BTreeMap;
 use wire::ids::GlobalPid;
 use wire::motive::Motive;
 
@@ -45,22 +45,22 @@ struct Told {
 /// Whose each process is, and what each user has.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    owners: Sorted<GlobalPid, UserId>,
-    users: Sorted<UserId, Told>,
+    owners: BTreeMap<GlobalPid, UserId>,
+    users: BTreeMap<UserId, Told>,
     /// When a process was last offered here because its user has more than another.
     made_room_at: Option<Time>,
 }
 
 impl Shares {
     fn note(&mut self, now: Time, process: GlobalPid, of: UserShare, processes_max: usize) {
-        if self.owners.len() < processes_max || self.owners.contains(&process) {
+        if self.owners.len() < processes_max || self.owners.contains_key(&process) {
             self.owners.insert(process, of.user);
         }
         self.hear(now, of);
     }
 
     fn hear(&mut self, now: Time, of: UserShare) {
-        if self.users.len() < USERS_MAX || self.users.contains(&of.user) {
+        if self.users.len() < USERS_MAX || self.users.contains_key(&of.user) {
             let cores = crate::own::sane(of.cores, 0.0, CORES_MAX);
             self.users.insert(of.user, Told { cores, at: now });
         }
@@ -138,7 +138,7 @@ impl Brain {
     /// Wherever he is.
     fn richest_known(&self) -> (f64, UserId) {
         let users = self.shares.iter().flat_map(|shares| shares.users.keys());
-        self.with_shares(users.collect()).last().copied().unwrap_or((0.0, UserId(0)))
+        self.with_shares(users.copied().collect()).last().copied().unwrap_or((0.0, UserId(0)))
     }
 
     /// The users whose processes want to run here, with what each has, the poorest first.

@@ -38,7 +38,6 @@ impl Brain {
     }
 
     /// With those on their way here, and without those on their way elsewhere.
-    #[inline(never)]
     fn runnable_in_the_end(&self, runnable: f64) -> f64 {
         let promised = self.promises.iter().filter(|(node, _)| *node == self.me).count() as f64;
         let coming = self.reservations.demand() + promised;

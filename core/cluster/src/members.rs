@@ -19,12 +19,10 @@ use crate::packed::WindowRoom;
 use crate::random::Random;
 use crate::strangers::Strangers;
 use crate::time::{Span, Time};
-use crate::window::{Among, Floor, Merit, select, select_newest_first};
-use safe_arch::prefetch_t0;
+use crate::window::{Among, Floor, select};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::fmt;
-use thin_vec::ThinVec;
 use wire::ids::NodeId;
 
 /// What is believed of a node.
@@ -54,38 +52,20 @@ pub(crate) struct Member {
     /// Of its newest datagram in the life that the entry is of.
     last_sequence: u32,
     pub status: Status,
-    /// Of the entry.
-    merit: Merit,
-}
-
-impl AsRef<Member> for Member {
-    fn as_ref(&self) -> &Member {
-        self
-    }
 }
 
 impl Member {
     /// What is known of it, with the age of that knowledge.
     pub fn known(&self, now: Time) -> Option<(Condition, Span)> {
-        Some((self.entry.condition()?, now.since(self.entry.at())))
+        Some((self.entry.condition()?, now.since(self.entry.at)))
     }
 
     fn silence(&self, now: Time) -> Span {
-        now.since(self.entry.at())
+        now.since(self.entry.at)
     }
 
     pub fn heard_of(entry: &Entry, sequence: Option<u32>) -> Member {
-        Member::of_merit(entry, Merit::of(entry), sequence)
-    }
-
-    #[inline]
-    pub fn of_merit(entry: &Entry, merit: Merit, sequence: Option<u32>) -> Member {
-        let last_sequence = sequence.unwrap_or(0);
-        Member { entry: *entry, last_sequence, status: Status::Alive, merit }
-    }
-
-    pub fn merit(&self) -> Merit {
-        self.merit
+        Member { entry: *entry, last_sequence: sequence.unwrap_or(0), status: Status::Alive }
     }
 
     /// Takes in an entry about it, if that is news.
@@ -103,7 +83,7 @@ impl Member {
             }
             // Time on the way makes relayed news look younger than it is.
             None => {
-                let earlier = entry.as_of(entry.at() - RELAY_SKEW);
+                let earlier = entry.as_of(entry.at - RELAY_SKEW);
                 let is_first = known.cores == 0 && known.incarnation == 0;
                 let is_news = is_first || earlier.is_newer_than(known);
                 if is_news && is_first_of_life {
@@ -114,9 +94,8 @@ impl Member {
         };
         if is_news {
             // The later evidence of life counts, whichever entry it came with.
-            let at = if is_first_of_life { entry.at() } else { entry.at().max(known.at()) };
+            let at = if is_first_of_life { entry.at } else { entry.at.max(known.at) };
             self.entry = entry.as_of(at);
-            self.merit = Merit::of(entry);
         }
         is_news
     }
@@ -129,12 +108,12 @@ pub(crate) struct Members {
     /// The cluster has more nodes than the view has places.
     is_partial: bool,
     /// When the silent were last asked directly.
-    probes: ThinVec<(NodeId, Time)>,
+    probes: Vec<(NodeId, Time)>,
     pub exclusions: Exclusions,
     /// What a stranger's entry must exceed to come into a view that is full.
     pub floor: Floor,
     /// For the window policies of old: whose entries arrived last, the latest first.
-    arrived: ThinVec<NodeId>,
+    arrived: Vec<NodeId>,
 }
 
 /// How much younger relayed news may look than it is.
@@ -143,23 +122,13 @@ const RELAY_SKEW: Span = Span::from_millis(50);
 const PROBES_MAX: usize = 2;
 /// Nodes of a cluster that is larger than the view, for all that is known.
 const NODES_PARTIAL: u32 = 1_024;
-/// Members that are fetched before they are needed: no more lines can be on their way at one time.
-const FETCHED_MAX: usize = 16;
 
 impl Members {
     /// Its place, or where it would be.
     fn find(&self, node: NodeId) -> Result<usize, usize> {
         if self.is_partial {
-            // No branch on what nobody can predict: this is asked for every entry of every window.
-            let all = self.others.iter().enumerate();
-            let missing = self.others.len();
-            let place = all.fold(
-                missing,
-                |found, (place, member)| {
-                    if member.entry.node == node { place } else { found }
-                },
-            );
-            return if place < missing { Ok(place) } else { Err(missing) };
+            let place = self.others.iter().position(|member| member.entry.node == node);
+            return place.ok_or(self.others.len());
         }
         self.others.binary_search_by(|member| member.entry.node.cmp(&node))
     }
@@ -169,21 +138,11 @@ impl Members {
         let Err(place) = self.find(node) else { return false };
         if self.others.len() >= config.view_max {
             self.is_partial = true;
-            self.others.sort_by_key(|member| Reverse(member.entry.at()));
+            self.others.sort_by_key(|member| Reverse(member.entry.at));
             return false;
         }
-        self.reserve(self.others.len() + 1, config);
         self.others.insert(place, Member::heard_of(&Entry::new(node, 0, now, None), None));
         true
-    }
-
-    /// Never takes more memory than a full view needs: a million brains have to fit.
-    pub fn reserve(&mut self, wanted: usize, config: &Config) {
-        let held = self.others.len();
-        if wanted > self.others.capacity() {
-            let roomy = (2 * held).max(16).min(config.view_max).max(wanted);
-            self.others.reserve_exact(roomy - held);
-        }
     }
 
     pub fn leave(&mut self, node: NodeId) -> bool {
@@ -203,10 +162,6 @@ impl Members {
     }
 
     pub fn get(&self, node: NodeId) -> Option<&Member> {
-        // Whoever was just heard of is asked for most, and stands first in a part of a cluster.
-        if let Some(first) = self.others.first().filter(|first| first.entry.node == node) {
-            return Some(first);
-        }
         self.place_of(node).map(|place| &self.others[place])
     }
 
@@ -223,12 +178,6 @@ impl Members {
         self.others.len()
     }
 
-    /// See [`crate::Brain::fetch_members`].
-    #[inline]
-    pub fn fetch(&self) {
-        self.others.iter().take(FETCHED_MAX).for_each(prefetch_t0);
-    }
-
     /// Rounds for which urgent news is passed on before other news: enough to reach nearly all.
     pub fn urgency(&self) -> u8 {
         let nodes = if self.is_partial { NODES_PARTIAL } else { self.others.len() as u32 + 1 };
@@ -239,7 +188,6 @@ impl Members {
     /// Takes in an entry. `sequence`: it is about the node that sent it, in that datagram. Returns
     /// whether the node was thought to be silent and is alive after all. `load` is this node's own.
     /// In a cluster that is larger than the view, who is not in view comes to the `strangers`.
-    #[inline]
     pub fn learn(
         &mut self,
         now: Time,
@@ -248,13 +196,11 @@ impl Members {
         strangers: &mut Strangers,
         (load, config): (f64, &Config),
     ) -> bool {
-        let is_strange = strangers.never_heard_of(entry.node);
-        let place = if is_strange { None } else { self.place_of(entry.node) };
+        let place = self.place_of(entry.node);
         self.learn_at(now, place, entry, sequence, strangers, (load, config))
     }
 
     /// The same of a node that has this place, or none.
-    #[inline]
     pub fn learn_at(
         &mut self,
         now: Time,
@@ -269,9 +215,8 @@ impl Members {
         }
         if self.is_partial {
             let is_full = self.others.len() + strangers.count() >= config.view_max;
-            let merit = Merit::of(entry);
-            if !(is_full && self.floor.is_above(entry, merit)) {
-                strangers.learn(entry, merit, sequence);
+            if !(is_full && self.floor.is_above(entry)) {
+                strangers.learn(entry, sequence);
             }
         }
         false
@@ -438,18 +383,13 @@ impl Members {
             return entries.take(size).for_each(|entry| room.add(&entry, now));
         }
         let among = Among::ToTell(self.find(to).ok());
-        let take = |member: &Member| room.add(&member.entry, now);
-        match self.is_partial {
-            true => select_newest_first(now, &self.others, among, size, config, take),
-            false => select(now, &self.others, among, size, config, take),
-        };
+        select(now, &self.others, among, size, config, |member| room.add(&member.entry, now));
     }
 
     /// Passing on urgent news uses up its urgency.
     pub fn passed_on(&mut self) {
         for member in self.others.iter_mut().filter(|member| member.entry.urgency > 0) {
             member.entry.urgency -= 1;
-            member.merit = Merit::of(&member.entry);
         }
     }
 
@@ -460,7 +400,7 @@ impl Members {
         config: &'a Config,
     ) -> impl Iterator<Item = (NodeId, Condition, Span)> + 'a {
         self.useful_entries(now, None, config)
-            .filter_map(move |entry| Some((entry.node, entry.condition()?, now.since(entry.at()))))
+            .filter_map(move |entry| Some((entry.node, entry.condition()?, now.since(entry.at))))
     }
 
     /// What is known of them, or of `only`, in figures.
@@ -478,7 +418,7 @@ impl Members {
         let oldest = now - config.useful_age_max;
         let useful = self.others[places].iter().filter(move |member| {
             let entry = &member.entry;
-            entry.at() >= oldest && entry.cores > 0 && member.status == Status::Alive
+            entry.at >= oldest && entry.cores > 0 && member.status == Status::Alive
         });
         let held = useful.map(|member| &member.entry);
         held.filter(move |entry| !is_queue || self.arrived.contains(&entry.node))
@@ -554,7 +494,7 @@ mod tests {
             let mut strangers = Strangers::default();
             let news = entry(NodeId(node), at, 1.0);
             members.learn(now, &news, None, &mut strangers, (0.0, &config));
-            members.admit(now, &mut strangers, &config);
+            members.admit(now, strangers, &config);
         }
         assert_eq!(members.count(), 8);
         assert!(members.iter().all(|(node, _)| node.0 >= 100), "the newest are kept");

@@ -71,14 +71,12 @@ impl Brain {
 
     /// Of those that have been here for a second.
     fn second_hungriest(&self, now: Time) -> Option<GlobalPid> {
-        let mut hungry: Vec<(f32, GlobalPid)> = (0..self.residents.count())
-            .filter_map(|place| self.residents.nth(place))
-            .filter(|(process, sample)| {
-                let can_move = self.residents.candidate(now, *process, &self.config).is_ok();
-                can_move && sample.here >= self.config.residency
-            })
-            .map(|(process, sample)| (sample.used, process))
-            .collect();
+        let running = self.residents.running.iter().filter(|(process, sample)| {
+            let can_move = self.residents.candidate(now, **process, &self.config).is_ok();
+            can_move && sample.here >= self.config.residency
+        });
+        let mut hungry: Vec<(f32, GlobalPid)> =
+            running.map(|(process, sample)| (sample.used, *process)).collect();
         hungry.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         hungry.get(1).or(hungry.first()).map(|(_, process)| *process)
     }

@@ -1,18 +1,16 @@
 //! Entries as they travel: 32 bytes each, whose layout `message` shows.
 
-use crate::condition::{Entry, Halves, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
+use crate::condition::{Entry, RUNNABLE_MILLI_MAX, SPEED_MILLI_MAX};
 use crate::config::WINDOW_MAX;
 use crate::message::{MessageError, out_of_range};
 use crate::time::{Span, Time};
-use arrayvec::ArrayVec;
 use wire::ids::NodeId;
 
 pub(crate) const ENTRY_BYTES: usize = 32;
 /// News that would travel further than through any cluster is not that urgent.
 pub(crate) const URGENCY_MAX: u8 = 32;
 
-/// Entries of other nodes in the form in which they travel, read where they lie: most of what
-/// brains do is to merge these.
+/// Entries of other nodes in the form in which they travel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window<'a> {
     packed: &'a [[u8; ENTRY_BYTES]],
@@ -22,9 +20,7 @@ impl<'a> Window<'a> {
     /// # Errors
     /// If a field of an entry is out of its range.
     pub fn of(packed: &'a [[u8; ENTRY_BYTES]]) -> Result<Window<'a>, MessageError> {
-        if !packed.iter().all(is_plain) {
-            packed.iter().try_for_each(check)?;
-        }
+        packed.iter().try_for_each(check)?;
         Ok(Window { packed })
     }
 
@@ -44,17 +40,17 @@ impl<'a> Window<'a> {
 
 /// Room for the window of one datagram.
 pub(crate) struct WindowRoom {
-    packed: ArrayVec<[u8; ENTRY_BYTES], WINDOW_MAX>,
+    packed: Vec<[u8; ENTRY_BYTES]>,
 }
 
 impl WindowRoom {
     pub fn new() -> WindowRoom {
-        WindowRoom { packed: ArrayVec::new() }
+        WindowRoom { packed: Vec::new() }
     }
 
     /// What there is no place for is left out.
     pub fn add(&mut self, entry: &Entry, now: Time) {
-        if !self.packed.is_full() {
+        if self.packed.len() < WINDOW_MAX {
             self.packed.push(pack(entry, now));
         }
     }
@@ -64,9 +60,8 @@ impl WindowRoom {
     }
 }
 
-#[inline]
 pub(crate) fn pack(entry: &Entry, now: Time) -> [u8; ENTRY_BYTES] {
-    let age_ms = u32::try_from(now.since(entry.at()).0 / 1000).unwrap_or(u32::MAX);
+    let age_ms = u32::try_from(now.since(entry.at).0 / 1000).unwrap_or(u32::MAX);
     let mut packed = [0; ENTRY_BYTES];
     packed[0..4].copy_from_slice(&entry.node.0.to_le_bytes());
     packed[4..8].copy_from_slice(&entry.incarnation.to_le_bytes());
@@ -95,15 +90,6 @@ pub(crate) fn is_unused(packed: &[u8; ENTRY_BYTES]) -> bool {
     u32_at(packed, 0) == 0
 }
 
-/// Whether every field of an entry is in its range, used or not: as of all honest ones that a
-/// window is full of.
-fn is_plain(packed: &[u8; ENTRY_BYTES]) -> bool {
-    let speed_milli = u32_at(packed, 16);
-    u32_at(packed, 12) <= RUNNABLE_MILLI_MAX
-        && (1..=SPEED_MILLI_MAX).contains(&speed_milli)
-        && packed[23] <= 1
-}
-
 /// Whether every field of an entry is in its range.
 pub(crate) fn check(packed: &[u8; ENTRY_BYTES]) -> Result<(), MessageError> {
     let bounded = |field, at, max| {
@@ -122,10 +108,9 @@ pub(crate) fn check(packed: &[u8; ENTRY_BYTES]) -> Result<(), MessageError> {
 }
 
 /// Of one that was checked.
-#[inline]
 pub(crate) fn unpack(packed: &[u8; ENTRY_BYTES], now: Time) -> Entry {
     let mut entry = Entry {
-        at: Halves::of(now - Span::from_millis(u64::from(u32_at(packed, 8)))),
+        at: now - Span::from_millis(u64::from(u32_at(packed, 8))),
         node: NodeId(u32_at(packed, 0)),
         incarnation: u32_at(packed, 4),
         runnable_milli: u32_at(packed, 12),
@@ -136,22 +121,12 @@ pub(crate) fn unpack(packed: &[u8; ENTRY_BYTES], now: Time) -> Entry {
         memory_total_mib: u32_at(packed, 24),
         memory_free_mib: u32_at(packed, 28),
     };
-    let is_sound = (entry.cores > 0)
-        & (entry.memory_free_mib <= entry.memory_total_mib)
-        & (entry.urgency <= URGENCY_MAX);
-    if !is_sound {
-        mend(&mut entry);
-    }
-    entry
-}
-
-/// What says too much says as much as is possible.
-#[cold]
-fn mend(entry: &mut Entry) {
+    // What says too much says as much as is possible.
     if entry.cores == 0 {
         // Without a core nothing runs.
         entry.runnable_milli = 0;
     }
     entry.memory_free_mib = entry.memory_free_mib.min(entry.memory_total_mib);
     entry.urgency = entry.urgency.min(URGENCY_MAX);
+    entry
 }

@@ -5,8 +5,8 @@
 //! seconds. Repetition of an offer renews it; arrival of the process turns it into real load.
 
 use crate::message::OfferId;
-use crate::sorted::Sorted;
 use crate::time::Time;
+use std::collections::BTreeMap;
 use wire::ids::{GlobalPid, NodeId};
 
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Reservation {
 /// At most one place per process.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
-    places: Sorted<GlobalPid, Reservation>,
+    places: BTreeMap<GlobalPid, Reservation>,
 }
 
 impl Reservations {
@@ -69,7 +69,7 @@ impl Reservations {
     }
 
     pub fn contains(&self, process: GlobalPid) -> bool {
-        self.places.contains(&process)
+        self.places.contains_key(&process)
     }
 
     pub fn count(&self) -> usize {
@@ -85,6 +85,6 @@ impl Reservations {
     }
 
     pub fn processes(&self) -> impl Iterator<Item = GlobalPid> {
-        self.places.keys()
+        self.places.keys().copied()
     }
 }

@@ -1,10 +1,8 @@
-//! What is known of one process that runs here, as last measured. A million brains know some each:
-//! so it is small.
+//! What is known of one process that runs here, as last measured.
 
 use crate::config::Config;
 use crate::habit::Habit;
 use crate::input::{GroupId, ProcessSample};
-use crate::memory::MemoryPlace;
 use crate::own::sane;
 use crate::time::Span;
 
@@ -18,14 +16,14 @@ pub(crate) struct Resident {
     is_another: bool,
     habit: Habit,
     pub used: f32,
-    /// Where it is remembered.
-    pub memory: MemoryPlace,
     pub here: Span,
     pub cpu: Span,
     pub rss_bytes: u64,
     forwarded_per_s: f32,
-    freeze_us: u32,
-    copy_us: u32,
+    /// What a move would cost it, as its node estimates.
+    pub freeze: Span,
+    /// For how long it would be copied before, as its node estimates.
+    pub copy: Span,
     /// What it is likely to compute yet, if others like it are known.
     pub left: Option<Span>,
     /// It is remembered to forward no calls: nothing changes as long as it forwards none.
@@ -57,10 +55,8 @@ impl Resident {
         self.cpu = sample.cpu;
         self.rss_bytes = sample.rss_bytes;
         self.forwarded_per_s = sane(sample.forwarded_per_s, 0.0, 1e9) as f32;
-        // More than an hour is as bad as an hour.
-        let us = |span: Span| u32::try_from(span.0).unwrap_or(u32::MAX);
         self.left = sample.left;
-        (self.freeze_us, self.copy_us) = (us(sample.freeze_estimate), us(sample.copy_estimate));
+        (self.freeze, self.copy) = (sample.freeze_estimate, sample.copy_estimate);
         self.group = sample.group;
         if self.stays.as_deref() != sample.stays.as_deref() {
             self.stays = sample.stays.as_deref().map(Box::from);
@@ -71,16 +67,6 @@ impl Resident {
     /// Whether what was thought of it before the last measurement was of fewer or more processes.
     pub fn is_another(&self) -> bool {
         self.is_another
-    }
-
-    /// What a move would cost it, as its node estimates.
-    pub fn freeze(&self) -> Span {
-        Span(u64::from(self.freeze_us))
-    }
-
-    /// For how long it would be copied before, as its node estimates.
-    pub fn copy(&self) -> Span {
-        Span(u64::from(self.copy_us))
     }
 
     /// The part of its time in which a guest waits for its home.

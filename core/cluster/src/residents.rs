@@ -10,10 +10,9 @@ use crate::input::{Arrival, Placement, ProcessSample};
 use crate::memory::{Memories, Memory, NEVER};
 use crate::resident::Resident;
 use crate::rule::Wish;
-use crate::sorted::Sorted;
 use crate::staying::StayCause;
 use crate::time::{Span, Time};
-use safe_arch::prefetch_t0;
+use std::collections::BTreeMap;
 use wire::ids::{GlobalPid, NodeId};
 
 /// Guests leave nothing behind after this long; what was born here is remembered until it ends.
@@ -22,15 +21,13 @@ const GUEST_MEMORY: Span = Span::from_secs(60);
 const NEWCOMER_DEMAND: f64 = 1.0;
 /// Until then an arrival must have shown in a measurement.
 const ARRIVAL_MEMORY: Span = Span::from_secs(3);
-/// Processes that are fetched before they are needed.
-const FETCHED_MAX: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Residents {
     pub(crate) me: NodeId,
-    pub(crate) running: Sorted<GlobalPid, Resident>,
+    pub(crate) running: BTreeMap<GlobalPid, Resident>,
     /// Those that are in no measurement yet.
-    newcomers: Sorted<GlobalPid, Newcomer>,
+    newcomers: BTreeMap<GlobalPid, Newcomer>,
     pub(crate) memories: Memories,
     /// Of all that run here and of the newcomers: asked for far more often than it changes.
     demand: f64,
@@ -51,8 +48,8 @@ impl Residents {
     pub fn new(me: NodeId) -> Residents {
         Residents {
             me,
-            running: Sorted::default(),
-            newcomers: Sorted::default(),
+            running: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
             memories: Memories::default(),
             demand: 0.0,
             may_await_look: false,
@@ -77,7 +74,7 @@ impl Residents {
             sorted.sort_unstable_by_key(|sample| sample.process);
             &sorted
         };
-        let changed = !samples.iter().map(|sample| sample.process).eq(self.running.keys());
+        let changed = !samples.iter().map(|sample| sample.process).eq(self.running.keys().copied());
         if changed {
             let is_listed = |process: &GlobalPid| {
                 samples.binary_search_by_key(process, |sample| sample.process).is_ok()
@@ -124,7 +121,7 @@ impl Residents {
     fn measured(&mut self, sample: &ProcessSample, config: &Config) {
         let newcomer = self.newcomers.remove(&sample.process);
         let process = sample.process;
-        if self.running.len() >= config.processes_max && !self.running.contains(&process) {
+        if self.running.len() >= config.processes_max && !self.running.contains_key(&process) {
             return;
         }
         let mut before = newcomer.and_then(|newcomer| newcomer.demand);
@@ -133,7 +130,7 @@ impl Residents {
                 before = Some(known.demand);
                 known
             }
-            None => self.running.get_or_insert_with(process, Resident::default),
+            None => self.running.entry(process).or_default(),
         };
         known.measured(sample, before);
     }
@@ -181,7 +178,7 @@ impl Residents {
         // Nothing that is touched from now on is forgotten before that.
         let mut due = now + GUEST_MEMORY;
         self.memories.retain(|process, memory| {
-            if process.home == me || running.contains(process) {
+            if process.home == me || running.contains_key(process) {
                 return true;
             }
             let stays = now.since(memory.touched_at) < GUEST_MEMORY;
@@ -198,10 +195,10 @@ impl Residents {
         memory.arrived_at = now;
         memory.stayed_for = None;
         memory.has_moved = how != Arrival::Born;
-        memory.note_came_from(None);
+        memory.came_from = None;
         match how {
             Arrival::Born | Arrival::Began { .. } => {}
-            Arrival::Balanced { from } => memory.note_came_from(Some(from)),
+            Arrival::Balanced { from } => memory.came_from = Some(from),
             Arrival::Ordered { .. } => {
                 memory.rest_until = memory.rest_until.max(now + config.ordered_hold);
             }
@@ -240,7 +237,7 @@ impl Residents {
 
     /// Processes of other nodes that run here.
     pub fn guests(&self) -> impl Iterator<Item = GlobalPid> {
-        self.running.keys().filter(|process| process.home != self.me)
+        self.processes().filter(|process| process.home != self.me)
     }
 
     /// What it was last measured to be, if it runs here.
@@ -248,22 +245,8 @@ impl Residents {
         self.running.get(&process)
     }
 
-    /// The running process at a place, counted from 0 in the order of their numbers.
-    pub fn nth(&self, place: usize) -> Option<(GlobalPid, &Resident)> {
-        self.running.at(place)
-    }
-
     pub fn count(&self) -> usize {
         self.running.len()
-    }
-
-    /// See [`crate::Brain::fetch_residents`].
-    #[inline]
-    pub fn fetch(&self) {
-        for resident in self.running.values().take(FETCHED_MAX) {
-            prefetch_t0(&resident.demand);
-            prefetch_t0(&resident.stays);
-        }
     }
 
     /// It runs elsewhere now.
@@ -290,7 +273,7 @@ impl Residents {
 
     /// It runs here, or has just arrived and is in no measurement yet.
     pub fn is_present(&self, process: GlobalPid) -> bool {
-        self.is_running(process) || self.newcomers.contains(&process)
+        self.is_running(process) || self.newcomers.contains_key(&process)
     }
 
     /// What it wants here by the last measurement.
@@ -299,11 +282,12 @@ impl Residents {
     }
 
     pub fn is_running(&self, process: GlobalPid) -> bool {
-        self.running.contains(&process)
+        self.running.contains_key(&process)
     }
 
+    /// Those that run here, by number.
     pub fn processes(&self) -> impl Iterator<Item = GlobalPid> {
-        self.running.keys()
+        self.running.keys().copied()
     }
 
     pub fn counts_within(&self, max: usize) -> bool {
@@ -317,10 +301,10 @@ impl Residents {
     /// The least that a process here could ask for, if there is one that is worth a move.
     pub fn wish(&self, own: &Condition, noise: f64, config: &Config) -> Option<Wish> {
         let (mut least, mut most, mut calls) = (f64::INFINITY, 0f64, 0f32);
-        for (process, resident) in self.running.iter() {
+        for (process, resident) in &self.running {
             let mut dense = resident.demand;
             if process.home != self.me && !resident.is_silent {
-                let memory = self.memories.of_resident(process, resident);
+                let memory = self.memories.of(*process);
                 calls = calls.max(memory.calls_per_cpu_s.unwrap_or(0.0));
                 dense += resident.waits_for_home(config);
             }
@@ -340,7 +324,7 @@ impl Residents {
         config: &Config,
     ) -> Result<Candidate, StayCause> {
         let resident = self.running.get(&process).ok_or(StayCause::Unable)?;
-        let memory = self.memories.of_resident(process, resident);
+        let memory = self.memories.of(process);
         match self.cause(now, process, resident, memory, config) {
             Some(cause) => Err(cause),
             None => Ok(self.describe(now, process, resident, memory, config)),
@@ -355,7 +339,7 @@ impl Residents {
         resident: &Resident,
         config: &Config,
     ) -> Option<StayCause> {
-        self.cause(now, process, resident, self.memories.of_resident(process, resident), config)
+        self.cause(now, process, resident, self.memories.of(process), config)
     }
 
     fn cause(
@@ -394,7 +378,7 @@ impl Residents {
     /// The process as one that has to leave, whatever it gains; None if it cannot.
     pub fn evictable(&self, now: Time, process: GlobalPid, config: &Config) -> Option<Candidate> {
         let resident = self.running.get(&process)?;
-        let memory = self.memories.of_resident(process, resident);
+        let memory = self.memories.of(process);
         // Not the rest after a move that was ordered: whoever has to leave does not wait for it.
         let is_tried = now < memory.set_back_until(config);
         let can_move = resident.stays.is_none() && !memory.pinned && !is_tried;
@@ -426,13 +410,13 @@ impl Residents {
             cpu: resident.cpu,
             came_with: memory.came_with,
             rss_bytes: resident.rss_bytes,
-            freeze: resident.freeze(),
-            copy: resident.copy(),
+            freeze: resident.freeze,
+            copy: resident.copy,
             left: resident.left,
             group: resident.group,
             here,
             is_new: here < residency(config.residency, resident, memory, config),
-            came_from: memory.came_from().filter(|_| {
+            came_from: memory.came_from.filter(|_| {
                 memory.arrived_at != NEVER && now.since(memory.arrived_at) < config.return_after
             }),
         }
@@ -447,25 +431,9 @@ impl Residents {
         c: &Config,
     ) -> bool {
         match self.running.get_mut(&process) {
-            Some(resident) => {
-                let memory = self.memories.touch_at(&mut resident.memory, now, process, c);
-                note_stay(resident, memory, cause)
-            }
+            Some(resident) => note_stay(resident, self.memories.touch(now, process, c), cause),
             None => self.memories.touch(now, process, c).note_stay(cause),
         }
-    }
-
-    /// The same of the running process at a place, as [`Residents::nth`] counts them.
-    pub fn resident_stays_for(
-        &mut self,
-        place: usize,
-        cause: StayCause,
-        now: Time,
-        config: &Config,
-    ) -> bool {
-        let Some((process, resident)) = self.running.at_mut(place) else { return false };
-        let memory = self.memories.touch_at(&mut resident.memory, now, process, config);
-        note_stay(resident, memory, cause)
     }
 }
 
@@ -486,7 +454,7 @@ fn been_here(now: Time, resident: &Resident, memory: &Memory) -> Span {
 /// How long a process stays before a move for which that is the usual.
 fn residency(usual: Span, resident: &Resident, memory: &Memory, config: &Config) -> Span {
     match memory.has_moved {
-        true => usual.max(resident.freeze() * 4),
+        true => usual.max(resident.freeze * 4),
         // What is known to take long need not have done so before.
         false if resident.left.is_some() => Span::ZERO,
         // What its freeze may cost is weighed against its past alone: it has one.

@@ -30,13 +30,11 @@
 use crate::brain::Brain;
 use crate::candidate::Candidate;
 use crate::condition::{Condition, Entry};
-use crate::config::VIEW_MAX;
 use crate::input::GroupId;
 use crate::message::{Body, Laggard, Offer, OfferId, Refusal};
 use crate::output::Outbox;
 use crate::time::{Span, Time};
 use crate::why::Why;
-use arrayvec::ArrayVec;
 use wire::ids::NodeId;
 use wire::motive::Motive;
 
@@ -60,8 +58,7 @@ impl Brain {
                 && entry.condition().is_some_and(|condition| condition.share() > enough)
         };
         let known = self.members.useful_entries(now, None, &self.config);
-        let mut rich: ArrayVec<NodeId, VIEW_MAX> = ArrayVec::new();
-        rich.extend(known.filter(is_rich).map(|entry| entry.node).take(VIEW_MAX));
+        let rich: Vec<NodeId> = known.filter(is_rich).map(|entry| entry.node).collect();
         if rich.is_empty() {
             return;
         }

@@ -78,8 +78,8 @@ impl Brain {
         let targets = self.targets(now, only);
         let mut best: Option<((f64, bool, f64), Choice)> = None;
         let mut is_unripe = false;
-        for place in 0..self.residents.count() {
-            let Some((process, _)) = self.residents.nth(place) else { break };
+        let processes: Vec<GlobalPid> = self.residents.processes().collect();
+        for process in processes {
             if self.departures.contains(process) {
                 continue;
             }
@@ -139,7 +139,6 @@ impl Brain {
 
     /// The best few targets for a CPU-bound process, in random order among near equals. Seldom
     /// asked for: mostly nothing can go anywhere.
-    #[inline(never)]
     fn targets(&mut self, now: Time, only: Option<NodeId>) -> Vec<Target> {
         let departures = &self.departures;
         let barred = self.barred_to_all().cloned();
@@ -168,7 +167,7 @@ impl Brain {
         }
         let best = ranked.into_iter().filter_map(|(_, entry)| entry);
         let target = |entry: &Entry| {
-            Some(Target { node: entry.node, condition: seen(entry)?, age: now.since(entry.at()) })
+            Some(Target { node: entry.node, condition: seen(entry)?, age: now.since(entry.at) })
         };
         best.filter_map(target).collect()
     }

@@ -45,7 +45,7 @@ impl Residents {
             StayCause::Kept => WhyStays::Kept,
             StayCause::NobodyKnown => WhyStays::NobodyKnown { age_max: config.useful_age_max },
             StayCause::NoGain => WhyStays::NoGain { dead_band: config.dead_band },
-            StayCause::Unpaid => WhyStays::Unpaid { freeze: resident.freeze(), cpu: resident.cpu },
+            StayCause::Unpaid => WhyStays::Unpaid { freeze: resident.freeze, cpu: resident.cpu },
         }
     }
 }
@@ -54,15 +54,15 @@ impl Brain {
     /// Each process stays for a cause of its own, or else for that.
     pub(crate) fn all_stay(&mut self, now: Time, cause: StayCause, outbox: &mut Outbox) {
         self.is_unripe = false;
-        for place in 0..self.residents.count() {
-            let Some((process, resident)) = self.residents.nth(place) else { break };
-            if !self.departures.contains(process) {
-                let cause = self.stay_cause(now, process, resident).unwrap_or(cause);
-                self.is_unripe |= cause == StayCause::Young;
-                if self.residents.resident_stays_for(place, cause, now, &self.config) {
-                    self.record_news(process, cause, outbox);
-                }
-            }
+        let own = self.residents.running.iter().filter_map(|(process, resident)| {
+            let is_at_rest = !self.departures.contains(*process);
+            is_at_rest.then(|| (*process, self.stay_cause(now, *process, resident)))
+        });
+        let own: Vec<(GlobalPid, Option<StayCause>)> = own.collect();
+        for (process, own) in own {
+            let cause = own.unwrap_or(cause);
+            self.is_unripe |= cause == StayCause::Young;
+            self.record_stay(now, process, cause, outbox);
         }
     }
 

@@ -25,7 +25,6 @@ impl Time {
     }
 
     /// The time since `earlier`; zero if that lies ahead.
-    #[inline]
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -38,7 +37,6 @@ impl Span {
         Span(us)
     }
 
-    #[inline]
     pub const fn from_millis(ms: u64) -> Span {
         Span(ms.saturating_mul(1_000))
     }
@@ -48,13 +46,11 @@ impl Span {
     }
 
     /// From a measured number of seconds; what is no sensible length becomes zero.
-    #[inline]
     pub fn from_secs_f64(s: f64) -> Span {
         // `as` saturates and maps NaN to zero.
         Span((s * 1e6) as u64)
     }
 
-    #[inline]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
@@ -66,7 +62,6 @@ impl Span {
 
 impl Add<Span> for Time {
     type Output = Time;
-    #[inline]
     fn add(self, span: Span) -> Time {
         Time(self.0.saturating_add(span.0))
     }
@@ -75,7 +70,6 @@ impl Add<Span> for Time {
 /// Saturates at the origin of the clock.
 impl Sub<Span> for Time {
     type Output = Time;
-    #[inline]
     fn sub(self, span: Span) -> Time {
         Time(self.0.saturating_sub(span.0))
     }

@@ -40,9 +40,7 @@ impl Brain {
         if shortage == 0 || self.departures.count() >= self.config.outbound_max {
             return;
         }
-        let movable = (0..self.residents.count())
-            .filter_map(|place| self.residents.nth(place))
-            .filter_map(|(process, _)| self.must_go(now, process));
+        let movable = self.residents.processes().filter_map(|process| self.must_go(now, process));
         let mut by_size: Vec<Candidate> = movable.collect();
         by_size.sort_by_key(|candidate| candidate.rss_bytes);
         let enough = by_size.partition_point(|candidate| candidate.rss_bytes < shortage);

@@ -32,7 +32,7 @@ impl World {
         if let Some(had_s) = first.filter(|had_s| had_s.is_finite()) {
             let at = node.reaches(self.now, had_s);
             let number = node.completion;
-            self.wheel.schedule(at, Event::Completion { node: index, number });
+            self.agenda.schedule(at, Event::Completion { node: index, number });
         }
     }
 

@@ -6,19 +6,19 @@
 //! hold did hold. `docs/decisions/0007-simulator-and-rotation.md` says how true it is.
 //!
 //! * [`scenario`]: what is simulated
-//! * `world`: the loop of events; `wheel`: their order
+//! * `world`: the loop of events; `agenda`: their order
 //! * `node`, `process`: fair shares of cores in closed form; `looking`: what a daemon measures
 //! * `moving`: the life of a move; `script`: what the scenario makes happen
 //! * `users`: what each user has
 //! * `builtin`: scenarios by name; [`command`]: `osmos sim`
 //! * `check`: what must hold; [`outcome`]: what came of it
 
+mod agenda;
 mod builtin;
 mod check;
 pub mod command;
 mod computing;
 mod dice;
-mod fetching;
 mod looking;
 mod moving;
 mod node;
@@ -27,7 +27,7 @@ mod process;
 pub mod scenario;
 mod script;
 mod users;
-mod wheel;
+
 mod world;
 
 pub use check::Findings;

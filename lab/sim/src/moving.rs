@@ -42,11 +42,11 @@ impl World {
         let is_on = |node: u32| self.nodes[node as usize].is_on();
         if !is_reachable || !is_on(home) || !is_on(to) {
             let at = self.now + LINK_PATIENCE;
-            return self.wheel.schedule(at, Event::OrderFailed { process: index, number });
+            return self.agenda.schedule(at, Event::OrderFailed { process: index, number });
         }
         delay += self.latency();
         delay += Span::from_secs_f64(self.scenario.moves.setup_ms / 1e3);
-        self.wheel.schedule(self.now + delay, Event::Copy { process: index, number });
+        self.agenda.schedule(self.now + delay, Event::Copy { process: index, number });
     }
 
     /// The process that this number of a move is still about.
@@ -74,7 +74,7 @@ impl World {
         let sharing = self.nodes[from as usize].transfers.max(self.nodes[to as usize].transfers);
         let copied_s = bytes / (self.scenario.network.bytes_per_s() / f64::from(sharing));
         let at = self.now + Span::from_secs_f64(copied_s);
-        self.wheel.schedule(at, Event::Freeze { process: index, number });
+        self.agenda.schedule(at, Event::Freeze { process: index, number });
     }
 
     /// The links of both nodes are free of it, if they were not.
@@ -98,7 +98,7 @@ impl World {
         process.at = Whereabouts::Frozen { from, to };
         process.halted_at = self.now;
         let at = self.now + Span::from_secs_f64(self.scenario.moves.freeze_ms / 1e3);
-        self.wheel.schedule(at, Event::Thaw { process: index, number });
+        self.agenda.schedule(at, Event::Thaw { process: index, number });
         self.share_anew(from);
     }
 

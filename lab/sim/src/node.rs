@@ -6,7 +6,6 @@
 //! to be updated while nothing changes.
 
 use cluster::{Brain, Span, Time};
-use safe_arch::prefetch_t0;
 use smallvec::SmallVec;
 
 /// Looks of a daemon at `/proc`: as many as make a second.
@@ -64,7 +63,6 @@ where
     }
 
     /// From the look in that place to the newest.
-    #[inline]
     fn length_since(&self, nth: usize) -> u32 {
         self.later[nth..].iter().copied().map(u32::from).sum()
     }
@@ -114,8 +112,7 @@ pub(crate) enum Power {
     Off,
 }
 
-/// What every event needs stands together, so that few cache lines have to come for it.
-#[repr(C)]
+/// A node as it is, and its brain.
 pub(crate) struct SimNode {
     pub power: Power,
     /// Counted from 0; of the processes that run or are set up for a move here.
@@ -164,22 +161,6 @@ impl SimNode {
             wake_at: Time::ZERO,
             transfers: 0,
         }
-    }
-
-    /// Has the processor fetch what the next event here needs: see [`Brain::fetch`].
-    #[inline]
-    pub fn fetch(&self) {
-        prefetch_t0(&self.power);
-        prefetch_t0(&self.memory_bytes);
-        self.brain.fetch();
-    }
-
-    /// The same, if that may be about gossip.
-    #[inline]
-    pub fn fetch_for_gossip(&self) {
-        self.fetch();
-        self.brain.fetch_for_gossip();
-        prefetch_t0(&self.completion);
     }
 
     pub fn is_on(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use crate::node::{Looks, SimNode};
 use cluster::{GroupId, Span, Time, UserId};
-use safe_arch::prefetch_t0;
 use std::sync::Arc;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
@@ -43,8 +42,7 @@ pub(crate) struct Kind {
     pub user: Option<UserId>,
 }
 
-/// What a look needs stands together, so that few cache lines have to come for it.
-#[repr(C)]
+/// A process as it is, and what a daemon sees of it.
 pub(crate) struct SimProcess {
     pub kind: Arc<Kind>,
     /// Up to when it entered the node where it is: reference seconds, and processor seconds.
@@ -107,14 +105,6 @@ impl SimProcess {
 
     pub fn global(&self) -> GlobalPid {
         GlobalPid { home: NodeId(self.home + 1), pid: HomePid(self.pid) }
-    }
-
-    /// Has the processor fetch it, and goes on.
-    #[inline]
-    pub fn fetch(&self) {
-        prefetch_t0(&self.kind);
-        prefetch_t0(&self.at);
-        prefetch_t0(&self.work_s);
     }
 
     /// Where it uses a processor, or would if there were one free.

@@ -21,11 +21,11 @@ impl World {
     pub(crate) fn schedule_script(&mut self) {
         for job in 0..self.scenario.jobs.len() {
             let at = self.moment(self.scenario.jobs[job].start_s);
-            self.wheel.schedule(at, Event::JobStarts { job: job as u32 });
+            self.agenda.schedule(at, Event::JobStarts { job: job as u32 });
         }
         for nth in 0..self.scenario.events.len() {
             let at = self.moment(self.scenario.events[nth].at_s);
-            self.wheel.schedule(at, Event::Happens { nth: nth as u32 });
+            self.agenda.schedule(at, Event::Happens { nth: nth as u32 });
         }
         let threads: usize = self.scenario.background.iter().map(|b| b.count).sum();
         let nodes = self.nodes.len();
@@ -33,7 +33,7 @@ impl World {
             self.background.push(((nodes - 1 - nth % nodes) as u32, false));
             let delay = self.background_pause(nth);
             let event = Event::Background { nth: nth as u32, is_on: true };
-            self.wheel.schedule(self.now + delay, event);
+            self.agenda.schedule(self.now + delay, event);
         }
     }
 
@@ -68,7 +68,7 @@ impl World {
         let span = self.background_pause(nth as usize);
         if !(is_on && span == Span::ZERO) {
             let at = self.now + span.max(Span(1));
-            self.wheel.schedule(at, Event::Background { nth, is_on: !is_on });
+            self.agenda.schedule(at, Event::Background { nth, is_on: !is_on });
         }
     }
 
@@ -153,7 +153,7 @@ impl World {
         }
         let until = self.now + Span::from_secs_f64(self.dice.between(0.0, f64::from(ms_max) / 1e3));
         self.nodes[node as usize].power = Power::Starved(until);
-        self.wheel.schedule(until + AWAKE, Event::Starves { node, ms_max });
+        self.agenda.schedule(until + AWAKE, Event::Starves { node, ms_max });
     }
 
     fn crash(&mut self, node: u32) {

@@ -3,6 +3,7 @@
 //! One event after another in the order of time; every chance comes from dice with a seed. So a run
 //! is a function of scenario, configuration and seed.
 
+use crate::agenda::Agenda;
 use crate::check::Checks;
 use crate::dice::Dice;
 use crate::node::{Power, SimNode};
@@ -10,7 +11,6 @@ use crate::outcome::{Outcome, Tally};
 use crate::process::SimProcess;
 use crate::scenario::{NodeGroup, Scenario};
 use crate::users::UserShares;
-use crate::wheel::Wheel;
 use cluster::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -89,15 +89,13 @@ const TOLD_USUALLY: usize = 300;
 /// More than the datagrams of an IP network and the seal of the daemon add to a brain's bytes:
 /// Ethernet frame 18, IP 20, UDP 8, seal 46.
 const OVERHEAD_BYTES: u64 = 92;
-/// A wake and two datagrams.
-const EVENTS_PER_NODE_S: usize = 3;
 
 pub struct World {
     pub(crate) now: Time,
     pub(crate) scenario: Scenario,
     pub(crate) nodes: Vec<SimNode>,
     pub(crate) processes: Vec<SimProcess>,
-    pub(crate) wheel: Wheel<Event>,
+    pub(crate) agenda: Agenda<Event>,
     pub(crate) dice: Dice,
     pub(crate) tally: Tally,
     pub(crate) checks: Checks,
@@ -139,7 +137,7 @@ impl World {
             now,
             nodes: Vec::with_capacity(scenario.nodes_count()),
             processes: Vec::new(),
-            wheel: Wheel::starting_at(now, scenario.nodes_count() * EVENTS_PER_NODE_S),
+            agenda: Agenda::default(),
             dice: Dice::seeded(seed),
             tally: Tally::default(),
             checks: Checks::default(),
@@ -170,7 +168,7 @@ impl World {
         } else {
             for node in 0..world.nodes.len() as u32 {
                 let offset = Span(world.dice.below(1_000_000));
-                world.wheel.schedule(now + offset, Event::Introduced { node });
+                world.agenda.schedule(now + offset, Event::Introduced { node });
             }
         }
         world.schedule_script();
@@ -195,7 +193,7 @@ impl World {
             members.push(index);
             if members.len() == 1 {
                 let at = self.now + Span::from_millis(u64::from(phase));
-                self.wheel.schedule(at, Event::Looks { phase });
+                self.agenda.schedule(at, Event::Looks { phase });
             }
         }
     }
@@ -287,9 +285,8 @@ impl World {
         if self.has_ended {
             return false;
         }
-        let Some((at, event)) = self.wheel.next_until(end) else { return false };
+        let Some((at, event)) = self.agenda.next_until(end) else { return false };
         self.now = at;
-        self.fetch_ahead();
         self.happen(event);
         let has_work = !self.processes.is_empty() || self.jobs_open > 0;
         self.has_ended = has_work && self.open == 0 && self.jobs_open == 0;
@@ -319,7 +316,7 @@ impl World {
         if let Power::Starved(until) = self.nodes[to as usize].power
             && until > self.now
         {
-            return self.wheel.schedule(until, Event::Datagram { place });
+            return self.agenda.schedule(until, Event::Datagram { place });
         }
         let letter = &mut self.mail[place as usize];
         let (from, bytes) = (NodeId(letter.from + 1), std::mem::take(&mut letter.bytes));
@@ -338,7 +335,7 @@ impl World {
             _ if sleeper.wake_at > self.now => {}
             Power::Off => {}
             Power::Starved(until) if until > self.now => {
-                self.wheel.schedule(until, Event::Wake { node });
+                self.agenda.schedule(until, Event::Wake { node });
             }
             _ => self.tell(node, Input::TimePassed),
         }
@@ -346,13 +343,12 @@ impl World {
 
     fn look_all(&mut self, phase: u16) {
         let nodes = std::mem::take(&mut self.phases[usize::from(phase)]);
-        for (nth, node) in nodes.iter().enumerate() {
-            self.fetch_for_looks(&nodes, nth);
+        for node in &nodes {
             self.look(*node);
         }
         self.phases[usize::from(phase)] = nodes;
         let next = self.now + Span::from_millis(u64::from(LOOK_EVERY_MS));
-        self.wheel.schedule(next, Event::Looks { phase });
+        self.agenda.schedule(next, Event::Looks { phase });
         self.check_idleness();
     }
 
@@ -400,7 +396,7 @@ impl World {
             Output::WakeAt(at) => {
                 let at = at.max(self.now);
                 self.nodes[node as usize].wake_at = at;
-                self.wheel.schedule(at, Event::Wake { node });
+                self.agenda.schedule(at, Event::Wake { node });
             }
             Output::RecordDecision { verdict, .. } => self.tally.decided(verdict),
             Output::MemberStatus { node: about, status } => {
@@ -421,7 +417,6 @@ impl World {
         if !self.hears(from, to) || self.dice.happens(self.loss_permille) {
             return;
         }
-        self.nodes[to as usize].fetch_for_gossip();
         let at = self.now + self.latency();
         let letter = Letter { from, to, bytes };
         let place = match self.mail_places.pop() {
@@ -434,7 +429,7 @@ impl World {
                 self.mail.len() as u32 - 1
             }
         };
-        self.wheel.schedule(at, Event::Datagram { place });
+        self.agenda.schedule(at, Event::Datagram { place });
     }
 
     pub(crate) fn latency(&mut self) -> Span {
