@@ -201,7 +201,7 @@ fn gossip() -> Vec<Vec<u8>> {
 }
 
 fn brain(node: u32) -> Vec<Vec<u8>> {
-    use cluster::{Brain, Config, Identity, Input, Outbox, Output, Time};
+    use brain::{Brain, Config, Identity, Input, Outbox, Output, Time};
     use wire::ids::NodeId;
     let me = Identity { node: NodeId(node), incarnation: 1, seed: 7 };
     let mut brain = Brain::new(me, Config::default());

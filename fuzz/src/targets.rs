@@ -1,7 +1,7 @@
 //! What is fuzzed, and what must hold for it besides not panicking: what a decoder accepts it would
 //! also write, and what one side of a protocol makes the other accepts.
 
-use cluster::{Brain, Config, Identity, Input, Outbox, Time};
+use brain::{Brain, Config, Identity, Input, Outbox, Time};
 use kernel::proc::pagemap::Run;
 use kernel::proc::{maps, process};
 use kernel::regs::{REGISTER_WORDS, Registers};

@@ -61,7 +61,7 @@ pub struct Config {
     /// Kernel features to do without, although they may be there.
     pub without: Vec<Without>,
     /// How its brain behaves; all nodes of a cluster should have the same.
-    pub brain: cluster::Config,
+    pub brain: brain::Config,
     /// A file to which all that the brain is told is appended.
     pub record: Option<PathBuf>,
     /// The program started as `deputy` and `body`; this program itself if not given.
@@ -113,7 +113,7 @@ impl Config {
             lends_to: None,
             cpu_baseline: false,
             without: Vec::new(),
-            brain: cluster::Config::default(),
+            brain: brain::Config::default(),
             record: None,
             supervisor: None,
             handshake_timeout: Duration::from_secs(10),

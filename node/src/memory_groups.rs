@@ -6,7 +6,7 @@
 //! more. Of guests their supervisors say it when they come or are made.
 
 use crate::process::{LastFreeze, Weight};
-use cluster::ProcessSample;
+use brain::ProcessSample;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use wire::ids::GlobalPid;
@@ -222,7 +222,7 @@ fn weigh_group(
 #[cfg(test)]
 mod test {
     use super::*;
-    use cluster::{GroupId, Span};
+    use brain::{GroupId, Span};
     use wire::ids::{HomePid, NodeId};
 
     fn process(pid: i32) -> GlobalPid {

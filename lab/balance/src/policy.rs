@@ -1,6 +1,6 @@
 //! The policies that are compared: configurations of one and the same brain.
 
-use cluster::{Config, Decision, WindowPolicy};
+use brain::{Config, Decision, WindowPolicy};
 use serde::Serialize;
 use std::str::FromStr;
 

@@ -1,7 +1,7 @@
 //! Events in the order of their time; those of one moment in the order in which they were
 //! scheduled.
 
-use cluster::Time;
+use brain::Time;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;

@@ -3,7 +3,7 @@
 use crate::node::SimNode;
 use crate::process::Whereabouts;
 use crate::world::World;
-use cluster::{Span, Time};
+use brain::{Span, Time};
 use serde::Serialize;
 
 /// Between two looks at all nodes.

@@ -2,7 +2,7 @@
 
 use crate::process::Whereabouts;
 use crate::world::{Event, World};
-use cluster::Input;
+use brain::Input;
 
 impl World {
     /// The processes on the node have changed, or what they want.

@@ -1,7 +1,7 @@
-//! A cluster without machines: unchanged brains of `core/cluster` on simulated nodes, a simulated
+//! A cluster without machines: unchanged brains of `core/brain` on simulated nodes, a simulated
 //! network and simulated time.
 //!
-//! Every run is a function of a [`Scenario`], the brains' [`cluster::Config`] and a seed, and ends
+//! Every run is a function of a [`Scenario`], the brains' [`brain::Config`] and a seed, and ends
 //! in an [`Outcome`]: what the work took, what was moved, what it cost, and whether all that must
 //! hold did hold. `docs/decisions/0007-simulator-and-rotation.md` says how true it is.
 //!

@@ -4,7 +4,7 @@
 use crate::node::Power;
 use crate::process::{CPU, RUNNABLE, Whereabouts};
 use crate::world::World;
-use cluster::{Input, LoadSample, ProcessSample, Span, UserShare};
+use brain::{Input, LoadSample, ProcessSample, Span, UserShare};
 use wire::move_cost::Pace;
 
 /// More than that of a node's memory in use, and the kernel kills.

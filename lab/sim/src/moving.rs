@@ -7,7 +7,7 @@
 use crate::process::Whereabouts;
 use crate::script::PID_FIRST;
 use crate::world::{Event, World};
-use cluster::{Arrival, Input, MoveOutcome, Span};
+use brain::{Arrival, Input, MoveOutcome, Span};
 use wire::ids::{GlobalPid, NodeId};
 use wire::motive::Motive;
 

@@ -5,7 +5,7 @@
 //! thread that always wants to run has had so far, tells what each process has had: nothing needs
 //! to be updated while nothing changes.
 
-use cluster::{Brain, Span, Time};
+use brain::{Brain, Span, Time};
 use smallvec::SmallVec;
 
 /// Looks of a daemon at `/proc`: as many as make a second.

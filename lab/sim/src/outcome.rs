@@ -3,7 +3,7 @@
 use crate::check::Findings;
 use crate::process::Whereabouts;
 use crate::world::World;
-use cluster::{Span, Time, Verdict};
+use brain::{Span, Time, Verdict};
 use serde::Serialize;
 
 /// Moves that are remembered one by one.

@@ -1,7 +1,7 @@
 //! One simulated process: how much it computes, how much it has had, where it is.
 
 use crate::node::{Looks, SimNode};
-use cluster::{GroupId, Span, Time, UserId};
+use brain::{GroupId, Span, Time, UserId};
 use std::sync::Arc;
 use wire::ids::{GlobalPid, HomePid, NodeId};
 

@@ -2,7 +2,7 @@
 //! those built in; all of it but the names has a default.
 
 use crate::dice::Dice;
-use cluster::Ownership;
+use brain::Ownership;
 use serde::{Deserialize, Serialize};
 
 /// One experiment.

@@ -5,7 +5,7 @@ use crate::node::Power;
 use crate::process::{Kind, SimProcess, Whereabouts};
 use crate::scenario::What;
 use crate::world::{Event, World};
-use cluster::{Arrival, GroupId, Input, Ownership, Span, Time, UserId};
+use brain::{Arrival, GroupId, Input, Ownership, Span, Time, UserId};
 use std::sync::Arc;
 
 /// Pids are of the whole world, so that one number names a process.

@@ -2,7 +2,7 @@
 
 use crate::node::SimNode;
 use crate::process::SimProcess;
-use cluster::{Span, Time, UserId};
+use brain::{Span, Time, UserId};
 use std::collections::BTreeMap;
 
 const TOLD_EVERY: Span = Span::from_secs(1);

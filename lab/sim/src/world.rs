@@ -11,7 +11,7 @@ use crate::outcome::{Outcome, Tally};
 use crate::process::SimProcess;
 use crate::scenario::{NodeGroup, Scenario};
 use crate::users::UserShares;
-use cluster::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
+use brain::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Whole simulated clusters: that they are the same each time, that nothing is lost or doubled
 //! whatever goes wrong, and that news travels as the published theory says.
 
-use cluster::{Config, Decision, Span, WindowPolicy};
+use brain::{Config, Decision, Span, WindowPolicy};
 use sim::scenario::{Background, Happening, Job, MoveCost, NodeGroup, Place, Scenario, What, Work};
 use sim::{Dice, Outcome, World};
 

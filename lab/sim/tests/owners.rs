@@ -1,7 +1,7 @@
 //! Owners and users in whole simulated clusters: a node's owner has it back in time, what he allows
 //! is kept to, and nobody's many processes starve another's few.
 
-use cluster::{Config, Ownership, Priority};
+use brain::{Config, Ownership, Priority};
 use proptest::prelude::*;
 use sim::scenario::{Happening, Job, NodeGroup, Place, Scenario, What, Work};
 use sim::{Outcome, World};
@@ -178,7 +178,7 @@ fn are_fair((few, many): (usize, usize), nodes: usize, home: u32, seed: u64) -> 
     if holds { Ok(()) } else { Err(seen()) }
 }
 
-/// What [`fairness`](../../../core/cluster/src/fairness.rs) says of its pause.
+/// What [`fairness`](../../../core/brain/src/policies/fairness.rs) says of its pause.
 #[test]
 #[ignore = "3840 clusters: half a minute"]
 fn no_user_of_few_processes_is_starved_in_any_of_many_clusters() {

@@ -1,7 +1,7 @@
 //! What the brain of a node was told, recorded as the daemon records it, is decided again bit for
 //! bit by `osmos sim --replay`.
 
-use cluster::{Brain, Config, Identity, Input, LoadSample, Outbox, Output, Span, Time};
+use brain::{Brain, Config, Identity, Input, LoadSample, Outbox, Output, Span, Time};
 use std::process::ExitCode;
 use wire::ids::NodeId;
 
@@ -10,7 +10,7 @@ fn recording() -> Vec<u8> {
     let config = Config::default();
     let identity = |node| Identity { node: NodeId(node), incarnation: 1, seed: u64::from(node) };
     let mut brains = [1, 2].map(|node| Brain::new(identity(node), config.clone()));
-    let mut bytes = cluster::began(identity(1), &config);
+    let mut bytes = brain::began(identity(1), &config);
     let mut outbox = Outbox::new();
     let mut waiting: Vec<(usize, Input)> = Vec::new();
     for node in 0..2 {
@@ -27,7 +27,7 @@ fn recording() -> Vec<u8> {
         while let Some((node, input)) = waiting.pop() {
             brains[node].handle(now, input.clone(), &mut outbox);
             if node == 0 {
-                bytes.extend(cluster::told(now, &input, outbox.outputs()));
+                bytes.extend(brain::told(now, &input, outbox.outputs()));
             }
             for output in outbox.drain() {
                 if let Output::SendDatagram { bytes, .. } = output {

@@ -11,7 +11,7 @@ use crate::net::call::{Call, CallError, call_member, call_to_join};
 use crate::net::link::{Link, LinkId, OpenLink};
 use crate::net::listener::{Accepted, Calling, Rejection};
 use crate::state::{Membership, StateError};
-use cluster::Input;
+use brain::Input;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 
 use super::Daemon;
 use super::requests::failure;
-use cluster::{Foresight, Guess, Unforeseen};
+use brain::{Foresight, Guess, Unforeseen};
 use wire::control::{Failure, Reply};
 use wire::forecast::{Forecast, NodeForecast, Place, Weighed};
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -118,7 +118,7 @@ fn place(guess: Guess) -> Place {
 }
 
 fn forecast(foresight: Foresight) -> Forecast {
-    let ms = |span: cluster::Span| span.as_secs_f64() * 1e3;
+    let ms = |span: brain::Span| span.as_secs_f64() * 1e3;
     Forecast {
         pid: foresight.process.pid.0,
         home: foresight.process.home,

@@ -11,7 +11,7 @@ use crate::process::Activity;
 use crate::procfs;
 use crate::roster::Roster;
 use crate::supervisor::{Identity, Supervisor, SupervisorId};
-use cluster::{Input, MoveOutcome, Placement, Span};
+use brain::{Input, MoveOutcome, Placement, Span};
 use kernel::features::{self, Feature, Need};
 use nix::errno::Errno;
 use std::os::fd::OwnedFd;
@@ -239,8 +239,8 @@ impl Daemon {
         let Some(guest) = self.guests.get(&id) else { return };
         let (process, from) = (guest.process, guest.asked.from);
         let how = match guest.asked.is_ordered {
-            true => cluster::Arrival::Ordered { from },
-            false => cluster::Arrival::Balanced { from },
+            true => brain::Arrival::Ordered { from },
+            false => brain::Arrival::Balanced { from },
         };
         let is_pinned = guest.asked.is_pinned;
         self.tell_brain(Input::ProcessArrived { process, how });

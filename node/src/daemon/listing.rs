@@ -4,7 +4,7 @@ use super::Daemon;
 use super::requests::failure;
 use crate::guest::Guest;
 use crate::process::Process;
-use cluster::NodeView;
+use brain::NodeView;
 use std::collections::BTreeMap;
 use wire::control::{self, CpuFit, Failure, Reply};
 use wire::ids::{HomePid, NodeId};

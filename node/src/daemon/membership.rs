@@ -13,7 +13,7 @@ use crate::net::listener::Calling;
 use crate::net::{Credentials, wall_clock_s};
 use crate::process::{Cause, Order};
 use crate::state::{Membership, StateError};
-use cluster::{Arrival, Input};
+use brain::{Arrival, Input};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;

@@ -10,7 +10,7 @@ use crate::journal::wall_clock_s;
 use crate::process::{Bound, Cause, LastFreeze, Launch, Move, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Supervisor, SupervisorId};
-use cluster::{Arrival, Input, MoveOutcome, Span};
+use brain::{Arrival, Input, MoveOutcome, Span};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;

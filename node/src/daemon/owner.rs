@@ -8,7 +8,7 @@ use crate::control::Answer;
 use crate::policy::GuestMemory;
 use crate::process::{Cause, Launch, Order, Process};
 use crate::supervisor::SupervisorId;
-use cluster::{Input, Ownership, Priority};
+use brain::{Input, Ownership, Priority};
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;

@@ -10,7 +10,7 @@ use crate::procfs::{self, Stat};
 use crate::progress::Progress;
 use crate::readiness;
 use crate::sample::scan::{Scan, Watched};
-use cluster::{Arrival, Input};
+use brain::{Arrival, Input};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;

@@ -4,7 +4,7 @@
 use super::Daemon;
 use super::moves::{NotMoved, not_moved};
 use crate::process::Process;
-use cluster::Input;
+use brain::Input;
 use std::collections::BTreeMap;
 use wire::control::CpuFit;
 use wire::ids::{GlobalPid, HomePid, NodeId};

@@ -27,7 +27,7 @@ use crate::progress::Progress;
 use crate::returning::Returned;
 use crate::roster::{KeptGuest, KeptOrder, KeptProcess, Left};
 use crate::supervisor::{Identity, Supervisor, SupervisorId, await_return};
-use cluster::Input;
+use brain::Input;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -129,7 +129,7 @@ impl Daemon {
         }
         if at == me {
             let process = self.global(pid);
-            self.tell_brain(Input::ProcessArrived { process, how: cluster::Arrival::Born });
+            self.tell_brain(Input::ProcessArrived { process, how: brain::Arrival::Born });
         } else if !is_held {
             let text = "its supervisor brought it home while there was no daemon";
             let reason = Reason { code: "no-daemon".to_owned(), text: text.to_owned() };

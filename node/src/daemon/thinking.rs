@@ -17,7 +17,7 @@ use crate::sample::calibrate::{RUNS_AGAIN, measure_core_speed};
 use crate::sample::scan::Scan;
 use crate::sample::unseen::Unseen;
 use crate::sample::window::Window;
-use cluster::{
+use brain::{
     Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
     Status, Time, UserId, UserShare, Verdict, Why,
 };
@@ -75,7 +75,7 @@ impl Thought {
         let identity = identity(node, stamp);
         let mut recorder = config.record.as_deref().and_then(Recorder::append_to);
         if let Some(recorder) = &mut recorder {
-            recorder.write(&cluster::began(identity, &config.brain));
+            recorder.write(&brain::began(identity, &config.brain));
         }
         Thought {
             brain: Brain::new(identity, config.brain.clone()),
@@ -124,7 +124,7 @@ impl Daemon {
             let now = self.brain_time();
             self.thought.brain.handle(now, &input, &mut outbox);
             if let Some(recorder) = &mut self.thought.recorder {
-                recorder.write(&cluster::told(now, &input, outbox.outputs()));
+                recorder.write(&brain::told(now, &input, outbox.outputs()));
             }
             let outputs: Vec<Output> = outbox.drain().collect();
             for output in outputs {
@@ -179,7 +179,7 @@ impl Daemon {
                 return;
             }
         }
-        let outcome = cluster::MoveOutcome::Failed;
+        let outcome = brain::MoveOutcome::Failed;
         let freeze = Span::ZERO;
         self.tell_brain(Input::MoveEnded { process, from: me, to, outcome, freeze });
     }
@@ -249,7 +249,7 @@ impl Daemon {
         let unfit = self.unfit_nodes(pid);
         let best = self.thought.brain.best_node(now, Some(process), &unfit);
         if let Some(recorder) = &mut self.thought.recorder {
-            recorder.write(&cluster::asked(now, Some(process), &unfit, best));
+            recorder.write(&brain::asked(now, Some(process), &unfit, best));
         }
         let best = best?;
         (best != at).then_some(best)

@@ -14,14 +14,14 @@ const EDGES: &[(&str, &[&str])] = &[
     // core decides, engine acts
     ("wire", &[]),
     ("kernel", &[]),
-    ("cluster", &["wire"]),
+    ("brain", &["wire"]),
     ("link", &["wire", "kernel"]),
     ("migrate", &["wire", "kernel", "link"]),
     ("attachment", &["wire", "kernel"]),
     ("body", &["wire", "kernel", "link", "migrate", "attachment"]),
     ("deputy", &["wire", "kernel", "link", "migrate", "attachment"]),
     // node connects
-    ("node", &["wire", "cluster", "kernel", "link", "migrate", "body", "deputy"]),
+    ("node", &["wire", "brain", "kernel", "link", "migrate", "body", "deputy"]),
     // tools show
     ("client", &["wire"]),
     ("cli", &["wire", "client"]),
@@ -30,8 +30,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lab", &["kernel", "wire", "client"]),
     ("demo", &["wire", "client", "lab"]),
     ("bench", &["wire", "client", "lab", "needs"]),
-    ("sim", &["wire", "cluster"]),
-    ("balance", &["sim", "cluster", "wire", "client", "lab"]),
+    ("sim", &["wire", "brain"]),
+    ("balance", &["sim", "brain", "wire", "client", "lab"]),
     ("conformance", &["wire", "client", "needs"]),
     ("soak", &["wire", "client", "lab", "conformance", "needs"]),
     ("machines", &["wire", "lab", "conformance", "needs"]),
@@ -165,7 +165,7 @@ mod test {
     #[test]
     fn an_edge_that_points_up_or_sideways_is_found() {
         for (from, to) in
-            [("wire", "cluster"), ("body", "deputy"), ("cluster", "kernel"), ("client", "node")]
+            [("wire", "brain"), ("body", "deputy"), ("brain", "kernel"), ("client", "node")]
         {
             let found = check(&[package(from, &[(to, false)])]);
             assert_eq!(found.len(), 1, "{from} -> {to}");

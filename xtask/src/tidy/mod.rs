@@ -5,6 +5,7 @@
 
 mod layers;
 mod mask;
+mod regions;
 mod rules;
 
 use anyhow::{Context, Result, ensure};
@@ -54,6 +55,7 @@ pub fn check(root: &Path) -> Result<Vec<Violation>> {
         let text = fs::read_to_string(&full).with_context(|| full.display().to_string())?;
         let name = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
         violations.extend(rules::check(name, &text));
+        violations.extend(regions::check(name, &text));
         if rules::is_oversize(name, &text) {
             oversize.push(name.to_string());
         }
