@@ -1,7 +1,7 @@
 //! What must hold between any two inputs. Checked after each input in debug builds, by every test
 //! and by the simulator.
 
-use crate::brain::Brain;
+use crate::situation::Situation;
 use wire::ids::{GlobalPid, NodeId};
 
 /// A broken invariant: a fault of this crate, whatever the inputs were.
@@ -25,7 +25,7 @@ pub enum Violation {
     Unbounded { node: NodeId, table: &'static str },
 }
 
-impl Brain {
+impl Situation {
     /// The first invariant that does not hold, if there is one.
     pub fn check_invariants(&self) -> Result<(), Violation> {
         self.check_departures()?;

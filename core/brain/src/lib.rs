@@ -19,7 +19,6 @@ mod here;
 mod input;
 mod invariants;
 mod messages;
-mod moves;
 mod others;
 mod output;
 mod policies;
@@ -27,6 +26,7 @@ mod random;
 mod reasons;
 mod recording;
 mod rule;
+mod situation;
 mod time;
 
 pub use answers::{Foresight, Guess, NodeForesight, NodeView, Unforeseen};

@@ -4,12 +4,11 @@
 //! Nothing is decided here and nothing changes. The questions are put to the same rule that decides
 //! ([`crate::rule`]), with the same knowledge, and every number that it used is in the answer.
 
-use crate::brain::Brain;
 use crate::facts::{Candidate, Condition};
-use crate::moves::Target;
 use crate::others::Status;
 use crate::reasons::StayCause;
-use crate::rule::{fits, is_beyond_doubt, judge, pays, rates};
+use crate::rule::{GainKind, fits, is_beyond_doubt, judge, pays, rates};
+use crate::situation::{Situation, Target};
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, NodeId};
 
@@ -78,7 +77,7 @@ pub enum Unforeseen {
     Unmeasured,
 }
 
-impl Brain {
+impl Situation {
     /// What would become of a process that runs here if it went there.
     pub fn foresee(
         &self,
@@ -242,7 +241,7 @@ impl Brain {
             Some(gain) => {
                 let is_back = candidate.came_from == Some(node);
                 let is_doubtful = is_back
-                    && gain.kind == crate::rule::GainKind::LargerShare
+                    && gain.kind == GainKind::LargerShare
                     && !is_beyond_doubt(&gain, &condition, burden, &self.config);
                 return is_doubtful.then(|| "it has just come from there".to_owned());
             }

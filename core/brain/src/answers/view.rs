@@ -1,8 +1,8 @@
 //! What the brain answers to questions of the daemon: `osmos nodes`, `--best`.
 
-use crate::brain::Brain;
 use crate::facts::Condition;
 use crate::others::Status;
+use crate::situation::Situation;
 use crate::time::{Span, Time};
 use wire::ids::{GlobalPid, NodeId};
 
@@ -24,10 +24,6 @@ pub struct NodeView {
     /// How old this knowledge is; None if nothing has been heard of the node yet.
     pub age: Option<Span>,
 }
-
-/// A promise of `best_node` counts as load until the process shows in a measurement.
-const PROMISE: Span = Span::from_secs(3);
-const PROMISES_MAX: usize = 64;
 
 impl NodeView {
     /// Runnable threads per core.
@@ -51,9 +47,9 @@ impl NodeView {
     }
 }
 
-impl Brain {
+impl Situation {
     /// All members, this node included, by number.
-    pub fn members(&self, now: Time) -> Vec<NodeView> {
+    pub fn nodes(&self, now: Time) -> Vec<NodeView> {
         let is_closed = self.condition_for_guests(now).is_some_and(|own| own.is_closed);
         let known = self.condition(now).map(|own| (Condition { is_closed, ..own }, Span::ZERO));
         let mut views: Vec<NodeView> = self
@@ -67,11 +63,9 @@ impl Brain {
     }
 
     /// The node (perhaps this one) that promises the most to one more CPU-bound process, among
-    /// those that are alive and not excluded. `process`, if it runs here, is not counted twice. The
-    /// answer counts as load for a few seconds, so that a burst of questions does not pile up on
-    /// one node.
+    /// those that are alive and not excluded. `process`, if it runs here, is not counted twice.
     pub fn best_node(
-        &mut self,
+        &self,
         now: Time,
         process: Option<GlobalPid>,
         excluding: &[NodeId],
@@ -93,10 +87,6 @@ impl Brain {
                 best = Some((node, share));
             }
         }
-        let (node, _) = best?;
-        if self.promises.len() < PROMISES_MAX && !(counted && node == self.me) {
-            self.promises.push((node, now + PROMISE));
-        }
-        Some(node)
+        best.map(|(node, _)| node)
     }
 }

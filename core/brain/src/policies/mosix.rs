@@ -5,13 +5,12 @@
 //! The figures are those of the published sources: an exported load that decays by an eighth each
 //! second, a margin of 1.3 processes, the second most hungry process. Nobody is asked first.
 
-use crate::brain::Brain;
+use super::Proposal;
 use crate::facts::Condition;
-use crate::moves::Target;
 use crate::others::load_of;
-use crate::output::Outbox;
+use crate::situation::Situation;
 use crate::time::Time;
-use wire::ids::GlobalPid;
+use wire::ids::{GlobalPid, NodeId};
 use wire::motive::Motive;
 
 /// What the load of a candidate must stay below by: 130 % of what one process adds.
@@ -42,31 +41,30 @@ impl Estimate {
     }
 }
 
-impl Brain {
-    pub(crate) fn mosix_round(&mut self, now: Time, outbox: &mut Outbox) {
-        let Some(own) = self.load_here(now) else { return };
-        let estimate = self.estimate.get_or_insert_default();
-        estimate.measured(&own);
+impl Situation {
+    /// Once a second.
+    pub(crate) fn as_mosix_would(&self, now: Time, estimate: &mut Estimate) -> Option<Proposal> {
+        estimate.measured(&self.load_here(now)?);
         let load_here = estimate.load;
         if self.departures.count() > 0 {
-            return;
+            return None;
         }
-        let mut best: Option<(f64, Target)> = None;
-        for (node, condition, age) in self.members.useful(now, &self.config) {
+        let mut best: Option<(f64, NodeId)> = None;
+        for (node, condition, _) in self.members.useful(now, &self.config) {
             let one = 1.0 / (f64::from(condition.cores) * condition.speed);
             let candidate = load_of(&condition) + MARGIN * one;
             if best.as_ref().is_none_or(|(least, _)| candidate < *least) {
-                best = Some((candidate, Target { node, condition, age }));
+                best = Some((candidate, node));
             }
         }
-        let Some((load, target)) = best else { return };
+        let (load, to) = best?;
         if load >= load_here {
-            return;
+            return None;
         }
-        let Some(process) = self.second_hungriest(now) else { return };
-        let Ok(candidate) = self.residents.candidate(now, process, &self.config) else { return };
+        let process = self.second_hungriest(now)?;
+        let candidate = self.residents.candidate(now, process, &self.config).ok()?;
         let why = format!("a load of {load:.2} there, {load_here:.2} here");
-        self.make_offer(now, candidate, target.node, Motive::Balance, None, why, outbox);
+        Some(Proposal::new(candidate, to, Motive::Balance, why))
     }
 
     /// Of those that have been here for a second.

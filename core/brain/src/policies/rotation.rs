@@ -27,12 +27,13 @@
 //! Each offer is repeated until it is answered, as all are; so either both move, or none, or, if a
 //! node dies in between, one: as with any move.
 
-use crate::brain::Brain;
+use super::Proposal;
 use crate::facts::{Candidate, Condition, Entry};
 use crate::input::GroupId;
-use crate::messages::{Body, Laggard, Offer, OfferId, Refusal, from_ms, to_ms};
-use crate::output::Outbox;
+use crate::messages::{Laggard, Offer, Refusal, from_ms, to_ms};
+use crate::random::Random;
 use crate::reasons::Why;
+use crate::situation::Situation;
 use crate::time::{Span, Time};
 use wire::ids::NodeId;
 use wire::motive::Motive;
@@ -44,10 +45,11 @@ struct Standing {
     attained_s: f64,
 }
 
-impl Brain {
-    /// A crowded node tells some with more room how far its laggard is behind.
-    pub(crate) fn rotate(&mut self, now: Time, outbox: &mut Outbox) {
-        let Some(own) = self.calm(now) else { return };
+impl Situation {
+    /// How far the laggard of a crowded node is behind, and to which two of the nodes with more
+    /// room to say so; perhaps it is one.
+    pub(crate) fn laggard(&self, now: Time, random: &mut Random) -> Option<(Laggard, [NodeId; 2])> {
+        let own = self.calm(now)?;
         let enough = own.share() * (1.0 + self.config.dead_band);
         // Nobody gets more there than a core has to give: most are ruled out by that.
         let enough_milli = (enough * 1e3) as u32;
@@ -59,17 +61,13 @@ impl Brain {
         let known = self.members.useful_entries(now, None, &self.config);
         let rich: Vec<NodeId> = known.filter(is_rich).map(|entry| entry.node).collect();
         if rich.is_empty() {
-            return;
+            return None;
         }
-        let Some(behind) = self.least(now, None) else { return };
-        let Some(group) = behind.candidate.group else { return };
-        let laggard = Laggard { group, attained_ms: to_ms(behind.attained_s) };
-        let mut draw = || rich[self.random.below(rich.len() as u64) as usize];
-        let (one, other) = (draw(), draw());
-        self.send(now, one, Body::Lag(laggard), outbox);
-        if other != one {
-            self.send(now, other, Body::Lag(laggard), outbox);
-        }
+        let behind = self.least(now, None)?;
+        let laggard =
+            Laggard { group: behind.candidate.group?, attained_ms: to_ms(behind.attained_s) };
+        let mut draw = || rich[random.below(rich.len() as u64) as usize];
+        Some((laggard, [draw(), draw()]))
     }
 
     /// The condition of this node, if nothing is under way that could change it.
@@ -81,30 +79,19 @@ impl Brain {
         self.condition(now)
     }
 
-    /// A crowded node says how far its laggard is behind.
-    pub(crate) fn lag_heard(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        laggard: Laggard,
-        outbox: &mut Outbox,
-    ) {
-        let Some(own) = self.calm(now) else { return };
-        let there = self.members.get(from).and_then(|member| member.known(now));
-        let Some((there, _)) = there else { return };
-        let Some(ahead) = self.furthest(now, Some(laggard.group)) else { return };
+    /// A crowded node says how far its laggard is behind: who has got on enough further here?
+    pub(crate) fn ahead_of(&self, now: Time, from: NodeId, laggard: Laggard) -> Option<Proposal> {
+        let own = self.calm(now)?;
+        let (there, _) = self.members.get(from)?.known(now)?;
+        let ahead = self.furthest(now, Some(laggard.group))?;
         let gap_s = ahead.attained_s - from_ms(laggard.attained_ms);
-        if gap_s > self.gap_min_s(&ahead, own.share(), there.share()) {
-            self.offer_exchange(now, ahead, from, outbox);
+        if gap_s <= self.gap_min_s(&ahead, own.share(), there.share())
+            || self.members.exclusions.holds(now, from)
+        {
+            return None;
         }
-    }
-
-    fn offer_exchange(&mut self, now: Time, ahead: Standing, to: NodeId, outbox: &mut Outbox) {
-        if self.members.exclusions.holds(now, to) {
-            return;
-        }
-        let why = Why::Ahead(to, ahead.attained_s);
-        self.make_offer(now, ahead.candidate, to, Motive::Exchange, None, why, outbox);
+        let why = Why::Ahead(from, ahead.attained_s);
+        Some(Proposal::new(ahead.candidate, from, Motive::Exchange, why))
     }
 
     /// How far apart two must be to change places between these shares.
@@ -141,13 +128,13 @@ impl Brain {
         standings.min_by(|a, b| a.attained_s.total_cmp(&b.attained_s))
     }
 
-    /// The first half of an exchange, on the crowded node: who goes in return?
-    pub(crate) fn weigh_exchange(
+    /// On the crowded node: who goes in return for what is offered?
+    pub(crate) fn in_return(
         &self,
         now: Time,
         source: &Entry,
         offer: &Offer,
-    ) -> Result<Candidate, Refusal> {
+    ) -> Result<Proposal, Refusal> {
         let own = self.calm(now).ok_or(Refusal::Busy)?;
         let there = source.condition().ok_or(Refusal::Unready)?;
         let group = offer.group.ok_or(Refusal::Even)?;
@@ -158,22 +145,11 @@ impl Brain {
         let (rich, poor) = (there.share(), own.share());
         let is_poorer = poor * (1.0 + self.config.dead_band) < rich;
         if is_poorer && gap_s > self.gap_min_s(&ahead, rich, poor) {
-            Ok(behind.candidate)
+            let why = Why::Behind(source.node);
+            let proposal = Proposal::new(behind.candidate, source.node, Motive::Exchange, why);
+            Ok(Proposal { in_return_for: Some(offer.id), ..proposal })
         } else {
             Err(Refusal::Even)
         }
-    }
-
-    /// The second half: the crowded node offers its laggard for the one it was offered.
-    pub(crate) fn return_offer(
-        &mut self,
-        now: Time,
-        behind: Candidate,
-        to: NodeId,
-        for_offer: OfferId,
-        outbox: &mut Outbox,
-    ) {
-        let why = Why::Behind(to);
-        self.make_offer(now, behind, to, Motive::Exchange, Some(for_offer), why, outbox);
     }
 }

@@ -1,32 +1,31 @@
 //! An idle node asks others for work: the moment it has room, not when a crowded one next looks
 //! around.
 
-use crate::brain::Brain;
 use crate::config::{Config, Decision};
 use crate::facts::Condition;
-use crate::messages::Body;
 use crate::others::Status;
-use crate::output::Outbox;
-use crate::time::{Span, Time};
+use crate::random::Random;
+use crate::situation::Situation;
+use crate::time::Time;
 use wire::ids::NodeId;
 
 /// Sources asked for work by an idle node in one round, besides one at random.
 const SOURCES_ASKED: usize = 3;
-/// Between two questions for work outside the round, so that a burst of short processes is cheap.
-const SEEK_PAUSE: Span = Span::from_millis(100);
-
-impl Brain {
-    /// An idle node asks those it knows to have work for it, those first where processes get least,
-    /// and one at random.
-    pub(crate) fn seek(&mut self, now: Time, outbox: &mut Outbox) {
-        let Some(own) = self.condition_for_guests(now) else { return };
+impl Situation {
+    /// Those that an idle node knows to have work for it, those first where processes get least,
+    /// and one at random. None if it has no room for any.
+    pub(crate) fn whom_to_ask_for_work(
+        &self,
+        now: Time,
+        random: &mut Random,
+    ) -> Option<Vec<NodeId>> {
+        let own = self.condition_for_guests(now)?;
         if own.room() < 0.5 || self.reservations.count() >= self.places_max(&own) {
-            return;
+            return None;
         }
         if self.config.decision != Decision::Osmos || own.is_closed {
-            return;
+            return None;
         }
-        self.sought_at = now;
         let mut sources: Vec<(NodeId, f64)> = self
             .members
             .useful(now, &self.config)
@@ -36,36 +35,17 @@ impl Brain {
         sources.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         sources.truncate(SOURCES_ASKED);
         let mut asked: Vec<NodeId> = sources.into_iter().map(|(node, _)| node).collect();
-        let random = self.members.pick(&mut self.random, |member| member.status == Status::Alive);
-        asked.extend(random.filter(|node| !asked.contains(node)));
-        for node in asked {
-            self.send(now, node, Body::Seek, outbox);
-        }
+        let other = self.members.pick(random, |member| member.status == Status::Alive);
+        asked.extend(other.filter(|node| !asked.contains(node)));
+        Some(asked)
     }
 
     /// Whoever has room and knows of work asks again at each look; without such knowledge once in a
     /// round is enough.
-    pub(crate) fn seek_known_work(&mut self, now: Time, outbox: &mut Outbox) {
-        if !self.may_seek(now) {
-            return;
-        }
-        let Some(own) = self.condition_for_guests(now) else { return };
+    pub(crate) fn knows_of_work(&self, now: Time) -> bool {
+        let Some(own) = self.condition_for_guests(now) else { return false };
         let mut known = self.members.useful(now, &self.config);
-        if known.any(|(_, condition, _)| has_work_for(&condition, &own, &self.config)) {
-            drop(known);
-            self.seek(now, outbox);
-        }
-    }
-
-    /// Room may just have appeared: ask now, not at the next round.
-    pub(crate) fn seek_at_once(&mut self, now: Time, outbox: &mut Outbox) {
-        if self.may_seek(now) {
-            self.seek(now, outbox);
-        }
-    }
-
-    fn may_seek(&self, now: Time) -> bool {
-        now.since(self.sought_at) >= SEEK_PAUSE
+        known.any(|(_, condition, _)| has_work_for(&condition, &own, &self.config))
     }
 }
 

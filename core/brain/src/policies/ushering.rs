@@ -7,16 +7,16 @@
 //! goes, as it costs the least to transfer; if none does alone, the largest. It goes to the node
 //! that gives it the most among those where it fits.
 
-use crate::brain::Brain;
+use super::Proposal;
 use crate::facts::Candidate;
-use crate::output::Outbox;
+use crate::situation::Situation;
 use crate::time::Time;
 use wire::motive::Motive;
 
 /// Something waits for memory for a tenth of the time.
 const PRESSURE_MAX: f64 = 0.1;
 
-impl Brain {
+impl Situation {
     /// Bytes that this node is short of; 0 if it is not.
     fn shortage_bytes(&self, now: Time) -> u64 {
         let Some(own) = self.load_here(now) else { return 0 };
@@ -35,10 +35,10 @@ impl Brain {
         missing
     }
 
-    pub(crate) fn usher(&mut self, now: Time, outbox: &mut Outbox) {
+    pub(crate) fn usher(&self, now: Time) -> Option<Proposal> {
         let shortage = self.shortage_bytes(now);
         if shortage == 0 || self.departures.count() >= self.config.outbound_max {
-            return;
+            return None;
         }
         let movable = self.residents.processes().filter_map(|process| self.must_go(now, process));
         let mut by_size: Vec<Candidate> = movable.collect();
@@ -54,8 +54,8 @@ impl Brain {
                 shortage >> 20,
                 candidate.rss_bytes >> 20
             );
-            self.make_offer(now, *candidate, target.node, Motive::Memory, None, why, outbox);
-            return;
+            return Some(Proposal::new(*candidate, target.node, Motive::Memory, why));
         }
+        None
     }
 }

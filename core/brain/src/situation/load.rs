@@ -1,7 +1,7 @@
 //! The load of a node as its brain sees it and tells it to others: what was measured, what wants to
 //! run, and who is on the way.
 
-use crate::brain::Brain;
+use super::Situation;
 use crate::facts::Condition;
 use crate::time::Time;
 
@@ -9,7 +9,7 @@ use crate::time::Time;
 /// less than half of what one look does.
 const WAITS_WEIGHT: f64 = 0.4;
 
-impl Brain {
+impl Situation {
     /// The present condition of this node with all that runs here.
     pub(crate) fn load_here(&self, now: Time) -> Option<Condition> {
         self.own.condition(now, self.residents.demand())

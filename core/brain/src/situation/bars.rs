@@ -1,7 +1,7 @@
 //! Nodes where processes of this one cannot run, as its daemon knows: their processors lack what
 //! programs were shown here. They are not offered there.
 
-use crate::brain::Brain;
+use super::Situation;
 use std::collections::BTreeSet;
 use wire::ids::{GlobalPid, NodeId};
 
@@ -13,7 +13,7 @@ pub(crate) struct Bars {
     exempt: BTreeSet<GlobalPid>,
 }
 
-impl Brain {
+impl Situation {
     pub(crate) fn nodes_barred(&mut self, nodes: &[NodeId]) {
         self.bars.get_or_insert_default().nodes = nodes.iter().copied().collect();
     }
