@@ -2,4 +2,5 @@
 
 mod balancing;
 mod gossip;
+mod predictions;
 mod world;
