@@ -1,4 +1,5 @@
-//! The ten situations of `docs/brain.md`, by which a newcomer sees whether he can predict the brain.
+//! The ten situations of `docs/brain.md`, by which a newcomer sees whether he can predict the
+//! brain.
 
 use crate::world::World;
 use brain::{Input, Ownership, Placement, Span};
