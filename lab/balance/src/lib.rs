@@ -6,6 +6,7 @@
 //!   [`happenings`]: what goes wrong in it; [`crew`], [`guest`]: what runs in it; [`in_lab`]: one
 //!   after another; [`kept`]: what came of them
 //! * [`optimum`], [`churn`]: what nobody can beat; [`paper`]: what was published in 1996
+//! * [`sensitivity`]: which constants of the policy matter
 //! * [`results`]: all of it in one shape; [`report`], [`side_by_side`], [`plot`]: for people
 //! * [`command`]: the command line
 
@@ -25,6 +26,7 @@ pub mod report;
 pub mod results;
 pub mod scale;
 pub mod scenarios;
+pub mod sensitivity;
 pub mod side_by_side;
 pub mod stage;
 pub mod trial;

@@ -40,7 +40,7 @@ pub fn violations(results: &Results) -> Vec<String> {
     found
 }
 
-/// `told` hears of each scenario when it begins.
+/// `told` hears of each policy when it begins.
 pub fn run(
     names: &[String],
     policies: &[Policy],
@@ -48,29 +48,36 @@ pub fn run(
     mut told: impl FnMut(&str),
 ) -> Result<Results, String> {
     let mut results = Results::new();
-    for name in names {
-        told(name);
-        // The same runs serve both yardsticks.
-        if name == "table1_preemptive"
-            && let Some(runs) = results.get("table1")
-        {
-            let measured = runs.iter().map(|(policy, standing)| {
-                (*policy, Standing::of(standing.rows.iter().cloned().map(preemptive).collect()))
-            });
-            let measured = measured.collect();
-            results.insert(name.clone(), measured);
-            continue;
+    for policy in policies {
+        told(policy.name());
+        for (name, standing) in run_scenarios(names, seeds, |trial| trial.run(*policy))? {
+            results.entry(name).or_default().insert(policy.name(), standing);
         }
-        let trials = scenarios::trials(name, seeds).ok_or_else(|| {
-            format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
-        })?;
-        let mut by_policy = BTreeMap::new();
-        for policy in policies {
-            by_policy.insert(policy.name(), Standing::of(run_all(&trials, *policy)?));
-        }
-        results.insert(name.clone(), by_policy);
     }
     Ok(results)
+}
+
+/// By scenario. `run`: one trial.
+pub fn run_scenarios(
+    names: &[String],
+    seeds: &[u64],
+    run: impl Fn(&Trial) -> Result<Row, String> + Sync,
+) -> Result<BTreeMap<String, Standing>, String> {
+    let mut standings = BTreeMap::<String, Standing>::new();
+    for name in names {
+        // The same runs serve both yardsticks.
+        let standing = match standings.get("table1").filter(|_| name == "table1_preemptive") {
+            Some(runs) => Standing::of(runs.rows.iter().cloned().map(preemptive).collect()),
+            None => {
+                let trials = scenarios::trials(name, seeds).ok_or_else(|| {
+                    format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
+                })?;
+                Standing::of(run_all(&trials, &run)?)
+            }
+        };
+        standings.insert(name.clone(), standing);
+    }
+    Ok(standings)
 }
 
 /// A row of Table 1 against the other optimum.
@@ -80,7 +87,10 @@ fn preemptive(row: Row) -> Row {
 }
 
 /// On all cores; the order of the rows is that of the trials.
-fn run_all(trials: &[Trial], policy: Policy) -> Result<Vec<Row>, String> {
+fn run_all(
+    trials: &[Trial],
+    run: &(impl Fn(&Trial) -> Result<Row, String> + Sync),
+) -> Result<Vec<Row>, String> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(trials.len());
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Row, String>)>> = Mutex::new(Vec::new());
@@ -90,7 +100,7 @@ fn run_all(trials: &[Trial], policy: Policy) -> Result<Vec<Row>, String> {
                 loop {
                     let nth = next.fetch_add(1, Ordering::Relaxed);
                     let Some(trial) = trials.get(nth) else { return };
-                    let row = trial.run(policy);
+                    let row = run(trial);
                     if let Ok(mut done) = done.lock() {
                         done.push((nth, row));
                     }

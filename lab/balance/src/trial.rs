@@ -2,6 +2,7 @@
 
 use crate::optimum;
 use crate::policy::Policy;
+use brain::Config;
 use serde::{Deserialize, Serialize};
 use sim::scenario::{Place, Scenario};
 use sim::{Outcome, World};
@@ -87,7 +88,12 @@ impl Row {
 
 impl Trial {
     pub fn run(&self, policy: Policy) -> Result<Row, String> {
-        let outcome = World::new(self.placed(policy), policy.config(), self.seed)?.run();
+        self.run_with(policy, policy.config())
+    }
+
+    /// The same with brains of another configuration.
+    pub fn run_with(&self, policy: Policy, config: Config) -> Result<Row, String> {
+        let outcome = World::new(self.placed(policy), config, self.seed)?.run();
         Ok(self.row(&outcome))
     }
 

@@ -23,6 +23,7 @@ use wire::motive::Motive;
 /// Simulated, 9 of 3840 clusters did not come to rest within a minute without a pause, and all did
 /// with half a second; with more than a second those with less wait too long.
 const ROOM_PAUSE: Span = Span::from_millis(500);
+
 /// A move for the sake of shares.
 pub(crate) struct Favour {
     pub proposal: Proposal,

@@ -11,6 +11,7 @@ use wire::ids::NodeId;
 
 /// Sources asked for work by an idle node in one round, besides one at random.
 const SOURCES_ASKED: usize = 3;
+
 impl Situation {
     /// Those that an idle node knows to have work for it, those first where processes get least,
     /// and one at random. None if it has no room for any.
