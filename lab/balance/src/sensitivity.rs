@@ -119,12 +119,10 @@ fn with(config: &Config, name: &str, value: &Value) -> Result<Config> {
 }
 
 impl Change {
-    /// The scenario that it makes worst, and the one that it makes best.
-    fn extremes(&self) -> Option<((&str, f64), (&str, f64))> {
+    /// What it makes of the scenario that becomes worst, and of the one that becomes best.
+    fn extremes(&self) -> Option<[(&String, &f64); 2]> {
         let by_points = |a: &(&String, &f64), b: &(&String, &f64)| a.1.total_cmp(b.1);
-        let (worst, best) =
-            (self.points.iter().max_by(by_points), self.points.iter().min_by(by_points));
-        Some(((worst?.0, *worst?.1), (best?.0, *best?.1)))
+        Some([self.points.iter().max_by(by_points)?, self.points.iter().min_by(by_points)?])
     }
 
     fn matters(&self, chance: &Means) -> bool {
@@ -169,7 +167,7 @@ impl Sensitivity {
 }
 
 fn shown(change: &Change) -> String {
-    let Some(((worst, most), (best, least))) = change.extremes() else { return String::new() };
+    let Some([(worst, most), (best, least)]) = change.extremes() else { return String::new() };
     let mut text = format!("{worst} {most:+.2}, {best} {least:+.2}");
     if change.violations > 0 {
         let _ = write!(text, ", {} violations", change.violations);

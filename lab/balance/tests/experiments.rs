@@ -69,6 +69,7 @@ fn no_node_pages_or_kills_while_another_has_room() {
 
 #[test]
 fn a_scenario_that_does_not_exist_is_named() {
-    let error = run(&["tabel1".to_owned()], &[], &SEEDS, |_| ()).expect_err("no such scenario");
+    let error = run(&["tabel1".to_owned()], &[Policy::Osmos], &SEEDS, |_| ())
+        .expect_err("no such scenario");
     assert!(error.contains("tabel1"), "{error}");
 }
