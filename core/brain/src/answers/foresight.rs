@@ -140,7 +140,7 @@ impl Situation {
         let movable = self.residents.processes().filter(free);
         let mut movable: Vec<Candidate> =
             movable.filter_map(|process| self.may_leave(now, process).ok()).collect();
-        // As `choose` does: the cheapest move first.
+        // As balancing does: the cheapest move first.
         let price = |c: &Candidate| c.freeze.as_secs_f64() / c.cpu.as_secs_f64().max(0.001);
         movable.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.process.cmp(&b.process)));
         let mut handed_over = Vec::new();
