@@ -59,12 +59,7 @@ impl Verdict {
 #[derive(Debug, Default)]
 pub struct Outbox {
     outputs: Vec<Output>,
-    /// Of datagrams that have arrived: their memory serves the next.
-    read: Vec<Vec<u8>>,
 }
-
-/// Memory that is kept for datagrams to come.
-const READ_MAX: usize = 64;
 
 impl Outbox {
     pub fn new() -> Outbox {
@@ -83,20 +78,6 @@ impl Outbox {
 
     pub fn is_empty(&self) -> bool {
         self.outputs.is_empty()
-    }
-
-    /// Nobody reads this datagram any more.
-    pub fn was_read(&mut self, bytes: Vec<u8>) {
-        if self.read.len() < READ_MAX {
-            self.read.push(bytes);
-        }
-    }
-
-    /// Room for a datagram.
-    pub(crate) fn blank(&mut self) -> Vec<u8> {
-        let mut bytes = self.read.pop().unwrap_or_default();
-        bytes.clear();
-        bytes
     }
 
     pub(crate) fn push(&mut self, output: Output) {

@@ -47,6 +47,7 @@ pub fn run(
     seeds: &[u64],
     mut told: impl FnMut(&str),
 ) -> Result<Results, String> {
+    scenarios::check(names)?;
     let mut results = Results::new();
     for policy in policies {
         told(policy.name());
@@ -69,9 +70,7 @@ pub fn run_scenarios(
         let standing = match standings.get("table1").filter(|_| name == "table1_preemptive") {
             Some(runs) => Standing::of(runs.rows.iter().cloned().map(preemptive).collect()),
             None => {
-                let trials = scenarios::trials(name, seeds).ok_or_else(|| {
-                    format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
-                })?;
+                let trials = scenarios::trials(name, seeds).ok_or("no such scenario")?;
                 Standing::of(run_all(&trials, &run)?)
             }
         };

@@ -19,6 +19,15 @@ pub const NAMES: [&str; 11] = [
     "churn",
 ];
 
+/// # Errors
+/// One of these is no scenario: said before others are run, which takes minutes.
+pub fn check(names: &[String]) -> Result<(), String> {
+    match names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(format!("there is no scenario {name}; there are {}", NAMES.join(", "))),
+    }
+}
+
 /// The trials of a scenario, each with every seed.
 pub fn trials(name: &str, seeds: &[u64]) -> Option<Vec<Trial>> {
     let make = match name {

@@ -6,6 +6,7 @@
 
 use crate::policy::Policy;
 use crate::results::{self, Standing};
+use crate::scenarios;
 use crate::trial::Trial;
 use anyhow::{Context, Result};
 use brain::Config;
@@ -55,6 +56,7 @@ pub struct Sensitivity {
 /// # Errors
 /// A scenario is none, or the simulator refuses it.
 pub fn measure(names: &[String], seeds: &[u64], mut told: impl FnMut(&str)) -> Result<Sensitivity> {
+    scenarios::check(names).map_err(anyhow::Error::msg)?;
     told("the usual policy");
     let config = Config::default();
     let usual = means(&run(names, seeds, &config)?);

@@ -3,6 +3,7 @@
 
 use balance::policy::Policy;
 use balance::results::{Results, run, violations};
+use balance::sensitivity;
 
 const SEEDS: [u64; 1] = [2_001];
 
@@ -69,7 +70,21 @@ fn no_node_pages_or_kills_while_another_has_room() {
 
 #[test]
 fn a_scenario_that_does_not_exist_is_named() {
-    let error = run(&["tabel1".to_owned()], &[Policy::Osmos], &SEEDS, |_| ())
-        .expect_err("no such scenario");
+    let error = run(&["tabel1".to_owned()], &[], &SEEDS, |_| ()).expect_err("no such scenario");
     assert!(error.contains("tabel1"), "{error}");
+}
+
+#[test]
+fn every_constant_of_the_policy_is_halved_and_doubled_in_the_report() {
+    let names = ["memory".to_owned()];
+    let found = sensitivity::measure(&names, &SEEDS, |_| ()).expect("a scenario that exists");
+    let usual = mean(&results(&["memory"], &[Policy::Osmos]), "memory", Policy::Osmos);
+    assert_eq!(found.usual["memory"], usual);
+    let report = found.report(&SEEDS);
+    for constant in &found.constants {
+        let is_varied = constant.doubled.is_some() || constant.halved.is_some();
+        assert!(is_varied && report.contains(&format!("| `{}` |", constant.name)), "{report}");
+    }
+    let error = sensitivity::measure(&["tabel1".to_owned()], &SEEDS, |_| ()).expect_err("none");
+    assert!(error.to_string().contains("tabel1"), "{error}");
 }

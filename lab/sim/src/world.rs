@@ -321,11 +321,7 @@ impl World {
         let letter = &mut self.mail[place as usize];
         let (from, bytes) = (NodeId(letter.from + 1), std::mem::take(&mut letter.bytes));
         self.mail_places.push(place);
-        let input = Input::DatagramReceived { from, bytes };
-        self.tell_at_once(to, &input);
-        if let Input::DatagramReceived { bytes, .. } = input {
-            self.outbox.was_read(bytes);
-        }
+        self.tell_at_once(to, &Input::DatagramReceived { from, bytes });
     }
 
     fn wake(&mut self, node: u32) {

@@ -195,7 +195,7 @@ impl Brain {
         self.messages_sent = self.messages_sent.wrapping_add(1);
         let sequence = self.messages_sent;
         let message = Message { sender, sequence, body };
-        let bytes = message.encode(now, self.situation.config.window, outbox.blank());
+        let bytes = message.encode(now, self.situation.config.window);
         outbox.push(Output::SendDatagram { to, bytes });
     }
 }

@@ -147,9 +147,7 @@ impl Brain {
     /// Does what is due, whatever the input was, and says when the next thing will be.
     fn pass_time(&mut self, now: Time, outbox: &mut Outbox) {
         self.situation.reservations.expire(now);
-        if !self.situation.promises.is_empty() {
-            self.situation.promises.retain(|(_, until)| *until > now);
-        }
+        self.situation.promises.retain(|(_, until)| *until > now);
         self.repeat_offers(now, outbox);
         if now >= self.round_at {
             self.round(now, outbox);

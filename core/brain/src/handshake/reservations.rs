@@ -63,9 +63,7 @@ impl Reservations {
     }
 
     pub fn expire(&mut self, now: Time) {
-        if !self.places.is_empty() {
-            self.places.retain(|_, place| place.expires_at > now);
-        }
+        self.places.retain(|_, place| place.expires_at > now);
     }
 
     pub fn contains(&self, process: GlobalPid) -> bool {

@@ -186,9 +186,9 @@ pub(crate) fn from_ms(ms: u64) -> f64 {
 }
 
 impl<'a> Message<'a> {
-    /// Into `bytes`, which are empty. `window` entries are written whatever the number held, so
+    /// `window` entries are written whatever the number held, so
     /// that the size says nothing.
-    pub fn encode(&self, now: Time, window: usize, mut bytes: Vec<u8>) -> Vec<u8> {
+    pub fn encode(&self, now: Time, window: usize) -> Vec<u8> {
         let (kind, flag) = match &self.body {
             Body::Gossip { reply_wanted, .. } => (1 + u8::from(*reply_wanted), window as u8),
             Body::Seek => (3, 0),
@@ -205,7 +205,7 @@ impl<'a> Message<'a> {
             Body::Accept(_) | Body::Refuse(..) | Body::Release(_) => 8,
             Body::Seek => 0,
         };
-        bytes.reserve_exact(HEADER_BYTES + ENTRY_BYTES + body_bytes);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + ENTRY_BYTES + body_bytes);
         let holder = match &self.body {
             Body::Offer(offer) => offer.holder.map_or(0, |holder| 1 + u8::from(holder.is_poorer)),
             _ => 0,
@@ -457,7 +457,7 @@ mod tests {
         #[test]
         fn what_is_encoded_is_decoded(sender in entry(), sequence in any::<u32>(), body in body()) {
             let message = Message { sender, sequence, body };
-            let bytes = message.encode(NOW, 8, Vec::new());
+            let bytes = message.encode(NOW, 8);
             prop_assert!(bytes.len() <= HEADER_BYTES + ENTRY_BYTES + OFFER_BYTES_MAX);
             prop_assert_eq!(Message::decode(&bytes, NOW), Ok(message));
         }
@@ -470,7 +470,7 @@ mod tests {
         ) {
             let room = room(&entries);
             let body = Body::Gossip { reply_wanted, window: room.window() };
-            let bytes = Message { sender, sequence: 1, body }.encode(NOW, 8, Vec::new());
+            let bytes = Message { sender, sequence: 1, body }.encode(NOW, 8);
             let message = Message::decode(&bytes, NOW).expect("it is one");
             prop_assert_eq!(message.sender, sender);
             let Body::Gossip { reply_wanted: asked, window } = message.body else {
@@ -488,7 +488,7 @@ mod tests {
             let room = room(&entries);
             let body = Body::Gossip { reply_wanted: false, window: room.window() };
             let message = Message { sender: entries[0], sequence: 1, body };
-            let mut bytes = message.encode(NOW, 8, Vec::new());
+            let mut bytes = message.encode(NOW, 8);
             let place = HEADER_BYTES + (1 + nth.index(entries.len())) * ENTRY_BYTES;
             bytes[place + 23] = 2;
             let refused = Message::decode(&bytes, NOW);
@@ -507,7 +507,7 @@ mod tests {
                 Some(room) => Body::Gossip { reply_wanted: true, window: room.window() },
                 None => body,
             };
-            let mut bytes = Message { sender, sequence: 1, body }.encode(NOW, 8, Vec::new());
+            let mut bytes = Message { sender, sequence: 1, body }.encode(NOW, 8);
             let cut = (bytes.len() as f64 * at) as usize;
             prop_assert!(Message::decode(&bytes[..cut], NOW).is_err());
             bytes.push(0);
@@ -537,7 +537,7 @@ mod tests {
         let sized = |entries: Vec<Entry>| {
             let room = room(&entries);
             let body = Body::Gossip { reply_wanted: false, window: room.window() };
-            Message { sender, sequence: 1, body }.encode(NOW, 8, Vec::new()).len()
+            Message { sender, sequence: 1, body }.encode(NOW, 8).len()
         };
         assert_eq!(sized(Vec::new()), 12 + 9 * 32);
         assert_eq!(sized(vec![sender; 8]), 12 + 9 * 32);
@@ -547,8 +547,7 @@ mod tests {
     #[test]
     fn another_version_is_foreign() {
         let sender = Entry::new(NodeId(1), 1, NOW, None);
-        let mut bytes =
-            Message { sender, sequence: 1, body: Body::Seek }.encode(NOW, 8, Vec::new());
+        let mut bytes = Message { sender, sequence: 1, body: Body::Seek }.encode(NOW, 8);
         bytes[2] = VERSION + 1;
         assert_eq!(Message::decode(&bytes, NOW), Err(MessageError::Foreign));
     }

@@ -103,7 +103,7 @@ impl Situation {
     /// asked for: mostly nothing can go anywhere.
     fn targets(&self, now: Time, only: Option<NodeId>, random: &mut Random) -> Vec<Target> {
         let departures = &self.departures;
-        let barred = self.barred_to_all().cloned();
+        let barred = self.barred_to_all();
         let seen = |entry: &Entry| {
             let condition = entry.condition()?;
             let pending = departures.offered_to(entry.node);
@@ -115,7 +115,7 @@ impl Situation {
             if entry.is_closed || self.members.exclusions.holds(now, entry.node) {
                 continue;
             }
-            if barred.as_ref().is_some_and(|barred| barred.contains(&entry.node)) {
+            if barred.is_some_and(|barred| barred.contains(&entry.node)) {
                 continue;
             }
             let Some(condition) = seen(entry) else { continue };
