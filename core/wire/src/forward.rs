@@ -285,6 +285,8 @@ pub enum Declined {
     OwnFile,
     /// It gives the process other ids.
     Credentials,
+    /// It ends the first thread, while others go on.
+    FirstThread,
     /// It makes another program of the process, as it can be made only of one that is home.
     Exec,
 }

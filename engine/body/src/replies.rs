@@ -192,6 +192,7 @@ fn decline(shared: &Shared, (tid, sequence): (GuestTid, u64), because: Declined)
         Declined::SharedFile => SHARED_FILE,
         Declined::OwnFile => own_files::AT_HOME,
         Declined::Credentials => "credentials",
+        Declined::FirstThread => "first-thread",
         Declined::Exec => exec::AT_HOME,
     };
     shared.order(Order::NeedsHome(reason("call", format!("{name}: {word}"))));

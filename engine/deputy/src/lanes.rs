@@ -419,18 +419,6 @@ impl Lanes {
         matches!(self.lock(slot).work, Work::Exiting { .. })
     }
 
-    /// The reply to the exit of a thread that has become a zombie.
-    pub fn finish_zombie(&self, slot: usize) -> Option<Reply> {
-        let mut lane = self.lock(slot);
-        let Work::Exiting { sequence } = lane.work else { return None };
-        let path = format!("{0}/task/{0}", lane.tid);
-        let is_zombie = kernel::proc::process::stat(&path).is_ok_and(|stat| stat.has_ended());
-        is_zombie.then(|| {
-            lane.work = Work::Gone;
-            Reply { tid: lane.guest, sequence, result: 0, outputs: vec![], home_ns: 0 }
-        })
-    }
-
     /// Takes the result of a call that is done. None if the thread is not done, or has no call.
     pub fn complete(&self, slot: usize) -> Option<Reply> {
         let mut lane = self.lock(slot);

@@ -170,9 +170,8 @@ fn take(shared: &Arc<Shared>, call: Call, seat: &mut Seat) -> bool {
         Some(Begun::UnderWay) => {}
     }
     if shared.lanes.is_exiting(slot) {
-        // The end of the first is not reported while other threads live. That of another has a stop
-        // of its own: to wait for it here would have the calls of the others wait.
-        return slot != 0 || finish_first_thread(shared, slot);
+        // Its end has a stop of its own: to wait for it here would have the calls of others wait.
+        return true;
     }
     let agent = &shared.lanes.agent;
     let is_alone = shared.lanes.is_alone();
@@ -216,6 +215,9 @@ fn declined(shared: &Shared, slot: usize, call: &Call) -> Option<Declined> {
     if shared.files.as_ref().is_some_and(touches) {
         return Some(Declined::SharedFile);
     }
+    if is_first_to_end(shared, slot, call) {
+        return Some(Declined::FirstThread);
+    }
     if exec::is_for_a_plain_process(shared, slot, call) {
         return Some(Declined::Exec);
     }
@@ -224,6 +226,15 @@ fn declined(shared: &Shared, slot: usize, call: &Call) -> Option<Declined> {
         return Some(Declined::Credentials);
     }
     shared.own_files.decline(shared.pid, call)
+}
+
+/// Whether the first thread ends while others go on. It stays as a zombie then, and what the kernel
+/// tells and does by the number of the process is of that thread: its memory, files and mappings
+/// could not be reached any more, neither here nor away.
+fn is_first_to_end(shared: &Shared, slot: usize, call: &Call) -> bool {
+    slot == 0
+        && i64::from(call.number) == libc::SYS_exit
+        && shared.lanes.live_slots().iter().any(|other| *other != 0)
 }
 
 /// Begins a call; None if it is none that an honest body makes.
@@ -258,24 +269,6 @@ pub fn begin(shared: &Shared, slot: usize, call: Call) -> Option<Begun> {
         }
     })
 }
-
-/// The first thread of a process has called exit(2): it stays as a zombie until all others end.
-fn finish_first_thread(shared: &Shared, slot: usize) -> bool {
-    let deadline = Instant::now() + EXIT_PATIENCE;
-    while Instant::now() < deadline {
-        match shared.lanes.finish_zombie(slot) {
-            Some(reply) => {
-                shared.reply(reply);
-                break;
-            }
-            None => std::thread::yield_now(),
-        }
-    }
-    true
-}
-
-/// A thread that ends takes far less; if it was the last, the process ends instead.
-const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The processor that the calling thread keeps to: that of the only thread that makes calls.
 #[derive(Default)]

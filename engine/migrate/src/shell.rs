@@ -133,7 +133,7 @@ impl Shell {
     pub fn settle(&mut self, image: &Image, library: &mut Library) -> Result<()> {
         image.check(library.len())?;
         if !image.has_first_thread() {
-            let text = "its first thread has ended, and others go on: it moves home only";
+            let text = "its first thread has ended, and others go on";
             return Err(MigrateError::refused("leader-ended", text));
         }
         if self.draft.reserved != image.reserved {
