@@ -3,9 +3,11 @@
 
 use crate::paper::TABLE_1;
 use crate::trial::{Measure, Trial};
-use sim::scenario::{Background, Happening, Job, NodeGroup, Place, Scenario, What, Work};
+use sim::scenario::{
+    Background, Happening, Job, MoveCost, Network, NodeGroup, Place, Scenario, What, Work,
+};
 
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 16] = [
     "table1",
     "table1_preemptive",
     "random",
@@ -17,6 +19,11 @@ pub const NAMES: [&str; 11] = [
     "loss",
     "memory",
     "churn",
+    "cores",
+    "wide",
+    "unlike",
+    "interactive",
+    "builds",
 ];
 
 /// # Errors
@@ -42,6 +49,11 @@ pub fn trials(name: &str, seeds: &[u64]) -> Option<Vec<Trial>> {
         "loss" => loss,
         "memory" => memory,
         "churn" => churn,
+        "cores" => cores,
+        "wide" => wide,
+        "unlike" => unlike,
+        "interactive" => interactive,
+        "builds" => builds,
         _ => return None,
     };
     let mut trials = Vec::new();
@@ -220,4 +232,99 @@ fn churn() -> Vec<Trial> {
         trial("two join, three leave", scenario, Measure::Churn),
         trial("and one crashes", crashing, Measure::Churn),
     ]
+}
+
+/// One of each: what people own.
+fn machines(speeds: [f64; 4]) -> Vec<NodeGroup> {
+    let machine = |(cores, speed)| NodeGroup { count: 1, cores, speed, memory_mib: 256 << 10 };
+    [2, 8, 64, 128].into_iter().zip(speeds).map(machine).collect()
+}
+
+/// What a move takes here and now (`cargo xtask bench migrate`, and `freeze` for threads: 4.9 ms for
+/// one, 38 ms for 64), where the older scenarios have what it took others.
+fn moves() -> MoveCost {
+    MoveCost { setup_ms: 10.0, freeze_ms: 4.5, freeze_ms_per_thread: 0.5, ..MoveCost::default() }
+}
+
+/// These machines in a network of 10 Gbit/s, as such have.
+fn on_machines(speeds: [f64; 4], jobs: Vec<Job>) -> Scenario {
+    let network = Network { mbit_per_s: 10_000.0, ..Network::default() };
+    Scenario { nodes: machines(speeds), network, moves: moves(), jobs, ..Scenario::default() }
+}
+
+/// Processes of so many threads, each of which computes for 300 s.
+fn of_threads(count: usize, threads: u32) -> Job {
+    let work = Work::Fixed(300.0 * f64::from(threads));
+    Job { count, threads, work, ..Job::default() }
+}
+
+/// Many processes of one thread, begun on the smallest machine.
+fn cores() -> Vec<Trial> {
+    let rows = [101, 202, 250, 404, 808].map(|count| {
+        let scenario = on_machines([1.0; 4], vec![of_threads(count, 1)]);
+        trial(format!("N={count}"), scenario, Measure::Preemptive)
+    });
+    let waiting = [144, 250, 400].map(|count| {
+        let job = Job { demand: 0.7, ..of_threads(count, 1) };
+        let scenario = on_machines([1.0; 4], vec![job]);
+        trial(format!("{count} that wait for 0.3 of their time"), scenario, Measure::Preemptive)
+    });
+    rows.into_iter().chain(waiting).collect()
+}
+
+/// Few processes of many threads, begun on the smallest machine.
+fn wide() -> Vec<Trial> {
+    let rows = [(50, 4), (76, 4), (12, 16), (19, 16), (3, 64), (5, 64)].map(|(count, threads)| {
+        let scenario = on_machines([1.0; 4], vec![of_threads(count, threads)]);
+        trial(format!("{count} of {threads} threads"), scenario, Measure::Preemptive)
+    });
+    rows.into()
+}
+
+/// Processes of 1 to 64 threads together, on equal and on unlike cores.
+fn unlike() -> Vec<Trial> {
+    let jobs = |times: usize| {
+        [(40, 1), (10, 4), (5, 16), (1, 64)]
+            .map(|(count, threads)| of_threads(count * times, threads))
+    };
+    let mut trials = Vec::new();
+    for (label, speeds) in [("equal cores", [1.0; 4]), ("unlike cores", [1.0, 1.5, 0.7, 0.5])] {
+        for times in [1, 2] {
+            let scenario = on_machines(speeds, jobs(times).into());
+            let label = format!("{} threads on {label}", 224 * times);
+            trials.push(trial(label, scenario, Measure::Preemptive));
+        }
+    }
+    trials
+}
+
+/// Short work that is begun all the time beside long work, all of it on one node of 16 with 2
+/// cores: how long the short takes.
+fn interactive() -> Vec<Trial> {
+    let rows = [(8, 0.5), (16, 0.5), (24, 0.5), (16, 0.25)].map(|(long, apart_s)| {
+        let nodes = vec![NodeGroup { cores: 2, ..NodeGroup::default() }];
+        let work = Work::Uniform(1.0, 4.0);
+        let short =
+            Job { count: 200, start_s: 20.0, work, apart_s, is_group: false, ..Job::default() };
+        let jobs = vec![Job { count: long, ..Job::default() }, short];
+        let scenario = Scenario { nodes, jobs, moves: moves(), ..Scenario::default() };
+        let busy = long as f64 + 2.5 / apart_s;
+        trial(format!("{long} long, {busy} of 32 cores wanted"), scenario, Measure::Response)
+    });
+    rows.into()
+}
+
+/// A build: short processes, so many at a time, all begun on one node.
+fn builds() -> Vec<Trial> {
+    let rows = [(4, 12, 3.0), (8, 24, 3.0), (8, 24, 1.0)].map(|(nodes, at_once, longest_s)| {
+        let nodes = vec![NodeGroup { count: nodes, cores: 2, ..NodeGroup::default() }];
+        let work = Work::Uniform(0.1, longest_s);
+        // At their beginning they have little memory of their own.
+        let rss_mib = 2.0;
+        let job = Job { count: 600, at_once: Some(at_once), work, rss_mib, ..Job::default() };
+        let label = format!("-j{at_once} of up to {longest_s} s on {} nodes", nodes[0].count);
+        let scenario = Scenario { nodes, jobs: vec![job], moves: moves(), ..Scenario::default() };
+        trial(label, scenario, Measure::Preemptive)
+    });
+    rows.into()
 }

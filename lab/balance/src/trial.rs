@@ -4,7 +4,7 @@ use crate::optimum;
 use crate::policy::Policy;
 use brain::Config;
 use serde::{Deserialize, Serialize};
-use sim::scenario::{Place, Scenario};
+use sim::scenario::{Job, NodeGroup, Place, Scenario};
 use sim::{Outcome, World};
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ pub enum Measure {
     NewcomerPeak,
     /// Frozen and idle core time, with none.
     Lost,
+    /// How long the processes of the last job took on average, with each having a core to itself.
+    Response,
 }
 
 #[derive(Clone, Debug)]
@@ -140,6 +142,9 @@ impl Trial {
         let works: Vec<f64> =
             outcome.fates.iter().map(|fate| fate.work_s).filter(|work| *work >= 0.0).collect();
         match self.measure {
+            Measure::Preemptive if !self.wants_whole_cores() => {
+                (outcome.makespan_s, self.least_of_threads_s(outcome))
+            }
             Measure::WholeProcess | Measure::Preemptive | Measure::Background | Measure::Churn => {
                 let best = self.least_makespan_s(&works, &outcome.background);
                 (outcome.makespan_s, best)
@@ -149,12 +154,41 @@ impl Trial {
                 let fair = (outcome.fates.len() as f64 / nodes as f64).ceil();
                 (f64::from(newcomer_peak(outcome)), fair)
             }
+            Measure::Response => self.responses(outcome),
             Measure::Lost => {
                 let all_s = outcome.simulated_s * self.speeds().len() as f64;
                 let lost_s = outcome.frozen_s + outcome.findings.wasted_core_s;
                 (all_s, all_s - lost_s)
             }
         }
+    }
+
+    fn responses(&self, outcome: &Outcome) -> (f64, f64) {
+        let last = self.scenario.jobs.len() as u32 - 1;
+        let fastest = self.speeds().into_iter().fold(0.0, f64::max);
+        let ended = outcome.fates.iter().filter(|fate| fate.job == last);
+        let took: Vec<(f64, f64)> = ended
+            .filter_map(|fate| Some((fate.ended_s? - fate.started_s, fate.work_s / fastest)))
+            .collect();
+        let mean =
+            |of: fn(&(f64, f64)) -> f64| took.iter().map(of).sum::<f64>() / took.len() as f64;
+        (mean(|took| took.0), mean(|took| took.1))
+    }
+
+    /// Each thread of each process as one, and none of them faster than its process could be on the
+    /// node that is best for it: a bound of what processes of several threads can reach, each on
+    /// one node at a time.
+    fn least_of_threads_s(&self, outcome: &Outcome) -> f64 {
+        let mut threads = Vec::new();
+        let mut longest_s: f64 = 0.0;
+        for fate in &outcome.fates {
+            let Job { threads: count, demand, .. } = self.scenario.jobs[fate.job as usize];
+            threads.extend((0..count).map(|_| fate.work_s / f64::from(count)));
+            let rate = |group: &NodeGroup| group.speed * f64::from(count.min(group.cores));
+            let best = self.scenario.nodes.iter().map(rate).fold(0.0, f64::max);
+            longest_s = longest_s.max(fate.work_s / (best * demand));
+        }
+        longest_s.max(optimum::preemptive_mixed(&threads, &self.speeds()))
     }
 
     /// What nobody can beat with these works beside background load that was as `changes` says.
@@ -170,6 +204,11 @@ impl Trial {
             Measure::Churn => crate::churn::bound_s(&self.scenario, works, start_s),
             _ => optimum::preemptive_mixed(works, &speeds),
         }
+    }
+
+    /// One core each.
+    fn wants_whole_cores(&self) -> bool {
+        self.scenario.jobs.iter().all(|job| job.threads == 1 && job.demand == 1.0)
     }
 
     /// One for each core.

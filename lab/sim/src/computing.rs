@@ -67,11 +67,12 @@ impl World {
         let ended = &mut self.processes[process as usize];
         ended.settle(index, node);
         (ended.at, ended.halted_at) = (Whereabouts::Ended, self.now);
-        let (global, home) = (ended.global(), ended.home);
+        let (global, home, job) = (ended.global(), ended.home, ended.kind.job);
         self.open -= 1;
         self.tell(index, Input::ProcessEnded { process: global });
         if home != index {
             self.tell(home, Input::ProcessEnded { process: global });
         }
+        self.ended_of(job);
     }
 }

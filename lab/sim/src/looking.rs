@@ -1,14 +1,26 @@
 //! What a simulated daemon measures, exactly as the real one does: four looks a second at what is
 //! runnable at that moment, and means over the last second of them.
 
+use crate::dice::Dice;
 use crate::node::Power;
-use crate::process::{CPU, RUNNABLE, Whereabouts};
+use crate::process::{CPU, RUNNABLE, SimProcess, Whereabouts};
 use crate::world::World;
 use brain::{Input, LoadSample, ProcessSample, Span, UserShare};
 use wire::move_cost::Pace;
 
 /// More than that of a node's memory in use, and the kernel kills.
 const OVERUSE_MAX: f64 = 1.25;
+
+/// How many of its threads a look finds runnable. One that waits for something is found asleep at
+/// some looks. While it waits for a core it is found runnable more often; a daemon cannot tell
+/// these apart.
+fn threads_seen(process: &SimProcess, node: u32, dice: &mut Dice) -> f64 {
+    let (threads, demand) = (process.kind.threads, process.thread_demand_on(node));
+    if demand >= 1.0 {
+        return threads;
+    }
+    (0..threads as u32).filter(|_| dice.fraction() < demand).count() as f64
+}
 
 impl World {
     pub(crate) fn look(&mut self, index: u32) {
@@ -59,11 +71,7 @@ impl World {
                 continue;
             }
             let demand = process.demand_on(index);
-            // One that waits for something is found asleep at some looks. While it waits for a
-            // core it is found runnable more often; a daemon cannot tell these apart.
-            let is_runnable = demand >= 1.0 || self.dice.fraction() < demand;
-            let threads = if demand <= 1.0 { 1.0 } else { demand.ceil() };
-            let seen = if is_runnable { threads } else { 0.0 };
+            let seen = threads_seen(process, index, &mut self.dice);
             let (cpu_s, done_s) = process.had_and_done_s(demand, node);
             process.looks.look(now, [seen as f32, cpu_s as f32]);
             let rss_bytes = process.rss_bytes(done_s);

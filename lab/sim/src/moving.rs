@@ -5,6 +5,7 @@
 //! was. What every order is answered with is what the brain was promised: exactly one `MoveEnded`.
 
 use crate::process::Whereabouts;
+use crate::scenario::MoveCost;
 use crate::script::PID_FIRST;
 use crate::world::{Event, World};
 use brain::{Arrival, Input, MoveOutcome, Span};
@@ -97,7 +98,9 @@ impl World {
         process.settle(from, node);
         process.at = Whereabouts::Frozen { from, to };
         process.halted_at = self.now;
-        let at = self.now + Span::from_secs_f64(self.scenario.moves.freeze_ms / 1e3);
+        let MoveCost { freeze_ms, freeze_ms_per_thread, .. } = self.scenario.moves;
+        let freeze_ms = freeze_ms + freeze_ms_per_thread * process.kind.threads;
+        let at = self.now + Span::from_secs_f64(freeze_ms / 1e3);
         self.agenda.schedule(at, Event::Thaw { process: index, number });
         self.share_anew(from);
     }
@@ -215,5 +218,7 @@ impl World {
         if home != node {
             self.tell(home, Input::ProcessEnded { process: global });
         }
+        let job = self.processes[index as usize].kind.job;
+        self.ended_of(job);
     }
 }

@@ -67,6 +67,8 @@ pub(crate) fn world_s(at: Time) -> f64 {
 /// What one process came to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fate {
+    /// The number of its job in the scenario.
+    pub job: u32,
     /// Reference seconds that it needed; negative for one that never ends.
     pub work_s: f64,
     pub started_s: f64,
@@ -118,6 +120,7 @@ impl Outcome {
             .iter()
             .zip(started)
             .map(|(process, started_s)| Fate {
+                job: process.kind.job,
                 work_s: if process.work_s.is_finite() { process.work_s } else { -1.0 },
                 started_s: *started_s,
                 ended_s: match process.at {

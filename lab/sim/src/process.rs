@@ -32,7 +32,8 @@ pub(crate) enum Whereabouts {
 /// What all processes of a job have in common.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// What they do not wait for.
+    pub threads: f64,
+    /// What a thread does not wait for.
     pub demand: f64,
     pub calls_per_cpu_s: f64,
     pub rss_bytes: f64,
@@ -40,6 +41,8 @@ pub(crate) struct Kind {
     pub rss_bytes_max: f64,
     pub group: Option<GroupId>,
     pub user: Option<UserId>,
+    /// Its number in the scenario.
+    pub job: u32,
 }
 
 /// A process as it is, and what a daemon sees of it.
@@ -115,8 +118,13 @@ impl SimProcess {
         }
     }
 
-    /// The part of its time in which it is runnable at `node`: away, it waits for its calls too.
+    /// How many of its threads are runnable on average at `node`.
     pub fn demand_on(&self, node: u32) -> f64 {
+        self.kind.threads * self.thread_demand_on(node)
+    }
+
+    /// The part of its time in which a thread is runnable: away, it waits for its calls too.
+    pub fn thread_demand_on(&self, node: u32) -> f64 {
         let Kind { demand, calls_per_cpu_s, .. } = *self.kind;
         if node == self.home {
             demand

@@ -96,6 +96,8 @@ pub struct MoveCost {
     pub setup_ms: f64,
     /// Frozen, after the transfer.
     pub freeze_ms: f64,
+    /// And so much longer for each thread.
+    pub freeze_ms_per_thread: f64,
     /// Moves in a thousand that break while the process is frozen; it runs on at the source.
     pub failing_permille: u32,
     /// Moves in a thousand of which it turns out that the process cannot be moved now.
@@ -104,7 +106,13 @@ pub struct MoveCost {
 
 impl Default for MoveCost {
     fn default() -> MoveCost {
-        MoveCost { setup_ms: 20.0, freeze_ms: 40.0, failing_permille: 0, staying_permille: 0 }
+        MoveCost {
+            setup_ms: 20.0,
+            freeze_ms: 40.0,
+            freeze_ms_per_thread: 0.0,
+            failing_permille: 0,
+            staying_permille: 0,
+        }
     }
 }
 
@@ -132,15 +140,19 @@ pub enum Work {
     Endless,
 }
 
-/// Processes of one kind that start together.
+/// Processes of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Job {
     pub count: usize,
     pub start_s: f64,
     pub place: Place,
+    /// Of all its threads together.
     pub work: Work,
-    /// Of a core, when nothing holds it up.
+    /// Of each process; all are of equal work, and it needs as many cores to get on as fast as it
+    /// can.
+    pub threads: u32,
+    /// Of a core by each thread, when nothing holds it up.
     pub demand: f64,
     pub rss_mib: f64,
     /// It grows by this much for each second of work, up to `rss_mib_max`.
@@ -152,6 +164,11 @@ pub struct Job {
     pub is_group: bool,
     /// Whose it is; without a number nobody is told.
     pub user: Option<u32>,
+    /// No more of them at a time: the next starts where it is to when one ends, as under `make -j`.
+    /// All start together if there is no number.
+    pub at_once: Option<usize>,
+    /// Each starts so long after the one before, on average (exponentially distributed).
+    pub apart_s: f64,
 }
 
 impl Default for Job {
@@ -161,6 +178,7 @@ impl Default for Job {
             start_s: 5.0,
             place: Place::Node(1),
             work: Work::Fixed(300.0),
+            threads: 1,
             demand: 1.0,
             rss_mib: 8.0,
             growth_mib_per_s: 0.0,
@@ -168,6 +186,8 @@ impl Default for Job {
             calls_per_cpu_s: 0.0,
             is_group: true,
             user: None,
+            at_once: None,
+            apart_s: 0.0,
         }
     }
 }
@@ -268,13 +288,13 @@ impl Scenario {
         self.nodes.iter().map(|group| group.count).sum()
     }
 
-    /// What is wrong with it, if something is.
     /// Whether any node ever computes what no brain can move.
     pub fn has_background(&self) -> bool {
         let is_load = |event: &Happening| matches!(event.what, What::OwnLoad { .. });
         !self.background.is_empty() || self.events.iter().any(is_load)
     }
 
+    /// What is wrong with it, if something is.
     pub fn check(&self) -> Result<(), String> {
         let nodes = self.nodes_count();
         let processes: usize = self
@@ -292,6 +312,12 @@ impl Scenario {
             "a node without cores or speed"
         } else if self.jobs.iter().any(|job| job.demand <= 0.0) {
             "a process that wants no processor"
+        } else if self.jobs.iter().any(|job| !(1..=THREADS_MAX).contains(&job.threads)) {
+            "a process has no threads, or more than can be"
+        } else if self.jobs.iter().any(|job| job.at_once == Some(0)) {
+            "a job of which no process may run"
+        } else if self.jobs.iter().any(|job| !(0.0..=YEAR_S).contains(&job.apart_s)) {
+            "apart_s is no sensible number of seconds"
         } else if self.network.mbit_per_s <= 0.0 {
             "a link that carries nothing"
         } else if self
@@ -309,4 +335,5 @@ impl Scenario {
 
 pub(crate) const NODES_MAX: usize = 2_000_000;
 const PROCESSES_MAX: usize = 8_000_000;
+const THREADS_MAX: u32 = 10_000;
 const YEAR_S: f64 = 365.0 * 86_400.0;

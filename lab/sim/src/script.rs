@@ -6,7 +6,16 @@ use crate::process::{Kind, SimProcess, Whereabouts};
 use crate::scenario::What;
 use crate::world::{Event, World};
 use brain::{Arrival, GroupId, Input, Ownership, Span, Time, UserId};
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Processes of a job that have not started yet.
+pub(crate) struct Queue {
+    kind: Arc<Kind>,
+    next: VecDeque<(u32, f64)>,
+    /// If not 0, they start so long after one another on average; else when another ends.
+    apart_s: f64,
+}
 
 /// Pids are of the whole world, so that one number names a process.
 pub(crate) const PID_FIRST: i32 = 100;
@@ -78,6 +87,7 @@ impl World {
         let nodes = self.nodes.len();
         let mib = f64::from(1 << 20);
         let kind = Arc::new(Kind {
+            threads: f64::from(job.threads),
             demand: job.demand,
             calls_per_cpu_s: job.calls_per_cpu_s,
             rss_bytes: job.rss_mib * mib,
@@ -85,16 +95,56 @@ impl World {
             rss_bytes_max: job.rss_mib_max.max(job.rss_mib) * mib,
             group: GroupId::new(u64::from(number) + 1).filter(|_| job.is_group),
             user: job.user.map(UserId),
+            job: number,
         });
         self.user_shares.is_told |= kind.user.is_some();
         let drawn = job.draw(number, nodes, self.seed());
         self.processes.reserve_exact(drawn.len());
-        for (node, work_s) in drawn {
-            self.start_process(node, work_s, &kind);
+        let mut queue = Queue { kind, next: drawn.into(), apart_s: job.apart_s };
+        let first = match job.apart_s > 0.0 {
+            true => 0,
+            false => job.at_once.unwrap_or(usize::MAX).min(queue.next.len()),
+        };
+        for (node, work_s) in queue.next.drain(..first) {
+            self.start_process(node, work_s, &queue.kind);
+        }
+        if !queue.next.is_empty() {
+            self.queues.insert(number, queue);
+            self.jobs_open += 1;
+        }
+        if job.apart_s > 0.0 {
+            self.start_next(number);
         }
     }
 
-    fn start_process(&mut self, home: u32, work_s: f64, kind: &Arc<Kind>) {
+    /// The next process of this job whose node is there, if there is one.
+    pub(crate) fn start_next(&mut self, job: u32) {
+        let Some(mut queue) = self.queues.remove(&job) else { return };
+        while let Some((node, work_s)) = queue.next.pop_front() {
+            if self.start_process(node, work_s, &queue.kind) {
+                break;
+            }
+        }
+        if queue.next.is_empty() {
+            self.jobs_open -= 1;
+            return;
+        }
+        if queue.apart_s > 0.0 {
+            let pause = Span::from_secs_f64(-queue.apart_s * (1.0 - self.dice.fraction()).ln());
+            self.agenda.schedule(self.now + pause, Event::NextStarts { job });
+        }
+        self.queues.insert(job, queue);
+    }
+
+    /// A process of a job has ended, or was lost.
+    pub(crate) fn ended_of(&mut self, job: u32) {
+        if self.scenario.jobs[job as usize].at_once.is_some() {
+            self.start_next(job);
+        }
+    }
+
+    /// False if its node is not there any more.
+    fn start_process(&mut self, home: u32, work_s: f64, kind: &Arc<Kind>) -> bool {
         let index = self.processes.len() as u32;
         let pid = PID_FIRST + index as i32;
         self.processes.push(SimProcess::new(home, pid, work_s, Arc::clone(kind)));
@@ -103,11 +153,12 @@ impl World {
         if !self.nodes[home as usize].is_on() {
             self.processes[index as usize].at = Whereabouts::Lost;
             self.open -= 1;
-            return;
+            return false;
         }
         self.settle_on(index, home);
         let process = self.processes[index as usize].global();
         self.tell(home, Input::ProcessArrived { process, how: Arrival::Born });
+        true
     }
 
     pub(crate) fn script_event(&mut self, nth: u32) {

@@ -10,9 +10,10 @@ use crate::node::{Power, SimNode};
 use crate::outcome::{Outcome, Tally};
 use crate::process::SimProcess;
 use crate::scenario::{NodeGroup, Scenario};
+use crate::script::Queue;
 use crate::users::UserShares;
 use brain::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::ids::NodeId;
@@ -53,6 +54,10 @@ pub(crate) enum Event {
         number: u32,
     },
     JobStarts {
+        job: u32,
+    },
+    /// The next process of a job whose processes start one after another.
+    NextStarts {
         job: u32,
     },
     Background {
@@ -106,8 +111,10 @@ pub struct World {
     pub(crate) cut: Option<u32>,
     /// Processes that have yet to end or to be started.
     pub(crate) open: usize,
-    /// Jobs that have yet to start.
+    /// Jobs that have yet to start, or some of whose processes have.
     pub(crate) jobs_open: usize,
+    /// By the job's number.
+    pub(crate) queues: BTreeMap<u32, Queue>,
     /// The background threads: on which node, and whether they compute.
     pub(crate) background: Vec<(u32, bool)>,
     pub(crate) user_shares: UserShares,
@@ -146,6 +153,7 @@ impl World {
             cut: None,
             open: 0,
             jobs_open: scenario.jobs.len(),
+            queues: BTreeMap::new(),
             background: Vec::new(),
             user_shares: UserShares::default(),
             config: Arc::new(config),
@@ -304,6 +312,7 @@ impl World {
             Event::Thaw { process, number } => self.thaw(process, number),
             Event::OrderFailed { process, number } => self.order_failed(process, number),
             Event::JobStarts { job } => self.start_job(job),
+            Event::NextStarts { job } => self.start_next(job),
             Event::Background { nth, is_on } => self.switch_background(nth, is_on),
             Event::Happens { nth } => self.script_event(nth),
             Event::Starves { node, ms_max } => self.starve(node, ms_max),
