@@ -1,10 +1,7 @@
 //! What programs have computed before they ended, by their names: how long one of the same name is
-//! likely to go on.
-//!
-//! What is left of a process's life is, where nothing else is known, as long as its past. Of a
-//! compiler that has just begun that says that it is not worth a move, and when it is, it is nearly
-//! done. But the one before it took a second, and the one before that, too.
+//! likely to go on ([`brain::Life`]).
 
+use brain::{Life, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,16 +10,6 @@ use std::time::{Duration, Instant};
 
 /// Programs remembered; who ended longest ago is forgotten first.
 const PROGRAMS_MAX: usize = 1_024;
-/// Ends that must have been seen before anything is said.
-const ENDS_MIN: u32 = 3;
-/// Of the latest end against those before: as for round trips (Jacobson, "Congestion avoidance and
-/// control", 1988).
-const MEAN_WEIGHT: f64 = 1.0 / 8.0;
-const DEVIATION_WEIGHT: f64 = 1.0 / 4.0;
-/// Who differs by no more than that part of the mean from one to the next is done when the mean is.
-const ALIKE: f64 = 0.25;
-/// Who has taken so many deviations more than the mean is another kind.
-const DEVIATIONS: f64 = 3.0;
 /// What the kernel calls a process (TASK_COMM_LEN), if each byte of that is none of UTF-8.
 const COMMAND_BYTES_MAX: usize = 15 * '\u{fffd}'.len_utf8();
 /// Between two writings of the file. A daemon that is killed has learned so much in vain.
@@ -37,20 +24,16 @@ pub struct Program {
     pub shape: u64,
 }
 
-/// Seconds of processor time in a whole life.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Life {
-    ends: u32,
-    mean_s: f64,
-    deviation_s: f64,
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    life: Life,
     /// Of all ends that were seen, the how manieth the last one was. A file has them in that order.
-    #[serde(skip)]
     last: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct Programs {
-    lives: BTreeMap<Program, Life>,
+    lives: BTreeMap<Program, Remembered>,
     ends: u64,
     /// Of those ends, the ones that a file tells of, and since when.
     kept: (u64, Option<Instant>),
@@ -62,9 +45,10 @@ impl Programs {
         let mut lives: Vec<(Program, Life)> = serde_json::from_slice(bytes).ok()?;
         lives.retain(|(program, life)| is_sound(program, life));
         lives.truncate(PROGRAMS_MAX);
-        lives.iter_mut().zip(1..).for_each(|((_, life), nth)| life.last = nth);
         let ends = lives.len() as u64;
-        Some(Programs { lives: lives.into_iter().collect(), ends, kept: (ends, None) })
+        let remembered =
+            (1..).zip(lives).map(|(last, (program, life))| (program, Remembered { life, last }));
+        Some(Programs { lives: remembered.collect(), ends, kept: (ends, None) })
     }
 
     /// What a file is to have, if that is something new and it is time: it is rewritten now and
@@ -80,30 +64,31 @@ impl Programs {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut lives: Vec<(&Program, &Life)> = self.lives.iter().collect();
-        lives.sort_unstable_by_key(|(_, life)| life.last);
+        let mut remembered: Vec<(&Program, &Remembered)> = self.lives.iter().collect();
+        remembered.sort_unstable_by_key(|(_, remembered)| remembered.last);
+        let lives: Vec<(&Program, &Life)> = remembered
+            .into_iter()
+            .map(|(program, remembered)| (program, &remembered.life))
+            .collect();
         serde_json::to_vec(&lives).expect("plain fields always encode")
     }
 
     /// A process that ran this program has ended, after so much processor time.
     pub fn ended(&mut self, program: Program, cpu: Duration) {
         self.ends += 1;
-        let (last, took_s) = (self.ends, cpu.as_secs_f64());
+        let (last, took) = (self.ends, span(cpu));
         match self.lives.entry(program) {
             Entry::Vacant(entry) => {
-                let deviation_s = took_s / 2.0;
-                entry.insert(Life { ends: 1, mean_s: took_s, deviation_s, last });
+                entry.insert(Remembered { life: Life::first(took), last });
             }
             Entry::Occupied(mut entry) => {
-                let life = entry.get_mut();
-                let error_s = took_s - life.mean_s;
-                life.mean_s += error_s * MEAN_WEIGHT;
-                life.deviation_s += (error_s.abs() - life.deviation_s) * DEVIATION_WEIGHT;
-                (life.ends, life.last) = (life.ends.saturating_add(1), last);
+                let remembered = entry.get_mut();
+                remembered.life.ended(took);
+                remembered.last = last;
             }
         }
         if self.lives.len() > PROGRAMS_MAX {
-            let oldest = self.lives.iter().min_by_key(|(_, life)| life.last);
+            let oldest = self.lives.iter().min_by_key(|(_, remembered)| remembered.last);
             if let Some(oldest) = oldest.map(|(program, _)| program.clone()) {
                 self.lives.remove(&oldest);
             }
@@ -113,24 +98,18 @@ impl Programs {
     /// How much a process that has computed for so long in this program is likely to compute yet;
     /// None if those before it do not tell.
     pub fn left(&self, program: &Program, cpu: Duration) -> Option<Duration> {
-        let life = self.lives.get(program).filter(|life| life.ends >= ENDS_MIN)?;
-        let past_s = cpu.as_secs_f64();
-        let left_s = life.mean_s - past_s;
-        let is_alike = life.deviation_s <= life.mean_s * ALIKE;
-        let is_of_them = past_s <= life.mean_s + life.deviation_s * DEVIATIONS;
-        // Of those that differ it is known that they take long, and not when they are done.
-        let is_long = life.deviation_s <= life.mean_s && left_s > past_s;
-        let is_known = is_long || is_alike && is_of_them;
-        // Who has outlived the mean goes on for as long as they differ.
-        is_known.then(|| Duration::from_secs_f64(left_s.max(life.deviation_s)))
+        let left = self.lives.get(program)?.life.left(span(cpu))?;
+        Some(Duration::from_micros(left.0))
     }
+}
+
+fn span(time: Duration) -> Span {
+    Span(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Whether a file may say so.
 fn is_sound(program: &Program, life: &Life) -> bool {
-    let is_time = |seconds: f64| seconds.is_finite() && (0.0..=1e9).contains(&seconds);
-    let is_short = program.command.len() <= COMMAND_BYTES_MAX;
-    is_short && is_time(life.mean_s) && is_time(life.deviation_s)
+    program.command.len() <= COMMAND_BYTES_MAX && life.is_sound()
 }
 
 /// The shape of a command line (`/proc/PID/cmdline`): its options without what is given to them. A
@@ -164,25 +143,11 @@ mod test {
     }
 
     #[test]
-    fn one_like_those_before_takes_as_long_as_they_did() {
+    fn each_program_has_its_own_life() {
         let programs = after(&[1_000, 1_200, 900, 1_100].repeat(3));
         let left = programs.left(&program("cc1"), ms(100)).unwrap();
         assert!((ms(850)..ms(1_000)).contains(&left), "{left:?}");
-        let left = programs.left(&program("cc1"), ms(1_200)).unwrap();
-        assert!((ms(50)..ms(200)).contains(&left), "{left:?}");
-        assert_eq!(programs.left(&program("cc1"), ms(5_000)), None, "it is another kind");
         assert_eq!(programs.left(&program("ld"), ms(100)), None);
-        // It is too early to say when they are done, but not that they take long.
-        let programs = after(&[1_000, 1_200, 900]);
-        assert!(programs.left(&program("cc1"), ms(100)).is_some());
-        assert_eq!(programs.left(&program("cc1"), ms(900)), None);
-    }
-
-    #[test]
-    fn those_that_differ_tell_nothing() {
-        assert_eq!(after(&[1_000, 1_000]).left(&program("cc1"), ms(1)), None, "too few");
-        let programs = after(&[10, 20_000, 30, 9_000, 15, 12_000]);
-        assert_eq!(programs.left(&program("cc1"), ms(1)), None);
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod time;
 pub use answers::{Foresight, Guess, NodeForesight, NodeView, Unforeseen};
 pub use brain::{Brain, Identity};
 pub use config::{Config, Decision, VIEW_MAX, WINDOW_MAX, WindowPolicy};
+pub use facts::Life;
 pub use input::{
     Arrival, GroupId, Input, LoadSample, MoveOutcome, Ownership, Placement, Priority,
     ProcessSample, UserId, UserShare,

@@ -2,7 +2,7 @@
 
 use crate::process::Whereabouts;
 use crate::world::{Event, World};
-use brain::Input;
+use brain::{Input, Life, Span};
 
 impl World {
     /// The processes on the node have changed, or what they want.
@@ -69,6 +69,9 @@ impl World {
         (ended.at, ended.halted_at) = (Whereabouts::Ended, self.now);
         let (global, home, job) = (ended.global(), ended.home, ended.kind.job);
         self.open -= 1;
+        let took = Span::from_secs_f64(ended.cpu_s());
+        let lived = self.lives.entry((home, job));
+        lived.and_modify(|life| life.ended(took)).or_insert_with(|| Life::first(took));
         self.tell(index, Input::ProcessEnded { process: global });
         if home != index {
             self.tell(home, Input::ProcessEnded { process: global });

@@ -1,13 +1,20 @@
 //! What a simulated daemon measures, exactly as the real one does: four looks a second at what is
-//! runnable at that moment, and means over the last second of them.
+//! runnable at that moment, and means over the last second of them; and more of them while processes
+//! are being born (`node/src/daemon/newborns.rs`, and `SCAN_NEWBORN` beside it).
 
 use crate::dice::Dice;
 use crate::node::Power;
 use crate::process::{CPU, RUNNABLE, SimProcess, Whereabouts};
-use crate::world::World;
+use crate::world::{Event, World};
 use brain::{Input, LoadSample, ProcessSample, Span, UserShare};
 use wire::move_cost::Pace;
 
+/// When a look is due after a birth, if nothing is known of such processes: they may move then.
+const AFTER_BIRTH: Span = Span::from_millis(110);
+/// When it is due if they are known to take long.
+const AFTER_BIRTH_OF_KNOWN: Span = Span::from_millis(10);
+/// Whoever has that much to compute yet may be worth a move at once.
+const WORTH_THINKING: Span = Span::from_millis(20);
 /// More than that of a node's memory in use, and the kernel kills.
 const OVERUSE_MAX: f64 = 1.25;
 
@@ -23,6 +30,31 @@ fn threads_seen(process: &SimProcess, node: u32, dice: &mut Dice) -> f64 {
 }
 
 impl World {
+    /// A process has just been born there.
+    pub(crate) fn expect_newborn(&mut self, index: u32, job: u32) {
+        let node = &mut self.nodes[index as usize];
+        node.born_at = self.now;
+        let known = self.lives.get(&(index, job)).and_then(|life| life.left(Span::ZERO));
+        if known.is_some_and(|left| left >= WORTH_THINKING) {
+            let at = self.now + AFTER_BIRTH_OF_KNOWN;
+            self.agenda.schedule(at, Event::LooksAtNewborns { node: index });
+        }
+        if !std::mem::replace(&mut node.awaits_newborns, true) {
+            self.agenda.schedule(self.now + AFTER_BIRTH, Event::LooksAgain { node: index });
+        }
+    }
+
+    /// A look at all, that long after the first birth, and again after the last.
+    pub(crate) fn look_again(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        let next = node.born_at + AFTER_BIRTH;
+        node.awaits_newborns = next > self.now;
+        if node.awaits_newborns {
+            self.agenda.schedule(next, Event::LooksAgain { node: index });
+        }
+        self.look(index);
+    }
+
     pub(crate) fn look(&mut self, index: u32) {
         let now = self.now;
         match self.nodes[index as usize].power {
@@ -96,7 +128,10 @@ impl World {
                 forwarded_per_s: calls_per_cpu_s * used,
                 freeze_estimate,
                 copy_estimate,
-                left: None,
+                left: self
+                    .lives
+                    .get(&(process.home, process.kind.job))
+                    .and_then(|life| life.left(Span::from_secs_f64(cpu_s))),
                 group: process.kind.group,
                 user: process
                     .kind

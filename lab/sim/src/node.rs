@@ -135,6 +135,9 @@ pub(crate) struct SimNode {
     pub looks: Option<Box<Looks<1>>>,
     pub brain: Brain,
     pub wake_at: Time,
+    /// The last birth of a process here, and whether a look is due for one.
+    pub born_at: Time,
+    pub awaits_newborns: bool,
     demand: f64,
     /// Only the latest completion that was scheduled counts.
     pub completion: u32,
@@ -159,6 +162,8 @@ impl SimNode {
             completion: 0,
             looks: None,
             wake_at: Time::ZERO,
+            born_at: Time::ZERO,
+            awaits_newborns: false,
             transfers: 0,
         }
     }

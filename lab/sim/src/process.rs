@@ -172,6 +172,11 @@ impl SimProcess {
         (self.cpu_s + had_s, self.done_s + had_s * node.speed)
     }
 
+    /// Processor seconds that it has had, settled.
+    pub fn cpu_s(&self) -> f64 {
+        self.cpu_s
+    }
+
     pub fn done_s(&self, index: u32, node: &SimNode) -> f64 {
         self.had_and_done_s(self.demand_on(index), node).1
     }

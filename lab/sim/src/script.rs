@@ -158,6 +158,7 @@ impl World {
         self.settle_on(index, home);
         let process = self.processes[index as usize].global();
         self.tell(home, Input::ProcessArrived { process, how: Arrival::Born });
+        self.expect_newborn(home, kind.job);
         true
     }
 

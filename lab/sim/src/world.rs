@@ -12,7 +12,7 @@ use crate::process::SimProcess;
 use crate::scenario::{NodeGroup, Scenario};
 use crate::script::Queue;
 use crate::users::UserShares;
-use brain::{Brain, Config, Identity, Input, Outbox, Output, Span, Status, Time};
+use brain::{Brain, Config, Identity, Input, Life, Outbox, Output, Span, Status, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +30,13 @@ pub(crate) enum Event {
     /// All nodes of this phase look at themselves.
     Looks {
         phase: u16,
+    },
+    /// A node looks because processes were born there.
+    LooksAgain {
+        node: u32,
+    },
+    LooksAtNewborns {
+        node: u32,
     },
     /// The process of this node that needs the least more is done, unless that has changed.
     Completion {
@@ -115,6 +122,8 @@ pub struct World {
     pub(crate) jobs_open: usize,
     /// By the job's number.
     pub(crate) queues: BTreeMap<u32, Queue>,
+    /// What processes of a job took, as the daemon of their home remembers it by their name.
+    pub(crate) lives: BTreeMap<(u32, u32), Life>,
     /// The background threads: on which node, and whether they compute.
     pub(crate) background: Vec<(u32, bool)>,
     pub(crate) user_shares: UserShares,
@@ -154,6 +163,7 @@ impl World {
             open: 0,
             jobs_open: scenario.jobs.len(),
             queues: BTreeMap::new(),
+            lives: BTreeMap::new(),
             background: Vec::new(),
             user_shares: UserShares::default(),
             config: Arc::new(config),
@@ -306,6 +316,8 @@ impl World {
             Event::Datagram { place } => self.deliver(place),
             Event::Wake { node } => self.wake(node),
             Event::Looks { phase } => self.look_all(phase),
+            Event::LooksAgain { node } => self.look_again(node),
+            Event::LooksAtNewborns { node } => self.look(node),
             Event::Completion { node, number } => self.complete(node, number),
             Event::Copy { process, number } => self.copy(process, number),
             Event::Freeze { process, number } => self.freeze(process, number),

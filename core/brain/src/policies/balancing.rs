@@ -42,7 +42,7 @@ impl Situation {
             return Weighed { proposal: None, stays };
         }
         let targets = self.targets(now, only, random);
-        let mut best: Option<((f64, bool, f64), Choice)> = None;
+        let mut best: Option<((f64, f64, bool, f64), Choice)> = None;
         let mut stays = Vec::new();
         for process in self.residents.processes() {
             if self.departures.contains(process) {
@@ -87,16 +87,18 @@ impl Situation {
     /// First whose user has least. Of a group, who is furthest behind goes where it gets more, and
     /// who is furthest ahead where it gets less; of others, whose freeze weighs least against what
     /// is left of it.
-    fn price(&self, choice: &Choice) -> (f64, bool, f64) {
+    fn price(&self, choice: &Choice) -> (f64, f64, bool, f64) {
         let candidate = &choice.candidate;
         let is_better = choice.gain.rate_after >= choice.gain.rate_before;
         let share = self.share_of_owner(candidate.process);
         let share = if is_better { share } else { -share };
+        let width = candidate.demand.round().max(1.0);
+        let width = if is_better { -width } else { width };
         if candidate.group.is_some() && self.config.rotates {
-            let attained_s = candidate.attained_s(self.own.pace);
-            return (share, false, if is_better { attained_s } else { -attained_s });
+            let attained_s = candidate.attained_s(self.own.pace) / candidate.demand.max(1.0);
+            return (share, width, false, if is_better { attained_s } else { -attained_s });
         }
-        (share, true, candidate.freeze.as_secs_f64() / candidate.left_s().max(0.001))
+        (share, width, true, candidate.freeze.as_secs_f64() / candidate.left_s().max(0.001))
     }
 
     /// The best few targets for a CPU-bound process, in random order among near equals. Seldom
