@@ -22,6 +22,7 @@
 //! * [`liars`]: supervisors whose other side has the keys and lies
 //! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
+//! * [`recordings`]: what a brain was told and decided
 //! * [`threads`]: threads that begin away
 //! * [`vfork`]: programs begun by those that are away
 //! * [`waits`]: waits that a move happens in
@@ -62,6 +63,7 @@ mod processes;
 mod processor_time;
 mod processors;
 mod ready;
+mod recordings;
 mod refusals;
 mod reports;
 mod sandbox;

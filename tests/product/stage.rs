@@ -114,10 +114,15 @@ impl Stage {
 
     /// Nodes that have come together by tokens, as on machines of their own: no map names them.
     pub fn joined(name: &str, nodes: u32) -> Stage {
+        Stage::joined_with(name, nodes, &[])
+    }
+
+    /// Likewise, their daemons with these options as well.
+    pub fn joined_with(name: &str, nodes: u32, options: &[&str]) -> Stage {
         let stage = Stage::of_nodes_without_daemons(name, nodes);
         for node in 1..=nodes {
             let root = ["--lend-root", "on", "--guest-users", "*=same"];
-            stage.text(node, &[&["osmos", "up"][..], &root].concat());
+            stage.text(node, &[&["osmos", "up"][..], &root, options].concat());
             if node > 1 {
                 stage.join(node, 1);
             }

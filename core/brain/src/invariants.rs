@@ -1,5 +1,5 @@
-//! What must hold between any two inputs. Checked after each input in debug builds, by every test
-//! and by the simulator.
+//! What must hold between any two inputs. Checked after each input by the simulator, and by the
+//! brain itself in debug builds.
 
 use crate::situation::Situation;
 use wire::ids::{GlobalPid, NodeId};

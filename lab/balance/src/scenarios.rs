@@ -240,8 +240,8 @@ fn machines(speeds: [f64; 4]) -> Vec<NodeGroup> {
     [2, 8, 64, 128].into_iter().zip(speeds).map(machine).collect()
 }
 
-/// What a move takes here and now (`cargo xtask bench migrate`, and `freeze` for threads: 4.9 ms for
-/// one, 38 ms for 64), where the older scenarios have what it took others.
+/// What a move takes here and now (`cargo xtask bench migrate`, and `freeze` for threads: 4.9 ms
+/// for one, 38 ms for 64), where the older scenarios have what it took others.
 fn moves() -> MoveCost {
     MoveCost { setup_ms: 10.0, freeze_ms: 4.5, freeze_ms_per_thread: 0.5, ..MoveCost::default() }
 }
@@ -249,7 +249,10 @@ fn moves() -> MoveCost {
 /// These machines in a network of 10 Gbit/s, as such have.
 fn on_machines(speeds: [f64; 4], jobs: Vec<Job>) -> Scenario {
     let network = Network { mbit_per_s: 10_000.0, ..Network::default() };
-    Scenario { nodes: machines(speeds), network, moves: moves(), jobs, ..Scenario::default() }
+    // Where each stays on the smallest machine that takes hours.
+    let limit_s = 40_000.0;
+    let nodes = machines(speeds);
+    Scenario { limit_s, nodes, network, moves: moves(), jobs, ..Scenario::default() }
 }
 
 /// Processes of so many threads, each of which computes for 300 s.

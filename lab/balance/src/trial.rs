@@ -23,7 +23,8 @@ pub enum Measure {
     NewcomerPeak,
     /// Frozen and idle core time, with none.
     Lost,
-    /// How long the processes of the last job took on average, with each having a core to itself.
+    /// How long the processes of the last job took on average, with all of it running on one node
+    /// that has all the cores.
     Response,
 }
 
@@ -96,7 +97,7 @@ impl Trial {
     /// The same with brains of another configuration.
     pub fn run_with(&self, policy: Policy, config: Config) -> Result<Row, String> {
         let outcome = World::new(self.placed(policy), config, self.seed)?.run();
-        Ok(self.row(&outcome))
+        self.row(&outcome)
     }
 
     /// The scenario with its processes where this policy starts them.
@@ -113,13 +114,13 @@ impl Trial {
         scenario
     }
 
-    fn row(&self, outcome: &Outcome) -> Row {
-        let (measured, best) = self.compare(outcome);
+    fn row(&self, outcome: &Outcome) -> Result<Row, String> {
+        let (measured, best) = self.compare(outcome)?;
         let frozen_pct = outcome.fates.iter().map(|fate| {
             let ended_s = fate.ended_s.unwrap_or(outcome.simulated_s);
             100.0 * fate.frozen_s / (ended_s - fate.started_s).max(1e-9)
         });
-        Row {
+        Ok(Row {
             label: self.label.clone(),
             seed: self.seed,
             processes: outcome.fates.len(),
@@ -135,13 +136,13 @@ impl Trial {
             kbit_per_s: Some(outcome.kbit_per_s),
             notes: self.notes(outcome).into_iter().map(|(n, v)| (n.to_owned(), v)).collect(),
             violations: self.violations(outcome),
-        }
+        })
     }
 
-    fn compare(&self, outcome: &Outcome) -> (f64, f64) {
+    fn compare(&self, outcome: &Outcome) -> Result<(f64, f64), String> {
         let works: Vec<f64> =
             outcome.fates.iter().map(|fate| fate.work_s).filter(|work| *work >= 0.0).collect();
-        match self.measure {
+        Ok(match self.measure {
             Measure::Preemptive if !self.wants_whole_cores() => {
                 (outcome.makespan_s, self.least_of_threads_s(outcome))
             }
@@ -154,25 +155,30 @@ impl Trial {
                 let fair = (outcome.fates.len() as f64 / nodes as f64).ceil();
                 (f64::from(newcomer_peak(outcome)), fair)
             }
-            Measure::Response => self.responses(outcome),
+            Measure::Response => self.responses(outcome)?,
             Measure::Lost => {
                 let all_s = outcome.simulated_s * self.speeds().len() as f64;
                 let lost_s = outcome.frozen_s + outcome.findings.wasted_core_s;
                 (all_s, all_s - lost_s)
             }
-        }
+        })
     }
 
-    fn responses(&self, outcome: &Outcome) -> (f64, f64) {
+    /// The mean response of the last job, here and on one machine.
+    fn responses(&self, outcome: &Outcome) -> Result<(f64, f64), String> {
         let last = self.scenario.jobs.len() as u32 - 1;
-        let fastest = self.speeds().into_iter().fold(0.0, f64::max);
-        let ended = outcome.fates.iter().filter(|fate| fate.job == last);
-        let took: Vec<(f64, f64)> = ended
-            .filter_map(|fate| Some((fate.ended_s? - fate.started_s, fate.work_s / fastest)))
-            .collect();
-        let mean =
-            |of: fn(&(f64, f64)) -> f64| took.iter().map(of).sum::<f64>() / took.len() as f64;
-        (mean(|took| took.0), mean(|took| took.1))
+        let mean_s = |outcome: &Outcome| {
+            let ended = outcome.fates.iter().filter(|fate| fate.job == last);
+            let took: Vec<f64> =
+                ended.filter_map(|fate| Some(fate.ended_s? - fate.started_s)).collect();
+            took.iter().sum::<f64>() / took.len() as f64
+        };
+        let groups = self.scenario.nodes.iter();
+        let cores = groups.map(|group| group.count as u32 * group.cores).sum();
+        let one = NodeGroup { count: 1, cores, ..self.scenario.nodes[0].clone() };
+        let scenario = Scenario { nodes: vec![one], ..self.scenario.clone() };
+        let alone = World::new(scenario, Policy::Static.config(), self.seed)?.run();
+        Ok((mean_s(outcome), mean_s(&alone)))
     }
 
     /// Each thread of each process as one, and none of them faster than its process could be on the

@@ -44,7 +44,7 @@ pub struct Findings {
 }
 
 impl Checks {
-    fn violated(&mut self, text: String) {
+    pub fn violated(&mut self, text: String) {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations.push(text);
         }
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Every process is in exactly one place, and the nodes stand as was noted.
-    fn check_places(&mut self) {
+    pub(crate) fn check_places(&mut self) {
         let mut listed = vec![0u32; self.processes.len()];
         for (index, node) in self.nodes.iter().enumerate() {
             if self.checks.stands[index] != stand(node) {
@@ -145,17 +145,6 @@ impl World {
             let is_frozen = matches!(process.at, Whereabouts::Frozen { .. });
             if is_frozen && self.now.since(process.halted_at) > FREEZE_MAX {
                 self.checks.violated(format!("process {index} was frozen and did not thaw"));
-            }
-        }
-    }
-
-    /// What can only be said at the end.
-    pub(crate) fn settle_checks(&mut self) {
-        self.check_places();
-        for (index, node) in self.nodes.iter().enumerate() {
-            if let Err(violation) = node.brain.check_invariants() {
-                let text = format!("brain of node {}: {violation}", index + 1);
-                self.checks.violated(text);
             }
         }
     }

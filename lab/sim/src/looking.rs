@@ -1,6 +1,6 @@
 //! What a simulated daemon measures, exactly as the real one does: four looks a second at what is
-//! runnable at that moment, and means over the last second of them; and more of them while processes
-//! are being born (`node/src/daemon/newborns.rs`, and `SCAN_NEWBORN` beside it).
+//! runnable at that moment, and means over the last second of them; and more of them while
+//! processes are being born (`node/src/daemon/newborns.rs`, and `SCAN_NEWBORN` beside it).
 
 use crate::dice::Dice;
 use crate::node::Power;

@@ -214,6 +214,13 @@ impl Job {
         };
         (0..count).map(draw).collect()
     }
+
+    /// Pauses between the starts of its processes, s, if they do not start together.
+    pub fn pauses_s(&self, number: u32, seed: u64) -> impl Iterator<Item = f64> {
+        let mut dice = Dice::seeded(u64::from(number) ^ seed.rotate_left(31));
+        let apart_s = self.apart_s;
+        std::iter::repeat_with(move || -apart_s * (1.0 - dice.fraction()).ln())
+    }
 }
 
 /// Processes that no brain can move: computing and pausing in turn, each for a time equally likely

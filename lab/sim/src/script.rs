@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub(crate) struct Queue {
     kind: Arc<Kind>,
     next: VecDeque<(u32, f64)>,
-    /// If not 0, they start so long after one another on average; else when another ends.
-    apart_s: f64,
+    /// Between their starts, if they do not start when others end.
+    pauses: Option<VecDeque<Span>>,
 }
 
 /// Pids are of the whole world, so that one number names a process.
@@ -100,7 +100,9 @@ impl World {
         self.user_shares.is_told |= kind.user.is_some();
         let drawn = job.draw(number, nodes, self.seed());
         self.processes.reserve_exact(drawn.len());
-        let mut queue = Queue { kind, next: drawn.into(), apart_s: job.apart_s };
+        let pauses = job.pauses_s(number, self.seed()).take(drawn.len()).map(Span::from_secs_f64);
+        let pauses = (job.apart_s > 0.0).then(|| pauses.collect());
+        let mut queue = Queue { kind, next: drawn.into(), pauses };
         let first = match job.apart_s > 0.0 {
             true => 0,
             false => job.at_once.unwrap_or(usize::MAX).min(queue.next.len()),
@@ -129,8 +131,7 @@ impl World {
             self.jobs_open -= 1;
             return;
         }
-        if queue.apart_s > 0.0 {
-            let pause = Span::from_secs_f64(-queue.apart_s * (1.0 - self.dice.fraction()).ln());
+        if let Some(pause) = queue.pauses.as_mut().and_then(|pauses| pauses.pop_front()) {
             self.agenda.schedule(self.now + pause, Event::NextStarts { job });
         }
         self.queues.insert(job, queue);
@@ -153,6 +154,7 @@ impl World {
         if !self.nodes[home as usize].is_on() {
             self.processes[index as usize].at = Whereabouts::Lost;
             self.open -= 1;
+            self.tally.lost += 1;
             return false;
         }
         self.settle_on(index, home);

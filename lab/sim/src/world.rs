@@ -263,7 +263,7 @@ impl World {
     pub fn run(mut self) -> Outcome {
         let limit = Time::from_micros(1_000_000) + Span::from_secs_f64(self.scenario.limit_s);
         while self.step(limit) {}
-        self.settle_checks();
+        self.check_places();
         Outcome::of(self)
     }
 
@@ -396,6 +396,9 @@ impl World {
         }
         if let (Some(took), Some(began)) = (&mut self.brains_took, began) {
             *took += began.elapsed();
+        }
+        if let Err(violation) = told.brain.check_invariants() {
+            self.checks.violated(format!("brain of node {}: {violation}", node + 1));
         }
         if !self.outbox.is_empty() {
             let mut outbox = std::mem::take(&mut self.outbox);

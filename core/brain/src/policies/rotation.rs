@@ -13,6 +13,13 @@
 //! gap of about sqrt(2 M d a); below what two freezes cost, 2 M s at a share of s, a change cannot
 //! pay at all.
 //!
+//! Nor is it worth it as long as all cores are busy without it. Of 25 on 16 nodes seven have a core
+//! each. When they are done the 18 others are enough for all nodes, and nothing was lost by letting
+//! the seven end early. Only of these 18 would some be left behind when the others are done. So a
+//! laggard that is behind by no more than it gets less has no turn while those that get no more
+//! than it are enough to keep all cores busy once the others have ended. All ends as early, with
+//! fewer moves, and on average processes end earlier: equal progress has all of them end last.
+//!
 //! ```text
 //!   rich                      poor
 //!     │◄── lag: so far behind ─│  once a second, to two of the nodes with more room
@@ -37,6 +44,9 @@ use crate::situation::Situation;
 use crate::time::{Span, Time};
 use wire::ids::NodeId;
 use wire::motive::Motive;
+
+/// By how much measured threads may differ from whole ones.
+const ROUNDING: f64 = 0.5;
 
 /// One of a group, with the work that it has done.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +95,7 @@ impl Situation {
         let (there, _) = self.members.get(from)?.known(now)?;
         let ahead = self.furthest(now, Some(laggard.group))?;
         let gap_s = ahead.attained_s - from_ms(laggard.attained_ms);
-        if gap_s <= self.gap_min_s(&ahead, own.share(), there.share())
+        if gap_s <= self.gap_min_s(now, &ahead, own.share(), there.share())
             || self.members.exclusions.holds(now, from)
         {
             return None;
@@ -95,11 +105,35 @@ impl Situation {
     }
 
     /// How far apart two must be to change places between these shares.
-    fn gap_min_s(&self, ahead: &Standing, share_rich: f64, share_poor: f64) -> f64 {
+    fn gap_min_s(&self, now: Time, ahead: &Standing, share_rich: f64, share_poor: f64) -> f64 {
         let freeze_s = ahead.candidate.freeze.as_secs_f64();
         let gain = (share_rich - share_poor).max(0.0);
         let best = (self.config.rotation_caution * freeze_s * gain * ahead.attained_s).sqrt();
-        best.max(2.0 * freeze_s * share_rich)
+        let apart_s = best.max(2.0 * freeze_s * share_rich);
+        match self.keeps_cores_busy(now, share_poor) {
+            // It is behind by as much as it gets less, and can wait.
+            true => apart_s + ahead.attained_s * gain / share_rich,
+            false => apart_s,
+        }
+    }
+
+    /// Whether those that get no more than such a share are enough for all cores, when those that
+    /// get more have ended. Unknown, and taken for not so, where the cluster is known in part: its
+    /// most crowded nodes are heard of most.
+    fn keeps_cores_busy(&self, now: Time, share_poor: f64) -> bool {
+        if self.members.is_partial() {
+            return false;
+        }
+        let enough = share_poor * (1.0 + self.config.dead_band);
+        let known = self.members.useful_entries(now, None, &self.config);
+        let (mut cores, mut left) = (0.0, 0.0);
+        for condition in known.filter_map(Entry::condition).chain(self.condition(now)) {
+            cores += f64::from(condition.cores);
+            if condition.share() <= enough {
+                left += condition.runnable;
+            }
+        }
+        left + ROUNDING > cores * (1.0 + self.config.rotation_spare)
     }
 
     /// Those of a group (or of any) that may take turns now.
@@ -144,7 +178,7 @@ impl Situation {
         let gap_s = ahead.attained_s - behind.attained_s;
         let (rich, poor) = (there.share(), own.share());
         let is_poorer = poor * (1.0 + self.config.dead_band) < rich;
-        if is_poorer && gap_s > self.gap_min_s(&ahead, rich, poor) {
+        if is_poorer && gap_s > self.gap_min_s(now, &ahead, rich, poor) {
             let why = Why::Behind(source.node);
             let proposal = Proposal::new(behind.candidate, source.node, Motive::Exchange, why);
             Ok(Proposal { in_return_for: Some(offer.id), ..proposal })

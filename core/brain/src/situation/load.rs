@@ -47,9 +47,12 @@ impl Situation {
         (runnable + coming - leaving).max(0.0)
     }
 
-    /// What must not be taken for load: the more, the less one second is like the next here.
+    /// What must not be taken for load, of one thread: the more, the less one second is like the
+    /// next here. Many cores have many processes, and of these one decides as little as elsewhere:
+    /// what differs from one second to the next grows as the square root of their number.
     pub(crate) fn noise(&self) -> f64 {
-        self.config.noise + 0.75 * self.own.spread + WAITS_WEIGHT * self.residents.unrest()
+        let unrest = 0.75 * self.own.spread + WAITS_WEIGHT * self.residents.unrest();
+        self.config.noise + unrest / f64::from(self.own.cores().unwrap_or(1).max(1)).sqrt()
     }
 
     /// Places that this node gives at one time.
