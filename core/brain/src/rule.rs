@@ -17,9 +17,6 @@ use crate::time::Span;
 use serde::{Deserialize, Serialize};
 use wire::ids::{GlobalPid, NodeId};
 
-/// Threads more than measured that a return must bear and still gain.
-const DOUBT: f64 = 0.5;
-
 /// What one process asks of the place where it runs. `drag` is how many times longer its work takes
 /// there because of the calls it forwards to its home; 1 at home.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -199,7 +196,7 @@ pub(crate) fn is_beyond_doubt(
     config: &Config,
 ) -> bool {
     let demand = burden.demand.max(config.noise);
-    let crowd = target.runnable + demand + DOUBT;
+    let crowd = target.runnable + demand + config.doubt;
     target.share_among(crowd) / burden.drag_target > gain.rate_before * (1.0 + config.dead_band)
 }
 

@@ -3,11 +3,9 @@
 use super::Brain;
 use crate::answers::{Foresight, Guess, NodeForesight, NodeView, Unforeseen};
 use crate::invariants::Violation;
-use crate::time::{Span, Time};
+use crate::time::Time;
 use wire::ids::{GlobalPid, NodeId};
 
-/// A promise of `best_node` counts as load until the process shows in a measurement.
-const PROMISE: Span = Span::from_secs(3);
 const PROMISES_MAX: usize = 64;
 
 impl Brain {
@@ -31,7 +29,7 @@ impl Brain {
         let is_counted = process.is_some_and(|process| residents.is_running(process));
         let promises = &mut self.situation.promises;
         if promises.len() < PROMISES_MAX && !(is_counted && node == self.situation.me) {
-            promises.push((node, now + PROMISE));
+            promises.push((node, now + self.situation.config.promise_ttl));
         }
         Some(node)
     }

@@ -3,11 +3,8 @@
 use super::Brain;
 use crate::messages::{Body, Laggard};
 use crate::output::Outbox;
-use crate::time::{Span, Time};
+use crate::time::Time;
 use wire::ids::NodeId;
-
-/// Between two questions for work outside the round, so that a burst of short processes is cheap.
-const SEEK_PAUSE: Span = Span::from_millis(100);
 
 impl Brain {
     /// Everything that could be a reason to hand a process over.
@@ -66,7 +63,7 @@ impl Brain {
     }
 
     fn may_seek(&self, now: Time) -> bool {
-        now.since(self.sought_at) >= SEEK_PAUSE
+        now.since(self.sought_at) >= self.situation.config.seek_pause
     }
 
     /// A crowded node tells some with more room how far its laggard is behind.

@@ -35,11 +35,6 @@ pub struct Identity {
     pub seed: u64,
 }
 
-/// Offers begun in one round: enough to find a taker, too few to be a storm.
-const OFFERS_PER_ROUND: u32 = 8;
-/// New members asked for their condition in one round.
-const GREETINGS_PER_ROUND: u32 = 8;
-
 /// One node's share in running the cluster. See the crate's head for how it is driven.
 pub struct Brain {
     situation: Situation,
@@ -77,6 +72,7 @@ impl Brain {
             config.window = config.window.clamp(1, WINDOW_MAX);
             config.view_max = config.view_max.min(VIEW_MAX);
         }
+        let (offers_left, greetings_left) = (config.offers_per_round, config.greetings_per_round);
         Brain {
             situation: Situation::of(identity.node, config),
             incarnation: identity.incarnation,
@@ -89,9 +85,9 @@ impl Brain {
             had_room: true,
             urgent_until: Time::ZERO,
             messages_sent: 0,
-            offers_left: OFFERS_PER_ROUND,
+            offers_left,
             offers_made: 0,
-            greetings_left: GREETINGS_PER_ROUND,
+            greetings_left,
             rejected_datagrams: 0,
             sought_at: Time::ZERO,
             self_doubt_until: Time::ZERO,
@@ -170,8 +166,8 @@ impl Brain {
         let tenth = self.situation.config.tick.0 / 10;
         let jitter = Span(self.random.below(2 * tenth + 1));
         self.round_at = now + Span(self.situation.config.tick.0 - tenth) + jitter;
-        self.offers_left = OFFERS_PER_ROUND;
-        self.greetings_left = GREETINGS_PER_ROUND;
+        self.offers_left = self.situation.config.offers_per_round;
+        self.greetings_left = self.situation.config.greetings_per_round;
         self.doubt_the_silent(now, outbox);
         self.note_edge(now);
         self.gossip(now, outbox);
@@ -200,7 +196,7 @@ impl Brain {
     }
 
     fn load_sampled(&mut self, now: Time, sample: &LoadSample, outbox: &mut Outbox) {
-        self.situation.own.sampled(now, sample);
+        self.situation.own.sampled(now, sample, &self.situation.config);
         self.situation.note_users(now, &sample.processes);
         self.situation.note_own_load(now, &sample.processes);
         let processes = &sample.processes;

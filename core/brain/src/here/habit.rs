@@ -7,13 +7,7 @@
 //! Without this either loads lag by seconds, or forty processes that wait for three tenths of
 //! their time move three thousand times an hour.
 
-/// Of the latest measurement against those before, if all is different now.
-const WEIGHT_MAX: f64 = 0.25;
-/// And if all is as ever.
-const WEIGHT_MIN: f64 = 1.0 / 128.0;
-/// Of the latest error. Measurements come four times a second, each a mean over one: these are
-/// eight seconds of them.
-const MEMORY: f64 = 1.0 / 32.0;
+use crate::config::Config;
 
 /// How the measurements of one process have differed from what was known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,16 +18,17 @@ pub(crate) struct Habit {
 
 impl Habit {
     /// What is known after a measurement, if `known` was before.
-    pub fn corrected(&mut self, known: f64, measured: f64) -> f64 {
+    pub fn corrected(&mut self, known: f64, measured: f64, config: &Config) -> f64 {
         let error = measured - known;
         // One that always computes has never differed.
         if error == 0.0 && self.error_size == 0.0 {
             return known;
         }
-        self.error += (error - self.error) * MEMORY;
-        self.error_size += (error.abs() - self.error_size) * MEMORY;
+        self.error += (error - self.error) * config.habit_memory;
+        self.error_size += (error.abs() - self.error_size) * config.habit_memory;
         let one_sided = self.error.abs() / self.error_size.max(f64::MIN_POSITIVE);
-        known + error * (WEIGHT_MAX * one_sided.powi(4)).max(WEIGHT_MIN)
+        let weight = config.habit_weight_max * one_sided.powi(4);
+        known + error * weight.max(config.habit_weight_min)
     }
 }
 
@@ -58,7 +53,7 @@ mod tests {
         let mut known = 1.0;
         let mut errors = Vec::new();
         for measured in measurements(0.7, 3_600) {
-            known = habit.corrected(known, measured);
+            known = habit.corrected(known, measured, &Config::default());
             errors.push((known - 0.7).abs());
         }
         let settled = &errors[30 * A_SECOND..];
@@ -73,7 +68,7 @@ mod tests {
         let mut habit = Habit::default();
         let mut known = 1.0;
         for measured in [[1.0; 400].as_slice(), &[0.75, 0.5, 0.25], &[0.0; 9]].concat() {
-            known = habit.corrected(known, measured);
+            known = habit.corrected(known, measured, &Config::default());
         }
         assert!(known < 0.1, "{known}");
     }
@@ -83,7 +78,7 @@ mod tests {
         let mut habit = Habit::default();
         let mut known = 0.5;
         for measured in measurements(0.5, 60).into_iter().chain([1.0; 30 * A_SECOND]) {
-            known = habit.corrected(known, measured);
+            known = habit.corrected(known, measured, &Config::default());
         }
         assert!(known > 0.9, "{known}");
     }

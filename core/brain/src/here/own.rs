@@ -5,6 +5,7 @@
 //! ([`super::residents`]), which is exact the moment that one comes or goes; only what nobody
 //! manages is measured as a mean of the node.
 
+use crate::config::Config;
 use crate::facts::Condition;
 use crate::input::LoadSample;
 use crate::time::{Span, Time};
@@ -16,13 +17,6 @@ const RUNNABLE_MAX: f64 = 1e6;
 const SECOND: Span = Span::from_secs(1);
 /// A measurement older than that says nothing of now.
 const FRESH: Span = Span::from_secs(3);
-/// One step must not pass for a lasting unrest.
-const SPREAD_MAX: f64 = 2.0;
-/// Unrest below that is measurement; at twice that the load has to be averaged.
-const UNREST_MIN: f64 = 0.1;
-const SLOW_S: f64 = 8.0;
-/// Seconds over which the unrest is averaged.
-const SPREAD_MEMORY: f64 = 16.0;
 
 #[derive(Debug, Default)]
 pub(crate) struct Own {
@@ -46,7 +40,7 @@ pub(crate) fn sane(value: f64, low: f64, high: f64) -> f64 {
 }
 
 impl Own {
-    pub fn sampled(&mut self, now: Time, sample: &LoadSample) {
+    pub fn sampled(&mut self, now: Time, sample: &LoadSample, config: &Config) {
         let others = sane(sample.others, 0.0, RUNNABLE_MAX);
         let condition = Condition {
             cores: sample.cores.clamp(1, u32::from(u16::MAX)),
@@ -59,25 +53,27 @@ impl Own {
         self.pace = sane(sample.pace, SPEED_MIN, SPEED_MAX);
         self.memory_pressure = sane(sample.memory_pressure, 0.0, 1.0);
         let before = self.measured.replace((now, condition));
-        self.note_spread(now, others, before.is_none());
-        self.note_slow(before.map(|(at, _)| now.since(at)), others);
+        self.note_spread(now, others, before.is_none(), config);
+        self.note_slow(before.map(|(at, _)| now.since(at)), others, config);
     }
 
-    fn note_slow(&mut self, passed: Option<Span>, others: f64) {
-        let part = passed.map_or(1.0, |passed| passed.as_secs_f64() / SLOW_S);
+    fn note_slow(&mut self, passed: Option<Span>, others: f64, config: &Config) {
+        let part =
+            passed.map_or(1.0, |passed| passed.as_secs_f64() / config.slow_load.as_secs_f64());
         self.slow += (others - self.slow) * part.min(1.0);
     }
 
     /// Programs that wait now and then make each measurement differ from the last; a step up or
     /// down does so once.
-    fn note_spread(&mut self, now: Time, others: f64, is_first: bool) {
+    fn note_spread(&mut self, now: Time, others: f64, is_first: bool, config: &Config) {
         let (at, before) = self.second_ago;
         if !is_first {
             if now.since(at) < SECOND {
                 return;
             }
             let difference = (others - before).abs();
-            self.spread += (difference.min(SPREAD_MAX) - self.spread) / SPREAD_MEMORY;
+            let error = difference.min(config.spread_max) - self.spread;
+            self.spread += error / config.spread_memory.as_secs_f64();
         }
         self.second_ago = (now, others);
     }
@@ -94,11 +90,12 @@ impl Own {
 
     /// What is runnable on this node with managed processes that want `demand` cores, if it was
     /// measured not too long ago.
-    pub fn runnable(&self, now: Time, demand: f64) -> Option<f64> {
+    pub fn runnable(&self, now: Time, demand: f64, config: &Config) -> Option<f64> {
         let mut others = self.others(now)?;
         // Where each second differs from the last, only the mean over several says anything.
-        if self.spread > UNREST_MIN {
-            let unrest = ((self.spread - UNREST_MIN) / UNREST_MIN).min(1.0);
+        let least = config.spread_min;
+        if self.spread > least {
+            let unrest = ((self.spread - least) / least).min(1.0);
             others += (self.slow - others) * unrest;
         }
         Some((others + demand).max(0.0))
@@ -111,8 +108,8 @@ impl Own {
 
     /// The condition of this node with managed processes that want `demand` cores, if it was
     /// measured not too long ago.
-    pub fn condition(&self, now: Time, demand: f64) -> Option<Condition> {
-        self.condition_of(self.runnable(now, demand)?)
+    pub fn condition(&self, now: Time, demand: f64, config: &Config) -> Option<Condition> {
+        self.condition_of(self.runnable(now, demand, config)?)
     }
 }
 
@@ -127,17 +124,20 @@ mod tests {
     #[test]
     fn what_the_managed_processes_want_is_added_to_what_else_runs() {
         let mut own = Own::default();
-        own.sampled(Time::ZERO, &sample(0.5));
-        assert_eq!(own.condition(Time::ZERO, 2.0).expect("was measured").runnable, 2.5);
+        own.sampled(Time::ZERO, &sample(0.5), &Config::default());
+        assert_eq!(
+            own.condition(Time::ZERO, 2.0, &Config::default()).expect("was measured").runnable,
+            2.5
+        );
     }
 
     #[test]
     fn nonsense_measurements_are_brought_into_range_and_old_ones_forgotten() {
         let mut own = Own::default();
         let nonsense = LoadSample { speed: f64::NAN, others: f64::NEG_INFINITY, ..sample(0.0) };
-        own.sampled(Time::ZERO, &nonsense);
-        let condition = own.condition(Time::ZERO, 0.0).expect("was measured");
+        own.sampled(Time::ZERO, &nonsense, &Config::default());
+        let condition = own.condition(Time::ZERO, 0.0, &Config::default()).expect("was measured");
         assert_eq!((condition.speed, condition.runnable), (SPEED_MIN, 0.0));
-        assert_eq!(own.condition(Time::ZERO + Span::from_secs(4), 0.0), None);
+        assert_eq!(own.condition(Time::ZERO + Span::from_secs(4), 0.0, &Config::default()), None);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Resident {
 impl Resident {
     /// Takes in a measurement, brought into range. `before` is what it was known to want, if it
     /// was: what one wants that waits now and then is the mean over many seconds.
-    pub fn measured(&mut self, sample: &ProcessSample, before: Option<f64>) {
+    pub fn measured(&mut self, sample: &ProcessSample, before: Option<f64>, config: &Config) {
         let demand = sane(sample.demand, 0.0, 10_000.0);
         // What others want is no habit of this one, now that it stands for them, or they for it.
         let before_that = self.stands_for.replace(sample.stands_for);
@@ -47,7 +47,7 @@ impl Resident {
             self.habit = Habit::default();
         }
         self.demand = match before.filter(|before| *before > 0.0 && !self.is_another) {
-            Some(before) => self.habit.corrected(before, demand),
+            Some(before) => self.habit.corrected(before, demand, config),
             None => demand,
         };
         self.used = sane(sample.used, 0.0, 10_000.0) as f32;
@@ -103,17 +103,17 @@ mod test {
     #[test]
     fn what_others_want_is_wanted_at_once_by_whom_they_go_with() {
         let mut resident = Resident::default();
-        resident.measured(&sample(1, 1.0), None);
-        resident.measured(&sample(1, 0.5), Some(resident.demand));
+        resident.measured(&sample(1, 1.0), None, &Config::default());
+        resident.measured(&sample(1, 0.5), Some(resident.demand), &Config::default());
         assert!(resident.demand > 0.5, "it may be a moment's");
         assert!(!resident.is_another());
-        resident.measured(&sample(3, 2.5), Some(resident.demand));
+        resident.measured(&sample(3, 2.5), Some(resident.demand), &Config::default());
         assert_eq!((resident.demand, resident.is_another()), (2.5, true));
-        resident.measured(&sample(0, 0.0), Some(resident.demand));
+        resident.measured(&sample(0, 0.0), Some(resident.demand), &Config::default());
         assert_eq!(resident.demand, 0.0);
         // One that has come, and was measured where it came from.
         let mut arrived = Resident::default();
-        arrived.measured(&sample(3, 1.0), Some(2.0));
+        arrived.measured(&sample(3, 1.0), Some(2.0), &Config::default());
         assert!(arrived.demand > 1.0 && arrived.demand < 2.0 && !arrived.is_another());
     }
 
@@ -121,11 +121,11 @@ mod test {
     fn another_reason_to_stay_is_news() {
         let mut resident = Resident::default();
         let because = |why: &str| ProcessSample { stays: Some(why.into()), ..sample(1, 1.0) };
-        resident.measured(&because("it is starting"), None);
+        resident.measured(&because("it is starting"), None, &Config::default());
         assert!(std::mem::take(&mut resident.stays_anew));
-        resident.measured(&because("it is starting"), None);
+        resident.measured(&because("it is starting"), None, &Config::default());
         assert!(!resident.stays_anew);
-        resident.measured(&because("it goes with another"), None);
+        resident.measured(&because("it goes with another"), None, &Config::default());
         assert!(resident.stays_anew);
     }
 }

@@ -86,7 +86,7 @@ impl Residents {
         } else {
             // As mostly: each in the place where it was.
             for (known, sample) in self.running.values_mut().zip(samples) {
-                known.measured(sample, Some(known.demand));
+                known.measured(sample, Some(known.demand), config);
                 if sample.process.home != self.me {
                     remember_calls(&mut self.memories, known, now, sample, config);
                 }
@@ -130,7 +130,7 @@ impl Residents {
             }
             None => self.running.entry(process).or_default(),
         };
-        known.measured(sample, before);
+        known.measured(sample, before, config);
     }
 
     /// It has just come and counts, with this demand if that is known, until it is measured: else

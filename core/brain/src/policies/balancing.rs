@@ -10,9 +10,6 @@ use crate::time::Time;
 use wire::ids::{GlobalPid, NodeId};
 use wire::motive::Motive;
 
-/// Targets weighed in one go: the best few, since the very best is everybody's best.
-const TARGETS_WEIGHED: usize = 3;
-
 /// What came of looking for a process to hand over.
 #[derive(Default)]
 pub(crate) struct Weighed {
@@ -111,8 +108,8 @@ impl Situation {
             let pending = departures.offered_to(entry.node);
             Some(condition.with_runnable(condition.runnable + pending))
         };
-        let mut ranked: [(f64, Option<&Entry>); TARGETS_WEIGHED] =
-            [(f64::NEG_INFINITY, None); TARGETS_WEIGHED];
+        let mut ranked: Vec<(f64, Option<&Entry>)> =
+            vec![(f64::NEG_INFINITY, None); self.config.targets_weighed];
         for entry in self.members.useful_entries(now, only, &self.config) {
             if entry.is_closed || self.members.exclusions.holds(now, entry.node) {
                 continue;

@@ -15,14 +15,8 @@
 
 use super::Proposal;
 use crate::situation::Situation;
-use crate::time::{Span, Time};
+use crate::time::Time;
 use wire::motive::Motive;
-
-/// Between two processes of one who has more that make room for one who has less. Shares are told
-/// once a second: who acts faster by what he was told takes too much, and has to give it back.
-/// Simulated, 9 of 3840 clusters did not come to rest within a minute without a pause, and all did
-/// with half a second; with more than a second those with less wait too long.
-const ROOM_PAUSE: Span = Span::from_millis(500);
 
 /// A move for the sake of shares.
 pub(crate) struct Favour {
@@ -48,7 +42,7 @@ impl Situation {
             return None;
         }
         let room_made = self.shares.as_ref().and_then(|shares| shares.made_room_at);
-        if !is_alone && room_made.is_some_and(|at| now.since(at) < ROOM_PAUSE) {
+        if !is_alone && room_made.is_some_and(|at| now.since(at) < self.config.fairness_pause) {
             return None;
         }
         let leaves = if is_alone { poor } else { rich };

@@ -45,9 +45,6 @@ use crate::time::{Span, Time};
 use wire::ids::NodeId;
 use wire::motive::Motive;
 
-/// By how much measured threads may differ from whole ones.
-const ROUNDING: f64 = 0.5;
-
 /// One of a group, with the work that it has done.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
@@ -133,7 +130,7 @@ impl Situation {
                 left += condition.runnable;
             }
         }
-        left + ROUNDING > cores * (1.0 + self.config.rotation_spare)
+        left + self.config.doubt > cores * (1.0 + self.config.rotation_spare)
     }
 
     /// Those of a group (or of any) that may take turns now.

@@ -9,9 +9,6 @@ use crate::situation::Situation;
 use crate::time::Time;
 use wire::ids::NodeId;
 
-/// Sources asked for work by an idle node in one round, besides one at random.
-const SOURCES_ASKED: usize = 3;
-
 impl Situation {
     /// Those that an idle node knows to have work for it, those first where processes get least,
     /// and one at random. None if it has no room for any.
@@ -34,7 +31,7 @@ impl Situation {
             .map(|(node, condition, _)| (node, condition.share()))
             .collect();
         sources.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-        sources.truncate(SOURCES_ASKED);
+        sources.truncate(self.config.sources_asked);
         let mut asked: Vec<NodeId> = sources.into_iter().map(|(node, _)| node).collect();
         let other = self.members.pick(random, |member| member.status == Status::Alive);
         asked.extend(other.filter(|node| !asked.contains(node)));

@@ -13,9 +13,6 @@ use crate::situation::Situation;
 use crate::time::Time;
 use wire::motive::Motive;
 
-/// Something waits for memory for a tenth of the time.
-const PRESSURE_MAX: f64 = 0.1;
-
 impl Situation {
     /// Bytes that this node is short of; 0 if it is not.
     fn shortage_bytes(&self, now: Time) -> u64 {
@@ -29,7 +26,10 @@ impl Situation {
             .filter(|departure| departure.is_moving())
             .fold(0, |sum, departure| sum.saturating_add(departure.offer.rss_bytes));
         let missing = margin.saturating_sub(free.saturating_add(leaving));
-        if missing == 0 && leaving == 0 && self.own.memory_pressure > PRESSURE_MAX {
+        if missing == 0
+            && leaving == 0
+            && self.own.memory_pressure > self.config.memory_pressure_max
+        {
             return margin / 2;
         }
         missing

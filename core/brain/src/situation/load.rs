@@ -5,14 +5,10 @@ use super::Situation;
 use crate::facts::Condition;
 use crate::time::Time;
 
-/// A mean over a second of looks at threads that wait now and then differs from what they want by
-/// less than half of what one look does.
-const WAITS_WEIGHT: f64 = 0.4;
-
 impl Situation {
     /// The present condition of this node with all that runs here.
     pub(crate) fn load_here(&self, now: Time) -> Option<Condition> {
-        self.own.condition(now, self.residents.demand())
+        self.own.condition(now, self.residents.demand(), &self.config)
     }
 
     /// The present condition of this node as others should see it: those on their way here
@@ -24,7 +20,7 @@ impl Situation {
 
     /// Of that condition what is runnable.
     pub(crate) fn runnable(&self, now: Time) -> Option<f64> {
-        let runnable = self.own.runnable(now, self.residents.demand())?;
+        let runnable = self.own.runnable(now, self.residents.demand(), &self.config)?;
         let is_settled = self.promises.is_empty()
             && self.reservations.count() == 0
             && self.departures.is_empty();
@@ -51,8 +47,10 @@ impl Situation {
     /// next here. Many cores have many processes, and of these one decides as little as elsewhere:
     /// what differs from one second to the next grows as the square root of their number.
     pub(crate) fn noise(&self) -> f64 {
-        let unrest = 0.75 * self.own.spread + WAITS_WEIGHT * self.residents.unrest();
-        self.config.noise + unrest / f64::from(self.own.cores().unwrap_or(1).max(1)).sqrt()
+        let config = &self.config;
+        let unrest = config.noise_of_others * self.own.spread
+            + config.noise_of_waits * self.residents.unrest();
+        config.noise + unrest / f64::from(self.own.cores().unwrap_or(1).max(1)).sqrt()
     }
 
     /// Places that this node gives at one time.

@@ -7,15 +7,13 @@
 //! and fro with each of his pauses.
 
 use super::Situation;
+use crate::config::Config;
 use crate::facts::Condition;
 use crate::here::sane;
 use crate::input::{Ownership, ProcessSample};
-use crate::time::{Span, Time};
+use crate::time::Time;
 use std::cmp::Reverse;
 use wire::ids::{GlobalPid, NodeId};
-
-/// Of a core: whoever is left with less has no place here.
-const CORE_LEFT_MIN: f64 = 0.5;
 
 /// What the owner has decided, and what he uses himself.
 #[derive(Debug, Default)]
@@ -30,10 +28,11 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    fn look(&mut self, now: Time, threads: f64, hold: Span) {
+    fn look(&mut self, now: Time, threads: f64, config: &Config) {
+        let hold = config.owner_hold;
         self.seen = [self.seen[1], threads];
         let load = self.load();
-        if load >= self.held.round() - CORE_LEFT_MIN {
+        if load >= self.held.round() - config.core_left_min {
             // As many cores as before, or more.
             self.held_until = now + hold;
             self.held = self.held.max(load);
@@ -113,7 +112,7 @@ impl Situation {
             }
         }
         // Those of worse priority make room.
-        let is_closed = own.is_closed || f64::from(own.cores) - before < CORE_LEFT_MIN;
+        let is_closed = own.is_closed || f64::from(own.cores) - before < self.config.core_left_min;
         Some(Condition { is_closed, ..own.with_runnable(own.runnable - after) })
     }
 
@@ -146,7 +145,7 @@ impl Situation {
         let local = samples.iter().filter(|sample| sample.process.home == self.me);
         let demand: f64 = local.map(|sample| sane(sample.demand, 0.0, 1e4)).sum();
         if let Some(owner) = &mut self.owner {
-            owner.look(now, others + demand, self.config.owner_hold);
+            owner.look(now, others + demand, &self.config);
         }
     }
 
@@ -175,7 +174,7 @@ impl Situation {
         for equals in ranked.chunk_by(|a, b| priority(a) == priority(b)) {
             let demand: f64 = equals.iter().map(|guest| self.residents.demand_of(*guest)).sum();
             // Those that sleep take nothing from anybody.
-            if demand > self.config.noise && left < CORE_LEFT_MIN.min(demand) {
+            if demand > self.config.noise && left < self.config.core_left_min.min(demand) {
                 out.extend(equals);
             }
             left -= demand;
@@ -196,31 +195,31 @@ impl Situation {
 mod tests {
     use super::*;
     use crate::input::Priority;
-    use crate::time::Span;
 
     #[test]
     fn a_core_that_the_owner_used_is_kept_for_him_through_a_pause() {
         let mut owner = Owner::default();
-        let hold = Span::from_secs(10);
+        // He is waited for ten seconds.
+        let config = Config::default();
         let at = |s: u64| Time::from_micros(s * 1_000_000);
         let own = Condition::idle(2, 1.0);
         for (s, threads) in [(1, 1.0), (2, 1.0), (3, 0.0), (4, 0.0)] {
-            owner.look(at(s), threads, hold);
+            owner.look(at(s), threads, &config);
         }
         assert_eq!(owner.load(), 0.0);
         assert_eq!(owner.leaves(own.with_runnable(1.0)).cores, 1);
         assert_eq!(owner.leaves(own.with_runnable(1.0)).runnable, 0.0);
-        owner.look(at(13), 0.0, hold);
+        owner.look(at(13), 0.0, &config);
         assert_eq!(owner.leaves(own).cores, 2);
     }
 
     #[test]
     fn one_look_that_shows_more_is_no_load_of_the_owners() {
         let mut owner = Owner::default();
-        owner.look(Time::from_micros(1), 3.0, Span::from_secs(10));
+        owner.look(Time::from_micros(1), 3.0, &Config::default());
         assert_eq!(owner.load(), 0.0);
         assert!(!owner.leaves(Condition::idle(1, 1.0)).is_closed);
-        owner.look(Time::from_micros(2), 2.0, Span::from_secs(10));
+        owner.look(Time::from_micros(2), 2.0, &Config::default());
         assert!(owner.leaves(Condition::idle(1, 1.0)).is_closed, "no core is left");
     }
 
