@@ -78,7 +78,7 @@ pub struct Config {
     pub dead_band: f64,
     /// Runnable threads (of one process's demand) that count as noise.
     pub noise: f64,
-    /// How much of what other programs' load differs by from one second to the next counts as noise.
+    /// How much of what other programs' load differs by from one second to the next is noise.
     pub noise_of_others: f64,
     /// The same of processes that wait now and then: a mean over a second of looks differs from
     /// what they want by less than half of what one look does.
