@@ -9,7 +9,7 @@ fn what_a_daemon_decided_is_decided_again_from_its_recording() {
     let stage = Stage::joined_with("recording", 2, &["--record", RECORDING, "--speed", "1"]);
     let spin = ["osmos", "run", "--", "python3", "-c", "while True: pass"];
     let programs = [(); 4].map(|()| stage.start(1, &spin));
-    // Two go by the brain's own decision, and then others by their user's.
+    // By the brain's own decision, and then by their user's.
     until_true("the brain moves a process", || {
         programs.iter().any(|program| stage.place(program.pid) == Some(2))
     });

@@ -1,6 +1,7 @@
-//! What a simulated daemon measures, exactly as the real one does: four looks a second at what is
-//! runnable at that moment, and means over the last second of them; and more of them while
-//! processes are being born (`node/src/daemon/newborns.rs`, and `SCAN_NEWBORN` beside it).
+//! What a simulated daemon measures, as the real one does: four looks a second at what is runnable
+//! at that moment, and means over the last second of them; and more of them while processes are
+//! being born (`node/src/daemon/newborns.rs`, and `SCAN_NEWBORN` beside it). These are looks at all
+//! processes here, where the daemon looks most often at the youngest alone.
 
 use crate::dice::Dice;
 use crate::node::Power;

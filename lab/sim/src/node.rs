@@ -8,7 +8,7 @@
 use brain::{Brain, Span, Time};
 use smallvec::SmallVec;
 
-/// Looks of a daemon at `/proc`: as many as make a second.
+/// Looks of a daemon at `/proc`: as many as make a second, where no process is being born.
 const LOOKS: usize = 5;
 /// Looks further apart say nothing of the time between them, as in `node/src/sample/window.rs`.
 const GAP_MAX: Span = Span::from_millis(600);

@@ -186,8 +186,7 @@ pub(crate) fn from_ms(ms: u64) -> f64 {
 }
 
 impl<'a> Message<'a> {
-    /// `window` entries are written whatever the number held, so
-    /// that the size says nothing.
+    /// `window` entries are written whatever the number held, so that the size says nothing.
     pub fn encode(&self, now: Time, window: usize) -> Vec<u8> {
         let (kind, flag) = match &self.body {
             Body::Gossip { reply_wanted, .. } => (1 + u8::from(*reply_wanted), window as u8),

@@ -81,9 +81,10 @@ impl Situation {
         Some(if is_anybody_known { StayCause::NoGain } else { StayCause::NobodyKnown })
     }
 
-    /// First whose user has least. Of a group, who is furthest behind goes where it gets more, and
-    /// who is furthest ahead where it gets less; of others, whose freeze weighs least against what
-    /// is left of it.
+    /// First whose user has least; then those that get more, the widest first, before those that
+    /// get less, the widest last; then those of a group. Of a group, who is furthest behind goes
+    /// where it gets more, and who is furthest ahead where it gets less; of others, whose freeze
+    /// weighs least against what is left of it.
     fn price(&self, choice: &Choice) -> (f64, f64, bool, f64) {
         let candidate = &choice.candidate;
         let is_better = choice.gain.rate_after >= choice.gain.rate_before;
