@@ -162,9 +162,8 @@ impl Tracing<'_> {
             }
         };
         let Offered { mut link, rounds, mut watch, files, .. } = offered;
-        if self.fixed.library().len() != files {
-            let why = reason("changed", "it has mapped a file meanwhile; try again");
-            self.stay_unfrozen(why);
+        if let Err(error) = check_files(&self.fixed, files) {
+            self.stay_unfrozen(error.reason());
             return Ok(End::Continues);
         }
         if let Err(error) = link.1.set_hurried(true) {
@@ -295,10 +294,11 @@ fn copy(
     shared: &Shared,
     fixed: &Fixed,
     (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
-    Offered { berth, link, remembers, limits, rounds, watch, .. }: &mut Offered,
+    Offered { berth, link, remembers, limits, rounds, watch, files }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<(Ahead, Outflow)> {
     let draft = capture::draft(shared, fixed)?;
+    check_files(fixed, *files)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
     let is_tracked = tracking.is_some();
@@ -307,7 +307,10 @@ fn copy(
     let resident = process::resident_bytes(shared.pid).unwrap_or(0);
     let mut outflow = Outflow::open(berth, &mut link.1, (resident, *limits))?;
     if is_tracked {
-        let mappings = || capture::mappings(shared, fixed);
+        let mappings = || {
+            let mappings = capture::mappings(shared, fixed)?;
+            check_files(fixed, *files).map(|()| mappings)
+        };
         let teller = Teller::of(shared);
         let goes_on = |progress: &Progress| {
             teller.tell(progress);
@@ -318,6 +321,15 @@ fn copy(
         watch.phase("copy");
     }
     Ok((ahead, outflow))
+}
+
+/// Whether the body has mapped no more files than the next node was told of, which would take a
+/// mapping of another for a fault. To be asked after its mappings were read.
+fn check_files(fixed: &Fixed, told: usize) -> Result<()> {
+    match fixed.library().len() == told {
+        true => Ok(()),
+        false => Err(MigrateError::refused("changed", "it has mapped a file meanwhile; try again")),
+    }
 }
 
 /// The node that a frozen body was sent to, until it is known which of the two lives.

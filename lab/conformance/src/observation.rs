@@ -38,12 +38,17 @@ impl Observation {
         Ok(Observation { ending, stdout, stderr, files, left_count })
     }
 
-    /// The first difference to what was seen natively.
+    /// The first difference of each kind to what was seen natively: a line that is missing is
+    /// explained by what went wrong before, which may be told elsewhere.
     pub fn difference(&self, native: &Observation) -> Option<String> {
-        let end = self.difference_of_end(native);
-        end.or_else(|| difference_of_lines("stdout", &self.stdout, &native.stdout))
-            .or_else(|| difference_of_lines("stderr", &self.stderr, &native.stderr))
-            .or_else(|| self.difference_of_files(native))
+        let all = [
+            self.difference_of_end(native),
+            difference_of_lines("stdout", &self.stdout, &native.stdout),
+            difference_of_lines("stderr", &self.stderr, &native.stderr),
+            self.difference_of_files(native),
+        ];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Likewise in how it ended and what it left running.
@@ -164,6 +169,19 @@ mod test {
         let difference = seen("one\n").difference(&seen("one\ntwo\n")).unwrap();
         assert_eq!(difference, "stdout ends before line 2, `two`");
         assert!(seen("one").difference(&seen("one\n")).is_some(), "a missing line end counts");
+    }
+
+    #[test]
+    fn a_difference_of_one_kind_does_not_hide_those_of_others() {
+        let mut changed = seen("two\n");
+        changed.stderr = b"cannot open\n".to_vec();
+        changed.files.clear();
+        let difference = changed.difference(&seen("one\n")).unwrap();
+        assert_eq!(
+            difference,
+            "stdout line 1 is `two` instead of `one`; stderr goes on in line 1: `cannot open`; \
+             file a is missing"
+        );
     }
 
     #[test]
