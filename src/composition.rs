@@ -5,6 +5,23 @@ use kernel::features::{Feature, Features, Need, Without};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+const BENCH_HELP: &str = "\
+Measure Osmos on this machine, in labs of its own
+
+Usage: osmos bench <WHAT> [OPTIONS]
+
+What:
+  balance  how well work is spread, against exact optima and the policies of the past
+  ssi      speed-up, efficiency, traffic and balancing of a key generator, as Ahmed, Samsudin and
+           Ramli measured openMosix in 2009
+  os       creation of processes, suspension, streams, start and footprint, as Windows NT, Linux and
+           QNX were compared in 2001
+  report   one page of what these have written, beside what was published
+
+`osmos bench WHAT --help` says more. What each call and each move costs against native Linux is
+measured from the sources: `cargo xtask bench --help`.
+";
+
 /// This machine, with everything that Osmos has for it.
 pub struct Machine;
 
@@ -15,7 +32,9 @@ pub fn hidden(words: &[OsString]) -> Option<ExitCode> {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("deputy") => Some(supervise(deputy::main, rest())),
         Some("body") => Some(supervise(body::main, rest())),
-        _ => lab::hidden_main(words).or_else(|| balance::hidden_main(words)),
+        _ => lab::hidden_main(words)
+            .or_else(|| balance::hidden_main(words))
+            .or_else(|| bench::os::hidden_main(words)),
     }
 }
 
@@ -80,8 +99,15 @@ impl Platform for Machine {
     fn bench(&self, words: Vec<OsString>) -> ExitCode {
         match words.first().and_then(|word| word.to_str()) {
             Some("balance") => balance::command::main(words),
+            Some("os") => bench::os::main(words),
+            Some("report") => balance::sources::main(words),
+            Some("ssi") => balance::ssi::main(words),
+            Some("--help" | "-h") => {
+                print!("{BENCH_HELP}");
+                ExitCode::SUCCESS
+            }
             _ => {
-                eprintln!("osmos bench: say what to measure: osmos bench balance");
+                eprint!("osmos bench: say what to measure\n\n{BENCH_HELP}");
                 ExitCode::from(2)
             }
         }

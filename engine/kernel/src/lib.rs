@@ -41,6 +41,7 @@ pub mod tracking;
 pub mod vdso;
 mod waiting;
 pub mod wake_up;
+pub mod workers;
 
 mod sys;
 

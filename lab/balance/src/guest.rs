@@ -2,6 +2,7 @@
 //! amount and prints the result, so that whoever waits for it can tell that nothing was left out
 //! or done twice, wherever it was moved meanwhile.
 
+use crate::keys;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -22,6 +23,8 @@ pub enum Plan {
     Compute { rounds: u64, memory: Option<Memory> },
     /// It computes for that long.
     Endless { seconds: f64 },
+    /// Key pairs by forked children.
+    Keys(keys::Plan),
     /// Pauses and computes in turn, each for so many milliseconds.
     ComeAndGo { turns_ms: Vec<u32> },
 }
@@ -72,6 +75,7 @@ pub fn run(words: &[OsString]) -> Result<()> {
     match plan {
         Plan::Compute { rounds, memory } => println!("{}", compute(rounds, memory)),
         Plan::Endless { seconds } => compute_for(Duration::from_secs_f64(seconds)),
+        Plan::Keys(plan) => keys::run(&plan)?,
         Plan::ComeAndGo { turns_ms } => come_and_go(&turns_ms),
     }
     Ok(())

@@ -9,6 +9,8 @@
 //! * [`sensitivity`]: which constants of the policy matter
 //! * [`results`]: all of it in one shape; [`report`], [`side_by_side`], [`plot`]: for people
 //! * [`command`]: the command line
+//! * [`ssi`]: `osmos bench ssi`, the benchmark framework of 2009, with its workload ([`keys`])
+//! * [`sources`]: `osmos bench report`, all of it beside what was published
 
 pub mod churn;
 pub mod command;
@@ -17,6 +19,7 @@ pub mod guest;
 pub mod happenings;
 pub mod in_lab;
 pub mod kept;
+pub mod keys;
 pub mod optimum;
 pub mod paper;
 pub mod plot;
@@ -28,6 +31,8 @@ pub mod scale;
 pub mod scenarios;
 pub mod sensitivity;
 pub mod side_by_side;
+pub mod sources;
+pub mod ssi;
 pub mod stage;
 pub mod trial;
 

@@ -71,21 +71,38 @@ pub struct Crew {
 }
 
 impl Stage {
+    /// The nodes of a scenario, together with the half of the machine.
     pub fn up(scenario: &Scenario, policy: Policy) -> Result<Stage> {
         let mut speeds: Vec<f64> =
             scenario.nodes.iter().flat_map(|group| vec![group.speed; group.count]).collect();
         let newcomers = happenings::newcomers(scenario);
         speeds.extend(&newcomers);
+        Stage::of(speeds, newcomers.len(), policy, (MACHINE_SHARE, memory(scenario)))
+    }
+
+    /// So many equal nodes. Each has what it would have if `of_nodes` of them shared the half of
+    /// the machine, so that experiments with more and with fewer can be compared.
+    pub fn up_equal(nodes: u32, of_nodes: u32, policy: Policy) -> Result<Stage> {
+        let share = MACHINE_SHARE * f64::from(nodes) / f64::from(of_nodes);
+        Stage::of(vec![1.0; nodes as usize], 0, policy, (share, None))
+    }
+
+    fn of(
+        speeds: Vec<f64>,
+        newcomers: usize,
+        policy: Policy,
+        (machine_share, memory): (f64, Option<MemorySize>),
+    ) -> Result<Stage> {
         // Two may be at it on one machine, though not with figures that mean much.
         let name = format!("balance-{}", std::process::id());
         let name: LabName = name.parse()?;
         take_down_when_interrupted(&name)?;
         let mut spec = Spec::new(name, speeds.len() as u32)?;
         spec.speeds = speeds;
-        spec.machine_share = MACHINE_SHARE;
+        spec.machine_share = machine_share;
         spec.has_one_core_each = true;
         spec.policy = Some(policy.name().to_owned());
-        spec.memory = memory(scenario);
+        spec.memory = memory;
         let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         // A node of speed 1 is the reference: brains think in the seconds of this lab.
         spec.core_speed = 1.0 / spec.cpu_scale(cores);
@@ -104,7 +121,6 @@ impl Stage {
                 eprintln!("who arrives runs without a quota at first, times are less sure: {error}")
             })
             .ok();
-        let newcomers = newcomers.len();
         Ok(Stage { lab, pacemaker, awake, expedited, speeds: spec.speeds, newcomers })
     }
 
@@ -215,6 +231,18 @@ impl Stage {
         used.collect()
     }
 
+    /// Bytes that the network has carried to a node and from it so far.
+    pub fn network_bytes(&self, node: u32) -> Result<u64> {
+        let keeper = self.lab.node(node).keeper()?.pid;
+        let path = format!("/proc/{keeper}/net/dev");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        carried(&text).with_context(|| format!("{path} shows no network"))
+    }
+
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
     /// Runs the crews from one moment on until the last guest has ended.
     pub fn run(&self, crews: &[Crew], patience: Duration) -> Result<Vec<Vec<Ended>>> {
         self.accompany(crews)?.ends(patience)
@@ -271,6 +299,17 @@ fn take_down_when_interrupted(name: &LabName) -> Result<()> {
     Ok(())
 }
 
+/// What all interfaces but the loopback have received and sent, by `/proc/net/dev` (proc(5)).
+fn carried(text: &str) -> Option<u64> {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let bytes = lines.filter(|(name, _)| name.trim() != "lo").map(|(_, counts)| {
+        let counts: Vec<u64> = counts.split_whitespace().flat_map(str::parse).collect();
+        // Sent are the ninth.
+        Some(counts.first()? + counts.get(8)?)
+    });
+    bytes.reduce(|all, one| Some(all? + one?)).flatten()
+}
+
 /// The memory of each node, which is that of all, if it matters in this scenario.
 fn memory(scenario: &Scenario) -> Option<MemorySize> {
     let matters = scenario.jobs.iter().any(|job| job.growth_mib_per_s > 0.0);
@@ -308,7 +347,7 @@ impl Running {
     }
 
     /// What became of their guests, crew by crew.
-    fn ends(mut self, patience: Duration) -> Result<Vec<Vec<Ended>>> {
+    pub fn ends(mut self, patience: Duration) -> Result<Vec<Vec<Ended>>> {
         let (told, heard) = mpsc::channel();
         let mut children = Vec::new();
         for (nth, (child, mut output)) in std::mem::take(&mut self.0).into_iter().enumerate() {
@@ -361,5 +400,19 @@ impl Drop for Running {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_network_are_those_received_and_sent_of_all_but_the_loopback() {
+        let text = "Inter-|   Receive |  Transmit\n face |bytes packets\n    \
+                    lo: 9 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n  \
+                    eth0: 700 5 0 0 0 0 0 0 300 4 0 0 0 0 0 0\n";
+        assert_eq!(carried(text), Some(1_000));
+        assert_eq!(carried("    lo: 9 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n"), None);
     }
 }

@@ -75,6 +75,7 @@ impl Drop for Driven {
 /// A program that prints one line and then serves another.
 pub struct Serving {
     child: Child,
+    output: BufReader<ChildStdout>,
     pub line: String,
 }
 
@@ -84,7 +85,12 @@ impl Serving {
         let mut serving_child = EndedOnError(Some(child));
         let line = read_line(&mut output)?.trim().to_owned();
         let child = serving_child.0.take().context("the program is not there")?;
-        Ok(Serving { child, line })
+        Ok(Serving { child, output, line })
+    }
+
+    /// What it says when it has served.
+    pub fn next_line(&mut self) -> Result<String> {
+        Ok(read_line(&mut self.output)?.trim().to_owned())
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::Setting;
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::control::{Event, Migration, Process};
@@ -89,13 +90,23 @@ impl Lab {
     }
 
     fn up_with(setting: &Setting, nodes: u32, share: Share, more: &[&str]) -> Result<Lab> {
-        let osmos = setting.osmos.to_str().context("the path of osmos is not text")?;
+        let words = [&["--share", setting.programs.directory()], more].concat();
+        Lab::up_of(&setting.osmos, nodes, share, &words)
+    }
+
+    /// Two nodes with the whole machine, which see this program itself.
+    pub fn up_plain(osmos: &Path) -> Result<Lab> {
+        let program = osmos.to_str().context("the path of osmos is not text")?;
+        Lab::up_of(osmos, 2, Share::Whole, &["--share", program])
+    }
+
+    fn up_of(osmos: &Path, nodes: u32, share: Share, more: &[&str]) -> Result<Lab> {
+        let osmos = osmos.to_str().context("the path of osmos is not text")?;
         let lab = Lab { osmos: osmos.to_owned(), share };
         // What an earlier run that was killed may have left.
         let _ = lab.osmos(&["lab", "down", "--name", LAB]).output();
         let nodes = nodes.to_string();
-        let programs = setting.programs.directory();
-        let mut words = vec!["lab", "up", "--name", LAB, "--nodes", &nodes, "--share", programs];
+        let mut words = vec!["lab", "up", "--name", LAB, "--nodes", &nodes];
         match share {
             Share::Equal => {}
             Share::FourAndRoom => words.extend(["--speeds", "1,1,1,1,4"]),
@@ -149,6 +160,12 @@ impl Lab {
     pub fn address(&self, node: u32) -> Result<String> {
         let row = self.rows()?.into_iter().find(|row| row.node == node);
         Ok(row.with_context(|| format!("the lab has no node {node}"))?.address)
+    }
+
+    /// The daemon of a node, as this machine numbers it.
+    pub fn daemon_pid(&self, node: u32) -> Result<i32> {
+        let row = self.rows()?.into_iter().find(|row| row.node == node);
+        row.and_then(|row| row.daemon_pid).with_context(|| format!("node {node} is down"))
     }
 
     /// The processes whose home is node 1.

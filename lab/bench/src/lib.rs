@@ -11,6 +11,7 @@
 //! * [`at_home`], [`away`], [`forward`], [`freeze`], [`migrate`], [`behind`], [`homesick`],
 //!   [`throughput`], [`spread`], [`owner`], [`clock`], [`builds`]: the benchmarks; [`parts`]: what
 //!   a forwarded call is made of
+//! * [`os`]: `osmos bench os`, what operating systems were compared by in 2001
 
 pub mod at_home;
 pub mod away;
@@ -25,6 +26,7 @@ pub mod freeze;
 pub mod homesick;
 pub mod lab;
 pub mod migrate;
+pub mod os;
 pub mod owner;
 pub mod pairs;
 pub mod parts;

@@ -115,10 +115,10 @@ Examples:
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Measure Osmos: `osmos bench balance`
+    /// Measure Osmos: its balancing, processes, streams and nodes
     #[command(disable_help_flag = true)]
     Bench {
-        /// What to measure, with its options; `osmos bench balance --help` lists them
+        /// `osmos bench --help` lists what can be measured
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
