@@ -374,6 +374,12 @@ impl Process {
         self.storm.is_some() || !matches!(self.placement, Placement::Balanced)
     }
 
+    /// Whether it can be moved at all. One that is not its command yet has helpers that are not to
+    /// be managed: away it would make processes of which its daemon wants to know nothing.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self.launch, Launch::Unborn { .. } | Launch::Pending { .. })
+    }
+
     /// It runs its command and rests: a move of it may begin.
     pub fn is_ready(&self) -> bool {
         self.moving.is_none() && self.launch == Launch::Running && !self.has_ended

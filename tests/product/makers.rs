@@ -50,3 +50,20 @@ fn a_process_that_could_not_be_made_away_never_was_for_a_thread_that_waits_for_a
     }
     end(&stage, &mut program);
 }
+
+/// It is told by its name whether `osmos run` has become its command, and this is the same.
+#[test]
+fn what_a_program_makes_that_was_moved_as_soon_as_it_began_is_managed() {
+    let stage = Stage::new("makers-soon", 2);
+    let create = ["osmos", "bench-os", "create", "4096", "untouched"];
+    let words = [&["osmos", "run", "--home", "--"], &create[..]].concat();
+    let mut program = stage.start(1, &words);
+    assert_eq!(program.line(), format!("ready {}", program.pid));
+    stage.migrate(program.pid, "2");
+    for _ in 0..3 {
+        let times = program.ask("5");
+        assert_eq!(times.split(' ').count(), 4, "five children were made and ended: {times}");
+    }
+    assert_eq!(stage.place(program.pid), Some(2));
+    end(&stage, &mut program);
+}

@@ -30,11 +30,18 @@ const FOLLOW: &str = "osmos events --follow --json & cat > /dev/null; kill $!";
 struct Stories {
     of: Mutex<BTreeMap<HomePid, Story>>,
     changed: Condvar,
+    /// Processes that were lost with a node or a supervisor, and why.
+    lost: Mutex<Vec<String>>,
 }
 
 impl Stories {
     fn tell(&self, event: &Event) {
         let Some(global) = event.pid else { return };
+        if let Happening::Lost { node, reason } = &event.what {
+            let mut lost = self.lost.lock().expect("no thread panics with it");
+            let (pid, Reason { code, text }) = (global.pid, reason);
+            lost.push(format!("process {pid} on node {node} was lost: {code}: {text}"));
+        }
         let mut stories = self.of.lock().expect("no thread panics with it");
         let story = stories.entry(global.pid).or_default();
         match &event.what {
@@ -82,6 +89,17 @@ impl Moves {
         Ok(Moves { stories, events, reader: Some(reader) })
     }
 
+    /// How many processes have been lost so far, whoever's they were.
+    pub fn lost_count(&self) -> usize {
+        self.stories.lost.lock().expect("no thread panics with it").len()
+    }
+
+    /// What was told of those lost since there were so many: of programs that run beside each other
+    /// nobody knows here whose they were.
+    pub fn lost_since(&self, count: usize) -> String {
+        self.stories.lost.lock().expect("no thread panics with it")[count..].join("; ")
+    }
+
     /// The story of all these processes together, once the end of `root` has been told.
     pub fn story_of(&self, root: HomePid, all: &BTreeSet<HomePid>, patience: Duration) -> Story {
         let deadline = Instant::now() + patience;
@@ -127,6 +145,15 @@ mod test {
         let report = MoveReport::default();
         let migration = Migration::from_report(pid, NodeId(from), NodeId(to), "storm", &report);
         event(pid, Happening::Migrated(migration))
+    }
+
+    #[test]
+    fn processes_that_are_lost_are_told_with_the_reason() {
+        let stories = Stories::default();
+        let reason = Reason { code: "link".into(), text: "cut".into() };
+        stories.tell(&event(7, Happening::Lost { node: NodeId(2), reason }));
+        let lost = stories.lost.lock().unwrap();
+        assert_eq!(*lost, ["process 7 on node 2 was lost: link: cut"]);
     }
 
     #[test]

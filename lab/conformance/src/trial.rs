@@ -71,6 +71,7 @@ impl Bench<'_> {
     ) -> Result<Outcome> {
         let directory = format!("{}/{}.{flavour}", self.stage.directory(), subject.name);
         self.prepare(subject, &directory)?;
+        let lost_before = self.moves.map_or(0, Moves::lost_count);
         let mut run = Run::start(self, subject, flavour, &directory)?;
         let end = run.accompany(
             &mut self.console,
@@ -94,7 +95,12 @@ impl Bench<'_> {
         let verdict = match native {
             None => judge_native(subject, &seen),
             Some(native) => match difference(subject, &seen, native) {
-                Some(difference) => Verdict::Differs(difference),
+                Some(difference) => Verdict::Differs(match self.moves {
+                    Some(moves) if moves.lost_count() > lost_before => {
+                        format!("{difference}; {}", moves.lost_since(lost_before))
+                    }
+                    _ => difference,
+                }),
                 None => judge_moves(subject, flavour, &story, run.refusal.take()),
             },
         };

@@ -9,9 +9,10 @@ use crate::procfs;
 use crate::supervisor::{Identity, SupervisorId, serve_part};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
+use wire::control::Happening;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{BerthRequest, MoveEnd};
-use wire::supervisor::{Birth, ToBody, ToDeputy};
+use wire::supervisor::{Birth, Reason, ToBody, ToDeputy};
 
 impl Daemon {
     /// A process that is away has made another, which is left alone until it has a body.
@@ -35,6 +36,8 @@ impl Daemon {
         let Some(process) = self.processes.get_mut(&child) else {
             if let Some(stat) = stat.filter(|stat| !stat.has_ended()) {
                 tracing::error!("process {child}, made away by {maker}, cannot be managed: ended");
+                let text = "it was made away, and cannot be managed";
+                self.tell_lost(child, birth.berth.node, text);
                 end(Identity { pid: child.0, started_ticks: stat.started_ticks });
             }
             return self.free_berth(child, birth.berth.node, MoveEnd::Stayed);
@@ -55,7 +58,8 @@ impl Daemon {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(birth) = process.birth.take_if(|_| process.moving.is_none()) else { return };
         let identity = Identity { pid: pid.0, started_ticks: process.started_ticks };
-        let order = Order::new(birth.berth.node, Cause::MadeAway, "made there");
+        let made_on = birth.berth.node;
+        let order = Order::new(made_on, Cause::MadeAway, "made there");
         if is_closing {
             let home = Order::new(me, Cause::Drain, "this node goes down");
             process.waiting.push_back(home);
@@ -63,6 +67,7 @@ impl Daemon {
         process.moving = Some(Move::new(order, me, core_speed));
         if let Err(not_moved) = self.tell_deputy(pid, &ToDeputy::Born(birth)) {
             tracing::error!("process {pid}, made away, ended: {}", not_moved.reason.text);
+            self.tell_lost(pid, made_on, &not_moved.reason.text);
             self.move_failed(pid, not_moved);
             end(identity);
         }
@@ -72,10 +77,21 @@ impl Daemon {
     /// of: it would sleep for ever.
     pub(super) fn end_unborn_of(&mut self, maker: HomePid) {
         let unborn = Launch::Unborn { maker };
-        for process in self.processes.values().filter(|process| process.launch == unborn) {
-            tracing::error!("process {}, made away by {maker}, ended: unborn", process.pid);
-            end(Identity { pid: process.pid.0, started_ticks: process.started_ticks });
+        let unborn = self.processes.values().filter(|process| process.launch == unborn);
+        let unborn: Vec<(HomePid, u64)> =
+            unborn.map(|process| (process.pid, process.started_ticks)).collect();
+        let made_on = self.processes.get(&maker).map_or(self.me(), |maker| maker.at);
+        for (pid, started_ticks) in unborn {
+            tracing::error!("process {pid}, made away by {maker}, ended: unborn");
+            self.tell_lost(pid, made_on, "its maker was lost before it had a body");
+            end(Identity { pid: pid.0, started_ticks });
         }
+    }
+
+    /// Nobody is to look for the cause in the program.
+    fn tell_lost(&mut self, pid: HomePid, node: NodeId, text: &str) {
+        let reason = Reason { code: "unborn".into(), text: text.into() };
+        self.journal.record(Some(self.global(pid)), Happening::Lost { node, reason });
     }
 
     /// A guest has made a process, or one comes along with it, whose supervisor is a part of its

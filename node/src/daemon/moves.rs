@@ -7,7 +7,7 @@ use super::requests::failure;
 use super::thinking::group_id;
 use crate::control::Answer;
 use crate::journal::wall_clock_s;
-use crate::process::{Bound, Cause, LastFreeze, Launch, Move, Order, Retry, Stage};
+use crate::process::{Bound, Cause, LastFreeze, Move, Order, Retry, Stage};
 use crate::sample::scan;
 use crate::supervisor::{Supervisor, SupervisorId};
 use brain::{Arrival, Input, MoveOutcome, Span};
@@ -44,11 +44,12 @@ impl Daemon {
     /// Begins a move, or lets it wait for the one under way.
     pub(super) fn order_move(&mut self, pid: HomePid, order: Order) {
         let me = self.me();
+        self.settle_launch(pid, Instant::now());
         let Some(process) = self.processes.get_mut(&pid) else {
             let text = format!("cannot move {pid}: it is not under osmos any more");
             return self.refuse_order(order, failure("no-process", text));
         };
-        if process.moving.is_some() || matches!(process.launch, Launch::Unborn { .. }) {
+        if process.moving.is_some() || !process.has_begun() {
             return self.order_behind(pid, order);
         }
         if order.is_off.load(Ordering::SeqCst) {
@@ -427,6 +428,7 @@ impl Daemon {
     pub(super) fn next_order(&mut self, pid: HomePid) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.moving.is_none()
+            && process.has_begun()
             && let Some(order) = process.waiting.pop_front()
         {
             self.order_move(pid, order);

@@ -328,6 +328,7 @@ impl Daemon {
         let pids: Vec<HomePid> = self.processes.keys().copied().collect();
         for pid in pids {
             self.settle_launch(pid, now);
+            self.next_order(pid);
             self.serve_newborn(pid);
             let Some(process) = self.processes.get(&pid) else { continue };
             if !process.is_ready() {
@@ -341,8 +342,8 @@ impl Daemon {
         }
     }
 
-    /// Has the process become its command?
-    fn settle_launch(&mut self, pid: HomePid, now: Instant) {
+    /// Has the process become its command? Then it can be moved.
+    pub(super) fn settle_launch(&mut self, pid: HomePid, now: Instant) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let Launch::Pending { program, left } = &process.launch else { return };
         let is_another = procfs::read_program(pid.0) != *program;
