@@ -156,8 +156,12 @@ fn measure(options: &Options, settings: Settings, kept: Option<&Kept>) -> Result
         .iter()
         .flat_map(|policy| options.nodes().iter().map(|nodes| (Some(*policy), *nodes)));
     for (manager, nodes) in std::iter::once((None, 1)).chain(managed) {
-        for nth in 1..=options.runs {
+        for nth in 1.. {
             let name = format!("{}.{nodes}.{nth}", play::name_of(manager));
+            // What is kept counts, even if fewer runs are asked for.
+            if nth > options.runs && !kept.is_some_and(|kept| kept.path(&name).exists()) {
+                break;
+            }
             let what = format!("{} on {nodes} nodes, run {nth}", play::name_of(manager));
             let run = || play::run(&results.settings, nodes, manager);
             let run = once(kept, &name, &what, run)?;

@@ -51,7 +51,8 @@ pub fn text(results: &Results) -> String {
         "{} RSA key pairs of 1024 bits by {} forked children of one program, started on node 1; \
          seed {}.\nNodes have {:.1} % of a processor each. Efficiency is against one node without \
          Osmos; \"possible\" is\nwhat a schedule can reach that knows all, given the longest \
-         child.\n",
+         child of the native run: a run whose\nchildren take less, each on a node of its own, can \
+         pass it.\n",
         settings.keys,
         settings.children,
         settings.seed,
@@ -59,11 +60,19 @@ pub fn text(results: &Results) -> String {
     );
     if let Some(alone_s) = results.alone_s() {
         let _ = writeln!(text, "One node without Osmos: {alone_s:.1} s.");
+        let native = results.points(NATIVE);
+        let work_s = native.first().map_or(0.0, |point| point.work_s);
+        let _ = writeln!(
+            text,
+            "\"Work\" is the processor time that was used, in seconds of a node; natively \
+             {work_s:.0}. Where it is\nmore, neighbours have slowed the processors down, or Osmos \
+             has cost it: it is not taken out of\nthe figures."
+        );
     }
     text.push_str(
-        "\n| policy | nodes | runs | run time, s | speed-up | efficiency, % | possible, % | home \
-         traffic, KiB | migrations | balanced after, s |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "\n| policy | nodes | runs | run time, s | work, s | speed-up | efficiency, % | \
+         possible, % | home traffic, KiB | migrations | balanced after, s |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for manager in managers(results).into_iter().filter(|manager| *manager != NATIVE) {
         for point in results.points(manager) {
@@ -89,11 +98,12 @@ fn line(manager: &str, point: &Point) -> String {
     };
     let balanced = point.balanced_after_s.map_or("–".into(), |after_s| format!("{after_s:.1}"));
     format!(
-        "| {manager} | {} | {} | {:.1}{spread} | {:.2} | {:.1} | {:.1} | {:.0} | {:.1} | \
+        "| {manager} | {} | {} | {:.1}{spread} | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.1} | \
          {balanced} |\n",
         point.nodes,
         point.runs,
         point.run_s,
+        point.work_s,
         point.speed_up,
         point.efficiency_pct,
         point.efficiency_pct_max,

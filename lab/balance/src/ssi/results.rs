@@ -49,6 +49,13 @@ pub struct Run {
     pub children: Vec<Child>,
 }
 
+impl Run {
+    /// Processor time that was used, in seconds of a node.
+    pub fn work_s(&self) -> f64 {
+        self.used_pct.iter().sum::<f64>() / 100.0 * self.run_s
+    }
+}
+
 /// What a single migration costs a program that only computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
@@ -82,6 +89,9 @@ pub struct Point {
     pub run_s: f64,
     /// Between the fastest and the slowest run.
     pub run_s_spread: f64,
+    /// Processor time that the work took, in seconds of a node: the same each time, if a machine
+    /// has nothing else to do, and its processors no neighbours.
+    pub work_s: f64,
     pub speed_up: f64,
     pub efficiency_pct: f64,
     /// The most that is possible: its longest child, or all work on all nodes, whichever is longer.
@@ -128,6 +138,7 @@ impl Results {
             runs: runs.clone().count(),
             run_s,
             run_s_spread: times.clone().fold(0.0, f64::max) - times.fold(f64::MAX, f64::min),
+            work_s: mean(runs.clone().map(Run::work_s))?,
             speed_up,
             efficiency_pct: per_node(speed_up),
             efficiency_pct_max: per_node(self.speed_up_max(nodes)),
@@ -182,7 +193,7 @@ mod tests {
             pace,
             home_bytes: 2048,
             bytes: 2048,
-            used_pct: vec![],
+            used_pct: vec![50.0; nodes as usize],
             migrations: 2,
             freeze_ms_mean: 0.0,
             balanced_after_s: Some(1.0),
@@ -202,6 +213,7 @@ mod tests {
         let point = &all.points("osmos")[0];
         assert!((point.run_s - 60.0).abs() < 1e-9, "what takes 40 s on a machine faster by a half");
         assert!((point.speed_up - 100.0 / 60.0).abs() < 1e-9);
+        assert!((point.work_s - 40.0).abs() < 1e-9, "two nodes at half for 40 s");
         assert!((point.efficiency_pct - 100.0 / 1.2).abs() < 1e-9);
         // Ten seconds of work, of which one child has six.
         assert!((point.efficiency_pct_max - 100.0 * 10.0 / 6.0 / 2.0).abs() < 1e-9);
