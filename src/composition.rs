@@ -99,13 +99,15 @@ impl Platform for Machine {
     fn bench(&self, words: Vec<OsString>) -> ExitCode {
         match words.first().and_then(|word| word.to_str()) {
             Some("balance") => balance::command::main(words),
-            Some("os") => bench::os::main(words),
+            Some("os") => sim::command::execute("osmos bench os", words, |options| {
+                Ok(sim::command::print(&bench::os::run(options)?)?)
+            }),
             Some("report") => balance::sources::main(words),
             Some("ssi") => balance::ssi::main(words),
-            Some("--help" | "-h") => {
-                print!("{BENCH_HELP}");
-                ExitCode::SUCCESS
-            }
+            Some("--help" | "-h") => match sim::command::print(BENCH_HELP) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            },
             _ => {
                 eprint!("osmos bench: say what to measure\n\n{BENCH_HELP}");
                 ExitCode::from(2)

@@ -74,3 +74,18 @@ fn wait(pid: i32) -> Result<i32> {
         }
     }
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// Tests run in threads of one process.
+    #[test]
+    fn who_has_other_threads_is_told_so_and_forks_nobody() {
+        let beside = std::thread::spawn(std::thread::park);
+        let refused = Parent::of_one_thread().map(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains("threads"), "{refused}");
+        beside.thread().unpark();
+        beside.join().unwrap();
+    }
+}

@@ -42,6 +42,14 @@ fn name_of(scenario: &str, policy: &str, label: &str, seed: u64) -> String {
     format!("{scenario}.{policy}.{label}.{seed}.json")
 }
 
+/// Writes a file whole or not at all: a run may be interrupted at any moment.
+pub fn write_whole(path: &Path, what: &impl Serialize) -> Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    fs::write(&unfinished, serde_json::to_string_pretty(what)? + "\n")
+        .and_then(|()| fs::rename(&unfinished, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Where runs are kept.
 pub struct Kept(PathBuf);
 
@@ -56,13 +64,8 @@ impl Kept {
         self.0.join(name_of(scenario, policy.name(), label, seed)).exists()
     }
 
-    /// Whole or not at all: a run may be interrupted at any moment.
     pub fn keep(&self, pair: &Pair) -> Result<()> {
-        let path = self.0.join(pair.file_name());
-        let unfinished = path.with_extension("unfinished");
-        fs::write(&unfinished, serde_json::to_string_pretty(pair)? + "\n")
-            .and_then(|()| fs::rename(&unfinished, &path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        write_whole(&self.0.join(pair.file_name()), pair)
     }
 
     /// All that are there, in the order of their names.

@@ -5,6 +5,7 @@
 use crate::kept::Pair;
 use crate::paper::TABLE_1;
 use crate::ssi;
+use crate::ssi::results::mean;
 use anyhow::{Context, Result};
 use clap::Parser;
 use serde::de::DeserializeOwned;
@@ -26,7 +27,7 @@ const SLOWER: [(&str, &str, &str); 3] = [
     ("background", "load of others that comes and goes", "35 (62 with 20 processes)"),
     ("mixed", "with nodes three times slower", "336"),
 ];
-/// The tutorial's runs of thirteen encodings, and what this program's demo calls them.
+/// The tutorial's runs of thirteen encodings, and what each took, min:s.
 const TUTORIAL: [(&str, &str); 5] = [
     ("one after another", "11:11"),
     ("all at once, balanced", "6:53"),
@@ -156,11 +157,6 @@ fn real_s(pairs: &[Pair], processes: usize) -> Option<f64> {
     mean(own.map(|pair| pair.lab.measured * WORK_S / pair.job_s))
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<f64> = values.collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
 /// Figures 2 and 3, and the cluster of unlike machines.
 fn slower(text: &mut String, simulated: Option<&Value>) {
     text.push_str(
@@ -206,7 +202,7 @@ fn below_its_title(page: &str) -> String {
     text
 }
 
-/// 2001 as well: the tutorial.
+/// The tutorial.
 fn tutorial(text: &mut String, directory: &Path) -> Result<()> {
     text.push_str(
         "\n## Linux clustering with MOSIX (tutorial)\n\n\
@@ -252,10 +248,10 @@ fn framework(text: &mut String, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// 2000, in Japanese.
+/// Of SCore-D, in Japanese.
 fn parallel_migration(text: &mut String) {
     text.push_str(
-        "\n## Parallel process migration over a gigabit network (2000)\n\n\
+        "\n## Parallel process migration over a gigabit network\n\n\
          64 MB/s when one process moves, 16 MB/s for each node when 16 or more move at once; 64 \
          nodes take turns\nbetween two jobs in less than 4 ms. Osmos does not move jobs as a whole \
          yet. What one process moves by:\n`cargo xtask bench throughput`.\n",

@@ -12,6 +12,7 @@ pub mod play;
 pub mod report;
 pub mod results;
 
+use crate::kept::write_whole;
 use crate::policy::Policy;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -40,9 +41,8 @@ started on node 1 of a lab. Efficiency is against one node without Osmos.
 
 Examples:
   osmos bench ssi --quick                     see that it works, in some minutes
-  osmos bench ssi --keep runs --report DIR    all of it: about an hour and a half on two processors;
-                                              what is kept is not run again
-  osmos bench ssi --nodes 8 --policies osmos  one point
+  osmos bench ssi --keep runs --report DIR    all of it, about an hour; what is kept is done
+  osmos bench ssi --nodes 8 --policies osmos  one point, and what a migration costs
 
 A lab needs root; its nodes share half of this machine, which should have nothing else to do.")]
 pub struct Options {
@@ -237,13 +237,8 @@ impl Kept {
         }
     }
 
-    /// Whole or not at all: a run may be interrupted at any moment.
     fn write(&self, name: &str, measured: &impl serde::Serialize) -> Result<()> {
-        let path = self.path(name);
-        let unfinished = path.with_extension("unfinished");
-        fs::write(&unfinished, serde_json::to_string_pretty(measured)? + "\n")
-            .and_then(|()| fs::rename(&unfinished, &path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        write_whole(&self.path(name), measured)
     }
 }
 

@@ -175,7 +175,8 @@ impl Results {
 /// The manager of runs without Osmos.
 pub const NATIVE: &str = "native";
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+/// None of nothing.
+pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

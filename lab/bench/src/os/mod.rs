@@ -44,7 +44,7 @@ It makes a lab of two nodes, which needs root, and takes some minutes.
 Examples:
   osmos bench os --quick            see that it works
   osmos bench os --report DIR       tables and figures as Markdown and JSON")]
-struct Options {
+pub struct Options {
     /// Write the report (Markdown, JSON) into this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -129,23 +129,6 @@ struct Results {
     footprint: Vec<Footprint>,
 }
 
-pub fn main(words: Vec<OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(words) {
-        Ok(options) => options,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
-    };
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("osmos bench os: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 /// Runs the hidden command that these process arguments (program name first) are, if they are one:
 /// the programs that are measured.
 pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
@@ -162,25 +145,25 @@ pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
     })
 }
 
-fn run(options: &Options) -> Result<()> {
+/// Measures all of it; returns what is to be printed.
+///
+/// # Errors
+/// If there can be no lab, or a program of it fails.
+pub fn run(options: &Options) -> Result<String> {
     let osmos = std::env::current_exe().context("cannot find this program's own file")?;
     let lab = Lab::up_plain(&osmos)?;
     let program = osmos.to_str().context("the path of this program is not text")?;
     let results = measure(&Measuring { lab: &lab, program, amount: &Amount::of(options) })?;
     drop(lab);
     let text = report::text(&results);
+    let json = serde_json::to_string_pretty(&results)? + "\n";
     if let Some(directory) = &options.report {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         fs::write(directory.join("os.md"), report::page(&text))?;
-        let json = serde_json::to_string_pretty(&results)? + "\n";
-        fs::write(directory.join("os.json"), json)?;
+        fs::write(directory.join("os.json"), &json)?;
     }
-    match options.json {
-        true => println!("{}", serde_json::to_string_pretty(&results)?),
-        false => print!("{text}"),
-    }
-    Ok(())
+    Ok(if options.json { json } else { text })
 }
 
 fn measure(measuring: &Measuring<'_>) -> Result<Results> {

@@ -3,7 +3,6 @@
 use super::{Amount, Footprint, STARTS, Timed, Took, tell};
 use crate::driven::Driven;
 use crate::lab::Lab;
-use crate::statistics::Samples;
 use anyhow::{Context, Result};
 use kernel::proc::process;
 use std::fs;
@@ -33,15 +32,7 @@ pub fn times(lab: &Lab, amount: &Amount) -> Result<Vec<Timed>> {
     }
     lab.output(2, &["rm", "-r", directory])?;
     let row = |what: &str, took: Vec<f64>| -> Result<Timed> {
-        let mean = took.iter().sum::<f64>() / took.len() as f64;
-        let samples = Samples::new(took).context("nothing was measured")?;
-        let us = Took {
-            median: samples.median(),
-            p10: samples.quantile(0.1),
-            p90: samples.quantile(0.9),
-            mean,
-        };
-        Ok(Timed { what: what.into(), place: "native", us })
+        Ok(Timed { what: what.into(), place: "native", us: Took::of_steps(took)? })
     };
     Ok(vec![
         row("a command that does nothing", nothing)?,

@@ -3,6 +3,7 @@
 use super::{Amount, CREATIONS, SUSPENSIONS, Stream, Timed, Took, tell};
 use crate::driven::{Driven, Serving};
 use crate::lab::Lab;
+use crate::statistics::Samples;
 use anyhow::{Context, Result};
 use wire::ids::NodeId;
 
@@ -159,9 +160,18 @@ impl Measuring<'_> {
 }
 
 impl Took {
+    /// Of what single steps took, us.
+    pub fn of_steps(us: Vec<f64>) -> Result<Took> {
+        let mean = us.iter().sum::<f64>() / us.len().max(1) as f64;
+        let samples = Samples::new(us).context("nothing was measured")?;
+        let (p10, p90) = (samples.quantile(0.1), samples.quantile(0.9));
+        Ok(Took { median: samples.median(), p10, p90, mean })
+    }
+
+    /// Of what rounds of a program say.
     pub fn of(rounds: &[[f64; 4]]) -> Result<Took> {
         let middle = |nth: usize| {
-            let samples = crate::statistics::Samples::new(rounds.iter().map(|round| round[nth]));
+            let samples = Samples::new(rounds.iter().map(|round| round[nth]));
             samples.map(|samples| samples.median()).context("a round gives no number")
         };
         Ok(Took { median: middle(0)?, p10: middle(1)?, p90: middle(2)?, mean: middle(3)? })

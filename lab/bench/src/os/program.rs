@@ -6,7 +6,7 @@
 //! * `suspend`: of two children one is stopped and the other goes on
 //! * `send ADDRESS BYTES` and `receive`: a stream of messages of one size
 
-use crate::statistics::Samples;
+use super::Took;
 use anyhow::{Context, Result, bail, ensure};
 use kernel::workers::Parent;
 use nix::sys::signal::{Signal, kill};
@@ -55,11 +55,8 @@ fn serve(mut step: impl FnMut() -> Result<Duration>) -> Result<()> {
         let steps = line?.trim().parse::<u64>().context("no number of steps")?.min(STEPS_MAX);
         let took: Result<Vec<f64>> =
             (0..steps).map(|_| step().map(|took| took.as_secs_f64() * 1e6)).collect();
-        let took = took?;
-        let mean = took.iter().sum::<f64>() / took.len().max(1) as f64;
-        let samples = Samples::new(took).context("no steps")?;
-        let (p10, p90) = (samples.quantile(0.1), samples.quantile(0.9));
-        writeln!(output, "{} {p10} {p90} {mean}", samples.median())?;
+        let Took { median, p10, p90, mean } = Took::of_steps(took?)?;
+        writeln!(output, "{median} {p10} {p90} {mean}")?;
     }
     Ok(())
 }
