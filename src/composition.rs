@@ -32,9 +32,7 @@ pub fn hidden(words: &[OsString]) -> Option<ExitCode> {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("deputy") => Some(supervise(deputy::main, rest())),
         Some("body") => Some(supervise(body::main, rest())),
-        _ => lab::hidden_main(words)
-            .or_else(|| balance::hidden_main(words))
-            .or_else(|| bench::os::hidden_main(words)),
+        _ => lab::hidden_main(words).or_else(|| bench::hidden_main(words)),
     }
 }
 
@@ -81,7 +79,7 @@ impl Platform for Machine {
     }
 
     fn demo(&self, options: &DemoOptions) -> ExitCode {
-        demo::main(demo::Options { json: options.json, quick: options.quick })
+        bench::demo::main(bench::demo::Options { json: options.json, quick: options.quick })
     }
 
     fn lab(&self, words: Vec<OsString>) -> ExitCode {
@@ -98,12 +96,12 @@ impl Platform for Machine {
 
     fn bench(&self, words: Vec<OsString>) -> ExitCode {
         match words.first().and_then(|word| word.to_str()) {
-            Some("balance") => balance::command::main(words),
+            Some("balance") => bench::balance::command::main(words),
             Some("os") => sim::command::execute("osmos bench os", words, |options| {
                 Ok(sim::command::print(&bench::os::run(options)?)?)
             }),
-            Some("report") => balance::sources::main(words),
-            Some("ssi") => balance::ssi::main(words),
+            Some("report") => bench::sources::main(words),
+            Some("ssi") => bench::ssi::main(words),
             Some("--help" | "-h") => match sim::command::print(BENCH_HELP) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(_) => ExitCode::FAILURE,
@@ -123,7 +121,7 @@ fn tried(
 ) -> Result<node::Config, Box<dyn std::error::Error>> {
     let without: Vec<Without> =
         options.without.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
-    let policy = options.policy.as_deref().map(str::parse::<balance::policy::Policy>);
+    let policy = options.policy.as_deref().map(str::parse::<bench::balance::policy::Policy>);
     let brain = policy.transpose()?.map_or(config.brain, |policy| policy.config());
     Ok(node::Config { without, brain, ..config })
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: what Osmos costs, each figure with its floor and its target.
 
 use anyhow::Result;
-use bench::{Bench, Effort};
+use bench::engine::{Bench, Effort};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -64,7 +64,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         names => names,
     };
     let tell = |name: &str| eprintln!("{name} ...");
-    let report = bench::run(benches, arguments.effort(), arguments.osmos.as_deref(), &tell)?;
+    let report =
+        bench::engine::run(benches, arguments.effort(), arguments.osmos.as_deref(), &tell)?;
     match arguments.json {
         true => println!("{}", report.json()),
         false => print!("{}", report.text()),

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use conformance::Flavour;
-use machines::ground::{Ground, LAB};
-use machines::machine::Plan;
-use machines::trials::{Choice, Pair};
-use machines::whole;
+use conformance::machines::ground::{Ground, LAB};
+use conformance::machines::machine::Plan;
+use conformance::machines::trials::{Choice, Pair};
+use conformance::machines::whole;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::ids::NodeId;
@@ -103,7 +103,7 @@ pub fn main(arguments: &Arguments) -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = LAB.parse()?;
-    let machine = |node: &u32| -> Result<machines::machine::Machine> {
+    let machine = |node: &u32| -> Result<conformance::machines::machine::Machine> {
         let found = Ground::open(&name)?.machines.into_iter().find(|own| own.plan.node.0 == *node);
         found.with_context(|| format!("there is no machine {node}"))
     };
@@ -157,7 +157,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
                 Some(storm) => ground.check_faults(*pair, Duration::from_secs(*storm)),
                 None => ground.check_clocks(*pair, *seconds, *moves)?,
             };
-            print!("{}", machines::table::checks(&checks));
+            print!("{}", conformance::machines::table::checks(&checks));
             let is_success = checks.iter().all(|check| check.outcome.is_ok());
             return Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
@@ -166,7 +166,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Order::Cut { node } => machine(node)?.set_link(false)?,
         Order::Mend { node } => machine(node)?.set_link(true)?,
         Order::Down => {
-            machines::ground::down(&name)?;
+            conformance::machines::ground::down(&name)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use soak::Options;
+use conformance::soak::Options;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         osmos: arguments.osmos.clone(),
         without: arguments.without.clone(),
     };
-    let report = soak::run(&options, &|what| eprintln!("{what} ..."))?;
+    let report = conformance::soak::run(&options, &|what| eprintln!("{what} ..."))?;
     match arguments.json {
         true => println!("{}", report.json()),
         false => print!("{}", report.text()),

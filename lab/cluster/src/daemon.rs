@@ -2,8 +2,9 @@
 
 use crate::cgroup::{self, Place};
 use crate::exec::Start;
-use crate::lab::{Node, Progress, tail};
+use crate::lab::{Progress, tail};
 use crate::mounts::{DAEMON_FILE, NODE_KEY, NODE_MAP, OSMOS};
+use crate::node::Node;
 use crate::record::Record;
 use anyhow::{Context, Result, bail, ensure};
 use client::Client;

@@ -1,26 +1,42 @@
 //! A lab as a program holds it: up, its nodes, down.
 
-use crate::cgroup::{self, Place};
+use crate::cgroup;
 use crate::daemon;
 use crate::disturbance::Disturbance;
-use crate::exec::Start;
 use crate::keeper::{self, Report};
+use crate::node::Node;
 use crate::process::{self, Keeper};
 use crate::record::{self, LabDir, Phase, Record};
 use crate::spec::{LabName, Spec};
 use anyhow::{Context, Result, bail};
 use kernel::features::Feature;
-use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsStr;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wire::ids::NodeId;
 
 /// Building a lab says what it does only if it takes longer than this.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// This machine cannot have the lab: then nothing can be tried or measured in one.
+#[derive(Debug)]
+pub struct NoLab {
+    name: LabName,
+    cause: anyhow::Error,
+}
+
+impl fmt::Display for NoLab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot build lab `{}`: {:#}", self.name, self.cause)
+    }
+}
+
+impl std::error::Error for NoLab {}
 
 /// A lab that is up. Dropping it takes it down, unless it is kept; and if whoever holds it is
 /// killed, all that runs in it ends, too.
@@ -33,6 +49,9 @@ pub struct Lab {
 
 impl Lab {
     /// Builds a lab; returns when all of its nodes are ready, and their daemons know each other.
+    ///
+    /// # Errors
+    /// [`NoLab`] if it cannot be built on this machine; others if it should not be tried.
     pub fn up(spec: &Spec) -> Result<Lab> {
         spec.check()?;
         process::adopt_orphans()?;
@@ -49,10 +68,11 @@ impl Lab {
             Ok(switch) => Ok(Lab { record, switch: Some(switch) }),
             Err(error) => {
                 let cleared = clear(&lab_dir, &record).and_then(|()| lab_dir.remove());
-                Err(match cleared {
+                let cause = match cleared {
                     Ok(()) => error,
                     Err(left) => error.context(format!("and cannot clear it away: {left:#}")),
-                })
+                };
+                Err(NoLab { name: spec.name.clone(), cause }.into())
             }
         }
     }
@@ -101,6 +121,28 @@ impl Lab {
     /// To lose datagrams needs classifiers in the kernel; a cut needs nothing that a lab has not.
     pub fn disturb(&self, disturbance: &Disturbance) -> Result<()> {
         disturbance.impose(&self.record)
+    }
+
+    /// Whoever interrupts this program does not have to clear up after it. What runs in the lab
+    /// ends with it; cgroups and a directory would stay until somebody makes another lab.
+    ///
+    /// The first lab that is told so is the one that is taken down.
+    pub fn down_when_interrupted(&self) -> Result<()> {
+        static WATCH: OnceLock<()> = OnceLock::new();
+        if WATCH.set(()).is_err() {
+            return Ok(());
+        }
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM]).context("cannot watch for interruption")?;
+        let name = self.record.spec.name.clone();
+        std::thread::spawn(move || {
+            let Some(signal) = signals.forever().next() else { return };
+            if let Err(error) = down(&name) {
+                eprintln!("osmos lab: {error:#}; `osmos lab down --name {name}`");
+            }
+            std::process::exit(128 + signal);
+        });
+        Ok(())
     }
 
     /// Leaves the lab up when this is dropped, and when this program ends.
@@ -329,123 +371,5 @@ impl Progress {
         if self.start.elapsed() > QUIET {
             eprintln!("osmos lab `{}`: {what}", self.name);
         }
-    }
-}
-
-/// One node of a lab.
-#[derive(Clone, Copy, Debug)]
-pub struct Node<'a> {
-    record: &'a Record,
-    id: NodeId,
-}
-
-impl<'a> Node<'a> {
-    pub(crate) fn of(record: &'a Record, id: NodeId) -> Node<'a> {
-        Node { record, id }
-    }
-
-    pub fn id(&self) -> NodeId {
-        self.id
-    }
-
-    pub fn host_name(&self) -> String {
-        self.record.spec.host_name(self.id)
-    }
-
-    pub fn address(&self) -> Ipv4Addr {
-        record::address(self.id)
-    }
-
-    /// A command that will run in this node, limited to its speed: like [`Command::new`], with
-    /// arguments, environment, directory and streams to be set as usual.
-    ///
-    /// The process that it starts stands outside for the one inside: it ends as that ends (128 + N
-    /// for death by signal N) and passes signals on. SIGKILL reaches only the outer one.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        self.command_in(Place::Work, Start::Now, program.as_ref())
-    }
-
-    /// The same, but not limited to the node's speed: for what watches over work and is none.
-    pub fn command_beside(&self, program: impl AsRef<OsStr>) -> Command {
-        self.command_in(Place::System, Start::Now, program.as_ref())
-    }
-
-    pub(crate) fn command_in(&self, place: Place, start: Start, program: &OsStr) -> Command {
-        let mut command = Command::new(&self.record.spec.osmos);
-        command.arg("lab-front").arg(self.record.spec.name.as_str()).arg(self.id.to_string());
-        command.arg(place.dir_name()).arg(start.word()).arg("--").arg(program);
-        command
-    }
-
-    /// Where the node's daemon writes its log, outside the node.
-    pub fn log(&self) -> Result<PathBuf> {
-        let lab_dir = record::labs_dir()?.join(self.record.spec.name.as_str());
-        Ok(lab_dir.join(format!("node{}.log", self.id)))
-    }
-
-    /// Process 1 of the node.
-    pub fn keeper(&self) -> Result<&Keeper> {
-        self.record.keeper(self.id)
-    }
-
-    /// A path of the node as this process can open it.
-    pub fn path(&self, inside: &str) -> Result<PathBuf> {
-        let root = PathBuf::from(format!("/proc/{}/root", self.keeper()?.pid));
-        Ok(root.join(inside.trim_start_matches('/')))
-    }
-
-    /// A connection to the node's daemon, from outside the node.
-    pub fn client(&self) -> Result<client::Client> {
-        daemon::connect(self)
-    }
-
-    /// The nodes that the node's daemon knows, as it sees them.
-    pub fn known_nodes(&self) -> Result<Vec<wire::control::Node>> {
-        daemon::known_nodes(self)
-    }
-
-    /// The pid here of the node's daemon, if one was started and still runs.
-    pub fn daemon_pid(&self) -> Option<i32> {
-        daemon::pid(self)
-    }
-
-    /// Starts the node's daemon (again) and waits until it answers.
-    pub fn start_daemon(&self) -> Result<()> {
-        daemon::start(self)?;
-        daemon::wait_until_it_answers(self)
-    }
-
-    /// Whether the node's daemon gets any processor; those whom it serves do in any case.
-    pub fn starve_daemon(&self, starves: bool) -> Result<()> {
-        let pid = self.daemon_pid().and_then(Pid::from_raw);
-        let pid = pid.with_context(|| format!("node {} has no daemon", self.id))?;
-        let signal = if starves { Signal::STOP } else { Signal::CONT };
-        kill_process(pid, signal).with_context(|| format!("cannot signal process {pid:?}"))
-    }
-
-    /// Ends everything that runs in the node at once, as a machine does that loses its power.
-    pub fn crash(&self) -> Result<()> {
-        self.keeper()?.kill_all(&[])
-    }
-
-    /// Processes of the node, its keeper among them; guests' inner namespaces not counted.
-    pub fn process_count(&self) -> usize {
-        self.keeper().map_or(0, |keeper| process::processes_in(&[keeper]).len())
-    }
-
-    /// What the kernel counted for this node.
-    pub fn usage(&self) -> cgroup::Usage {
-        cgroup::usage(&self.record.hierarchies, self.record.spec.name.as_str(), self.id)
-    }
-
-    /// Cores that programs of this node may use together; None if it is not limited.
-    pub fn cpu_share(&self) -> Option<f64> {
-        let has_cpu = self.record.hierarchies.iter().any(|own| own.controls("cpu"));
-        let is_limited = self.record.spec.is_cpu_limited && has_cpu;
-        is_limited.then(|| self.record.cpu_scale * self.record.spec.speed(self.id))
-    }
-
-    pub(crate) fn record(&self) -> &Record {
-        self.record
     }
 }

@@ -6,7 +6,8 @@
 //! it has really got from its home.
 //!
 //! * [`spec`]: what a lab is asked to be; [`record`]: what is written down about it
-//! * [`lab`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for people
+//! * [`lab`], [`node`]: [`Lab`] and [`Node`], for programs; [`arguments`]: `osmos lab ...`, for
+//!   people
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
 //!   [`netlink`]: how the network is told; [`disturbance`]: what is wrong with it; [`switch`]:
 //!   where machines are plugged in
@@ -30,6 +31,7 @@ mod listing;
 mod mounts;
 mod netlink;
 mod network;
+mod node;
 mod pace;
 mod process;
 mod record;
@@ -40,7 +42,8 @@ pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
 pub use awake::Awake;
 pub use disturbance::Disturbance;
 pub use expedited::Expedited;
-pub use lab::{Lab, Node, down, try_smallest};
+pub use lab::{Lab, NoLab, down, try_smallest};
+pub use node::Node;
 pub use pace::{Mark, Pacemaker, Piece};
 pub use process::Keeper;
 pub use record::address;

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kernel::features::Without;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use wire::ids::NodeId;
 
@@ -219,6 +219,13 @@ impl Spec {
             has_one_core_each: false,
             machines: 0,
         })
+    }
+
+    /// The same of another osmos program, whose nodes have the whole machine each: for trials, and
+    /// for latencies.
+    pub fn unlimited(osmos: &Path, name: &str, nodes: u32) -> Result<Spec> {
+        let osmos = osmos.to_owned();
+        Ok(Spec { osmos, is_cpu_limited: false, ..Spec::new(name.parse()?, nodes)? })
     }
 
     pub fn check(&self) -> Result<()> {

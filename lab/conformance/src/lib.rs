@@ -9,10 +9,13 @@
 //! * [`flavour`], [`method`]: how; [`stage`]: where; [`trial`]: one program in one flavour
 //! * [`moves`]: who moved how often; [`observation`]: what was seen, and how two of them differ
 //! * [`suite`]: all of it, in parallel; [`report`]: the table
+//! * [`soak`]: many processes moved at random for a long time; [`machines`]: all of it between
+//!   machines with other kernels, processors, clocks and users
 
 pub mod flavour;
 pub mod guests;
 pub mod inputs;
+pub mod machines;
 pub mod method;
 pub mod moves;
 pub mod observation;
@@ -20,6 +23,7 @@ pub mod outside;
 pub mod packages;
 pub mod programs;
 pub mod report;
+pub mod soak;
 pub mod stage;
 pub mod subject;
 pub mod suite;

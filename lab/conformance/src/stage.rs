@@ -3,9 +3,10 @@
 //! with or without `osmos lab exec` or the like before.
 
 use anyhow::{Context, Result, bail, ensure};
-use std::fmt;
+use lab::{Lab, Spec};
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The lab is made for the tests and has their name.
@@ -18,26 +19,14 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Ends every answer of a console.
 const MARK: &str = "-- conformance console:";
 
-/// This machine cannot have a lab: then nothing can be said about Osmos on it.
-#[derive(Debug)]
-pub struct NoLab(String);
-
-impl fmt::Display for NoLab {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`osmos lab up --name {LAB}` failed: {}", self.0)
-    }
-}
-
-impl std::error::Error for NoLab {}
-
 /// A place to run programs in. The lab is taken down, and files are removed, when it is dropped.
 pub struct Stage {
     prefix: Vec<String>,
     directory: String,
     /// Nodes that programs are moved to; empty where there is no Osmos.
     away: Vec<u32>,
-    /// What takes the lab down, if it was made for this.
-    osmos: Option<PathBuf>,
+    /// If it was made for this.
+    _lab: Option<Lab>,
     _files: Option<tempfile::TempDir>,
 }
 
@@ -48,29 +37,22 @@ impl Stage {
         let directory = files.path().to_str().context("the temporary directory has an odd name")?;
         let directory = directory.to_string();
         let prefix = Vec::new();
-        Ok(Stage { prefix, directory, away: Vec::new(), osmos: None, _files: Some(files) })
+        Ok(Stage { prefix, directory, away: Vec::new(), _lab: None, _files: Some(files) })
     }
 
     /// Node 1 of a new lab that the program `osmos` makes, without these kernel features.
+    ///
+    /// # Errors
+    /// [`lab::NoLab`] if this machine cannot have one.
     pub fn lab(osmos: &Path, without: &[String]) -> Result<Stage> {
-        // What an earlier run that was killed may have left.
-        let _ = lab_command(osmos, "down").output();
-        let output = lab_command(osmos, "up")
-            .args(["--nodes", &NODES.to_string(), "--no-cpu-limit"])
-            .args(without.iter().flat_map(|feature| ["--without", feature]))
-            .output()
-            .with_context(|| format!("cannot run {}", osmos.display()))?;
-        let words = String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() {
-            return Err(NoLab(words.trim().to_string()).into());
-        }
-        let program = osmos.to_str().context("the path of osmos is not text")?;
-        let prefix = [program, "lab", "exec", "--name", LAB, "1", "--"].map(String::from).to_vec();
+        let spec = Spec { without: without.to_vec(), ..Spec::unlimited(osmos, LAB, NODES)? };
+        let lab = Lab::up(&spec)?;
+        lab.down_when_interrupted()?;
+        let word =
+            |word: OsString| word.into_string().ok().context("the path of osmos is not text");
+        let prefix = lab.node(1).prefix().into_iter().map(word).collect::<Result<_>>()?;
         let directory = format!("/tmp/osmos-{LAB}");
-        let (away, osmos) = (AWAY.to_vec(), Some(osmos.to_path_buf()));
-        let stage = Stage { prefix, directory, away, osmos, _files: None };
-        stage.await_nodes()?;
-        Ok(stage)
+        Ok(Stage { prefix, directory, away: AWAY.to_vec(), _lab: Some(lab), _files: None })
     }
 
     /// The node that these words before a command lead to, whose cluster has these other nodes.
@@ -79,7 +61,7 @@ impl Stage {
     /// If they do not find each other.
     pub fn over(prefix: Vec<String>, away: Vec<u32>) -> Result<Stage> {
         let directory = format!("/tmp/osmos-{LAB}");
-        let stage = Stage { prefix, directory, away, osmos: None, _files: None };
+        let stage = Stage { prefix, directory, away, _lab: None, _files: None };
         stage.await_nodes()?;
         Ok(stage)
     }
@@ -134,23 +116,6 @@ impl Stage {
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         Ok(Console { child, input, output })
     }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let Some(osmos) = &self.osmos else { return };
-        match lab_command(osmos, "down").output() {
-            Ok(output) if output.status.success() => {}
-            Ok(output) => eprint!("{}", String::from_utf8_lossy(&output.stderr)),
-            Err(error) => eprintln!("cannot take the lab down: {error}"),
-        }
-    }
-}
-
-fn lab_command(osmos: &Path, verb: &str) -> Command {
-    let mut command = Command::new(osmos);
-    command.args(["lab", verb, "--name", LAB]).stdin(Stdio::null());
-    command
 }
 
 /// A shell that stays, so that a small command costs no new entry into the lab.

@@ -2,7 +2,7 @@
 
 use conformance::Options;
 use conformance::report::Verdict;
-use conformance::stage::NoLab;
+use lab::NoLab;
 
 #[test]
 fn programs_cannot_tell_that_they_are_moved() {

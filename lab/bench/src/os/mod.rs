@@ -12,7 +12,7 @@ mod places;
 mod program;
 mod report;
 
-use crate::lab::Lab;
+use crate::engine::stage::Stage;
 use anyhow::{Context, Result};
 use clap::Parser;
 use places::Measuring;
@@ -39,7 +39,7 @@ const ROUNDS: usize = 5;
 #[derive(Debug, Parser)]
 #[command(name = "osmos bench os")]
 #[command(after_help = "\
-It makes a lab of two nodes, which needs root, and takes some minutes.
+It makes a stage of two nodes, which needs root, and takes some minutes.
 
 Examples:
   osmos bench os --quick            see that it works
@@ -151,10 +151,10 @@ pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
 /// If there can be no lab, or a program of it fails.
 pub fn run(options: &Options) -> Result<String> {
     let osmos = std::env::current_exe().context("cannot find this program's own file")?;
-    let lab = Lab::up_plain(&osmos)?;
+    let stage = Stage::up_plain(&osmos)?;
     let program = osmos.to_str().context("the path of this program is not text")?;
-    let results = measure(&Measuring { lab: &lab, program, amount: &Amount::of(options) })?;
-    drop(lab);
+    let results = measure(&Measuring { stage: &stage, program, amount: &Amount::of(options) })?;
+    drop(stage);
     let text = report::text(&results);
     let json = serde_json::to_string_pretty(&results)? + "\n";
     if let Some(directory) = &options.report {
@@ -167,13 +167,13 @@ pub fn run(options: &Options) -> Result<String> {
 }
 
 fn measure(measuring: &Measuring<'_>) -> Result<Results> {
-    let Measuring { lab, program, amount } = measuring;
+    let Measuring { stage, program, amount } = measuring;
     Ok(Results {
         creation: measuring.creation()?,
         suspension: measuring.suspension()?,
         streams: measuring.streams()?,
-        node: node::times(lab, amount)?,
-        footprint: node::footprint(lab, program)?,
+        node: node::times(stage, amount)?,
+        footprint: node::footprint(stage, program)?,
     })
 }
 

@@ -1,8 +1,8 @@
 //! A node itself: what its start and end take, and what it is in memory.
 
 use super::{Amount, Footprint, STARTS, Timed, Took, tell};
-use crate::driven::Driven;
-use crate::lab::Lab;
+use crate::engine::driven::Driven;
+use crate::engine::stage::Stage;
 use anyhow::{Context, Result};
 use kernel::proc::process;
 use std::fs;
@@ -15,13 +15,13 @@ const DOWN: &str = "osmos down --socket $D/run/control.sock";
 
 /// Start and end as a user sees them: until the command comes back. What it takes to begin a
 /// command in the lab at all stands beside them.
-pub fn times(lab: &Lab, amount: &Amount) -> Result<Vec<Timed>> {
+pub fn times(stage: &Stage, amount: &Amount) -> Result<Vec<Timed>> {
     tell("a node starts and ends");
-    let directory = lab.output(2, &["mktemp", "-d"])?;
+    let directory = stage.output(2, &["mktemp", "-d"])?;
     let directory = directory.trim();
     let shell = |script: &str| -> Result<f64> {
         let began = Instant::now();
-        lab.output(2, &["sh", "-c", &format!("D={directory}; {script}")])?;
+        stage.output(2, &["sh", "-c", &format!("D={directory}; {script}")])?;
         Ok(began.elapsed().as_secs_f64() * 1e6)
     };
     let (mut nothing, mut starts, mut ends) = (vec![], vec![], vec![]);
@@ -30,7 +30,7 @@ pub fn times(lab: &Lab, amount: &Amount) -> Result<Vec<Timed>> {
         starts.push(shell(UP)?);
         ends.push(shell(DOWN)?);
     }
-    lab.output(2, &["rm", "-r", directory])?;
+    stage.output(2, &["rm", "-r", directory])?;
     let row = |what: &str, took: Vec<f64>| -> Result<Timed> {
         Ok(Timed { what: what.into(), place: "native", us: Took::of_steps(took)? })
     };
@@ -42,16 +42,16 @@ pub fn times(lab: &Lab, amount: &Amount) -> Result<Vec<Timed>> {
 }
 
 /// Of the daemon of a node with nothing to do, and of the supervisors of one process that is away.
-pub fn footprint(lab: &Lab, program: &str) -> Result<Vec<Footprint>> {
+pub fn footprint(stage: &Stage, program: &str) -> Result<Vec<Footprint>> {
     tell("footprint");
-    let daemon_kib = pss_kib(lab.daemon_pid(1)?)?;
+    let daemon_kib = pss_kib(stage.daemon_pid(1)?)?;
     let create = [program, "bench-os", "create", "4096", "untouched"];
     let words = [&["osmos", "run", "--node", "2", "--"], &create[..]].concat();
-    let driven = Driven::start(&mut lab.command(1, &words))?;
-    lab.await_arrival(driven.pid(), 2)?;
+    let driven = Driven::start(&mut stage.command(1, &words))?;
+    stage.await_arrival(driven.pid(), 2)?;
     let pid = driven.pid();
-    let at_home = child(lab.daemon_pid(1)?, &format!("deputy-{pid}"))?;
-    let away = child(lab.daemon_pid(2)?, "body")?;
+    let at_home = child(stage.daemon_pid(1)?, &format!("deputy-{pid}"))?;
+    let away = child(stage.daemon_pid(2)?, "body")?;
     let of_process = [
         ("supervisor at home of a process that is away", pss_kib(at_home)?),
         ("supervisor away of the same", pss_kib(away)?),

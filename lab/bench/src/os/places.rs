@@ -1,9 +1,9 @@
 //! The same program in four places, and streams between two.
 
 use super::{Amount, CREATIONS, SUSPENSIONS, Stream, Timed, Took, tell};
-use crate::driven::{Driven, Serving};
-use crate::lab::Lab;
-use crate::statistics::Samples;
+use crate::engine::driven::{Driven, Serving};
+use crate::engine::stage::Stage;
+use crate::engine::statistics::Samples;
 use anyhow::{Context, Result};
 use wire::ids::NodeId;
 
@@ -46,7 +46,7 @@ impl Place {
 }
 
 pub struct Measuring<'a> {
-    pub lab: &'a Lab,
+    pub stage: &'a Stage,
     /// This program, on an ordinary file system: the lab's own programs are on one in memory, whose
     /// files are compared anew each time, because it notes no writes by way of mappings.
     pub program: &'a str,
@@ -65,7 +65,7 @@ impl Measuring<'_> {
                     let words = ["create", &size.to_string(), touched];
                     let mut driven = self.start(place, &words)?;
                     match place {
-                        Place::Migrated => self.lab.put(driven.pid(), NodeId(AWAY))?,
+                        Place::Migrated => self.stage.put(driven.pid(), NodeId(AWAY))?,
                         Place::Remote => self.await_all_away()?,
                         Place::Native | Place::Home => {}
                     }
@@ -86,9 +86,9 @@ impl Measuring<'_> {
             tell(&format!("one process stops and another goes on, {}", place.name()));
             let mut driven = self.start(place, &["suspend"])?;
             if place == Place::Migrated {
-                for process in self.lab.processes()? {
+                for process in self.stage.processes()? {
                     if process.pid != driven.pid() {
-                        self.lab.put(process.pid, NodeId(AWAY))?;
+                        self.stage.put(process.pid, NodeId(AWAY))?;
                     }
                 }
             } else if place == Place::Remote {
@@ -121,13 +121,13 @@ impl Measuring<'_> {
 
     /// As its receiver saw it, in megabytes (10^6) a second.
     fn stream(&self, node: u32, place: Place, bytes: usize) -> Result<f64> {
-        let mut receiving = self.lab.command(HOME, &[self.program, "bench-os", "receive"]);
+        let mut receiving = self.stage.command(HOME, &[self.program, "bench-os", "receive"]);
         let mut receiver = Serving::start(&mut receiving)?;
-        let address = format!("{}:{}", self.lab.address(HOME)?, receiver.line);
+        let address = format!("{}:{}", self.stage.address(HOME), receiver.line);
         let bytes_word = bytes.to_string();
         let send = [self.program, "bench-os", "send", &address, &bytes_word];
         let words = [place.words(), &send[..]].concat();
-        let mut sender = Driven::start(&mut self.lab.command(node, &words))?;
+        let mut sender = Driven::start(&mut self.stage.command(node, &words))?;
         if place == Place::Remote {
             self.await_all_away()?;
         }
@@ -141,13 +141,13 @@ impl Measuring<'_> {
 
     /// What was started for another node goes there soon after it has begun.
     fn await_all_away(&self) -> Result<()> {
-        let processes = self.lab.processes()?;
-        processes.iter().try_for_each(|process| self.lab.await_arrival(process.pid, AWAY))
+        let processes = self.stage.processes()?;
+        processes.iter().try_for_each(|process| self.stage.await_arrival(process.pid, AWAY))
     }
 
     fn start(&self, place: Place, words: &[&str]) -> Result<Driven> {
         let words = [place.words(), &[self.program, "bench-os"], words].concat();
-        Driven::start(&mut self.lab.command(HOME, &words))
+        Driven::start(&mut self.stage.command(HOME, &words))
     }
 
     /// The first round finds caches and processors as they are, and is not counted.

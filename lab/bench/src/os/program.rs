@@ -1,5 +1,5 @@
 //! `osmos bench-os WORDS`: the programs whose processes are measured. They are driven round by
-//! round ([`crate::driven`]): so many steps, and what one took.
+//! round ([`crate::engine::driven`]): so many steps, and what one took.
 //!
 //! * `create BYTES touched|untouched`: a child is forked and waited for; the program has that much
 //!   memory, which the child has to have copied, page by page, or leaves alone

@@ -1,0 +1,333 @@
+//! The experiments: which runs each consists of. Sixteen single-core nodes unless something else is
+//! said; all processes of a run start at the same moment on one node, as those of a user do.
+
+use crate::balance::paper::TABLE_1;
+use crate::balance::trial::{Measure, Trial};
+use sim::scenario::{
+    Background, Happening, Job, MoveCost, Network, NodeGroup, Place, Scenario, What, Work,
+};
+
+pub const NAMES: [&str; 16] = [
+    "table1",
+    "table1_preemptive",
+    "random",
+    "background",
+    "mixed",
+    "large",
+    "flood",
+    "steady",
+    "loss",
+    "memory",
+    "churn",
+    "cores",
+    "wide",
+    "unlike",
+    "interactive",
+    "builds",
+];
+
+/// # Errors
+/// One of these is no scenario: said before others are run, which takes minutes.
+pub fn check(names: &[String]) -> Result<(), String> {
+    match names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(format!("there is no scenario {name}; there are {}", NAMES.join(", "))),
+    }
+}
+
+/// The trials of a scenario, each with every seed.
+pub fn trials(name: &str, seeds: &[u64]) -> Option<Vec<Trial>> {
+    let make = match name {
+        "table1" => table_1,
+        "table1_preemptive" => table_1_preemptive,
+        "random" => random,
+        "background" => background,
+        "mixed" => mixed,
+        "large" => large,
+        "flood" => flood,
+        "steady" => steady,
+        "loss" => loss,
+        "memory" => memory,
+        "churn" => churn,
+        "cores" => cores,
+        "wide" => wide,
+        "unlike" => unlike,
+        "interactive" => interactive,
+        "builds" => builds,
+        _ => return None,
+    };
+    let mut trials = Vec::new();
+    for seed in seeds {
+        for mut trial in make() {
+            trial.seed = *seed;
+            trial.scenario.name = name.into();
+            trials.push(trial);
+        }
+    }
+    Some(trials)
+}
+
+fn trial(label: impl Into<String>, scenario: Scenario, measure: Measure) -> Trial {
+    Trial { label: label.into(), scenario, seed: 0, measure, is_counted: true }
+}
+
+fn of(count: usize, nodes: usize) -> Scenario {
+    Scenario {
+        nodes: vec![NodeGroup { count: nodes, ..NodeGroup::default() }],
+        jobs: vec![Job { count, ..Job::default() }],
+        ..Scenario::default()
+    }
+}
+
+fn table_1() -> Vec<Trial> {
+    let rows = TABLE_1.iter().map(|row| {
+        let count = row.processes;
+        let trial = trial(format!("N={count}"), of(count, 16), Measure::WholeProcess);
+        // The paper's point begins where processes have to share.
+        Trial { is_counted: count > 16, ..trial }
+    });
+    rows.collect()
+}
+
+fn table_1_preemptive() -> Vec<Trial> {
+    let rows = table_1().into_iter();
+    rows.map(|trial| Trial { measure: Measure::Preemptive, ..trial }).collect()
+}
+
+fn random() -> Vec<Trial> {
+    let rows = [24, 32, 48, 64].map(|count| {
+        let mut scenario = of(count, 16);
+        scenario.jobs[0].work = Work::Uniform(0.0, 600.0);
+        trial(format!("N={count}"), scenario, Measure::Preemptive)
+    });
+    rows.into()
+}
+
+fn background() -> Vec<Trial> {
+    let rows = [16, 20, 24, 32].map(|count| {
+        let background = vec![Background::default()];
+        let scenario = Scenario { background, ..of(count, 16) };
+        trial(format!("N={count}"), scenario, Measure::Background)
+    });
+    rows.into()
+}
+
+/// A third of the nodes three times slower, as in the paper.
+fn mixed() -> Vec<Trial> {
+    let fast = NodeGroup { count: 11, ..NodeGroup::default() };
+    let slow = NodeGroup { count: 5, speed: 1.0 / 3.0, ..NodeGroup::default() };
+    let rows = [16, 20, 24, 32, 48, 64].map(|count| {
+        let nodes = vec![fast.clone(), slow.clone()];
+        let scenario = Scenario { nodes, ..of(count, 16) };
+        trial(format!("N={count}"), scenario, Measure::Preemptive)
+    });
+    rows.into()
+}
+
+fn large() -> Vec<Trial> {
+    let mut scenario = of(1_536, 1_024);
+    scenario.jobs[0].place = Place::Random;
+    scenario.members_told = Some(LARGE_TOLD);
+    scenario.view = Some(LARGE_VIEW);
+    vec![trial("1024 nodes, 1536 processes", scenario, Measure::Preemptive)]
+}
+
+/// Others that each brain of a large cluster knows at one time, and is told of at first.
+const LARGE_VIEW: usize = 48;
+const LARGE_TOLD: usize = LARGE_VIEW + 4;
+
+fn flood() -> Vec<Trial> {
+    let mut scenario = of(4, 256);
+    scenario.jobs[0] = Job {
+        place: Place::Each,
+        work: Work::Endless,
+        is_group: false,
+        ..scenario.jobs[0].clone()
+    };
+    scenario.limit_s = 150.0;
+    let newcomer = NodeGroup { count: 1, ..NodeGroup::default() };
+    scenario.events = vec![Happening { at_s: 60.0, what: What::Join(newcomer) }];
+    vec![trial("one idle node joins 256 with 4 each", scenario, Measure::NewcomerPeak)]
+}
+
+fn steady() -> Vec<Trial> {
+    let endless = |count: usize, is_group: bool| {
+        let mut scenario = of(count, 16);
+        scenario.limit_s = 3_600.0;
+        scenario.jobs[0].work = Work::Endless;
+        scenario.jobs[0].is_group = is_group;
+        scenario
+    };
+    let mut waiting = endless(40, false);
+    // They wait for something for three tenths of the time: loads are never the same twice.
+    waiting.jobs[0].demand = 0.7;
+    vec![
+        trial("24 for an hour", endless(24, false), Measure::Lost),
+        trial("33 for an hour", endless(33, false), Measure::Lost),
+        trial("40 that wait for 0.3 of their time", waiting, Measure::Lost),
+    ]
+}
+
+fn loss() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for count in [17, 24, 33, 40] {
+        let mut lossy = of(count, 16);
+        lossy.network.loss_permille = 300;
+        let mut cut = of(count, 16);
+        cut.events = vec![
+            Happening { at_s: 100.0, what: What::Partition { nodes: 6 } },
+            Happening { at_s: 160.0, what: What::Heal },
+        ];
+        let mut starved = of(count, 16);
+        starved.events = vec![Happening { at_s: 3.0, what: What::Starve { nodes: 2, s_max: 4.0 } }];
+        trials.push(trial(format!("N={count}, as usual"), of(count, 16), Measure::Preemptive));
+        trials.push(trial(format!("N={count}, 30 % lost"), lossy, Measure::Preemptive));
+        trials.push(trial(format!("N={count}, cut for 60 s"), cut, Measure::Preemptive));
+        trials.push(trial(format!("N={count}, 2 starved"), starved, Measure::Preemptive));
+    }
+    trials
+}
+
+/// Guests that grow until the node where they started would need twice its memory.
+fn memory() -> Vec<Trial> {
+    let nodes = vec![NodeGroup { count: 8, memory_mib: 1_024, ..NodeGroup::default() }];
+    let job = Job {
+        count: 16,
+        place: Place::Random,
+        rss_mib: 32.0,
+        growth_mib_per_s: 4.0,
+        rss_mib_max: 400.0,
+        work: Work::Fixed(200.0),
+        is_group: false,
+        ..Job::default()
+    };
+    let mut uneven =
+        Scenario { nodes: nodes.clone(), jobs: vec![job.clone()], ..Scenario::default() };
+    uneven.nodes.push(NodeGroup { count: 2, memory_mib: 4_096, ..NodeGroup::default() });
+    let even = Scenario { nodes, jobs: vec![Job { count: 14, ..job }], ..Scenario::default() };
+    vec![
+        trial("14 growing to 400 MiB on 8 of 1 GiB", even, Measure::Preemptive),
+        trial("16 on 8 of 1 GiB and 2 of 4 GiB", uneven, Measure::Preemptive),
+    ]
+}
+
+/// Six processes have their home on each of the first four nodes, which stay.
+fn churn() -> Vec<Trial> {
+    let mut scenario = of(24, 16);
+    let homes =
+        (1..=4).map(|node| Job { count: 6, place: Place::Node(node), ..scenario.jobs[0].clone() });
+    scenario.jobs = homes.collect();
+    let at = |at_s, what| Happening { at_s, what };
+    let one = NodeGroup { count: 1, ..NodeGroup::default() };
+    scenario.events = vec![
+        at(60.0, What::Leave { node: 16 }),
+        at(120.0, What::Join(one.clone())),
+        at(180.0, What::Leave { node: 15 }),
+        at(240.0, What::Join(one)),
+        at(300.0, What::Leave { node: 14 }),
+    ];
+    let mut crashing = scenario.clone();
+    crashing.events.push(at(200.0, What::Crash { node: 13 }));
+    vec![
+        trial("two join, three leave", scenario, Measure::Churn),
+        trial("and one crashes", crashing, Measure::Churn),
+    ]
+}
+
+/// One of each: what people own.
+fn machines(speeds: [f64; 4]) -> Vec<NodeGroup> {
+    let machine = |(cores, speed)| NodeGroup { count: 1, cores, speed, memory_mib: 256 << 10 };
+    [2, 8, 64, 128].into_iter().zip(speeds).map(machine).collect()
+}
+
+/// What a move takes here and now (`cargo xtask bench migrate`, and `freeze` for threads: 4.9 ms
+/// for one, 38 ms for 64), where the older scenarios have what it took others.
+fn moves() -> MoveCost {
+    MoveCost { setup_ms: 10.0, freeze_ms: 4.5, freeze_ms_per_thread: 0.5, ..MoveCost::default() }
+}
+
+/// These machines in a network of 10 Gbit/s, as such have.
+fn on_machines(speeds: [f64; 4], jobs: Vec<Job>) -> Scenario {
+    let network = Network { mbit_per_s: 10_000.0, ..Network::default() };
+    // Where each stays on the smallest machine that takes hours.
+    let limit_s = 40_000.0;
+    let nodes = machines(speeds);
+    Scenario { limit_s, nodes, network, moves: moves(), jobs, ..Scenario::default() }
+}
+
+/// Processes of so many threads, each of which computes for 300 s.
+fn of_threads(count: usize, threads: u32) -> Job {
+    let work = Work::Fixed(300.0 * f64::from(threads));
+    Job { count, threads, work, ..Job::default() }
+}
+
+/// Many processes of one thread, begun on the smallest machine.
+fn cores() -> Vec<Trial> {
+    let rows = [101, 202, 250, 404, 808].map(|count| {
+        let scenario = on_machines([1.0; 4], vec![of_threads(count, 1)]);
+        trial(format!("N={count}"), scenario, Measure::Preemptive)
+    });
+    let waiting = [144, 250, 400].map(|count| {
+        let job = Job { demand: 0.7, ..of_threads(count, 1) };
+        let scenario = on_machines([1.0; 4], vec![job]);
+        trial(format!("{count} that wait for 0.3 of their time"), scenario, Measure::Preemptive)
+    });
+    rows.into_iter().chain(waiting).collect()
+}
+
+/// Few processes of many threads, begun on the smallest machine.
+fn wide() -> Vec<Trial> {
+    let rows = [(50, 4), (76, 4), (12, 16), (19, 16), (3, 64), (5, 64)].map(|(count, threads)| {
+        let scenario = on_machines([1.0; 4], vec![of_threads(count, threads)]);
+        trial(format!("{count} of {threads} threads"), scenario, Measure::Preemptive)
+    });
+    rows.into()
+}
+
+/// Processes of 1 to 64 threads together, on equal and on unlike cores.
+fn unlike() -> Vec<Trial> {
+    let jobs = |times: usize| {
+        [(40, 1), (10, 4), (5, 16), (1, 64)]
+            .map(|(count, threads)| of_threads(count * times, threads))
+    };
+    let mut trials = Vec::new();
+    for (label, speeds) in [("equal cores", [1.0; 4]), ("unlike cores", [1.0, 1.5, 0.7, 0.5])] {
+        for times in [1, 2] {
+            let scenario = on_machines(speeds, jobs(times).into());
+            let label = format!("{} threads on {label}", 224 * times);
+            trials.push(trial(label, scenario, Measure::Preemptive));
+        }
+    }
+    trials
+}
+
+/// Short work that is begun all the time beside long work, all of it on one node of 16 with 2
+/// cores: how long the short takes.
+fn interactive() -> Vec<Trial> {
+    let rows = [(8, 0.5), (16, 0.5), (24, 0.5), (16, 0.25)].map(|(long, apart_s)| {
+        let nodes = vec![NodeGroup { cores: 2, ..NodeGroup::default() }];
+        let work = Work::Uniform(1.0, 4.0);
+        let short =
+            Job { count: 200, start_s: 20.0, work, apart_s, is_group: false, ..Job::default() };
+        let jobs = vec![Job { count: long, ..Job::default() }, short];
+        let scenario = Scenario { nodes, jobs, moves: moves(), ..Scenario::default() };
+        let busy = long as f64 + 2.5 / apart_s;
+        trial(format!("{long} long, {busy} of 32 cores wanted"), scenario, Measure::Response)
+    });
+    rows.into()
+}
+
+/// A build: short processes, so many at a time, all begun on one node.
+fn builds() -> Vec<Trial> {
+    let rows = [(4, 12, 3.0), (8, 24, 3.0), (8, 24, 1.0)].map(|(nodes, at_once, longest_s)| {
+        let nodes = vec![NodeGroup { count: nodes, cores: 2, ..NodeGroup::default() }];
+        let work = Work::Uniform(0.1, longest_s);
+        // At their beginning they have little memory of their own.
+        let rss_mib = 2.0;
+        let job = Job { count: 600, at_once: Some(at_once), work, rss_mib, ..Job::default() };
+        let label = format!("-j{at_once} of up to {longest_s} s on {} nodes", nodes[0].count);
+        let scenario = Scenario { nodes, jobs: vec![job], moves: moves(), ..Scenario::default() };
+        trial(label, scenario, Measure::Preemptive)
+    });
+    rows.into()
+}

@@ -1,0 +1,42 @@
+//! The short form of the soak, part of every test run. The long one: `cargo xtask soak`.
+
+use conformance::soak::{Options, programs, run};
+use lab::NoLab;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+#[test]
+fn processes_of_every_kind_survive_random_moves_and_leave_nothing_behind() {
+    let limit = Duration::from_secs(30);
+    survive(&Options { moves: 60, processes: 8, seed: 20, limit, ..Options::default() });
+}
+
+#[test]
+fn processes_of_every_kind_survive_daemons_that_are_killed_and_replaced() {
+    let (limit, every) = (Duration::from_secs(30), Duration::from_secs(2));
+    let kill_daemons = Some(every);
+    let moves = 20;
+    survive(&Options { moves, processes: 8, seed: 21, limit, kill_daemons, ..Options::default() });
+}
+
+/// A soak has its lab for itself: two at once on a small machine are one that proves half as much.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn survive(options: &Options) {
+    if programs::runnable().is_empty() {
+        for (program, why) in programs::left_out() {
+            needs::skip_part(&format!("the soak of {program}"), &why);
+        }
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let report = match run(options, &|_| {}) {
+        Err(error) if error.is::<NoLab>() => return needs::skip(&format!("{error:#}")),
+        report => report.expect("the soak can be held"),
+    };
+    for (program, why) in &report.left_out {
+        needs::skip_part(&format!("the soak of {program}"), why);
+    }
+    println!("{}", report.text());
+    assert!(report.is_success(), "{}", report.text());
+}
