@@ -121,8 +121,8 @@ fn tried(
 ) -> Result<node::Config, Box<dyn std::error::Error>> {
     let without: Vec<Without> =
         options.without.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
-    let policy = options.policy.as_deref().map(str::parse::<bench::balance::policy::Policy>);
-    let brain = policy.transpose()?.map_or(config.brain, |policy| policy.config());
+    let policy = options.policy.as_deref().map(bench::balance::policy::Policy::config_of_word);
+    let brain = policy.transpose()?.unwrap_or(config.brain);
     Ok(node::Config { without, brain, ..config })
 }
 

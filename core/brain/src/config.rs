@@ -14,7 +14,8 @@ pub const VIEW_MAX: usize = 256;
 pub enum WindowPolicy {
     /// openMosix: the entries that arrived last.
     Fifo,
-    /// The improved load vector: of those, only nodes that are less loaded than this one.
+    /// The improved load vector: news of nodes that are not less loaded than this one is not
+    /// taken in. What the vector held of them before stays, as in its paper.
     Lvm,
     /// The newest: what the published theory of ages is about.
     Newest,
@@ -44,6 +45,9 @@ pub struct Config {
     /// Nodes told in one round: the first is one heard of recently, the second any.
     pub listeners: usize,
     pub decision: Decision,
+    /// Seconds of MOSIX in a second: more than one where an experiment is so many times shorter
+    /// than the one that MOSIX was measured by, and its loads decay as much faster.
+    pub mosix_pace: f64,
     /// Processes of one group take turns on crowded nodes.
     pub rotates: bool,
     /// The part of a process's time that it may stand still for taking turns.
@@ -166,6 +170,7 @@ impl Default for Config {
             window_policy: WindowPolicy::Osmos,
             listeners: 2,
             decision: Decision::Osmos,
+            mosix_pace: 1.0,
             rotates: true,
             rotation_frozen_max: 0.03,
             rotation_caution: 2.0,

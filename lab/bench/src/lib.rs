@@ -4,12 +4,14 @@
 //! * [`balance`]: `osmos bench balance`: how well work is spread, against exact optima
 //! * [`ssi`], [`os`]: `osmos bench ssi` and `osmos bench os`: the benchmarks of 2009 and 2001
 //! * [`sources`]: `osmos bench report`: all of it beside what was published
+//! * [`provenance`]: what a kept result comes from
 //! * [`demo`]: `osmos demo`: what users gain, in two to three minutes
 
 pub mod balance;
 pub mod demo;
 pub mod engine;
 pub mod os;
+pub mod provenance;
 pub mod sources;
 pub mod ssi;
 

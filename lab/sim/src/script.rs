@@ -93,7 +93,8 @@ impl World {
             rss_bytes: job.rss_mib * mib,
             growth_bytes_per_s: job.growth_mib_per_s * mib,
             rss_bytes_max: job.rss_mib_max.max(job.rss_mib) * mib,
-            group: GroupId::new(u64::from(number) + 1).filter(|_| job.is_group),
+            group: GroupId::new(u64::from(self.scenario.first_of_group(number)) + 1)
+                .filter(|_| job.is_group),
             user: job.user.map(UserId),
             job: number,
         });

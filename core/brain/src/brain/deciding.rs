@@ -34,7 +34,7 @@ impl Brain {
 
     pub(super) fn decide_as_mosix(&mut self, now: Time, outbox: &mut Outbox) {
         let estimate = self.estimate.get_or_insert_default();
-        if let Some(proposal) = self.situation.as_mosix_would(now, estimate) {
+        if let Some(proposal) = self.situation.as_mosix_would(now, estimate, &mut self.random) {
             self.propose(now, proposal, outbox);
         }
     }

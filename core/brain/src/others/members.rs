@@ -112,8 +112,8 @@ pub(crate) struct Members {
     pub exclusions: Exclusions,
     /// What a stranger's entry must exceed to come into a view that is full.
     pub floor: Floor,
-    /// For the window policies of old: whose entries arrived last, the latest first.
-    arrived: Vec<NodeId>,
+    /// For the window policies of old: the load vector, the latest arrival first.
+    arrived: Vec<Entry>,
 }
 
 /// How much younger relayed news may look than it is.
@@ -148,7 +148,7 @@ impl Members {
     pub fn leave(&mut self, node: NodeId) -> bool {
         let Ok(place) = self.find(node) else { return false };
         self.others.remove(place);
-        self.arrived.retain(|other| *other != node);
+        self.arrived.retain(|entry| entry.node != node);
         true
     }
 
@@ -257,11 +257,10 @@ impl Members {
             WindowPolicy::Fifo => true,
             WindowPolicy::Lvm => entry.condition().is_some_and(|c| load_of(&c) < load),
         };
-        // The filter keeps what is worth knowing; what no longer is goes.
-        self.arrived.retain(|node| *node != entry.node);
         if is_wanted {
+            self.arrived.retain(|other| other.node != entry.node);
             self.arrived.truncate(config.window.saturating_sub(1));
-            self.arrived.insert(0, entry.node);
+            self.arrived.insert(0, *entry);
         }
     }
 
@@ -378,9 +377,8 @@ impl Members {
     pub fn window(&self, now: Time, to: NodeId, room: &mut WindowRoom, config: &Config) {
         let size = config.window;
         if matches!(config.window_policy, WindowPolicy::Fifo | WindowPolicy::Lvm) {
-            let held = self.arrived.iter().filter(|node| **node != to);
-            let entries = held.filter_map(|node| Some(self.get(*node)?.entry));
-            return entries.take(size).for_each(|entry| room.add(&entry, now));
+            let held = self.arrived.iter().filter(|entry| entry.node != to);
+            return held.take(size).for_each(|entry| room.add(entry, now));
         }
         let among = Among::ToTell(self.find(to).ok());
         select(now, &self.others, among, size, config, |member| room.add(&member.entry, now));
@@ -388,8 +386,9 @@ impl Members {
 
     /// Passing on urgent news uses up its urgency.
     pub fn passed_on(&mut self) {
-        for member in self.others.iter_mut().filter(|member| member.entry.urgency > 0) {
-            member.entry.urgency -= 1;
+        let others = self.others.iter_mut().map(|member| &mut member.entry);
+        for entry in others.chain(&mut self.arrived).filter(|entry| entry.urgency > 0) {
+            entry.urgency -= 1;
         }
     }
 
@@ -416,12 +415,12 @@ impl Members {
             Some(node) => self.find(node).map_or(0..0, |place| place..place + 1),
         };
         let oldest = now - config.useful_age_max;
-        let useful = self.others[places].iter().filter(move |member| {
-            let entry = &member.entry;
-            entry.at >= oldest && entry.cores > 0 && member.status == Status::Alive
+        let is_alive = |member: &&Member| member.status == Status::Alive;
+        let alive = self.others[places].iter().filter(is_alive).map(move |member| {
+            let of_member = |entry: &&Entry| entry.node == member.entry.node;
+            if is_queue { self.arrived.iter().find(of_member) } else { Some(&member.entry) }
         });
-        let held = useful.map(|member| &member.entry);
-        held.filter(move |entry| !is_queue || self.arrived.contains(&entry.node))
+        alive.flatten().filter(move |entry| entry.at >= oldest && entry.cores > 0)
     }
 
     /// Runnable threads there at last knowledge.

@@ -1,4 +1,4 @@
-//! What nobody can beat while nodes join, leave and crash.
+//! What nobody can beat while nodes join, leave and crash, and owners come and go.
 
 use sim::scenario::{Scenario, What};
 
@@ -26,6 +26,11 @@ pub fn bound_s(scenario: &Scenario, works: &[f64], start_s: f64) -> f64 {
             }
             What::Leave { node } | What::Crash { node } => {
                 changes.push((happening.at_s, -speeds[node as usize - 1]));
+            }
+            What::OwnLoad { node, threads } => {
+                // Of single-core nodes: its owner has all of it, or none.
+                let taken = speeds[node as usize - 1] * f64::from(threads);
+                changes.push((happening.at_s, -taken));
             }
             _ => {}
         }

@@ -5,6 +5,7 @@ use crate::balance::policy::Policy;
 use crate::balance::real::{self, Real};
 use crate::balance::trial::{Measure, Trial, over_pct};
 use crate::balance::{optimum, scenarios};
+use crate::provenance::Provenance;
 use anyhow::{Context, Result, ensure};
 use sim::scenario::Place;
 
@@ -54,6 +55,7 @@ pub fn run(choice: &Choice, kept: &Kept, mut told: impl FnMut(&str)) -> Result<(
                     freeze_ms: real.moves.freeze_ms,
                     lab: real.row,
                     sim,
+                    made: Some(Provenance::now()),
                 })?;
             }
         }

@@ -4,6 +4,7 @@
 use crate::balance::policy::{POLICIES, Policy};
 use crate::balance::results::{Results, Standing};
 use crate::balance::trial::Row;
+use crate::provenance::Provenance;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -22,6 +23,8 @@ pub struct Pair {
     pub freeze_ms: f64,
     pub lab: Row,
     pub sim: Row,
+    #[serde(default)]
+    pub made: Option<Provenance>,
 }
 
 impl Pair {
@@ -148,6 +151,7 @@ pub(crate) mod tests {
             freeze_ms: 10.0,
             lab: row(label, 33.0),
             sim: row(label, 32.0),
+            made: None,
         }
     }
 

@@ -41,6 +41,25 @@ pub const TABLE_1: [Row; 19] = [
     row(48, 900.0, 916.11, 908.51, 907.71),
 ];
 
+/// What each of its processes computes, s.
+pub const JOB_S: f64 = 300.0;
+
+/// Of so many processes.
+pub fn row_of(processes: usize) -> Option<&'static Row> {
+    TABLE_1.iter().find(|row| row.processes == processes)
+}
+
+impl Row {
+    /// What it measured, s, by what is compared there.
+    pub fn published(&self) -> [(&'static str, f64); 3] {
+        [
+            ("MOSIX 1996", self.mosix_s),
+            ("PVM 1996", self.pvm_s),
+            ("PVM on MOSIX 1996", self.pvm_on_mosix_s),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::TABLE_1;

@@ -6,7 +6,7 @@ use crate::balance::guest::{self, Memory};
 use crate::balance::happenings::{self, Happenings};
 use crate::balance::policy::Policy;
 use crate::balance::scale::{self, Turns};
-use crate::balance::stage::{Crew, Stage, Unit};
+use crate::balance::stage::{Crew, Stage, Unit, Used};
 use crate::balance::trial::{Measure, Row, Trial, over_pct};
 use anyhow::{Context, Result, ensure};
 use sim::scenario::{Job, MoveCost, Scenario, Work};
@@ -60,7 +60,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let drawn: Vec<Vec<(u32, f64)>> =
         (0..).zip(&scenario.jobs).map(|(nth, job)| job.draw(nth, nodes, trial.seed)).collect();
     let works: Vec<f64> = drawn.iter().flatten().map(|(_, work_s)| *work_s).collect();
-    let stage = Stage::up(&scenario, policy)?;
+    let stage = Stage::up(&scenario, policy, trial.shortened)?;
     let busy = works.len() + scenario.background.iter().map(|others| others.count).sum::<usize>();
     let unit = stage.measure_unit(busy)?;
     stage.part_with_newcomers()?;
@@ -79,9 +79,9 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     }
     let happenings = Happenings::of(&scenario, trial.seed, patience_s)?;
     let since_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
-    let (used_before_s, began) = (stage.used_s().iter().sum::<f64>(), stage.mark());
+    let (before, began) = (Used::of_all(&stage.used()), stage.mark());
     let ended = stage.run_amid(&happenings, &crews, Duration::from_secs_f64(patience_s))?;
-    let used_s = stage.used_s().iter().sum::<f64>() - used_before_s;
+    let used = Used::of_all(&stage.used()).since(before);
     let pace = stage.pace_since(&began)?;
     let mut events = stage.events(crews.iter().map(|crew| crew.node))?;
     events.retain(|event| event.time >= since_s);
@@ -91,7 +91,6 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let is_as_before = others.is_empty() && happenings.keep_nodes();
     let after = if is_as_before { stage.measure_unit(busy)? } else { unit };
     let units = [unit, after];
-    let (is_awake, is_expedited) = (stage.is_awake(), stage.is_expedited());
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
     let is_endless = works.iter().any(|work_s| work_s.is_infinite());
@@ -103,13 +102,11 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
         ended,
         events,
         since_s,
-        used_s,
+        used,
         works,
         others,
         units,
         pace,
-        is_awake,
-        is_expedited,
         crashed,
     };
     Ok(Real { row: seen.row(trial), moves: seen.move_cost(), unsure: seen.unsure() })
@@ -166,18 +163,13 @@ struct Seen {
     since_s: f64,
     /// When the first of those ended that would go on for ever: what moves then is no steady load.
     steady_until_s: f64,
-    /// Processor time that was used, in seconds of a node of speed 1.
-    used_s: f64,
+    used: Used,
     works: Vec<f64>,
     others: Vec<Turns>,
     /// Before the run and after it.
     units: [Unit; 2],
     /// Of the machine in between, as in [`Unit::pace`].
     pace: f64,
-    /// Its processors did not sleep.
-    is_awake: bool,
-    /// Moved processes entered cgroups at once.
-    is_expedited: bool,
     /// Nodes that did, with all that ran there.
     crashed: BTreeSet<u32>,
 }
@@ -210,7 +202,7 @@ impl Seen {
         let second = self.second();
         let works: Vec<f64> = self.works.iter().map(|work_s| work_s / second).collect();
         let (measured, optimum) = match trial.measure {
-            Measure::Lost => (makespan_s * trial.speeds().iter().sum::<f64>(), self.used_s),
+            Measure::Lost => (makespan_s * trial.speeds().iter().sum::<f64>(), self.used.work_s),
             // Load of others began as long before the guests as it does in the simulator.
             _ => {
                 let least_s = trial.least_makespan_s(&works, &scale::changes(&self.others));
@@ -285,12 +277,11 @@ impl Seen {
         let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
         note("quota_had_pct", self.quota_had_pct());
         note("unit_drift_pct", self.unit_drift_pct().abs());
-        note("kept_awake", f64::from(u8::from(self.is_awake)));
-        note("expedited", f64::from(u8::from(self.is_expedited)));
+        note("used_by_osmos_pct", 100.0 * (1.0 - self.used.work_s / self.used.all_s));
         note("pace_drift_pct", 100.0 * (self.pace / self.units[0].pace - 1.0).abs());
         let work_s: f64 = self.works.iter().sum();
         if work_s.is_finite() {
-            note("used_for_work_pct", 100.0 * self.used_s * self.second() / work_s);
+            note("used_for_work_pct", 100.0 * self.used.work_s * self.second() / work_s);
         }
         let freezes = || self.migrations().map(|(_, _, made)| made.freeze_ms);
         let count = self.migrations().count();
@@ -372,6 +363,7 @@ impl Seen {
         MoveCost {
             setup_ms: mean(|made| (made.total_ms - made.freeze_ms).max(0.0)),
             freeze_ms: mean(|made| made.freeze_ms),
+            freeze_ms_per_thread: 0.0,
             ..MoveCost::default()
         }
     }

@@ -1,11 +1,12 @@
 //! The report: a summary, a table for each scenario, plots, and all figures as JSON.
 
-use crate::balance::paper::TABLE_1;
+use crate::balance::paper::{self, TABLE_1};
 use crate::balance::plot::{self, Series};
 use crate::balance::policy::{POLICIES, Policy};
 use crate::balance::results::{Results, Standing};
 use crate::balance::scenarios;
 use crate::balance::trial::{Row, over_pct};
+use crate::provenance::Provenance;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -40,7 +41,9 @@ fn head(seeds: &[u64]) -> String {
          Written by `osmos bench balance --sim --report DIR` with the seeds {seeds:?}, none of \
          which was used\nto choose the constants of the policy. Each figure is per cent above the \
          optimum that the section\nnames. The brains are those of the daemon; what is simulated \
-         around them is described in\n`docs/decisions/0007-simulator-and-rotation.md`.\n\n"
+         around them is described in\n`docs/decisions/0007-simulator-and-rotation.md`; a move \
+         takes what it takes Osmos (`cargo xtask\nbench migrate` and `freeze`). {}\n\n",
+        Provenance::now().program_and_commit()
     )
 }
 
@@ -121,8 +124,7 @@ pub fn about(name: &str) -> &'static str {
         }
         "cores" => {
             "Many processes of one thread, begun on the smallest of four machines of 2, 8, 64 and \
-             128 cores with links of 10 Gbit/s. Here and below a move takes what it takes Osmos \
-             (`cargo xtask bench migrate` and `freeze`), above what it took others: 40 ms frozen."
+             128 cores with links of 10 Gbit/s."
         }
         "wide" => {
             "Processes of several threads on the same machines; against a bound for their threads, \
@@ -139,6 +141,19 @@ pub fn about(name: &str) -> &'static str {
         "builds" => {
             "600 short processes, so many at a time, begun on one of several nodes of 2 cores; \
              against the best preemptive schedule of somebody who knows them all."
+        }
+        "sizes" => {
+            "Processes of one group, of which a quarter each have 1, 16, 128 and 1024 MiB, on 16 \
+             nodes with links of 1 Gbit/s; against the best preemptive schedule."
+        }
+        "calls" => {
+            "Processes of which some make many calls of their home, each of which costs them a \
+             tenth of a millisecond where they are away; against the best preemptive schedule, as \
+             if it cost nothing."
+        }
+        "owners" => {
+            "Five of 16 nodes yield to their owners, who come one after another and compute there \
+             for 90 s each; against all cores that are left working without a pause."
         }
         _ => "",
     }
@@ -181,17 +196,22 @@ fn section(name: &str, policies: &BTreeMap<&'static str, Standing>) -> String {
         .filter_map(|policy| Some((policy.name(), policies.get(policy.name())?)))
         .collect();
     let Some((_, first)) = shown.first() else { return text };
-    text.push_str("| |");
-    for (policy, _) in &shown {
-        let _ = write!(text, " {policy} |");
-    }
-    let _ = writeln!(text, "\n|---|{}", "---:|".repeat(shown.len()));
-    for (label, _) in first.by_label() {
+    let is_published = name.starts_with("table1");
+    let systems = TABLE_1[0].published().map(|(system, _)| system);
+    let others = systems.iter().filter(|_| is_published);
+    let columns: Vec<&str> =
+        shown.iter().map(|(policy, _)| *policy).chain(others.copied()).collect();
+    let _ = writeln!(text, "| | {} |", columns.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(columns.len()));
+    for (label, rows) in first.by_label() {
         let _ = write!(text, "| {label} |");
         for (_, standing) in &shown {
             let rows: Vec<&Row> = standing.rows.iter().filter(|row| row.label == label).collect();
             let over = mean(&rows, |row| row.over_optimum_pct);
             let _ = write!(text, " {:.1} ({over:+.2} %) |", mean(&rows, |row| row.measured));
+        }
+        if let Some(row) = rows.first().filter(|_| is_published) {
+            text.push_str(&published(row));
         }
         text.push('\n');
     }
@@ -199,6 +219,14 @@ fn section(name: &str, policies: &BTreeMap<&'static str, Standing>) -> String {
     text.push_str(&turns(policies));
     text.push_str(&notes(&shown));
     text
+}
+
+/// What was measured in 1996, in the same table.
+fn published(row: &Row) -> String {
+    let cell = |(_, measured_s): (&str, f64)| {
+        format!(" {measured_s:.1} ({:+.2} %) |", over_pct(measured_s, row.optimum))
+    };
+    paper::row_of(row.processes).into_iter().flat_map(|row| row.published()).map(cell).collect()
 }
 
 fn mean(rows: &[&Row], of: impl Fn(&Row) -> f64) -> f64 {

@@ -15,6 +15,7 @@ impl Trial {
     /// `factor` times shorter.
     pub fn shortened(&self, factor: f64) -> Trial {
         let mut trial = self.clone();
+        trial.shortened *= factor;
         let scenario = &mut trial.scenario;
         scenario.limit_s /= factor;
         for job in &mut scenario.jobs {

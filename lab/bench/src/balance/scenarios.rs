@@ -3,11 +3,10 @@
 
 use crate::balance::paper::TABLE_1;
 use crate::balance::trial::{Measure, Trial};
-use sim::scenario::{
-    Background, Happening, Job, MoveCost, Network, NodeGroup, Place, Scenario, What, Work,
-};
+use brain::Ownership;
+use sim::scenario::{Background, Happening, Job, Network, NodeGroup, Place, Scenario, What, Work};
 
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 19] = [
     "table1",
     "table1_preemptive",
     "random",
@@ -24,6 +23,9 @@ pub const NAMES: [&str; 16] = [
     "unlike",
     "interactive",
     "builds",
+    "sizes",
+    "calls",
+    "owners",
 ];
 
 /// # Errors
@@ -54,6 +56,9 @@ pub fn trials(name: &str, seeds: &[u64]) -> Option<Vec<Trial>> {
         "unlike" => unlike,
         "interactive" => interactive,
         "builds" => builds,
+        "sizes" => sizes,
+        "calls" => calls,
+        "owners" => owners,
         _ => return None,
     };
     let mut trials = Vec::new();
@@ -68,7 +73,7 @@ pub fn trials(name: &str, seeds: &[u64]) -> Option<Vec<Trial>> {
 }
 
 fn trial(label: impl Into<String>, scenario: Scenario, measure: Measure) -> Trial {
-    Trial { label: label.into(), scenario, seed: 0, measure, is_counted: true }
+    Trial { label: label.into(), scenario, seed: 0, measure, is_counted: true, shortened: 1.0 }
 }
 
 fn of(count: usize, nodes: usize) -> Scenario {
@@ -240,19 +245,13 @@ fn machines(speeds: [f64; 4]) -> Vec<NodeGroup> {
     [2, 8, 64, 128].into_iter().zip(speeds).map(machine).collect()
 }
 
-/// What a move takes here and now (`cargo xtask bench migrate`, and `freeze` for threads: 4.9 ms
-/// for one, 38 ms for 64), where the older scenarios have what it took others.
-fn moves() -> MoveCost {
-    MoveCost { setup_ms: 10.0, freeze_ms: 4.5, freeze_ms_per_thread: 0.5, ..MoveCost::default() }
-}
-
 /// These machines in a network of 10 Gbit/s, as such have.
 fn on_machines(speeds: [f64; 4], jobs: Vec<Job>) -> Scenario {
     let network = Network { mbit_per_s: 10_000.0, ..Network::default() };
     // Where each stays on the smallest machine that takes hours.
     let limit_s = 40_000.0;
     let nodes = machines(speeds);
-    Scenario { limit_s, nodes, network, moves: moves(), jobs, ..Scenario::default() }
+    Scenario { limit_s, nodes, network, jobs, ..Scenario::default() }
 }
 
 /// Processes of so many threads, each of which computes for 300 s.
@@ -310,7 +309,7 @@ fn interactive() -> Vec<Trial> {
         let short =
             Job { count: 200, start_s: 20.0, work, apart_s, is_group: false, ..Job::default() };
         let jobs = vec![Job { count: long, ..Job::default() }, short];
-        let scenario = Scenario { nodes, jobs, moves: moves(), ..Scenario::default() };
+        let scenario = Scenario { nodes, jobs, ..Scenario::default() };
         let busy = long as f64 + 2.5 / apart_s;
         trial(format!("{long} long, {busy} of 32 cores wanted"), scenario, Measure::Response)
     });
@@ -326,8 +325,56 @@ fn builds() -> Vec<Trial> {
         let rss_mib = 2.0;
         let job = Job { count: 600, at_once: Some(at_once), work, rss_mib, ..Job::default() };
         let label = format!("-j{at_once} of up to {longest_s} s on {} nodes", nodes[0].count);
-        let scenario = Scenario { nodes, jobs: vec![job], moves: moves(), ..Scenario::default() };
+        let scenario = Scenario { nodes, jobs: vec![job], ..Scenario::default() };
         trial(label, scenario, Measure::Preemptive)
+    });
+    rows.into()
+}
+
+/// A quarter each of processes of 1, 16, 128 and 1024 MiB, all of one group: to copy one of the last
+/// takes nine seconds of a link.
+fn sizes() -> Vec<Trial> {
+    let rows = [20, 24, 36, 48].map(|count| {
+        let of_size = |rss_mib| Job { count: count / 4, rss_mib, ..Job::default() };
+        let mut scenario = together([1.0, 16.0, 128.0, 1024.0].map(of_size).into());
+        scenario.nodes[0].memory_mib = 64 << 10;
+        trial(format!("N={count} of 1 MiB to 1 GiB"), scenario, Measure::Preemptive)
+    });
+    rows.into()
+}
+
+/// Processes that call their home, which costs them time where they are away. What nobody can beat
+/// is what they would take if it cost nothing.
+fn calls() -> Vec<Trial> {
+    let rows = [(20, 4, 2_000.0), (24, 12, 500.0), (24, 12, 2_000.0), (40, 8, 2_000.0)];
+    let rows = rows.map(|(count, calling, calls_per_cpu_s)| {
+        let callers = Job { count: calling, calls_per_cpu_s, ..Job::default() };
+        let others = Job { count: count - calling, ..Job::default() };
+        let label = format!("N={count}, {calling} of which make {calls_per_cpu_s} calls a second");
+        trial(label, together(vec![callers, others]), Measure::Preemptive)
+    });
+    rows.into()
+}
+
+/// These on 16 nodes, all of one process group.
+fn together(mut jobs: Vec<Job>) -> Scenario {
+    jobs.iter_mut().skip(1).for_each(|job| job.goes_with_last = true);
+    Scenario { jobs, ..of(0, 16) }
+}
+
+/// Five of the nodes have owners who come first, and who compute on them for a minute and a half each.
+fn owners() -> Vec<Trial> {
+    let rows = [17, 24, 33, 48].map(|count| {
+        let mut scenario = of(count, 16);
+        let first = Ownership { yields: true, ..Ownership::default() };
+        let mut at = |at_s, what| scenario.events.push(Happening { at_s, what });
+        for (nth, node) in (12..=16).enumerate() {
+            let comes_s = 60.0 + 15.0 * nth as f64;
+            at(0.0, What::Decide { node, ownership: first.clone() });
+            at(comes_s, What::OwnLoad { node, threads: 1 });
+            at(comes_s + 90.0, What::OwnLoad { node, threads: -1 });
+        }
+        trial(format!("N={count}, five owners"), scenario, Measure::Churn)
     });
     rows.into()
 }

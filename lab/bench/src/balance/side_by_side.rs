@@ -1,10 +1,12 @@
 //! The report of the lab: each run beside the same run in the simulator.
 
 use crate::balance::kept::{Pair, results};
-use crate::balance::paper::TABLE_1;
+use crate::balance::paper::{self, JOB_S, TABLE_1};
 use crate::balance::plot::{self, Series};
 use crate::balance::policy::POLICIES;
+use crate::balance::trial::over_pct;
 use crate::balance::{optimum, report, scenarios};
+use crate::provenance::Provenance;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,10 +53,10 @@ fn head(pairs: &[Pair]) -> String {
          What one job takes alone is measured before and after each run (before\nonly, where load \
          of others goes on or nodes come and go), with one job on each node at the same time\n\
          (on as many nodes as there are jobs, where these are fewer), and corrected by the pace \
-         that the\nmachine had meanwhile. Where the note `kept_awake` or \
-         `expedited` in the JSON is 0,\nthe machine did not allow it: nodes are less equal there, \
-         and moves gain a little. How:\n`docs/decisions/0009-lab-experiments.md`.\n\n",
-        scales.join(", ")
+         that the\nmachine had meanwhile. Daemons, supervisors, copying and encryption \
+         have their part of the\nnode's quota (the note `used_by_osmos_pct` says how much). How:\n`docs/decisions/0009-lab-experiments.md`. {}\n\n",
+        scales.join(", "),
+        Provenance::of_runs(pairs.iter().map(|pair| pair.made.as_ref())),
     )
 }
 
@@ -105,7 +107,7 @@ fn section(name: &str, pairs: &[&Pair]) -> String {
          moves, simulator | turns | freeze ms | frozen s | worst part | mean completion s |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
-    for pair in pairs {
+    for (nth, pair) in pairs.iter().enumerate() {
         let (lab, sim) = (&pair.lab, &pair.sim);
         let _ = writeln!(
             text,
@@ -127,9 +129,25 @@ fn section(name: &str, pairs: &[&Pair]) -> String {
             lab.frozen_pct_max,
             lab.completion_mean_s,
         );
+        let is_last = pairs.get(nth + 1).is_none_or(|next| next.lab.label != lab.label);
+        if name.starts_with("table1") && is_last {
+            text.push_str(&published(pair));
+        }
     }
     text.push_str(&notes(pairs));
     text
+}
+
+/// The paper's own rows beside ours, as if its 300 s had been as short.
+fn published(pair: &Pair) -> String {
+    let Some(row) = paper::row_of(pair.lab.processes) else { return String::new() };
+    let measured = row.published().into_iter().map(|(system, measured_s)| {
+        let short_s = measured_s * pair.job_s / JOB_S;
+        let over = over_pct(short_s, pair.lab.optimum);
+        let rest = " |".repeat(11);
+        format!("| {} | {system} | {short_s:.2} | {over:+.2} % |{rest}\n", pair.lab.label)
+    });
+    measured.collect()
 }
 
 /// The largest of each further figure of the lab.
@@ -171,7 +189,7 @@ fn table_plot(pairs: &[Pair]) -> Option<String> {
         })
         .filter(|series| !series.points.is_empty())
         .collect();
-    let scaled = TABLE_1.iter().map(|row| (row.processes as f64, row.mosix_s * job_s / 300.0));
+    let scaled = TABLE_1.iter().map(|row| (row.processes as f64, row.mosix_s * job_s / JOB_S));
     series.push(Series { name: "MOSIX 1996".into(), points: scaled.collect() });
     let best = TABLE_1
         .iter()

@@ -6,7 +6,7 @@ use crate::balance::guest;
 use crate::balance::happenings::{self, Happenings};
 use crate::balance::policy::Policy;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use lab::{Awake, Expedited, Lab, Mark, MemorySize, Pacemaker, Spec};
+use lab::{Lab, Mark, MemorySize, Pacemaker, Spec};
 use sim::scenario::Scenario;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
@@ -14,9 +14,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wire::control::{Event, Node};
 
-/// Nodes together have half of the machine. Each of them is slower for that, and that is all: what
-/// takes seconds there takes as many of them. But the other half is there at once for whatever a
-/// real cluster has processors of its own for: sixteen daemons, moves, and each other's nodes.
+/// Nodes together have half of the machine, daemons and moves included. Each of them is slower for
+/// that, and that is all: what takes seconds there takes as many of them. But the other half is
+/// there at once for what a real cluster has processors of its own for: whoever wakes up on one node
+/// does not wait for another.
 const MACHINE_SHARE: f64 = 0.5;
 /// Rounds a second of a core, for a first guess.
 const ROUNDS_PER_S: f64 = 9e8;
@@ -34,9 +35,6 @@ const KNOWN_POLL: Duration = Duration::from_millis(50);
 pub struct Stage {
     lab: Lab,
     pacemaker: Pacemaker,
-    /// None where they cannot be had; then times are less sure.
-    awake: Option<Awake>,
-    expedited: Option<Expedited>,
     speeds: Vec<f64>,
     /// So many of the last of them are not there at first.
     newcomers: usize,
@@ -61,6 +59,26 @@ impl Unit {
     }
 }
 
+/// Processor time, in seconds of a node of speed 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Used {
+    /// By what users run, and guests.
+    pub work_s: f64,
+    /// With the daemon, supervisors and copies.
+    pub all_s: f64,
+}
+
+impl Used {
+    pub fn since(self, before: Used) -> Used {
+        Used { work_s: self.work_s - before.work_s, all_s: self.all_s - before.all_s }
+    }
+
+    pub fn of_all(nodes: &[Used]) -> Used {
+        let sum = |of: fn(&Used) -> f64| nodes.iter().map(of).sum();
+        Used { work_s: sum(|used| used.work_s), all_s: sum(|used| used.all_s) }
+    }
+}
+
 /// Guests for one node.
 pub struct Crew {
     pub node: u32,
@@ -69,25 +87,29 @@ pub struct Crew {
 
 impl Stage {
     /// The nodes of a scenario, together with the half of the machine.
-    pub fn up(scenario: &Scenario, policy: Policy) -> Result<Stage> {
+    ///
+    /// `shortened`: see [`Policy::word`].
+    pub fn up(scenario: &Scenario, policy: Policy, shortened: f64) -> Result<Stage> {
         let mut speeds: Vec<f64> =
             scenario.nodes.iter().flat_map(|group| vec![group.speed; group.count]).collect();
         let newcomers = happenings::newcomers(scenario);
         speeds.extend(&newcomers);
-        Stage::of(speeds, newcomers.len(), policy, (MACHINE_SHARE, memory(scenario)))
+        let newcomers = newcomers.len();
+        let limits = (MACHINE_SHARE, memory(scenario));
+        Stage::of(speeds, newcomers, policy.word(shortened), limits)
     }
 
     /// So many equal nodes. Each has what it would have if `of_nodes` of them shared the half of
     /// the machine, so that experiments with more and with fewer can be compared.
     pub fn up_equal(nodes: u32, of_nodes: u32, policy: Policy) -> Result<Stage> {
         let share = MACHINE_SHARE * f64::from(nodes) / f64::from(of_nodes);
-        Stage::of(vec![1.0; nodes as usize], 0, policy, (share, None))
+        Stage::of(vec![1.0; nodes as usize], 0, policy.word(1.0), (share, None))
     }
 
     fn of(
         speeds: Vec<f64>,
         newcomers: usize,
-        policy: Policy,
+        policy: String,
         (machine_share, memory): (f64, Option<MemorySize>),
     ) -> Result<Stage> {
         // Two may be at it on one machine, though not with figures that mean much.
@@ -96,7 +118,7 @@ impl Stage {
         spec.speeds = speeds;
         spec.machine_share = machine_share;
         spec.has_one_core_each = true;
-        spec.policy = Some(policy.name().to_owned());
+        spec.policy = Some(policy);
         spec.memory = memory;
         let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         // A node of speed 1 is the reference: brains think in the seconds of this lab.
@@ -107,17 +129,7 @@ impl Stage {
             bail!("no lab with slow nodes on this machine: {first}");
         }
         let pacemaker = Pacemaker::start(|value| guest::steps(value, PIECE_ROUNDS))?;
-        let awake = Awake::hold()
-            .inspect_err(|error| {
-                eprintln!("processors may sleep, and times are less sure: {error}")
-            })
-            .ok();
-        let expedited = Expedited::hold()
-            .inspect_err(|error| {
-                eprintln!("who arrives runs without a quota at first, times are less sure: {error}")
-            })
-            .ok();
-        Ok(Stage { lab, pacemaker, awake, expedited, speeds: spec.speeds, newcomers })
+        Ok(Stage { lab, pacemaker, speeds: spec.speeds, newcomers })
     }
 
     pub fn down(self) -> Result<()> {
@@ -144,27 +156,18 @@ impl Stage {
             },
         });
         let patience = Duration::from_secs_f64(CALIBRATION_S * 20.0);
-        let (used_before_s, began) = (self.used_s(), self.mark());
+        let (before, began) = (self.used(), self.mark());
         let ended = self.run(&crews.collect::<Vec<_>>(), patience)?;
         let pace = self.pace_since(&began)?;
-        let used_s: Vec<f64> =
-            self.used_s().iter().zip(used_before_s).map(|(b, a)| b - a).collect();
+        let used: Vec<Used> =
+            self.used().into_iter().zip(before).map(|(b, a)| b.since(a)).collect();
         let took_s =
             |(ended, speed): (&Vec<Ended>, &f64)| (ended[0].ended_s - ended[0].started_s) * speed;
         let could_s: f64 = ended.iter().zip(speeds).map(took_s).sum();
-        let had = used_s.iter().take(speeds.len()).sum::<f64>() / could_s;
-        let rates = used_s.iter().zip(speeds).map(|(used_s, speed)| rounds(*speed) as f64 / used_s);
+        let had = used.iter().take(speeds.len()).map(|used| used.all_s).sum::<f64>() / could_s;
+        let rates =
+            used.iter().zip(speeds).map(|(used, speed)| rounds(*speed) as f64 / used.work_s);
         Ok(Unit { rounds_per_s: rates.sum::<f64>() / speeds.len() as f64, had, pace })
-    }
-
-    /// Whether the machine's processors do not sleep meanwhile.
-    pub fn is_awake(&self) -> bool {
-        self.awake.is_some()
-    }
-
-    /// Whether moved processes enter the cgroups of their nodes at once.
-    pub fn is_expedited(&self) -> bool {
-        self.expedited.is_some()
     }
 
     pub fn mark(&self) -> Mark {
@@ -217,12 +220,13 @@ impl Stage {
         Ok(all)
     }
 
-    /// Processor seconds that the work of each node has used so far, in seconds of a node of
-    /// speed 1.
-    pub fn used_s(&self) -> Vec<f64> {
+    /// Processor time that each node has used so far.
+    pub fn used(&self) -> Vec<Used> {
         let used = self.lab.nodes().filter_map(|node| {
             let scale = node.cpu_share()? / self.lab.record().spec.speed(node.id());
-            Some(node.usage().work_cpu_ns? as f64 / 1e9 / scale)
+            let usage = node.usage();
+            let seconds = |ns: u64| ns as f64 / 1e9 / scale;
+            Some(Used { work_s: seconds(usage.work_cpu_ns?), all_s: seconds(usage.cpu_ns?) })
         });
         used.collect()
     }

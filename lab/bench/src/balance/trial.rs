@@ -36,6 +36,8 @@ pub struct Trial {
     pub measure: Measure,
     /// Whether it enters the mean of its scenario.
     pub is_counted: bool,
+    /// How many times shorter it is than what it stands for.
+    pub shortened: f64,
 }
 
 /// What came of a trial, in the simulator or in a lab.
@@ -91,7 +93,7 @@ impl Row {
 
 impl Trial {
     pub fn run(&self, policy: Policy) -> Result<Row, String> {
-        self.run_with(policy, policy.config())
+        self.run_with(policy, policy.config_of(self.shortened))
     }
 
     /// The same with brains of another configuration.

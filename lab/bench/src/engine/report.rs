@@ -1,9 +1,9 @@
 //! All figures of one run, and the machine that they are true of.
 
 use crate::engine::figure::Figure;
+use crate::provenance::Machine;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -18,30 +18,6 @@ pub struct Results {
     /// Why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
-    pub cores: usize,
-    pub processor: String,
-    pub kernel: String,
-    /// Runnable processes, averaged over the minute before the run: what else there was.
-    pub load_before: f64,
-}
-
-impl Machine {
-    fn probe() -> Machine {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let processors = read("/proc/cpuinfo");
-        let model = processors.lines().find_map(|line| line.strip_prefix("model name"));
-        let load = read("/proc/loadavg");
-        Machine {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            processor: model.unwrap_or_default().trim_start_matches([' ', '\t', ':']).to_owned(),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load_before: load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0),
-        }
-    }
 }
 
 /// A machine that did this much else is no good for figures.
@@ -74,11 +50,7 @@ impl Report {
     pub fn text(&self) -> String {
         let mut text = String::new();
         let machine = &self.machine;
-        let _ = writeln!(
-            text,
-            "{} cores, {}, Linux {}",
-            machine.cores, machine.processor, machine.kernel
-        );
+        let _ = writeln!(text, "{}", machine.name());
         if machine.load_before > LOAD_MAX {
             let _ = writeln!(
                 text,

@@ -13,6 +13,7 @@ mod program;
 mod report;
 
 use crate::engine::stage::Stage;
+use crate::provenance::Provenance;
 use anyhow::{Context, Result};
 use clap::Parser;
 use places::Measuring;
@@ -122,6 +123,7 @@ struct Footprint {
 
 #[derive(Clone, Debug, Serialize)]
 struct Results {
+    made: Provenance,
     creation: Vec<Timed>,
     suspension: Vec<Timed>,
     streams: Vec<Stream>,
@@ -160,7 +162,7 @@ pub fn run(options: &Options) -> Result<String> {
     if let Some(directory) = &options.report {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
-        fs::write(directory.join("os.md"), report::page(&text))?;
+        fs::write(directory.join("os.md"), report::page(&results.made, &text))?;
         fs::write(directory.join("os.json"), &json)?;
     }
     Ok(if options.json { json } else { text })
@@ -169,6 +171,7 @@ pub fn run(options: &Options) -> Result<String> {
 fn measure(measuring: &Measuring<'_>) -> Result<Results> {
     let Measuring { stage, program, amount } = measuring;
     Ok(Results {
+        made: Provenance::now(),
         creation: measuring.creation()?,
         suspension: measuring.suspension()?,
         streams: measuring.streams()?,

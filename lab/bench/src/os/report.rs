@@ -1,6 +1,7 @@
 //! The results as tables, with the paper's figures beside them.
 
 use super::{Results, Timed};
+use crate::provenance::Provenance;
 use std::fmt::Write;
 
 /// What the paper says in words; what it shows only as plots has no numbers.
@@ -12,8 +13,11 @@ its memory left where it is, QNX copies all of it: faster up to 100 KB, slower f
 starts and ends fastest, and is smallest in memory.
 ";
 
-pub fn page(text: &str) -> String {
-    format!("# Processes, streams and nodes\n\nWritten by `osmos bench os --report DIR`.\n\n{text}")
+pub fn page(made: &Provenance, text: &str) -> String {
+    let made = Provenance::of_runs([Some(made)]);
+    format!(
+        "# Processes, streams and nodes\n\nWritten by `osmos bench os --report DIR`. {made}\n\n{text}"
+    )
 }
 
 pub fn text(results: &Results) -> String {
@@ -107,6 +111,7 @@ mod tests {
         let us = Took { median: 50.0, p10: 40.0, p90: 60.0, mean: 51.0 };
         let timed = |what: &str, place| Timed { what: what.into(), place, us };
         let results = Results {
+            made: Provenance::now(),
             creation: vec![timed("2048 bytes", "native"), timed("2048 bytes", "remote")],
             suspension: vec![timed("both", "native")],
             streams: vec![Stream { message_bytes: 64, place: "local", megabytes_per_s: 9.5 }],

@@ -4,7 +4,8 @@ use crate::balance::crew::{self, Ended};
 use crate::balance::guest;
 use crate::balance::happenings;
 use crate::balance::policy::Policy;
-use crate::balance::stage::{Crew, Stage};
+use crate::balance::stage::{Crew, Stage, Used};
+use crate::provenance::Provenance;
 use crate::ssi::keys::{self, Child};
 use crate::ssi::results::{Overhead, Run, Settings};
 use anyhow::{Context, Result, bail, ensure};
@@ -59,11 +60,12 @@ pub fn run(settings: &Settings, nodes: u32, manager: BalancedBy) -> Result<Run> 
         pace,
         home_bytes: used.bytes[0],
         bytes: used.bytes.iter().sum::<u64>() / 2,
-        used_pct: used.work_s.iter().map(|used_s| 100.0 * used_s / run_s).collect(),
+        used_pct: used.used.iter().map(|node| 100.0 * node.all_s / run_s).collect(),
         migrations: seen.migrations,
         freeze_ms_mean: seen.freeze_ms_mean,
         balanced_after_s: seen.balanced_after_s(nodes, settings.children),
         children,
+        made: Some(Provenance::now()),
     })
 }
 
@@ -179,19 +181,19 @@ fn await_spread(stage: &Stage, children: u32) -> Result<u32> {
 /// What the nodes have used so far, node by node.
 struct Counters {
     bytes: Vec<u64>,
-    work_s: Vec<f64>,
+    used: Vec<Used>,
 }
 
 impl Counters {
     fn read(stage: &Stage, nodes: u32) -> Result<Counters> {
         let bytes = (1..=nodes).map(|node| stage.network_bytes(node)).collect::<Result<_>>()?;
-        Ok(Counters { bytes, work_s: stage.used_s() })
+        Ok(Counters { bytes, used: stage.used() })
     }
 
     fn since(self, before: &Counters) -> Counters {
         let bytes = self.bytes.iter().zip(&before.bytes).map(|(now, then)| now - then).collect();
-        let work_s = self.work_s.iter().zip(&before.work_s).map(|(now, then)| now - then).collect();
-        Counters { bytes, work_s }
+        let used = self.used.iter().zip(&before.used).map(|(now, then)| now.since(*then)).collect();
+        Counters { bytes, used }
     }
 }
 

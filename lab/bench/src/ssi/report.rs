@@ -1,6 +1,7 @@
 //! The results for people: tables, plots, and the paper's own figures beside them.
 
 use crate::balance::plot::{self, Series};
+use crate::provenance::Provenance;
 use crate::ssi::managers;
 use crate::ssi::results::{NATIVE, Point, Results};
 use anyhow::Result;
@@ -23,7 +24,8 @@ pub fn write(directory: &Path, results: &Results) -> Result<()> {
     fs::write(directory.join("ssi.json"), serde_json::to_string_pretty(results)? + "\n")?;
     let page = format!(
         "# A single system image, measured as in 2009\n\n\
-         Written by `osmos bench ssi --report DIR`.\n\n{}{}",
+         Written by `osmos bench ssi --report DIR`. {}\n\n{}{}",
+        Provenance::of_runs(results.runs.iter().map(|run| run.made.as_ref())),
         text(results),
         pictures(results)
     );

@@ -1,5 +1,6 @@
 //! What is measured, and what follows from it.
 
+use crate::provenance::Provenance;
 use crate::ssi::keys::Child;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,8 @@ pub struct Run {
     /// From when all children were there until they were spread evenly; none: they never were.
     pub balanced_after_s: Option<f64>,
     pub children: Vec<Child>,
+    #[serde(default)]
+    pub made: Option<Provenance>,
 }
 
 impl Run {
@@ -199,6 +202,7 @@ mod tests {
             freeze_ms_mean: 0.0,
             balanced_after_s: Some(1.0),
             children: vec![child(0, 6.0), child(1, 4.0)],
+            made: None,
         }
     }
 
