@@ -67,12 +67,13 @@ use crate::keys::seal::{Gossip, Newest};
 use crate::keys::secrets::Secrets;
 use crate::keys::stamps::Stamps;
 use crate::keys::token::OpenTokens;
+use crate::links::Links;
 use crate::members::Members;
 use crate::memory_groups::{MemoryGroup, MemoryGroups};
 use crate::net::Credentials;
 use crate::net::call::CallError;
 use crate::net::gossip::Mouth;
-use crate::net::link::{Link, LinkId, OpenLink};
+use crate::net::link::{LinkId, OpenLink};
 use crate::net::listener::{Calling, Welcome};
 use crate::openings::{Opening, Openings};
 use crate::paces::Paces;
@@ -177,14 +178,6 @@ pub enum Event {
     Stop,
 }
 
-/// A call that is being made, or the rest after one that failed.
-struct Dial {
-    is_calling: bool,
-    /// Not before that; None: not until it is heard of.
-    next: Option<Instant>,
-    failures: u32,
-}
-
 /// The way down.
 struct Drain {
     until: Instant,
@@ -206,9 +199,7 @@ struct Daemon {
     members: Members,
     processors: processors::Processors,
     others_limits: move_limits::OthersLimits,
-    links: BTreeMap<NodeId, Link>,
-    link_count: u64,
-    dials: BTreeMap<NodeId, Dial>,
+    links: Links,
     tokens: OpenTokens,
     /// Numbers given to callers with a token whose links are not open yet.
     joining_callers: BTreeSet<NodeId>,
@@ -422,7 +413,7 @@ impl Daemon {
             }
             self.roster.clear();
         }
-        for link in std::mem::take(&mut self.links).into_values() {
+        for link in self.links.take_all() {
             link.finish().await;
         }
         // What is in a cgroup of ours keeps it from being removed.

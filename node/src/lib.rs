@@ -21,6 +21,7 @@ mod guest_cgroup;
 mod imprints;
 mod journal;
 mod keys;
+mod links;
 mod map;
 mod members;
 mod memory_groups;

@@ -31,7 +31,7 @@ impl Daemon {
     pub(super) fn berth_asked(&mut self, home: NodeId, request: u64, asked: BerthRequest) {
         let answer = self.reserve_berth(home, asked);
         // If that cannot be said, the berth expires.
-        self.say(home, PeerMessage::BerthAnswered { request, answer });
+        self.links.say(home, PeerMessage::BerthAnswered { request, answer });
     }
 
     fn reserve_berth(&mut self, home: NodeId, asked: BerthRequest) -> Result<BerthGrant, Refusal> {

@@ -109,7 +109,7 @@ impl Daemon {
 
     /// A node that the brain does not count: not heard of yet, or left.
     fn status_unheard(&self, node: NodeId) -> String {
-        if self.links.contains_key(&node) { "suspect" } else { "gone" }.to_owned()
+        if self.links.contains(node) { "suspect" } else { "gone" }.to_owned()
     }
 
     /// A node of which nothing has been heard is as old as this daemon.

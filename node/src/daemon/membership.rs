@@ -54,7 +54,7 @@ impl Daemon {
     /// the number. Returns the call if there is nothing to wait for.
     pub(super) fn ask_for_number(&mut self, calling: Calling) -> Option<Calling> {
         let me = self.me();
-        let lowest = self.links.keys().copied().find(|node| *node < me);
+        let lowest = self.links.nodes().find(|node| *node < me);
         let is_new = calling.ticket != Ticket([0; 16])
             && self.tokens.psk(Instant::now(), calling.ticket).is_some()
             && self.members.by_key(calling.key).is_none();
@@ -64,7 +64,7 @@ impl Daemon {
         };
         self.admission_count += 1;
         let request = self.admission_count;
-        if !self.say(asked, PeerMessage::NumberAsked { request }) {
+        if !self.links.say(asked, PeerMessage::NumberAsked { request }) {
             return Some(calling);
         }
         let until = Instant::now() + NUMBER_PATIENCE;
@@ -83,7 +83,7 @@ impl Daemon {
         self.numbers_given.push(now);
         // On the disk before anybody has it, or it would be given again after a crash.
         if self.keep_membership().is_ok() {
-            self.say(by, PeerMessage::NumberGiven { request, node });
+            self.links.say(by, PeerMessage::NumberGiven { request, node });
         }
     }
 
@@ -163,13 +163,12 @@ impl Daemon {
             return;
         }
         self.keep_membership_or_complain();
-        if let Some(link) = self.links.remove(&node) {
+        if let Some(link) = self.links.remove(node) {
             // What it was told before it is cut off arrives.
             tokio::spawn(link.finish());
             self.berths_lost(node);
             self.wishes_lost(node);
         }
-        self.dials.remove(&node);
         self.processors.forget(node);
         self.others_limits.forget(node);
         self.paces.forget(node);
@@ -205,11 +204,7 @@ impl Daemon {
 
     fn spread_forgotten(&self, gone: &[Forgotten], but: NodeId) {
         for part in gone.chunks(MEMBERS_PER_MESSAGE) {
-            for (node, link) in &self.links {
-                if *node != but {
-                    link.send(PeerMessage::Forgotten(part.to_vec()));
-                }
-            }
+            self.links.say_to_all_but(Some(but), &PeerMessage::Forgotten(part.to_vec()));
         }
     }
 
@@ -228,7 +223,7 @@ impl Daemon {
         if self.members.get(node).is_none() {
             return Err(self.no_such_node(node));
         }
-        if self.links.contains_key(&node) && !force {
+        if self.links.contains(node) && !force {
             let why = "it is there and answers; `osmos leave` on it, or give --force";
             return refuse(format!("node {node}: {why}"));
         }
@@ -284,11 +279,7 @@ impl Daemon {
         self.show_credentials();
         let Secrets { current, generation, .. } = &self.secrets;
         let (generation, secret) = (*generation, current.0);
-        for (node, link) in &self.links {
-            if Some(*node) != heard_from {
-                link.send(PeerMessage::Secret { generation, secret });
-            }
-        }
+        self.links.say_to_all_but(heard_from, &PeerMessage::Secret { generation, secret });
         self.journal.record(None, Happening::SecretRenewed { generation });
     }
 
@@ -359,12 +350,11 @@ impl Daemon {
         self.state.keep_node_secret(&own)?;
         self.secrets = Secrets::first(secret);
         self.members = Members::new(me, []);
-        for link in std::mem::take(&mut self.links).into_values() {
+        for link in self.links.take_all() {
             link.send(PeerMessage::Left);
             tokio::spawn(link.finish());
         }
         self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
-        self.dials.clear();
         self.tokens = OpenTokens::default();
         self.joining_callers.clear();
         self.admissions.clear();

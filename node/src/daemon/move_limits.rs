@@ -38,9 +38,7 @@ impl Daemon {
 
     /// The owner has said something else.
     pub(super) fn tell_move_limits(&self) {
-        for link in self.links.values() {
-            link.send(self.own_move_limits());
-        }
+        self.links.say_to_all(&self.own_move_limits());
     }
 
     /// Of a node that has not told there is no limit.

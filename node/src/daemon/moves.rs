@@ -121,7 +121,7 @@ impl Daemon {
             group: process.activity.group.and_then(|group| group_id(me, group)).map(Into::into),
             expected_us,
         };
-        if !self.say(to, PeerMessage::BerthAsked { request, berth }) {
+        if !self.links.say(to, PeerMessage::BerthAsked { request, berth }) {
             return failed("unreachable", format!("node {to} cannot be reached"));
         }
         Ok(())
@@ -402,7 +402,7 @@ impl Daemon {
         for node in [Some(from), asked_by.filter(|by| *by != from)].into_iter().flatten() {
             if node != me {
                 // A node that cannot be told has lost the process or will learn of it by itself.
-                self.say(node, PeerMessage::MoveEnded { pid, to, end, freeze_us: us });
+                self.links.say(node, PeerMessage::MoveEnded { pid, to, end, freeze_us: us });
                 continue;
             }
             let outcome = outcome(end);
@@ -414,7 +414,7 @@ impl Daemon {
     /// Tells a node that it keeps a place for nothing, before the place expires.
     pub(super) fn free_berth(&self, pid: HomePid, to: NodeId, end: MoveEnd) {
         if to != self.me() {
-            self.say(to, PeerMessage::MoveEnded { pid, to, end, freeze_us: 0 });
+            self.links.say(to, PeerMessage::MoveEnded { pid, to, end, freeze_us: 0 });
         }
     }
 
@@ -471,7 +471,7 @@ impl Daemon {
             self.order_move(pid, order);
         } else {
             let end = PeerMessage::MoveEnded { pid, to, end: MoveEnd::Stayed, freeze_us: 0 };
-            self.say(by, end);
+            self.links.say(by, end);
         }
     }
 }

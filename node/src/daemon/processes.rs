@@ -395,7 +395,7 @@ impl Daemon {
         let share = 0.5 + (random % 1024) as f64 / 1024.0;
         storm.next = now + storm.every.mul_f64(share);
         let at = process.at;
-        let mut places: Vec<NodeId> = self.links.keys().copied().collect();
+        let mut places: Vec<NodeId> = self.links.nodes().collect();
         places.push(me);
         let unfit = self.unfit_nodes(pid);
         places.retain(|node| *node != at && self.is_usable(*node) && !unfit.contains(node));

@@ -18,6 +18,7 @@ use crate::keys::seal::Newest;
 use crate::keys::stamps::Stamps;
 use crate::keys::token::OpenTokens;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
+use crate::links::Links;
 use crate::map::{self, MAP_BYTES_MAX, MapError};
 use crate::members::Members;
 use crate::memory_groups::MemoryGroups;
@@ -313,9 +314,7 @@ impl Parts {
                 .remembering(membership.forgotten, membership.given),
             processors: Processors::new(),
             others_limits: Default::default(),
-            links: BTreeMap::new(),
-            link_count: 0,
-            dials: BTreeMap::new(),
+            links: Links::default(),
             tokens: OpenTokens::default(),
             joining_callers: BTreeSet::new(),
             admissions: Vec::new(),

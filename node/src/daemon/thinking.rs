@@ -171,7 +171,7 @@ impl Daemon {
             }
         } else {
             let wanted = PeerMessage::MoveWanted { pid: process.pid, to, motive, reason: why };
-            if self.say(process.home, wanted) {
+            if self.links.say(process.home, wanted) {
                 let is_it = |guest: &&mut Guest| guest.process == process;
                 for guest in self.guests.values_mut().filter(is_it) {
                     guest.wanted_on = Some(to);
@@ -197,7 +197,7 @@ impl Daemon {
             let (rate_milli, places) = foresight::told(weighed.as_ref());
             let (pid, verdict) = (process.pid, verdict.to_owned());
             let decided = PeerMessage::Decided { pid, verdict, reason: why, rate_milli, places };
-            self.say(process.home, decided);
+            self.links.say(process.home, decided);
         } else if let Some(process) = self.processes.get_mut(&process.pid) {
             process.decide_among(wall_clock_s(), verdict, &why, weighed);
         }
@@ -227,7 +227,7 @@ impl Daemon {
 
     pub(super) fn gossiped(&mut self, gossip: Gossip) {
         if self.members.get(gossip.from).is_some() && gossip.from != self.me() {
-            self.heard_of(gossip.from);
+            self.links.heard_of(gossip.from, Instant::now());
             self.tell_brain(Input::DatagramReceived { from: gossip.from, bytes: gossip.bytes });
         }
     }
