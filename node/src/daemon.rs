@@ -56,6 +56,7 @@ pub use start::Node;
 pub use start::{StartError, start};
 
 use self::spare::Spare;
+use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
@@ -66,7 +67,6 @@ use crate::keys::replay::Replay;
 use crate::keys::seal::{Gossip, Newest};
 use crate::keys::secrets::Secrets;
 use crate::keys::stamps::Stamps;
-use crate::keys::token::OpenTokens;
 use crate::links::Links;
 use crate::members::Members;
 use crate::memory_groups::{MemoryGroup, MemoryGroups};
@@ -88,7 +88,7 @@ use crate::sample::scan::{Scan, Scanner};
 use crate::spawning::Spawn;
 use crate::state::State;
 use crate::supervisor::{News, Supervisor, SupervisorId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -200,13 +200,7 @@ struct Daemon {
     processors: processors::Processors,
     others_limits: move_limits::OthersLimits,
     links: Links,
-    tokens: OpenTokens,
-    /// Numbers given to callers with a token whose links are not open yet.
-    joining_callers: BTreeSet<NodeId>,
-    admissions: Vec<membership::Admission>,
-    admission_count: u64,
-    /// Within the last minute, for nodes that join elsewhere.
-    numbers_given: Vec<Instant>,
+    admissions: Admissions,
     leaving: Option<membership::Leaving>,
     replay: Replay,
     call_record: CallRecord,
@@ -284,7 +278,7 @@ impl Daemon {
             Event::CalledOff => self.called_off(),
             Event::CallerLeft { pid } => self.caller_left(HomePid(pid)),
             Event::TokenNamed { ticket, reply } => {
-                let _ = reply.send(self.tokens.psk(Instant::now(), ticket));
+                let _ = reply.send(self.admissions.psk(Instant::now(), ticket));
             }
             Event::Calling(calling) => self.take_call(calling),
             Event::Linked { node, open, is_dialed } => self.linked(node, open, is_dialed),

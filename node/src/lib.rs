@@ -11,6 +11,7 @@
 //! Reasons for the form of the links: `docs/decisions/0003-node-links.md`.
 
 mod accounts;
+mod admissions;
 mod call_record;
 mod config;
 mod control;

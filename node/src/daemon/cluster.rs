@@ -117,13 +117,13 @@ impl Daemon {
 
     /// A node with a good token gets a number: its old one, if it was here before.
     fn admit(&mut self, calling: &Calling, given: Option<NodeId>) -> Result<NodeId, Rejection> {
-        if !self.tokens.take(Instant::now(), calling.ticket) {
+        if !self.admissions.take(Instant::now(), calling.ticket) {
             return Err(Rejection::NoMember);
         }
         let known = self.members.by_key(calling.key).map(|member| member.node);
         let node = known.or(given).or_else(|| self.members.give_number());
         let node = node.ok_or(Rejection::NoNumber)?;
-        self.joining_callers.insert(node);
+        self.admissions.let_in(node);
         Ok(node)
     }
 
@@ -140,7 +140,7 @@ impl Daemon {
             return;
         }
         let link = self.links.start(node, open, is_dialed, self.events.clone());
-        if self.joining_callers.remove(&node) {
+        if self.admissions.has_come(node) {
             self.welcome(node, &link);
         }
         link.send(PeerMessage::Processor(Box::new(self.processors.own.clone())));

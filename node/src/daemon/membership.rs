@@ -5,7 +5,6 @@ use super::Daemon;
 use super::requests::failure;
 use crate::control::Answer;
 use crate::keys::secrets::Secrets;
-use crate::keys::token::OpenTokens;
 use crate::keys::{ClusterSecret, NodeSecret};
 use crate::members::Members;
 use crate::net::link::Link;
@@ -22,23 +21,8 @@ use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{Forgotten, MEMBERS_PER_MESSAGE, Member, PeerMessage};
 use wire::supervisor::ToBody;
 
-/// How long another node has to give a number. Who joins waits meanwhile.
-const NUMBER_PATIENCE: Duration = Duration::from_millis(500);
-/// Nodes that wait for their number; more get one of this node's own.
-const ADMISSIONS_MAX: usize = 64;
-/// Numbers given for other nodes in a minute: more are for none that join.
-const NUMBERS_A_MINUTE_MAX: usize = 32;
-const MINUTE: Duration = Duration::from_secs(60);
 /// How long processes and guests have to go home before this node does not leave.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(30);
-
-/// A node that joins here, while another one is asked for its number.
-pub struct Admission {
-    request: u64,
-    asked: NodeId,
-    until: Instant,
-    calling: Calling,
-}
 
 /// This node's way out of its cluster.
 pub struct Leaving {
@@ -56,31 +40,27 @@ impl Daemon {
         let me = self.me();
         let lowest = self.links.nodes().find(|node| *node < me);
         let is_new = calling.ticket != Ticket([0; 16])
-            && self.tokens.psk(Instant::now(), calling.ticket).is_some()
+            && self.admissions.psk(Instant::now(), calling.ticket).is_some()
             && self.members.by_key(calling.key).is_none();
-        let Some(asked) = lowest.filter(|_| is_new && self.admissions.len() < ADMISSIONS_MAX)
-        else {
+        let Some(asked) = lowest.filter(|_| is_new && self.admissions.has_room()) else {
             return Some(calling);
         };
-        self.admission_count += 1;
-        let request = self.admission_count;
+        let request = self.admissions.next_request();
         if !self.links.say(asked, PeerMessage::NumberAsked { request }) {
             return Some(calling);
         }
-        let until = Instant::now() + NUMBER_PATIENCE;
-        self.admissions.push(Admission { request, asked, until, calling });
+        self.admissions.wait(Instant::now(), request, asked, calling);
         None
     }
 
     pub(super) fn number_asked(&mut self, by: NodeId, request: u64) {
         // Without an answer it gives one of its own.
         let now = Instant::now();
-        self.numbers_given.retain(|at| now.saturating_duration_since(*at) < MINUTE);
-        if self.numbers_given.len() >= NUMBERS_A_MINUTE_MAX {
+        if !self.admissions.may_give(now) {
             return;
         }
         let Some(node) = self.members.give_number() else { return };
-        self.numbers_given.push(now);
+        self.admissions.has_given(now);
         // On the disk before anybody has it, or it would be given again after a crash.
         if self.keep_membership().is_ok() {
             self.links.say(by, PeerMessage::NumberGiven { request, node });
@@ -88,18 +68,15 @@ impl Daemon {
     }
 
     pub(super) fn number_given(&mut self, by: NodeId, request: u64, number: NodeId) {
-        let is_it = |waiting: &Admission| waiting.request == request && waiting.asked == by;
-        let Some(place) = self.admissions.iter().position(is_it) else { return };
-        let admission = self.admissions.swap_remove(place);
+        let Some(calling) = self.admissions.answered(by, request) else { return };
         let is_free = number != NodeId(0) && self.members.get(number).is_none();
-        self.answer_call(admission.calling, is_free.then_some(number));
+        self.answer_call(calling, is_free.then_some(number));
     }
 
     /// Nobody has given a number in time.
     pub(super) fn admit_without_answer(&mut self, now: Instant) {
-        while let Some(place) = self.admissions.iter().position(|waiting| waiting.until <= now) {
-            let admission = self.admissions.swap_remove(place);
-            self.answer_call(admission.calling, None);
+        while let Some(calling) = self.admissions.overdue(now) {
+            self.answer_call(calling, None);
         }
     }
 
@@ -355,8 +332,6 @@ impl Daemon {
             tokio::spawn(link.finish());
         }
         self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
-        self.tokens = OpenTokens::default();
-        self.joining_callers.clear();
         self.admissions.clear();
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.journal.record(

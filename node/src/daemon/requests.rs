@@ -75,7 +75,7 @@ impl Daemon {
         let token = Token::generate(me.address, me.key)
             .map_err(|error| failure("no-randomness", error.to_string()))?;
         let text = token.to_text();
-        self.tokens.add(Instant::now(), token);
+        self.admissions.open(Instant::now(), token);
         Ok(Reply::Token { token: text })
     }
 

@@ -8,6 +8,7 @@ use super::spare::{self, Spare};
 use super::tallies::Tallies;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
+use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
@@ -16,7 +17,6 @@ use crate::journal::Journal;
 use crate::keys::replay::Replay;
 use crate::keys::seal::Newest;
 use crate::keys::stamps::Stamps;
-use crate::keys::token::OpenTokens;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
 use crate::links::Links;
 use crate::map::{self, MAP_BYTES_MAX, MapError};
@@ -36,7 +36,7 @@ use kernel::features::Feature;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::net::if_::InterfaceFlags;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -315,11 +315,7 @@ impl Parts {
             processors: Processors::new(),
             others_limits: Default::default(),
             links: Links::default(),
-            tokens: OpenTokens::default(),
-            joining_callers: BTreeSet::new(),
-            admissions: Vec::new(),
-            admission_count: 0,
-            numbers_given: Vec::new(),
+            admissions: Admissions::default(),
             leaving: None,
             rejections: Rejections::default(),
             past_berths: PastBerths::default(),
