@@ -57,20 +57,16 @@ pub use start::{StartError, start};
 
 use self::spare::Spare;
 use crate::admissions::Admissions;
-use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
 use crate::guest::Guest;
 use crate::imprints::Imprints;
 use crate::journal::Journal;
-use crate::keys::replay::Replay;
-use crate::keys::seal::{Gossip, Newest};
-use crate::keys::secrets::Secrets;
-use crate::keys::stamps::Stamps;
+use crate::keyring::Keyring;
+use crate::keys::seal::Gossip;
 use crate::links::Links;
 use crate::members::Members;
 use crate::memory_groups::{MemoryGroup, MemoryGroups};
-use crate::net::Credentials;
 use crate::net::call::CallError;
 use crate::net::gossip::Mouth;
 use crate::net::link::{LinkId, OpenLink};
@@ -91,10 +87,9 @@ use crate::supervisor::{News, Supervisor, SupervisorId};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::PeerMessage;
 use wire::supervisor::{FromBody, Role};
@@ -191,9 +186,7 @@ struct Daemon {
     spare: Option<Spare>,
     state: State,
     started: Instant,
-    secrets: Secrets,
-    stamps: Stamps,
-    credentials: watch::Sender<Credentials>,
+    keyring: Keyring,
     /// Where this node says that it listens: unspecified if others see that better.
     listens: SocketAddr,
     members: Members,
@@ -202,17 +195,12 @@ struct Daemon {
     links: Links,
     admissions: Admissions,
     leaving: Option<membership::Leaving>,
-    replay: Replay,
-    call_record: CallRecord,
     rejections: Rejections,
     past_berths: PastBerths,
     /// Who keeps others from opening files in memory, if that is needed and possible.
     openings: Option<Openings>,
     joining: Option<oneshot::Sender<Answer>>,
     mouth: Mouth,
-    /// The newest datagram of each node.
-    newest: Arc<Mutex<Newest>>,
-    datagrams_dropped: Arc<AtomicU64>,
 
     spawn: Arc<dyn Spawn>,
     supervisor_count: u64,

@@ -21,6 +21,7 @@ mod guest;
 mod guest_cgroup;
 mod imprints;
 mod journal;
+mod keyring;
 mod keys;
 mod links;
 mod map;

@@ -3,10 +3,8 @@
 use super::{Daemon, Event, foresight};
 use crate::control::Answer;
 use crate::keys::ClusterSecret;
-use crate::keys::secrets::Secrets;
 use crate::keys::token::Token;
 use crate::members::{Members, Merge};
-use crate::net::Credentials;
 use crate::net::call::{Call, CallError, call_member, call_to_join};
 use crate::net::link::{Link, LinkId, OpenLink};
 use crate::net::listener::{Accepted, Calling, Rejection};
@@ -30,12 +28,12 @@ impl Daemon {
     }
 
     fn dial(&self, member: Member, failures: u32) {
-        let credentials = self.credentials.borrow().clone();
+        let credentials = self.keyring.credentials().clone();
         // It may have been away when the secret was renewed, and know an old one.
         let known = 1 + credentials.old_link_keys().len();
         let call = Call {
             secret: failures as usize % known,
-            stamp: self.stamps.next(),
+            stamp: self.keyring.stamp(),
             address: member.address,
             key: member.key,
             node: Some(self.me()),
@@ -84,10 +82,8 @@ impl Daemon {
         if self.drain.is_some() {
             return Err(Rejection::GoingDown);
         }
-        if !self.replay.is_new(calling.key, calling.hello.sent_ns) {
-            return Err(Rejection::PlayedAgain);
-        }
-        let kept = self.call_record.keep(&self.replay);
+        let kept = self.keyring.take_call(calling.key, calling.hello.sent_ns);
+        let kept = kept.ok_or(Rejection::PlayedAgain)?;
         let mut address = calling.hello.listen;
         if address.ip().is_unspecified() {
             address.set_ip(calling.from.ip());
@@ -162,7 +158,7 @@ impl Daemon {
         let Some(member) = self.members.get(node) else { return };
         link.send(PeerMessage::Welcome {
             node,
-            secret: self.secrets.current.0,
+            secret: self.keyring.secret().1,
             address: member.address,
             by: self.members.me(),
         });
@@ -212,7 +208,7 @@ impl Daemon {
             PeerMessage::Secret { generation, secret } => {
                 self.hear_secret(node, generation, secret)
             }
-            PeerMessage::Stamped { newest_ns } => self.stamps.heard(newest_ns),
+            PeerMessage::Stamped { newest_ns } => self.keyring.stamp_heard(newest_ns),
             PeerMessage::NumberAsked { request } => self.number_asked(node, request),
             PeerMessage::NumberGiven { request, node: number } => {
                 self.number_given(node, request, number);
@@ -264,7 +260,7 @@ impl Daemon {
         }
         let membership = Membership {
             node: self.me(),
-            secrets: self.secrets.clone(),
+            secrets: self.keyring.secrets().clone(),
             members: self.members.all().copied().collect(),
             forgotten: self.members.forgotten().copied().collect(),
             given: self.members.given(),
@@ -296,8 +292,8 @@ impl Daemon {
             return refuse(answer, "cannot-join", format!("cannot join: {why}"));
         }
         self.joining = Some(answer);
-        let (listen, stamp) = (self.listens, self.stamps.next());
-        let credentials = self.credentials.borrow().clone();
+        let (listen, stamp) = (self.listens, self.keyring.stamp());
+        let credentials = self.keyring.credentials().clone();
         let (events, address) = (self.events.clone(), address.to_owned());
         tokio::spawn(async move {
             let result = async {
@@ -353,9 +349,7 @@ impl Daemon {
     }
 
     fn become_member(&mut self, me: Member, secret: ClusterSecret, by: Member) {
-        let own = self.credentials.borrow().own.clone();
-        self.secrets = Secrets::first(secret);
-        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
+        self.keyring.join(secret);
         self.members = Members::new(me, []);
         self.processors.forget_others();
         self.others_limits.forget_all();

@@ -4,16 +4,15 @@
 use super::Daemon;
 use super::requests::failure;
 use crate::control::Answer;
-use crate::keys::secrets::Secrets;
+use crate::keyring::Told;
 use crate::keys::{ClusterSecret, NodeSecret};
 use crate::members::Members;
 use crate::net::link::Link;
 use crate::net::listener::Calling;
-use crate::net::{Credentials, wall_clock_s};
+use crate::net::wall_clock_s;
 use crate::process::{Cause, Order};
 use crate::state::{Membership, StateError};
 use brain::{Arrival, Input};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wire::control::{Failure, Happening, Placement, Reply};
@@ -91,12 +90,11 @@ impl Daemon {
 
     pub(super) fn tell_secret_and_stamp(&self, node: NodeId, link: &Link) {
         if self.config.map.is_none() {
-            let Secrets { current, generation, .. } = &self.secrets;
-            link.send(PeerMessage::Secret { generation: *generation, secret: current.0 });
+            let (generation, secret) = self.keyring.secret();
+            link.send(PeerMessage::Secret { generation, secret });
         }
         let Some(member) = self.members.get(node) else { return };
-        let gossiped = self.newest.lock().unwrap_or_else(PoisonError::into_inner).of(node);
-        let newest_ns = self.replay.newest_of(member.key).max(gossiped);
+        let newest_ns = self.keyring.newest_of(node, member.key);
         link.send(PeerMessage::Stamped { newest_ns });
     }
 
@@ -215,14 +213,13 @@ impl Daemon {
             let how = "put another cluster.key on every node and start them again";
             return refuse(format!("{IN_MAP}; {how}"));
         }
-        let mut renewed = self.secrets.clone();
-        if let Err(error) = renewed.renew(wall_clock_s()) {
-            return refuse(error.to_string());
-        }
-        let before = std::mem::replace(&mut self.secrets, renewed);
+        let before = match self.keyring.renew(wall_clock_s()) {
+            Ok(before) => before,
+            Err(error) => return refuse(error.to_string()),
+        };
         // Whoever is told a secret that is lost in a crash here could not be followed.
         if let Err(error) = self.keep_membership() {
-            self.secrets = before;
+            self.keyring.put_back(before);
             return refuse(error.to_string());
         }
         self.secret_changed(None);
@@ -233,29 +230,22 @@ impl Daemon {
         if self.config.map.is_some() {
             return;
         }
-        let before = self.secrets.clone();
-        let is_news = self.secrets.heard(wall_clock_s(), generation, ClusterSecret(secret));
-        if self.secrets == before {
-            return;
+        match self.keyring.hear(wall_clock_s(), generation, ClusterSecret(secret)) {
+            Told::Known => (),
+            Told::Old => {
+                self.keep_membership_or_complain();
+                self.keyring.show();
+            }
+            Told::New => {
+                self.keep_membership_or_complain();
+                self.secret_changed(Some(from));
+            }
         }
-        self.keep_membership_or_complain();
-        if is_news {
-            self.secret_changed(Some(from));
-        } else {
-            // An old one that others may still call with.
-            self.show_credentials();
-        }
-    }
-
-    fn show_credentials(&self) {
-        let own = self.credentials.borrow().own.clone();
-        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
     }
 
     fn secret_changed(&mut self, heard_from: Option<NodeId>) {
-        self.show_credentials();
-        let Secrets { current, generation, .. } = &self.secrets;
-        let (generation, secret) = (*generation, current.0);
+        self.keyring.show();
+        let (generation, secret) = self.keyring.secret();
         self.links.say_to_all_but(heard_from, &PeerMessage::Secret { generation, secret });
         self.journal.record(None, Happening::SecretRenewed { generation });
     }
@@ -325,15 +315,13 @@ impl Daemon {
         self.state.keep_membership(&Membership::new(me.node, secret.clone(), vec![me]))?;
         // After a crash before this it has left as well, with its old key.
         self.state.keep_node_secret(&own)?;
-        self.secrets = Secrets::first(secret);
         self.members = Members::new(me, []);
         for link in self.links.take_all() {
             link.send(PeerMessage::Left);
             tokio::spawn(link.finish());
         }
-        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
+        self.keyring.begin_anew(own, secret);
         self.admissions.clear();
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.journal.record(
             None,
             Happening::NodeForgotten {

@@ -88,7 +88,7 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             nodes: self.members.count() as u32,
             uptime_s: self.started.elapsed().as_secs_f64(),
-            datagrams_dropped: self.datagrams_dropped.load(std::sync::atomic::Ordering::Relaxed),
+            datagrams_dropped: self.keyring.datagrams_dropped(),
             owner: self.owned(),
         }
     }

@@ -14,15 +14,15 @@ use crate::config::Config;
 use crate::control::{self, ControlError};
 use crate::imprints::Imprints;
 use crate::journal::Journal;
+use crate::keyring::Keyring;
 use crate::keys::replay::Replay;
-use crate::keys::seal::Newest;
 use crate::keys::stamps::Stamps;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
 use crate::links::Links;
 use crate::map::{self, MAP_BYTES_MAX, MapError};
 use crate::members::Members;
 use crate::memory_groups::MemoryGroups;
-use crate::net::gossip::Mouth;
+use crate::net::gossip::{Heard, Mouth};
 use crate::net::{Credentials, gossip, listener};
 use crate::past_berths::PastBerths;
 use crate::rejections::Rejections;
@@ -43,8 +43,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, UdpSocket};
@@ -162,28 +161,27 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
     state_membership(&config, &state, &membership)?;
     let stamps = state.stamps()?;
     let credentials = Credentials::of(own, membership.secrets.clone());
-    let (credentials, shown) = watch::channel(credentials);
+    let (shown, seen) = watch::channel(credentials);
     let (events, taken) = mpsc::channel(EVENTS_MAX);
     let udp = Arc::new(udp);
-    let dropped = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     let patience = config.handshake_timeout;
     let socket_path = config.control_socket();
     let listens = SocketAddr::new(config.advertise.unwrap_or(address.ip()), address.port());
-    let newest = Arc::new(Mutex::new(Newest::default()));
+    let heard = Arc::new(Heard::default());
     let parts = Parts {
         listens,
         config,
         state,
         membership,
-        credentials,
+        shown,
         stamps: stamps.clone(),
-        newest: newest.clone(),
+        heard: heard.clone(),
         spawn,
         events: events.clone(),
     };
-    let daemon = parts.assemble(Mouth::new(udp.clone(), stamps), dropped.clone())?;
-    let listeners = Listeners { control, door, tcp, udp, shown, newest, dropped, patience };
+    let daemon = parts.assemble(Mouth::new(udp.clone(), stamps))?;
+    let listeners = Listeners { control, door, tcp, udp, seen, heard, patience };
     let told = events.clone();
     tasks.spawn(async move {
         let mut listening = listeners.listen(told);
@@ -236,9 +234,8 @@ struct Listeners {
     door: AsyncFd<OwnedFd>,
     tcp: TcpListener,
     udp: Arc<UdpSocket>,
-    shown: watch::Receiver<Credentials>,
-    newest: Arc<Mutex<Newest>>,
-    dropped: Arc<AtomicU64>,
+    seen: watch::Receiver<Credentials>,
+    heard: Arc<Heard>,
     patience: std::time::Duration,
 }
 
@@ -248,9 +245,9 @@ impl Listeners {
         let mut tasks = JoinSet::new();
         tasks.spawn(control::listen(self.control, events.clone()));
         tasks.spawn(returning::take_calls(self.door, events.clone()));
-        let shown = self.shown.clone();
-        tasks.spawn(gossip::listen(self.udp, shown, self.newest, self.dropped, events.clone()));
-        tasks.spawn(listener::listen(self.tcp, self.shown, self.patience, events));
+        let seen = self.seen.clone();
+        tasks.spawn(gossip::listen(self.udp, seen, self.heard, events.clone()));
+        tasks.spawn(listener::listen(self.tcp, self.seen, self.patience, events));
         tasks
     }
 }
@@ -260,26 +257,17 @@ struct Parts {
     config: Config,
     state: State,
     membership: Membership,
-    credentials: watch::Sender<Credentials>,
+    shown: watch::Sender<Credentials>,
     stamps: Stamps,
-    newest: Arc<Mutex<Newest>>,
+    heard: Arc<Heard>,
     spawn: Arc<dyn Spawn>,
     events: mpsc::Sender<Event>,
 }
 
 impl Parts {
-    fn assemble(self, mouth: Mouth, dropped: Arc<AtomicU64>) -> Result<Daemon, StartError> {
-        let Parts {
-            listens,
-            config,
-            state,
-            membership,
-            credentials,
-            stamps,
-            newest,
-            spawn,
-            events,
-        } = self;
+    fn assemble(self, mouth: Mouth) -> Result<Daemon, StartError> {
+        let Parts { listens, config, state, membership, shown, stamps, heard, spawn, events } =
+            self;
         let path = state.journal_path();
         let journal =
             Journal::open(&path).map_err(|source| StartError::Journal { path, source })?;
@@ -302,13 +290,10 @@ impl Parts {
             Ok(entrance) => spawn.guests_go_to(places, entrance),
             Err(error) => tracing::debug!("no sandbox is kept ready: {error}"),
         }
+        let calls = (state.replay()?, call_record);
         Ok(Daemon {
-            replay: state.replay()?,
-            call_record,
+            keyring: Keyring::new(membership.secrets, shown, stamps, calls, heard),
             started: Instant::now(),
-            secrets: membership.secrets,
-            stamps,
-            newest,
             listens,
             members: Members::new(me, membership.members)
                 .remembering(membership.forgotten, membership.given),
@@ -322,7 +307,6 @@ impl Parts {
             openings: None,
             joining: None,
             mouth,
-            datagrams_dropped: dropped,
             supervisor_count: 0,
             processes: BTreeMap::new(),
             deputies: BTreeMap::new(),
@@ -352,7 +336,6 @@ impl Parts {
             spare,
             config,
             state,
-            credentials,
             spawn,
             events,
         })

@@ -103,7 +103,7 @@ impl Daemon {
 
     /// This node has another number now: whatever was thought before was somebody else's.
     pub(super) fn new_brain(&mut self) {
-        self.thought = Thought::new(self.me(), &self.config, self.stamps.next());
+        self.thought = Thought::new(self.me(), &self.config, self.keyring.stamp());
         self.tell_brain(Input::Started);
         self.owner_has_decided();
     }
@@ -139,7 +139,7 @@ impl Daemon {
             Output::SendDatagram { to, bytes } => {
                 if let Some(member) = self.members.get(to) {
                     let address = member.address;
-                    let credentials = self.credentials.borrow();
+                    let credentials = self.keyring.credentials();
                     self.mouth.send(self.members.me().node, address, bytes, &credentials);
                 }
             }
