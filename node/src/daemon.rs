@@ -76,6 +76,7 @@ use crate::paces::Paces;
 use crate::past_berths::PastBerths;
 use crate::process::Process;
 use crate::programs::Programs;
+use crate::registry::Registry;
 use crate::rejections::Rejections;
 use crate::returning::Returned;
 use crate::roster::Roster;
@@ -204,8 +205,7 @@ struct Daemon {
 
     spawn: Arc<dyn Spawn>,
     supervisor_count: u64,
-    processes: BTreeMap<HomePid, Process>,
-    deputies: BTreeMap<SupervisorId, HomePid>,
+    processes: Registry,
     guests: BTreeMap<SupervisorId, Guest>,
     memory_groups: MemoryGroups,
     /// What earlier guests have left.
@@ -215,7 +215,6 @@ struct Daemon {
     awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
     tallies: tallies::Tallies,
-    berth_count: u64,
     paces: Paces,
 
     gauge: Gauge,
@@ -292,7 +291,7 @@ impl Daemon {
 
     /// A message of a supervisor goes to the half that it serves.
     fn supervised(&mut self, id: SupervisorId, news: News) {
-        if let Some(pid) = self.deputies.get(&id).copied() {
+        if let Some(pid) = self.processes.of_deputy(id) {
             match news {
                 News::Packet(bytes, descriptor) => {
                     self.hear_deputy(pid, id, (&bytes, descriptor));

@@ -40,6 +40,7 @@ mod progress;
 mod readiness;
 mod ready;
 mod recorder;
+mod registry;
 mod rejections;
 mod returning;
 mod roster;

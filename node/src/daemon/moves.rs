@@ -88,8 +88,7 @@ impl Daemon {
         if self.is_closing() {
             return failed("draining", "this node is going down, or leaves its cluster".to_owned());
         }
-        self.berth_count += 1;
-        let request = self.berth_count;
+        let request = self.processes.next_request();
         let Some(uid) = self.processes.get(&pid).map(|process| process.owner.uid) else {
             return Ok(());
         };
@@ -133,16 +132,7 @@ impl Daemon {
         request: u64,
         answer: Result<BerthGrant, Refusal>,
     ) {
-        // Only the node that was asked can answer.
-        let is_asking = |moving: &Move| {
-            moving.order.to == node
-                && matches!(moving.stage, Stage::Asking { request: asked, .. } if asked == request)
-        };
-        let asking = self.processes.values_mut().find_map(|process| {
-            let moving = process.moving.as_mut().filter(|moving| is_asking(moving))?;
-            Some((process.pid, moving))
-        });
-        let Some((pid, moving)) = asking else { return };
+        let Some((pid, moving)) = self.processes.asking(node, request) else { return };
         moving.stage = Stage::Moving;
         let begun = match answer {
             Ok(grant) => self.leave(pid, node, grant),

@@ -126,7 +126,7 @@ impl Daemon {
             let command = process.command.clone();
             self.journal.record(Some(self.global(pid)), Happening::Managed { command });
         }
-        self.processes.insert(pid, process);
+        self.processes.insert(process);
         self.keep_process(pid);
         self.tell_brain(Input::ProcessArrived { process: self.global(pid), how: Arrival::Born });
         self.tell_brain_placement(pid);
@@ -168,9 +168,6 @@ impl Daemon {
         let Some(mut process) = self.processes.remove(&pid) else { return };
         self.keep_process(pid);
         let global = self.global(pid);
-        if let Some(deputy) = &process.deputy {
-            self.deputies.remove(&deputy.id);
-        }
         self.release_files(pid);
         self.memory_groups.leave(global);
         self.journal.record(Some(global), Happening::Ended { wait_status });

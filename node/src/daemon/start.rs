@@ -25,6 +25,7 @@ use crate::memory_groups::MemoryGroups;
 use crate::net::gossip::{Heard, Mouth};
 use crate::net::{Credentials, gossip, listener};
 use crate::past_berths::PastBerths;
+use crate::registry::Registry;
 use crate::rejections::Rejections;
 use crate::returning;
 use crate::roster::Roster;
@@ -308,8 +309,7 @@ impl Parts {
             joining: None,
             mouth,
             supervisor_count: 0,
-            processes: BTreeMap::new(),
-            deputies: BTreeMap::new(),
+            processes: Registry::default(),
             guests: BTreeMap::new(),
             memory_groups: MemoryGroups::default(),
             imprints: Imprints::default(),
@@ -317,7 +317,6 @@ impl Parts {
             awaited: BTreeMap::new(),
             roster,
             tallies: Tallies::default(),
-            berth_count: 0,
             paces: Default::default(),
             gauge,
             scanner: Arc::default(),

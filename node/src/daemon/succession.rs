@@ -108,16 +108,14 @@ impl Daemon {
         let (at, order) = (kept.at, kept.order.is_some());
         let was_held = kept.deputy.is_some();
         let watch = self.watch(pid, kept.process.started_ticks).ok();
-        let deputy = kept.deputy.and_then(|deputy| {
-            let awaited = self.await_supervisor(Half::Deputy { pid }, deputy, kept.owner.uid)?;
-            self.deputies.insert(awaited.id, pid);
-            Some(awaited)
-        });
+        let deputy = kept
+            .deputy
+            .and_then(|deputy| self.await_supervisor(Half::Deputy { pid }, deputy, kept.owner.uid));
         let is_held = deputy.is_some();
         if watch.is_none() && !is_held {
             return self.tell_of_unseen_end(&kept);
         }
-        self.processes.insert(pid, restored(kept, deputy, watch));
+        self.processes.insert(restored(kept, deputy, watch));
         if was_held && !is_held {
             // It may have died between hurrying the threads and stopping them.
             let threads = kernel::proc::process::threads(pid.0).unwrap_or_default();
@@ -238,19 +236,17 @@ impl Daemon {
     /// A supervisor is gone. If it had more to do, it crashed, and took the process with it if it
     /// had it in its hands.
     pub(super) fn deputy_ended(&mut self, pid: HomePid, id: SupervisorId) {
-        self.deputies.remove(&id);
+        let was_served = self.processes.deputy_ended(pid, id);
         self.end_unborn_of(pid);
-        self.see_deputy_end(pid, id);
+        if was_served {
+            self.see_deputy_end(pid, id);
+        }
         self.keep_process(pid);
     }
 
     fn see_deputy_end(&mut self, pid: HomePid, id: SupervisorId) {
         let me = self.me();
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        if process.deputy.as_ref().is_none_or(|deputy| deputy.id != id) {
-            return;
-        }
-        process.deputy = None;
+        let Some(process) = self.processes.get(&pid) else { return };
         let (at, has_ended) = (process.at, process.has_ended);
         self.release_files(pid);
         let (code, text) = match self.awaited.remove(&id) {
