@@ -65,6 +65,7 @@ use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::seal::Gossip;
 use crate::links::Links;
+use crate::looks::Looks;
 use crate::members::Members;
 use crate::memory_groups::{MemoryGroup, MemoryGroups};
 use crate::net::call::CallError;
@@ -81,14 +82,14 @@ use crate::rejections::Rejections;
 use crate::returning::Returned;
 use crate::roster::Roster;
 use crate::sample::Gauge;
-use crate::sample::scan::{Scan, Scanner};
+use crate::sample::scan::Scan;
 use crate::spawning::Spawn;
 use crate::state::State;
 use crate::supervisor::{News, Supervisor, SupervisorId};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
@@ -218,14 +219,7 @@ struct Daemon {
     paces: Paces,
 
     gauge: Gauge,
-    scanner: Arc<Mutex<Scanner>>,
-    is_scanning: bool,
-    /// When the last look at `/proc` began.
-    scanned_at: Option<Instant>,
-    /// When the latest process was born here, and when to look at those that were born lately.
-    newborn_at: Option<Instant>,
-    newborn_scan: Option<Instant>,
-    newborns: newborns::Newborns,
+    looks: Looks,
     programs: Programs,
     load: thinking::Load,
     thought: thinking::Thought,
@@ -323,9 +317,8 @@ impl Daemon {
         // A node that goes down begins no storm.
         let storms = storms.filter(|_| self.drain.is_none());
         let now = Instant::now();
-        let scan = self.next_scan().filter(|_| !self.is_scanning);
-        let newborns = self.newborns.next_look(now);
-        let due = storms.chain(self.thought.wake).chain(scan).chain(newborns);
+        let look = self.looks.next(now, self.is_idle());
+        let due = storms.chain(self.thought.wake).chain(look);
         due.fold(now + TICK, Instant::min)
     }
 

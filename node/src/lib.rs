@@ -24,6 +24,7 @@ mod journal;
 mod keyring;
 mod keys;
 mod links;
+mod looks;
 mod map;
 mod members;
 mod memory_groups;

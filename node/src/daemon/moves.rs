@@ -305,7 +305,7 @@ impl Daemon {
                 // Which program it is it says anew, and where it runs is to be decided anew.
                 let has_begun = reason.code == EXEC;
                 process.retry = if has_begun {
-                    self.newborns.expect_more(now);
+                    self.looks.expect_more(now);
                     process.retry_of_program(&self.programs, now)
                 } else {
                     let retry = process.retry.filter(|_| was_short);

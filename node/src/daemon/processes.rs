@@ -1,7 +1,7 @@
 //! Managed processes: how they come under Osmos, what is seen of them, and how they end.
 
 use super::requests::{failure, no_process};
-use super::{Daemon, Event, TICK};
+use super::{Daemon, Event};
 use crate::control::Caller;
 use crate::process::{
     Activity, Cause, Consumption, Forwarded, LastFreeze, Launch, Order, Process, Retry, Storm,
@@ -14,7 +14,7 @@ use brain::{Arrival, Input};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
@@ -27,11 +27,6 @@ use wire::supervisor::Filled;
 const PROCESSES_MAX: usize = 4_096;
 /// A program that looks the same so long after its connection closed has become itself again.
 const SAME_PROGRAM_PATIENCE: Duration = Duration::from_secs(1);
-/// A newborn is looked at then, when the brain may think of moving it.
-const SCAN_NEWBORN: Duration = Duration::from_millis(110);
-/// Without managed processes and guests there is less to see.
-const SCAN_IDLE: Duration = Duration::from_secs(1);
-
 impl Daemon {
     /// All that came behind a process that has left is there.
     pub(super) fn has_filled(&mut self, pid: HomePid, filled: Filled) {
@@ -112,10 +107,7 @@ impl Daemon {
             watch,
         };
         self.register(process);
-        let now = Instant::now();
-        self.newborn_at = Some(now);
-        self.newborn_scan.get_or_insert(now + SCAN_NEWBORN);
-        self.newborns.expect_more(now);
+        self.looks.born(Instant::now());
         Ok(())
     }
 
@@ -189,12 +181,7 @@ impl Daemon {
 
     /// Looks over `/proc` on another thread, one look at a time.
     pub(super) fn begin_scan(&mut self, now: Instant) {
-        if self.is_scanning || self.next_scan().is_some_and(|due| now < due) {
-            return;
-        }
-        self.is_scanning = true;
-        self.scanned_at = Some(now);
-        self.newborn_scan = self.newborn_at.map(|at| at + SCAN_NEWBORN).filter(|due| now < *due);
+        let Some(scanner) = self.looks.begin_scan(now, self.is_idle()) else { return };
         let me = self.me();
         let away = self.processes.values().filter(|process| process.at != me);
         let watched = Watched {
@@ -207,7 +194,7 @@ impl Daemon {
                 .map(|p| p.pid)
                 .collect(),
         };
-        let (events, scanner) = (self.events.clone(), Arc::clone(&self.scanner));
+        let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             // One look at a time: nobody else has it.
             let mut scanner = scanner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,16 +204,13 @@ impl Daemon {
         });
     }
 
-    /// When to look again; None: at once.
-    pub(super) fn next_scan(&self) -> Option<Instant> {
-        let is_idle = self.processes.is_empty() && self.guests.is_empty();
-        let pause = if is_idle { SCAN_IDLE } else { TICK };
-        let regular = self.scanned_at? + pause;
-        Some(self.newborn_scan.map_or(regular, |due| due.min(regular)))
+    /// Nothing is managed here.
+    pub(super) fn is_idle(&self) -> bool {
+        self.processes.is_empty() && self.guests.is_empty()
     }
 
     pub(super) fn scanned(&mut self, scan: io::Result<Scan>) {
-        self.is_scanning = false;
+        self.looks.scan_ended();
         let scan = match scan {
             Ok(scan) => scan,
             Err(error) => return tracing::warn!("cannot look at /proc: {error}"),

@@ -1,7 +1,6 @@
 //! From a configuration to a running node.
 
 use super::guests::cgroup_names;
-use super::newborns::Newborns;
 use super::owner::Wishes;
 use super::processors::Processors;
 use super::spare::{self, Spare};
@@ -19,6 +18,7 @@ use crate::keys::replay::Replay;
 use crate::keys::stamps::Stamps;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
 use crate::links::Links;
+use crate::looks::Looks;
 use crate::map::{self, MAP_BYTES_MAX, MapError};
 use crate::members::Members;
 use crate::memory_groups::MemoryGroups;
@@ -319,12 +319,7 @@ impl Parts {
             tallies: Tallies::default(),
             paces: Default::default(),
             gauge,
-            scanner: Arc::default(),
-            is_scanning: false,
-            scanned_at: None,
-            newborn_at: None,
-            newborn_scan: None,
-            newborns: Newborns::default(),
+            looks: Looks::default(),
             programs: state.programs(),
             load,
             thought: Thought::new(me.node, &config, stamp),
