@@ -74,6 +74,7 @@ use crate::net::link::{LinkId, OpenLink};
 use crate::net::listener::{Calling, Welcome};
 use crate::openings::{Opening, Openings};
 use crate::paces::Paces;
+use crate::passage::Passage;
 use crate::past_berths::PastBerths;
 use crate::process::Process;
 use crate::programs::Programs;
@@ -100,9 +101,6 @@ use wire::supervisor::{FromBody, Role};
 const READY_PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at the clock for everything that is not urgent.
 const TICK: Duration = Duration::from_millis(250);
-/// How long processes and guests have to go home before the daemon ends without them.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
-
 /// Everything that can happen to a node.
 pub enum Event {
     /// A user tool asks.
@@ -175,12 +173,6 @@ pub enum Event {
     Stop,
 }
 
-/// The way down.
-struct Drain {
-    until: Instant,
-    answers: Vec<oneshot::Sender<Answer>>,
-}
-
 /// All state of a node.
 struct Daemon {
     config: Config,
@@ -196,12 +188,11 @@ struct Daemon {
     others_limits: move_limits::OthersLimits,
     links: Links,
     admissions: Admissions,
-    leaving: Option<membership::Leaving>,
+    passage: Passage,
     rejections: Rejections,
     past_berths: PastBerths,
     /// Who keeps others from opening files in memory, if that is needed and possible.
     openings: Option<Openings>,
-    joining: Option<oneshot::Sender<Answer>>,
     mouth: Mouth,
 
     spawn: Arc<dyn Spawn>,
@@ -225,9 +216,6 @@ struct Daemon {
     thought: thinking::Thought,
 
     journal: Journal,
-    drain: Option<Drain>,
-    /// Who is told when this daemon has ended and left everything to the next.
-    heirs: Vec<oneshot::Sender<Answer>>,
     wishes: owner::Wishes,
     events: mpsc::Sender<Event>,
 }
@@ -246,7 +234,7 @@ impl Daemon {
                 () = tokio::time::sleep_until(wake.into()) => (),
             }
             self.pass_time(Instant::now());
-            if self.is_drained() || !self.heirs.is_empty() {
+            if self.is_drained() || self.passage.is_handing_over() {
                 break;
             }
         }
@@ -315,7 +303,7 @@ impl Daemon {
         let storms = self.processes.values().filter(|process| process.is_ready());
         let storms = storms.filter_map(|process| process.storm.map(|storm| storm.next));
         // A node that goes down begins no storm.
-        let storms = storms.filter(|_| self.drain.is_none());
+        let storms = storms.filter(|_| !self.passage.is_going_down());
         let now = Instant::now();
         let look = self.looks.next(now, self.is_idle());
         let due = storms.chain(self.thought.wake).chain(look);
@@ -357,11 +345,7 @@ impl Daemon {
 
     /// From now on nobody comes or is moved; everybody goes home.
     fn begin_drain(&mut self, answer: Option<oneshot::Sender<Answer>>) {
-        let until = Instant::now() + DRAIN_PATIENCE;
-        let drain = self.drain.get_or_insert(Drain { until, answers: Vec::new() });
-        let is_first = drain.answers.is_empty();
-        drain.answers.extend(answer);
-        if is_first {
+        if self.passage.begin_drain(Instant::now(), answer) {
             tracing::info!("going down: {} guests are sent home", self.guests.len());
             self.farewell();
             self.send_guests_home(|_| true);
@@ -370,16 +354,18 @@ impl Daemon {
     }
 
     fn is_drained(&self) -> bool {
-        let Some(drain) = &self.drain else { return false };
+        if !self.passage.is_going_down() {
+            return false;
+        }
         let me = self.me();
         let is_home = |process: &Process| process.at == me && process.moving.is_none();
         let all_home = self.guests.is_empty() && self.processes.values().all(is_home);
-        all_home || Instant::now() >= drain.until
+        self.passage.is_drained(Instant::now(), all_home)
     }
 
     async fn end(&mut self) {
         self.keep_programs(Instant::now(), true);
-        if self.heirs.is_empty() {
+        if !self.passage.is_handing_over() {
             let me = self.me();
             let away = self.processes.values().filter(|process| process.at != me);
             for process in away {
@@ -394,9 +380,8 @@ impl Daemon {
         for mut supervisor in self.spawn.drop_ready() {
             let _ = tokio::time::timeout(READY_PATIENCE, supervisor.wait()).await;
         }
-        let answers = self.drain.take().map(|drain| drain.answers).unwrap_or_default();
-        for answer in answers.into_iter().chain(std::mem::take(&mut self.heirs)) {
-            let _ = answer.send(Answer::One(wire::control::Reply::Done));
+        for asker in self.passage.end() {
+            let _ = asker.send(Answer::One(wire::control::Reply::Done));
         }
     }
 }

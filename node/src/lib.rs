@@ -31,6 +31,7 @@ mod memory_groups;
 mod net;
 mod openings;
 mod paces;
+mod passage;
 mod past_berths;
 mod places;
 mod policy;

@@ -79,7 +79,7 @@ impl Daemon {
         calling: &Calling,
         given: Option<NodeId>,
     ) -> Result<Accepted, Rejection> {
-        if self.drain.is_some() {
+        if self.passage.is_going_down() {
             return Err(Rejection::GoingDown);
         }
         let kept = self.keyring.take_call(calling.key, calling.hello.sent_ns);
@@ -291,7 +291,7 @@ impl Daemon {
         if let Some(why) = self.why_not_join() {
             return refuse(answer, "cannot-join", format!("cannot join: {why}"));
         }
-        self.joining = Some(answer);
+        self.passage.begin_joining(answer);
         let (listen, stamp) = (self.listens, self.keyring.stamp());
         let credentials = self.keyring.credentials().clone();
         let (events, address) = (self.events.clone(), address.to_owned());
@@ -314,7 +314,7 @@ impl Daemon {
         if self.members.count() > 1 {
             return Some("this node is in a cluster already: `osmos leave` first");
         }
-        if self.joining.is_some() {
+        if self.passage.is_joining() {
             return Some("this node is just joining another cluster");
         }
         if !self.processes.is_empty() {
@@ -327,7 +327,7 @@ impl Daemon {
         &mut self,
         result: Result<(OpenLink, PeerMessage, SocketAddr), CallError>,
     ) {
-        let Some(answer) = self.joining.take() else { return };
+        let Some(answer) = self.passage.end_joining() else { return };
         let reply = match result {
             Ok((open, PeerMessage::Welcome { node, secret, address, by }, dialed)) => {
                 let me = Member { node, address, key: self.members.me().key };

@@ -53,7 +53,7 @@ impl Daemon {
     /// Has a supervisor take over a process that was made away, unless it is being moved: then that
     /// will not come to anything, because there is nothing of it here.
     pub(super) fn serve_newborn(&mut self, pid: HomePid) {
-        let (me, is_closing) = (self.me(), self.is_closing());
+        let (me, is_closing) = (self.me(), self.passage.is_closing());
         let core_speed = self.load.capacity.core_speed;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(birth) = process.birth.take_if(|_| process.moving.is_none()) else { return };

@@ -44,7 +44,7 @@ impl Daemon {
             .fold(0, u64::saturating_add);
         let host = HostState {
             daemon_uid: nix::unistd::geteuid().as_raw(),
-            is_draining: self.is_closing(),
+            is_draining: self.passage.is_closing(),
             lacks: features::settled().lacks(Need::Guests).map(Feature::name),
             guests: self.guests.len(),
             coming: self.guests.values().filter(is_coming).count(),
@@ -195,7 +195,7 @@ impl Daemon {
                 let from = guest.asked.from;
                 let most = self.wishes.state.guests_max.map_or(usize::MAX, |max| max as usize);
                 // Who is not taken notices that nobody has its socket.
-                if self.guests.len() < most && !self.is_closing() {
+                if self.guests.len() < most && !self.passage.is_closing() {
                     self.guest_forked(id, (child, ticket, from), true, descriptor);
                 }
             }
@@ -248,7 +248,7 @@ impl Daemon {
             let placement = Placement::Pinned;
             self.tell_brain(Input::ProcessPlaced { process, placement });
         }
-        if self.is_closing() {
+        if self.passage.is_closing() {
             self.send_guests_home(|_| true);
         }
     }

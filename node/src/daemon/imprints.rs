@@ -113,8 +113,8 @@ impl Daemon {
         let daemon_uid = nix::unistd::geteuid().as_raw();
         let users = &self.wishes.state.guest_users;
         let takes_guests = !self.wishes.is_closed()
-            && !self.is_closing()
-            && self.heirs.is_empty()
+            && !self.passage.is_closing()
+            && !self.passage.is_handing_over()
             && self.wishes.state.guests_max != Some(0);
         takes_guests
             && self.members.get(user.home).is_some()

@@ -10,24 +10,16 @@ use crate::members::Members;
 use crate::net::link::Link;
 use crate::net::listener::Calling;
 use crate::net::wall_clock_s;
+use crate::passage::LEAVE_PATIENCE;
 use crate::process::{Cause, Order};
 use crate::state::{Membership, StateError};
 use brain::{Arrival, Input};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use wire::control::{Failure, Happening, Placement, Reply};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{Forgotten, MEMBERS_PER_MESSAGE, Member, PeerMessage};
 use wire::supervisor::ToBody;
-
-/// How long processes and guests have to go home before this node does not leave.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(30);
-
-/// This node's way out of its cluster.
-pub struct Leaving {
-    until: Instant,
-    answer: oneshot::Sender<Answer>,
-}
 
 /// Where a member is written down that is in no list of this node's.
 const IN_MAP: &str = "this node's cluster is the one in its map file";
@@ -260,14 +252,8 @@ impl Daemon {
     pub(super) fn leave_cluster(&mut self, answer: oneshot::Sender<Answer>) {
         let why_not = if self.config.map.is_some() {
             Some(format!("{IN_MAP}; remove it there, on every node, and start them again"))
-        } else if self.drain.is_some() {
-            Some("this node is going down".to_owned())
-        } else if self.leaving.is_some() {
-            Some("this node is just leaving".to_owned())
-        } else if self.joining.is_some() {
-            Some("this node is just joining a cluster".to_owned())
         } else {
-            None
+            self.passage.why_not_leave().map(str::to_owned)
         };
         if let Some(why) = why_not {
             let failure = failure("cannot-leave", format!("cannot leave: {why}"));
@@ -276,25 +262,19 @@ impl Daemon {
             return;
         }
         let now = Instant::now();
-        self.leaving = Some(Leaving { until: now + LEAVE_PATIENCE, answer });
+        self.passage.begin_leaving(now, answer);
         self.send_guests_home(|_| true);
         self.bring_home(|_| true);
         self.go_on_leaving(now);
     }
 
-    /// Whether nobody comes and nothing goes away any more.
-    pub(super) fn is_closing(&self) -> bool {
-        self.drain.is_some() || self.leaving.is_some()
-    }
-
     pub(super) fn go_on_leaving(&mut self, now: Instant) {
-        let Some(leaving) = self.leaving.take() else { return };
-        let left = self.guests_left().into_iter().chain(self.own_left());
-        let left: Vec<String> = left.collect();
-        if !left.is_empty() && now < leaving.until {
-            self.leaving = Some(leaving);
+        if !self.passage.is_leaving() {
             return;
         }
+        let left = self.guests_left().into_iter().chain(self.own_left());
+        let left: Vec<String> = left.collect();
+        let Some(asker) = self.passage.end_leaving(now, left.is_empty()) else { return };
         let reply = if left.is_empty() {
             self.be_alone().map_err(|error| failure("cannot-leave", error.to_string()))
         } else {
@@ -304,7 +284,7 @@ impl Daemon {
             Err(failure("still-there", text))
         };
         let reply = reply.map_or_else(Reply::Error, |()| Reply::Done);
-        let _ = leaving.answer.send(Answer::One(reply));
+        let _ = asker.send(Answer::One(reply));
     }
 
     /// Node 1 of a cluster of its own, with another key, as if it had never been in one.

@@ -85,7 +85,7 @@ impl Daemon {
 
     pub(super) fn ask_for_berth(&mut self, pid: HomePid, to: NodeId) -> Result<(), NotMoved> {
         let failed = |code, text| Err(not_moved(MoveEnd::Failed, code, text));
-        if self.is_closing() {
+        if self.passage.is_closing() {
             return failed("draining", "this node is going down, or leaves its cluster".to_owned());
         }
         let request = self.processes.next_request();

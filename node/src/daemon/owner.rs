@@ -96,7 +96,7 @@ impl Daemon {
     }
 
     fn check_owner_order(&self, order: &OwnerOrder) -> Result<(), String> {
-        if self.drain.is_some() {
+        if self.passage.is_going_down() {
             return Err("this node is going down".to_owned());
         }
         if self.wishes.waiting.len() >= WISHES_MAX {
@@ -193,7 +193,7 @@ impl Daemon {
 
     /// Orders home what was born here and is away, or under way, of those.
     pub(super) fn bring_home(&mut self, which: impl Fn(&Process) -> bool) {
-        let (me, is_closing) = (self.me(), self.is_closing());
+        let (me, is_closing) = (self.me(), self.passage.is_closing());
         self.wishes.next_bring = Some(Instant::now() + BRING_INTERVAL);
         let away = self.processes.values();
         let away = away.filter(|process| process.at != me || process.moving.is_some());
@@ -219,7 +219,7 @@ impl Daemon {
     /// What did not come for a reason that passes, as one that has just made a process, is ordered
     /// home again for as long as that is wanted.
     pub(super) fn bring_again(&mut self, now: Instant) {
-        let is_wanted = self.is_closing() || self.wishes.brings();
+        let is_wanted = self.passage.is_closing() || self.wishes.brings();
         if is_wanted && self.wishes.next_bring.is_none_or(|next| now >= next) {
             self.bring_home(|process| process.moving.is_none() && process.waiting.is_empty());
         }

@@ -43,7 +43,7 @@ impl Daemon {
         launch: Launch,
     ) -> Result<(), Failure> {
         // What is found has begun before, and may be away already.
-        if self.drain.is_some() && launch != Launch::Found {
+        if self.passage.is_going_down() && launch != Launch::Found {
             return Err(failure("draining", "this node is going down"));
         }
         if self.processes.len() >= PROCESSES_MAX {
@@ -303,7 +303,7 @@ impl Daemon {
 
     /// Begins what is due: first placements, placements again after a homecoming, storms.
     pub(super) fn place_processes(&mut self, now: Instant) {
-        if self.drain.is_some() {
+        if self.passage.is_going_down() {
             return;
         }
         let pids: Vec<HomePid> = self.processes.keys().copied().collect();

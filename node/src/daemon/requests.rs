@@ -41,7 +41,7 @@ impl Daemon {
             Request::Down => return self.begin_drain(Some(answer)),
             Request::HandOver => {
                 tracing::info!("going down for another daemon: everything stays where it is");
-                self.heirs.push(answer);
+                self.passage.hand_over(answer);
                 return;
             }
             Request::Owner(order) => return self.take_owner_order(order, answer),

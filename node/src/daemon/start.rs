@@ -24,6 +24,7 @@ use crate::members::Members;
 use crate::memory_groups::MemoryGroups;
 use crate::net::gossip::{Heard, Mouth};
 use crate::net::{Credentials, gossip, listener};
+use crate::passage::Passage;
 use crate::past_berths::PastBerths;
 use crate::registry::Registry;
 use crate::rejections::Rejections;
@@ -302,11 +303,9 @@ impl Parts {
             others_limits: Default::default(),
             links: Links::default(),
             admissions: Admissions::default(),
-            leaving: None,
             rejections: Rejections::default(),
             past_berths: PastBerths::default(),
             openings: None,
-            joining: None,
             mouth,
             supervisor_count: 0,
             processes: Registry::default(),
@@ -324,8 +323,7 @@ impl Parts {
             load,
             thought: Thought::new(me.node, &config, stamp),
             journal,
-            drain: None,
-            heirs: Vec::new(),
+            passage: Passage::default(),
             wishes: Wishes::of(owner),
             spare,
             config,

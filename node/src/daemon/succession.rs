@@ -226,7 +226,7 @@ impl Daemon {
             // It has just ended if nobody takes it.
             let _ = socket.send(returned.socket);
         }
-        if self.drain.is_some()
+        if self.passage.is_going_down()
             && let Some(guest) = self.guests.get_mut(&id)
         {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
