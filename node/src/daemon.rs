@@ -73,7 +73,7 @@ use crate::net::gossip::Mouth;
 use crate::net::link::{LinkId, OpenLink};
 use crate::net::listener::{Calling, Welcome};
 use crate::openings::{Opening, Openings};
-use crate::paces::Paces;
+use crate::others::Others;
 use crate::passage::Passage;
 use crate::past_berths::PastBerths;
 use crate::process::Process;
@@ -184,8 +184,7 @@ struct Daemon {
     /// Where this node says that it listens: unspecified if others see that better.
     listens: SocketAddr,
     members: Members,
-    processors: processors::Processors,
-    others_limits: move_limits::OthersLimits,
+    others: Others,
     links: Links,
     admissions: Admissions,
     passage: Passage,
@@ -207,7 +206,6 @@ struct Daemon {
     awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
     tallies: tallies::Tallies,
-    paces: Paces,
 
     gauge: Gauge,
     looks: Looks,

@@ -30,6 +30,7 @@ mod members;
 mod memory_groups;
 mod net;
 mod openings;
+mod others;
 mod paces;
 mod passage;
 mod past_berths;

@@ -139,7 +139,7 @@ impl Daemon {
         if self.admissions.has_come(node) {
             self.welcome(node, &link);
         }
-        link.send(PeerMessage::Processor(Box::new(self.processors.own.clone())));
+        link.send(PeerMessage::Processor(Box::new(self.others.own_processor().clone())));
         link.send(self.own_move_limits());
         self.tell_forgotten(&link);
         self.tell_members(&link);
@@ -351,8 +351,7 @@ impl Daemon {
     fn become_member(&mut self, me: Member, secret: ClusterSecret, by: Member) {
         self.keyring.join(secret);
         self.members = Members::new(me, []);
-        self.processors.forget_others();
-        self.others_limits.forget_all();
+        self.others.forget_all();
         self.new_brain();
         self.members.merge(by);
         self.member_joined(by);

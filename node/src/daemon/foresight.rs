@@ -36,7 +36,7 @@ impl Daemon {
         let first = self.memory_groups.first_of(process);
         let foreseen = self.thought.brain.foresee(self.brain_time(), first, to);
         let price = self.price_of(process, to);
-        let error_s = self.paces.of(self.me(), to).error_s;
+        let error_s = self.others.pace(self.me(), Some(to)).error_s;
         let told = |foresight| Reply::Forecast(over_link(forecast(foresight), price, error_s));
         foreseen.map(told).map_err(|why| {
             let text = format!("cannot say what would become of {pid} on node {to}: {why}");

@@ -136,9 +136,7 @@ impl Daemon {
             self.berths_lost(node);
             self.wishes_lost(node);
         }
-        self.processors.forget(node);
-        self.others_limits.forget(node);
-        self.paces.forget(node);
+        self.others.forget(node);
         self.spread_forgotten(&[gone], node);
         self.tell_brain(Input::MemberLeft { node });
         let reason = reason.to_owned();

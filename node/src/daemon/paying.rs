@@ -27,7 +27,7 @@ impl Daemon {
     }
 
     fn price_between(&self, from: NodeId, to: Option<NodeId>, weight: Weight) -> Price {
-        let pace = to.map_or(self.paces.any(), |to| self.paces.of(from, to));
+        let pace = self.others.pace(from, to);
         let rest_bytes = rest_bytes(weight, kernel::tracking::is_possible());
         pace.price_within(weight.rss_bytes, rest_bytes, self.limits_between(from, to).bandwidth)
     }
@@ -57,7 +57,7 @@ impl Daemon {
         }
         let Some(bytes) = procfs::read_own_bytes(pid.0) else { return process.way };
         let limit = self.limits_between(self.me(), Some(to)).bandwidth;
-        let price = self.paces.of(self.me(), to).price_within(bytes, bytes, limit);
+        let price = self.others.pace(self.me(), Some(to)).price_within(bytes, bytes, limit);
         match price.freeze_s <= self.freeze_budget(pid).duration().as_secs_f64() {
             true => Way::StopAndCopy,
             false => process.way,
@@ -99,7 +99,7 @@ impl Daemon {
         if report.freeze_us > 0 {
             let link = (migration.from, migration.to);
             let limit = self.limits_between(migration.from, Some(migration.to)).bandwidth;
-            self.paces.learn(link, report, expected.map(|price| price.freeze_s), limit);
+            self.others.learn_pace(link, report, expected.map(|price| price.freeze_s), limit);
         }
         let ms = |seconds: f64| seconds * 1e3;
         Migration {

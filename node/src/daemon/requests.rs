@@ -107,7 +107,7 @@ impl Daemon {
             self.begin_tally(pid)?;
         }
         let left_out = is_baseline.then(|| {
-            let baseline = Box::new(self.processors.baseline());
+            let baseline = Box::new(self.others.baseline());
             self.give_baseline(pid, baseline)
         });
         Ok(Reply::Managed { node: self.me(), daemon_pid: std::process::id() as i32, left_out })

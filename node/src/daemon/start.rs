@@ -2,7 +2,6 @@
 
 use super::guests::cgroup_names;
 use super::owner::Wishes;
-use super::processors::Processors;
 use super::spare::{self, Spare};
 use super::tallies::Tallies;
 use super::thinking::{Load, Thought};
@@ -24,6 +23,7 @@ use crate::members::Members;
 use crate::memory_groups::MemoryGroups;
 use crate::net::gossip::{Heard, Mouth};
 use crate::net::{Credentials, gossip, listener};
+use crate::others::Others;
 use crate::passage::Passage;
 use crate::past_berths::PastBerths;
 use crate::registry::Registry;
@@ -299,8 +299,7 @@ impl Parts {
             listens,
             members: Members::new(me, membership.members)
                 .remembering(membership.forgotten, membership.given),
-            processors: Processors::new(),
-            others_limits: Default::default(),
+            others: Others::new(),
             links: Links::default(),
             admissions: Admissions::default(),
             rejections: Rejections::default(),
@@ -316,7 +315,6 @@ impl Parts {
             awaited: BTreeMap::new(),
             roster,
             tallies: Tallies::default(),
-            paces: Default::default(),
             gauge,
             looks: Looks::default(),
             programs: state.programs(),
