@@ -55,12 +55,10 @@ mod time_away;
 pub use start::Node;
 pub use start::{StartError, start};
 
-use self::spare::Spare;
 use crate::admissions::Admissions;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
-use crate::guest::Guest;
-use crate::imprints::Imprints;
+use crate::hosting::Hosting;
 use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::seal::Gossip;
@@ -75,7 +73,6 @@ use crate::net::listener::{Calling, Welcome};
 use crate::openings::{Opening, Openings};
 use crate::others::Others;
 use crate::passage::Passage;
-use crate::past_berths::PastBerths;
 use crate::process::Process;
 use crate::programs::Programs;
 use crate::registry::Registry;
@@ -176,8 +173,6 @@ pub enum Event {
 /// All state of a node.
 struct Daemon {
     config: Config,
-    /// What guests may use, where that is seen to here.
-    spare: Option<Spare>,
     state: State,
     started: Instant,
     keyring: Keyring,
@@ -189,7 +184,6 @@ struct Daemon {
     admissions: Admissions,
     passage: Passage,
     rejections: Rejections,
-    past_berths: PastBerths,
     /// Who keeps others from opening files in memory, if that is needed and possible.
     openings: Option<Openings>,
     mouth: Mouth,
@@ -197,11 +191,8 @@ struct Daemon {
     spawn: Arc<dyn Spawn>,
     supervisor_count: u64,
     processes: Registry,
-    guests: BTreeMap<SupervisorId, Guest>,
+    hosting: Hosting,
     memory_groups: MemoryGroups,
-    /// What earlier guests have left.
-    imprints: Imprints,
-    next_imprint_look: Instant,
     /// Supervisors of an earlier daemon that have not called yet.
     awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
@@ -278,7 +269,7 @@ impl Daemon {
                 }
                 News::Ended => self.deputy_ended(pid, id),
             }
-        } else if self.guests.contains_key(&id) {
+        } else if self.hosting.contains(id) {
             match news {
                 News::Packet(bytes, descriptor) => self.hear_body(id, &bytes, descriptor),
                 News::Ended => self.body_ended(id),
@@ -291,7 +282,7 @@ impl Daemon {
                     self.hear_imprint(id, file);
                 }
                 News::Packet(..) => {}
-                News::Ended => self.imprints.expect_no_more(id),
+                News::Ended => self.hosting.imprints_mut().expect_no_more(id),
             }
         }
     }
@@ -344,7 +335,7 @@ impl Daemon {
     /// From now on nobody comes or is moved; everybody goes home.
     fn begin_drain(&mut self, answer: Option<oneshot::Sender<Answer>>) {
         if self.passage.begin_drain(Instant::now(), answer) {
-            tracing::info!("going down: {} guests are sent home", self.guests.len());
+            tracing::info!("going down: {} guests are sent home", self.hosting.len());
             self.farewell();
             self.send_guests_home(|_| true);
             self.bring_home(|_| true);
@@ -357,7 +348,7 @@ impl Daemon {
         }
         let me = self.me();
         let is_home = |process: &Process| process.at == me && process.moving.is_none();
-        let all_home = self.guests.is_empty() && self.processes.values().all(is_home);
+        let all_home = self.hosting.is_empty() && self.processes.values().all(is_home);
         self.passage.is_drained(Instant::now(), all_home)
     }
 

@@ -60,8 +60,7 @@ impl Daemon {
         let is_asked = |guest: &&crate::guest::Guest| {
             guest.process.pid == pid || guest.local_pid() == Some(pid.0)
         };
-        let here = self.guests.values().filter(|guest| guest.local_pid().is_some());
-        let guest = { here }.find(is_asked);
+        let guest = self.hosting.here().find(is_asked);
         guest.map(|guest| guest.process).ok_or_else(|| {
             let text =
                 format!("process {pid} is not under osmos: `osmos adopt {pid}` puts it there");

@@ -103,10 +103,10 @@ impl Daemon {
         is_bound: bool,
         socket: Option<OwnedFd>,
     ) {
-        let is_taken = self.guests.values().any(|guest| guest.ticket == ticket);
-        let is_full = self.guests.len() >= GUESTS_MAX;
+        let is_taken = self.hosting.with_ticket(ticket).is_some();
+        let is_full = self.hosting.len() >= GUESTS_MAX;
         let (Some(maker), Some(socket), false) =
-            (self.guests.get(&maker), socket, is_taken || is_full)
+            (self.hosting.get(maker), socket, is_taken || is_full)
         else {
             // It notices that nobody has its socket.
             return tracing::warn!("a guest's process cannot become a guest");
@@ -147,7 +147,7 @@ impl Daemon {
         };
         let supervisor = guest.supervisor.clone();
         self.bind_guest(&guest);
-        self.guests.insert(id, guest);
+        self.hosting.insert(guest);
         // Its maker waits for that. One that does not take it is gone.
         supervisor.send(&ToBody::IsGuest, None);
     }

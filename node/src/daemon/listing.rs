@@ -16,8 +16,7 @@ impl Daemon {
     /// The processes born here, wherever they run, and the guests that run here.
     pub(super) fn list_processes(&self) -> Vec<control::Process> {
         let own = self.processes.values().map(|process| self.show_process(process));
-        let guests = self.guests.values().filter(|guest| guest.local_pid().is_some());
-        own.chain(guests.map(|guest| self.show_guest(guest))).collect()
+        own.chain(self.hosting.here().map(|guest| self.show_guest(guest))).collect()
     }
 
     fn show_process(&self, process: &Process) -> control::Process {
@@ -60,7 +59,7 @@ impl Daemon {
                 moves: process.progress.moves(),
             });
         }
-        let mut guests = self.guests.values();
+        let mut guests = self.hosting.guests();
         let is_asked =
             |guest: &&Guest| guest.process.pid == pid || guest.local_pid() == Some(pid.0);
         if let Some(guest) = guests.find(is_asked) {

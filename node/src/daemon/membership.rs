@@ -162,7 +162,7 @@ impl Daemon {
             let why = format!("node {node} is forgotten");
             self.order_move(pid, Order::new(me, Cause::Owner, why));
         }
-        for guest in self.guests.values_mut().filter(|guest| guest.process.home == node) {
+        for guest in self.hosting.of_home_mut(node) {
             guest.is_sent_home |= guest.supervisor.send(&ToBody::SendHome, None);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Daemon;
 use super::newborns::YOUNG;
+use crate::guest::Guest;
 use crate::process::Weight;
 use crate::procfs;
 use wire::control::{Migration, Placement};
@@ -68,7 +69,7 @@ impl Daemon {
     pub(super) fn price_of(&self, process: GlobalPid, to: NodeId) -> Option<Price> {
         let weight_of = |process: GlobalPid| match process.home == self.me() {
             true => self.processes.get(&process.pid).map(|process| process.weight()),
-            false => self.guests.values().find(|g| g.process == process).map(|g| g.weight()),
+            false => self.hosting.of(process).next().map(Guest::weight),
         };
         let weight = match self.memory_groups.of(process) {
             Some(group) => group.weight(group.members.iter().copied().filter_map(weight_of)),

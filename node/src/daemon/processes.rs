@@ -3,6 +3,7 @@
 use super::requests::{failure, no_process};
 use super::{Daemon, Event};
 use crate::control::Caller;
+use crate::guest::Guest;
 use crate::process::{
     Activity, Cause, Consumption, Forwarded, LastFreeze, Launch, Order, Process, Retry, Storm,
 };
@@ -187,7 +188,7 @@ impl Daemon {
         let watched = Watched {
             managed: self.processes.keys().map(|pid| pid.0).collect::<BTreeSet<i32>>(),
             away: away.map(|process| process.pid.0).collect(),
-            bodies: self.guests.values().filter_map(|guest| guest.local_pid()).collect(),
+            bodies: self.hosting.guests().filter_map(Guest::local_pid).collect(),
             inherited: self
                 .supervisors()
                 .filter_map(|supervisor| supervisor.process)
@@ -206,7 +207,7 @@ impl Daemon {
 
     /// Nothing is managed here.
     pub(super) fn is_idle(&self) -> bool {
-        self.processes.is_empty() && self.guests.is_empty()
+        self.processes.is_empty() && self.hosting.is_empty()
     }
 
     pub(super) fn scanned(&mut self, scan: io::Result<Scan>) {
@@ -233,7 +234,7 @@ impl Daemon {
                 process.progress.look(scan.at, usage.cpu_us);
             }
         }
-        for guest in self.guests.values_mut() {
+        for guest in self.hosting.guests_mut() {
             let usage = guest.local_pid().and_then(|pid| scan.usage.get(&pid));
             if let Some(usage) = usage {
                 guest.activity.look(scan.at, usage.runnable, usage.cpu_us);

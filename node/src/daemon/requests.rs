@@ -134,7 +134,7 @@ impl Daemon {
         if pid.0 <= 1 {
             return refuse("only ordinary processes can be adopted");
         }
-        if let Some(guest) = self.guests.values().find(|guest| guest.local_pid() == Some(pid.0)) {
+        if let Some(guest) = self.hosting.guests().find(|guest| guest.local_pid() == Some(pid.0)) {
             let home = guest.process.home;
             return refuse(&format!("it is a guest here; its home is node {home}"));
         }

@@ -2,7 +2,6 @@
 
 use super::guests::cgroup_names;
 use super::owner::Wishes;
-use super::spare::{self, Spare};
 use super::tallies::Tallies;
 use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
@@ -10,7 +9,7 @@ use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
-use crate::imprints::Imprints;
+use crate::hosting::Hosting;
 use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::replay::Replay;
@@ -25,7 +24,6 @@ use crate::net::gossip::{Heard, Mouth};
 use crate::net::{Credentials, gossip, listener};
 use crate::others::Others;
 use crate::passage::Passage;
-use crate::past_berths::PastBerths;
 use crate::registry::Registry;
 use crate::rejections::Rejections;
 use crate::returning;
@@ -286,9 +284,9 @@ impl Parts {
         let gauge = Gauge::new(core, &config.guest_cgroup);
         let load = Load::new(gauge.capacity(), gauge.memory());
         let stamp = stamps.next();
-        let spare = Spare::make(&config);
-        let places = cgroup_names(spare::directories(spare.as_ref(), &config));
-        match spare::entrance(spare.as_ref()) {
+        let hosting = Hosting::new(Instant::now(), &config);
+        let places = cgroup_names(hosting.cgroups());
+        match hosting.entrance() {
             Ok(entrance) => spawn.guests_go_to(places, entrance),
             Err(error) => tracing::debug!("no sandbox is kept ready: {error}"),
         }
@@ -303,15 +301,11 @@ impl Parts {
             links: Links::default(),
             admissions: Admissions::default(),
             rejections: Rejections::default(),
-            past_berths: PastBerths::default(),
             openings: None,
             mouth,
             supervisor_count: 0,
             processes: Registry::default(),
-            guests: BTreeMap::new(),
             memory_groups: MemoryGroups::default(),
-            imprints: Imprints::default(),
-            next_imprint_look: Instant::now(),
             awaited: BTreeMap::new(),
             roster,
             tallies: Tallies::default(),
@@ -323,7 +317,7 @@ impl Parts {
             journal,
             passage: Passage::default(),
             wishes: Wishes::of(owner),
-            spare,
+            hosting,
             config,
             state,
             spawn,

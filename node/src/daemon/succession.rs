@@ -57,7 +57,7 @@ impl Daemon {
 
     /// The same of a guest; one that a test plays is nobody's concern.
     pub(super) fn keep_guest(&self, id: SupervisorId) {
-        let Some(guest) = self.guests.get(&id) else { return };
+        let Some(guest) = self.hosting.get(id) else { return };
         let Some(supervisor) = guest.supervisor.process else { return };
         let body = match guest.arrival {
             Arrival::Running { body, .. } => Some(body),
@@ -77,7 +77,7 @@ impl Daemon {
 
     pub(super) fn supervisors(&self) -> impl Iterator<Item = &Supervisor> {
         let deputies = self.processes.values().filter_map(|process| process.deputy.as_ref());
-        deputies.chain(self.guests.values().map(|guest| &guest.supervisor))
+        deputies.chain(self.hosting.guests().map(|guest| &guest.supervisor))
     }
 
     /// Goes on with everything that an earlier daemon has left.
@@ -93,7 +93,7 @@ impl Daemon {
         for kept in guests {
             self.take_over_guest(kept);
         }
-        let (processes, guests) = (self.processes.len(), self.guests.len());
+        let (processes, guests) = (self.processes.len(), self.hosting.len());
         if processes + guests > 0 {
             tracing::info!(
                 "took over {processes} processes and {guests} guests of an earlier daemon; {} \
@@ -158,7 +158,7 @@ impl Daemon {
     fn take_over_guest(&mut self, kept: KeptGuest) {
         let awaited = self.await_supervisor(Half::Body, kept.supervisor, kept.owner.uid);
         let Some(supervisor) = awaited else {
-            self.past_berths.note(Instant::now(), kept.ticket);
+            self.hosting.berth_ended(Instant::now(), kept.ticket);
             return self.roster.forget_guest(kept.supervisor);
         };
         let body = kept.body.filter(|body| body.is_alive());
@@ -187,7 +187,7 @@ impl Daemon {
             user_cores: f64::from(kept.asked.user_milli) / 1e3,
         };
         self.bind_guest(&guest);
-        self.guests.insert(id, guest);
+        self.hosting.insert(guest);
         if body.is_some() {
             self.confine_guest(id);
             self.let_stand_back(id);
@@ -227,7 +227,7 @@ impl Daemon {
             let _ = socket.send(returned.socket);
         }
         if self.passage.is_going_down()
-            && let Some(guest) = self.guests.get_mut(&id)
+            && let Some(guest) = self.hosting.get_mut(id)
         {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
         }

@@ -172,8 +172,7 @@ impl Daemon {
         } else {
             let wanted = PeerMessage::MoveWanted { pid: process.pid, to, motive, reason: why };
             if self.links.say(process.home, wanted) {
-                let is_it = |guest: &&mut Guest| guest.process == process;
-                for guest in self.guests.values_mut().filter(is_it) {
+                for guest in self.hosting.of_mut(process) {
                     guest.wanted_on = Some(to);
                 }
                 return;
@@ -286,11 +285,16 @@ impl Daemon {
             pace: self.load.capacity.core_speed,
             others: self.load.others.mean() + self.load.unseen.threads() + self.served(),
             memory_total_bytes: self.load.memory.total_bytes,
-            memory_free_bytes: self.load.memory.free_bytes.saturating_add(self.imprints.bytes()),
+            memory_free_bytes: self.memory_free_bytes(),
             memory_pressure: self.gauge.memory_pressure(),
             processes,
         };
         self.tell_brain(Input::LoadSampled(sample));
+    }
+
+    /// With what guests have left: that is given back for whatever needs it.
+    fn memory_free_bytes(&self) -> u64 {
+        self.load.memory.free_bytes.saturating_add(self.hosting.imprints().bytes())
     }
 
     /// Under load: a core that works beside others is another one than a core alone.
@@ -361,7 +365,7 @@ impl Daemon {
             },
             weight: process.weight(),
         });
-        let guests = self.guests.values().filter_map(|guest| sample_of_guest(guest, now));
+        let guests = self.hosting.guests().filter_map(|guest| sample_of_guest(guest, now));
         let mut all: Vec<Sampled> = home.chain(guests).collect();
         let is_managed =
             |process: GlobalPid| process.home != me || self.processes.contains_key(&process.pid);
