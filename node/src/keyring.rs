@@ -137,6 +137,7 @@ impl Keyring {
 mod test {
     use super::*;
     use crate::keys::seal::Gossip;
+    use crate::net::wall_clock_s;
 
     const FIRST: ClusterSecret = ClusterSecret([5; 32]);
     const ANNA: NodeKey = NodeKey([1; 32]);
@@ -154,12 +155,12 @@ mod test {
     #[test]
     fn a_renewed_secret_is_shown_when_that_is_said_and_can_be_put_back() {
         let (mut keyring, seen) = keyring();
-        let before = keyring.renew(100).unwrap();
+        let before = keyring.renew(wall_clock_s()).unwrap();
         assert_eq!(keyring.secret().0, 1);
         assert!(seen.borrow().link_key == FIRST.link_key(), "it is not on the disk yet");
         keyring.put_back(before);
         assert_eq!(keyring.secret(), (0, FIRST.0));
-        keyring.renew(100).unwrap();
+        keyring.renew(wall_clock_s()).unwrap();
         keyring.show();
         assert!(seen.borrow().link_key == ClusterSecret(keyring.secret().1).link_key());
         assert!(seen.borrow().own == NodeSecret([7; 32]), "the own key is as before");
