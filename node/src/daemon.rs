@@ -63,6 +63,7 @@ use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::seal::Gossip;
 use crate::links::Links;
+use crate::load::Load;
 use crate::looks::Looks;
 use crate::members::Members;
 use crate::memory_groups::{MemoryGroup, MemoryGroups};
@@ -79,12 +80,11 @@ use crate::registry::Registry;
 use crate::rejections::Rejections;
 use crate::returning::Returned;
 use crate::roster::Roster;
-use crate::sample::Gauge;
 use crate::sample::scan::Scan;
 use crate::spawning::Spawn;
 use crate::state::State;
 use crate::supervisor::{News, Supervisor, SupervisorId};
-use std::collections::BTreeMap;
+use crate::supervisors::Supervisors;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -189,19 +189,16 @@ struct Daemon {
     mouth: Mouth,
 
     spawn: Arc<dyn Spawn>,
-    supervisor_count: u64,
+    supervisors: Supervisors,
     processes: Registry,
     hosting: Hosting,
     memory_groups: MemoryGroups,
-    /// Supervisors of an earlier daemon that have not called yet.
-    awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
     tallies: tallies::Tallies,
 
-    gauge: Gauge,
     looks: Looks,
     programs: Programs,
-    load: thinking::Load,
+    load: Load,
     thought: thinking::Thought,
 
     journal: Journal,
@@ -327,9 +324,9 @@ impl Daemon {
     }
 
     fn serve_supervisor(&mut self, started: crate::spawning::Started) -> io::Result<Supervisor> {
-        self.supervisor_count += 1;
+        let id = self.supervisors.next_id();
         let report = reporting(self.events.clone());
-        crate::supervisor::serve(SupervisorId(self.supervisor_count), started, report)
+        crate::supervisor::serve(id, started, report)
     }
 
     /// From now on nobody comes or is moved; everybody goes home.

@@ -25,6 +25,7 @@ mod journal;
 mod keyring;
 mod keys;
 mod links;
+mod load;
 mod looks;
 mod map;
 mod members;
@@ -53,6 +54,7 @@ mod spare;
 mod spawning;
 mod state;
 mod supervisor;
+mod supervisors;
 
 #[cfg(test)]
 mod test;

@@ -54,7 +54,7 @@ impl Daemon {
     /// will not come to anything, because there is nothing of it here.
     pub(super) fn serve_newborn(&mut self, pid: HomePid) {
         let (me, is_closing) = (self.me(), self.passage.is_closing());
-        let core_speed = self.load.capacity.core_speed;
+        let core_speed = self.load.capacity().core_speed;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(birth) = process.birth.take_if(|_| process.moving.is_none()) else { return };
         let identity = Identity { pid: pid.0, started_ticks: process.started_ticks };
@@ -111,8 +111,7 @@ impl Daemon {
             // It notices that nobody has its socket.
             return tracing::warn!("a guest's process cannot become a guest");
         };
-        self.supervisor_count += 1;
-        let id = SupervisorId(self.supervisor_count);
+        let id = self.supervisors.next_id();
         let report = reporting(self.events.clone());
         let supervisor = match serve_part(id, &maker.supervisor, socket, report) {
             Ok(supervisor) => supervisor,

@@ -77,13 +77,13 @@ impl Daemon {
         };
         self.hosting.insert(guest);
         self.keep_guest(supervisor.id);
-        let core_speed_milli = (self.load.capacity.core_speed * 1e3) as u32;
+        let core_speed_milli = (self.load.capacity().core_speed * 1e3) as u32;
         Ok(BerthGrant { ticket, key, core_speed_milli })
     }
 
     /// What is free for guests, as it is enforced.
     pub(super) fn memory_to_spare(&self) -> u64 {
-        self.load.memory.free_bytes.min(self.hosting.left_bytes())
+        self.load.memory().free_bytes.min(self.hosting.left_bytes())
     }
 
     fn start_body(
@@ -239,7 +239,7 @@ impl Daemon {
     fn guest_gone(&mut self, id: SupervisorId) -> Option<Guest> {
         let guest = self.hosting.remove(Instant::now(), id)?;
         self.memory_groups.leave(guest.process);
-        self.awaited.remove(&id);
+        self.supervisors.ended(id);
         forget_guest(&self.roster, &guest);
         // Its supervisor need not look for a daemon that it could tell.
         guest.supervisor.note();
@@ -251,7 +251,7 @@ impl Daemon {
     }
 
     pub(super) fn body_ended(&mut self, id: SupervisorId) {
-        if let Some(guest) = self.hosting.get(id).filter(|_| !self.awaited.contains_key(&id)) {
+        if let Some(guest) = self.hosting.get(id).filter(|_| !self.supervisors.is_awaited(id)) {
             tracing::warn!("the supervisor of guest {} ended without a word", guest.process);
         }
         self.guest_gone(id);

@@ -94,7 +94,7 @@ impl Daemon {
         let owner_max = self.wishes.state.guest_memory_max_bytes;
         let used = self.guest_memory(0).map_or(0, |guests| guests.used_bytes);
         let kept = self.hosting.imprints().bytes();
-        let surplus = surplus(self.gauge.memory(), owner_max, used, kept);
+        let surplus = surplus(self.load.memory_now(), owner_max, used, kept);
         self.give_back_imprints(surplus);
     }
 
@@ -103,8 +103,7 @@ impl Daemon {
         let given = self.hosting.imprints_mut().give_back(bytes);
         if given > 0 {
             tracing::info!("memory is short: {given} bytes that guests have left are given back");
-            let free = self.load.memory.free_bytes.saturating_add(given);
-            self.load.memory.free_bytes = free.min(self.load.memory.total_bytes);
+            self.load.freed(given);
         }
         given > 0
     }

@@ -87,17 +87,16 @@ impl Daemon {
     }
 
     fn show_this_node(&self, member: &Member, view: Option<&NodeView>) -> control::Node {
-        let load = &self.load;
+        let (capacity, memory) = (self.load.capacity(), self.load.memory());
         control::Node {
             id: member.node,
             address: member.address.to_string(),
             status: "alive".to_owned(),
-            cores: f64::from(load.capacity.cores),
-            speed: load.capacity.speed,
-            load: (load.runnable.mean() + load.unseen.threads())
-                / f64::from(load.capacity.cores.max(1)),
-            mem_total_bytes: load.memory.total_bytes,
-            mem_free_bytes: load.memory.free_bytes,
+            cores: f64::from(capacity.cores),
+            speed: capacity.speed,
+            load: self.load.threads() / f64::from(capacity.cores.max(1)),
+            mem_total_bytes: memory.total_bytes,
+            mem_free_bytes: memory.free_bytes,
             info_age_s: 0.0,
             takes_guests: view.is_none_or(|view| !view.is_closed),
             cpu: CpuFit::Fits,

@@ -60,7 +60,7 @@ impl Daemon {
         let mut order = order;
         order.tries += 1;
         let to = order.to;
-        let core_speed = self.load.capacity.core_speed;
+        let core_speed = self.load.capacity().core_speed;
         let is_users = matches!(order.cause, Cause::User);
         let is_of_group = self.memory_groups.is_weighed_as_one(GlobalPid { home: me, pid });
         process.moving = Some(Move { is_of_group, ..Move::new(order, from, core_speed) });
@@ -279,7 +279,7 @@ impl Daemon {
     /// The process is home, because that was asked or because it had to.
     pub(super) fn came_home(&mut self, pid: HomePid, reason: Reason, report: &MoveReport) {
         self.drop_deputy(pid);
-        let (me, core_speed) = (self.me(), self.load.capacity.core_speed);
+        let (me, core_speed) = (self.me(), self.load.capacity().core_speed);
         let global = self.global(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;

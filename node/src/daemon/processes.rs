@@ -103,7 +103,7 @@ impl Daemon {
             last_freeze: LastFreeze::default(),
             reason: "started here".to_owned(),
             decisions: VecDeque::new(),
-            progress: Progress::starting(self.load.capacity.core_speed),
+            progress: Progress::starting(self.load.capacity().core_speed),
             has_ended: false,
             watch,
         };
@@ -190,7 +190,7 @@ impl Daemon {
             away: away.map(|process| process.pid.0).collect(),
             bodies: self.hosting.guests().filter_map(Guest::local_pid).collect(),
             inherited: self
-                .supervisors()
+                .all_supervisors()
                 .filter_map(|supervisor| supervisor.process)
                 .map(|p| p.pid)
                 .collect(),

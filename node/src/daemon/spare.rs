@@ -12,7 +12,7 @@ impl Daemon {
         let spare = self.hosting.spare_mut();
         let Some(spare) = spare.filter(|spare| spare.is_look_due(now)) else { return };
         // Only now: this comes by with every event, and reads nine files.
-        let machine = self.gauge.memory();
+        let machine = self.load.memory_now();
         // What guests have left goes before any that is here.
         if !spare.look(now, machine, owner_max) || self.give_back_imprints(u64::MAX) {
             return;

@@ -3,7 +3,7 @@
 use super::guests::cgroup_names;
 use super::owner::Wishes;
 use super::tallies::Tallies;
-use super::thinking::{Load, Thought};
+use super::thinking::Thought;
 use super::{Daemon, Event};
 use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
@@ -16,6 +16,7 @@ use crate::keys::replay::Replay;
 use crate::keys::stamps::Stamps;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
 use crate::links::Links;
+use crate::load::Load;
 use crate::looks::Looks;
 use crate::map::{self, MAP_BYTES_MAX, MapError};
 use crate::members::Members;
@@ -32,6 +33,7 @@ use crate::sample::Gauge;
 use crate::sample::calibrate::{Belief, RUNS_FIRST, measure_core_speed};
 use crate::spawning::Spawn;
 use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
+use crate::supervisors::Supervisors;
 use kernel::features::Feature;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -281,8 +283,7 @@ impl Parts {
         let me = *me.expect("a membership always lists its own node");
         let speed = core_speed(&config, &state);
         let core = Belief::new(speed, config.speed.is_some(), Instant::now());
-        let gauge = Gauge::new(core, &config.guest_cgroup);
-        let load = Load::new(gauge.capacity(), gauge.memory());
+        let load = Load::new(Gauge::new(core, &config.guest_cgroup));
         let stamp = stamps.next();
         let hosting = Hosting::new(Instant::now(), &config);
         let places = cgroup_names(hosting.cgroups());
@@ -303,13 +304,11 @@ impl Parts {
             rejections: Rejections::default(),
             openings: None,
             mouth,
-            supervisor_count: 0,
+            supervisors: Supervisors::default(),
             processes: Registry::default(),
             memory_groups: MemoryGroups::default(),
-            awaited: BTreeMap::new(),
             roster,
             tallies: Tallies::default(),
-            gauge,
             looks: Looks::default(),
             programs: state.programs(),
             load,

@@ -28,23 +28,13 @@ use crate::returning::Returned;
 use crate::roster::{KeptGuest, KeptOrder, KeptProcess, Left};
 use crate::supervisor::{Identity, Supervisor, SupervisorId, await_return};
 use brain::Input;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use wire::assignment::Half;
 use wire::control::{Happening, ManageOptions};
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
 use wire::supervisor::{MoveReport, Reason, SUPERVISOR_VERSION, ToBody, Welcome};
-
-/// A supervisor that has to call before it can be spoken to.
-pub struct Awaited {
-    process: Identity,
-    /// As whom it runs.
-    uid: u32,
-    socket: oneshot::Sender<OwnedFd>,
-}
 
 impl Daemon {
     /// Puts what must outlive this daemon of a process on the roster, or takes it off.
@@ -75,7 +65,7 @@ impl Daemon {
         });
     }
 
-    pub(super) fn supervisors(&self) -> impl Iterator<Item = &Supervisor> {
+    pub(super) fn all_supervisors(&self) -> impl Iterator<Item = &Supervisor> {
         let deputies = self.processes.values().filter_map(|process| process.deputy.as_ref());
         deputies.chain(self.hosting.guests().map(|guest| &guest.supervisor))
     }
@@ -98,7 +88,7 @@ impl Daemon {
             tracing::info!(
                 "took over {processes} processes and {guests} guests of an earlier daemon; {} \
                  supervisors are waited for",
-                self.awaited.len()
+                self.supervisors.awaited()
             );
         }
     }
@@ -197,22 +187,17 @@ impl Daemon {
 
     /// None if it has ended.
     fn await_supervisor(&mut self, half: Half, process: Identity, uid: u32) -> Option<Supervisor> {
-        self.supervisor_count += 1;
-        let id = SupervisorId(self.supervisor_count);
+        let id = self.supervisors.next_id();
         let (supervisor, socket) =
             await_return(id, half, process, reporting(self.events.clone())).ok()?;
-        self.awaited.insert(id, Awaited { process, uid, socket });
+        self.supervisors.expect(id, (process, uid), socket);
         Some(supervisor)
     }
 
     /// A supervisor has called. One that nobody misses, or that speaks another version, is sent
     /// home; where it is missed, its end will show where its process is.
     pub(super) fn supervisor_returned(&mut self, returned: Returned) {
-        let is_it = |awaited: &Awaited| {
-            (awaited.process.pid, awaited.uid) == (returned.pid, returned.uid)
-                && awaited.process.is_alive()
-        };
-        let missed = self.awaited.iter().find(|(_, awaited)| is_it(awaited)).map(|(id, _)| *id);
+        let missed = self.supervisors.missed(returned.pid, returned.uid);
         let Some(id) = missed.filter(|_| returned.version == SUPERVISOR_VERSION) else {
             tracing::info!("supervisor {} (user {}) is sent home", returned.pid, returned.uid);
             // One that is gone has nobody to bring.
@@ -222,10 +207,7 @@ impl Daemon {
         if !returned.answer(Welcome::Stay) {
             return;
         }
-        if let Some(Awaited { socket, .. }) = self.awaited.remove(&id) {
-            // It has just ended if nobody takes it.
-            let _ = socket.send(returned.socket);
-        }
+        self.supervisors.came_back(id, returned.socket);
         if self.passage.is_going_down()
             && let Some(guest) = self.hosting.get_mut(id)
         {
@@ -249,9 +231,9 @@ impl Daemon {
         let Some(process) = self.processes.get(&pid) else { return };
         let (at, has_ended) = (process.at, process.has_ended);
         self.release_files(pid);
-        let (code, text) = match self.awaited.remove(&id) {
-            Some(_) => ("no-daemon", "its supervisor ended while no daemon was there for it"),
-            None => ("supervisor-crashed", "its supervisor at home ended without a word"),
+        let (code, text) = match self.supervisors.ended(id) {
+            true => ("no-daemon", "its supervisor ended while no daemon was there for it"),
+            false => ("supervisor-crashed", "its supervisor at home ended without a word"),
         };
         let not_moved = not_moved(MoveEnd::Stayed, code, text);
         // The kernel kills what a tracer held before it lets the tracer's parent know.

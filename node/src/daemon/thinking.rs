@@ -12,16 +12,12 @@ use crate::keys::seal::Gossip;
 use crate::memory_groups::Sampled;
 use crate::process::{Cause, Launch, Order};
 use crate::recorder::Recorder;
-use crate::sample::Capacity;
 use crate::sample::calibrate::{RUNS_AGAIN, measure_core_speed};
 use crate::sample::scan::Scan;
-use crate::sample::unseen::Unseen;
-use crate::sample::window::Window;
 use brain::{
     Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
     Status, Time, UserId, UserShare, Verdict, Why,
 };
-use kernel::proc::room::Memory;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use wire::control::Happening;
@@ -40,25 +36,6 @@ pub struct Thought {
     /// When it asked to be called.
     pub wake: Option<Instant>,
     recorder: Option<Recorder>,
-}
-
-/// What was measured of this node.
-pub struct Load {
-    /// Threads that could run, Osmos itself excluded.
-    pub runnable: Window,
-    /// What is of no managed process.
-    pub others: Window,
-    /// Beyond those.
-    pub unseen: Unseen,
-    pub capacity: Capacity,
-    pub memory: Memory,
-}
-
-impl Load {
-    pub fn new(capacity: Capacity, memory: Memory) -> Load {
-        let (runnable, others) = (Window::default(), Window::default());
-        Load { runnable, others, unseen: Unseen::default(), capacity, memory }
-    }
 }
 
 /// A fresh brain's name and dice. `stamp` is later than that of any brain of this node before, even
@@ -265,28 +242,23 @@ impl Daemon {
 
     /// Feeds the brain with each look: what has just begun to wait shall not wait for a round.
     pub(super) fn sample_load(&mut self, scan: &Scan) {
-        self.load.runnable.look(scan.at, f64::from(scan.runnable));
-        self.load.others.look(scan.at, f64::from(scan.others));
-        self.gauge.look(scan.at);
-        self.measure_speed_again(scan.at);
-        self.load.capacity = self.gauge.capacity();
-        self.load.memory = self.gauge.memory();
-        let share = self.share_of_thread();
-        self.load.unseen.look(scan.at, f64::from(scan.runnable), scan.used_s, share);
+        if self.load.look(scan) {
+            self.measure_speed();
+        }
         self.tell_brain_load();
     }
 
     /// What is known of this node and of all that runs here.
     pub(super) fn tell_brain_load(&mut self) {
-        let processes = self.sample_processes();
+        let (processes, capacity) = (self.sample_processes(), self.load.capacity());
         let sample = LoadSample {
-            cores: self.load.capacity.cores,
-            speed: self.load.capacity.speed,
-            pace: self.load.capacity.core_speed,
-            others: self.load.others.mean() + self.load.unseen.threads() + self.served(),
-            memory_total_bytes: self.load.memory.total_bytes,
+            cores: capacity.cores,
+            speed: capacity.speed,
+            pace: capacity.core_speed,
+            others: self.load.threads_of_others() + self.served(),
+            memory_total_bytes: self.load.memory().total_bytes,
             memory_free_bytes: self.memory_free_bytes(),
-            memory_pressure: self.gauge.memory_pressure(),
+            memory_pressure: self.load.memory_pressure(),
             processes,
         };
         self.tell_brain(Input::LoadSampled(sample));
@@ -294,15 +266,10 @@ impl Daemon {
 
     /// With what guests have left: that is given back for whatever needs it.
     fn memory_free_bytes(&self) -> u64 {
-        self.load.memory.free_bytes.saturating_add(self.hosting.imprints().bytes())
+        self.load.memory().free_bytes.saturating_add(self.hosting.imprints().bytes())
     }
 
-    /// Under load: a core that works beside others is another one than a core alone.
-    fn measure_speed_again(&mut self, now: Instant) {
-        let is_loaded = self.load.runnable.mean() >= self.load.capacity.cpus / 2.0;
-        if !is_loaded || !self.gauge.core.begin(now) {
-            return;
-        }
+    fn measure_speed(&self) {
         let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             if let Ok(speed) = measure_core_speed(RUNS_AGAIN) {
@@ -313,8 +280,7 @@ impl Daemon {
     }
 
     pub(super) fn speed_measured(&mut self, speed: f64) {
-        if self.gauge.core.measured(Instant::now(), speed) {
-            let speed = self.gauge.core.speed();
+        if let Some(speed) = self.load.speed_measured(Instant::now(), speed) {
             tracing::info!("a core of this node has a speed of {speed:.2} now");
             if let Err(error) = self.state.keep_speed(speed) {
                 tracing::warn!("{error}");
@@ -327,13 +293,7 @@ impl Daemon {
         let me = self.me();
         let away = self.processes.values().filter(|process| process.at != me);
         let used: f64 = away.map(|process| process.activity.used()).sum();
-        used / self.share_of_thread()
-    }
-
-    /// Of a core, what one thread gets that computes without a pause and has the node for itself:
-    /// under a quota of half a core, half of one.
-    fn share_of_thread(&self) -> f64 {
-        self.load.capacity.cpus / f64::from(self.load.capacity.cores)
+        used / self.load.share_of_thread()
     }
 
     /// Every process that runs here: those at home, and the guests.
