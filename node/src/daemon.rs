@@ -4,24 +4,46 @@
 //! [`Event`] and is told what to do through a queue that never blocks this task. So nothing here
 //! needs a lock, and what happened has one order.
 //!
+//! The state is kept in parts, which do not know each other; each says at its head what it is for.
+//! What is done here connects them: one is asked, another is told, the journal and the brain hear
+//! of it.
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | [`Keyring`] | what this node proves itself with, and what it has heard that was proved |
+//! | [`Members`], [`Others`] | who belongs to the cluster, and what is known of each |
+//! | [`Links`] | whom this node is linked to, and whom it calls when |
+//! | [`Admissions`] | who is about to join here |
+//! | [`Passage`] | whether this node joins, leaves or goes down |
+//! | [`Registry`], [`Supervisors`] | its own processes, and who serves them |
+//! | [`Hosting`] | what it has of others: guests, and the memory that they leave |
+//! | [`MemoryGroups`], [`Programs`] | who shares memory; what programs of a name have taken |
+//! | [`Looks`], [`Load`] | when to look at `/proc`; how busy this node is |
+//! | [`Thought`] | the brain, and what is on its way in |
+//! | [`Wishes`](owner::Wishes), [`Tallies`](tallies::Tallies) | what owners and users wait for |
+//!
+//! What connects them, by what it is about:
+//!
 //! * [`cluster`](self::cluster): calls, links, members, messages of other nodes
-//! * [`requests`]: what user tools ask
+//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
+//! * [`requests`]: what user tools ask; [`listing`]: what `ps`, `nodes`, `why` show
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
+//! * [`newborns`]: those that have just begun; [`forks`]: those that are made away
 //! * [`processors`]: whose processors will do for which processes
-//! * [`moves`]: one move from order to end
-//! * [`foresight`]: what would become of a move
-//! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
-//!   leave
-//! * [`calling_off`]: moves that are not wanted any more
+//! * [`moves`]: one move from order to end; [`deputies`]: the supervisors that carry it out
+//! * [`lending`]: what leaves this home at all; [`move_limits`]: what moves may take of nodes
 //! * [`linking`]: moves that wait for a link to their target
+//! * [`calling_off`]: moves that are not wanted any more
 //! * [`companions`]: those who share memory with one that moves; [`memory_groups`]: how they are
 //!   weighed
-//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
-//! * [`paying`]: what moves are expected to cost, and did
+//! * [`paying`]: what moves are expected to cost, and did; [`foresight`]: what would become of one
+//! * [`time_away`]: what processes use while they are away; [`tallies`]: all that a command does
+//! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
+//!   leave; [`spare`](self::spare): that they have no more memory than there is
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
+//! * [`start`](self::start): from a configuration to a running node
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left
-//! * [`listing`]: what `ps`, `nodes`, `why` show
 
 mod calling_off;
 mod cluster;
@@ -68,7 +90,6 @@ use crate::looks::Looks;
 use crate::members::Members;
 use crate::memory_groups::{MemoryGroup, MemoryGroups};
 use crate::net::call::CallError;
-use crate::net::gossip::Mouth;
 use crate::net::link::{LinkId, OpenLink};
 use crate::net::listener::{Calling, Welcome};
 use crate::openings::{Opening, Openings};
@@ -85,6 +106,7 @@ use crate::spawning::Spawn;
 use crate::state::State;
 use crate::supervisor::{News, Supervisor, SupervisorId};
 use crate::supervisors::Supervisors;
+use crate::thought::Thought;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -170,7 +192,7 @@ pub enum Event {
     Stop,
 }
 
-/// All state of a node.
+/// All state of a node. What a part keeps only its own file touches.
 struct Daemon {
     config: Config,
     state: State,
@@ -186,7 +208,6 @@ struct Daemon {
     rejections: Rejections,
     /// Who keeps others from opening files in memory, if that is needed and possible.
     openings: Option<Openings>,
-    mouth: Mouth,
 
     spawn: Arc<dyn Spawn>,
     supervisors: Supervisors,
@@ -199,7 +220,7 @@ struct Daemon {
     looks: Looks,
     programs: Programs,
     load: Load,
-    thought: thinking::Thought,
+    thought: Thought,
 
     journal: Journal,
     wishes: owner::Wishes,
@@ -292,7 +313,7 @@ impl Daemon {
         let storms = storms.filter(|_| !self.passage.is_going_down());
         let now = Instant::now();
         let look = self.looks.next(now, self.is_idle());
-        let due = storms.chain(self.thought.wake).chain(look);
+        let due = storms.chain(self.thought.wake()).chain(look);
         due.fold(now + TICK, Instant::min)
     }
 

@@ -75,7 +75,7 @@ impl Daemon {
     }
 
     pub(super) fn list_nodes(&self) -> Vec<control::Node> {
-        let views = self.thought.brain.members(self.brain_time());
+        let views = self.thought.brain().members(self.brain_time());
         let views: BTreeMap<NodeId, NodeView> =
             views.into_iter().map(|view| (view.node, view)).collect();
         let me = self.me();

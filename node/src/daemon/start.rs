@@ -3,7 +3,6 @@
 use super::guests::cgroup_names;
 use super::owner::Wishes;
 use super::tallies::Tallies;
-use super::thinking::Thought;
 use super::{Daemon, Event};
 use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
@@ -34,6 +33,7 @@ use crate::sample::calibrate::{Belief, RUNS_FIRST, measure_core_speed};
 use crate::spawning::Spawn;
 use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
 use crate::supervisors::Supervisors;
+use crate::thought::Thought;
 use kernel::features::Feature;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -303,7 +303,6 @@ impl Parts {
             admissions: Admissions::default(),
             rejections: Rejections::default(),
             openings: None,
-            mouth,
             supervisors: Supervisors::default(),
             processes: Registry::default(),
             memory_groups: MemoryGroups::default(),
@@ -312,7 +311,7 @@ impl Parts {
             looks: Looks::default(),
             programs: state.programs(),
             load,
-            thought: Thought::new(me.node, &config, stamp),
+            thought: Thought::new(me.node, &config, stamp, mouth),
             journal,
             passage: Passage::default(),
             wishes: Wishes::of(owner),

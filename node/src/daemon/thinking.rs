@@ -1,24 +1,18 @@
-//! Feeding the brain and doing what it says.
-//!
-//! What the brain orders can lead to new facts at once (a move that cannot even begin), so facts
-//! wait in a queue and are taken in one after another: the brain is never called from within
-//! itself.
+//! Feeding the brain and doing what it says ([`crate::thought`]).
 
 use super::{Daemon, Event, foresight};
-use crate::config::Config;
 use crate::guest::{Arrival, Guest};
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
 use crate::memory_groups::Sampled;
 use crate::process::{Cause, Launch, Order};
-use crate::recorder::Recorder;
 use crate::sample::calibrate::{RUNS_AGAIN, measure_core_speed};
 use crate::sample::scan::Scan;
 use brain::{
-    Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
-    Status, Time, UserId, UserShare, Verdict, Why,
+    GroupId, Input, LoadSample, Output, Placement, ProcessSample, Span, Status, Time, UserId,
+    UserShare, Verdict, Why,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::control::Happening;
 use wire::forecast::Weighed;
@@ -27,42 +21,6 @@ use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::owner::OwnerState;
 use wire::peer::PeerMessage;
-
-/// The brain, and what is on its way in.
-pub struct Thought {
-    pub brain: Brain,
-    waiting: VecDeque<Input>,
-    is_thinking: bool,
-    /// When it asked to be called.
-    pub wake: Option<Instant>,
-    recorder: Option<Recorder>,
-}
-
-/// A fresh brain's name and dice. `stamp` is later than that of any brain of this node before, even
-/// if the clock was set back: of two lives of a node, others believe the later one.
-fn identity(node: NodeId, stamp: u64) -> Identity {
-    let incarnation = u32::try_from(stamp / 1_000_000_000).unwrap_or(u32::MAX);
-    let seed = crate::keys::random().map_or(stamp, u64::from_le_bytes);
-    Identity { node, incarnation, seed }
-}
-
-impl Thought {
-    /// Where a recording is wanted, all that the brain is told from now on is appended to it.
-    pub fn new(node: NodeId, config: &Config, stamp: u64) -> Thought {
-        let identity = identity(node, stamp);
-        let mut recorder = config.record.as_deref().and_then(Recorder::append_to);
-        if let Some(recorder) = &mut recorder {
-            recorder.write(&brain::began(identity, &config.brain));
-        }
-        Thought {
-            brain: Brain::new(identity, config.brain.clone()),
-            waiting: VecDeque::new(),
-            is_thinking: false,
-            wake: None,
-            recorder,
-        }
-    }
-}
 
 impl Daemon {
     /// The first facts.
@@ -80,7 +38,8 @@ impl Daemon {
 
     /// This node has another number now: whatever was thought before was somebody else's.
     pub(super) fn new_brain(&mut self) {
-        self.thought = Thought::new(self.me(), &self.config, self.keyring.stamp());
+        let (me, stamp) = (self.me(), self.keyring.stamp());
+        self.thought.begin_anew(me, &self.config, stamp);
         self.tell_brain(Input::Started);
         self.owner_has_decided();
     }
@@ -91,24 +50,19 @@ impl Daemon {
     }
 
     pub(super) fn tell_brain(&mut self, input: Input) {
-        self.thought.waiting.push_back(input);
-        if self.thought.is_thinking {
+        if !self.thought.tell(input) {
             return;
         }
-        self.thought.is_thinking = true;
-        let mut outbox = Outbox::new();
-        while let Some(input) = self.thought.waiting.pop_front() {
-            let now = self.brain_time();
-            self.thought.brain.handle(now, &input, &mut outbox);
-            if let Some(recorder) = &mut self.thought.recorder {
-                recorder.write(&brain::told(now, &input, outbox.outputs()));
-            }
-            let outputs: Vec<Output> = outbox.drain().collect();
+        while let Some(outputs) = self.think() {
             for output in outputs {
                 self.carry_out(output);
             }
         }
-        self.thought.is_thinking = false;
+    }
+
+    fn think(&mut self) -> Option<Vec<Output>> {
+        let now = self.brain_time();
+        self.thought.think(now)
     }
 
     fn carry_out(&mut self, output: Output) {
@@ -117,14 +71,14 @@ impl Daemon {
                 if let Some(member) = self.members.get(to) {
                     let address = member.address;
                     let credentials = self.keyring.credentials();
-                    self.mouth.send(self.members.me().node, address, bytes, &credentials);
+                    self.thought.speak(self.members.me().node, address, bytes, &credentials);
                 }
             }
             Output::Move { process, to, motive, why } => {
                 self.move_as_thought(process, to, motive, why.to_string());
             }
             Output::WakeAt(time) => {
-                self.thought.wake = Some(self.started + Duration::from_micros(time.0));
+                self.thought.wake_at(self.started + Duration::from_micros(time.0));
             }
             Output::RecordDecision { process, verdict, why } => {
                 self.record_decision(process, verdict, &why);
@@ -195,8 +149,7 @@ impl Daemon {
     }
 
     pub(super) fn time_passed_for_brain(&mut self, now: Instant) {
-        if self.thought.wake.is_some_and(|wake| wake <= now) {
-            self.thought.wake = None;
+        if self.thought.wakes(now) {
             self.tell_brain(Input::TimePassed);
         }
     }
@@ -223,17 +176,13 @@ impl Daemon {
         let at = self.processes.get(&pid)?.at;
         let (now, process) = (self.brain_time(), self.memory_groups.first_of(self.global(pid)));
         let unfit = self.unfit_nodes(pid);
-        let best = self.thought.brain.best_node(now, Some(process), &unfit);
-        if let Some(recorder) = &mut self.thought.recorder {
-            recorder.write(&brain::asked(now, Some(process), &unfit, best));
-        }
-        let best = best?;
+        let best = self.thought.best_node(now, Some(process), &unfit)?;
         (best != at).then_some(best)
     }
 
     /// No move goes to a node that the brain has given up.
     pub(super) fn is_usable(&self, node: NodeId) -> bool {
-        let members = self.thought.brain.members(self.brain_time());
+        let members = self.thought.brain().members(self.brain_time());
         members
             .iter()
             .find(|view| view.node == node)

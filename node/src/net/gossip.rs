@@ -54,6 +54,7 @@ impl Heard {
 }
 
 /// Sends this node's datagrams.
+#[derive(Clone)]
 pub struct Mouth {
     socket: Arc<UdpSocket>,
     stamps: Stamps,
