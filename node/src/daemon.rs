@@ -42,7 +42,7 @@
 //!   leave; [`spare`](self::spare): that they have no more memory than there is
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
-//! * [`start`](self::start): from a configuration to a running node
+//! * [`start`](mod@self::start): from a configuration to a running node
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left
 
 mod calling_off;

@@ -8,7 +8,7 @@
 //!                                  brain (`cluster`)
 //! ```
 //!
-//! The daemon keeps its state in parts, a file each ([`daemon`] has a list of them): what a part
+//! The daemon keeps its state in parts, a file each (`daemon.rs` has a list of them): what a part
 //! knows it tells through methods, and no part calls another one that is not inside it.
 //!
 //! Reasons for the form of the links: `docs/decisions/0003-node-links.md`.

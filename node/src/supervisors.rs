@@ -1,8 +1,8 @@
 //! The numbers of this daemon's supervisors, and those of an earlier one that have not called yet.
 //!
-//! A supervisor outlives its daemon and calls the next one when it can ([`crate::returning`]). Until
-//! then what is said to it waits, and if it ends without a call, that is no crash. Whoever calls is
-//! known by its process and its user, which the kernel tells.
+//! A supervisor outlives its daemon and calls the next one when it can ([`crate::returning`]).
+//! Until then what is said to it waits, and if it ends without a call, that is no crash. Whoever
+//! calls is known by its process and its user, which the kernel tells.
 
 use crate::supervisor::{Identity, SupervisorId};
 use std::collections::BTreeMap;

@@ -82,8 +82,8 @@ impl Thought {
         Some(outbox.drain().collect())
     }
 
-    /// The best node for a process, if there is one. The answer counts as load for a while, so it is
-    /// recorded as facts are.
+    /// The best node for a process, if there is one. The answer counts as load for a while, so it
+    /// is recorded as facts are.
     pub fn best_node(
         &mut self,
         now: Time,
