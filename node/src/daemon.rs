@@ -39,7 +39,7 @@
 //! * [`paying`]: what moves are expected to cost, and did; [`foresight`]: what would become of one
 //! * [`time_away`]: what processes use while they are away; [`tallies`]: all that a command does
 //! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
-//!   leave; [`spare`](self::spare): that they have no more memory than there is
+//!   leave; [`spare`]: that they have no more memory than there is
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
 //! * [`start`](mod@self::start): from a configuration to a running node
