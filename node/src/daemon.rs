@@ -4,24 +4,46 @@
 //! [`Event`] and is told what to do through a queue that never blocks this task. So nothing here
 //! needs a lock, and what happened has one order.
 //!
+//! The state is kept in parts, which do not know each other; each says at its head what it is for.
+//! What is done here connects them: one is asked, another is told, the journal and the brain hear
+//! of it.
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | [`Keyring`] | what this node proves itself with, and what it has heard that was proved |
+//! | [`Members`], [`Others`] | who belongs to the cluster, and what is known of each |
+//! | [`Links`] | whom this node is linked to, and whom it calls when |
+//! | [`Admissions`] | who is about to join here |
+//! | [`Passage`] | whether this node joins, leaves or goes down |
+//! | [`Registry`], [`Supervisors`] | its own processes, and who serves them |
+//! | [`Hosting`] | what it has of others: guests, and the memory that they leave |
+//! | [`MemoryGroups`], [`Programs`] | who shares memory; what programs of a name have taken |
+//! | [`Looks`], [`Load`] | when to look at `/proc`; how busy this node is |
+//! | [`Thought`] | the brain, and what is on its way in |
+//! | [`Wishes`](owner::Wishes), [`Tallies`](tallies::Tallies) | what owners and users wait for |
+//!
+//! What connects them, by what it is about:
+//!
 //! * [`cluster`](self::cluster): calls, links, members, messages of other nodes
-//! * [`requests`]: what user tools ask
+//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
+//! * [`requests`]: what user tools ask; [`listing`]: what `ps`, `nodes`, `why` show
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
+//! * [`newborns`]: those that have just begun; [`forks`]: those that are made away
 //! * [`processors`]: whose processors will do for which processes
-//! * [`moves`]: one move from order to end
-//! * [`foresight`]: what would become of a move
-//! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
-//!   leave
-//! * [`calling_off`]: moves that are not wanted any more
+//! * [`moves`]: one move from order to end; [`deputies`]: the supervisors that carry it out
+//! * [`lending`]: what leaves this home at all; [`move_limits`]: what moves may take of nodes
 //! * [`linking`]: moves that wait for a link to their target
+//! * [`calling_off`]: moves that are not wanted any more
 //! * [`companions`]: those who share memory with one that moves; [`memory_groups`]: how they are
 //!   weighed
-//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
-//! * [`paying`]: what moves are expected to cost, and did
+//! * [`paying`]: what moves are expected to cost, and did; [`foresight`]: what would become of one
+//! * [`time_away`]: what processes use while they are away; [`tallies`]: all that a command does
+//! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
+//!   leave; [`spare`]: that they have no more memory than there is
 //! * [`owner`]: what the owner of this node wants for himself
 //! * [`thinking`]: feeding the brain and doing what it says
+//! * [`start`](mod@self::start): from a configuration to a running node
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left
-//! * [`listing`]: what `ps`, `nodes`, `why` show
 
 mod calling_off;
 mod cluster;
@@ -55,45 +77,41 @@ mod time_away;
 pub use start::Node;
 pub use start::{StartError, start};
 
-use self::spare::Spare;
-use crate::call_record::CallRecord;
+use crate::admissions::Admissions;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
-use crate::guest::Guest;
-use crate::imprints::Imprints;
+use crate::hosting::Hosting;
 use crate::journal::Journal;
-use crate::keys::replay::Replay;
-use crate::keys::seal::{Gossip, Newest};
-use crate::keys::secrets::Secrets;
-use crate::keys::stamps::Stamps;
-use crate::keys::token::OpenTokens;
+use crate::keyring::Keyring;
+use crate::keys::seal::Gossip;
+use crate::links::Links;
+use crate::load::Load;
+use crate::looks::Looks;
 use crate::members::Members;
 use crate::memory_groups::{MemoryGroup, MemoryGroups};
-use crate::net::Credentials;
 use crate::net::call::CallError;
-use crate::net::gossip::Mouth;
-use crate::net::link::{Link, LinkId, OpenLink};
+use crate::net::link::{LinkId, OpenLink};
 use crate::net::listener::{Calling, Welcome};
 use crate::openings::{Opening, Openings};
-use crate::paces::Paces;
-use crate::past_berths::PastBerths;
+use crate::others::Others;
+use crate::passage::Passage;
 use crate::process::Process;
 use crate::programs::Programs;
+use crate::registry::Registry;
 use crate::rejections::Rejections;
 use crate::returning::Returned;
 use crate::roster::Roster;
-use crate::sample::Gauge;
-use crate::sample::scan::{Scan, Scanner};
+use crate::sample::scan::Scan;
 use crate::spawning::Spawn;
 use crate::state::State;
 use crate::supervisor::{News, Supervisor, SupervisorId};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::supervisors::Supervisors;
+use crate::thought::Thought;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::PeerMessage;
 use wire::supervisor::{FromBody, Role};
@@ -102,9 +120,6 @@ use wire::supervisor::{FromBody, Role};
 const READY_PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at the clock for everything that is not urgent.
 const TICK: Duration = Duration::from_millis(250);
-/// How long processes and guests have to go home before the daemon ends without them.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
-
 /// Everything that can happen to a node.
 pub enum Event {
     /// A user tool asks.
@@ -177,91 +192,37 @@ pub enum Event {
     Stop,
 }
 
-/// A call that is being made, or the rest after one that failed.
-struct Dial {
-    is_calling: bool,
-    /// Not before that; None: not until it is heard of.
-    next: Option<Instant>,
-    failures: u32,
-}
-
-/// The way down.
-struct Drain {
-    until: Instant,
-    answers: Vec<oneshot::Sender<Answer>>,
-}
-
-/// All state of a node.
+/// All state of a node. What a part keeps only its own file touches.
 struct Daemon {
     config: Config,
-    /// What guests may use, where that is seen to here.
-    spare: Option<Spare>,
     state: State,
     started: Instant,
-    secrets: Secrets,
-    stamps: Stamps,
-    credentials: watch::Sender<Credentials>,
+    keyring: Keyring,
     /// Where this node says that it listens: unspecified if others see that better.
     listens: SocketAddr,
     members: Members,
-    processors: processors::Processors,
-    others_limits: move_limits::OthersLimits,
-    links: BTreeMap<NodeId, Link>,
-    link_count: u64,
-    dials: BTreeMap<NodeId, Dial>,
-    tokens: OpenTokens,
-    /// Numbers given to callers with a token whose links are not open yet.
-    joining_callers: BTreeSet<NodeId>,
-    admissions: Vec<membership::Admission>,
-    admission_count: u64,
-    /// Within the last minute, for nodes that join elsewhere.
-    numbers_given: Vec<Instant>,
-    leaving: Option<membership::Leaving>,
-    replay: Replay,
-    call_record: CallRecord,
+    others: Others,
+    links: Links,
+    admissions: Admissions,
+    passage: Passage,
     rejections: Rejections,
-    past_berths: PastBerths,
     /// Who keeps others from opening files in memory, if that is needed and possible.
     openings: Option<Openings>,
-    joining: Option<oneshot::Sender<Answer>>,
-    mouth: Mouth,
-    /// The newest datagram of each node.
-    newest: Arc<Mutex<Newest>>,
-    datagrams_dropped: Arc<AtomicU64>,
 
     spawn: Arc<dyn Spawn>,
-    supervisor_count: u64,
-    processes: BTreeMap<HomePid, Process>,
-    deputies: BTreeMap<SupervisorId, HomePid>,
-    guests: BTreeMap<SupervisorId, Guest>,
+    supervisors: Supervisors,
+    processes: Registry,
+    hosting: Hosting,
     memory_groups: MemoryGroups,
-    /// What earlier guests have left.
-    imprints: Imprints,
-    next_imprint_look: Instant,
-    /// Supervisors of an earlier daemon that have not called yet.
-    awaited: BTreeMap<SupervisorId, succession::Awaited>,
     roster: Roster,
     tallies: tallies::Tallies,
-    berth_count: u64,
-    paces: Paces,
 
-    gauge: Gauge,
-    scanner: Arc<Mutex<Scanner>>,
-    is_scanning: bool,
-    /// When the last look at `/proc` began.
-    scanned_at: Option<Instant>,
-    /// When the latest process was born here, and when to look at those that were born lately.
-    newborn_at: Option<Instant>,
-    newborn_scan: Option<Instant>,
-    newborns: newborns::Newborns,
+    looks: Looks,
     programs: Programs,
-    load: thinking::Load,
-    thought: thinking::Thought,
+    load: Load,
+    thought: Thought,
 
     journal: Journal,
-    drain: Option<Drain>,
-    /// Who is told when this daemon has ended and left everything to the next.
-    heirs: Vec<oneshot::Sender<Answer>>,
     wishes: owner::Wishes,
     events: mpsc::Sender<Event>,
 }
@@ -280,7 +241,7 @@ impl Daemon {
                 () = tokio::time::sleep_until(wake.into()) => (),
             }
             self.pass_time(Instant::now());
-            if self.is_drained() || !self.heirs.is_empty() {
+            if self.is_drained() || self.passage.is_handing_over() {
                 break;
             }
         }
@@ -293,7 +254,7 @@ impl Daemon {
             Event::CalledOff => self.called_off(),
             Event::CallerLeft { pid } => self.caller_left(HomePid(pid)),
             Event::TokenNamed { ticket, reply } => {
-                let _ = reply.send(self.tokens.psk(Instant::now(), ticket));
+                let _ = reply.send(self.admissions.psk(Instant::now(), ticket));
             }
             Event::Calling(calling) => self.take_call(calling),
             Event::Linked { node, open, is_dialed } => self.linked(node, open, is_dialed),
@@ -319,14 +280,14 @@ impl Daemon {
 
     /// A message of a supervisor goes to the half that it serves.
     fn supervised(&mut self, id: SupervisorId, news: News) {
-        if let Some(pid) = self.deputies.get(&id).copied() {
+        if let Some(pid) = self.processes.of_deputy(id) {
             match news {
                 News::Packet(bytes, descriptor) => {
                     self.hear_deputy(pid, id, (&bytes, descriptor));
                 }
                 News::Ended => self.deputy_ended(pid, id),
             }
-        } else if self.guests.contains_key(&id) {
+        } else if self.hosting.contains(id) {
             match news {
                 News::Packet(bytes, descriptor) => self.hear_body(id, &bytes, descriptor),
                 News::Ended => self.body_ended(id),
@@ -339,7 +300,7 @@ impl Daemon {
                     self.hear_imprint(id, file);
                 }
                 News::Packet(..) => {}
-                News::Ended => self.imprints.expect_no_more(id),
+                News::Ended => self.hosting.imprints_mut().expect_no_more(id),
             }
         }
     }
@@ -349,11 +310,10 @@ impl Daemon {
         let storms = self.processes.values().filter(|process| process.is_ready());
         let storms = storms.filter_map(|process| process.storm.map(|storm| storm.next));
         // A node that goes down begins no storm.
-        let storms = storms.filter(|_| self.drain.is_none());
+        let storms = storms.filter(|_| !self.passage.is_going_down());
         let now = Instant::now();
-        let scan = self.next_scan().filter(|_| !self.is_scanning);
-        let newborns = self.newborns.next_look(now);
-        let due = storms.chain(self.thought.wake).chain(scan).chain(newborns);
+        let look = self.looks.next(now, self.is_idle());
+        let due = storms.chain(self.thought.wake()).chain(look);
         due.fold(now + TICK, Instant::min)
     }
 
@@ -385,19 +345,15 @@ impl Daemon {
     }
 
     fn serve_supervisor(&mut self, started: crate::spawning::Started) -> io::Result<Supervisor> {
-        self.supervisor_count += 1;
+        let id = self.supervisors.next_id();
         let report = reporting(self.events.clone());
-        crate::supervisor::serve(SupervisorId(self.supervisor_count), started, report)
+        crate::supervisor::serve(id, started, report)
     }
 
     /// From now on nobody comes or is moved; everybody goes home.
     fn begin_drain(&mut self, answer: Option<oneshot::Sender<Answer>>) {
-        let until = Instant::now() + DRAIN_PATIENCE;
-        let drain = self.drain.get_or_insert(Drain { until, answers: Vec::new() });
-        let is_first = drain.answers.is_empty();
-        drain.answers.extend(answer);
-        if is_first {
-            tracing::info!("going down: {} guests are sent home", self.guests.len());
+        if self.passage.begin_drain(Instant::now(), answer) {
+            tracing::info!("going down: {} guests are sent home", self.hosting.len());
             self.farewell();
             self.send_guests_home(|_| true);
             self.bring_home(|_| true);
@@ -405,16 +361,18 @@ impl Daemon {
     }
 
     fn is_drained(&self) -> bool {
-        let Some(drain) = &self.drain else { return false };
+        if !self.passage.is_going_down() {
+            return false;
+        }
         let me = self.me();
         let is_home = |process: &Process| process.at == me && process.moving.is_none();
-        let all_home = self.guests.is_empty() && self.processes.values().all(is_home);
-        all_home || Instant::now() >= drain.until
+        let all_home = self.hosting.is_empty() && self.processes.values().all(is_home);
+        self.passage.is_drained(Instant::now(), all_home)
     }
 
     async fn end(&mut self) {
         self.keep_programs(Instant::now(), true);
-        if self.heirs.is_empty() {
+        if !self.passage.is_handing_over() {
             let me = self.me();
             let away = self.processes.values().filter(|process| process.at != me);
             for process in away {
@@ -422,16 +380,15 @@ impl Daemon {
             }
             self.roster.clear();
         }
-        for link in std::mem::take(&mut self.links).into_values() {
+        for link in self.links.take_all() {
             link.finish().await;
         }
         // What is in a cgroup of ours keeps it from being removed.
         for mut supervisor in self.spawn.drop_ready() {
             let _ = tokio::time::timeout(READY_PATIENCE, supervisor.wait()).await;
         }
-        let answers = self.drain.take().map(|drain| drain.answers).unwrap_or_default();
-        for answer in answers.into_iter().chain(std::mem::take(&mut self.heirs)) {
-            let _ = answer.send(Answer::One(wire::control::Reply::Done));
+        for asker in self.passage.end() {
+            let _ = asker.send(Answer::One(wire::control::Reply::Done));
         }
     }
 }

@@ -71,3 +71,49 @@ impl Guest {
         }
     }
 }
+
+#[cfg(test)]
+pub mod test {
+    use super::*;
+    use crate::supervisor::SupervisorId;
+
+    /// One that has a berth here until then.
+    pub fn expected(process: GlobalPid, ticket: Ticket, id: SupervisorId, until: Instant) -> Guest {
+        let owner = Owner { uid: 1000, gid: 1000 };
+        let asked = BerthRequest {
+            pid: process.pid,
+            owner,
+            from: process.home,
+            rss_bytes: 1 << 20,
+            cpu_us: 2_000_000,
+            freeze_us: 0,
+            freeze_bytes: 0,
+            is_ordered: false,
+            is_pinned: false,
+            user_milli: 0,
+            group: None,
+            expected_us: 0,
+        };
+        let mut supervisor = Supervisor::deaf();
+        supervisor.id = id;
+        Guest {
+            process,
+            ticket,
+            asked,
+            owner,
+            supervisor,
+            arrival: Arrival::Expected { until },
+            command: String::new(),
+            cpu_us: 500_000,
+            rss_bytes: asked.rss_bytes,
+            forwarded_per_s: 0,
+            activity: Activity::default(),
+            bound_to: None,
+            wanted_on: None,
+            has_moved_on: false,
+            is_sent_home: false,
+            stands_back: Some(0),
+            user_cores: 0.0,
+        }
+    }
+}

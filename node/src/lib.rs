@@ -8,9 +8,13 @@
 //!                                  brain (`cluster`)
 //! ```
 //!
+//! The daemon keeps its state in parts, a file each (`daemon.rs` has a list of them): what a part
+//! knows it tells through methods, and no part calls another one that is not inside it.
+//!
 //! Reasons for the form of the links: `docs/decisions/0003-node-links.md`.
 
 mod accounts;
+mod admissions;
 mod call_record;
 mod config;
 mod control;
@@ -18,15 +22,22 @@ mod daemon;
 pub mod decoders;
 mod guest;
 mod guest_cgroup;
+mod hosting;
 mod imprints;
 mod journal;
+mod keyring;
 mod keys;
+mod links;
+mod load;
+mod looks;
 mod map;
 mod members;
 mod memory_groups;
 mod net;
 mod openings;
+mod others;
 mod paces;
+mod passage;
 mod past_berths;
 mod places;
 mod policy;
@@ -37,13 +48,17 @@ mod progress;
 mod readiness;
 mod ready;
 mod recorder;
+mod registry;
 mod rejections;
 mod returning;
 mod roster;
 mod sample;
+mod spare;
 mod spawning;
 mod state;
 mod supervisor;
+mod supervisors;
+mod thought;
 
 #[cfg(test)]
 mod test;

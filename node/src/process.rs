@@ -285,6 +285,7 @@ pub struct Process {
     pub way: Way,
     pub at: NodeId,
     pub here_since: Instant,
+    /// As [`crate::registry`] says, and nobody else.
     pub deputy: Option<Supervisor>,
     pub moving: Option<Move>,
     pub waiting: VecDeque<Order>,
@@ -470,7 +471,7 @@ impl Drop for Process {
 }
 
 #[cfg(test)]
-mod test {
+pub mod test {
     use super::*;
 
     #[test]
@@ -483,7 +484,7 @@ mod test {
     }
 
     /// A resting process, as it is just after its start.
-    fn starting(launch: Launch) -> Process {
+    pub fn starting(launch: Launch) -> Process {
         let now = Instant::now();
         Process {
             pid: HomePid(4711),

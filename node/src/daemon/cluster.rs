@@ -1,12 +1,10 @@
 //! Calls, links and members: how this node comes to know the others, and what they tell it.
 
-use super::{Daemon, Dial, Event, foresight};
+use super::{Daemon, Event, foresight};
 use crate::control::Answer;
 use crate::keys::ClusterSecret;
-use crate::keys::secrets::Secrets;
 use crate::keys::token::Token;
 use crate::members::{Members, Merge};
-use crate::net::Credentials;
 use crate::net::call::{Call, CallError, call_member, call_to_join};
 use crate::net::link::{Link, LinkId, OpenLink};
 use crate::net::listener::{Accepted, Calling, Rejection};
@@ -14,69 +12,28 @@ use crate::state::{Membership, StateError};
 use brain::Input;
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use wire::control::{Failure, Happening, Reply};
 use wire::ids::{NodeId, Ticket};
 use wire::peer::{MEMBERS_PER_MESSAGE, Member, PeerMessage, Selected, select};
 
-/// The node with the higher number calls; the other one only if nobody called for so long.
-const PATIENCE_OF_LOWER: Duration = Duration::from_secs(3);
-/// After a failed call, wait; doubles up to the second.
-const REDIAL_FIRST: Duration = Duration::from_millis(250);
-const REDIAL_SOON: Duration = Duration::from_secs(8);
-/// Who does not answer for some minutes is called less and less often, up to that.
-const REDIAL_MAX: Duration = Duration::from_secs(300);
-const FAILURES_SOON: u32 = 64;
-/// And after a day not at all, until it is heard of: gossip still looks for it.
-const FAILURES_MAX: u32 = 360;
-
-/// How long to wait after so many calls that failed; None: for ever.
-fn rest_after(failures: u32) -> Option<Duration> {
-    let doubled = |first: Duration, times: u32, most: Duration| {
-        (first * 2u32.saturating_pow(times.min(10))).min(most)
-    };
-    match failures.checked_sub(FAILURES_SOON) {
-        None => Some(doubled(REDIAL_FIRST, failures, REDIAL_SOON)),
-        Some(_) if failures >= FAILURES_MAX => None,
-        Some(late) => Some(doubled(REDIAL_SOON, late, REDIAL_MAX)),
-    }
-}
-
 impl Daemon {
     /// Calls the members to whom there is no link, the lower numbers first of all.
     pub(super) fn call_members(&mut self, now: Instant) {
         let me = self.me();
-        let due: Vec<Member> = self
-            .members
-            .others()
-            .filter(|member| !self.links.contains_key(&member.node))
-            .filter(|member| match self.dials.get(&member.node) {
-                Some(dial) => dial.is_due(now),
-                None => true,
-            })
-            .copied()
-            .collect();
-        for member in due {
-            let known = self.dials.contains_key(&member.node);
-            let next = if known || me > member.node { now } else { now + PATIENCE_OF_LOWER };
-            let first = Dial { is_calling: false, next: Some(next), failures: 0 };
-            let dial = self.dials.entry(member.node).or_insert(first);
-            if dial.is_due(now) {
-                dial.is_calling = true;
-                let failures = dial.failures;
-                self.dial(member, failures);
-            }
+        for (member, failures) in self.links.due_calls(self.members.others(), me, now) {
+            self.dial(member, failures);
         }
     }
 
     fn dial(&self, member: Member, failures: u32) {
-        let credentials = self.credentials.borrow().clone();
+        let credentials = self.keyring.credentials().clone();
         // It may have been away when the secret was renewed, and know an old one.
         let known = 1 + credentials.old_link_keys().len();
         let call = Call {
             secret: failures as usize % known,
-            stamp: self.stamps.next(),
+            stamp: self.keyring.stamp(),
             address: member.address,
             key: member.key,
             node: Some(self.me()),
@@ -94,29 +51,12 @@ impl Daemon {
     }
 
     pub(super) fn dial_failed(&mut self, node: NodeId, error: CallError) {
-        if self.links.contains_key(&node) {
-            // It has called meanwhile.
-            self.dials.remove(&node);
-            return;
-        }
-        let Some(dial) = self.dials.get_mut(&node) else { return };
-        if dial.failures == 0 {
+        let Some(unanswered) = self.links.dial_failed(node, Instant::now()) else { return };
+        if unanswered.is_first {
             tracing::info!("node {node}: {error}");
         }
-        dial.next = rest_after(dial.failures).map(|rest| Instant::now() + rest);
-        dial.failures = dial.failures.saturating_add(1);
-        dial.is_calling = false;
-        if dial.next.is_none() {
+        if unanswered.is_last {
             tracing::info!("node {node} is not called any more until it is heard of");
-        }
-    }
-
-    /// A member that does not answer calls is there after all.
-    pub(super) fn heard_of(&mut self, node: NodeId) {
-        let Some(dial) = self.dials.get_mut(&node).filter(|dial| !dial.is_calling) else { return };
-        if dial.failures > FAILURES_SOON {
-            dial.failures = 0;
-            dial.next = Some(Instant::now());
         }
     }
 
@@ -139,13 +79,11 @@ impl Daemon {
         calling: &Calling,
         given: Option<NodeId>,
     ) -> Result<Accepted, Rejection> {
-        if self.drain.is_some() {
+        if self.passage.is_going_down() {
             return Err(Rejection::GoingDown);
         }
-        if !self.replay.is_new(calling.key, calling.hello.sent_ns) {
-            return Err(Rejection::PlayedAgain);
-        }
-        let kept = self.call_record.keep(&self.replay);
+        let kept = self.keyring.take_call(calling.key, calling.hello.sent_ns);
+        let kept = kept.ok_or(Rejection::PlayedAgain)?;
         let mut address = calling.hello.listen;
         if address.ip().is_unspecified() {
             address.set_ip(calling.from.ip());
@@ -175,22 +113,18 @@ impl Daemon {
 
     /// A node with a good token gets a number: its old one, if it was here before.
     fn admit(&mut self, calling: &Calling, given: Option<NodeId>) -> Result<NodeId, Rejection> {
-        if !self.tokens.take(Instant::now(), calling.ticket) {
+        if !self.admissions.take(Instant::now(), calling.ticket) {
             return Err(Rejection::NoMember);
         }
         let known = self.members.by_key(calling.key).map(|member| member.node);
         let node = known.or(given).or_else(|| self.members.give_number());
         let node = node.ok_or(Rejection::NoNumber)?;
-        self.joining_callers.insert(node);
+        self.admissions.let_in(node);
         Ok(node)
     }
 
     pub(super) fn linked(&mut self, node: NodeId, open: OpenLink, is_dialed: bool) {
-        // While a call of ours is on its way there must be no second one: if the link that came in
-        // meanwhile is lost to it, each new call would end the link that the last one has made.
-        if is_dialed || self.dials.get(&node).is_some_and(|dial| !dial.is_calling) {
-            self.dials.remove(&node);
-        }
+        self.links.answered(node, is_dialed);
         // It may have been forgotten since it was let in: it gets no word more, the secret least.
         let is_forgotten = self.members.forgotten().any(|gone| gone.node == node);
         if is_forgotten && self.members.get(node).is_none() {
@@ -198,19 +132,14 @@ impl Daemon {
             return;
         }
         // Two nodes that called each other at the same time must keep the same one of the links.
-        if let Some(link) = self.links.get(&node) {
-            let higher_called = |dialed: bool| dialed == (self.me() > node);
-            if link.is_dialed != is_dialed && higher_called(link.is_dialed) {
-                return;
-            }
+        if self.links.keeps_old(self.me(), node, is_dialed) {
+            return;
         }
-        self.link_count += 1;
-        let id = LinkId(self.link_count);
-        let link = Link::start(id, node, is_dialed, open, self.events.clone());
-        if self.joining_callers.remove(&node) {
+        let link = self.links.start(node, open, is_dialed, self.events.clone());
+        if self.admissions.has_come(node) {
             self.welcome(node, &link);
         }
-        link.send(PeerMessage::Processor(Box::new(self.processors.own.clone())));
+        link.send(PeerMessage::Processor(Box::new(self.others.own_processor().clone())));
         link.send(self.own_move_limits());
         self.tell_forgotten(&link);
         self.tell_members(&link);
@@ -229,7 +158,7 @@ impl Daemon {
         let Some(member) = self.members.get(node) else { return };
         link.send(PeerMessage::Welcome {
             node,
-            secret: self.secrets.current.0,
+            secret: self.keyring.secret().1,
             address: member.address,
             by: self.members.me(),
         });
@@ -243,21 +172,15 @@ impl Daemon {
     }
 
     pub(super) fn link_lost(&mut self, node: NodeId, link: LinkId, error: io::Error) {
-        if self.links.get(&node).is_some_and(|current| current.id == link) {
+        if self.links.lost(node, link) {
             tracing::info!("lost the link to node {node}: {error}");
-            self.links.remove(&node);
             self.berths_lost(node);
             self.wishes_lost(node);
         }
     }
 
-    /// False if there is no link to that node, or it takes nothing.
-    pub(super) fn say(&self, node: NodeId, message: PeerMessage) -> bool {
-        self.links.get(&node).is_some_and(|link| link.send(message))
-    }
-
     pub(super) fn hear(&mut self, node: NodeId, link: LinkId, message: PeerMessage) {
-        if self.links.get(&node).is_none_or(|current| current.id != link) {
+        if !self.links.is_current(node, link) {
             return;
         }
         match message {
@@ -285,7 +208,7 @@ impl Daemon {
             PeerMessage::Secret { generation, secret } => {
                 self.hear_secret(node, generation, secret)
             }
-            PeerMessage::Stamped { newest_ns } => self.stamps.heard(newest_ns),
+            PeerMessage::Stamped { newest_ns } => self.keyring.stamp_heard(newest_ns),
             PeerMessage::NumberAsked { request } => self.number_asked(node, request),
             PeerMessage::NumberGiven { request, node: number } => {
                 self.number_given(node, request, number);
@@ -318,11 +241,7 @@ impl Daemon {
     /// Tells all but one node of new members.
     fn spread(&self, but: NodeId, news: &[Member]) {
         for part in news.chunks(MEMBERS_PER_MESSAGE) {
-            for (node, link) in &self.links {
-                if *node != but {
-                    link.send(PeerMessage::Members(part.to_vec()));
-                }
-            }
+            self.links.say_to_all_but(Some(but), &PeerMessage::Members(part.to_vec()));
         }
     }
 
@@ -341,7 +260,7 @@ impl Daemon {
         }
         let membership = Membership {
             node: self.me(),
-            secrets: self.secrets.clone(),
+            secrets: self.keyring.secrets().clone(),
             members: self.members.all().copied().collect(),
             forgotten: self.members.forgotten().copied().collect(),
             given: self.members.given(),
@@ -372,9 +291,9 @@ impl Daemon {
         if let Some(why) = self.why_not_join() {
             return refuse(answer, "cannot-join", format!("cannot join: {why}"));
         }
-        self.joining = Some(answer);
-        let (listen, stamp) = (self.listens, self.stamps.next());
-        let credentials = self.credentials.borrow().clone();
+        self.passage.begin_joining(answer);
+        let (listen, stamp) = (self.listens, self.keyring.stamp());
+        let credentials = self.keyring.credentials().clone();
         let (events, address) = (self.events.clone(), address.to_owned());
         tokio::spawn(async move {
             let result = async {
@@ -395,7 +314,7 @@ impl Daemon {
         if self.members.count() > 1 {
             return Some("this node is in a cluster already: `osmos leave` first");
         }
-        if self.joining.is_some() {
+        if self.passage.is_joining() {
             return Some("this node is just joining another cluster");
         }
         if !self.processes.is_empty() {
@@ -408,7 +327,7 @@ impl Daemon {
         &mut self,
         result: Result<(OpenLink, PeerMessage, SocketAddr), CallError>,
     ) {
-        let Some(answer) = self.joining.take() else { return };
+        let Some(answer) = self.passage.end_joining() else { return };
         let reply = match result {
             Ok((open, PeerMessage::Welcome { node, secret, address, by }, dialed)) => {
                 let me = Member { node, address, key: self.members.me().key };
@@ -430,12 +349,9 @@ impl Daemon {
     }
 
     fn become_member(&mut self, me: Member, secret: ClusterSecret, by: Member) {
-        let own = self.credentials.borrow().own.clone();
-        self.secrets = Secrets::first(secret);
-        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
+        self.keyring.join(secret);
         self.members = Members::new(me, []);
-        self.processors.forget_others();
-        self.others_limits.forget_all();
+        self.others.forget_all();
         self.new_brain();
         self.members.merge(by);
         self.member_joined(by);
@@ -444,15 +360,7 @@ impl Daemon {
 
     /// This node goes in an orderly way: nobody need find out by its silence.
     pub(super) fn farewell(&self) {
-        for link in self.links.values() {
-            link.send(PeerMessage::Leaving);
-        }
-    }
-}
-
-impl Dial {
-    fn is_due(&self, now: Instant) -> bool {
-        !self.is_calling && self.next.is_some_and(|next| next <= now)
+        self.links.say_to_all(&PeerMessage::Leaving);
     }
 }
 
@@ -478,18 +386,4 @@ async fn find_address(given: &str, port: u16) -> Result<SocketAddr, CallError> {
         false => tokio::net::lookup_host((given, port)).await.map(|mut all| all.next()),
     };
     found.ok().flatten().ok_or_else(host)
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn who_does_not_answer_is_called_less_and_less_often_and_in_the_end_not_at_all() {
-        let rests: Vec<Duration> = (0..).map_while(rest_after).collect();
-        assert_eq!(rests[..3], [250, 500, 1_000].map(Duration::from_millis));
-        assert!(rests[..64].iter().all(|rest| *rest <= REDIAL_SOON), "a restart is noticed soon");
-        assert!(rests.iter().sum::<Duration>() > Duration::from_secs(86_400));
-        assert!(rests.len() < 500 && rests.iter().all(|rest| *rest <= REDIAL_MAX));
-    }
 }

@@ -156,7 +156,7 @@ impl Daemon {
 
     fn take_others(&mut self, pid: HomePid) -> Result<(), Hindrance> {
         let me = self.me();
-        let core_speed = self.load.capacity.core_speed;
+        let core_speed = self.load.capacity().core_speed;
         let process = self.processes.get_mut(&pid);
         let Some((owner, moving)) = process.and_then(|p| Some((p.owner, p.moving.as_mut()?)))
         else {

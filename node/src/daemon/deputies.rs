@@ -79,10 +79,7 @@ impl Daemon {
         };
         let started = self.spawn.spawn(Half::Deputy { pid }, process.owner).map_err(failed)?;
         let deputy = self.serve_supervisor(started).map_err(failed)?;
-        self.deputies.insert(deputy.id, pid);
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.deputy = Some(deputy.clone());
-        }
+        self.processes.bind(pid, deputy.clone());
         // Before it is told anything: the next daemon shall know whom to expect.
         self.keep_process(pid);
         Ok(deputy)
@@ -90,11 +87,7 @@ impl Daemon {
 
     /// Lets go of a supervisor that has said its last word.
     pub(super) fn drop_deputy(&mut self, pid: HomePid) {
-        if let Some(process) = self.processes.get_mut(&pid)
-            && let Some(deputy) = process.deputy.take()
-        {
-            self.deputies.remove(&deputy.id);
-        }
+        self.processes.release(pid);
         self.release_files(pid);
     }
 

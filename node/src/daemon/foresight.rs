@@ -20,7 +20,7 @@ impl Daemon {
     /// What the brain would say of the process now, if it runs here.
     pub(super) fn weigh_up(&self, process: GlobalPid) -> Option<Weighed> {
         let first = self.memory_groups.first_of(process);
-        let (rate_here, guesses) = self.thought.brain.weigh_up(self.brain_time(), first)?;
+        let (rate_here, guesses) = self.thought.brain().weigh_up(self.brain_time(), first)?;
         let unfit = |place: &Place| self.why_unfit(process, place.node?);
         let places = guesses.into_iter().map(place);
         let places =
@@ -34,9 +34,9 @@ impl Daemon {
             return Err(self.no_such_node(to));
         }
         let first = self.memory_groups.first_of(process);
-        let foreseen = self.thought.brain.foresee(self.brain_time(), first, to);
+        let foreseen = self.thought.brain().foresee(self.brain_time(), first, to);
         let price = self.price_of(process, to);
-        let error_s = self.paces.of(self.me(), to).error_s;
+        let error_s = self.others.pace(self.me(), Some(to)).error_s;
         let told = |foresight| Reply::Forecast(over_link(forecast(foresight), price, error_s));
         foreseen.map(told).map_err(|why| {
             let text = format!("cannot say what would become of {pid} on node {to}: {why}");
@@ -60,8 +60,7 @@ impl Daemon {
         let is_asked = |guest: &&crate::guest::Guest| {
             guest.process.pid == pid || guest.local_pid() == Some(pid.0)
         };
-        let here = self.guests.values().filter(|guest| guest.local_pid().is_some());
-        let guest = { here }.find(is_asked);
+        let guest = self.hosting.here().find(is_asked);
         guest.map(|guest| guest.process).ok_or_else(|| {
             let text =
                 format!("process {pid} is not under osmos: `osmos adopt {pid}` puts it there");
@@ -81,7 +80,7 @@ impl Daemon {
             return Err(failure("bad-node", text));
         }
         let now = self.brain_time();
-        let foreseen = self.thought.brain.foresee_node(now, cores, speed, memory_bytes);
+        let foreseen = self.thought.brain().foresee_node(now, cores, speed, memory_bytes);
         let foreseen = foreseen.map_err(|why| failure(code(&why), why.to_string()))?;
         Ok(Reply::NodeForecast(NodeForecast {
             cores,

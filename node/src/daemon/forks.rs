@@ -53,8 +53,8 @@ impl Daemon {
     /// Has a supervisor take over a process that was made away, unless it is being moved: then that
     /// will not come to anything, because there is nothing of it here.
     pub(super) fn serve_newborn(&mut self, pid: HomePid) {
-        let (me, is_closing) = (self.me(), self.is_closing());
-        let core_speed = self.load.capacity.core_speed;
+        let (me, is_closing) = (self.me(), self.passage.is_closing());
+        let core_speed = self.load.capacity().core_speed;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let Some(birth) = process.birth.take_if(|_| process.moving.is_none()) else { return };
         let identity = Identity { pid: pid.0, started_ticks: process.started_ticks };
@@ -103,16 +103,15 @@ impl Daemon {
         is_bound: bool,
         socket: Option<OwnedFd>,
     ) {
-        let is_taken = self.guests.values().any(|guest| guest.ticket == ticket);
-        let is_full = self.guests.len() >= GUESTS_MAX;
+        let is_taken = self.hosting.with_ticket(ticket).is_some();
+        let is_full = self.hosting.len() >= GUESTS_MAX;
         let (Some(maker), Some(socket), false) =
-            (self.guests.get(&maker), socket, is_taken || is_full)
+            (self.hosting.get(maker), socket, is_taken || is_full)
         else {
             // It notices that nobody has its socket.
             return tracing::warn!("a guest's process cannot become a guest");
         };
-        self.supervisor_count += 1;
-        let id = SupervisorId(self.supervisor_count);
+        let id = self.supervisors.next_id();
         let report = reporting(self.events.clone());
         let supervisor = match serve_part(id, &maker.supervisor, socket, report) {
             Ok(supervisor) => supervisor,
@@ -147,7 +146,7 @@ impl Daemon {
         };
         let supervisor = guest.supervisor.clone();
         self.bind_guest(&guest);
-        self.guests.insert(id, guest);
+        self.hosting.insert(guest);
         // Its maker waits for that. One that does not take it is gone.
         supervisor.send(&ToBody::IsGuest, None);
     }

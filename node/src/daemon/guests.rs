@@ -1,7 +1,6 @@
 //! Processes of other nodes that run here: from the berth they are given to the day they leave.
 
 use super::Daemon;
-use super::spare::{self, Spare};
 use crate::accounts;
 use crate::guest::{Arrival, Guest};
 use crate::keys;
@@ -31,23 +30,18 @@ impl Daemon {
     pub(super) fn berth_asked(&mut self, home: NodeId, request: u64, asked: BerthRequest) {
         let answer = self.reserve_berth(home, asked);
         // If that cannot be said, the berth expires.
-        self.say(home, PeerMessage::BerthAnswered { request, answer });
+        self.links.say(home, PeerMessage::BerthAnswered { request, answer });
     }
 
     fn reserve_berth(&mut self, home: NodeId, asked: BerthRequest) -> Result<BerthGrant, Refusal> {
-        let is_coming = |guest: &&Guest| guest.local_pid().is_none();
-        let promised = self
-            .guests
-            .values()
-            .filter(is_coming)
-            .map(|guest| guest.asked.rss_bytes)
-            .fold(0, u64::saturating_add);
+        let promised = self.hosting.coming().map(|guest| guest.asked.rss_bytes);
+        let promised = promised.fold(0, u64::saturating_add);
         let host = HostState {
             daemon_uid: nix::unistd::geteuid().as_raw(),
-            is_draining: self.is_closing(),
+            is_draining: self.passage.is_closing(),
             lacks: features::settled().lacks(Need::Guests).map(Feature::name),
-            guests: self.guests.len(),
-            coming: self.guests.values().filter(is_coming).count(),
+            guests: self.hosting.len(),
+            coming: self.hosting.coming().count(),
             memory_free_bytes: self.memory_with_imprints().saturating_sub(promised),
             is_closed: self.wishes.is_closed(),
             guests_max: self.wishes.state.guests_max,
@@ -81,21 +75,15 @@ impl Daemon {
             stands_back: Some(0),
             user_cores: f64::from(asked.user_milli) / 1e3,
         };
-        self.guests.insert(supervisor.id, guest);
+        self.hosting.insert(guest);
         self.keep_guest(supervisor.id);
-        let core_speed_milli = (self.load.capacity.core_speed * 1e3) as u32;
+        let core_speed_milli = (self.load.capacity().core_speed * 1e3) as u32;
         Ok(BerthGrant { ticket, key, core_speed_milli })
     }
 
     /// What is free for guests, as it is enforced.
     pub(super) fn memory_to_spare(&self) -> u64 {
-        let left = self.spare.as_ref().map_or(u64::MAX, Spare::left_bytes);
-        self.load.memory.free_bytes.min(left)
-    }
-
-    /// Where guests are put, one directory for each hierarchy.
-    fn guest_cgroups(&self) -> &[PathBuf] {
-        spare::directories(self.spare.as_ref(), &self.config)
+        self.load.memory().free_bytes.min(self.hosting.left_bytes())
     }
 
     fn start_body(
@@ -108,7 +96,7 @@ impl Daemon {
     ) -> std::io::Result<Supervisor> {
         let started = self.spawn.spawn(Half::Body, owner)?;
         let supervisor = self.serve_supervisor(started)?;
-        let guest_cgroup = cgroup_names(self.guest_cgroups());
+        let guest_cgroup = cgroup_names(self.hosting.cgroups());
         // A supervisor has no right of its own to serve faults of the kernel.
         if kernel::features::settled().has(Feature::KernelFaults)
             && let Ok(device) = kernel::faults::device()
@@ -117,7 +105,7 @@ impl Daemon {
             return Err(std::io::Error::other("it takes no message"));
         }
         let expect = ToBody::Expect { ticket, key, pid, node: home, guest_cgroup };
-        let entrance = spare::entrance(self.spare.as_ref())?;
+        let entrance = self.hosting.entrance()?;
         match supervisor.send(&expect, entrance) {
             true => Ok(supervisor),
             false => Err(std::io::Error::other("it takes no message")),
@@ -126,8 +114,8 @@ impl Daemon {
 
     /// Who waits for a connection with this ticket?
     pub(super) fn visited(&mut self, role: Role, ticket: Ticket) -> Welcome {
-        let Some(guest) = self.guests.values_mut().find(|guest| guest.ticket == ticket) else {
-            return match self.past_berths.holds(Instant::now(), ticket) {
+        let Some(guest) = self.hosting.with_ticket_mut(ticket) else {
+            return match self.hosting.was_berth(Instant::now(), ticket) {
                 true => Welcome::TooLate,
                 false => Welcome::Stranger,
             };
@@ -142,16 +130,10 @@ impl Daemon {
 
     /// What is not here yet, of those, does not come any more.
     fn end_berths(&mut self, which: impl Fn(&Guest) -> bool) {
-        let now = Instant::now();
-        self.guests.retain(|_, guest| {
-            let ends = matches!(guest.arrival, Arrival::Expected { .. }) && which(guest);
-            if ends {
-                self.past_berths.note(now, guest.ticket);
-                forget_guest(&self.roster, guest);
-                self.memory_groups.leave(guest.process);
-            }
-            !ends
-        });
+        for guest in self.hosting.end_berths(Instant::now(), which) {
+            forget_guest(&self.roster, &guest);
+            self.memory_groups.leave(guest.process);
+        }
     }
 
     pub(super) fn expire_guests(&mut self, now: Instant) {
@@ -170,7 +152,7 @@ impl Daemon {
         bytes: &[u8],
         descriptor: Option<OwnedFd>,
     ) {
-        let Some(guest) = self.guests.get_mut(&id) else { return };
+        let Some(guest) = self.hosting.get_mut(id) else { return };
         let process = guest.process;
         match postcard::from_bytes::<FromBody>(bytes) {
             Ok(FromBody::Running { local_pid, command }) => self.guest_runs(id, local_pid, command),
@@ -195,7 +177,7 @@ impl Daemon {
                 let from = guest.asked.from;
                 let most = self.wishes.state.guests_max.map_or(usize::MAX, |max| max as usize);
                 // Who is not taken notices that nobody has its socket.
-                if self.guests.len() < most && !self.is_closing() {
+                if self.hosting.len() < most && !self.passage.is_closing() {
                     self.guest_forked(id, (child, ticket, from), true, descriptor);
                 }
             }
@@ -207,15 +189,15 @@ impl Daemon {
     }
 
     fn guest_runs(&mut self, id: SupervisorId, local_pid: i32, command: String) {
-        let Some(guest) = self.guests.get_mut(&id) else { return };
+        let Some(guest) = self.hosting.get_mut(id) else { return };
         let is_news = guest.local_pid().is_none();
         // One that has ended already is known by its number until its supervisor says so.
         let body = Identity::of(local_pid).unwrap_or(Identity { pid: local_pid, started_ticks: 0 });
         guest.arrival = Arrival::Running { body, since: Instant::now() };
         guest.command = command;
+        let (process, supervisor) = (guest.process, guest.supervisor.clone());
         // It has all of that, and leaves it anew.
-        self.imprints.forget(guest.process);
-        let supervisor = guest.supervisor.clone();
+        self.hosting.imprints_mut().forget(process);
         self.keep_guest(id);
         supervisor.note();
         self.confine_guest(id);
@@ -228,15 +210,15 @@ impl Daemon {
 
     /// Puts a guest's body under this node's limits.
     pub(super) fn confine_guest(&self, id: SupervisorId) {
-        let Some(guest) = self.guests.get(&id) else { return };
+        let Some(guest) = self.hosting.get(id) else { return };
         let Some(local_pid) = guest.local_pid() else { return };
-        let (owner, limits) = (guest.owner, self.guest_cgroups().to_vec());
+        let (owner, limits) = (guest.owner, self.hosting.cgroups().to_vec());
         // The kernel lets one wait for ten milliseconds and more.
         tokio::task::spawn_blocking(move || confine(local_pid, owner, &limits));
     }
 
     pub(super) fn guest_arrived(&mut self, id: SupervisorId) {
-        let Some(guest) = self.guests.get(&id) else { return };
+        let Some(guest) = self.hosting.get(id) else { return };
         let (process, from) = (guest.process, guest.asked.from);
         let how = match guest.asked.is_ordered {
             true => brain::Arrival::Ordered { from },
@@ -248,23 +230,20 @@ impl Daemon {
             let placement = Placement::Pinned;
             self.tell_brain(Input::ProcessPlaced { process, placement });
         }
-        if self.is_closing() {
+        if self.passage.is_closing() {
             self.send_guests_home(|_| true);
         }
     }
 
     /// Its supervisor has nothing more to say.
     fn guest_gone(&mut self, id: SupervisorId) -> Option<Guest> {
-        let guest = self.guests.remove(&id)?;
+        let guest = self.hosting.remove(Instant::now(), id)?;
         self.memory_groups.leave(guest.process);
-        self.awaited.remove(&id);
+        self.supervisors.ended(id);
         forget_guest(&self.roster, &guest);
         // Its supervisor need not look for a daemon that it could tell.
         guest.supervisor.note();
         let was_here = guest.local_pid().is_some();
-        if !was_here {
-            self.past_berths.note(Instant::now(), guest.ticket);
-        }
         if was_here && !guest.has_moved_on {
             self.tell_brain(Input::ProcessEnded { process: guest.process });
         }
@@ -272,7 +251,7 @@ impl Daemon {
     }
 
     pub(super) fn body_ended(&mut self, id: SupervisorId) {
-        if let Some(guest) = self.guests.get(&id).filter(|_| !self.awaited.contains_key(&id)) {
+        if let Some(guest) = self.hosting.get(id).filter(|_| !self.supervisors.is_awaited(id)) {
             tracing::warn!("the supervisor of guest {} ended without a word", guest.process);
         }
         self.guest_gone(id);
@@ -293,12 +272,11 @@ impl Daemon {
             return self.free_berths(process);
         }
         if end == MoveEnd::Moved && to != me {
-            let guests = self.guests.values_mut().filter(|guest| guest.process == process);
-            for guest in guests.filter(|guest| guest.local_pid().is_some()) {
+            for guest in self.hosting.of_mut(process).filter(|guest| guest.local_pid().is_some()) {
                 guest.has_moved_on = true;
             }
         }
-        for guest in self.guests.values_mut().filter(|guest| guest.process == process) {
+        for guest in self.hosting.of_mut(process) {
             guest.wanted_on.take_if(|wanted| *wanted == to);
         }
         let (outcome, freeze) = (super::moves::outcome(end), Span::from_micros(freeze_us));
@@ -309,7 +287,7 @@ impl Daemon {
     /// counts as no. If it was yes after all, the guest will be gone, and home takes no second
     /// order for a process that is moving.
     pub(super) fn wishes_lost(&mut self, home: NodeId) {
-        let guests = self.guests.values_mut().filter(|guest| guest.process.home == home);
+        let guests = self.hosting.of_home_mut(home);
         let lost: Vec<(GlobalPid, NodeId)> =
             guests.filter_map(|guest| Some((guest.process, guest.wanted_on.take()?))).collect();
         let from = self.me();
@@ -329,8 +307,7 @@ impl Daemon {
             Arrival::Arriving => guest.asked.from == me,
             Arrival::Running { .. } => false,
         };
-        let bodies = self.guests.values().filter(|guest| guest.process == process);
-        for body in bodies.filter(is_awaited) {
+        for body in self.hosting.of(process).filter(is_awaited) {
             body.supervisor.send(&ToBody::NotComing, None);
         }
         self.end_berths(|guest| guest.process == process);
@@ -344,7 +321,7 @@ impl Daemon {
         user_milli: u32,
     ) {
         let process = GlobalPid { home, pid };
-        for guest in self.guests.values_mut().filter(|guest| guest.process == process) {
+        for guest in self.hosting.of_mut(process) {
             guest.forwarded_per_s = per_s;
             guest.user_cores = f64::from(user_milli) / 1e3;
         }
@@ -355,7 +332,7 @@ impl Daemon {
         // it is nowhere else, and goes home when that has called.
         let me = self.me();
         self.end_berths(|guest| which(guest) && guest.asked.from != me);
-        for guest in self.guests.values_mut().filter(|guest| !guest.is_sent_home && which(guest)) {
+        for guest in self.hosting.guests_mut().filter(|guest| !guest.is_sent_home && which(guest)) {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
         }
     }

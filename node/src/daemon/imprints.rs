@@ -2,17 +2,18 @@
 //! given back when it becomes short. Nothing is kept for whom this node takes no guests of.
 
 use super::Daemon;
+use super::owner::Wishes;
 use crate::guest::Guest;
 use crate::imprints::User;
+use crate::members::Members;
+use crate::passage::Passage;
 use crate::policy;
 use crate::supervisor::SupervisorId;
 use kernel::proc::room::Memory;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wire::supervisor::ToBody;
 
-/// Between two looks at how much memory is free.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// So much of all memory (an eighth) is free, or some of it is given back.
 const SHORTAGE_PARTS: u64 = 8;
 
@@ -32,48 +33,49 @@ impl Daemon {
     /// Its body is gone, and its supervisor has something left to say, or ends.
     pub(super) fn await_imprint(&mut self, guest: &Guest) {
         let user = Daemon::user_of(guest);
-        if self.is_welcome(user) {
+        if is_welcome((&self.members, &self.passage, &self.wishes), user) {
             let supervisor = guest.supervisor.clone();
-            self.imprints.expect(Instant::now(), guest.process, user, supervisor);
+            let imprints = self.hosting.imprints_mut();
+            imprints.expect(Instant::now(), guest.process, user, supervisor);
         }
     }
 
     /// Gives a process that comes what there is of its user.
     pub(super) fn hand_out_imprints(&self, id: SupervisorId) {
-        let Some(guest) = self.guests.get(&id) else { return };
-        for (is_own, file) in self.imprints.of(guest.process, Daemon::user_of(guest)) {
+        let Some(guest) = self.hosting.get(id) else { return };
+        for (is_own, file) in self.hosting.imprints().of(guest.process, Daemon::user_of(guest)) {
             // One that takes nothing does without.
             guest.supervisor.send(&ToBody::Imprint { is_own }, Some(file));
         }
     }
 
     pub(super) fn hear_imprint(&mut self, id: SupervisorId, file: Option<OwnedFd>) {
-        let Some(file) = file else { return self.imprints.expect_no_more(id) };
+        let Some(file) = file else { return self.hosting.imprints_mut().expect_no_more(id) };
         let owner_max = self.wishes.state.guest_memory_max_bytes;
         let used = self.guest_memory(0).map_or(0, |guests| guests.used_bytes);
         let left = owner_max.map_or(u64::MAX, |max| max.saturating_sub(used));
-        if self.imprints.keep(Instant::now(), id, file, left) {
-            tracing::debug!("{} bytes that guests have left are kept", self.imprints.bytes());
+        if self.hosting.imprints_mut().keep(Instant::now(), id, file, left) {
+            let bytes = self.hosting.imprints().bytes();
+            tracing::debug!("{bytes} bytes that guests have left are kept");
             self.make_room();
         }
     }
 
     /// Gives back what may not be kept any longer.
     pub(super) fn look_after_imprints(&mut self, now: Instant) {
-        if self.next_imprint_look > now {
+        if !self.hosting.begin_imprint_look(now) {
             return;
         }
-        self.next_imprint_look = now + LOOK_INTERVAL;
-        self.imprints.expire(now);
+        self.hosting.imprints_mut().expire(now);
         self.drop_unwelcome_imprints();
-        if self.imprints.bytes() > 0 {
+        if self.hosting.imprints().bytes() > 0 {
             self.make_room();
         }
     }
 
     /// What guests may have: what is free, and what would be given back for them.
     pub(super) fn memory_with_imprints(&self) -> u64 {
-        self.memory_to_spare().saturating_add(self.imprints.bytes())
+        self.memory_to_spare().saturating_add(self.hosting.imprints().bytes())
     }
 
     /// A guest comes that is to have so much, with those that are on their way.
@@ -84,42 +86,40 @@ impl Daemon {
 
     /// Nothing stays of users of whom no guests come any more.
     pub(super) fn drop_unwelcome_imprints(&mut self) {
-        let mut imprints = std::mem::take(&mut self.imprints);
-        imprints.retain(|user| self.is_welcome(user));
-        self.imprints = imprints;
+        let by = (&self.members, &self.passage, &self.wishes);
+        self.hosting.imprints_mut().retain(|user| is_welcome(by, user));
     }
 
     fn make_room(&mut self) {
         let owner_max = self.wishes.state.guest_memory_max_bytes;
         let used = self.guest_memory(0).map_or(0, |guests| guests.used_bytes);
-        let kept = self.imprints.bytes();
-        let surplus = surplus(self.gauge.memory(), owner_max, used, kept);
+        let kept = self.hosting.imprints().bytes();
+        let surplus = surplus(self.load.memory_now(), owner_max, used, kept);
         self.give_back_imprints(surplus);
     }
 
     /// Gives up so much of what guests have left, or all of it; true if there was any.
     pub(super) fn give_back_imprints(&mut self, bytes: u64) -> bool {
-        let given = self.imprints.give_back(bytes);
+        let given = self.hosting.imprints_mut().give_back(bytes);
         if given > 0 {
             tracing::info!("memory is short: {given} bytes that guests have left are given back");
-            let free = self.load.memory.free_bytes.saturating_add(given);
-            self.load.memory.free_bytes = free.min(self.load.memory.total_bytes);
+            self.load.freed(given);
         }
         given > 0
     }
+}
 
-    /// Whether guests of that user may come again.
-    fn is_welcome(&self, user: User) -> bool {
-        let daemon_uid = nix::unistd::geteuid().as_raw();
-        let users = &self.wishes.state.guest_users;
-        let takes_guests = !self.wishes.is_closed()
-            && !self.is_closing()
-            && self.heirs.is_empty()
-            && self.wishes.state.guests_max != Some(0);
-        takes_guests
-            && self.members.get(user.home).is_some()
-            && policy::user_here(user.uid_at_home, daemon_uid, users) == Ok(user.uid_here)
-    }
+/// Whether guests of that user may come again.
+fn is_welcome((members, passage, wishes): (&Members, &Passage, &Wishes), user: User) -> bool {
+    let daemon_uid = nix::unistd::geteuid().as_raw();
+    let takes_guests = !wishes.is_closed()
+        && !passage.is_closing()
+        && !passage.is_handing_over()
+        && wishes.state.guests_max != Some(0);
+    takes_guests
+        && members.get(user.home).is_some()
+        && policy::user_here(user.uid_at_home, daemon_uid, &wishes.state.guest_users)
+            == Ok(user.uid_here)
 }
 
 #[cfg(test)]

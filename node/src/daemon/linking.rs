@@ -17,7 +17,7 @@ impl Daemon {
     /// Lets a move wait for a link to its target, if it is one that somebody asked for, to a node
     /// that seems to be alive. The brain finds another node instead.
     pub(super) fn waits_for_link(&mut self, pid: HomePid, to: NodeId) -> bool {
-        let may_come = !self.links.contains_key(&to) && self.is_usable(to);
+        let may_come = !self.links.contains(to) && self.is_usable(to);
         let process = self.processes.get_mut(&pid);
         let Some(moving) = process.and_then(|process| process.moving.as_mut()) else {
             return false;

@@ -16,8 +16,7 @@ impl Daemon {
     /// The processes born here, wherever they run, and the guests that run here.
     pub(super) fn list_processes(&self) -> Vec<control::Process> {
         let own = self.processes.values().map(|process| self.show_process(process));
-        let guests = self.guests.values().filter(|guest| guest.local_pid().is_some());
-        own.chain(guests.map(|guest| self.show_guest(guest))).collect()
+        own.chain(self.hosting.here().map(|guest| self.show_guest(guest))).collect()
     }
 
     fn show_process(&self, process: &Process) -> control::Process {
@@ -60,7 +59,7 @@ impl Daemon {
                 moves: process.progress.moves(),
             });
         }
-        let mut guests = self.guests.values();
+        let mut guests = self.hosting.guests();
         let is_asked =
             |guest: &&Guest| guest.process.pid == pid || guest.local_pid() == Some(pid.0);
         if let Some(guest) = guests.find(is_asked) {
@@ -76,7 +75,7 @@ impl Daemon {
     }
 
     pub(super) fn list_nodes(&self) -> Vec<control::Node> {
-        let views = self.thought.brain.members(self.brain_time());
+        let views = self.thought.brain().members(self.brain_time());
         let views: BTreeMap<NodeId, NodeView> =
             views.into_iter().map(|view| (view.node, view)).collect();
         let me = self.me();
@@ -88,17 +87,16 @@ impl Daemon {
     }
 
     fn show_this_node(&self, member: &Member, view: Option<&NodeView>) -> control::Node {
-        let load = &self.load;
+        let (capacity, memory) = (self.load.capacity(), self.load.memory());
         control::Node {
             id: member.node,
             address: member.address.to_string(),
             status: "alive".to_owned(),
-            cores: f64::from(load.capacity.cores),
-            speed: load.capacity.speed,
-            load: (load.runnable.mean() + load.unseen.threads())
-                / f64::from(load.capacity.cores.max(1)),
-            mem_total_bytes: load.memory.total_bytes,
-            mem_free_bytes: load.memory.free_bytes,
+            cores: f64::from(capacity.cores),
+            speed: capacity.speed,
+            load: self.load.threads() / f64::from(capacity.cores.max(1)),
+            mem_total_bytes: memory.total_bytes,
+            mem_free_bytes: memory.free_bytes,
             info_age_s: 0.0,
             takes_guests: view.is_none_or(|view| !view.is_closed),
             cpu: CpuFit::Fits,
@@ -109,7 +107,7 @@ impl Daemon {
 
     /// A node that the brain does not count: not heard of yet, or left.
     fn status_unheard(&self, node: NodeId) -> String {
-        if self.links.contains_key(&node) { "suspect" } else { "gone" }.to_owned()
+        if self.links.contains(node) { "suspect" } else { "gone" }.to_owned()
     }
 
     /// A node of which nothing has been heard is as old as this daemon.

@@ -4,47 +4,22 @@
 use super::Daemon;
 use super::requests::failure;
 use crate::control::Answer;
-use crate::keys::secrets::Secrets;
-use crate::keys::token::OpenTokens;
+use crate::keyring::Told;
 use crate::keys::{ClusterSecret, NodeSecret};
 use crate::members::Members;
 use crate::net::link::Link;
 use crate::net::listener::Calling;
-use crate::net::{Credentials, wall_clock_s};
+use crate::net::wall_clock_s;
+use crate::passage::LEAVE_PATIENCE;
 use crate::process::{Cause, Order};
 use crate::state::{Membership, StateError};
 use brain::{Arrival, Input};
-use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use wire::control::{Failure, Happening, Placement, Reply};
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
 use wire::peer::{Forgotten, MEMBERS_PER_MESSAGE, Member, PeerMessage};
 use wire::supervisor::ToBody;
-
-/// How long another node has to give a number. Who joins waits meanwhile.
-const NUMBER_PATIENCE: Duration = Duration::from_millis(500);
-/// Nodes that wait for their number; more get one of this node's own.
-const ADMISSIONS_MAX: usize = 64;
-/// Numbers given for other nodes in a minute: more are for none that join.
-const NUMBERS_A_MINUTE_MAX: usize = 32;
-const MINUTE: Duration = Duration::from_secs(60);
-/// How long processes and guests have to go home before this node does not leave.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(30);
-
-/// A node that joins here, while another one is asked for its number.
-pub struct Admission {
-    request: u64,
-    asked: NodeId,
-    until: Instant,
-    calling: Calling,
-}
-
-/// This node's way out of its cluster.
-pub struct Leaving {
-    until: Instant,
-    answer: oneshot::Sender<Answer>,
-}
 
 /// Where a member is written down that is in no list of this node's.
 const IN_MAP: &str = "this node's cluster is the one in its map file";
@@ -54,52 +29,45 @@ impl Daemon {
     /// the number. Returns the call if there is nothing to wait for.
     pub(super) fn ask_for_number(&mut self, calling: Calling) -> Option<Calling> {
         let me = self.me();
-        let lowest = self.links.keys().copied().find(|node| *node < me);
+        let lowest = self.links.nodes().find(|node| *node < me);
         let is_new = calling.ticket != Ticket([0; 16])
-            && self.tokens.psk(Instant::now(), calling.ticket).is_some()
+            && self.admissions.psk(Instant::now(), calling.ticket).is_some()
             && self.members.by_key(calling.key).is_none();
-        let Some(asked) = lowest.filter(|_| is_new && self.admissions.len() < ADMISSIONS_MAX)
-        else {
+        let Some(asked) = lowest.filter(|_| is_new && self.admissions.has_room()) else {
             return Some(calling);
         };
-        self.admission_count += 1;
-        let request = self.admission_count;
-        if !self.say(asked, PeerMessage::NumberAsked { request }) {
+        let request = self.admissions.next_request();
+        if !self.links.say(asked, PeerMessage::NumberAsked { request }) {
             return Some(calling);
         }
-        let until = Instant::now() + NUMBER_PATIENCE;
-        self.admissions.push(Admission { request, asked, until, calling });
+        self.admissions.wait(Instant::now(), request, asked, calling);
         None
     }
 
     pub(super) fn number_asked(&mut self, by: NodeId, request: u64) {
         // Without an answer it gives one of its own.
         let now = Instant::now();
-        self.numbers_given.retain(|at| now.saturating_duration_since(*at) < MINUTE);
-        if self.numbers_given.len() >= NUMBERS_A_MINUTE_MAX {
+        if !self.admissions.may_give(now) {
             return;
         }
         let Some(node) = self.members.give_number() else { return };
-        self.numbers_given.push(now);
+        self.admissions.has_given(now);
         // On the disk before anybody has it, or it would be given again after a crash.
         if self.keep_membership().is_ok() {
-            self.say(by, PeerMessage::NumberGiven { request, node });
+            self.links.say(by, PeerMessage::NumberGiven { request, node });
         }
     }
 
     pub(super) fn number_given(&mut self, by: NodeId, request: u64, number: NodeId) {
-        let is_it = |waiting: &Admission| waiting.request == request && waiting.asked == by;
-        let Some(place) = self.admissions.iter().position(is_it) else { return };
-        let admission = self.admissions.swap_remove(place);
+        let Some(calling) = self.admissions.answered(by, request) else { return };
         let is_free = number != NodeId(0) && self.members.get(number).is_none();
-        self.answer_call(admission.calling, is_free.then_some(number));
+        self.answer_call(calling, is_free.then_some(number));
     }
 
     /// Nobody has given a number in time.
     pub(super) fn admit_without_answer(&mut self, now: Instant) {
-        while let Some(place) = self.admissions.iter().position(|waiting| waiting.until <= now) {
-            let admission = self.admissions.swap_remove(place);
-            self.answer_call(admission.calling, None);
+        while let Some(calling) = self.admissions.overdue(now) {
+            self.answer_call(calling, None);
         }
     }
 
@@ -114,12 +82,11 @@ impl Daemon {
 
     pub(super) fn tell_secret_and_stamp(&self, node: NodeId, link: &Link) {
         if self.config.map.is_none() {
-            let Secrets { current, generation, .. } = &self.secrets;
-            link.send(PeerMessage::Secret { generation: *generation, secret: current.0 });
+            let (generation, secret) = self.keyring.secret();
+            link.send(PeerMessage::Secret { generation, secret });
         }
         let Some(member) = self.members.get(node) else { return };
-        let gossiped = self.newest.lock().unwrap_or_else(PoisonError::into_inner).of(node);
-        let newest_ns = self.replay.newest_of(member.key).max(gossiped);
+        let newest_ns = self.keyring.newest_of(node, member.key);
         link.send(PeerMessage::Stamped { newest_ns });
     }
 
@@ -163,16 +130,13 @@ impl Daemon {
             return;
         }
         self.keep_membership_or_complain();
-        if let Some(link) = self.links.remove(&node) {
+        if let Some(link) = self.links.remove(node) {
             // What it was told before it is cut off arrives.
             tokio::spawn(link.finish());
             self.berths_lost(node);
             self.wishes_lost(node);
         }
-        self.dials.remove(&node);
-        self.processors.forget(node);
-        self.others_limits.forget(node);
-        self.paces.forget(node);
+        self.others.forget(node);
         self.spread_forgotten(&[gone], node);
         self.tell_brain(Input::MemberLeft { node });
         let reason = reason.to_owned();
@@ -198,18 +162,14 @@ impl Daemon {
             let why = format!("node {node} is forgotten");
             self.order_move(pid, Order::new(me, Cause::Owner, why));
         }
-        for guest in self.guests.values_mut().filter(|guest| guest.process.home == node) {
+        for guest in self.hosting.of_home_mut(node) {
             guest.is_sent_home |= guest.supervisor.send(&ToBody::SendHome, None);
         }
     }
 
     fn spread_forgotten(&self, gone: &[Forgotten], but: NodeId) {
         for part in gone.chunks(MEMBERS_PER_MESSAGE) {
-            for (node, link) in &self.links {
-                if *node != but {
-                    link.send(PeerMessage::Forgotten(part.to_vec()));
-                }
-            }
+            self.links.say_to_all_but(Some(but), &PeerMessage::Forgotten(part.to_vec()));
         }
     }
 
@@ -228,7 +188,7 @@ impl Daemon {
         if self.members.get(node).is_none() {
             return Err(self.no_such_node(node));
         }
-        if self.links.contains_key(&node) && !force {
+        if self.links.contains(node) && !force {
             let why = "it is there and answers; `osmos leave` on it, or give --force";
             return refuse(format!("node {node}: {why}"));
         }
@@ -243,14 +203,13 @@ impl Daemon {
             let how = "put another cluster.key on every node and start them again";
             return refuse(format!("{IN_MAP}; {how}"));
         }
-        let mut renewed = self.secrets.clone();
-        if let Err(error) = renewed.renew(wall_clock_s()) {
-            return refuse(error.to_string());
-        }
-        let before = std::mem::replace(&mut self.secrets, renewed);
+        let before = match self.keyring.renew(wall_clock_s()) {
+            Ok(before) => before,
+            Err(error) => return refuse(error.to_string()),
+        };
         // Whoever is told a secret that is lost in a crash here could not be followed.
         if let Err(error) = self.keep_membership() {
-            self.secrets = before;
+            self.keyring.put_back(before);
             return refuse(error.to_string());
         }
         self.secret_changed(None);
@@ -261,34 +220,23 @@ impl Daemon {
         if self.config.map.is_some() {
             return;
         }
-        let before = self.secrets.clone();
-        let is_news = self.secrets.heard(wall_clock_s(), generation, ClusterSecret(secret));
-        if self.secrets == before {
-            return;
+        match self.keyring.hear(wall_clock_s(), generation, ClusterSecret(secret)) {
+            Told::Known => (),
+            Told::Old => {
+                self.keep_membership_or_complain();
+                self.keyring.show();
+            }
+            Told::New => {
+                self.keep_membership_or_complain();
+                self.secret_changed(Some(from));
+            }
         }
-        self.keep_membership_or_complain();
-        if is_news {
-            self.secret_changed(Some(from));
-        } else {
-            // An old one that others may still call with.
-            self.show_credentials();
-        }
-    }
-
-    fn show_credentials(&self) {
-        let own = self.credentials.borrow().own.clone();
-        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
     }
 
     fn secret_changed(&mut self, heard_from: Option<NodeId>) {
-        self.show_credentials();
-        let Secrets { current, generation, .. } = &self.secrets;
-        let (generation, secret) = (*generation, current.0);
-        for (node, link) in &self.links {
-            if Some(*node) != heard_from {
-                link.send(PeerMessage::Secret { generation, secret });
-            }
-        }
+        self.keyring.show();
+        let (generation, secret) = self.keyring.secret();
+        self.links.say_to_all_but(heard_from, &PeerMessage::Secret { generation, secret });
         self.journal.record(None, Happening::SecretRenewed { generation });
     }
 
@@ -302,14 +250,8 @@ impl Daemon {
     pub(super) fn leave_cluster(&mut self, answer: oneshot::Sender<Answer>) {
         let why_not = if self.config.map.is_some() {
             Some(format!("{IN_MAP}; remove it there, on every node, and start them again"))
-        } else if self.drain.is_some() {
-            Some("this node is going down".to_owned())
-        } else if self.leaving.is_some() {
-            Some("this node is just leaving".to_owned())
-        } else if self.joining.is_some() {
-            Some("this node is just joining a cluster".to_owned())
         } else {
-            None
+            self.passage.why_not_leave().map(str::to_owned)
         };
         if let Some(why) = why_not {
             let failure = failure("cannot-leave", format!("cannot leave: {why}"));
@@ -318,25 +260,19 @@ impl Daemon {
             return;
         }
         let now = Instant::now();
-        self.leaving = Some(Leaving { until: now + LEAVE_PATIENCE, answer });
+        self.passage.begin_leaving(now, answer);
         self.send_guests_home(|_| true);
         self.bring_home(|_| true);
         self.go_on_leaving(now);
     }
 
-    /// Whether nobody comes and nothing goes away any more.
-    pub(super) fn is_closing(&self) -> bool {
-        self.drain.is_some() || self.leaving.is_some()
-    }
-
     pub(super) fn go_on_leaving(&mut self, now: Instant) {
-        let Some(leaving) = self.leaving.take() else { return };
-        let left = self.guests_left().into_iter().chain(self.own_left());
-        let left: Vec<String> = left.collect();
-        if !left.is_empty() && now < leaving.until {
-            self.leaving = Some(leaving);
+        if !self.passage.is_leaving() {
             return;
         }
+        let left = self.guests_left().into_iter().chain(self.own_left());
+        let left: Vec<String> = left.collect();
+        let Some(asker) = self.passage.end_leaving(now, left.is_empty()) else { return };
         let reply = if left.is_empty() {
             self.be_alone().map_err(|error| failure("cannot-leave", error.to_string()))
         } else {
@@ -346,7 +282,7 @@ impl Daemon {
             Err(failure("still-there", text))
         };
         let reply = reply.map_or_else(Reply::Error, |()| Reply::Done);
-        let _ = leaving.answer.send(Answer::One(reply));
+        let _ = asker.send(Answer::One(reply));
     }
 
     /// Node 1 of a cluster of its own, with another key, as if it had never been in one.
@@ -357,18 +293,13 @@ impl Daemon {
         self.state.keep_membership(&Membership::new(me.node, secret.clone(), vec![me]))?;
         // After a crash before this it has left as well, with its old key.
         self.state.keep_node_secret(&own)?;
-        self.secrets = Secrets::first(secret);
         self.members = Members::new(me, []);
-        for link in std::mem::take(&mut self.links).into_values() {
+        for link in self.links.take_all() {
             link.send(PeerMessage::Left);
             tokio::spawn(link.finish());
         }
-        self.credentials.send_replace(Credentials::of(own, self.secrets.clone()));
-        self.dials.clear();
-        self.tokens = OpenTokens::default();
-        self.joining_callers.clear();
+        self.keyring.begin_anew(own, secret);
         self.admissions.clear();
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.journal.record(
             None,
             Happening::NodeForgotten {

@@ -32,7 +32,7 @@ impl Daemon {
     pub(super) fn look_at_groups(&mut self, now: Instant) {
         let Some(groups) = self.memory_groups.begin_look(now) else { return };
         let me = self.me();
-        let bodies = self.guests.values().filter_map(|g| Some((g.process, g.local_pid()?)));
+        let bodies = self.hosting.guests().filter_map(|g| Some((g.process, g.local_pid()?)));
         let bodies: BTreeMap<GlobalPid, i32> = bodies.collect();
         let events = self.events.clone();
         tokio::task::spawn_blocking(move || {

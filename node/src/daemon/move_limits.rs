@@ -2,33 +2,13 @@
 //! orders its moves, so it has to know of both ends.
 
 use super::Daemon;
-use std::collections::BTreeMap;
 use wire::ids::{HomePid, NodeId};
 use wire::move_limits::MoveLimits;
 use wire::peer::PeerMessage;
 
-/// Of those that have a limit.
-#[derive(Default)]
-pub(super) struct OthersLimits(BTreeMap<NodeId, MoveLimits>);
-
-impl OthersLimits {
-    /// A node that is no member any more.
-    pub fn forget(&mut self, node: NodeId) {
-        self.0.remove(&node);
-    }
-
-    /// Those that were known were of another cluster.
-    pub fn forget_all(&mut self) {
-        self.0.clear();
-    }
-}
-
 impl Daemon {
     pub(super) fn hear_move_limits(&mut self, node: NodeId, limits: MoveLimits) {
-        match limits == MoveLimits::default() {
-            true => self.others_limits.forget(node),
-            false => drop(self.others_limits.0.insert(node, limits)),
-        }
+        self.others.told_limits(node, limits);
     }
 
     /// What is said when a link begins.
@@ -38,16 +18,14 @@ impl Daemon {
 
     /// The owner has said something else.
     pub(super) fn tell_move_limits(&self) {
-        for link in self.links.values() {
-            link.send(self.own_move_limits());
-        }
+        self.links.say_to_all(&self.own_move_limits());
     }
 
-    /// Of a node that has not told there is no limit.
+    /// Of this node or another one.
     pub(super) fn move_limits(&self, node: NodeId) -> MoveLimits {
         match node == self.me() {
             true => self.wishes.state.move_limits,
-            false => self.others_limits.0.get(&node).copied().unwrap_or_default(),
+            false => self.others.limits(node),
         }
     }
 

@@ -60,7 +60,7 @@ impl Daemon {
         let mut order = order;
         order.tries += 1;
         let to = order.to;
-        let core_speed = self.load.capacity.core_speed;
+        let core_speed = self.load.capacity().core_speed;
         let is_users = matches!(order.cause, Cause::User);
         let is_of_group = self.memory_groups.is_weighed_as_one(GlobalPid { home: me, pid });
         process.moving = Some(Move { is_of_group, ..Move::new(order, from, core_speed) });
@@ -85,11 +85,10 @@ impl Daemon {
 
     pub(super) fn ask_for_berth(&mut self, pid: HomePid, to: NodeId) -> Result<(), NotMoved> {
         let failed = |code, text| Err(not_moved(MoveEnd::Failed, code, text));
-        if self.is_closing() {
+        if self.passage.is_closing() {
             return failed("draining", "this node is going down, or leaves its cluster".to_owned());
         }
-        self.berth_count += 1;
-        let request = self.berth_count;
+        let request = self.processes.next_request();
         let Some(uid) = self.processes.get(&pid).map(|process| process.owner.uid) else {
             return Ok(());
         };
@@ -121,7 +120,7 @@ impl Daemon {
             group: process.activity.group.and_then(|group| group_id(me, group)).map(Into::into),
             expected_us,
         };
-        if !self.say(to, PeerMessage::BerthAsked { request, berth }) {
+        if !self.links.say(to, PeerMessage::BerthAsked { request, berth }) {
             return failed("unreachable", format!("node {to} cannot be reached"));
         }
         Ok(())
@@ -133,16 +132,7 @@ impl Daemon {
         request: u64,
         answer: Result<BerthGrant, Refusal>,
     ) {
-        // Only the node that was asked can answer.
-        let is_asking = |moving: &Move| {
-            moving.order.to == node
-                && matches!(moving.stage, Stage::Asking { request: asked, .. } if asked == request)
-        };
-        let asking = self.processes.values_mut().find_map(|process| {
-            let moving = process.moving.as_mut().filter(|moving| is_asking(moving))?;
-            Some((process.pid, moving))
-        });
-        let Some((pid, moving)) = asking else { return };
+        let Some((pid, moving)) = self.processes.asking(node, request) else { return };
         moving.stage = Stage::Moving;
         let begun = match answer {
             Ok(grant) => self.leave(pid, node, grant),
@@ -289,7 +279,7 @@ impl Daemon {
     /// The process is home, because that was asked or because it had to.
     pub(super) fn came_home(&mut self, pid: HomePid, reason: Reason, report: &MoveReport) {
         self.drop_deputy(pid);
-        let (me, core_speed) = (self.me(), self.load.capacity.core_speed);
+        let (me, core_speed) = (self.me(), self.load.capacity().core_speed);
         let global = self.global(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let from = process.at;
@@ -315,7 +305,7 @@ impl Daemon {
                 // Which program it is it says anew, and where it runs is to be decided anew.
                 let has_begun = reason.code == EXEC;
                 process.retry = if has_begun {
-                    self.newborns.expect_more(now);
+                    self.looks.expect_more(now);
                     process.retry_of_program(&self.programs, now)
                 } else {
                     let retry = process.retry.filter(|_| was_short);
@@ -402,7 +392,7 @@ impl Daemon {
         for node in [Some(from), asked_by.filter(|by| *by != from)].into_iter().flatten() {
             if node != me {
                 // A node that cannot be told has lost the process or will learn of it by itself.
-                self.say(node, PeerMessage::MoveEnded { pid, to, end, freeze_us: us });
+                self.links.say(node, PeerMessage::MoveEnded { pid, to, end, freeze_us: us });
                 continue;
             }
             let outcome = outcome(end);
@@ -414,7 +404,7 @@ impl Daemon {
     /// Tells a node that it keeps a place for nothing, before the place expires.
     pub(super) fn free_berth(&self, pid: HomePid, to: NodeId, end: MoveEnd) {
         if to != self.me() {
-            self.say(to, PeerMessage::MoveEnded { pid, to, end, freeze_us: 0 });
+            self.links.say(to, PeerMessage::MoveEnded { pid, to, end, freeze_us: 0 });
         }
     }
 
@@ -471,7 +461,7 @@ impl Daemon {
             self.order_move(pid, order);
         } else {
             let end = PeerMessage::MoveEnded { pid, to, end: MoveEnd::Stayed, freeze_us: 0 };
-            self.say(by, end);
+            self.links.say(by, end);
         }
     }
 }

@@ -4,80 +4,35 @@
 //! A look over `/proc` four times a second is too late for a compiler that takes as long. While
 //! processes are being born, the kernel is asked every few milliseconds for the last number that it
 //! gave to one: that is one small file. Only the numbers since are looked at, and those that were
-//! born within the last second.
+//! born within the last second. [`crate::looks`] says when.
 
 use super::Daemon;
+use crate::looks::NEWBORN_PAUSE;
 use crate::process::{Launch, Process, Retry};
 use crate::procfs::{self, Stat};
 use crate::programs::{self, Program, Programs};
-use crate::sample::effort::{Effort, thread_time};
+use crate::sample::effort::thread_time;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(10);
-/// So long after a birth there may be more.
-const EXPECTANT: Duration = Duration::from_secs(2);
 /// A process is looked at each time while it may become another program, and now and then until it
 /// is a second old: what it computed before it ended would not be known else.
 const BEGINNING: Duration = Duration::from_millis(60);
 pub(super) const YOUNG: Duration = Duration::from_secs(1);
 const PAUSE_OF_YOUNG: Duration = Duration::from_millis(50);
-/// Numbers given between two looks that are looked at one by one: a look over all finds the others.
-const NEW_MAX: i32 = 256;
 /// Whoever has that much to compute yet may be worth a move at once.
 const WORTH_THINKING: Duration = Duration::from_millis(20);
 /// Who is so old has outlived what others of its name take that end soon.
 const BRIEF_AGE: Duration = Duration::from_millis(100);
-/// Of one core, for all of that.
-const SHARE: f64 = 0.01;
-
-/// What is known from one look to the next.
-#[derive(Debug)]
-pub struct Newborns {
-    effort: Effort,
-    last_number: Option<i32>,
-    looked_at: Option<Instant>,
-    until: Option<Instant>,
-}
-
-impl Default for Newborns {
-    fn default() -> Newborns {
-        let (last_number, looked_at, until) = Default::default();
-        Newborns { effort: Effort::of(SHARE), last_number, looked_at, until }
-    }
-}
-
-impl Newborns {
-    /// One was born just now.
-    pub fn expect_more(&mut self, now: Instant) {
-        self.until = Some(now + EXPECTANT);
-    }
-
-    /// When to look again, if at all.
-    pub fn next_look(&self, now: Instant) -> Option<Instant> {
-        self.until.filter(|until| now < *until)?;
-        Some(self.looked_at.map_or(now, |at| at + PAUSE))
-    }
-
-    /// The numbers that were given since the last look.
-    fn new_numbers(&mut self, last: Option<i32>) -> std::ops::Range<i32> {
-        procfs::numbers_since(std::mem::replace(&mut self.last_number, last), last, NEW_MAX)
-    }
-}
 
 impl Daemon {
     pub(super) fn look_for_newborns(&mut self, now: Instant) {
-        if self.newborns.next_look(now).is_none_or(|due| now < due) {
-            return;
-        }
-        self.newborns.looked_at = Some(now);
-        if !self.newborns.effort.is_due(now) {
+        if !self.looks.begin_newborns(now) {
             return;
         }
         let began = thread_time();
         let is_worth_thinking = self.look_at_newborns(now);
-        self.newborns.effort.took(thread_time().saturating_sub(began));
+        self.looks.newborns_took(thread_time().saturating_sub(began));
         if is_worth_thinking {
             self.tell_brain_load();
         }
@@ -85,7 +40,7 @@ impl Daemon {
 
     /// Whether one of them may be worth a move.
     fn look_at_newborns(&mut self, now: Instant) -> bool {
-        let numbers = self.newborns.new_numbers(procfs::read_last_number());
+        let numbers = self.looks.new_numbers(procfs::read_last_number());
         let stats: Vec<_> = numbers.filter_map(procfs::read_stat_of_first_thread).collect();
         if !stats.is_empty() {
             let managed: BTreeSet<i32> = self.processes.keys().map(|pid| pid.0).collect();
@@ -143,7 +98,7 @@ fn pause_of_program(left: Option<Duration>) -> Option<Duration> {
     match left {
         Some(left) if left >= WORTH_THINKING => None,
         Some(_) => Some(BRIEF_AGE),
-        None => Some(PAUSE),
+        None => Some(NEWBORN_PAUSE),
     }
 }
 
@@ -200,33 +155,10 @@ mod test {
     use super::*;
 
     #[test]
-    fn numbers_are_looked_at_once_and_not_after_they_have_begun_again() {
-        let mut newborns = Newborns::default();
-        assert_eq!(newborns.new_numbers(Some(100)), 0..0, "who was there before is known");
-        assert_eq!(newborns.new_numbers(Some(103)), 101..104);
-        assert_eq!(newborns.new_numbers(Some(103)), 104..104);
-        assert_eq!(newborns.new_numbers(Some(7)), 0..0);
-        assert_eq!(newborns.new_numbers(Some(7 + NEW_MAX)), 0..0, "a look over all finds them");
-        assert_eq!(newborns.new_numbers(None), 0..0);
-    }
-
-    #[test]
     fn programs_are_left_alone_until_those_that_end_soon_have_ended() {
         assert_eq!(pause_of_program(Some(WORTH_THINKING)), None, "it is known to take long");
         let brief = pause_of_program(Some(WORTH_THINKING / 2));
         let unknown = pause_of_program(None);
         assert!(unknown.is_some() && unknown < brief, "{unknown:?}, {brief:?}");
-    }
-
-    #[test]
-    fn looks_end_when_nobody_was_born_for_a_while() {
-        let now = Instant::now();
-        let mut newborns = Newborns::default();
-        assert_eq!(newborns.next_look(now), None);
-        newborns.expect_more(now);
-        assert_eq!(newborns.next_look(now), Some(now));
-        newborns.looked_at = Some(now);
-        assert_eq!(newborns.next_look(now), Some(now + PAUSE));
-        assert_eq!(newborns.next_look(now + EXPECTANT), None);
     }
 }

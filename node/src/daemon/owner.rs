@@ -96,7 +96,7 @@ impl Daemon {
     }
 
     fn check_owner_order(&self, order: &OwnerOrder) -> Result<(), String> {
-        if self.drain.is_some() {
+        if self.passage.is_going_down() {
             return Err("this node is going down".to_owned());
         }
         if self.wishes.waiting.len() >= WISHES_MAX {
@@ -126,8 +126,7 @@ impl Daemon {
         }
         let ownership = self.ownership();
         self.tell_brain(Input::OwnerDecided { ownership });
-        let guests: Vec<SupervisorId> = self.guests.keys().copied().collect();
-        for id in guests {
+        for id in self.hosting.ids() {
             self.let_stand_back(id);
         }
         if let Err(error) = stand_back_as_session(self.wishes.state.yields) {
@@ -152,7 +151,7 @@ impl Daemon {
 
     /// A guest's threads come after what this node runs itself, if its owner wants that.
     pub(super) fn let_stand_back(&mut self, id: SupervisorId) {
-        let Some(guest) = self.guests.get_mut(&id).filter(|guest| guest.local_pid().is_some())
+        let Some(guest) = self.hosting.get_mut(id).filter(|guest| guest.local_pid().is_some())
         else {
             return;
         };
@@ -173,7 +172,7 @@ impl Daemon {
     /// Memory for guests as the owner limits it.
     pub(super) fn guest_memory(&self, promised_bytes: u64) -> Option<GuestMemory> {
         let max_bytes = self.wishes.state.guest_memory_max_bytes?;
-        let here = self.guests.values().filter(|guest| guest.local_pid().is_some());
+        let here = self.hosting.here();
         let used = here.fold(promised_bytes, |sum, guest| sum.saturating_add(guest.rss_bytes));
         Some(GuestMemory { max_bytes, used_bytes: used })
     }
@@ -181,19 +180,18 @@ impl Daemon {
     pub(super) fn owned(&self) -> Owned {
         let me = self.me();
         let own_here = self.processes.values().filter(|process| process.at == me).count();
-        let here = self.guests.values().filter(|guest| guest.local_pid().is_some());
         Owned {
             state: self.wishes.state.clone(),
-            guests: here.count() as u32,
+            guests: self.hosting.here().count() as u32,
             own_here: own_here as u32,
             own_away: (self.processes.len() - own_here) as u32,
-            imprint_bytes: self.imprints.bytes(),
+            imprint_bytes: self.hosting.imprints().bytes(),
         }
     }
 
     /// Orders home what was born here and is away, or under way, of those.
     pub(super) fn bring_home(&mut self, which: impl Fn(&Process) -> bool) {
-        let (me, is_closing) = (self.me(), self.is_closing());
+        let (me, is_closing) = (self.me(), self.passage.is_closing());
         self.wishes.next_bring = Some(Instant::now() + BRING_INTERVAL);
         let away = self.processes.values();
         let away = away.filter(|process| process.at != me || process.moving.is_some());
@@ -219,7 +217,7 @@ impl Daemon {
     /// What did not come for a reason that passes, as one that has just made a process, is ordered
     /// home again for as long as that is wanted.
     pub(super) fn bring_again(&mut self, now: Instant) {
-        let is_wanted = self.is_closing() || self.wishes.brings();
+        let is_wanted = self.passage.is_closing() || self.wishes.brings();
         if is_wanted && self.wishes.next_bring.is_none_or(|next| now >= next) {
             self.bring_home(|process| process.moving.is_none() && process.waiting.is_empty());
         }
@@ -287,7 +285,7 @@ impl Daemon {
     }
 
     pub(super) fn guests_left(&self) -> Vec<String> {
-        let guests = self.guests.values();
+        let guests = self.hosting.guests();
         guests
             .map(|guest| format!("{} of node {}", guest.process.pid, guest.process.home))
             .collect()

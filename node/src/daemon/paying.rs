@@ -2,6 +2,7 @@
 
 use super::Daemon;
 use super::newborns::YOUNG;
+use crate::guest::Guest;
 use crate::process::Weight;
 use crate::procfs;
 use wire::control::{Migration, Placement};
@@ -27,7 +28,7 @@ impl Daemon {
     }
 
     fn price_between(&self, from: NodeId, to: Option<NodeId>, weight: Weight) -> Price {
-        let pace = to.map_or(self.paces.any(), |to| self.paces.of(from, to));
+        let pace = self.others.pace(from, to);
         let rest_bytes = rest_bytes(weight, kernel::tracking::is_possible());
         pace.price_within(weight.rss_bytes, rest_bytes, self.limits_between(from, to).bandwidth)
     }
@@ -57,7 +58,7 @@ impl Daemon {
         }
         let Some(bytes) = procfs::read_own_bytes(pid.0) else { return process.way };
         let limit = self.limits_between(self.me(), Some(to)).bandwidth;
-        let price = self.paces.of(self.me(), to).price_within(bytes, bytes, limit);
+        let price = self.others.pace(self.me(), Some(to)).price_within(bytes, bytes, limit);
         match price.freeze_s <= self.freeze_budget(pid).duration().as_secs_f64() {
             true => Way::StopAndCopy,
             false => process.way,
@@ -68,7 +69,7 @@ impl Daemon {
     pub(super) fn price_of(&self, process: GlobalPid, to: NodeId) -> Option<Price> {
         let weight_of = |process: GlobalPid| match process.home == self.me() {
             true => self.processes.get(&process.pid).map(|process| process.weight()),
-            false => self.guests.values().find(|g| g.process == process).map(|g| g.weight()),
+            false => self.hosting.of(process).next().map(Guest::weight),
         };
         let weight = match self.memory_groups.of(process) {
             Some(group) => group.weight(group.members.iter().copied().filter_map(weight_of)),
@@ -99,7 +100,7 @@ impl Daemon {
         if report.freeze_us > 0 {
             let link = (migration.from, migration.to);
             let limit = self.limits_between(migration.from, Some(migration.to)).bandwidth;
-            self.paces.learn(link, report, expected.map(|price| price.freeze_s), limit);
+            self.others.learn_pace(link, report, expected.map(|price| price.freeze_s), limit);
         }
         let ms = |seconds: f64| seconds * 1e3;
         Migration {

@@ -1,8 +1,9 @@
 //! Managed processes: how they come under Osmos, what is seen of them, and how they end.
 
 use super::requests::{failure, no_process};
-use super::{Daemon, Event, TICK};
+use super::{Daemon, Event};
 use crate::control::Caller;
+use crate::guest::Guest;
 use crate::process::{
     Activity, Cause, Consumption, Forwarded, LastFreeze, Launch, Order, Process, Retry, Storm,
 };
@@ -14,7 +15,7 @@ use brain::{Arrival, Input};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
@@ -27,11 +28,6 @@ use wire::supervisor::Filled;
 const PROCESSES_MAX: usize = 4_096;
 /// A program that looks the same so long after its connection closed has become itself again.
 const SAME_PROGRAM_PATIENCE: Duration = Duration::from_secs(1);
-/// A newborn is looked at then, when the brain may think of moving it.
-const SCAN_NEWBORN: Duration = Duration::from_millis(110);
-/// Without managed processes and guests there is less to see.
-const SCAN_IDLE: Duration = Duration::from_secs(1);
-
 impl Daemon {
     /// All that came behind a process that has left is there.
     pub(super) fn has_filled(&mut self, pid: HomePid, filled: Filled) {
@@ -48,7 +44,7 @@ impl Daemon {
         launch: Launch,
     ) -> Result<(), Failure> {
         // What is found has begun before, and may be away already.
-        if self.drain.is_some() && launch != Launch::Found {
+        if self.passage.is_going_down() && launch != Launch::Found {
             return Err(failure("draining", "this node is going down"));
         }
         if self.processes.len() >= PROCESSES_MAX {
@@ -107,15 +103,12 @@ impl Daemon {
             last_freeze: LastFreeze::default(),
             reason: "started here".to_owned(),
             decisions: VecDeque::new(),
-            progress: Progress::starting(self.load.capacity.core_speed),
+            progress: Progress::starting(self.load.capacity().core_speed),
             has_ended: false,
             watch,
         };
         self.register(process);
-        let now = Instant::now();
-        self.newborn_at = Some(now);
-        self.newborn_scan.get_or_insert(now + SCAN_NEWBORN);
-        self.newborns.expect_more(now);
+        self.looks.born(Instant::now());
         Ok(())
     }
 
@@ -126,7 +119,7 @@ impl Daemon {
             let command = process.command.clone();
             self.journal.record(Some(self.global(pid)), Happening::Managed { command });
         }
-        self.processes.insert(pid, process);
+        self.processes.insert(process);
         self.keep_process(pid);
         self.tell_brain(Input::ProcessArrived { process: self.global(pid), how: Arrival::Born });
         self.tell_brain_placement(pid);
@@ -168,9 +161,6 @@ impl Daemon {
         let Some(mut process) = self.processes.remove(&pid) else { return };
         self.keep_process(pid);
         let global = self.global(pid);
-        if let Some(deputy) = &process.deputy {
-            self.deputies.remove(&deputy.id);
-        }
         self.release_files(pid);
         self.memory_groups.leave(global);
         self.journal.record(Some(global), Happening::Ended { wait_status });
@@ -192,25 +182,20 @@ impl Daemon {
 
     /// Looks over `/proc` on another thread, one look at a time.
     pub(super) fn begin_scan(&mut self, now: Instant) {
-        if self.is_scanning || self.next_scan().is_some_and(|due| now < due) {
-            return;
-        }
-        self.is_scanning = true;
-        self.scanned_at = Some(now);
-        self.newborn_scan = self.newborn_at.map(|at| at + SCAN_NEWBORN).filter(|due| now < *due);
+        let Some(scanner) = self.looks.begin_scan(now, self.is_idle()) else { return };
         let me = self.me();
         let away = self.processes.values().filter(|process| process.at != me);
         let watched = Watched {
             managed: self.processes.keys().map(|pid| pid.0).collect::<BTreeSet<i32>>(),
             away: away.map(|process| process.pid.0).collect(),
-            bodies: self.guests.values().filter_map(|guest| guest.local_pid()).collect(),
+            bodies: self.hosting.guests().filter_map(Guest::local_pid).collect(),
             inherited: self
-                .supervisors()
+                .all_supervisors()
                 .filter_map(|supervisor| supervisor.process)
                 .map(|p| p.pid)
                 .collect(),
         };
-        let (events, scanner) = (self.events.clone(), Arc::clone(&self.scanner));
+        let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             // One look at a time: nobody else has it.
             let mut scanner = scanner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,16 +205,13 @@ impl Daemon {
         });
     }
 
-    /// When to look again; None: at once.
-    pub(super) fn next_scan(&self) -> Option<Instant> {
-        let is_idle = self.processes.is_empty() && self.guests.is_empty();
-        let pause = if is_idle { SCAN_IDLE } else { TICK };
-        let regular = self.scanned_at? + pause;
-        Some(self.newborn_scan.map_or(regular, |due| due.min(regular)))
+    /// Nothing is managed here.
+    pub(super) fn is_idle(&self) -> bool {
+        self.processes.is_empty() && self.hosting.is_empty()
     }
 
     pub(super) fn scanned(&mut self, scan: io::Result<Scan>) {
-        self.is_scanning = false;
+        self.looks.scan_ended();
         let scan = match scan {
             Ok(scan) => scan,
             Err(error) => return tracing::warn!("cannot look at /proc: {error}"),
@@ -252,7 +234,7 @@ impl Daemon {
                 process.progress.look(scan.at, usage.cpu_us);
             }
         }
-        for guest in self.guests.values_mut() {
+        for guest in self.hosting.guests_mut() {
             let usage = guest.local_pid().and_then(|pid| scan.usage.get(&pid));
             if let Some(usage) = usage {
                 guest.activity.look(scan.at, usage.runnable, usage.cpu_us);
@@ -322,7 +304,7 @@ impl Daemon {
 
     /// Begins what is due: first placements, placements again after a homecoming, storms.
     pub(super) fn place_processes(&mut self, now: Instant) {
-        if self.drain.is_some() {
+        if self.passage.is_going_down() {
             return;
         }
         let pids: Vec<HomePid> = self.processes.keys().copied().collect();
@@ -395,7 +377,7 @@ impl Daemon {
         let share = 0.5 + (random % 1024) as f64 / 1024.0;
         storm.next = now + storm.every.mul_f64(share);
         let at = process.at;
-        let mut places: Vec<NodeId> = self.links.keys().copied().collect();
+        let mut places: Vec<NodeId> = self.links.nodes().collect();
         places.push(me);
         let unfit = self.unfit_nodes(pid);
         places.retain(|node| *node != at && self.is_usable(*node) && !unfit.contains(node));

@@ -41,7 +41,7 @@ impl Daemon {
             Request::Down => return self.begin_drain(Some(answer)),
             Request::HandOver => {
                 tracing::info!("going down for another daemon: everything stays where it is");
-                self.heirs.push(answer);
+                self.passage.hand_over(answer);
                 return;
             }
             Request::Owner(order) => return self.take_owner_order(order, answer),
@@ -75,7 +75,7 @@ impl Daemon {
         let token = Token::generate(me.address, me.key)
             .map_err(|error| failure("no-randomness", error.to_string()))?;
         let text = token.to_text();
-        self.tokens.add(Instant::now(), token);
+        self.admissions.open(Instant::now(), token);
         Ok(Reply::Token { token: text })
     }
 
@@ -88,7 +88,7 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             nodes: self.members.count() as u32,
             uptime_s: self.started.elapsed().as_secs_f64(),
-            datagrams_dropped: self.datagrams_dropped.load(std::sync::atomic::Ordering::Relaxed),
+            datagrams_dropped: self.keyring.datagrams_dropped(),
             owner: self.owned(),
         }
     }
@@ -107,7 +107,7 @@ impl Daemon {
             self.begin_tally(pid)?;
         }
         let left_out = is_baseline.then(|| {
-            let baseline = Box::new(self.processors.baseline());
+            let baseline = Box::new(self.others.baseline());
             self.give_baseline(pid, baseline)
         });
         Ok(Reply::Managed { node: self.me(), daemon_pid: std::process::id() as i32, left_out })
@@ -134,7 +134,7 @@ impl Daemon {
         if pid.0 <= 1 {
             return refuse("only ordinary processes can be adopted");
         }
-        if let Some(guest) = self.guests.values().find(|guest| guest.local_pid() == Some(pid.0)) {
+        if let Some(guest) = self.hosting.guests().find(|guest| guest.local_pid() == Some(pid.0)) {
             let home = guest.process.home;
             return refuse(&format!("it is a guest here; its home is node {home}"));
         }

@@ -1,29 +1,30 @@
 //! From a configuration to a running node.
 
 use super::guests::cgroup_names;
-use super::newborns::Newborns;
 use super::owner::Wishes;
-use super::processors::Processors;
-use super::spare::{self, Spare};
 use super::tallies::Tallies;
-use super::thinking::{Load, Thought};
 use super::{Daemon, Event};
+use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
-use crate::imprints::Imprints;
+use crate::hosting::Hosting;
 use crate::journal::Journal;
+use crate::keyring::Keyring;
 use crate::keys::replay::Replay;
-use crate::keys::seal::Newest;
 use crate::keys::stamps::Stamps;
-use crate::keys::token::OpenTokens;
 use crate::keys::{ClusterSecret, NoRandomness, NodeSecret};
+use crate::links::Links;
+use crate::load::Load;
+use crate::looks::Looks;
 use crate::map::{self, MAP_BYTES_MAX, MapError};
 use crate::members::Members;
 use crate::memory_groups::MemoryGroups;
-use crate::net::gossip::Mouth;
+use crate::net::gossip::{Heard, Mouth};
 use crate::net::{Credentials, gossip, listener};
-use crate::past_berths::PastBerths;
+use crate::others::Others;
+use crate::passage::Passage;
+use crate::registry::Registry;
 use crate::rejections::Rejections;
 use crate::returning;
 use crate::roster::Roster;
@@ -31,19 +32,20 @@ use crate::sample::Gauge;
 use crate::sample::calibrate::{Belief, RUNS_FIRST, measure_core_speed};
 use crate::spawning::Spawn;
 use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
+use crate::supervisors::Supervisors;
+use crate::thought::Thought;
 use kernel::features::Feature;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::net::if_::InterfaceFlags;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, UdpSocket};
@@ -161,28 +163,27 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
     state_membership(&config, &state, &membership)?;
     let stamps = state.stamps()?;
     let credentials = Credentials::of(own, membership.secrets.clone());
-    let (credentials, shown) = watch::channel(credentials);
+    let (shown, seen) = watch::channel(credentials);
     let (events, taken) = mpsc::channel(EVENTS_MAX);
     let udp = Arc::new(udp);
-    let dropped = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     let patience = config.handshake_timeout;
     let socket_path = config.control_socket();
     let listens = SocketAddr::new(config.advertise.unwrap_or(address.ip()), address.port());
-    let newest = Arc::new(Mutex::new(Newest::default()));
+    let heard = Arc::new(Heard::default());
     let parts = Parts {
         listens,
         config,
         state,
         membership,
-        credentials,
+        shown,
         stamps: stamps.clone(),
-        newest: newest.clone(),
+        heard: heard.clone(),
         spawn,
         events: events.clone(),
     };
-    let daemon = parts.assemble(Mouth::new(udp.clone(), stamps), dropped.clone())?;
-    let listeners = Listeners { control, door, tcp, udp, shown, newest, dropped, patience };
+    let daemon = parts.assemble(Mouth::new(udp.clone(), stamps))?;
+    let listeners = Listeners { control, door, tcp, udp, seen, heard, patience };
     let told = events.clone();
     tasks.spawn(async move {
         let mut listening = listeners.listen(told);
@@ -235,9 +236,8 @@ struct Listeners {
     door: AsyncFd<OwnedFd>,
     tcp: TcpListener,
     udp: Arc<UdpSocket>,
-    shown: watch::Receiver<Credentials>,
-    newest: Arc<Mutex<Newest>>,
-    dropped: Arc<AtomicU64>,
+    seen: watch::Receiver<Credentials>,
+    heard: Arc<Heard>,
     patience: std::time::Duration,
 }
 
@@ -247,9 +247,9 @@ impl Listeners {
         let mut tasks = JoinSet::new();
         tasks.spawn(control::listen(self.control, events.clone()));
         tasks.spawn(returning::take_calls(self.door, events.clone()));
-        let shown = self.shown.clone();
-        tasks.spawn(gossip::listen(self.udp, shown, self.newest, self.dropped, events.clone()));
-        tasks.spawn(listener::listen(self.tcp, self.shown, self.patience, events));
+        let seen = self.seen.clone();
+        tasks.spawn(gossip::listen(self.udp, seen, self.heard, events.clone()));
+        tasks.spawn(listener::listen(self.tcp, self.seen, self.patience, events));
         tasks
     }
 }
@@ -259,26 +259,17 @@ struct Parts {
     config: Config,
     state: State,
     membership: Membership,
-    credentials: watch::Sender<Credentials>,
+    shown: watch::Sender<Credentials>,
     stamps: Stamps,
-    newest: Arc<Mutex<Newest>>,
+    heard: Arc<Heard>,
     spawn: Arc<dyn Spawn>,
     events: mpsc::Sender<Event>,
 }
 
 impl Parts {
-    fn assemble(self, mouth: Mouth, dropped: Arc<AtomicU64>) -> Result<Daemon, StartError> {
-        let Parts {
-            listens,
-            config,
-            state,
-            membership,
-            credentials,
-            stamps,
-            newest,
-            spawn,
-            events,
-        } = self;
+    fn assemble(self, mouth: Mouth) -> Result<Daemon, StartError> {
+        let Parts { listens, config, state, membership, shown, stamps, heard, spawn, events } =
+            self;
         let path = state.journal_path();
         let journal =
             Journal::open(&path).map_err(|source| StartError::Journal { path, source })?;
@@ -292,72 +283,41 @@ impl Parts {
         let me = *me.expect("a membership always lists its own node");
         let speed = core_speed(&config, &state);
         let core = Belief::new(speed, config.speed.is_some(), Instant::now());
-        let gauge = Gauge::new(core, &config.guest_cgroup);
-        let load = Load::new(gauge.capacity(), gauge.memory());
+        let load = Load::new(Gauge::new(core, &config.guest_cgroup));
         let stamp = stamps.next();
-        let spare = Spare::make(&config);
-        let places = cgroup_names(spare::directories(spare.as_ref(), &config));
-        match spare::entrance(spare.as_ref()) {
+        let hosting = Hosting::new(Instant::now(), &config);
+        let places = cgroup_names(hosting.cgroups());
+        match hosting.entrance() {
             Ok(entrance) => spawn.guests_go_to(places, entrance),
             Err(error) => tracing::debug!("no sandbox is kept ready: {error}"),
         }
+        let calls = (state.replay()?, call_record);
         Ok(Daemon {
-            replay: state.replay()?,
-            call_record,
+            keyring: Keyring::new(membership.secrets, shown, stamps, calls, heard),
             started: Instant::now(),
-            secrets: membership.secrets,
-            stamps,
-            newest,
             listens,
             members: Members::new(me, membership.members)
                 .remembering(membership.forgotten, membership.given),
-            processors: Processors::new(),
-            others_limits: Default::default(),
-            links: BTreeMap::new(),
-            link_count: 0,
-            dials: BTreeMap::new(),
-            tokens: OpenTokens::default(),
-            joining_callers: BTreeSet::new(),
-            admissions: Vec::new(),
-            admission_count: 0,
-            numbers_given: Vec::new(),
-            leaving: None,
+            others: Others::new(),
+            links: Links::default(),
+            admissions: Admissions::default(),
             rejections: Rejections::default(),
-            past_berths: PastBerths::default(),
             openings: None,
-            joining: None,
-            mouth,
-            datagrams_dropped: dropped,
-            supervisor_count: 0,
-            processes: BTreeMap::new(),
-            deputies: BTreeMap::new(),
-            guests: BTreeMap::new(),
+            supervisors: Supervisors::default(),
+            processes: Registry::default(),
             memory_groups: MemoryGroups::default(),
-            imprints: Imprints::default(),
-            next_imprint_look: Instant::now(),
-            awaited: BTreeMap::new(),
             roster,
             tallies: Tallies::default(),
-            berth_count: 0,
-            paces: Default::default(),
-            gauge,
-            scanner: Arc::default(),
-            is_scanning: false,
-            scanned_at: None,
-            newborn_at: None,
-            newborn_scan: None,
-            newborns: Newborns::default(),
+            looks: Looks::default(),
             programs: state.programs(),
             load,
-            thought: Thought::new(me.node, &config, stamp),
+            thought: Thought::new(me.node, &config, stamp, mouth),
             journal,
-            drain: None,
-            heirs: Vec::new(),
+            passage: Passage::default(),
             wishes: Wishes::of(owner),
-            spare,
+            hosting,
             config,
             state,
-            credentials,
             spawn,
             events,
         })

@@ -28,23 +28,13 @@ use crate::returning::Returned;
 use crate::roster::{KeptGuest, KeptOrder, KeptProcess, Left};
 use crate::supervisor::{Identity, Supervisor, SupervisorId, await_return};
 use brain::Input;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use wire::assignment::Half;
 use wire::control::{Happening, ManageOptions};
 use wire::ids::HomePid;
 use wire::peer::MoveEnd;
 use wire::supervisor::{MoveReport, Reason, SUPERVISOR_VERSION, ToBody, Welcome};
-
-/// A supervisor that has to call before it can be spoken to.
-pub struct Awaited {
-    process: Identity,
-    /// As whom it runs.
-    uid: u32,
-    socket: oneshot::Sender<OwnedFd>,
-}
 
 impl Daemon {
     /// Puts what must outlive this daemon of a process on the roster, or takes it off.
@@ -57,7 +47,7 @@ impl Daemon {
 
     /// The same of a guest; one that a test plays is nobody's concern.
     pub(super) fn keep_guest(&self, id: SupervisorId) {
-        let Some(guest) = self.guests.get(&id) else { return };
+        let Some(guest) = self.hosting.get(id) else { return };
         let Some(supervisor) = guest.supervisor.process else { return };
         let body = match guest.arrival {
             Arrival::Running { body, .. } => Some(body),
@@ -75,9 +65,9 @@ impl Daemon {
         });
     }
 
-    pub(super) fn supervisors(&self) -> impl Iterator<Item = &Supervisor> {
+    pub(super) fn all_supervisors(&self) -> impl Iterator<Item = &Supervisor> {
         let deputies = self.processes.values().filter_map(|process| process.deputy.as_ref());
-        deputies.chain(self.guests.values().map(|guest| &guest.supervisor))
+        deputies.chain(self.hosting.guests().map(|guest| &guest.supervisor))
     }
 
     /// Goes on with everything that an earlier daemon has left.
@@ -93,12 +83,12 @@ impl Daemon {
         for kept in guests {
             self.take_over_guest(kept);
         }
-        let (processes, guests) = (self.processes.len(), self.guests.len());
+        let (processes, guests) = (self.processes.len(), self.hosting.len());
         if processes + guests > 0 {
             tracing::info!(
                 "took over {processes} processes and {guests} guests of an earlier daemon; {} \
                  supervisors are waited for",
-                self.awaited.len()
+                self.supervisors.awaited()
             );
         }
     }
@@ -108,16 +98,14 @@ impl Daemon {
         let (at, order) = (kept.at, kept.order.is_some());
         let was_held = kept.deputy.is_some();
         let watch = self.watch(pid, kept.process.started_ticks).ok();
-        let deputy = kept.deputy.and_then(|deputy| {
-            let awaited = self.await_supervisor(Half::Deputy { pid }, deputy, kept.owner.uid)?;
-            self.deputies.insert(awaited.id, pid);
-            Some(awaited)
-        });
+        let deputy = kept
+            .deputy
+            .and_then(|deputy| self.await_supervisor(Half::Deputy { pid }, deputy, kept.owner.uid));
         let is_held = deputy.is_some();
         if watch.is_none() && !is_held {
             return self.tell_of_unseen_end(&kept);
         }
-        self.processes.insert(pid, restored(kept, deputy, watch));
+        self.processes.insert(restored(kept, deputy, watch));
         if was_held && !is_held {
             // It may have died between hurrying the threads and stopping them.
             let threads = kernel::proc::process::threads(pid.0).unwrap_or_default();
@@ -160,7 +148,7 @@ impl Daemon {
     fn take_over_guest(&mut self, kept: KeptGuest) {
         let awaited = self.await_supervisor(Half::Body, kept.supervisor, kept.owner.uid);
         let Some(supervisor) = awaited else {
-            self.past_berths.note(Instant::now(), kept.ticket);
+            self.hosting.berth_ended(Instant::now(), kept.ticket);
             return self.roster.forget_guest(kept.supervisor);
         };
         let body = kept.body.filter(|body| body.is_alive());
@@ -189,7 +177,7 @@ impl Daemon {
             user_cores: f64::from(kept.asked.user_milli) / 1e3,
         };
         self.bind_guest(&guest);
-        self.guests.insert(id, guest);
+        self.hosting.insert(guest);
         if body.is_some() {
             self.confine_guest(id);
             self.let_stand_back(id);
@@ -199,22 +187,17 @@ impl Daemon {
 
     /// None if it has ended.
     fn await_supervisor(&mut self, half: Half, process: Identity, uid: u32) -> Option<Supervisor> {
-        self.supervisor_count += 1;
-        let id = SupervisorId(self.supervisor_count);
+        let id = self.supervisors.next_id();
         let (supervisor, socket) =
             await_return(id, half, process, reporting(self.events.clone())).ok()?;
-        self.awaited.insert(id, Awaited { process, uid, socket });
+        self.supervisors.expect(id, (process, uid), socket);
         Some(supervisor)
     }
 
     /// A supervisor has called. One that nobody misses, or that speaks another version, is sent
     /// home; where it is missed, its end will show where its process is.
     pub(super) fn supervisor_returned(&mut self, returned: Returned) {
-        let is_it = |awaited: &Awaited| {
-            (awaited.process.pid, awaited.uid) == (returned.pid, returned.uid)
-                && awaited.process.is_alive()
-        };
-        let missed = self.awaited.iter().find(|(_, awaited)| is_it(awaited)).map(|(id, _)| *id);
+        let missed = self.supervisors.missed(returned.pid, returned.uid);
         let Some(id) = missed.filter(|_| returned.version == SUPERVISOR_VERSION) else {
             tracing::info!("supervisor {} (user {}) is sent home", returned.pid, returned.uid);
             // One that is gone has nobody to bring.
@@ -224,12 +207,9 @@ impl Daemon {
         if !returned.answer(Welcome::Stay) {
             return;
         }
-        if let Some(Awaited { socket, .. }) = self.awaited.remove(&id) {
-            // It has just ended if nobody takes it.
-            let _ = socket.send(returned.socket);
-        }
-        if self.drain.is_some()
-            && let Some(guest) = self.guests.get_mut(&id)
+        self.supervisors.came_back(id, returned.socket);
+        if self.passage.is_going_down()
+            && let Some(guest) = self.hosting.get_mut(id)
         {
             guest.is_sent_home = guest.supervisor.send(&ToBody::SendHome, None);
         }
@@ -238,24 +218,22 @@ impl Daemon {
     /// A supervisor is gone. If it had more to do, it crashed, and took the process with it if it
     /// had it in its hands.
     pub(super) fn deputy_ended(&mut self, pid: HomePid, id: SupervisorId) {
-        self.deputies.remove(&id);
+        let was_served = self.processes.deputy_ended(pid, id);
         self.end_unborn_of(pid);
-        self.see_deputy_end(pid, id);
+        if was_served {
+            self.see_deputy_end(pid, id);
+        }
         self.keep_process(pid);
     }
 
     fn see_deputy_end(&mut self, pid: HomePid, id: SupervisorId) {
         let me = self.me();
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        if process.deputy.as_ref().is_none_or(|deputy| deputy.id != id) {
-            return;
-        }
-        process.deputy = None;
+        let Some(process) = self.processes.get(&pid) else { return };
         let (at, has_ended) = (process.at, process.has_ended);
         self.release_files(pid);
-        let (code, text) = match self.awaited.remove(&id) {
-            Some(_) => ("no-daemon", "its supervisor ended while no daemon was there for it"),
-            None => ("supervisor-crashed", "its supervisor at home ended without a word"),
+        let (code, text) = match self.supervisors.ended(id) {
+            true => ("no-daemon", "its supervisor ended while no daemon was there for it"),
+            false => ("supervisor-crashed", "its supervisor at home ended without a word"),
         };
         let not_moved = not_moved(MoveEnd::Stayed, code, text);
         // The kernel kills what a tracer held before it lets the tracer's parent know.

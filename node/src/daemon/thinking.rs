@@ -1,28 +1,18 @@
-//! Feeding the brain and doing what it says.
-//!
-//! What the brain orders can lead to new facts at once (a move that cannot even begin), so facts
-//! wait in a queue and are taken in one after another: the brain is never called from within
-//! itself.
+//! Feeding the brain and doing what it says ([`crate::thought`]).
 
 use super::{Daemon, Event, foresight};
-use crate::config::Config;
 use crate::guest::{Arrival, Guest};
 use crate::journal::wall_clock_s;
 use crate::keys::seal::Gossip;
 use crate::memory_groups::Sampled;
 use crate::process::{Cause, Launch, Order};
-use crate::recorder::Recorder;
-use crate::sample::Capacity;
 use crate::sample::calibrate::{RUNS_AGAIN, measure_core_speed};
 use crate::sample::scan::Scan;
-use crate::sample::unseen::Unseen;
-use crate::sample::window::Window;
 use brain::{
-    Brain, GroupId, Identity, Input, LoadSample, Outbox, Output, Placement, ProcessSample, Span,
-    Status, Time, UserId, UserShare, Verdict, Why,
+    GroupId, Input, LoadSample, Output, Placement, ProcessSample, Span, Status, Time, UserId,
+    UserShare, Verdict, Why,
 };
-use kernel::proc::room::Memory;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::control::Happening;
 use wire::forecast::Weighed;
@@ -31,61 +21,6 @@ use wire::motive::Motive;
 use wire::move_cost::Price;
 use wire::owner::OwnerState;
 use wire::peer::PeerMessage;
-
-/// The brain, and what is on its way in.
-pub struct Thought {
-    pub brain: Brain,
-    waiting: VecDeque<Input>,
-    is_thinking: bool,
-    /// When it asked to be called.
-    pub wake: Option<Instant>,
-    recorder: Option<Recorder>,
-}
-
-/// What was measured of this node.
-pub struct Load {
-    /// Threads that could run, Osmos itself excluded.
-    pub runnable: Window,
-    /// What is of no managed process.
-    pub others: Window,
-    /// Beyond those.
-    pub unseen: Unseen,
-    pub capacity: Capacity,
-    pub memory: Memory,
-}
-
-impl Load {
-    pub fn new(capacity: Capacity, memory: Memory) -> Load {
-        let (runnable, others) = (Window::default(), Window::default());
-        Load { runnable, others, unseen: Unseen::default(), capacity, memory }
-    }
-}
-
-/// A fresh brain's name and dice. `stamp` is later than that of any brain of this node before, even
-/// if the clock was set back: of two lives of a node, others believe the later one.
-fn identity(node: NodeId, stamp: u64) -> Identity {
-    let incarnation = u32::try_from(stamp / 1_000_000_000).unwrap_or(u32::MAX);
-    let seed = crate::keys::random().map_or(stamp, u64::from_le_bytes);
-    Identity { node, incarnation, seed }
-}
-
-impl Thought {
-    /// Where a recording is wanted, all that the brain is told from now on is appended to it.
-    pub fn new(node: NodeId, config: &Config, stamp: u64) -> Thought {
-        let identity = identity(node, stamp);
-        let mut recorder = config.record.as_deref().and_then(Recorder::append_to);
-        if let Some(recorder) = &mut recorder {
-            recorder.write(&brain::began(identity, &config.brain));
-        }
-        Thought {
-            brain: Brain::new(identity, config.brain.clone()),
-            waiting: VecDeque::new(),
-            is_thinking: false,
-            wake: None,
-            recorder,
-        }
-    }
-}
 
 impl Daemon {
     /// The first facts.
@@ -103,7 +38,8 @@ impl Daemon {
 
     /// This node has another number now: whatever was thought before was somebody else's.
     pub(super) fn new_brain(&mut self) {
-        self.thought = Thought::new(self.me(), &self.config, self.stamps.next());
+        let (me, stamp) = (self.me(), self.keyring.stamp());
+        self.thought.begin_anew(me, &self.config, stamp);
         self.tell_brain(Input::Started);
         self.owner_has_decided();
     }
@@ -114,24 +50,19 @@ impl Daemon {
     }
 
     pub(super) fn tell_brain(&mut self, input: Input) {
-        self.thought.waiting.push_back(input);
-        if self.thought.is_thinking {
+        if !self.thought.tell(input) {
             return;
         }
-        self.thought.is_thinking = true;
-        let mut outbox = Outbox::new();
-        while let Some(input) = self.thought.waiting.pop_front() {
-            let now = self.brain_time();
-            self.thought.brain.handle(now, &input, &mut outbox);
-            if let Some(recorder) = &mut self.thought.recorder {
-                recorder.write(&brain::told(now, &input, outbox.outputs()));
-            }
-            let outputs: Vec<Output> = outbox.drain().collect();
+        while let Some(outputs) = self.think() {
             for output in outputs {
                 self.carry_out(output);
             }
         }
-        self.thought.is_thinking = false;
+    }
+
+    fn think(&mut self) -> Option<Vec<Output>> {
+        let now = self.brain_time();
+        self.thought.think(now)
     }
 
     fn carry_out(&mut self, output: Output) {
@@ -139,15 +70,15 @@ impl Daemon {
             Output::SendDatagram { to, bytes } => {
                 if let Some(member) = self.members.get(to) {
                     let address = member.address;
-                    let credentials = self.credentials.borrow();
-                    self.mouth.send(self.members.me().node, address, bytes, &credentials);
+                    let credentials = self.keyring.credentials();
+                    self.thought.speak(self.members.me().node, address, bytes, &credentials);
                 }
             }
             Output::Move { process, to, motive, why } => {
                 self.move_as_thought(process, to, motive, why.to_string());
             }
             Output::WakeAt(time) => {
-                self.thought.wake = Some(self.started + Duration::from_micros(time.0));
+                self.thought.wake_at(self.started + Duration::from_micros(time.0));
             }
             Output::RecordDecision { process, verdict, why } => {
                 self.record_decision(process, verdict, &why);
@@ -171,9 +102,8 @@ impl Daemon {
             }
         } else {
             let wanted = PeerMessage::MoveWanted { pid: process.pid, to, motive, reason: why };
-            if self.say(process.home, wanted) {
-                let is_it = |guest: &&mut Guest| guest.process == process;
-                for guest in self.guests.values_mut().filter(is_it) {
+            if self.links.say(process.home, wanted) {
+                for guest in self.hosting.of_mut(process) {
                     guest.wanted_on = Some(to);
                 }
                 return;
@@ -197,7 +127,7 @@ impl Daemon {
             let (rate_milli, places) = foresight::told(weighed.as_ref());
             let (pid, verdict) = (process.pid, verdict.to_owned());
             let decided = PeerMessage::Decided { pid, verdict, reason: why, rate_milli, places };
-            self.say(process.home, decided);
+            self.links.say(process.home, decided);
         } else if let Some(process) = self.processes.get_mut(&process.pid) {
             process.decide_among(wall_clock_s(), verdict, &why, weighed);
         }
@@ -219,15 +149,14 @@ impl Daemon {
     }
 
     pub(super) fn time_passed_for_brain(&mut self, now: Instant) {
-        if self.thought.wake.is_some_and(|wake| wake <= now) {
-            self.thought.wake = None;
+        if self.thought.wakes(now) {
             self.tell_brain(Input::TimePassed);
         }
     }
 
     pub(super) fn gossiped(&mut self, gossip: Gossip) {
         if self.members.get(gossip.from).is_some() && gossip.from != self.me() {
-            self.heard_of(gossip.from);
+            self.links.heard_of(gossip.from, Instant::now());
             self.tell_brain(Input::DatagramReceived { from: gossip.from, bytes: gossip.bytes });
         }
     }
@@ -247,17 +176,13 @@ impl Daemon {
         let at = self.processes.get(&pid)?.at;
         let (now, process) = (self.brain_time(), self.memory_groups.first_of(self.global(pid)));
         let unfit = self.unfit_nodes(pid);
-        let best = self.thought.brain.best_node(now, Some(process), &unfit);
-        if let Some(recorder) = &mut self.thought.recorder {
-            recorder.write(&brain::asked(now, Some(process), &unfit, best));
-        }
-        let best = best?;
+        let best = self.thought.best_node(now, Some(process), &unfit)?;
         (best != at).then_some(best)
     }
 
     /// No move goes to a node that the brain has given up.
     pub(super) fn is_usable(&self, node: NodeId) -> bool {
-        let members = self.thought.brain.members(self.brain_time());
+        let members = self.thought.brain().members(self.brain_time());
         members
             .iter()
             .find(|view| view.node == node)
@@ -266,39 +191,34 @@ impl Daemon {
 
     /// Feeds the brain with each look: what has just begun to wait shall not wait for a round.
     pub(super) fn sample_load(&mut self, scan: &Scan) {
-        self.load.runnable.look(scan.at, f64::from(scan.runnable));
-        self.load.others.look(scan.at, f64::from(scan.others));
-        self.gauge.look(scan.at);
-        self.measure_speed_again(scan.at);
-        self.load.capacity = self.gauge.capacity();
-        self.load.memory = self.gauge.memory();
-        let share = self.share_of_thread();
-        self.load.unseen.look(scan.at, f64::from(scan.runnable), scan.used_s, share);
+        if self.load.look(scan) {
+            self.measure_speed();
+        }
         self.tell_brain_load();
     }
 
     /// What is known of this node and of all that runs here.
     pub(super) fn tell_brain_load(&mut self) {
-        let processes = self.sample_processes();
+        let (processes, capacity) = (self.sample_processes(), self.load.capacity());
         let sample = LoadSample {
-            cores: self.load.capacity.cores,
-            speed: self.load.capacity.speed,
-            pace: self.load.capacity.core_speed,
-            others: self.load.others.mean() + self.load.unseen.threads() + self.served(),
-            memory_total_bytes: self.load.memory.total_bytes,
-            memory_free_bytes: self.load.memory.free_bytes.saturating_add(self.imprints.bytes()),
-            memory_pressure: self.gauge.memory_pressure(),
+            cores: capacity.cores,
+            speed: capacity.speed,
+            pace: capacity.core_speed,
+            others: self.load.threads_of_others() + self.served(),
+            memory_total_bytes: self.load.memory().total_bytes,
+            memory_free_bytes: self.memory_free_bytes(),
+            memory_pressure: self.load.memory_pressure(),
             processes,
         };
         self.tell_brain(Input::LoadSampled(sample));
     }
 
-    /// Under load: a core that works beside others is another one than a core alone.
-    fn measure_speed_again(&mut self, now: Instant) {
-        let is_loaded = self.load.runnable.mean() >= self.load.capacity.cpus / 2.0;
-        if !is_loaded || !self.gauge.core.begin(now) {
-            return;
-        }
+    /// With what guests have left: that is given back for whatever needs it.
+    fn memory_free_bytes(&self) -> u64 {
+        self.load.memory().free_bytes.saturating_add(self.hosting.imprints().bytes())
+    }
+
+    fn measure_speed(&self) {
         let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             if let Ok(speed) = measure_core_speed(RUNS_AGAIN) {
@@ -309,8 +229,7 @@ impl Daemon {
     }
 
     pub(super) fn speed_measured(&mut self, speed: f64) {
-        if self.gauge.core.measured(Instant::now(), speed) {
-            let speed = self.gauge.core.speed();
+        if let Some(speed) = self.load.speed_measured(Instant::now(), speed) {
             tracing::info!("a core of this node has a speed of {speed:.2} now");
             if let Err(error) = self.state.keep_speed(speed) {
                 tracing::warn!("{error}");
@@ -323,13 +242,7 @@ impl Daemon {
         let me = self.me();
         let away = self.processes.values().filter(|process| process.at != me);
         let used: f64 = away.map(|process| process.activity.used()).sum();
-        used / self.share_of_thread()
-    }
-
-    /// Of a core, what one thread gets that computes without a pause and has the node for itself:
-    /// under a quota of half a core, half of one.
-    fn share_of_thread(&self) -> f64 {
-        self.load.capacity.cpus / f64::from(self.load.capacity.cores)
+        used / self.load.share_of_thread()
     }
 
     /// Every process that runs here: those at home, and the guests.
@@ -361,7 +274,7 @@ impl Daemon {
             },
             weight: process.weight(),
         });
-        let guests = self.guests.values().filter_map(|guest| sample_of_guest(guest, now));
+        let guests = self.hosting.guests().filter_map(|guest| sample_of_guest(guest, now));
         let mut all: Vec<Sampled> = home.chain(guests).collect();
         let is_managed =
             |process: GlobalPid| process.home != me || self.processes.contains_key(&process.pid);

@@ -43,7 +43,7 @@ impl Daemon {
         let total = forwarded.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
         let (at, per_s) = (process.at, process.forwarded.per_s(Instant::now(), total));
         if let Some(per_s) = per_s.filter(|_| at != self.me()) {
-            self.say(at, PeerMessage::CallsCounted { pid, per_s, user_milli });
+            self.links.say(at, PeerMessage::CallsCounted { pid, per_s, user_milli });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::keys::seal::{DATAGRAM_BYTES_MAX, Gossip, Newest};
 use crate::keys::stamps::Stamps;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
@@ -16,7 +16,45 @@ use wire::ids::NodeId;
 /// After a socket error that is not about one datagram, wait before the next try.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What was heard, for the task that listens and for the daemon.
+#[derive(Default)]
+pub struct Heard {
+    newest: Mutex<Newest>,
+    dropped: AtomicU64,
+}
+
+impl Heard {
+    /// A datagram that a member made and that is newer than all before it from that member; any
+    /// other is counted.
+    pub fn take(&self, opened: Option<Gossip>) -> Option<Gossip> {
+        let gossip = opened.filter(|gossip| self.newest().is_new(gossip));
+        if gossip.is_none() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        gossip
+    }
+
+    /// The newest stamp of one sender; 0 if nothing was heard of it.
+    pub fn newest_of(&self, sender: NodeId) -> u64 {
+        self.newest().of(sender)
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Numbers mean other nodes now.
+    pub fn clear(&self) {
+        self.newest().clear();
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Sends this node's datagrams.
+#[derive(Clone)]
 pub struct Mouth {
     socket: Arc<UdpSocket>,
     stamps: Stamps,
@@ -46,8 +84,7 @@ impl Mouth {
 pub async fn listen(
     socket: Arc<UdpSocket>,
     credentials: watch::Receiver<Credentials>,
-    newest: Arc<Mutex<Newest>>,
-    dropped: Arc<AtomicU64>,
+    heard: Arc<Heard>,
     events: mpsc::Sender<Event>,
 ) {
     // One more byte than allowed, so that a longer datagram is seen to be longer.
@@ -62,15 +99,7 @@ pub async fn listen(
             }
         };
         let opened = credentials.borrow().open(&buffer[..length]);
-        let is_new =
-            |gossip: &Gossip| newest.lock().unwrap_or_else(PoisonError::into_inner).is_new(gossip);
-        let gossip = match opened {
-            Some(gossip) if is_new(&gossip) => gossip,
-            _ => {
-                dropped.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-        };
+        let Some(gossip) = heard.take(opened) else { continue };
         // A daemon too busy to listen loses gossip rather than falling behind.
         if let Err(mpsc::error::TrySendError::Closed(_)) = events.try_send(Event::Gossiped(gossip))
         {
