@@ -9,18 +9,19 @@
 use crate::procfs;
 use crate::sample::effort::Effort;
 use crate::sample::scan::Scanner;
+use brain::looks;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Between two looks over all processes.
-const SCAN_PAUSE: Duration = Duration::from_millis(250);
+const SCAN_PAUSE: Duration = Duration::from_micros(looks::PAUSE.0);
 /// Without managed processes and guests there is less to see.
 const SCAN_IDLE: Duration = Duration::from_secs(1);
 /// A newborn is looked at then, when the brain may think of moving it.
-const SCAN_NEWBORN: Duration = Duration::from_millis(110);
+const SCAN_NEWBORN: Duration = Duration::from_micros(looks::AFTER_BIRTH.0);
 /// Between two looks at newborns.
-pub const NEWBORN_PAUSE: Duration = Duration::from_millis(10);
+pub const NEWBORN_PAUSE: Duration = Duration::from_micros(looks::NEWBORN_PAUSE.0);
 /// So long after a birth there may be more.
 const EXPECTANT: Duration = Duration::from_secs(2);
 /// Numbers given between two looks that are looked at one by one: a look over all finds the others.

@@ -38,10 +38,11 @@ impl Others {
         self.paces.forget(node);
     }
 
-    /// Those that were known were of another cluster. Paces stay: moves correct them.
+    /// Those that were known were of another cluster.
     pub fn forget_all(&mut self) {
         self.processors.clear();
         self.limits.clear();
+        self.paces = Paces::default();
     }
 
     pub fn own_processor(&self) -> &Processor {

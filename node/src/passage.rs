@@ -86,11 +86,11 @@ impl Passage {
         self.drain.is_some()
     }
 
-    /// True if nobody waits for it yet.
+    /// True if it was not begun before.
     pub fn begin_drain(&mut self, now: Instant, asker: Option<Asker>) -> bool {
+        let is_first = self.drain.is_none();
         let until = now + DRAIN_PATIENCE;
         let drain = self.drain.get_or_insert(Drain { until, askers: Vec::new() });
-        let is_first = drain.askers.is_empty();
         drain.askers.extend(asker);
         is_first
     }
@@ -163,6 +163,9 @@ mod test {
         let (first, told) = oneshot::channel();
         assert!(passage.begin_drain(now, Some(first)));
         assert!(!passage.begin_drain(now + DRAIN_PATIENCE, Some(asker())));
+        let mut told_by_signal = Passage::default();
+        assert!(told_by_signal.begin_drain(now, None), "a signal waits for no answer");
+        assert!(!told_by_signal.begin_drain(now, Some(asker())), "it is said farewell to once");
         assert!(!passage.is_drained(now, false) && passage.is_drained(now, true));
         assert!(passage.is_drained(now + DRAIN_PATIENCE, false), "no later for the second");
         passage.hand_over(asker());

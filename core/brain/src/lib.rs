@@ -18,6 +18,7 @@ mod handshake;
 mod here;
 mod input;
 mod invariants;
+pub mod looks;
 mod messages;
 mod others;
 mod output;

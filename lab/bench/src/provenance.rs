@@ -126,8 +126,8 @@ fn commit_of(directory: &Path) -> Option<String> {
     commit.map(short)
 }
 
-/// A day of the Gregorian calendar, by the seconds since 1970 (Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms", civil_from_days).
+/// A day of the Gregorian calendar, by the seconds since 1970 (Hinnant, "chrono-Compatible
+/// Low-Level Date Algorithms", civil_from_days).
 fn day_of(seconds: u64) -> String {
     let days = seconds / SECONDS_A_DAY + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

@@ -11,17 +11,20 @@
 //! * [`keeper`]: the processes of a lab; [`mounts`], [`network`], [`cgroup`]: what they make;
 //!   [`netlink`]: how the network is told; [`disturbance`]: what is wrong with it; [`switch`]:
 //!   where machines are plugged in
-//! * [`pace`]: how fast the machine is meanwhile
+//! * [`pace`]: how fast the machine is meanwhile; [`awake`]: that it does not sleep;
+//!   [`expedited`]: that nobody waits to enter a cgroup
 //! * [`exec`]: commands in a node; [`daemon`]: its osmos; [`listing`], [`check`]: a look at it all
 //!
 //! Reasons: `docs/decisions/0005-lab.md`.
 
 pub mod arguments;
+mod awake;
 pub mod cgroup;
 mod check;
 mod daemon;
 mod disturbance;
 mod exec;
+mod expedited;
 mod keeper;
 pub mod lab;
 mod listing;
@@ -36,7 +39,9 @@ mod spec;
 mod switch;
 
 pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
+pub use awake::Awake;
 pub use disturbance::Disturbance;
+pub use expedited::Expedited;
 pub use lab::{Lab, NoLab, down, try_smallest};
 pub use node::Node;
 pub use pace::{Mark, Pacemaker, Piece};

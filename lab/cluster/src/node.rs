@@ -46,7 +46,7 @@ impl<'a> Node<'a> {
         self.command_in(Place::Work, Start::Now, program.as_ref())
     }
 
-    /// The same, beside the work that is counted: for what watches over it and is none.
+    /// The same, but not limited to the node's speed: for what watches over work and is none.
     pub fn command_beside(&self, program: impl AsRef<OsStr>) -> Command {
         self.command_in(Place::System, Start::Now, program.as_ref())
     }
@@ -139,7 +139,7 @@ impl<'a> Node<'a> {
         cgroup::usage(&self.record.hierarchies, self.record.spec.name.as_str(), self.id)
     }
 
-    /// Cores that all of this node may use together; None if it is not limited.
+    /// Cores that programs of this node may use together; None if it is not limited.
     pub fn cpu_share(&self) -> Option<f64> {
         let has_cpu = self.record.hierarchies.iter().any(|own| own.controls("cpu"));
         let is_limited = self.record.spec.is_cpu_limited && has_cpu;

@@ -8,7 +8,9 @@
 //! It does not compute all the time at the lowest priority (`SCHED_IDLE`), which would keep
 //! processors from sleeping, too: a group whose quota is renewed does not preempt such a thread
 //! before the next tick (`unthrottle_cfs_rq` wakes idle processors only), and nodes got 96 % of
-//! theirs.
+//! theirs. [`Awake`] does it without a thread.
+//!
+//! [`Awake`]: crate::Awake
 
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -7,15 +7,9 @@ use crate::dice::Dice;
 use crate::node::Power;
 use crate::process::{CPU, RUNNABLE, SimProcess, Whereabouts};
 use crate::world::{Event, World};
-use brain::{Input, LoadSample, ProcessSample, Span, UserShare};
+use brain::{Input, LoadSample, ProcessSample, Span, UserShare, looks};
 use wire::move_cost::Pace;
 
-/// When a look is due after a birth, if nothing is known of such processes: they may move then.
-const AFTER_BIRTH: Span = Span::from_millis(110);
-/// When it is due if they are known to take long.
-const AFTER_BIRTH_OF_KNOWN: Span = Span::from_millis(10);
-/// Whoever has that much to compute yet may be worth a move at once.
-const WORTH_THINKING: Span = Span::from_millis(20);
 /// More than that of a node's memory in use, and the kernel kills.
 const OVERUSE_MAX: f64 = 1.25;
 
@@ -36,19 +30,19 @@ impl World {
         let node = &mut self.nodes[index as usize];
         node.born_at = self.now;
         let known = self.lives.get(&(index, job)).and_then(|life| life.left(Span::ZERO));
-        if known.is_some_and(|left| left >= WORTH_THINKING) {
-            let at = self.now + AFTER_BIRTH_OF_KNOWN;
+        if known.is_some_and(|left| left >= looks::WORTH_A_THOUGHT) {
+            let at = self.now + looks::NEWBORN_PAUSE;
             self.agenda.schedule(at, Event::LooksAtNewborns { node: index });
         }
         if !std::mem::replace(&mut node.awaits_newborns, true) {
-            self.agenda.schedule(self.now + AFTER_BIRTH, Event::LooksAgain { node: index });
+            self.agenda.schedule(self.now + looks::AFTER_BIRTH, Event::LooksAgain { node: index });
         }
     }
 
     /// A look at all, that long after the first birth, and again after the last.
     pub(crate) fn look_again(&mut self, index: u32) {
         let node = &mut self.nodes[index as usize];
-        let next = node.born_at + AFTER_BIRTH;
+        let next = node.born_at + looks::AFTER_BIRTH;
         node.awaits_newborns = next > self.now;
         if node.awaits_newborns {
             self.agenda.schedule(next, Event::LooksAgain { node: index });

@@ -89,8 +89,8 @@ impl Default for Network {
 }
 
 /// What a move takes besides the transfer of the memory, which is done while the process runs. The
-/// defaults are what was measured (`cargo xtask bench migrate`, and `freeze` for threads: 4.9 ms for
-/// one, 38 ms for 64).
+/// defaults are what was measured (`cargo xtask bench migrate`, and `freeze` for threads: 4.9 ms
+/// for one, 38 ms for 64).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MoveCost {

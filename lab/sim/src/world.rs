@@ -12,7 +12,7 @@ use crate::process::SimProcess;
 use crate::scenario::{NodeGroup, Scenario};
 use crate::script::Queue;
 use crate::users::UserShares;
-use brain::{Brain, Config, Identity, Input, Life, Outbox, Output, Span, Status, Time};
+use brain::{Brain, Config, Identity, Input, Life, Outbox, Output, Span, Status, Time, looks};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ pub(crate) struct Letter {
 }
 
 /// Looks of one node are this far apart.
-const LOOK_EVERY_MS: u16 = 250;
+const LOOK_EVERY_MS: u16 = (looks::PAUSE.0 / 1_000) as u16;
 /// More nodes than that are not introduced to each other at the same moment: what they would all
 /// say then would take more memory than they do.
 const TOGETHER_MAX: usize = 4_096;

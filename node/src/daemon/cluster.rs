@@ -317,6 +317,9 @@ impl Daemon {
         if self.passage.is_joining() {
             return Some("this node is just joining another cluster");
         }
+        if self.passage.is_closing() {
+            return Some("this node is going down, or leaves its cluster");
+        }
         if !self.processes.is_empty() {
             return Some("this node has processes under osmos; let them end first");
         }

@@ -300,6 +300,7 @@ impl Daemon {
         }
         self.keyring.begin_anew(own, secret);
         self.admissions.clear();
+        self.others.forget_all();
         self.journal.record(
             None,
             Happening::NodeForgotten {

@@ -21,7 +21,7 @@ const BEGINNING: Duration = Duration::from_millis(60);
 pub(super) const YOUNG: Duration = Duration::from_secs(1);
 const PAUSE_OF_YOUNG: Duration = Duration::from_millis(50);
 /// Whoever has that much to compute yet may be worth a move at once.
-const WORTH_THINKING: Duration = Duration::from_millis(20);
+const WORTH_THINKING: Duration = Duration::from_micros(brain::looks::WORTH_A_THOUGHT.0);
 /// Who is so old has outlived what others of its name take that end soon.
 const BRIEF_AGE: Duration = Duration::from_millis(100);
 

@@ -388,8 +388,8 @@ pub struct DaemonOptions {
     /// Do without these kernel features, to see what happens on an older kernel
     #[arg(long, value_name = "FEATURE", value_delimiter = ',', hide = true)]
     pub without: Vec<String>,
-    /// Balance by another policy, to compare: static, fifo, lvm, osmos, osmos_norotate; `NAME:10` in
-    /// an experiment that is ten times shorter than those of 1996
+    /// Balance by another policy, to compare: static, fifo, lvm, osmos, osmos_norotate; `NAME:10`
+    /// in an experiment that is ten times shorter than those of 1996
     #[arg(long, value_name = "NAME", hide = true)]
     pub policy: Option<String>,
     /// Append all that the balancing is told to this file, for `osmos sim --replay`

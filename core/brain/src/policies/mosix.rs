@@ -3,9 +3,10 @@
 //! still be less loaded than this one.
 //!
 //! The figures are those of the published sources: an exported load that decays by an eighth each
-//! second, a margin of 1.3 processes, the second most hungry process (Kerrighed's port of it); loads
-//! within a twentieth of a process are equal and one of these nodes is drawn, and a node that was
-//! chosen counts for three seconds as if it had a process more (`infod`). Nobody is asked first.
+//! second, a margin of 1.3 processes, the second most hungry process (Kerrighed's port of it);
+//! loads within a twentieth of a process are equal and one of these nodes is drawn, and a node that
+//! was chosen counts for three seconds as if it had a process more (`infod`). Nobody is asked
+//! first.
 
 use super::Proposal;
 use crate::config::Config;

@@ -116,7 +116,7 @@ fn run(options: &Options) -> Result<()> {
 
 /// Halves and doubles constants.
 fn vary(options: &Options) -> Result<()> {
-    let names = named(options, &scenarios::NAMES);
+    let names = named(options, &scenarios::names());
     let seeds = seeds(options, &SEEDS_REPORTED)?;
     let found = sensitivity::measure(&names, &seeds, |what| eprintln!("{what} ..."))?;
     let report = found.report(&seeds);
@@ -154,7 +154,7 @@ fn merge(
 }
 
 fn simulate(options: &Options) -> Result<Results> {
-    let names = named(options, &scenarios::NAMES);
+    let names = named(options, &scenarios::names());
     let seeds = seeds(options, &SEEDS_REPORTED)?;
     let told = |name: &str| eprintln!("{name} ...");
     let results = results::run(&names, &policies(options, &POLICIES), &seeds, told)

@@ -83,11 +83,11 @@ fn run_surely(trial: &Trial, policy: Policy, told: &mut impl FnMut(&str)) -> Res
 fn trials(choice: &Choice, name: &str) -> Result<Vec<Trial>> {
     let is_played = NAMES.contains(&name) || IF_NAMED.contains(&name);
     ensure!(
-        is_played || !scenarios::NAMES.contains(&name),
+        is_played || !scenarios::names().contains(&name),
         "{name} is for the simulator; a lab plays {NAMES:?}, and {IF_NAMED:?} if they are named"
     );
     let trials = scenarios::trials(name, &choice.seeds).with_context(|| {
-        format!("there is no scenario {name}; there are {:?}", scenarios::NAMES)
+        format!("there is no scenario {name}; there are {:?}", scenarios::names())
     })?;
     let shortened = trials.into_iter().map(|trial| {
         let mut trial = trial.shortened(USUAL_S / choice.job_s);

@@ -52,6 +52,12 @@ pub fn check(scenario: &Scenario) -> Result<()> {
     Happenings::of(scenario, 0, 0.0).map(|_| ())
 }
 
+/// The note that says when the run would have ended, had all nodes paid for what daemons,
+/// supervisors and copies used.
+pub const CHARGED_S: &str = "charged_s";
+/// How much of the nodes' processor time these used.
+const OSMOS_PCT: &str = "osmos_pct_of_nodes";
+
 /// `trial` is as long as it is to be.
 pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let scenario = trial.placed(policy);
@@ -91,6 +97,7 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
     let is_as_before = others.is_empty() && happenings.keep_nodes();
     let after = if is_as_before { stage.measure_unit(busy)? } else { unit };
     let units = [unit, after];
+    let (is_awake, is_expedited) = (stage.is_awake(), stage.is_expedited());
     stage.down()?;
     let firsts = ended.iter().flatten().map(|guest| since_s + guest.ended_s);
     let is_endless = works.iter().any(|work_s| work_s.is_infinite());
@@ -107,6 +114,8 @@ pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {
         others,
         units,
         pace,
+        is_awake,
+        is_expedited,
         crashed,
     };
     Ok(Real { row: seen.row(trial), moves: seen.move_cost(), unsure: seen.unsure() })
@@ -170,6 +179,10 @@ struct Seen {
     units: [Unit; 2],
     /// Of the machine in between, as in [`Unit::pace`].
     pace: f64,
+    /// Its processors did not sleep.
+    is_awake: bool,
+    /// Moved processes entered cgroups at once.
+    is_expedited: bool,
     /// Nodes that did, with all that ran there.
     crashed: BTreeSet<u32>,
 }
@@ -209,7 +222,11 @@ impl Seen {
                 (makespan_s * second, least_s * second)
             }
         };
-        let notes = self.notes(trial);
+        let mut notes = self.notes(trial);
+        let speed: f64 = trial.speeds().iter().sum();
+        let charged_s = makespan_s + self.used.system_s / speed;
+        notes.insert(CHARGED_S.into(), charged_s * second);
+        notes.insert(OSMOS_PCT.into(), 100.0 * self.used.system_s / (makespan_s * speed));
         Row {
             label: trial.label.clone(),
             seed: trial.seed,
@@ -277,7 +294,8 @@ impl Seen {
         let mut note = |name: &str, value: f64| notes.insert(name.to_owned(), value);
         note("quota_had_pct", self.quota_had_pct());
         note("unit_drift_pct", self.unit_drift_pct().abs());
-        note("used_by_osmos_pct", 100.0 * (1.0 - self.used.work_s / self.used.all_s));
+        note("kept_awake", f64::from(u8::from(self.is_awake)));
+        note("expedited", f64::from(u8::from(self.is_expedited)));
         note("pace_drift_pct", 100.0 * (self.pace / self.units[0].pace - 1.0).abs());
         let work_s: f64 = self.works.iter().sum();
         if work_s.is_finite() {

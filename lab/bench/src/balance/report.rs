@@ -23,7 +23,7 @@ pub fn write(directory: &Path, results: &Results, seeds: &[u64]) -> Result<()> {
         fs::write(directory.join("balance-overview.svg"), plot)?;
         text.push_str("\n![what each policy loses](balance-overview.svg)\n");
     }
-    for name in scenarios::NAMES {
+    for name in scenarios::names() {
         let Some(policies) = results.get(name) else { continue };
         text.push_str(&section(name, policies));
         if name == "table1" {
@@ -59,7 +59,7 @@ pub fn summary(results: &Results) -> String {
         let _ = write!(text, " {policy} |");
     }
     let _ = writeln!(text, "\n|---|{}", "---:|".repeat(shown.len()));
-    for name in scenarios::NAMES {
+    for name in scenarios::names() {
         let Some(policies) = results.get(name) else { continue };
         let _ = write!(text, "| {name} |");
         let most = policies.values().map(Standing::rows_counted).max().unwrap_or_default();
@@ -83,80 +83,6 @@ pub fn summary(results: &Results) -> String {
         text.push('\n');
     }
     text
-}
-
-pub fn about(name: &str) -> &'static str {
-    match name {
-        "table1" => {
-            "Table 1 of 1996: N equal processes of 300 s on 16 nodes, against the best \
-                     schedule of whole processes (row 31 by formula, not by the misprint). The \
-                     mean is over N > 16."
-        }
-        "table1_preemptive" => "The same runs against the best preemptive schedule.",
-        "random" => {
-            "Durations between 0 and 600 s, the same for all policies; against the best preemptive \
-             schedule of somebody who knows them all in advance. What can be expected of somebody \
-             who does not is equal progress; the last table shows how far above the optimum that \
-             is in the worst case drawn."
-        }
-        "background" => {
-            "Eight threads of others compute and pause for 0 to 30 s each; against a \
-                         bound for fair sharing beside them."
-        }
-        "mixed" => {
-            "Five of sixteen nodes are three times slower; against the best preemptive \
-                    schedule for these speeds."
-        }
-        "large" => "1536 processes of 300 s started at random on 1024 nodes.",
-        "flood" => {
-            "The most processes that one idle node has at a time after it has joined 256 \
-                    full ones; against its fair share."
-        }
-        "steady" => "An hour in which nothing changes: core time lost by freezes and idleness.",
-        "loss" => {
-            "Lost datagrams, a cluster cut in two for a minute, daemons that get no processor \
-                   for up to 4 s at a time."
-        }
-        "memory" => "Guests that grow until not all fit where they are.",
-        "churn" => {
-            "Nodes come and go under 24 processes; against all cores of the time working \
-                    without a pause."
-        }
-        "cores" => {
-            "Many processes of one thread, begun on the smallest of four machines of 2, 8, 64 and \
-             128 cores with links of 10 Gbit/s."
-        }
-        "wide" => {
-            "Processes of several threads on the same machines; against a bound for their threads, \
-             as if each could be on a node of its own."
-        }
-        "unlike" => {
-            "Processes of 1, 4, 16 and 64 threads together on the same machines, with equal cores \
-             and with cores of 1.0, 1.5, 0.7 and 0.5; the same bound."
-        }
-        "interactive" => {
-            "How long short processes of 1 to 4 s take on average that are begun beside long ones, \
-             all on one of 16 nodes of 2 cores; against one machine of 32 cores."
-        }
-        "builds" => {
-            "600 short processes, so many at a time, begun on one of several nodes of 2 cores; \
-             against the best preemptive schedule of somebody who knows them all."
-        }
-        "sizes" => {
-            "Processes of one group, of which a quarter each have 1, 16, 128 and 1024 MiB, on 16 \
-             nodes with links of 1 Gbit/s; against the best preemptive schedule."
-        }
-        "calls" => {
-            "Processes of which some make many calls of their home, each of which costs them a \
-             tenth of a millisecond where they are away; against the best preemptive schedule, as \
-             if it cost nothing."
-        }
-        "owners" => {
-            "Five of 16 nodes yield to their owners, who come one after another and compute there \
-             for 90 s each; against all cores that are left working without a pause."
-        }
-        _ => "",
-    }
 }
 
 /// Where the mean completion time with turns differs by more from that without, per cent.
@@ -190,7 +116,7 @@ fn turns(policies: &BTreeMap<&'static str, Standing>) -> String {
 }
 
 fn section(name: &str, policies: &BTreeMap<&'static str, Standing>) -> String {
-    let mut text = format!("\n## {name}\n\n{}\n\n", about(name));
+    let mut text = format!("\n## {name}\n\n{}\n\n", scenarios::about(name));
     let shown: Vec<(&str, &Standing)> = POLICIES
         .iter()
         .filter_map(|policy| Some((policy.name(), policies.get(policy.name())?)))

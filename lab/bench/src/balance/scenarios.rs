@@ -6,61 +6,138 @@ use crate::balance::trial::{Measure, Trial};
 use brain::Ownership;
 use sim::scenario::{Background, Happening, Job, Network, NodeGroup, Place, Scenario, What, Work};
 
-pub const NAMES: [&str; 19] = [
-    "table1",
-    "table1_preemptive",
-    "random",
-    "background",
-    "mixed",
-    "large",
-    "flood",
-    "steady",
-    "loss",
-    "memory",
-    "churn",
-    "cores",
-    "wide",
-    "unlike",
-    "interactive",
-    "builds",
-    "sizes",
-    "calls",
-    "owners",
+/// A scenario: its name, what it is and against what it is measured, and its trials.
+type Made = (&'static str, &'static str, fn() -> Vec<Trial>);
+
+const ALL: [Made; 19] = [
+    (
+        "table1",
+        "Table 1 of 1996: N equal processes of 300 s on 16 nodes, against the best \
+         schedule of whole processes (row 31 by formula, not by the misprint). The mean \
+         is over N > 16.",
+        table_1,
+    ),
+    (
+        "table1_preemptive",
+        "The same runs against the best preemptive schedule.",
+        table_1_preemptive,
+    ),
+    (
+        "random",
+        "Durations between 0 and 600 s, the same for all policies; against the best \
+         preemptive schedule of somebody who knows them all in advance. What can be \
+         expected of somebody who does not is equal progress; the last table shows how \
+         far above the optimum that is in the worst case drawn.",
+        random,
+    ),
+    (
+        "background",
+        "Eight threads of others compute and pause for 0 to 30 s each; against a bound \
+         for fair sharing beside them.",
+        background,
+    ),
+    (
+        "mixed",
+        "Five of sixteen nodes are three times slower; against the best preemptive \
+         schedule for these speeds.",
+        mixed,
+    ),
+    ("large", "1536 processes of 300 s started at random on 1024 nodes.", large),
+    (
+        "flood",
+        "The most processes that one idle node has at a time after it has joined 256 full \
+         ones; against its fair share.",
+        flood,
+    ),
+    ("steady", "An hour in which nothing changes: core time lost by freezes and idleness.", steady),
+    (
+        "loss",
+        "Lost datagrams, a cluster cut in two for a minute, daemons that get no processor \
+         for up to 4 s at a time.",
+        loss,
+    ),
+    ("memory", "Guests that grow until not all fit where they are.", memory),
+    (
+        "churn",
+        "Nodes come and go under 24 processes; against all cores of the time working \
+         without a pause.",
+        churn,
+    ),
+    (
+        "cores",
+        "Many processes of one thread, begun on the smallest of four machines of 2, 8, 64 \
+         and 128 cores with links of 10 Gbit/s.",
+        cores,
+    ),
+    (
+        "wide",
+        "Processes of several threads on the same machines; against a bound for their \
+         threads, as if each could be on a node of its own.",
+        wide,
+    ),
+    (
+        "unlike",
+        "Processes of 1, 4, 16 and 64 threads together on the same machines, with equal \
+         cores and with cores of 1.0, 1.5, 0.7 and 0.5; the same bound.",
+        unlike,
+    ),
+    (
+        "interactive",
+        "How long short processes of 1 to 4 s take on average that are begun beside long \
+         ones, all on one of 16 nodes of 2 cores; against one machine of 32 cores.",
+        interactive,
+    ),
+    (
+        "builds",
+        "600 short processes, so many at a time, begun on one of several nodes of 2 \
+         cores; against the best preemptive schedule of somebody who knows them all.",
+        builds,
+    ),
+    (
+        "sizes",
+        "Processes of one group, of which a quarter each have 1, 16, 128 and 1024 MiB, on \
+         16 nodes with links of 1 Gbit/s; against the best preemptive schedule.",
+        sizes,
+    ),
+    (
+        "calls",
+        "Processes of which some make many calls of their home, each of which costs them \
+         a tenth of a millisecond where they are away; against the best preemptive \
+         schedule, as if it cost nothing.",
+        calls,
+    ),
+    (
+        "owners",
+        "Five of 16 nodes yield to their owners, who come one after another and compute \
+         there for 90 s each; against all cores that are left working without a pause.",
+        owners,
+    ),
 ];
+
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|(name, ..)| *name).collect()
+}
+
+/// What it is, and against what it is measured; nothing of one that does not exist.
+pub fn about(name: &str) -> &'static str {
+    ALL.iter().find(|(own, ..)| *own == name).map_or("", |(_, about, _)| *about)
+}
 
 /// # Errors
 /// One of these is no scenario: said before others are run, which takes minutes.
 pub fn check(names: &[String]) -> Result<(), String> {
-    match names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+    match names.iter().find(|name| !self::names().contains(&name.as_str())) {
         None => Ok(()),
-        Some(name) => Err(format!("there is no scenario {name}; there are {}", NAMES.join(", "))),
+        Some(name) => {
+            let known = self::names().join(", ");
+            Err(format!("there is no scenario {name}; there are {known}"))
+        }
     }
 }
 
 /// The trials of a scenario, each with every seed.
 pub fn trials(name: &str, seeds: &[u64]) -> Option<Vec<Trial>> {
-    let make = match name {
-        "table1" => table_1,
-        "table1_preemptive" => table_1_preemptive,
-        "random" => random,
-        "background" => background,
-        "mixed" => mixed,
-        "large" => large,
-        "flood" => flood,
-        "steady" => steady,
-        "loss" => loss,
-        "memory" => memory,
-        "churn" => churn,
-        "cores" => cores,
-        "wide" => wide,
-        "unlike" => unlike,
-        "interactive" => interactive,
-        "builds" => builds,
-        "sizes" => sizes,
-        "calls" => calls,
-        "owners" => owners,
-        _ => return None,
-    };
+    let (.., make) = ALL.iter().find(|(own, ..)| *own == name)?;
     let mut trials = Vec::new();
     for seed in seeds {
         for mut trial in make() {
@@ -331,8 +408,8 @@ fn builds() -> Vec<Trial> {
     rows.into()
 }
 
-/// A quarter each of processes of 1, 16, 128 and 1024 MiB, all of one group: to copy one of the last
-/// takes nine seconds of a link.
+/// A quarter each of processes of 1, 16, 128 and 1024 MiB, all of one group: to copy one of the
+/// last takes nine seconds of a link.
 fn sizes() -> Vec<Trial> {
     let rows = [20, 24, 36, 48].map(|count| {
         let of_size = |rss_mib| Job { count: count / 4, rss_mib, ..Job::default() };
@@ -362,7 +439,8 @@ fn together(mut jobs: Vec<Job>) -> Scenario {
     Scenario { jobs, ..of(0, 16) }
 }
 
-/// Five of the nodes have owners who come first, and who compute on them for a minute and a half each.
+/// Five of the nodes have owners who come first, and who compute on them for a minute and a half
+/// each.
 fn owners() -> Vec<Trial> {
     let rows = [17, 24, 33, 48].map(|count| {
         let mut scenario = of(count, 16);

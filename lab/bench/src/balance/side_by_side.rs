@@ -4,6 +4,7 @@ use crate::balance::kept::{Pair, results};
 use crate::balance::paper::{self, JOB_S, TABLE_1};
 use crate::balance::plot::{self, Series};
 use crate::balance::policy::POLICIES;
+use crate::balance::real::CHARGED_S;
 use crate::balance::trial::over_pct;
 use crate::balance::{optimum, report, scenarios};
 use crate::provenance::Provenance;
@@ -26,7 +27,7 @@ pub fn write(directory: &Path, pairs: &[Pair]) -> Result<()> {
         fs::write(directory.join("balance-lab-table1.svg"), plot)?;
         text.push_str("\n![Table 1 in a lab](balance-lab-table1.svg)\n");
     }
-    for name in scenarios::NAMES {
+    for name in scenarios::names() {
         let own: Vec<&Pair> = pairs.iter().filter(|pair| pair.scenario == name).collect();
         if !own.is_empty() {
             text.push_str(&section(name, &own));
@@ -53,8 +54,12 @@ fn head(pairs: &[Pair]) -> String {
          What one job takes alone is measured before and after each run (before\nonly, where load \
          of others goes on or nodes come and go), with one job on each node at the same time\n\
          (on as many nodes as there are jobs, where these are fewer), and corrected by the pace \
-         that the\nmachine had meanwhile. Daemons, supervisors, copying and encryption \
-         have their part of the\nnode's quota (the note `used_by_osmos_pct` says how much). How:\n`docs/decisions/0009-lab-experiments.md`. {}\n\n",
+         that the\nmachine had meanwhile. Where the note `kept_awake` or \
+         `expedited` in the JSON is 0,\nthe machine did not allow it: nodes are less equal there, \
+         and moves gain a little. Daemons, supervisors, copies and encryption\nare not within the \
+         quotas of nodes of a sixteenth of a processor, where whoever wakes up would wait for the \
+         next\nmillisecond of it. \"Charged\" is what the run would have taken, had all nodes paid \
+         for what these used. How:\n`docs/decisions/0009-lab-experiments.md`. {}\n\n",
         scales.join(", "),
         Provenance::of_runs(pairs.iter().map(|pair| pair.made.as_ref())),
     )
@@ -101,22 +106,24 @@ fn mean(all: &[f64]) -> f64 {
 }
 
 fn section(name: &str, pairs: &[&Pair]) -> String {
-    let mut text = format!("\n## {name}\n\n{}\n\n", report::about(name));
+    let mut text = format!("\n## {name}\n\n{}\n\n", scenarios::about(name));
     text.push_str(
-        "| | policy | lab s | over | simulator s | over | difference | moves, lab | turns | \
-         moves, simulator | turns | freeze ms | frozen s | worst part | mean completion s |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| | policy | lab s | over | charged s | simulator s | over | difference | moves, lab \
+         | turns | moves, simulator | turns | freeze ms | frozen s | worst part | mean completion \
+         s |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for (nth, pair) in pairs.iter().enumerate() {
         let (lab, sim) = (&pair.lab, &pair.sim);
         let _ = writeln!(
             text,
-            "| {} | {} | {:.2} | {:+.2} % | {:.2} | {:+.2} % | {:+.2} % | {} | {} | {} | {} \
+            "| {} | {} | {:.2} | {:+.2} % | {} | {:.2} | {:+.2} % | {:+.2} % | {} | {} | {} | {} \
              | {:.0} | {:.2} | {:.2} % | {:.1} |",
             lab.label,
             pair.policy,
             lab.measured,
             lab.over_optimum_pct,
+            charged(pair),
             sim.measured,
             sim.over_optimum_pct,
             pair.difference_pct(),
@@ -138,13 +145,18 @@ fn section(name: &str, pairs: &[&Pair]) -> String {
     text
 }
 
+/// What the run would have taken, had the nodes paid for Osmos. Older runs do not say.
+fn charged(pair: &Pair) -> String {
+    pair.lab.notes.get(CHARGED_S).map_or("–".into(), |charged_s| format!("{charged_s:.2}"))
+}
+
 /// The paper's own rows beside ours, as if its 300 s had been as short.
 fn published(pair: &Pair) -> String {
     let Some(row) = paper::row_of(pair.lab.processes) else { return String::new() };
     let measured = row.published().into_iter().map(|(system, measured_s)| {
         let short_s = measured_s * pair.job_s / JOB_S;
         let over = over_pct(short_s, pair.lab.optimum);
-        let rest = " |".repeat(11);
+        let rest = " |".repeat(12);
         format!("| {} | {system} | {short_s:.2} | {over:+.2} % |{rest}\n", pair.lab.label)
     });
     measured.collect()

@@ -6,7 +6,7 @@ use crate::balance::guest;
 use crate::balance::happenings::{self, Happenings};
 use crate::balance::policy::Policy;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use lab::{Lab, Mark, MemorySize, Pacemaker, Spec};
+use lab::{Awake, Expedited, Lab, Mark, MemorySize, Pacemaker, Spec};
 use sim::scenario::Scenario;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
@@ -14,10 +14,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wire::control::{Event, Node};
 
-/// Nodes together have half of the machine, daemons and moves included. Each of them is slower for
-/// that, and that is all: what takes seconds there takes as many of them. But the other half is
-/// there at once for what a real cluster has processors of its own for: whoever wakes up on one node
-/// does not wait for another.
+/// Nodes together have half of the machine. Each of them is slower for it, and that is all: what
+/// takes seconds there takes as many of them. But the other half is there at once for whatever a
+/// real cluster has processors of its own for: sixteen daemons, moves, and each other's nodes. What
+/// these take is measured and charged ([`Used`]).
 const MACHINE_SHARE: f64 = 0.5;
 /// Rounds a second of a core, for a first guess.
 const ROUNDS_PER_S: f64 = 9e8;
@@ -35,6 +35,9 @@ const KNOWN_POLL: Duration = Duration::from_millis(50);
 pub struct Stage {
     lab: Lab,
     pacemaker: Pacemaker,
+    /// None where they cannot be had; then times are less sure.
+    awake: Option<Awake>,
+    expedited: Option<Expedited>,
     speeds: Vec<f64>,
     /// So many of the last of them are not there at first.
     newcomers: usize,
@@ -64,18 +67,20 @@ impl Unit {
 pub struct Used {
     /// By what users run, and guests.
     pub work_s: f64,
-    /// With the daemon, supervisors and copies.
-    pub all_s: f64,
+    /// By the daemon, supervisors, copies and encryption. A quota of theirs would not show what it
+    /// costs: with a sixteenth of a processor, a millisecond in each sixteen, whoever wakes up
+    /// waits for the next millisecond, and a move that takes 30 ms took ten seconds.
+    pub system_s: f64,
 }
 
 impl Used {
     pub fn since(self, before: Used) -> Used {
-        Used { work_s: self.work_s - before.work_s, all_s: self.all_s - before.all_s }
+        Used { work_s: self.work_s - before.work_s, system_s: self.system_s - before.system_s }
     }
 
     pub fn of_all(nodes: &[Used]) -> Used {
         let sum = |of: fn(&Used) -> f64| nodes.iter().map(of).sum();
-        Used { work_s: sum(|used| used.work_s), all_s: sum(|used| used.all_s) }
+        Used { work_s: sum(|used| used.work_s), system_s: sum(|used| used.system_s) }
     }
 }
 
@@ -129,7 +134,17 @@ impl Stage {
             bail!("no lab with slow nodes on this machine: {first}");
         }
         let pacemaker = Pacemaker::start(|value| guest::steps(value, PIECE_ROUNDS))?;
-        Ok(Stage { lab, pacemaker, speeds: spec.speeds, newcomers })
+        let awake = Awake::hold()
+            .inspect_err(|error| {
+                eprintln!("processors may sleep, and times are less sure: {error}")
+            })
+            .ok();
+        let expedited = Expedited::hold()
+            .inspect_err(|error| {
+                eprintln!("who arrives runs without a quota at first, times are less sure: {error}")
+            })
+            .ok();
+        Ok(Stage { lab, pacemaker, awake, expedited, speeds: spec.speeds, newcomers })
     }
 
     pub fn down(self) -> Result<()> {
@@ -164,10 +179,20 @@ impl Stage {
         let took_s =
             |(ended, speed): (&Vec<Ended>, &f64)| (ended[0].ended_s - ended[0].started_s) * speed;
         let could_s: f64 = ended.iter().zip(speeds).map(took_s).sum();
-        let had = used.iter().take(speeds.len()).map(|used| used.all_s).sum::<f64>() / could_s;
+        let had = used.iter().take(speeds.len()).map(|used| used.work_s).sum::<f64>() / could_s;
         let rates =
             used.iter().zip(speeds).map(|(used, speed)| rounds(*speed) as f64 / used.work_s);
         Ok(Unit { rounds_per_s: rates.sum::<f64>() / speeds.len() as f64, had, pace })
+    }
+
+    /// Whether the machine's processors do not sleep meanwhile.
+    pub fn is_awake(&self) -> bool {
+        self.awake.is_some()
+    }
+
+    /// Whether moved processes enter the cgroups of their nodes at once.
+    pub fn is_expedited(&self) -> bool {
+        self.expedited.is_some()
     }
 
     pub fn mark(&self) -> Mark {
@@ -226,7 +251,10 @@ impl Stage {
             let scale = node.cpu_share()? / self.lab.record().spec.speed(node.id());
             let usage = node.usage();
             let seconds = |ns: u64| ns as f64 / 1e9 / scale;
-            Some(Used { work_s: seconds(usage.work_cpu_ns?), all_s: seconds(usage.cpu_ns?) })
+            Some(Used {
+                work_s: seconds(usage.work_cpu_ns?),
+                system_s: seconds(usage.system_cpu_ns?),
+            })
         });
         used.collect()
     }

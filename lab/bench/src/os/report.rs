@@ -16,7 +16,8 @@ starts and ends fastest, and is smallest in memory.
 pub fn page(made: &Provenance, text: &str) -> String {
     let made = Provenance::of_runs([Some(made)]);
     format!(
-        "# Processes, streams and nodes\n\nWritten by `osmos bench os --report DIR`. {made}\n\n{text}"
+        "# Processes, streams and nodes\n\nWritten by `osmos bench os --report DIR`. {made}\n\n\
+         {text}"
     )
 }
 

@@ -54,7 +54,8 @@ pub fn text(results: &Results) -> String {
          seed {}.\nNodes have {:.1} % of a processor each. Efficiency is against one node without \
          Osmos; \"possible\" is\nwhat a schedule can reach that knows all, given the longest \
          child of the native run: a run whose\nchildren take less, each on a node of its own, can \
-         pass it.\n",
+         pass it. \"Charged\": had the nodes paid for what daemons, supervisors\nand copies used, \
+         which is measured beside their quotas.\n",
         settings.keys,
         settings.children,
         settings.seed,
@@ -73,8 +74,8 @@ pub fn text(results: &Results) -> String {
     }
     text.push_str(
         "\n| policy | nodes | runs | run time, s | work, s | speed-up | efficiency, % | \
-         possible, % | home traffic, KiB | migrations | balanced after, s |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+         charged, % | possible, % | home traffic, KiB | migrations | balanced after, s |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for manager in managers(results).into_iter().filter(|manager| *manager != NATIVE) {
         for point in results.points(manager) {
@@ -100,14 +101,15 @@ fn line(manager: &str, point: &Point) -> String {
     };
     let balanced = point.balanced_after_s.map_or("–".into(), |after_s| format!("{after_s:.1}"));
     format!(
-        "| {manager} | {} | {} | {:.1}{spread} | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.1} | \
-         {balanced} |\n",
+        "| {manager} | {} | {} | {:.1}{spread} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.0} \
+         | {:.1} | {balanced} |\n",
         point.nodes,
         point.runs,
         point.run_s,
         point.work_s,
         point.speed_up,
         point.efficiency_pct,
+        point.efficiency_charged_pct,
         point.efficiency_pct_max,
         point.home_kib,
         point.migrations,

@@ -43,6 +43,9 @@ pub struct Run {
     pub bytes: u64,
     /// Of each node's processor that was used.
     pub used_pct: Vec<f64>,
+    /// Of all nodes' processors that daemons, supervisors and copies used: beside their quotas.
+    #[serde(default)]
+    pub osmos_pct: f64,
     pub migrations: u32,
     pub freeze_ms_mean: f64,
     /// From when all children were there until they were spread evenly; none: they never were.
@@ -97,6 +100,8 @@ pub struct Point {
     pub work_s: f64,
     pub speed_up: f64,
     pub efficiency_pct: f64,
+    /// The same, had the nodes paid for what daemons, supervisors and copies used.
+    pub efficiency_charged_pct: f64,
     /// The most that is possible: its longest child, or all work on all nodes, whichever is longer.
     pub efficiency_pct_max: f64,
     pub home_kib: f64,
@@ -136,6 +141,7 @@ impl Results {
         let alone_s = self.alone_s()?;
         let speed_up = alone_s / run_s;
         let per_node = |speed_up: f64| 100.0 * speed_up / f64::from(nodes);
+        let osmos_pct = mean(runs.clone().map(|run| run.osmos_pct))?;
         Some(Point {
             nodes,
             runs: runs.clone().count(),
@@ -144,6 +150,7 @@ impl Results {
             work_s: mean(runs.clone().map(Run::work_s))?,
             speed_up,
             efficiency_pct: per_node(speed_up),
+            efficiency_charged_pct: per_node(speed_up) / (1.0 + osmos_pct / 100.0),
             efficiency_pct_max: per_node(self.speed_up_max(nodes)),
             home_kib: mean(runs.clone().map(|run| run.home_bytes as f64 / 1024.0))?,
             migrations: mean(runs.clone().map(|run| f64::from(run.migrations)))?,
@@ -198,6 +205,7 @@ mod tests {
             home_bytes: 2048,
             bytes: 2048,
             used_pct: vec![50.0; nodes as usize],
+            osmos_pct: 0.0,
             migrations: 2,
             freeze_ms_mean: 0.0,
             balanced_after_s: Some(1.0),

@@ -1,4 +1,4 @@
-//! One processor for each node: nodes of one core.
+//! One processor for the work of each node: nodes of one core.
 //!
 //! The kernel shares a processor fairly, but not a quota (Documentation/scheduler/sched-bwc.rst):
 //! each processor takes its part of the quota in slices, and with short quotas whoever computes
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use wire::ids::NodeId;
 
-/// Binds a node to one processor, so that all have about as much work.
+/// Binds the work of a node to one processor, so that all have about as much work.
 ///
 /// # Errors
 /// If the machine does not say which processors there are, or does not take the choice.
@@ -22,19 +22,21 @@ pub fn give_one_core(hierarchy: &Hierarchy, spec: &Spec, node: NodeId) -> Result
     let dir = node_dir(hierarchy, lab, node);
     let system = dir.join(Place::System.dir_name());
     let work = place_dir(hierarchy, lab, node, Place::Work);
-    let is_v1 = hierarchy.version == Version::V1;
-    if is_v1 {
-        // Version 1 has nothing in a new cgroup, and takes no process into it until it has.
-        for heir in [&hierarchy.mount.join(LABS_DIR), &hierarchy.lab_dir(lab), &dir] {
-            inherit(heir)?;
+    let machine = match hierarchy.version {
+        Version::V1 => {
+            // Version 1 has nothing in a new cgroup, and takes no process into it until it has.
+            let labs = hierarchy.mount.join(LABS_DIR);
+            for heir in [&labs, &hierarchy.lab_dir(lab), &dir, &system, &work] {
+                inherit(heir)?;
+            }
+            "cpuset.cpus"
         }
-    }
-    let machine = if is_v1 { "cpuset.cpus" } else { "cpuset.cpus.effective" };
-    let processors = parse_list(&read(&hierarchy.lab_dir(lab).join(machine))?)
+        Version::V2 => "cpuset.cpus.effective",
+    };
+    let processors = parse_list(&read(&dir.join(machine))?)
         .with_context(|| format!("cannot tell which processors {} has", dir.display()))?;
     let own = allot(&spec.speeds, &processors)[node.0 as usize - 1];
-    write(&dir.join("cpuset.cpus"), &own.to_string())?;
-    if is_v1 { [&system, &work].into_iter().try_for_each(|place| inherit(place)) } else { Ok(()) }
+    write(&work.join("cpuset.cpus"), &own.to_string())
 }
 
 fn inherit(dir: &Path) -> Result<()> {
@@ -92,7 +94,7 @@ mod test {
     }
 
     #[test]
-    fn all_of_a_v1_node_has_one_processor() {
+    fn a_v1_node_inherits_all_processors_and_its_work_has_one() {
         let root = tempfile::tempdir().unwrap();
         let hierarchy = Hierarchy {
             version: Version::V1,
@@ -115,8 +117,7 @@ mod test {
         give_one_core(&hierarchy, &spec, NodeId(2)).unwrap();
         let got = |dir: &Path, file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
         assert_eq!(got(&work, "cpuset.cpus"), "1");
-        assert_eq!(got(&node.join("system"), "cpuset.cpus"), "1");
-        assert_eq!(got(root.path(), "cpuset.cpus"), "0-1\n");
+        assert_eq!(got(&node.join("system"), "cpuset.cpus"), "0-1");
         assert_eq!(got(&work, "cpuset.mems"), "0");
     }
 }

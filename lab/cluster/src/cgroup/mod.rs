@@ -1,12 +1,13 @@
 //! The cgroups of a lab: what makes a node slow or small.
 //!
 //! ```text
-//! <mount>/osmos-lab/NAME/node3          CPU quota and memory limit of the node; one processor if
-//!                        │              the nodes of this lab are to have one core each
-//!                        ├─ work        what users run here, and guests
-//!                        └─ system      the node daemon and its supervisors
+//! <mount>/osmos-lab/NAME/node3          memory limit of the node
+//!                        ├─ work        CPU quota: what users run here, and guests; one processor
+//!                        │              if the nodes of this lab are to have one core each
+//!                        └─ system      no quota: the node daemon and its supervisors
 //! ```
-//! What Osmos takes of a node is taken from its programs, as on a machine. A lab lies at the root of each hierarchy because it
+//! A node's own system part stays quick on a node that is slow for programs: otherwise a lab would
+//! measure how long a throttled daemon sleeps. A lab lies at the root of each hierarchy because it
 //! outlives the session that made it, and because version 2 allows controllers only below cgroups
 //! without processes, which a session's never is. Versions 1 and 2 are used side by side, each
 //! controller where the machine has it.
@@ -54,9 +55,9 @@ impl Hierarchy {
 /// The two halves of a node's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// User processes and guests.
+    /// User processes and guests: limited to the node's speed.
     Work,
-    /// The daemon and its supervisors.
+    /// The daemon and its supervisors: never throttled.
     System,
 }
 

@@ -24,6 +24,8 @@ const PERIOD_US_MAX: f64 = 1_000_000.0;
 const PERIOD_STEP: f64 = 0.0067;
 /// After so many nodes the periods are the same again.
 const PERIODS: u32 = 16;
+/// Weight of a node's system part against its work part (100 is the kernel's default).
+const SYSTEM_WEIGHT: u64 = 800;
 /// Levels of cgroups that a lab and its guests may have made. Deeper ones are not removed.
 const DEPTH_MAX: usize = 16;
 /// Another lab's `down` may remove the common directory between our two steps; not this often.
@@ -67,8 +69,11 @@ pub fn create(hierarchy: &Hierarchy, spec: &Spec, cpu_scale: f64, node: NodeId) 
     if hierarchy.controls("memory") {
         limit_memory(hierarchy, spec, &dir)?;
     }
-    if hierarchy.controls("cpu") && spec.is_cpu_limited {
-        limit_cpu(hierarchy, &dir, cpu_scale * spec.speed(node), node)?;
+    if hierarchy.controls("cpu") {
+        favour_system(hierarchy, &dir)?;
+        if spec.is_cpu_limited {
+            limit_cpu(hierarchy, &dir, cpu_scale * spec.speed(node), node)?;
+        }
     }
     Ok(())
 }
@@ -121,6 +126,15 @@ fn limit_memory(hierarchy: &Hierarchy, spec: &Spec, dir: &Path) -> Result<()> {
     }
 }
 
+fn favour_system(hierarchy: &Hierarchy, dir: &Path) -> Result<()> {
+    let dir = dir.join(Place::System.dir_name());
+    match hierarchy.version {
+        // 1024 shares are a weight of 100.
+        Version::V1 => write(&dir.join("cpu.shares"), &(SYSTEM_WEIGHT * 1024 / 100).to_string()),
+        Version::V2 => write(&dir.join("cpu.weight"), &SYSTEM_WEIGHT.to_string()),
+    }
+}
+
 /// All labs together come after the rest of the machine, which watches them and does little.
 ///
 /// With the usual weight two pairs of processes of one cgroup that wake each other all the time can
@@ -137,6 +151,7 @@ fn give_way(hierarchy: &Hierarchy) -> Result<()> {
 
 fn limit_cpu(hierarchy: &Hierarchy, dir: &Path, cores: f64, node: NodeId) -> Result<()> {
     let (quota_us, period_us) = quota_us_and_period_us(cores, node);
+    let dir = dir.join(Place::Work.dir_name());
     match hierarchy.version {
         Version::V1 => {
             write(&dir.join("cpu.cfs_period_us"), &period_us.to_string())?;
@@ -228,7 +243,8 @@ mod test {
         lay_out(&[work.clone(), system.clone()]);
         create(&hierarchy, &spec, 0.6, NodeId(2)).unwrap();
         let read = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).unwrap();
-        assert_eq!(read(&node, "cpu.max"), "3040 10133");
+        assert_eq!(read(&work, "cpu.max"), "3040 10133");
+        assert_eq!(read(&system, "cpu.weight"), "800");
         assert_eq!(read(&node, "memory.max"), (64 << 20).to_string());
         for parent in parents {
             // `memory` is enabled already and not asked for again.

@@ -9,12 +9,13 @@ use wire::ids::NodeId;
 /// Counters of one node. None where the machine does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// CPU time since the lab came up.
-    pub cpu_ns: Option<u64>,
-    /// Of its work part.
+    /// CPU time of the work part since the lab came up.
     pub work_cpu_ns: Option<u64>,
-    /// How long it has waited for its next quota, summed over CPUs.
+    /// Of the system part: what the daemon and its supervisors have taken.
+    pub system_cpu_ns: Option<u64>,
+    /// How long the work part has waited for its next quota, summed over CPUs.
     pub throttled_ns: Option<u64>,
+    /// Of the whole node.
     pub memory_bytes: Option<u64>,
 }
 
@@ -23,20 +24,22 @@ pub fn usage(hierarchies: &[Hierarchy], lab: &str, node: NodeId) -> Usage {
     let mut total = Usage::default();
     for hierarchy in hierarchies {
         let work = place_dir(hierarchy, lab, node, Place::Work);
+        let system = place_dir(hierarchy, lab, node, Place::System);
         let whole = node_dir(hierarchy, lab, node);
         let is_v1 = hierarchy.version == Version::V1;
         if is_v1 && hierarchy.controls("cpuacct") {
-            total.cpu_ns = number(&whole.join("cpuacct.usage"));
             total.work_cpu_ns = number(&work.join("cpuacct.usage"));
+            total.system_cpu_ns = number(&system.join("cpuacct.usage"));
         }
         if is_v1 && hierarchy.controls("cpu") {
-            total.throttled_ns = keyed(&whole.join("cpu.stat"), "throttled_time");
+            total.throttled_ns = keyed(&work.join("cpu.stat"), "throttled_time");
         }
         if !is_v1 && hierarchy.controls("cpu") {
-            let ns = |part: &Path, key| Some(keyed(&part.join("cpu.stat"), key)? * 1_000);
-            total.cpu_ns = ns(&whole, "usage_usec");
-            total.work_cpu_ns = ns(&work, "usage_usec");
-            total.throttled_ns = ns(&whole, "throttled_usec");
+            let stat = work.join("cpu.stat");
+            total.work_cpu_ns = keyed(&stat, "usage_usec").map(|us| us * 1_000);
+            let used_us = keyed(&system.join("cpu.stat"), "usage_usec");
+            total.system_cpu_ns = used_us.map(|us| us * 1_000);
+            total.throttled_ns = keyed(&stat, "throttled_usec").map(|us| us * 1_000);
         }
         if hierarchy.controls("memory") {
             let file = if is_v1 { "memory.usage_in_bytes" } else { "memory.current" };
