@@ -52,8 +52,8 @@ pub struct Config {
     pub rotates: bool,
     /// The part of a process's time that it may stand still for taking turns.
     pub rotation_frozen_max: f64,
-    /// How much progress apart two processes must be to change places, as a multiple of what the
-    /// theory of `rotation` gives.
+    /// How much progress apart two processes must be to change places, as the factor under the root
+    /// in the head of `rotation`: with 2 it is what the theory gives.
     pub rotation_caution: f64,
     /// Threads beyond those for all cores, as a part of these, with which nobody takes turns. With
     /// none a cluster that was cut, or of which daemons starve, ends up to a tenth later (scenarios
@@ -74,7 +74,8 @@ pub struct Config {
     /// The same for a process that was born here. It cannot fly back and forth yet; but most
     /// processes end before they are worth a look.
     pub infancy: Span,
-    /// No return to the node it came from for this long, unless a core stands idle there.
+    /// No return to the node it came from for this long, unless a core stands idle there, or it
+    /// gains more by it than `doubt` could take.
     pub return_after: Span,
     /// A process that its user moved is left in peace for this long.
     pub ordered_hold: Span,
@@ -138,11 +139,12 @@ pub struct Config {
     pub offer_sends_max: u32,
     /// Offers and moves under way at one time from this node.
     pub outbound_max: usize,
-    /// The first exclusion of a node that refused; doubles up to `exclusion_max`.
+    /// How long a node is asked for nothing that refused, or to which a move failed; doubles up to
+    /// `exclusion_max`. Of one that does not answer it does not double.
     pub exclusion: Span,
     pub exclusion_max: Span,
-    /// The first rest of a process whose move came to nothing or that came home by itself; doubles
-    /// up to `setback_max`.
+    /// The first rest of a process that could not be moved, or that came home by itself; doubles up
+    /// to `setback_max`. Where not it was at fault but the node or the way, it does not double.
     pub setback: Span,
     pub setback_max: Span,
     /// A move that has not ended after this long no longer holds up others.

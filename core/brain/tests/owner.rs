@@ -84,13 +84,7 @@ impl Node {
     fn look_at(&mut self, others: f64, processes: Vec<ProcessSample>) {
         self.now = self.now + Span::from_millis(250);
         self.looks += 1;
-        // It asks for work: one core at full speed, and a gibibyte.
-        let mut bytes = vec![b'O', b'B', 2, 3, 0, 0, 0, 0];
-        bytes.extend(self.looks.to_le_bytes());
-        for field in [OTHER.0, 1, 0, self.there_milli, 1_000, 1, 1_024, 1_024] {
-            bytes.extend(field.to_le_bytes());
-        }
-        self.tell(Input::DatagramReceived { from: OTHER, bytes });
+        self.hear(OTHER, self.there_milli);
         self.tell(Input::LoadSampled(LoadSample {
             cores: 2,
             speed: 1.0,
@@ -101,6 +95,16 @@ impl Node {
             memory_pressure: 0.0,
             processes,
         }));
+    }
+
+    /// It asks for work: one core at full speed on which so much is runnable, and a gibibyte.
+    fn hear(&mut self, from: NodeId, runnable_milli: u32) {
+        let mut bytes = vec![b'O', b'B', 2, 3, 0, 0, 0, 0];
+        bytes.extend(self.looks.to_le_bytes());
+        for field in [from.0, 1, 0, runnable_milli, 1_000, 1, 1_024, 1_024] {
+            bytes.extend(field.to_le_bytes());
+        }
+        self.tell(Input::DatagramReceived { from, bytes });
     }
 
     fn datagrams(&self) -> impl Iterator<Item = &Vec<u8>> {
@@ -256,6 +260,28 @@ fn nothing_is_offered_to_a_node_that_is_barred_but_what_is_exempt() {
     assert!(!of_exempt.is_empty() && of_exempt.iter().all(|pid| *pid == 6), "{of_exempt:?}");
     let lifted = Input::NodesBarred { nodes: vec![] };
     assert!(!offered(&[barred, lifted]).is_empty());
+}
+
+/// The barred one would give more: that must not keep the process from the other.
+#[test]
+fn who_has_to_leave_goes_where_it_can_run() {
+    let mut node = Node::beside(0);
+    let own = [process(ME, 5)];
+    node.tell(Input::NodesBarred { nodes: vec![OTHER] });
+    node.look(1.0, &own);
+    node.hear(THIRD, 1_000);
+    node.decide(Ownership { drains: true, ..Ownership::default() });
+    node.look(1.0, &own);
+    let is_offer = |output: &&Output| match output {
+        Output::SendDatagram { bytes, .. } => bytes[3] == OFFER,
+        _ => false,
+    };
+    let to = |output: &Output| match output {
+        Output::SendDatagram { to, .. } => *to,
+        other => panic!("{other:?} is no datagram"),
+    };
+    let asked: Vec<NodeId> = node.said.iter().filter(is_offer).map(to).collect();
+    assert!(!asked.is_empty() && asked.iter().all(|node| *node == THIRD), "{asked:?}");
 }
 
 #[test]

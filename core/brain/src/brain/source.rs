@@ -23,7 +23,7 @@ impl Brain {
         while self.offers_left > 0
             && self.situation.departures.count() < self.situation.config.outbound_max
         {
-            let weighed = self.situation.weigh_all(now, only, &mut self.random);
+            let weighed = self.situation.best_move(now, only, &mut self.random);
             if let Some(stays) = weighed.stays {
                 self.is_unripe = stays.iter().any(|(_, cause)| *cause == StayCause::Young);
                 for (process, cause) in stays {
@@ -209,11 +209,11 @@ impl Brain {
                 (Verdict::Moved { to }, Why::Moved { freeze })
             }
             MoveOutcome::Stayed => {
-                self.situation.residents.set_back(now, process, &self.situation.config);
+                self.situation.residents.rest_longer(now, process, &self.situation.config);
                 (Verdict::NotMoved { to }, Why::Unmoved)
             }
             MoveOutcome::Failed => {
-                self.situation.residents.rest(now, process, &self.situation.config);
+                self.situation.residents.rest_briefly(now, process, &self.situation.config);
                 if ours {
                     self.situation.members.exclusions.failed(
                         now,

@@ -32,7 +32,7 @@ impl Brain {
             (false, Motive::Exchange, Some(id)) => {
                 self.exchange_answered(now, &source, id, offer.process, outbox)
             }
-            _ => self.situation.weigh(now, &source, &offer),
+            _ => self.situation.would_take(now, &source, &offer),
         };
         let body = match verdict {
             // The answer to an exchange is an offer in return, which is repeated by itself.

@@ -25,7 +25,8 @@ pub(crate) struct Candidate {
     pub came_from: Option<NodeId>,
     pub group: Option<GroupId>,
     pub here: Span,
-    /// It came too lately for any move but one that puts an idle core to work.
+    /// It came too lately for a larger share of a core that is busy (`residency`): for an idle
+    /// core, or one that is faster, it need not have been here as long (`residency_for_room`).
     pub is_new: bool,
 }
 

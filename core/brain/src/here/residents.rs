@@ -200,12 +200,12 @@ impl Residents {
             Arrival::Ordered { .. } => {
                 memory.rest_until = memory.rest_until.max(now + config.ordered_hold);
             }
-            Arrival::CameHome { .. } => self.set_back(now, process, config),
+            Arrival::CameHome { .. } => self.rest_longer(now, process, config),
         }
     }
 
     /// A move came to nothing, or did not last: rest, longer each time, forgotten in time.
-    pub fn set_back(&mut self, now: Time, process: GlobalPid, config: &Config) {
+    pub fn rest_longer(&mut self, now: Time, process: GlobalPid, config: &Config) {
         let memory = self.memories.touch(now, process, config);
         if now.since(memory.setback_at) > config.setback_max * 2 {
             memory.setbacks = 0;
@@ -216,7 +216,7 @@ impl Residents {
     }
 
     /// The fault was not the process's own: a short rest, so that others get their turn.
-    pub fn rest(&mut self, now: Time, process: GlobalPid, config: &Config) {
+    pub fn rest_briefly(&mut self, now: Time, process: GlobalPid, config: &Config) {
         let until = now + config.setback;
         let memory = self.memories.touch(now, process, config);
         memory.rest_until = memory.rest_until.max(until);

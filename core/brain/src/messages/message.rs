@@ -82,7 +82,7 @@ pub(crate) struct Laggard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It would not be better off here.
-    Load = 1,
+    NoGain = 1,
     /// It would not fit into memory.
     Memory = 2,
     /// Enough others are on their way here.
@@ -102,7 +102,7 @@ pub(crate) enum Refusal {
 impl Refusal {
     pub fn from_wire(byte: u8) -> Option<Refusal> {
         let all = [
-            Refusal::Load,
+            Refusal::NoGain,
             Refusal::Memory,
             Refusal::Busy,
             Refusal::Unready,
@@ -116,7 +116,7 @@ impl Refusal {
 
     pub fn text(self) -> &'static str {
         match self {
-            Refusal::Load => "it would be no better off there",
+            Refusal::NoGain => "it would be no better off there",
             Refusal::Memory => "it would not fit into its memory",
             Refusal::Busy => "enough others are on their way there",
             Refusal::Unready => "it has no fresh measurement of itself",

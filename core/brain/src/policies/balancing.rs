@@ -24,10 +24,25 @@ struct Choice {
     gain: Gain,
 }
 
+/// Who goes first: the least, by one key after another.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Precedence {
+    /// What its user has: first whose user has least. Of those that get less by their move, first
+    /// whose user has most.
+    share: f64,
+    /// Threads, less than none if it gets more: the widest first; of those that get less, last.
+    width: f64,
+    /// Those of a group go before others.
+    is_alone: bool,
+    /// Of a group, who is furthest behind goes where it gets more, and who is furthest ahead where
+    /// it gets less; of others, whose freeze weighs least against what is left of it.
+    progress_or_cost: f64,
+}
+
 impl Situation {
-    /// The process with the cheapest move that pays, to the target that promises it the most, or to
-    /// `only`.
-    pub(crate) fn weigh_all(
+    /// The process that comes first ([`Precedence`]) of those with a move that pays, to the target
+    /// that promises it the most, or to `only`.
+    pub(crate) fn best_move(
         &self,
         now: Time,
         only: Option<NodeId>,
@@ -39,7 +54,7 @@ impl Situation {
             return Weighed { proposal: None, stays };
         }
         let targets = self.targets(now, only, random);
-        let mut best: Option<((f64, f64, bool, f64), Choice)> = None;
+        let mut best: Option<(Precedence, Choice)> = None;
         let mut stays = Vec::new();
         for process in self.residents.processes() {
             if self.departures.contains(process) {
@@ -51,9 +66,9 @@ impl Situation {
             match chosen {
                 Err(cause) => stays.push((process, cause)),
                 Ok(choice) => {
-                    let price = self.price(&choice);
-                    if best.as_ref().is_none_or(|(lowest, _)| price < *lowest) {
-                        best = Some((price, choice));
+                    let precedence = self.precedence(&choice);
+                    if best.as_ref().is_none_or(|(first, _)| precedence < *first) {
+                        best = Some((precedence, choice));
                     }
                 }
             }
@@ -81,11 +96,7 @@ impl Situation {
         Some(if is_anybody_known { StayCause::NoGain } else { StayCause::NobodyKnown })
     }
 
-    /// First whose user has least; then those that get more, the widest first, before those that
-    /// get less, the widest last; then those of a group. Of a group, who is furthest behind goes
-    /// where it gets more, and who is furthest ahead where it gets less; of others, whose freeze
-    /// weighs least against what is left of it.
-    fn price(&self, choice: &Choice) -> (f64, f64, bool, f64) {
+    fn precedence(&self, choice: &Choice) -> Precedence {
         let candidate = &choice.candidate;
         let is_better = choice.gain.rate_after >= choice.gain.rate_before;
         let share = self.share_of_owner(candidate.process);
@@ -94,9 +105,11 @@ impl Situation {
         let width = if is_better { -width } else { width };
         if candidate.group.is_some() && self.config.rotates {
             let attained_s = candidate.attained_s(self.own.pace) / candidate.demand.max(1.0);
-            return (share, width, false, if is_better { attained_s } else { -attained_s });
+            let progress_s = if is_better { attained_s } else { -attained_s };
+            return Precedence { share, width, is_alone: false, progress_or_cost: progress_s };
         }
-        (share, width, true, candidate.freeze.as_secs_f64() / candidate.left_s().max(0.001))
+        let cost = candidate.freeze.as_secs_f64() / candidate.left_s().max(0.001);
+        Precedence { share, width, is_alone: true, progress_or_cost: cost }
     }
 
     /// The best few targets for a CPU-bound process, in random order among near equals. Seldom

@@ -12,7 +12,12 @@ use wire::motive::Motive;
 impl Situation {
     /// Whether to take what is offered, judged on the truth of this node rather than on what the
     /// source heard of it.
-    pub(crate) fn weigh(&self, now: Time, source: &Entry, offer: &Offer) -> Result<(), Refusal> {
+    pub(crate) fn would_take(
+        &self,
+        now: Time,
+        source: &Entry,
+        offer: &Offer,
+    ) -> Result<(), Refusal> {
         let process = offer.process;
         if self.residents.is_present(process) || self.departures.contains(process) {
             return Err(Refusal::Present);
@@ -48,7 +53,8 @@ impl Situation {
             drag_source: drag_at(source.node),
             drag_target: drag_at(self.me),
         };
-        let gain = judge(&there, &own, burden, self.noise(), &self.config).ok_or(Refusal::Load)?;
+        let gain =
+            judge(&there, &own, burden, self.noise(), &self.config).ok_or(Refusal::NoGain)?;
         // Where a core is idle nobody loses.
         match gain.kind {
             GainKind::LargerShare

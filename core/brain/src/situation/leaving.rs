@@ -93,7 +93,8 @@ impl Situation {
             let is_home = node == candidate.process.home;
             let fits = fits(&condition, 0, candidate.rss_bytes, margin);
             let is_open = is_home || !condition.is_closed;
-            if !fits || !is_open || self.members.exclusions.holds(now, node) {
+            let is_barred = self.is_barred(candidate.process, node);
+            if !fits || !is_open || is_barred || self.members.exclusions.holds(now, node) {
                 continue;
             }
             let condition = condition.with_runnable(condition.runnable + pending);

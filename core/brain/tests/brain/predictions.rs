@@ -138,3 +138,31 @@ fn a_guest_goes_on_to_where_it_gets_most_when_the_owner_wants_his_node() {
     world.run_for(Span::from_secs(2));
     assert_eq!(world.processes[&guest].node, third);
 }
+
+/// A reader who looks where the page sends him finds it.
+#[test]
+fn the_table_of_decisions_names_functions_and_constants_that_there_are() {
+    let table = PAGE.split("## Where it is decided").nth(1).expect("the table");
+    let table = table.split("\n## ").next().expect("its end");
+    let config = format!("{:?}", brain::Config::default());
+    let mut named = 0;
+    for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.split('|').collect();
+        let words = |cell: usize| cells[cell].split('`').skip(1).step_by(2);
+        let mut text = String::new();
+        for word in words(2) {
+            if word.ends_with(".rs") {
+                let path = format!("{}/src/{word}", env!("CARGO_MANIFEST_DIR"));
+                text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+                continue;
+            }
+            let begins = [format!("fn {word}("), format!("fn {word}<"), format!("struct {word} ")];
+            assert!(begins.iter().any(|begin| text.contains(begin)), "{word} is not there: {row}");
+            named += 1;
+        }
+        for word in words(3) {
+            assert!(config.contains(&format!(" {word}: ")), "there is no constant {word}: {row}");
+        }
+    }
+    assert!(named >= 15, "{named}");
+}
