@@ -52,9 +52,6 @@ pub struct Config {
     pub rotates: bool,
     /// The part of a process's time that it may stand still for taking turns.
     pub rotation_frozen_max: f64,
-    /// How much progress apart two processes must be to change places, as the factor under the root
-    /// in the head of `rotation`: with 2 it is what the theory gives.
-    pub rotation_caution: f64,
     /// Threads beyond those for all cores, as a part of these, with which nobody takes turns. With
     /// none a cluster that was cut, or of which daemons starve, ends up to a tenth later (scenarios
     /// `loss` and `churn`).
@@ -113,10 +110,9 @@ pub struct Config {
     pub left_min: Span,
     /// What one forwarded call costs the process.
     pub forward_cost: Span,
-    /// Targets weighed in one go: the best few, since the very best is everybody's best.
-    pub targets_weighed: usize,
-    /// Sources asked for work by an idle node in one round, besides one at random.
-    pub sources_asked: usize,
+    /// Targets weighed in one go, and sources asked for work in one round, besides one at random: the
+    /// best few, since the very best is everybody's best.
+    pub best_few: usize,
     /// Between two questions for work outside the round, so that a burst of short processes is
     /// cheap.
     pub seek_pause: Span,
@@ -124,14 +120,13 @@ pub struct Config {
     pub offers_per_round: u32,
     /// New members asked for their condition in one round.
     pub greetings_per_round: u32,
-    /// How long an answer to the question for the best node counts as load there.
-    pub promise_ttl: Span,
     /// Between two processes of one who has more that make room for one who has less. Shares are
     /// told once a second: who acts faster by what he was told takes too much, and has to give it
     /// back. Simulated, 9 of 3840 clusters did not come to rest within a minute without a pause,
     /// and all did with half a second; with more than a second those with less wait too long.
     pub fairness_pause: Span,
-    /// How long a target keeps a place without hearing of it again.
+    /// How long a target keeps a place without hearing of it again; and how long an answer to the
+    /// question for the best node counts as load there.
     pub reservation_ttl: Span,
     /// How long to wait for an answer to an offer before it is repeated.
     pub offer_patience: Span,
@@ -139,13 +134,12 @@ pub struct Config {
     pub offer_sends_max: u32,
     /// Offers and moves under way at one time from this node.
     pub outbound_max: usize,
-    /// How long a node is asked for nothing that refused, or to which a move failed; doubles up to
-    /// `exclusion_max`. Of one that does not answer it does not double.
-    pub exclusion: Span,
+    /// The first rest of a node that refused, or to which a move failed: it is asked for nothing; and
+    /// of a process that could not be moved, or that came home by itself. Doubles up to
+    /// `exclusion_max` and `setback_max`; not of a node that does not answer, nor of a process where
+    /// the node or the way was at fault.
+    pub rest: Span,
     pub exclusion_max: Span,
-    /// The first rest of a process that could not be moved, or that came home by itself; doubles up
-    /// to `setback_max`. Where not it was at fault but the node or the way, it does not double.
-    pub setback: Span,
     pub setback_max: Span,
     /// A move that has not ended after this long no longer holds up others.
     pub move_patience: Span,
@@ -175,7 +169,6 @@ impl Default for Config {
             mosix_pace: 1.0,
             rotates: true,
             rotation_frozen_max: 0.03,
-            rotation_caution: 2.0,
             rotation_spare: 0.05,
             useful_age_max: Span::from_secs(6),
             suspect_after: Span::from_secs(4),
@@ -200,20 +193,17 @@ impl Default for Config {
             demand_min: 0.5,
             left_min: Span::from_millis(20),
             forward_cost: Span::from_micros(100),
-            targets_weighed: 3,
-            sources_asked: 3,
+            best_few: 3,
             seek_pause: Span::from_millis(100),
             offers_per_round: 8,
             greetings_per_round: 8,
-            promise_ttl: Span::from_secs(3),
             fairness_pause: Span::from_millis(500),
             reservation_ttl: Span::from_secs(3),
             offer_patience: Span::from_millis(125),
             offer_sends_max: 10,
             outbound_max: 4,
-            exclusion: Span::from_secs(2),
+            rest: Span::from_secs(2),
             exclusion_max: Span::from_secs(16),
-            setback: Span::from_secs(2),
             setback_max: Span::from_secs(64),
             move_patience: Span::from_secs(600),
             owner_hold: Span::from_secs(10),

@@ -1,22 +1,19 @@
 //! The world's own randomness (splitmix64), apart from that of the brains: the same world can be
 //! played with other brains.
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
 #[derive(Clone, Debug)]
-pub struct Dice {
-    state: u64,
-}
+pub struct Dice(SplitMix64);
 
 impl Dice {
     pub fn seeded(seed: u64) -> Dice {
-        Dice { state: seed }
+        Dice(SplitMix64::seed_from_u64(seed))
     }
 
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `bound`, or 0 if that is 0.

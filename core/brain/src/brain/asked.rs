@@ -29,7 +29,7 @@ impl Brain {
         let is_counted = process.is_some_and(|process| residents.is_running(process));
         let promises = &mut self.situation.promises;
         if promises.len() < PROMISES_MAX && !(is_counted && node == self.situation.me) {
-            promises.push((node, now + self.situation.config.promise_ttl));
+            promises.push((node, now + self.situation.config.reservation_ttl));
         }
         Some(node)
     }

@@ -54,7 +54,7 @@ impl Memory {
     /// Until when it is left alone after moves that came to nothing, the longer the more of them.
     pub fn set_back_until(&self, config: &Config) -> Time {
         let Some(doublings) = self.setbacks.checked_sub(1) else { return Time::ZERO };
-        let rest = config.setback * (1 << doublings.min(16));
+        let rest = config.rest * (1 << doublings.min(16));
         self.setback_at + rest.min(config.setback_max)
     }
 

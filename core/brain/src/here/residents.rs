@@ -217,7 +217,7 @@ impl Residents {
 
     /// The fault was not the process's own: a short rest, so that others get their turn.
     pub fn rest_briefly(&mut self, now: Time, process: GlobalPid, config: &Config) {
-        let until = now + config.setback;
+        let until = now + config.rest;
         let memory = self.memories.touch(now, process, config);
         memory.rest_until = memory.rest_until.max(until);
     }

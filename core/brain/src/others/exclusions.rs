@@ -54,7 +54,7 @@ impl Exclusions {
     ) {
         let length = match self.nodes.get(&node) {
             Some(last) => (last.length * 2).min(config.exclusion_max),
-            None => config.exclusion,
+            None => config.rest,
         };
         self.exclude(now, node, length, runnable, random);
     }
@@ -66,7 +66,7 @@ impl Exclusions {
 
     /// It did not answer: lost messages are no reason for a growing distance.
     pub fn was_deaf(&mut self, now: Time, node: NodeId, random: &mut Random, config: &Config) {
-        self.exclude(now, node, config.exclusion, f64::NEG_INFINITY, random);
+        self.exclude(now, node, config.rest, f64::NEG_INFINITY, random);
     }
 
     fn exclude(
@@ -135,9 +135,9 @@ mod tests {
             exclusions.refused(now, NODE, 3.0, &mut random, &config);
         }
         // Up to half as long again, and a minute.
-        now = now + config.exclusion * 12 + MEMORY;
+        now = now + config.rest * 12 + MEMORY;
         exclusions.forget(now);
         exclusions.refused(now, NODE, 3.0, &mut random, &config);
-        assert!(!exclusions.holds(now + config.exclusion * 2, NODE));
+        assert!(!exclusions.holds(now + config.rest * 2, NODE));
     }
 }

@@ -123,7 +123,7 @@ impl Situation {
             Some(condition.with_runnable(condition.runnable + pending))
         };
         let mut ranked: Vec<(f64, Option<&Entry>)> =
-            vec![(f64::NEG_INFINITY, None); self.config.targets_weighed];
+            vec![(f64::NEG_INFINITY, None); self.config.best_few];
         for entry in self.members.useful_entries(now, only, &self.config) {
             if entry.is_closed || self.members.exclusions.holds(now, entry.node) {
                 continue;

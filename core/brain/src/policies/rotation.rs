@@ -105,7 +105,7 @@ impl Situation {
     fn gap_min_s(&self, now: Time, ahead: &Standing, share_rich: f64, share_poor: f64) -> f64 {
         let freeze_s = ahead.candidate.freeze.as_secs_f64();
         let gain = (share_rich - share_poor).max(0.0);
-        let best = (self.config.rotation_caution * freeze_s * gain * ahead.attained_s).sqrt();
+        let best = (2.0 * freeze_s * gain * ahead.attained_s).sqrt();
         let apart_s = best.max(2.0 * freeze_s * share_rich);
         match self.keeps_cores_busy(now, share_poor) {
             // It is behind by as much as it gets less, and can wait.

@@ -31,7 +31,7 @@ impl Situation {
             .map(|(node, condition, _)| (node, condition.share()))
             .collect();
         sources.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-        sources.truncate(self.config.sources_asked);
+        sources.truncate(self.config.best_few);
         let mut asked: Vec<NodeId> = sources.into_iter().map(|(node, _)| node).collect();
         let other = self.members.pick(random, |member| member.status == Status::Alive);
         asked.extend(other.filter(|node| !asked.contains(node)));
