@@ -110,8 +110,8 @@ pub struct Config {
     pub left_min: Span,
     /// What one forwarded call costs the process.
     pub forward_cost: Span,
-    /// Targets weighed in one go, and sources asked for work in one round, besides one at random: the
-    /// best few, since the very best is everybody's best.
+    /// Targets weighed in one go, and sources asked for work in one round, besides one at random:
+    /// the best few, since the very best is everybody's best.
     pub best_few: usize,
     /// Between two questions for work outside the round, so that a burst of short processes is
     /// cheap.
@@ -134,10 +134,10 @@ pub struct Config {
     pub offer_sends_max: u32,
     /// Offers and moves under way at one time from this node.
     pub outbound_max: usize,
-    /// The first rest of a node that refused, or to which a move failed: it is asked for nothing; and
-    /// of a process that could not be moved, or that came home by itself. Doubles up to
-    /// `exclusion_max` and `setback_max`; not of a node that does not answer, nor of a process where
-    /// the node or the way was at fault.
+    /// The first rest of a node that refused, or to which a move failed: it is asked for nothing;
+    /// and of a process that could not be moved, or that came home by itself. Doubles up to
+    /// `exclusion_max` and `setback_max`; not of a node that does not answer, nor of a process
+    /// where the node or the way was at fault.
     pub rest: Span,
     pub exclusion_max: Span,
     pub setback_max: Span,
