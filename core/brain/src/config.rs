@@ -46,7 +46,8 @@ pub struct Config {
     pub listeners: usize,
     pub decision: Decision,
     /// Seconds of MOSIX in a second: more than one where an experiment is so many times shorter
-    /// than the one that MOSIX was measured by, and its loads decay as much faster.
+    /// than the one that MOSIX was measured by, and its loads decay as much faster, those too that
+    /// it puts on nodes that it has chosen.
     pub mosix_pace: f64,
     /// Processes of one group take turns on crowded nodes.
     pub rotates: bool,

@@ -61,7 +61,7 @@ impl Provenance {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Provenance {
             commit: program.ancestors().find_map(commit_of),
-            program: short(&hash.unwrap_or_default()),
+            program: hash.map_or("unknown".to_owned(), |hash| short(&hash)),
             machine: Machine::probe(),
             day: day_of(since.as_secs()),
         }

@@ -14,7 +14,7 @@ use crate::subject::{Kind, Subject};
 use crate::trial::{Bench, Outcome};
 use crate::{guests, inputs, outside, programs};
 use anyhow::{Context, Result, ensure};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -77,7 +77,10 @@ impl Default for Options {
 /// through.
 pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report> {
     let stage = match options.flavours.iter().any(|flavour| flavour.is_osmos()) {
-        true => Stage::lab(&build_osmos()?, &without(options))?,
+        true => {
+            let [osmos] = needs::build(["osmos"])?;
+            Stage::lab(&osmos, &without(options))?
+        }
         false => Stage::machine()?,
     };
     if let Some(method) = options.method {
@@ -139,32 +142,9 @@ fn chosen(options: &Options) -> Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-/// The workspace's own `osmos`, built if it is not up to date.
-pub fn build_osmos() -> Result<PathBuf> {
-    let output = needs::cargo()
-        .args(["build", "--release", "--bin", "osmos"])
-        .args(["--message-format", "json-render-diagnostics"])
-        .current_dir(workspace_root())
-        .output()
-        .context("cannot run cargo")?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "osmos does not build:\n{words}");
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let mut built = messages.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(message.get("executable")?.as_str()?))
-    });
-    built.next_back().context("cargo does not say where it has put osmos")
-}
-
-fn workspace_root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
 /// Where the guests are compiled to.
 pub fn guest_dir() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| workspace_root().join("target")).join("guests")
+    needs::target_dir().join("guests")
 }
 
 /// Puts programs and inputs where the trials find them: in the lab only at home.

@@ -6,8 +6,9 @@
 //! and not of his machine. Where `CI` is set it fails: on a machine that decides nothing is
 //! skipped.
 
+use anyhow::{Context, Result, ensure};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,6 +54,48 @@ pub fn cargo() -> Command {
         }
     }
     command
+}
+
+/// Programs of this workspace, built as a user builds them if they are not up to date: where each
+/// is, in the order of their names here.
+///
+/// # Errors
+/// One does not build, with what cargo says, or is no program of the workspace.
+pub fn build<const N: usize>(programs: [&str; N]) -> Result<[PathBuf; N]> {
+    let output = cargo()
+        .args(["build", "--release", "--message-format", "json-render-diagnostics"])
+        .args(programs.iter().flat_map(|program| ["--bin", program]))
+        .current_dir(workspace_root())
+        .output()
+        .context("cannot run cargo")?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} does not build:\n{words}", programs.join(" or "));
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let built: Vec<PathBuf> = messages
+        .lines()
+        .filter_map(|line| {
+            let message: serde_json::Value = serde_json::from_str(line).ok()?;
+            Some(PathBuf::from(message.get("executable")?.as_str()?))
+        })
+        .collect();
+    let mut paths = programs.map(|_| PathBuf::new());
+    for (path, program) in paths.iter_mut().zip(programs) {
+        let named = built.iter().find(|path| path.file_name().is_some_and(|own| own == program));
+        *path = named
+            .with_context(|| format!("cargo does not say where it has put {program}"))?
+            .clone();
+    }
+    Ok(paths)
+}
+
+pub fn workspace_root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Where cargo puts what it builds.
+pub fn target_dir() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| workspace_root().join("target"))
 }
 
 /// How many were skipped by this process so far.

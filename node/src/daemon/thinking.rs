@@ -328,7 +328,6 @@ fn user_share(uid: u32, cores: f64) -> UserShare {
     UserShare { user: UserId(uid), cores }
 }
 
-/// A process group of a node, as one number for all nodes.
 /// The process group of a home, named so that every node has the same name for it.
 pub(super) fn group_id(home: NodeId, group: i32) -> Option<GroupId> {
     GroupId::new(u64::from(home.0) << 32 | u64::from(group.unsigned_abs()))
@@ -354,50 +353,18 @@ fn span(duration: Duration) -> Span {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::process::Activity;
-    use crate::supervisor::{Identity, Supervisor};
+    use crate::guest::test::expected;
+    use crate::supervisor::{Identity, SupervisorId};
     use wire::ids::Ticket;
-    use wire::peer::{BerthRequest, Owner};
 
     /// However it came: a brain that had announced it may have been forgotten meanwhile.
     #[test]
     fn a_guest_is_of_the_group_that_its_home_sees() {
-        let (home, owner) = (NodeId(3), Owner { uid: 1000, gid: 1000 });
+        let home = NodeId(3);
         let group = group_id(home, 44);
-        let asked = BerthRequest {
-            pid: HomePid(45),
-            owner,
-            from: home,
-            rss_bytes: 1 << 20,
-            cpu_us: 2_000_000,
-            freeze_us: 0,
-            freeze_bytes: 0,
-            is_ordered: false,
-            is_pinned: false,
-            user_milli: 0,
-            group: group.map(Into::into),
-            expected_us: 0,
-        };
-        let now = Instant::now();
-        let mut guest = Guest {
-            process: GlobalPid { home, pid: asked.pid },
-            ticket: Ticket([1; 16]),
-            asked,
-            owner,
-            supervisor: Supervisor::deaf(),
-            arrival: Arrival::Arriving,
-            command: String::new(),
-            cpu_us: 500_000,
-            rss_bytes: asked.rss_bytes,
-            forwarded_per_s: 0,
-            activity: Activity::default(),
-            bound_to: None,
-            wanted_on: None,
-            has_moved_on: false,
-            is_sent_home: false,
-            stands_back: Some(0),
-            user_cores: 0.0,
-        };
+        let (process, now) = (GlobalPid { home, pid: HomePid(45) }, Instant::now());
+        let mut guest = expected(process, Ticket([1; 16]), SupervisorId(1), now);
+        guest.asked.group = group.map(Into::into);
         assert_eq!(sample_of_guest(&guest, now), None, "it does not run yet");
         let body = Identity { pid: 7, started_ticks: 1 };
         guest.arrival = Arrival::Running { body, since: now };

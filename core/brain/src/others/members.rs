@@ -467,6 +467,30 @@ mod tests {
         assert_eq!(members.runnable_of(NODE), 2.0, "real news");
     }
 
+    /// The published ones: what has arrived is acted on, or what was of use when it arrived.
+    #[test]
+    fn the_load_vector_takes_in_all_news_and_the_improved_one_only_what_is_of_use() {
+        let now = Time::from_micros(10_000_000);
+        let held = |window_policy| {
+            let config = Config { window_policy, window: 3, ..Config::default() };
+            let mut members = Members::default();
+            for node in 2..=6 {
+                members.join(now, NodeId(node), &config);
+            }
+            // This node has a load of 2. The second has room, and then has none any more.
+            let news = [(2, 0.0), (3, 3.0), (4, 1.0), (2, 5.0)];
+            for (sequence, (node, runnable)) in (1..).zip(news) {
+                let news = entry(NodeId(node), now, runnable);
+                let mut strangers = Strangers::default();
+                members.learn(now, &news, Some(sequence), &mut strangers, (2.0, &config));
+            }
+            let held = members.useful(now, &config);
+            held.map(|(node, condition, _)| (node.0, condition.runnable)).collect::<Vec<_>>()
+        };
+        assert_eq!(held(WindowPolicy::Fifo), [(2, 5.0), (3, 3.0), (4, 1.0)]);
+        assert_eq!(held(WindowPolicy::Lvm), [(2, 0.0), (4, 1.0)]);
+    }
+
     #[test]
     fn a_cluster_that_fits_is_known_as_a_whole_and_strangers_are_ignored() {
         let config = Config { view_max: 3, ..Config::default() };

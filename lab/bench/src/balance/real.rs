@@ -31,6 +31,12 @@ const UNIT_DRIFT_PCT_MAX: f64 = 1.5;
 /// The part of their quotas that nodes get if the machine has nothing else to do, %.
 const QUOTA_HAD_PCT_MIN: f64 = 98.0;
 
+/// The note that says when the run would have ended, had all nodes paid for what daemons,
+/// supervisors and copies used.
+pub const CHARGED_S: &str = "charged_s";
+/// How much of the nodes' processor time these used.
+const OSMOS_PCT: &str = "osmos_pct_of_nodes";
+
 /// What came of a run, and what a move took in it.
 pub struct Real {
     pub row: Row,
@@ -51,12 +57,6 @@ pub fn check(scenario: &Scenario) -> Result<()> {
     ensure!(computes, "guests of a lab wait for nothing while they compute");
     Happenings::of(scenario, 0, 0.0).map(|_| ())
 }
-
-/// The note that says when the run would have ended, had all nodes paid for what daemons,
-/// supervisors and copies used.
-pub const CHARGED_S: &str = "charged_s";
-/// How much of the nodes' processor time these used.
-const OSMOS_PCT: &str = "osmos_pct_of_nodes";
 
 /// `trial` is as long as it is to be.
 pub fn run(trial: &Trial, policy: Policy) -> Result<Real> {

@@ -67,9 +67,10 @@ impl Unit {
 pub struct Used {
     /// By what users run, and guests.
     pub work_s: f64,
-    /// By the daemon, supervisors, copies and encryption. A quota of theirs would not show what it
-    /// costs: with a sixteenth of a processor, a millisecond in each sixteen, whoever wakes up
-    /// waits for the next millisecond, and a move that takes 30 ms took ten seconds.
+    /// By the daemon, supervisors, copies and encryption, and whoever starts guests. A quota of
+    /// theirs would not show what it costs: with a sixteenth of a processor, a millisecond in each
+    /// sixteen, whoever wakes up waits for the next millisecond, and a move that takes 30 ms took
+    /// ten seconds.
     pub system_s: f64,
 }
 

@@ -39,7 +39,7 @@ pub use effort::Effort;
 pub use report::Report;
 
 use self::programs::Programs;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -134,12 +134,16 @@ pub fn run(
 ) -> Result<Report> {
     let osmos = match osmos {
         Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
-        None => build("osmos")?,
+        None => {
+            let [osmos] = needs::build(["osmos"])?;
+            osmos
+        }
     };
     let setting = Setting { osmos, programs: Programs::compile()?, effort };
     if benches.contains(&Bench::Throughput) {
         let copy = setting.programs.path("copy");
-        std::fs::copy(build("copy")?, &copy).with_context(|| copy.clone())?;
+        let [built] = needs::build(["copy"])?;
+        std::fs::copy(built, &copy).with_context(|| copy.clone())?;
     }
     let mut report = Report::begin();
     for bench in benches {
@@ -167,26 +171,6 @@ pub fn run(
         }
     }
     Ok(report)
-}
-
-fn build(program: &str) -> Result<PathBuf> {
-    let output = needs::cargo()
-        .args(["build", "--release", "--bin", program])
-        .args(["--message-format", "json-render-diagnostics"])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .output()
-        .context("cannot run cargo")?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{program} does not build:\n{words}");
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let mut built = messages.lines().rev().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(message.get("executable")?.as_str()?))
-    });
-    match built.next() {
-        Some(path) => Ok(path),
-        None => bail!("cargo does not say where it has put {program}"),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::machines::seat::LAB_NODE;
 use anyhow::{Context, Result, ensure};
 use lab::{Lab, LabName, Spec};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use wire::ids::NodeId;
 
 /// The lab's name, unless told otherwise.
@@ -130,41 +130,13 @@ impl Ground {
 
 /// Kernels and images: large, and made again if they are missing.
 pub fn cache_dir() -> PathBuf {
-    target_dir().join("machines")
-}
-
-fn workspace_root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
-fn target_dir() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| workspace_root().join("target"))
+    needs::target_dir().join("machines")
 }
 
 /// Osmos and process 1 of machines, built if they are not up to date.
 fn build() -> Result<Built> {
-    let output = needs::cargo()
-        .args(["build", "--release", "--bin", "osmos", "--bin", "machine-init"])
-        .args(["--message-format", "json-render-diagnostics"])
-        .current_dir(workspace_root())
-        .output()
-        .context("cannot run cargo")?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "osmos does not build:\n{words}");
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let built: Vec<PathBuf> = messages
-        .lines()
-        .filter_map(|line| {
-            let message: serde_json::Value = serde_json::from_str(line).ok()?;
-            Some(PathBuf::from(message.get("executable")?.as_str()?))
-        })
-        .collect();
-    let named = |name: &str| {
-        let path = built.iter().find(|path| path.file_name().is_some_and(|own| own == name));
-        path.cloned().with_context(|| format!("cargo does not say where it has put {name}"))
-    };
-    Ok(Built { init: named("machine-init")?, osmos: named("osmos")? })
+    let [init, osmos] = needs::build(["machine-init", "osmos"])?;
+    Ok(Built { init, osmos })
 }
 
 /// Ends lab and machines. False if there were none.

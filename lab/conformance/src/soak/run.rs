@@ -65,7 +65,10 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> Result<Report> {
     let start = Instant::now();
     let osmos = match &options.osmos {
         Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
-        None => crate::suite::build_osmos()?,
+        None => {
+            let [osmos] = needs::build(["osmos"])?;
+            osmos
+        }
     };
     let ground = Ground::prepare(&osmos, options.nodes, &options.without)?;
     let before = Census::take(ground.lab(), DIRECTORY)?;
