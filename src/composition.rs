@@ -78,6 +78,10 @@ impl Platform for Machine {
         }
     }
 
+    fn handed_on(&self) -> Vec<clap::Command> {
+        vec![lab::definition(), sim::command::definition(), bench::definition()]
+    }
+
     fn demo(&self, options: &DemoOptions) -> ExitCode {
         bench::demo::main(bench::demo::Options { json: options.json, quick: options.quick })
     }

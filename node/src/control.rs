@@ -4,36 +4,54 @@
 //! decided by [`crate::policy`]. A caller can cost no more than one bounded line at a time.
 
 use crate::daemon::Event;
+use crate::inquiries::Inquiry;
 use crate::places::{Place, Places};
 use crate::procfs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use wire::control::{Event as Happened, Failure, REQUEST_BYTES_MAX, Reply, Request};
+use wire::ids::NodeId;
 use wire::supervisor::Progress;
 
 /// Tools connected at the same time, in all ...
 const CALLERS_MAX: usize = 256;
 /// ... and of one user.
 const CALLERS_PER_USER_MAX: usize = 128;
+/// Replies of several nodes that wait until a tool has read those before them.
+const GATHERED_AHEAD: usize = 4;
 
 /// Who asks, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub uid: u32,
-    /// None if it lives in a PID namespace that this daemon cannot see into.
+    /// None if it lives in a PID namespace that this daemon cannot see into, or on another node.
     pub pid: Option<i32>,
+    /// The other node that it asks from, if it does; its user is one of this node's all the same.
+    pub node: Option<NodeId>,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.node {
+            Some(node) => write!(f, "user {} on node {node}", self.uid),
+            None => write!(f, "user {}", self.uid),
+        }
+    }
 }
 
 /// What a request is answered with.
+#[expect(clippy::large_enum_variant, reason = "most are the large one, and each lives once")]
 pub enum Answer {
     One(Reply),
     /// How far the move is, and the answer once it has ended.
@@ -45,6 +63,13 @@ pub enum Answer {
     Events {
         recorded: Vec<Happened>,
         live: Option<broadcast::Receiver<Happened>>,
+    },
+    /// What another node answers.
+    Passed(Box<Inquiry>),
+    /// What each of several nodes answers, and why others cannot be asked.
+    Everywhere {
+        asked: Vec<Inquiry>,
+        not_asked: Vec<(NodeId, Failure)>,
     },
 }
 
@@ -110,7 +135,7 @@ pub async fn listen(listener: UnixListener, events: mpsc::Sender<Event>) {
         let Ok(credentials) = stream.peer_cred() else { continue };
         let place = places.take(credentials.uid());
         let pid = credentials.pid().filter(|pid| *pid > 0);
-        let caller = Caller { uid: credentials.uid(), pid };
+        let caller = Caller { uid: credentials.uid(), pid, node: None };
         let events = events.clone();
         tokio::spawn(async move {
             if let Err(error) = serve(stream, caller, &place, events).await {
@@ -138,10 +163,7 @@ async fn serve(
             }
         };
         let is_manage = matches!(request, Request::Manage(_));
-        let watches = match request {
-            Request::Migrate { is_watched, .. } => Some(is_watched),
-            _ => None,
-        };
+        let watches = watches(&request);
         let (answer, answered) = oneshot::channel();
         let is_off = Arc::new(AtomicBool::new(false));
         let asked = Asked { caller, request, answer, is_off: is_off.clone() };
@@ -167,6 +189,18 @@ async fn serve(
         }
     }
     Ok(())
+}
+
+/// Whether the caller of a move watches it; None: no move was asked for.
+fn watches(request: &Request) -> Option<bool> {
+    match request {
+        Request::Migrate { is_watched, .. } => Some(*is_watched),
+        Request::At { request, .. } => match **request {
+            Request::Migrate { is_watched, .. } => Some(is_watched),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Ends when a caller who has asked for a move (`watches`: and watches it) does not want it any
@@ -225,11 +259,14 @@ fn parse(line: &[u8]) -> Result<Request, Failure> {
     })
 }
 
-async fn reply(writer: &mut OwnedWriteHalf, answer: Answer) -> io::Result<()> {
+/// Writes an answer as lines, until there is no more of it.
+pub async fn reply(writer: &mut (impl AsyncWrite + Unpin), answer: Answer) -> io::Result<()> {
     let (recorded, live) = match answer {
         Answer::One(reply) => return write(writer, &reply).await,
         Answer::Moving { progress, ended } => return follow_move(writer, progress, ended).await,
         Answer::Events { recorded, live } => (recorded, live),
+        Answer::Passed(inquiry) => return pass_on(writer, *inquiry).await,
+        Answer::Everywhere { asked, not_asked } => return gather(writer, asked, not_asked).await,
     };
     for event in recorded {
         write(writer, &Reply::Event(event)).await?;
@@ -249,8 +286,45 @@ async fn reply(writer: &mut OwnedWriteHalf, answer: Answer) -> io::Result<()> {
     write(writer, &Reply::EventsEnd).await
 }
 
+async fn pass_on(writer: &mut (impl AsyncWrite + Unpin), mut inquiry: Inquiry) -> io::Result<()> {
+    while let Some(reply) = inquiry.next().await {
+        write(writer, &reply.unwrap_or_else(Reply::Error)).await?;
+    }
+    Ok(())
+}
+
+/// Each reply as it comes, whichever node gives it.
+async fn gather(
+    writer: &mut (impl AsyncWrite + Unpin),
+    asked: Vec<Inquiry>,
+    not_asked: Vec<(NodeId, Failure)>,
+) -> io::Result<()> {
+    for (node, failure) in not_asked {
+        write(writer, &Reply::From { node, of: Box::new(Reply::Error(failure)) }).await?;
+    }
+    let (tell, mut told) = mpsc::channel(GATHERED_AHEAD);
+    // Ends with this, whether or not all have answered.
+    let mut tasks = JoinSet::new();
+    for mut inquiry in asked {
+        let tell = tell.clone();
+        tasks.spawn(async move {
+            while let Some(reply) = inquiry.next().await {
+                let of = Box::new(reply.unwrap_or_else(Reply::Error));
+                if tell.send(Reply::From { node: inquiry.node, of }).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(tell);
+    while let Some(reply) = told.recv().await {
+        write(writer, &reply).await?;
+    }
+    write(writer, &Reply::AllAnswered).await
+}
+
 async fn follow_move(
-    writer: &mut OwnedWriteHalf,
+    writer: &mut (impl AsyncWrite + Unpin),
     mut progress: watch::Receiver<Progress>,
     mut ended: oneshot::Receiver<Answer>,
 ) -> io::Result<()> {
@@ -269,7 +343,7 @@ async fn follow_move(
     }
 }
 
-async fn write(writer: &mut OwnedWriteHalf, reply: &Reply) -> io::Result<()> {
+async fn write(writer: &mut (impl AsyncWrite + Unpin), reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     writer.write_all(&line).await

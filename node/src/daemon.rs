@@ -20,13 +20,15 @@
 //! | [`MemoryGroups`], [`Programs`] | who shares memory; what programs of a name have taken |
 //! | [`Looks`], [`Load`] | when to look at `/proc`; how busy this node is |
 //! | [`Thought`] | the brain, and what is on its way in |
+//! | [`Inquiries`] | what tools here have asked other nodes, and theirs this one |
 //! | [`Wishes`](owner::Wishes), [`Tallies`](tallies::Tallies) | what owners and users wait for |
 //!
 //! What connects them, by what it is about:
 //!
 //! * [`cluster`](self::cluster): calls, links, members, messages of other nodes
 //! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
-//! * [`requests`]: what user tools ask; [`listing`]: what `ps`, `nodes`, `why` show
+//! * [`requests`]: what user tools ask; [`listing`]: what `ps`, `nodes`, `why` show;
+//!   [`inquiries`](self::inquiries): what tools of one node ask another
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
 //! * [`newborns`]: those that have just begun; [`forks`]: those that are made away
 //! * [`processors`]: whose processors will do for which processes
@@ -53,6 +55,7 @@ mod foresight;
 mod forks;
 mod guests;
 mod imprints;
+mod inquiries;
 mod lending;
 mod linking;
 mod listing;
@@ -81,6 +84,7 @@ use crate::admissions::Admissions;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
 use crate::hosting::Hosting;
+use crate::inquiries::Inquiries;
 use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::seal::Gossip;
@@ -222,6 +226,7 @@ struct Daemon {
     load: Load,
     thought: Thought,
 
+    inquiries: Inquiries,
     journal: Journal,
     wishes: owner::Wishes,
     events: mpsc::Sender<Event>,
@@ -251,7 +256,10 @@ impl Daemon {
     fn take_in(&mut self, event: Event) {
         match event {
             Event::Asked(asked) => self.answer_request(asked),
-            Event::CalledOff => self.called_off(),
+            Event::CalledOff => {
+                self.called_off();
+                self.call_off_inquiries();
+            }
             Event::CallerLeft { pid } => self.caller_left(HomePid(pid)),
             Event::TokenNamed { ticket, reply } => {
                 let _ = reply.send(self.admissions.psk(Instant::now(), ticket));

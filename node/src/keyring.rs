@@ -58,6 +58,11 @@ impl Keyring {
         (self.secrets.generation, self.secrets.current.0)
     }
 
+    /// By which users see whether nodes are in the same cluster.
+    pub fn cluster_name(&self) -> String {
+        self.secrets.current.name()
+    }
+
     /// What calls and datagrams are made with. Not to be held for long: it locks.
     pub fn credentials(&self) -> watch::Ref<'_, Credentials> {
         self.shown.borrow()

@@ -79,6 +79,12 @@ impl ClusterSecret {
         ClusterSecret(blake3::derive_key("osmos 2025 cluster secret from key file", content))
     }
 
+    /// What nodes of the same cluster say of it, and which tells nobody the secret.
+    pub fn name(&self) -> String {
+        let hash = blake3::derive_key("osmos 2026 cluster name", &self.0);
+        hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The static key of one node of a cluster whose nodes share a key file: every node can work
     /// out all of them, so the first call already knows whom it calls.
     pub fn node_of_map(&self, node: NodeId) -> NodeSecret {

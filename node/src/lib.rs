@@ -24,6 +24,7 @@ mod guest;
 mod guest_cgroup;
 mod hosting;
 mod imprints;
+mod inquiries;
 mod journal;
 mod keyring;
 mod keys;

@@ -7,7 +7,7 @@
 //! it says, or that it is lost, does not count any more.
 
 use crate::daemon::Event;
-use crate::net::link::{Link, LinkId, OpenLink};
+use crate::net::link::{Link, LinkId, OpenLink, Speaker};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -87,6 +87,10 @@ impl Links {
     /// False if there is no link to that node, or it takes nothing.
     pub fn say(&self, node: NodeId, message: PeerMessage) -> bool {
         self.open.get(&node).is_some_and(|link| link.send(message))
+    }
+
+    pub fn speaker(&self, node: NodeId) -> Option<Speaker> {
+        self.open.get(&node).map(Link::speaker)
     }
 
     pub fn say_to_all(&self, message: &PeerMessage) {

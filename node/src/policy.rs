@@ -27,6 +27,8 @@ pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(),
         Request::Events { .. } | Request::Status => true,
         Request::TimeAway { .. } => true,
         Request::WhatIf { .. } | Request::WhatIfNode { .. } => true,
+        // Looked at again where they are answered.
+        Request::Signal { .. } | Request::At { .. } | Request::Everywhere { .. } => true,
     };
     if is_for_all || caller.uid == 0 || caller.uid == daemon_uid {
         return Ok(());
@@ -36,6 +38,66 @@ pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(),
         text: format!(
             "only root and user {daemon_uid}, whose daemon this is, may change the cluster; \
              you are user {}",
+            caller.uid
+        ),
+    })
+}
+
+/// What only looks, at what anybody may look at.
+pub fn only_looks(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Processes
+            | Request::Nodes
+            | Request::Why { .. }
+            | Request::WhatIf { .. }
+            | Request::WhatIfNode { .. }
+            | Request::Events { .. }
+            | Request::Status
+    )
+}
+
+/// The process, born on the node that is asked, to which something is done.
+pub fn process_acted_on(request: &Request) -> Option<i32> {
+    match request {
+        Request::Migrate { pid, .. } | Request::Signal { pid, .. } => Some(*pid),
+        _ => None,
+    }
+}
+
+/// May a tool of one node ask another node this?
+pub fn may_pass_on(request: &Request) -> Result<(), Failure> {
+    let is_acting = process_acted_on(request).is_some() || matches!(request, Request::Owner(_));
+    if only_looks(request) || is_acting {
+        return Ok(());
+    }
+    Err(Failure {
+        code: "not-from-elsewhere".to_owned(),
+        text: "a node does that for its own tools only: give the command on that node".to_owned(),
+    })
+}
+
+/// May a tool ask all nodes this at once?
+pub fn may_ask_everywhere(request: &Request) -> Result<(), Failure> {
+    match request {
+        Request::Processes | Request::Nodes | Request::Events { .. } | Request::Status => Ok(()),
+        _ => Err(Failure {
+            code: "not-everywhere".to_owned(),
+            text: "that can be asked of one node at a time only".to_owned(),
+        }),
+    }
+}
+
+/// May the caller send this process a signal? As kill(2) says it: by the real or saved user.
+pub fn may_signal(caller: Caller, pid: i32, ids: Ids) -> Result<(), Failure> {
+    let [real, _, saved, _] = ids.uids;
+    if caller.uid == 0 || [real, saved].contains(&caller.uid) {
+        return Ok(());
+    }
+    Err(Failure {
+        code: "not-allowed".to_owned(),
+        text: format!(
+            "cannot send a signal to {pid}: it belongs to user {real}, you are user {}",
             caller.uid
         ),
     })
@@ -166,9 +228,9 @@ mod test {
     use wire::ids::HomePid;
     use wire::users::{Borrowers, NOBODY};
 
-    const ROOT: Caller = Caller { uid: 0, pid: Some(1) };
-    const ANNA: Caller = Caller { uid: 1000, pid: Some(2) };
-    const BERT: Caller = Caller { uid: 1001, pid: Some(3) };
+    const ROOT: Caller = Caller { uid: 0, pid: Some(1), node: None };
+    const ANNA: Caller = Caller { uid: 1000, pid: Some(2), node: None };
+    const BERT: Caller = Caller { uid: 1001, pid: Some(3), node: None };
 
     fn ids(uid: u32) -> Ids {
         Ids { uids: [uid; 4], gids: [uid; 4] }

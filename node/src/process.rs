@@ -271,6 +271,8 @@ pub struct Process {
     /// With the pid, names the process even if the number is used again.
     pub started_ticks: u64,
     pub command: String,
+    /// Its command line when it left home last: what stays there may not have it any more.
+    pub left_as: Option<String>,
     /// Of its options, once they were read ([`crate::programs::shape`]).
     pub shape: Option<u64>,
     pub placement: Placement,
@@ -491,6 +493,7 @@ pub mod test {
             owner: Owner { uid: 1000, gid: 1000 },
             started_ticks: 1,
             command: "sleep".to_owned(),
+            left_as: None,
             shape: None,
             placement: Placement::Balanced,
             baseline: None,

@@ -35,6 +35,8 @@ pub struct KeptProcess {
     pub process: Identity,
     pub owner: Owner,
     pub command: String,
+    #[serde(default)]
+    pub left_as: Option<String>,
     pub options: ManageOptions,
     /// What its program was told to use of a processor, if it was told that.
     pub baseline: Option<Box<Processor>>,
@@ -262,6 +264,7 @@ mod test {
             process: Identity { pid, started_ticks: 7 },
             owner: Owner { uid: 1000, gid: 1000 },
             command: "sleep".to_owned(),
+            left_as: Some("sleep 100".to_owned()),
             options: ManageOptions {
                 placement: Placement::Home,
                 storm_ms: Some(20),

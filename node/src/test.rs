@@ -3,6 +3,7 @@
 
 mod control;
 pub(crate) mod harness;
+mod inquiries;
 mod links;
 mod membership;
 mod moves;

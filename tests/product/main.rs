@@ -12,6 +12,8 @@
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
 //! * [`sharing`]: memory that others have as well; [`shared_files`]: files that are mapped so
+//! * [`cluster`]: machines that ssh reaches become a cluster
+//! * [`everywhere`]: what is seen and done from any node
 //! * [`exec`]: programs that become others while they are away
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
@@ -36,6 +38,8 @@
 mod broken_moves;
 mod busy;
 mod calling_off;
+mod cluster;
+mod everywhere;
 mod exec;
 mod families;
 mod faults;

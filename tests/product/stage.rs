@@ -106,7 +106,7 @@ impl Stage {
         Stage::of_nodes_without_daemons(name, 1)
     }
 
-    fn of_nodes_without_daemons(name: &str, nodes: u32) -> Stage {
+    pub fn of_nodes_without_daemons(name: &str, nodes: u32) -> Stage {
         let mut spec = Stage::spec(name, nodes);
         spec.has_daemons = false;
         Stage::of(spec)

@@ -3,11 +3,14 @@
 //! The daemon knows its caller by peer credentials; requests carry no identity. The JSON shapes are
 //! the ones that `--json` prints: published, so only ever extended.
 
+mod listed;
+
+pub use listed::{COMMAND_LINE_CHARS_MAX, CpuFit, Node, Process};
+
 use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GlobalPid, NodeId};
 use crate::limits::PAGE_BYTES;
-use crate::move_limits::MoveLimits;
 use crate::owner::{Owned, OwnerOrder, OwnerState};
 use crate::supervisor::{Filled, MoveMethod, MoveReport, Progress, Reason, Way};
 use serde::{Deserialize, Serialize};
@@ -99,6 +102,23 @@ pub enum Request {
     /// The daemon ends and leaves everything where it is to the next one.
     HandOver,
     Status,
+    /// Send a signal, by its number, to a process whose home is this node, as the caller.
+    Signal {
+        pid: i32,
+        signal: i32,
+    },
+    /// Have another node answer; this one may be named, too. Its replies come as they are.
+    At {
+        node: NodeId,
+        #[serde(rename = "ask")]
+        request: Box<Request>,
+    },
+    /// Have all nodes answer, this one included. Each reply says of which node it is, one that does
+    /// not answer has an error said of it, and `AllAnswered` comes last.
+    Everywhere {
+        #[serde(rename = "ask")]
+        request: Box<Request>,
+    },
     /// What the command `pid` that was managed as a timed one, and all its descendants that have
     /// ended, have used away. Answered when it is known of all of them, and once.
     TimeAway {
@@ -184,6 +204,12 @@ pub enum Reply {
     Owned(Owned),
     Event(Event),
     EventsEnd,
+    /// What a node has said, asked by `Everywhere`.
+    From {
+        node: NodeId,
+        of: Box<Reply>,
+    },
+    AllAnswered,
     Token {
         token: String,
     },
@@ -202,81 +228,6 @@ pub struct Failure {
     pub code: String,
     /// `cannot move 4711: it has an io_uring open (fd 7); it stays home`
     pub text: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Process {
-    pub pid: i32,
-    pub home: NodeId,
-    /// Where it runs now.
-    pub node: NodeId,
-    /// `running`, `moving`, `pinned`.
-    pub state: String,
-    pub command: String,
-    pub cpu_s: f64,
-    pub rss_bytes: u64,
-    pub migrations: u64,
-    /// Seconds since the epoch, if it ever moved.
-    pub last_move: Option<f64>,
-    /// Why it is where it is, in a line.
-    pub reason: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Node {
-    pub id: NodeId,
-    pub address: String,
-    /// `alive`, `suspect`, `gone`.
-    pub status: String,
-    pub cores: f64,
-    /// Of one core, 1.0 being the reference speed.
-    pub speed: f64,
-    /// Runnable processes per core.
-    pub load: f64,
-    pub mem_total_bytes: u64,
-    pub mem_free_bytes: u64,
-    /// How old this knowledge is; 0 for the node asked.
-    pub info_age_s: f64,
-    /// Its owner lets guests come now.
-    #[serde(default = "yes")]
-    pub takes_guests: bool,
-    /// Whether programs that were started on the node asked can run there.
-    #[serde(default)]
-    pub cpu: CpuFit,
-    /// What its processor lacks, keeps otherwise, or has too much of.
-    #[serde(default)]
-    pub cpu_reason: Option<String>,
-    /// What its owner lets a move take, from there or to there.
-    #[serde(default)]
-    pub move_limits: MoveLimits,
-}
-
-/// Whether a node's processor will do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CpuFit {
-    /// For all programs.
-    Fits,
-    /// For those that were started with `--cpu-baseline`.
-    Baseline,
-    /// It has not told yet.
-    #[default]
-    Unknown,
-}
-
-impl CpuFit {
-    /// As people are shown it.
-    pub fn word(self) -> &'static str {
-        match self {
-            CpuFit::Fits => "fits",
-            CpuFit::Baseline => "baseline",
-            CpuFit::Unknown => "?",
-        }
-    }
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -458,6 +409,13 @@ pub struct Status {
     pub address: String,
     pub daemon_pid: i32,
     pub version: String,
+    /// By its clock when it answered, seconds since the epoch.
+    #[serde(default)]
+    pub time: Option<f64>,
+    /// Which cluster it is in: nodes that say the same are in the same one. Another secret is
+    /// another name.
+    #[serde(default)]
+    pub cluster: Option<String>,
     pub nodes: u32,
     pub uptime_s: f64,
     /// Gossip datagrams that no member of this cluster had made, or that were old.

@@ -55,6 +55,13 @@ pub struct Price {
     pub total_s: f64,
 }
 
+impl Pace {
+    /// None: what it has is a guess.
+    pub fn measured_bytes_per_s(&self) -> Option<f64> {
+        (self.paced > 0).then_some(self.bytes_per_s)
+    }
+}
+
 impl Default for Pace {
     fn default() -> Pace {
         Pace::guessed(BYTES_PER_S)

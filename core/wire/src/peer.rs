@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
 /// The version of these messages that this build speaks best.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// All the versions it speaks, best first.
 pub const VERSIONS: &[u16] = &[VERSION];
 /// One handshake message: keys, tags and a [`Hello`] take less than half of it.
@@ -27,6 +27,12 @@ pub const OFFERS_MAX: usize = 16;
 pub const MEMBERS_PER_MESSAGE: usize = 512;
 /// Nodes that are known to be forgotten; the one that was forgotten first goes for another.
 pub const FORGOTTEN_MAX: usize = 4_096;
+/// The request of a user tool that is passed on, as JSON.
+pub const INQUIRY_BYTES_MAX: usize = 4 << 10;
+/// One part of what is answered to it.
+pub const ANSWER_PART_BYTES_MAX: usize = 16 << 10;
+/// Parts that are sent before the asking node has taken any.
+pub const ANSWER_PARTS_AHEAD: usize = 4;
 /// A gossip datagram of the brain, before sealing: with all heads it fits an Ethernet frame.
 pub const GOSSIP_BYTES_MAX: usize = 1_200;
 
@@ -287,6 +293,30 @@ pub enum PeerMessage {
     /// What the owner of the sender lets a move take, from there or to there: when a link begins,
     /// and whenever that changes.
     MoveLimits(MoveLimits),
+    /// A user of the sender asks something that the receiver is to answer: a
+    /// [`crate::control::Request`] as JSON. `uid` is his number at the sender's.
+    Inquired {
+        inquiry: u64,
+        uid: u32,
+        #[serde(deserialize_with = "bounded::list::<_, _, INQUIRY_BYTES_MAX>")]
+        request: Vec<u8>,
+    },
+    /// The next bytes of the answer, which is lines of JSON, each a [`crate::control::Reply`].
+    AnswerPart {
+        inquiry: u64,
+        #[serde(deserialize_with = "bounded::list::<_, _, ANSWER_PART_BYTES_MAX>")]
+        bytes: Vec<u8>,
+        is_last: bool,
+    },
+    /// A part was taken: one more may be sent.
+    AnswerTaken {
+        inquiry: u64,
+    },
+    /// What was asked for is not wanted any more. `is_heard`: how it ends still is.
+    InquiryEnded {
+        inquiry: u64,
+        is_heard: bool,
+    },
 }
 
 /// A message that is too large, or not a message of this protocol.

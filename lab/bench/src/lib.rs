@@ -15,8 +15,22 @@ pub mod provenance;
 pub mod sources;
 pub mod ssi;
 
+use clap::CommandFactory;
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// `osmos bench`, for manual pages and shells that complete words.
+pub fn definition() -> clap::Command {
+    clap::Command::new("bench")
+        .about("Measure Osmos: its balancing, processes, streams and nodes")
+        .subcommand_required(true)
+        .subcommands([
+            balance::command::Options::command().name("balance"),
+            ssi::Options::command().name("ssi"),
+            os::Options::command().name("os"),
+            sources::Options::command().name("report"),
+        ])
+}
 
 /// Runs the hidden command that these process arguments (program name first) are, if they are one:
 /// what a lab's nodes are made to run.

@@ -46,7 +46,7 @@ It reads what these have written, as far as it is there, and measures nothing:
   osmos bench ssi --keep RUNS --report DIR
   osmos bench os --report DIR
   osmos demo --json > DIR/demo.json")]
-struct Options {
+pub struct Options {
     /// Where the reports are; the page is written there as sources.md
     #[arg(value_name = "DIR", default_value = "docs/reports")]
     directory: PathBuf,

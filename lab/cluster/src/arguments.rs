@@ -7,7 +7,7 @@ use crate::record;
 use crate::spec::{LabName, MemorySize, Rate, Spec};
 use crate::{check, keeper, listing};
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -33,6 +33,11 @@ Each node has its own network, processes, host name, /tmp, /home, /run, /dev/shm
 pub struct LabArguments {
     #[command(subcommand)]
     pub command: LabCommand,
+}
+
+/// `osmos lab`, for manual pages and shells that complete words.
+pub fn definition() -> clap::Command {
+    LabArguments::command().name("lab")
 }
 
 /// What can be done with labs.

@@ -38,7 +38,7 @@ mod record;
 mod spec;
 mod switch;
 
-pub use arguments::{LabArguments, LabCommand, hidden_main, main, print, run};
+pub use arguments::{LabArguments, LabCommand, definition, hidden_main, main, print, run};
 pub use awake::Awake;
 pub use disturbance::Disturbance;
 pub use expedited::Expedited;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 21] = [
+pub const PROGRAMS: [(&str, &str); 24] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
@@ -32,6 +32,9 @@ pub const PROGRAMS: [(&str, &str); 21] = [
     ("setpriv", "util-linux"),
     ("sha256sum", "coreutils"),
     ("sqlite3", "sqlite3"),
+    ("ssh", "openssh-client"),
+    ("ssh-keygen", "openssh-client"),
+    ("sshd", "openssh-server"),
     ("tar", "tar"),
     ("unshare", "util-linux"),
     ("valgrind", "valgrind"),

@@ -6,7 +6,7 @@ use crate::world::World;
 use crate::{Outcome, outcome};
 use anyhow::{Context, Result, anyhow, bail};
 use brain::{Config, Replay};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -53,6 +53,11 @@ pub struct Options {
     /// Replay a recording and see that the same is decided
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     replay: Option<PathBuf>,
+}
+
+/// `osmos sim`, for manual pages and shells that complete words.
+pub fn definition() -> clap::Command {
+    Options::command().name("sim")
 }
 
 pub fn main(words: Vec<OsString>) -> ExitCode {

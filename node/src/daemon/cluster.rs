@@ -147,6 +147,7 @@ impl Daemon {
         if self.links.insert(node, link).is_some() {
             // What was on its way through the old one may not have arrived.
             self.wishes_lost(node);
+            self.inquiries_lost(node);
         }
         // It may have left before.
         self.tell_brain(Input::MemberJoined { node });
@@ -176,6 +177,7 @@ impl Daemon {
             tracing::info!("lost the link to node {node}: {error}");
             self.berths_lost(node);
             self.wishes_lost(node);
+            self.inquiries_lost(node);
         }
     }
 
@@ -202,6 +204,16 @@ impl Daemon {
             }
             PeerMessage::Processor(processor) => self.hear_processor(node, *processor),
             PeerMessage::MoveLimits(limits) => self.hear_move_limits(node, limits),
+            PeerMessage::Inquired { inquiry, uid, request } => {
+                self.inquired(node, inquiry, uid, &request);
+            }
+            PeerMessage::AnswerPart { inquiry, bytes, is_last } => {
+                self.inquiries.hear_part(node, inquiry, (bytes, is_last));
+            }
+            PeerMessage::AnswerTaken { inquiry } => self.inquiries.part_taken(node, inquiry),
+            PeerMessage::InquiryEnded { inquiry, is_heard } => {
+                self.inquiry_ended(node, inquiry, is_heard);
+            }
             PeerMessage::Leaving => self.tell_brain(Input::MemberLeft { node }),
             PeerMessage::Left => self.member_left(node),
             PeerMessage::Forgotten(gone) => self.hear_forgotten(node, &gone),

@@ -1,6 +1,7 @@
 //! The supervisors at home of this node's own processes: one is started when a process is to leave,
 //! and ends when it is home.
 
+use super::listing::command_line_of;
 use super::moves::{NotMoved, not_moved};
 use super::{Daemon, Event};
 use crate::openings::{Opening, Openings};
@@ -43,6 +44,10 @@ impl Daemon {
         group: Option<(&ToDeputy, OwnedFd)>,
     ) -> Result<(), NotMoved> {
         let node = berth.node;
+        let me = self.me();
+        if let Some(process) = self.processes.get_mut(&pid).filter(|process| process.at == me) {
+            process.left_as = command_line_of(pid.0);
+        }
         let waits = self.processes.get_mut(&pid).map(|p| std::mem::take(&mut p.waits));
         if let Some(waits) = waits.filter(|waits| !waits.is_empty()) {
             self.tell_deputy(pid, &ToDeputy::Waits(waits))?;

@@ -2,21 +2,46 @@
 
 use super::Daemon;
 use super::requests::failure;
+use crate::accounts;
+use crate::control::Answer;
 use crate::guest::Guest;
 use crate::process::Process;
+use crate::procfs;
 use brain::NodeView;
 use std::collections::BTreeMap;
-use wire::control::{self, CpuFit, Failure, Reply};
+use tokio::sync::oneshot;
+use wire::control::{self, COMMAND_LINE_CHARS_MAX, CpuFit, Failure, Reply};
 use wire::ids::{HomePid, NodeId};
 use wire::peer::Member;
 
 const US_PER_S: f64 = 1e6;
 
 impl Daemon {
-    /// The processes born here, wherever they run, and the guests that run here.
-    pub(super) fn list_processes(&self) -> Vec<control::Process> {
-        let own = self.processes.values().map(|process| self.show_process(process));
-        own.chain(self.hosting.here().map(|guest| self.show_guest(guest))).collect()
+    /// The processes born here, wherever they run, and the guests that run here. Looking at all of
+    /// them takes a while where there are thousands, so that is done elsewhere.
+    pub(super) fn answer_processes(&self, answer: oneshot::Sender<Answer>) {
+        let own = self.processes.values().map(|process| self.shown(process));
+        let guests = self.hosting.here().map(|guest| Shown {
+            process: self.show_guest(guest),
+            number: guest.local_pid(),
+            is_own: false,
+            left_as: None,
+        });
+        let shown: Vec<Shown> = own.chain(guests).collect();
+        tokio::task::spawn_blocking(move || {
+            let processes = shown.into_iter().map(Shown::look).collect();
+            // A caller that has gone away needs no answer.
+            let _ = answer.send(Answer::One(Reply::Processes { processes }));
+        });
+    }
+
+    fn shown(&self, process: &Process) -> Shown {
+        Shown {
+            process: self.show_process(process),
+            number: Some(process.pid.0),
+            is_own: true,
+            left_as: (process.at != self.me()).then(|| process.left_as.clone()).flatten(),
+        }
     }
 
     fn show_process(&self, process: &Process) -> control::Process {
@@ -31,6 +56,11 @@ impl Daemon {
             migrations: process.migrations,
             last_move: process.last_move_s,
             reason: process.reason.clone(),
+            uid: Some(process.owner.uid),
+            user: None,
+            command_line: None,
+            parent: None,
+            threads: None,
         }
     }
 
@@ -47,13 +77,18 @@ impl Daemon {
             migrations: 1,
             last_move: None,
             reason: format!("a guest; its home is node {}", guest.process.home),
+            uid: Some(guest.asked.owner.uid),
+            user: None,
+            command_line: None,
+            parent: None,
+            threads: None,
         }
     }
 
     pub(super) fn why(&self, pid: HomePid) -> Result<Reply, Failure> {
         if let Some(process) = self.processes.get(&pid) {
             return Ok(Reply::Why {
-                process: self.show_process(process),
+                process: self.shown(process).look(),
                 decisions: process.decisions.iter().cloned().collect(),
                 now: self.weigh_up(self.global(pid)),
                 moves: process.progress.moves(),
@@ -102,6 +137,7 @@ impl Daemon {
             cpu: CpuFit::Fits,
             cpu_reason: None,
             move_limits: self.move_limits(member.node),
+            bytes_per_s: self.others.pace(self.me(), Some(member.node)).measured_bytes_per_s(),
         }
     }
 
@@ -129,8 +165,43 @@ impl Daemon {
             cpu,
             cpu_reason,
             move_limits: self.move_limits(member.node),
+            bytes_per_s: self.others.pace(self.me(), Some(member.node)).measured_bytes_per_s(),
         }
     }
+}
+
+/// A process as the daemon knows it, and where `/proc` tells more.
+struct Shown {
+    process: control::Process,
+    /// What of it is here: itself, its deputy, or the body of a guest.
+    number: Option<i32>,
+    is_own: bool,
+    /// Its command line when it left home, if it is away.
+    left_as: Option<String>,
+}
+
+impl Shown {
+    /// With what can be seen of it now.
+    fn look(mut self) -> control::Process {
+        let stat = self.number.and_then(procfs::read_stat);
+        self.process.threads = stat.as_ref().map(|stat| stat.threads);
+        if self.is_own {
+            self.process.parent = stat.map(|stat| stat.parent);
+            self.process.user = self.process.uid.and_then(accounts::name_of);
+            let now = || self.number.and_then(command_line_of);
+            self.process.command_line = self.left_as.take().or_else(now);
+        }
+        self.process
+    }
+}
+
+/// As ps(1) shows it; None for a process that has none, or has ended.
+pub(super) fn command_line_of(pid: i32) -> Option<String> {
+    let line = procfs::read_command_line(pid)?;
+    let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    let text: String = words.join(" ").chars().take(COMMAND_LINE_CHARS_MAX).collect();
+    (!text.trim().is_empty()).then_some(text)
 }
 
 fn show_status(view: &NodeView) -> String {

@@ -135,6 +135,7 @@ impl Daemon {
             tokio::spawn(link.finish());
             self.berths_lost(node);
             self.wishes_lost(node);
+            self.inquiries_lost(node);
         }
         self.others.forget(node);
         self.spread_forgotten(&[gone], node);

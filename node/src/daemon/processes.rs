@@ -76,6 +76,7 @@ impl Daemon {
             owner,
             started_ticks: stat.started_ticks,
             command: stat.command,
+            left_as: self.processes.get(&HomePid(stat.parent)).and_then(|it| it.left_as.clone()),
             shape: None,
             placement: options.placement,
             baseline: None,
@@ -287,7 +288,7 @@ impl Daemon {
         };
         // Not computed anew: its environment says what its ancestor's was told.
         let baseline = parent.baseline.clone();
-        let caller = Caller { uid: parent.owner.uid, pid: None };
+        let caller = Caller { uid: parent.owner.uid, pid: None, node: None };
         if let Err(failure) = self.admit_process(caller, pid, options, Launch::Found) {
             tracing::debug!("child {pid} of {ancestor} stays unmanaged: {}", failure.text);
             return;

@@ -1,7 +1,9 @@
 //! What user tools ask, and what they are answered.
 
 use super::Daemon;
+use super::inquiries::Asker;
 use crate::control::{Answer, Asked, Caller};
+use crate::journal::wall_clock_s;
 use crate::keys::token::Token;
 use crate::policy;
 use crate::process::{Cause, Launch, ORDERS_MAX, Order};
@@ -52,9 +54,18 @@ impl Daemon {
                 return;
             }
             Request::TimeAway { pid } => return self.ask_tally(caller, pid, answer),
+            Request::Processes => return self.answer_processes(answer),
+            Request::At { node, request } => {
+                return self.ask_at(Asker { caller, answer, is_off }, node, *request);
+            }
+            Request::Everywhere { request } => {
+                return self.ask_everywhere(Asker { caller, answer, is_off }, &request);
+            }
+            Request::Signal { pid, signal } => {
+                self.signal(caller, HomePid(pid), signal).map(|()| Reply::Done)
+            }
             Request::Manage(options) => self.manage(caller, options),
             Request::Adopt { pid } => self.adopt(caller, HomePid(pid)).map(|()| Reply::Done),
-            Request::Processes => Ok(Reply::Processes { processes: self.list_processes() }),
             Request::Nodes => Ok(Reply::Nodes { nodes: self.list_nodes() }),
             Request::Why { pid } => self.why(HomePid(pid)),
             Request::WhatIf { pid, to } => self.what_if(HomePid(pid), to),
@@ -86,6 +97,8 @@ impl Daemon {
             address: me.address.to_string(),
             daemon_pid: std::process::id() as i32,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            time: Some(wall_clock_s()),
+            cluster: Some(self.keyring.cluster_name()),
             nodes: self.members.count() as u32,
             uptime_s: self.started.elapsed().as_secs_f64(),
             datagrams_dropped: self.keyring.datagrams_dropped(),
@@ -186,7 +199,7 @@ impl Daemon {
                     process.freeze_budget = budget;
                     self.keep_process(pid);
                 }
-                let mut order = Order::new(to, Cause::User, format!("user {} asked", caller.uid));
+                let mut order = Order::new(to, Cause::User, format!("{caller} asked"));
                 (order.is_off, order.way) = (is_off, way);
                 order.answer = Some(match is_watched {
                     true => watched(&mut order, answer),

@@ -9,6 +9,7 @@ use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
 use crate::hosting::Hosting;
+use crate::inquiries::Inquiries;
 use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::replay::Replay;
@@ -312,6 +313,7 @@ impl Parts {
             programs: state.programs(),
             load,
             thought: Thought::new(me.node, &config, stamp, mouth),
+            inquiries: Inquiries::default(),
             journal,
             passage: Passage::default(),
             wishes: Wishes::of(owner),

@@ -281,6 +281,7 @@ fn kept_process(process: &Process) -> KeptProcess {
         process: Identity { pid: process.pid.0, started_ticks: process.started_ticks },
         owner: process.owner,
         command: process.command.clone(),
+        left_as: process.left_as.clone(),
         options: ManageOptions {
             placement: process.placement.clone(),
             storm_ms: process.storm.map(|storm| storm.every.as_millis() as u64),
@@ -333,6 +334,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         owner: kept.owner,
         started_ticks: kept.process.started_ticks,
         command: kept.command,
+        left_as: kept.left_as,
         shape: None,
         placement: kept.options.placement,
         baseline: kept.baseline,

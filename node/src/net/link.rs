@@ -95,11 +95,37 @@ impl Link {
         self.messages.try_send(message).is_ok()
     }
 
+    pub fn speaker(&self) -> Speaker {
+        Speaker(self.messages.downgrade())
+    }
+
     /// Closes the link when what waits has been sent, or does not get away in time.
     pub async fn finish(self) {
         let Link { messages, hearing, mut saying, .. } = self;
         drop((messages, hearing));
         let _ = timeout(FAREWELL_PATIENCE, &mut saying.0).await;
+    }
+}
+
+/// Says something over a link from outside of the dispatcher, for as long as the link is there.
+#[derive(Clone)]
+pub struct Speaker(mpsc::WeakSender<PeerMessage>);
+
+impl Speaker {
+    #[cfg(test)]
+    pub fn of(messages: &mpsc::Sender<PeerMessage>) -> Speaker {
+        Speaker(messages.downgrade())
+    }
+
+    /// Waits for room. False if the link is lost.
+    pub async fn say(&self, message: PeerMessage) -> bool {
+        let Some(messages) = self.0.upgrade() else { return false };
+        messages.send(message).await.is_ok()
+    }
+
+    /// False if the link is lost, or there is no room.
+    pub fn try_say(&self, message: PeerMessage) -> bool {
+        self.0.upgrade().is_some_and(|messages| messages.try_send(message).is_ok())
     }
 }
 

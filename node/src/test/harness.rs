@@ -177,12 +177,17 @@ impl TestNode {
     /// Asks as somebody else.
     pub async fn ask_as(&self, uid: u32, pid: Option<i32>, request: Request) -> Reply {
         let (answer, answered) = oneshot::channel();
-        let caller = Caller { uid, pid };
+        let caller = Caller { uid, pid, node: None };
         let asked = Asked { caller, request, answer, is_off: Default::default() };
         self.tell(Event::Asked(asked)).await;
         match answered.await.unwrap() {
             Answer::One(reply) => reply,
-            Answer::Events { .. } | Answer::Moving { .. } => panic!("more than an answer"),
+            Answer::Passed(mut inquiry) => {
+                inquiry.next().await.unwrap().unwrap_or_else(Reply::Error)
+            }
+            Answer::Everywhere { .. } | Answer::Events { .. } | Answer::Moving { .. } => {
+                panic!("more than an answer")
+            }
         }
     }
 

@@ -454,7 +454,7 @@ async fn a_move_under_way_outlives_a_link_whatever_was_asked_for_before() {
     let (pid, to) = (away.pid(), Destination::Node(NODE_3));
     let request =
         Request::Migrate { pid, to, freeze_budget_ms: None, way: None, is_watched: false };
-    let caller = Caller { uid: owner, pid: None };
+    let caller = Caller { uid: owner, pid: None, node: None };
     away.one.tell(Event::Asked(Asked { caller, request, answer, is_off: Arc::default() })).await;
     // A homecoming before node 3 can answer: it is asked again.
     let homecoming = FromDeputy::CameHome { reason: reason("mmap", "x"), report: report(1) };
@@ -632,7 +632,7 @@ async fn a_move_is_called_off_when_whoever_asked_for_it_is_gone() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("exec sleep 1000");
     let mut client = one.client();
-    client.begin_move(program.pid(), Destination::Node(NODE_2), (None, None)).unwrap();
+    client.begin_move((None, program.pid()), Destination::Node(NODE_2), (None, None)).unwrap();
     let _body = two.supervisor();
     let deputy = one.supervisor();
     leave(&deputy);
@@ -650,7 +650,7 @@ async fn who_watches_a_move_hears_how_far_it_is_and_gets_an_answer_when_he_calls
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("exec sleep 1000");
     let mut client = one.client();
-    client.begin_move(program.pid(), Destination::Node(NODE_2), (None, None)).unwrap();
+    client.begin_move((None, program.pid()), Destination::Node(NODE_2), (None, None)).unwrap();
     let _body = two.supervisor();
     let deputy = one.supervisor();
     leave(&deputy);

@@ -1,10 +1,13 @@
 //! Every command and option, in one place: the parser, the help texts and the manual pages all come
 //! from these definitions, so they cannot say different things.
 
+use crate::cluster::ClusterCommand;
 use crate::ownership::{Own, Switch, borrowers, guest_users};
+use crate::processes::{ProcessName, PsOptions};
 use crate::running::{RunOptions, TimeOptions};
-use crate::values::{bandwidth, freeze_budget, processors, size};
+use crate::values::{bandwidth, freeze_budget, processors, signal, size};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -94,6 +97,9 @@ number of the signal that ended it.")]
     Ask(Question),
     /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
     Doctor(Listing),
+    /// Bring a cluster up on machines that ssh reaches, upgrade it, take it down
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Build and use a cluster of separate nodes inside this machine
     #[command(
         after_help = "\
@@ -129,6 +135,16 @@ Example:
     Links {
         /// An existing directory
         directory: PathBuf,
+    },
+    /// Print what a shell needs to complete the words of osmos commands
+    #[command(after_help = "\
+Examples:
+  osmos completions bash > ~/.local/share/bash-completion/completions/osmos
+  osmos completions zsh > ~/.zfunc/_osmos
+  osmos completions fish > ~/.config/fish/completions/osmos.fish")]
+    Completions {
+        /// The shell
+        shell: Shell,
     },
     /// Write the manual pages
     Man {
@@ -202,8 +218,8 @@ budget ends the copying sooner.
 ^C calls the move off: the process runs on where it is. So does an order to another place, `home`
 among them.")]
     Migrate {
-        /// The process, by the pid it has at home
-        pid: i32,
+        /// The process, by the pid it has at home; HOME:PID if its home is another node
+        process: ProcessName,
         /// A node's number, `home` or `best`
         #[arg(value_parser = destination)]
         to: Destination,
@@ -223,15 +239,44 @@ among them.")]
         /// The process
         pid: i32,
     },
-    /// List the processes of this node: born here wherever they run, and guests
-    Ps(Listing),
+    /// Send a signal to a process under Osmos, wherever it was born
+    #[command(after_help = "\
+Examples:
+  osmos kill 3:4711            process 4711 that was born on node 3, with SIGTERM
+  osmos kill -s STOP 3:4711    kill -STOP on node 3 does the same")]
+    Kill {
+        /// The process, by the pid it has at home; HOME:PID if its home is another node
+        process: ProcessName,
+        /// The signal, by its name or number
+        #[arg(long, short, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
+        signal: i32,
+    },
+    /// List the processes of this node (born here wherever they run, and guests) or of all nodes
+    #[command(after_help = "\
+Examples:
+  osmos ps --all --sort cpu             the processes of all nodes, the busiest first
+  osmos ps --all --user anna --watch    hers, again every second
+  osmos ps --node 3 --json              those that run on node 3, for a program")]
+    Ps(PsOptions),
     /// List the nodes of the cluster with speed, load and memory
     Nodes(Listing),
+    /// See how another node answers: round trip, clock, version, processor, pace of moves
+    Ping {
+        /// The node
+        #[arg(value_parser = node_id)]
+        node: NodeId,
+        /// How often it is asked
+        #[arg(long, short, value_name = "N", default_value_t = 5,
+              value_parser = clap::value_parser!(u32).range(1..=1000))]
+        count: u32,
+        #[command(flatten)]
+        listing: Listing,
+    },
     /// Explain why a process is where it is: places and their promise, decisions, and what each
     /// move has brought
     Why {
-        /// The process, by the pid it has at home
-        pid: i32,
+        /// The process, by the pid it has at home; HOME:PID if its home is another node
+        process: ProcessName,
         #[command(flatten)]
         listing: Listing,
     },
@@ -245,6 +290,9 @@ Examples:
     Own(Own),
     /// Show what happened: moves, homecomings, nodes that came and went
     Events {
+        /// What happened on all nodes, not only on this one
+        #[arg(long, short)]
+        all: bool,
         /// Go on with what happens from now on, until interrupted
         #[arg(long, short)]
         follow: bool,
@@ -258,14 +306,14 @@ Examples:
 
 #[derive(Clone, Debug, Args)]
 pub struct WhatIfOptions {
-    /// A process that runs on this node
+    /// A process that runs on this node; NODE:PID if it runs on another one, by its pid there
     #[arg(required_unless_present = "node", requires = "to")]
-    pub pid: Option<i32>,
+    pub process: Option<ProcessName>,
     /// The node that it would go to
     #[arg(value_parser = node_id)]
     pub to: Option<NodeId>,
     /// An idle node that does not exist: cores=N, speed=S, memory=SIZE
-    #[arg(long, value_name = "SHAPE", value_parser = node_shape, conflicts_with = "pid")]
+    #[arg(long, value_name = "SHAPE", value_parser = node_shape, conflicts_with = "process")]
     pub node: Option<NodeShape>,
     #[command(flatten)]
     pub listing: Listing,

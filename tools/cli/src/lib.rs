@@ -5,6 +5,7 @@
 
 mod arguments;
 mod classic;
+mod cluster;
 mod commands;
 mod cpu_baseline;
 mod exit_code;
@@ -13,6 +14,7 @@ mod mpi;
 mod output;
 mod ownership;
 mod platform;
+mod processes;
 mod progress;
 mod running;
 mod values;
@@ -27,7 +29,10 @@ use anyhow::Result;
 use arguments::{Arguments, Command, NodeShape, Question};
 use clap::Parser;
 use client::Client;
-use commands::{daemon, doctor, foresight, install, listings, membership, moves, owner, run, time};
+use cluster::{ClusterCommand, Ground};
+use commands::{
+    daemon, doctor, foresight, install, listings, membership, moves, owner, ping, ps, run, time,
+};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -99,6 +104,7 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Daemon(options) => daemon::daemon(&options, platform),
         Command::Run(options) => run::run(&options, &socket, platform),
         Command::Time(options) => time::time(options, &socket, platform),
+        Command::Cluster(command) => ended(on_cluster(command, &socket, platform)),
         Command::Demo(options) => platform.demo(&options),
         Command::Lab { words } => platform.lab(words),
         Command::Sim { words } => platform.sim(words),
@@ -109,8 +115,19 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
             Err(error) => failed(error),
         },
         Command::Links { directory } => ended(install::links(&directory)),
-        Command::Man { directory } => ended(install::manual(&directory)),
+        Command::Completions { shell } => ended(install::completions(shell, platform.handed_on())),
+        Command::Man { directory } => ended(install::manual(&directory, platform.handed_on())),
         Command::Ask(question) => ended(ask(question, &socket)),
+    }
+}
+
+fn on_cluster(command: ClusterCommand, socket: &Path, platform: &dyn Platform) -> Result<()> {
+    let ground = Ground { socket, platform };
+    match command {
+        ClusterCommand::Up { hosts, address, listing } => ground.up(&hosts, address, listing.json),
+        ClusterCommand::Status(listing) => ground.status(listing.json),
+        ClusterCommand::Upgrade { hosts } => ground.upgrade(&hosts),
+        ClusterCommand::Down { hosts } => ground.down(&hosts),
     }
 }
 
@@ -124,20 +141,24 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
         Question::Forget { node, force } => membership::forget(&mut client, node, force),
         Question::RenewSecret => membership::renew_secret(&mut client),
         Question::Status(listing) => membership::status(&mut client, listing.json),
-        Question::Migrate { pid, to, freeze_budget, method, listing } => {
-            moves::migrate(&mut client, pid, (to, (freeze_budget, method)), listing.json)
+        Question::Migrate { process, to, freeze_budget, method, listing } => {
+            moves::migrate(&mut client, process, (to, (freeze_budget, method)), listing.json)
         }
         Question::Adopt { pid } => moves::adopt(&mut client, pid),
-        Question::Ps(listing) => listings::ps(&mut client, listing.json),
+        Question::Kill { process, signal } => moves::kill(&mut client, process, signal),
+        Question::Ps(options) => ps::ps(&mut client, &options),
+        Question::Ping { node, count, listing } => {
+            ping::ping(&mut client, node, count, listing.json)
+        }
         Question::Nodes(listing) => listings::nodes(&mut client, listing.json),
-        Question::Why { pid, listing } => foresight::why(&mut client, pid, listing.json),
-        Question::WhatIf(options) => match (options.node, options.pid, options.to) {
+        Question::Why { process, listing } => foresight::why(&mut client, process, listing.json),
+        Question::WhatIf(options) => match (options.node, options.process, options.to) {
             (Some(NodeShape { cores, speed, memory_bytes }), ..) => {
                 let json = options.listing.json;
                 foresight::what_if_node(&mut client, cores, speed, memory_bytes, json)
             }
-            (None, Some(pid), Some(to)) => {
-                foresight::what_if(&mut client, pid, to, options.listing.json)
+            (None, Some(process), Some(to)) => {
+                foresight::what_if(&mut client, process, to, options.listing.json)
             }
             _ => anyhow::bail!("say a process and a node, or `--node` and its shape"),
         },
@@ -145,7 +166,10 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
             let (order, json) = order.into_parts();
             owner::order(&mut client, order, json)
         }
-        Question::Events { follow, json } => listings::events(client, follow, json),
+        Question::Events { all: true, follow, json } => {
+            listings::events_everywhere(&mut client, follow, json)
+        }
+        Question::Events { all: false, follow, json } => listings::events(client, follow, json),
     }
 }
 

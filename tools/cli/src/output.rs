@@ -135,6 +135,16 @@ pub fn print_json<T: Serialize>(value: &T) -> io::Result<()> {
     io::stdout().write_all(line.as_bytes())
 }
 
+/// Text that ends where it ends.
+pub fn print_text(text: &str) -> io::Result<()> {
+    io::stdout().write_all(text.as_bytes())
+}
+
+/// Somebody looks at what is printed.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// One line of text. Unlike `println!` it survives a reader that has gone.
 pub fn print_line(text: &str) -> io::Result<()> {
     io::stdout().write_all(format!("{text}\n").as_bytes())

@@ -38,6 +38,9 @@ pub trait Platform {
     /// Be the node daemon, until it is told to end.
     fn daemon(&self, options: &DaemonOptions) -> ExitCode;
 
+    /// The commands whose words this program hands on, each by its name, as they are for people.
+    fn handed_on(&self) -> Vec<clap::Command>;
+
     fn demo(&self, options: &DemoOptions) -> ExitCode;
 
     fn lab(&self, words: Vec<OsString>) -> ExitCode;

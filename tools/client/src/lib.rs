@@ -3,15 +3,17 @@
 //! Blocking on purpose: tools do one thing at a time. The daemon knows who calls by the socket's
 //! peer credentials, so nothing here says who one is.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use wire::control::{
-    Destination, Event, Failure, Reply, Request, SOCKET_NAME, runtime_dir_default,
+    Destination, Event, Failure, Process, Reply, Request, SOCKET_NAME, runtime_dir_default,
 };
 use wire::freeze_budget::FreezeBudget;
+use wire::ids::NodeId;
 use wire::limits::CONTROL_BYTES_MAX;
 use wire::supervisor::Way;
 
@@ -72,6 +74,42 @@ impl Client {
         self.receive()
     }
 
+    /// Asks all nodes. What each says is taken as it comes, in no order; a node that does not
+    /// answer is a failure. Returns when all have answered, or when no more is wanted.
+    pub fn everywhere(
+        &mut self,
+        request: Request,
+        mut take: impl FnMut(NodeId, std::result::Result<Reply, Failure>) -> bool,
+    ) -> Result<()> {
+        self.send(&Request::Everywhere { request: Box::new(request) })?;
+        loop {
+            let wanted = match self.receive()? {
+                Reply::From { node, of } => match *of {
+                    Reply::Error(failure) => take(node, Err(failure)),
+                    reply => take(node, Ok(reply)),
+                },
+                Reply::AllAnswered => return Ok(()),
+                other => {
+                    let got = format!("{other:?}");
+                    return Err(Error::Unexpected { wanted: "what a node says", got });
+                }
+            };
+            if !wanted {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The processes of all nodes.
+    pub fn processes_everywhere(&mut self) -> Result<Gathered> {
+        let mut gathering = Gathering::default();
+        self.everywhere(Request::Processes, |node, said| {
+            gathering.take(node, said);
+            true
+        })?;
+        Ok(gathering.end())
+    }
+
     /// The events recorded so far; with `follow`, then those to come, until the daemon ends.
     pub fn events(mut self, follow: bool) -> Result<Events> {
         self.send(&Request::Events { follow })?;
@@ -79,14 +117,18 @@ impl Client {
     }
 
     /// Asks for a move and returns at once: [`Client::receive`] has how far it is, and then how it
-    /// ended.
+    /// ended. `home` is the process's, if that is another node.
     pub fn begin_move(
         &mut self,
-        pid: i32,
+        (home, pid): (Option<NodeId>, i32),
         to: Destination,
         (freeze_budget_ms, way): (Option<FreezeBudget>, Option<Way>),
     ) -> Result<()> {
-        self.send(&Request::Migrate { pid, to, freeze_budget_ms, way, is_watched: true })
+        let request = Request::Migrate { pid, to, freeze_budget_ms, way, is_watched: true };
+        self.send(&match home {
+            Some(node) => Request::At { node, request: Box::new(request) },
+            None => request,
+        })
     }
 
     /// Has the daemon call that move off; its answer is still to come.
@@ -121,6 +163,55 @@ impl Client {
             Reply::Error(failure) => Err(Error::Refused(failure)),
             reply => Ok(reply),
         }
+    }
+}
+
+/// The processes of all nodes, each once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gathered {
+    pub processes: Vec<Process>,
+    /// The nodes that have not answered, and why. Of their processes only those are known that are
+    /// guests elsewhere.
+    pub silent: Vec<(NodeId, Failure)>,
+}
+
+/// What nodes say of their processes. A guest is told of by its home and by the node that it is on:
+/// its home knows more.
+#[derive(Default)]
+struct Gathering {
+    own: Vec<Process>,
+    guests: Vec<Process>,
+    answered: BTreeSet<NodeId>,
+    silent: Vec<(NodeId, Failure)>,
+}
+
+impl Gathering {
+    fn take(&mut self, node: NodeId, said: std::result::Result<Reply, Failure>) {
+        let processes = match said {
+            Ok(Reply::Processes { processes }) => processes,
+            Ok(_) => {
+                let text = format!("node {node} answers something else than its processes");
+                return self.silent.push((node, Failure { code: "bad-answer".into(), text }));
+            }
+            Err(failure) => return self.silent.push((node, failure)),
+        };
+        self.answered.insert(node);
+        for process in processes {
+            // A node has nothing to say of processes that are neither its own nor on it.
+            if process.home == node {
+                self.own.push(process);
+            } else if process.node == node {
+                self.guests.push(process);
+            }
+        }
+    }
+
+    fn end(self) -> Gathered {
+        let Gathering { own: mut processes, mut guests, answered, silent } = self;
+        guests.retain(|guest| !answered.contains(&guest.home));
+        processes.append(&mut guests);
+        processes.sort_by_key(|process| (process.home, process.pid));
+        Gathered { processes, silent }
     }
 }
 
@@ -167,7 +258,6 @@ mod test {
     use std::os::unix::net::UnixListener;
     use std::thread;
     use wire::control::Happening;
-    use wire::ids::NodeId;
 
     /// A daemon that answers one request with the given lines.
     fn daemon_answering(lines: &'static str) -> (tempfile::TempDir, PathBuf) {
@@ -212,6 +302,48 @@ mod test {
         let events: Vec<Event> = events.map(|event| event.unwrap()).collect();
         let alive = Happening::NodeStatus { node: NodeId(2), status: "alive".into() };
         assert_eq!(events, [Event { time: 1.0, pid: None, what: alive }]);
+    }
+
+    fn process(home: u32, pid: i32, node: u32) -> Process {
+        let line = format!(
+            r#"{{"pid":{pid},"home":{home},"node":{node},"state":"running","command":"x",
+                "cpu_s":0,"rss_bytes":0,"migrations":0,"last_move":null,"reason":""}}"#
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn each_process_counts_once_and_by_whom_it_concerns() {
+        let mut gathering = Gathering::default();
+        let told = |processes: &[(u32, i32, u32)]| {
+            let processes = processes.iter().map(|(home, pid, node)| process(*home, *pid, *node));
+            Ok(Reply::Processes { processes: processes.collect() })
+        };
+        let silence = Failure { code: "unreachable".into(), text: "node 3".into() };
+        // A guest of node 1 whose home answers, one of node 3 whose home does not, and lies.
+        gathering.take(NodeId(2), told(&[(2, 8, 2), (1, 7, 2), (3, 9, 2), (1, 6, 1), (3, 6, 1)]));
+        gathering.take(NodeId(3), Err(silence.clone()));
+        gathering.take(NodeId(1), told(&[(1, 7, 2)]));
+        let gathered = gathering.end();
+        assert_eq!(gathered.processes, [process(1, 7, 2), process(2, 8, 2), process(3, 9, 2)]);
+        assert_eq!(gathered.silent, [(NodeId(3), silence)]);
+    }
+
+    #[test]
+    fn what_each_node_says_comes_with_its_number_until_all_have_answered() {
+        let (_dir, path) = daemon_answering(concat!(
+            "{\"reply\":\"from\",\"node\":2,\"of\":{\"reply\":\"done\"}}\n",
+            "{\"reply\":\"from\",\"node\":3,\"of\":{\"reply\":\"error\",\"code\":\"c\",",
+            "\"text\":\"t\"}}\n{\"reply\":\"all-answered\"}\n"
+        ));
+        let mut said = Vec::new();
+        let mut client = Client::connect(&path).unwrap();
+        let take = |node, reply: std::result::Result<Reply, Failure>| {
+            said.push((node, reply.map_err(|failure| failure.code)));
+            true
+        };
+        client.everywhere(Request::Status, take).unwrap();
+        assert_eq!(said, [(NodeId(2), Ok(Reply::Done)), (NodeId(3), Err("c".to_owned()))]);
     }
 
     #[test]

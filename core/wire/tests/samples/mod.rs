@@ -487,6 +487,14 @@ pub fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::Stamped { newest_ns: 5 },
         PeerMessage::NumberAsked { request: 6 },
         PeerMessage::NumberGiven { request: 6, node: to },
+        PeerMessage::Inquired { inquiry: 7, uid: 1000, request: b"{\"request\":\"nodes\"}".into() },
+        PeerMessage::AnswerPart {
+            inquiry: 7,
+            bytes: b"{\"reply\":\"done\"}\n".into(),
+            is_last: true,
+        },
+        PeerMessage::AnswerTaken { inquiry: 7 },
+        PeerMessage::InquiryEnded { inquiry: 7, is_heard: false },
         PeerMessage::Decided {
             pid,
             verdict: text.clone(),

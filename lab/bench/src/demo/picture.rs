@@ -172,6 +172,11 @@ mod tests {
             migrations: 1,
             last_move: None,
             reason: String::new(),
+            uid: None,
+            user: None,
+            command_line: None,
+            parent: None,
+            threads: None,
         }
     }
 

@@ -52,6 +52,20 @@ pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
     }
 }
 
+/// Starts a daemon with nothing said about it.
+pub fn begin(platform: &dyn Platform) -> Result<Status> {
+    let options = DaemonOptions::default();
+    let files = platform.daemon_files(&options);
+    platform.keep_descriptors();
+    start(&options, &files)
+}
+
+/// Another one takes the place of the daemon that runs.
+pub fn replace(platform: &dyn Platform) -> Result<Status> {
+    dismiss(&platform.daemon_files(&DaemonOptions::default()).socket)?;
+    begin(platform)
+}
+
 /// `osmos daemon`: leave the session of the terminal, then be the daemon.
 pub fn daemon(options: &DaemonOptions, platform: &dyn Platform) -> ExitCode {
     // Fails only for the leader of a process group, which then has no terminal to leave either.

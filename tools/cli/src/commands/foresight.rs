@@ -1,15 +1,17 @@
 //! `what-if` and `why`: what a move would bring, and what moves have brought.
 
+use super::ps::command_of;
 use super::unexpected;
 use crate::output::{self, Align, Cell, Table};
+use crate::processes::ProcessName;
 use anyhow::Result;
 use client::Client;
 use wire::control::{Decision, Reply, Request};
 use wire::forecast::{Forecast, NodeForecast, PastMove, Place, Weighed};
 use wire::ids::NodeId;
 
-pub fn what_if(client: &mut Client, pid: i32, to: NodeId, json: bool) -> Result<()> {
-    let forecast = match client.request(&Request::WhatIf { pid, to })? {
+pub fn what_if(client: &mut Client, process: ProcessName, to: NodeId, json: bool) -> Result<()> {
+    let forecast = match client.request(&process.ask(|pid| Request::WhatIf { pid, to }))? {
         Reply::Forecast(forecast) => forecast,
         other => return Err(unexpected(&other)),
     };
@@ -46,8 +48,8 @@ pub fn what_if_node(
     Ok(())
 }
 
-pub fn why(client: &mut Client, pid: i32, json: bool) -> Result<()> {
-    let reply = client.request(&Request::Why { pid })?;
+pub fn why(client: &mut Client, process: ProcessName, json: bool) -> Result<()> {
+    let reply = client.request(&process.ask(|pid| Request::Why { pid }))?;
     let Reply::Why { process, decisions, now, moves } = reply else {
         return Err(unexpected(&reply));
     };
@@ -61,7 +63,7 @@ pub fn why(client: &mut Client, pid: i32, json: bool) -> Result<()> {
     output::print_line(&format!(
         "{} ({}) of node {} is on node {}: {}",
         process.pid,
-        output::printable(&process.command),
+        output::printable(command_of(&process)),
         process.home,
         process.node,
         output::printable(&process.reason)

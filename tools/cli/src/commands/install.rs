@@ -1,12 +1,13 @@
-//! `links` and `man`: what makes the program at home on a machine.
+//! `links`, `man` and `completions`: what makes the program at home on a machine.
 
 use crate::arguments::Arguments;
 use crate::classic;
 use crate::output;
 use anyhow::{Context, Result, bail};
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -35,10 +36,25 @@ fn link(program: &Path, path: &Path) -> Result<()> {
     }
 }
 
-/// Writes `osmos.1` and one page for each command.
-pub fn manual(directory: &Path) -> Result<()> {
-    clap_mangen::generate_to(Arguments::command(), directory)
+/// Writes `osmos.1` and one page for each command, those whose words are handed on among them.
+pub fn manual(directory: &Path, handed_on: Vec<Command>) -> Result<()> {
+    clap_mangen::generate_to(whole(handed_on), directory)
         .with_context(|| format!("cannot write manual pages into {}", directory.display()))
+}
+
+pub fn completions(shell: Shell, handed_on: Vec<Command>) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut whole(handed_on), "osmos", &mut script);
+    io::stdout().write_all(&script)?;
+    Ok(())
+}
+
+/// All commands: what this crate hands on without a look has its own definitions elsewhere.
+fn whole(handed_on: Vec<Command>) -> Command {
+    handed_on.into_iter().fold(Arguments::command(), |whole, command| {
+        let name = command.get_name().to_owned();
+        whole.mut_subcommand(name, |_| command)
+    })
 }
 
 #[cfg(test)]
@@ -61,8 +77,11 @@ mod tests {
     #[test]
     fn every_command_but_the_hidden_ones_has_a_page() {
         let directory = tempfile::tempdir().expect("a directory");
-        manual(directory.path()).expect("written");
-        for page in ["osmos.1", "osmos-run.1", "osmos-ps.1", "osmos-doctor.1"] {
+        let lab = Command::new("lab").subcommand(Command::new("up").about("Build a lab"));
+        manual(directory.path(), vec![lab]).expect("written");
+        let pages =
+            ["osmos.1", "osmos-run.1", "osmos-ps.1", "osmos-cluster-up.1", "osmos-lab-up.1"];
+        for page in pages {
             let text = fs::read_to_string(directory.path().join(page)).expect(page);
             assert!(text.contains(".SH NAME"), "{page} has no name section");
         }

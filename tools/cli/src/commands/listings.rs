@@ -1,26 +1,16 @@
-//! `ps`, `nodes` and `events`: what the daemon knows, for people or (`--json`) for programs.
+//! `nodes` and `events`: what the daemon knows, for people or (`--json`) for programs.
 
 use super::{moves, unexpected};
 use crate::output::{self, Align, Cell, Colour, Table};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use client::Client;
-use wire::control::{CpuFit, Event, Happening, Node, Process, Reply, Request};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use wire::control::{CpuFit, Event, Happening, Node, Reply, Request};
+use wire::ids::NodeId;
 
 /// Characters of a load bar in `nodes`.
 const BAR_COLUMNS: usize = 20;
-
-pub fn ps(client: &mut Client, json: bool) -> Result<()> {
-    let processes = match client.request(&Request::Processes)? {
-        Reply::Processes { processes } => processes,
-        other => return Err(unexpected(&other)),
-    };
-    if json {
-        output::print_json(&processes)?
-    } else {
-        process_table(&processes).print()?
-    }
-    Ok(())
-}
 
 pub fn nodes(client: &mut Client, json: bool) -> Result<()> {
     let nodes = match client.request(&Request::Nodes)? {
@@ -37,40 +27,89 @@ pub fn nodes(client: &mut Client, json: bool) -> Result<()> {
 
 pub fn events(client: Client, follow: bool, json: bool) -> Result<()> {
     for event in client.events(follow)? {
-        let event = event?;
-        if json { output::print_json(&event)? } else { output::print_line(&event_line(&event))? }
+        tell(None, &event?, json)?;
     }
     Ok(())
 }
 
-fn process_table(processes: &[Process]) -> Table {
-    let mut table = Table::new(&[
-        ("PID", Align::Right),
-        ("HOME", Align::Right),
-        ("NODE", Align::Right),
-        ("STATE", Align::Left),
-        ("CPU", Align::Right),
-        ("MEMORY", Align::Right),
-        ("MOVES", Align::Right),
-        ("REASON", Align::Left),
-        ("COMMAND", Align::Left),
-    ]);
-    for process in processes {
-        let node = process.node.to_string();
-        let away = process.node != process.home;
-        table.row(vec![
-            Cell::new(process.pid.to_string()),
-            Cell::new(process.home.to_string()),
-            Cell::coloured(node, if away { Colour::Green } else { Colour::Plain }),
-            Cell::new(&process.state),
-            Cell::new(output::seconds(process.cpu_s)),
-            Cell::new(output::bytes(process.rss_bytes)),
-            Cell::new(process.migrations.to_string()),
-            Cell::new(&process.reason),
-            Cell::new(&process.command),
-        ]);
+/// Of all nodes: those that were recorded, in the order of their times, then those to come.
+pub fn events_everywhere(client: &mut Client, follow: bool, json: bool) -> Result<()> {
+    let mut recorded: Vec<(NodeId, Event)> = Vec::new();
+    let mut silent = Vec::new();
+    client.everywhere(Request::Events { follow: false }, |node, said| {
+        match said {
+            Ok(Reply::Event(event)) => recorded.push((node, event)),
+            Ok(_) => {}
+            Err(failure) => silent.push(failure.text),
+        }
+        true
+    })?;
+    recorded.sort_by(|(_, one), (_, other)| one.time.total_cmp(&other.time));
+    for (node, event) in &recorded {
+        tell(Some(*node), event, json)?;
     }
-    table
+    for text in &silent {
+        eprintln!("osmos: {}", output::printable(text));
+    }
+    if follow {
+        return follow_everywhere(client, &latest(&recorded), json);
+    }
+    match silent.is_empty() {
+        true => Ok(()),
+        false => bail!("not all nodes have answered"),
+    }
+}
+
+/// When the last event of each node was. How often calls brought processes home is said whenever
+/// somebody asks, and no event.
+fn latest(recorded: &[(NodeId, Event)]) -> BTreeMap<NodeId, f64> {
+    let happened = recorded.iter().filter(|(_, event)| is_event(event));
+    happened.map(|(node, event)| (*node, event.time)).collect()
+}
+
+fn is_event(event: &Event) -> bool {
+    !matches!(event.what, Happening::Homecalls { .. })
+}
+
+fn follow_everywhere(client: &mut Client, told: &BTreeMap<NodeId, f64>, json: bool) -> Result<()> {
+    let mut outcome = Ok(());
+    client.everywhere(Request::Events { follow: true }, |node, said| {
+        let is_news = |event: &Event| told.get(&node).is_none_or(|last| event.time > *last);
+        outcome = match said {
+            Ok(Reply::Event(event)) if is_event(&event) && is_news(&event) => {
+                tell(Some(node), &event, json)
+            }
+            Ok(_) => Ok(()),
+            // It may come back: the others go on.
+            Err(failure) => {
+                eprintln!("osmos: {}", output::printable(&failure.text));
+                Ok(())
+            }
+        };
+        outcome.is_ok()
+    })?;
+    outcome
+}
+
+/// `node`: which one says so, if several do.
+fn tell(node: Option<NodeId>, event: &Event, json: bool) -> Result<()> {
+    match (json, node) {
+        (true, None) => output::print_json(event)?,
+        (true, Some(told_by)) => output::print_json(&ToldBy { told_by, event })?,
+        (false, None) => output::print_line(&event_line(event))?,
+        (false, Some(node)) => {
+            output::print_line(&format!("{node:>4}  {}", event_line(event)))?;
+        }
+    }
+    Ok(())
+}
+
+/// An event, and the node that has recorded it.
+#[derive(Serialize)]
+struct ToldBy<'a> {
+    told_by: NodeId,
+    #[serde(flatten)]
+    event: &'a Event,
 }
 
 fn node_table(nodes: &[Node]) -> Table {
@@ -169,32 +208,8 @@ fn ended(wait_status: Option<i32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ids::{GlobalPid, HomePid, NodeId};
+    use wire::ids::{GlobalPid, HomePid};
     use wire::supervisor::Reason;
-
-    fn process() -> Process {
-        Process {
-            pid: 4711,
-            home: NodeId(1),
-            node: NodeId(3),
-            state: "running".into(),
-            command: "evil\x1b[31m".into(),
-            cpu_s: 3.25,
-            rss_bytes: 1 << 20,
-            migrations: 2,
-            last_move: None,
-            reason: "node 3 is faster".into(),
-        }
-    }
-
-    #[test]
-    fn a_process_row_shows_where_it_is_and_why() {
-        let text = process_table(&[process()]).render(false);
-        let row = text.lines().nth(1).expect("a row");
-        let words: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(words[..7], ["4711", "1", "3", "running", "3.2s", "1.0M", "2"]);
-        assert!(row.contains("node 3 is faster") && row.ends_with("evil?[31m"), "{row}");
-    }
 
     #[test]
     fn the_busiest_node_has_the_longest_bar() {
@@ -212,6 +227,7 @@ mod tests {
             cpu: CpuFit::Fits,
             cpu_reason: None,
             move_limits: Default::default(),
+            bytes_per_s: None,
         };
         let text = node_table(&[node(1, 8.0), node(2, 4.0), node(3, 0.0)]).render(false);
         let bars: Vec<usize> = text.lines().skip(1).map(|l| l.matches('█').count()).collect();
@@ -228,6 +244,20 @@ mod tests {
             },
         };
         assert_eq!(event_line(&event), "14:03:27.120  1:4711  came home: it called?fanotify");
+    }
+
+    #[test]
+    fn what_was_told_of_a_node_is_not_told_again() {
+        let event = |time, what| Event { time, pid: None, what };
+        let status = || Happening::NodeStatus { node: NodeId(3), status: "gone".into() };
+        let recorded = [
+            (NodeId(1), event(1.0, status())),
+            (NodeId(2), event(2.0, status())),
+            (NodeId(1), event(3.0, status())),
+            (NodeId(2), event(9.0, Happening::Homecalls { counts: Vec::new() })),
+        ];
+        let latest = latest(&recorded);
+        assert_eq!(latest, BTreeMap::from([(NodeId(1), 3.0), (NodeId(2), 2.0)]));
     }
 
     #[test]

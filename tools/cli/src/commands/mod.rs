@@ -8,12 +8,14 @@ pub mod listings;
 pub mod membership;
 pub mod moves;
 pub mod owner;
+pub mod ping;
+pub mod ps;
 pub mod run;
 pub mod time;
 
 use wire::control::Reply;
 
 /// An answer to something else than what was asked: two versions that do not fit.
-fn unexpected(reply: &Reply) -> anyhow::Error {
+pub fn unexpected(reply: &Reply) -> anyhow::Error {
     anyhow::anyhow!("the daemon answered {reply:?}: is it of another version? see `osmos status`")
 }

@@ -1,8 +1,9 @@
-//! `migrate` and `adopt`: what one process is told to do.
+//! `migrate`, `adopt` and `kill`: what one process is told to do.
 
 use crate::exit_code;
 use crate::interrupts::Interrupts;
 use crate::output;
+use crate::processes::ProcessName;
 use crate::progress::Shown;
 use anyhow::Result;
 use client::Client;
@@ -16,13 +17,13 @@ use super::unexpected;
 /// Moves a process, shows how far that is, and calls it off at the first ^C.
 pub fn migrate(
     client: &mut Client,
-    pid: i32,
+    process: ProcessName,
     (to, how): (Destination, (Option<FreezeBudget>, Option<Way>)),
     json: bool,
 ) -> Result<()> {
     let interrupts = Interrupts::taken()?;
-    let mut shown = Shown::for_move(pid, json);
-    client.begin_move(pid, to, how)?;
+    let mut shown = Shown::for_move(process.pid, json);
+    client.begin_move((process.node, process.pid), to, how)?;
     let mut is_off = false;
     let reply = loop {
         if !client.has_more() && interrupts.come_before(client)? {
@@ -30,7 +31,7 @@ pub fn migrate(
                 interrupts.obey()?;
             }
             shown.clear();
-            eprintln!("osmos: calling the move of {pid} off");
+            eprintln!("osmos: calling the move of {process} off");
             client.call_off()?;
             is_off = true;
             continue;
@@ -67,6 +68,13 @@ fn tell(migration: &Migration, json: bool) -> Result<()> {
 pub fn adopt(client: &mut Client, pid: i32) -> Result<()> {
     match client.request(&Request::Adopt { pid })? {
         Reply::Done | Reply::Managed { .. } => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub fn kill(client: &mut Client, process: ProcessName, signal: i32) -> Result<()> {
+    match client.request(&process.ask(|pid| Request::Signal { pid, signal }))? {
+        Reply::Done => Ok(()),
         other => Err(unexpected(&other)),
     }
 }

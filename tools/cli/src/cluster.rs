@@ -1,0 +1,414 @@
+//! `osmos cluster`: from some machines that can be reached by ssh to a cluster, and back.
+//!
+//! This machine is a node of it, and makes the tokens with which the others join. Each step is
+//! skipped where it was done before, so that a command that failed half-way is given again. What
+//! fails on one machine keeps no other from coming up.
+
+mod hosts;
+mod machine;
+mod ssh;
+
+use crate::arguments::{DaemonOptions, Listing};
+use crate::commands::{daemon, listings, membership, unexpected};
+use crate::output::{self, Align, Cell, Table};
+use crate::platform::Platform;
+use anyhow::{Context, Result, bail, ensure};
+use clap::Subcommand;
+use client::{Client, Error};
+use machine::{Found, OwnProgram};
+use ssh::Remote;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use wire::control::{Failure, Reply, Request, Status};
+use wire::ids::NodeId;
+
+/// How long nodes that have joined may take until they are seen to be alive.
+const ALIVE_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks whether they are.
+const ALIVE_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Make this machine and those HOSTS nodes of one cluster
+    #[command(after_help = "\
+Examples:
+  osmos cluster up two three          as you, without root, by your own ssh
+  osmos cluster up                    those of the last time again
+  osmos cluster up --address 10.0.0.1 two     two reaches this machine at that address
+
+On each machine this program is copied to ~/.local/bin/osmos, a daemon is started as you, and it
+joins the cluster of the daemon here, which is started if none runs. What is there already is left
+as it is, so that the command can be given again. Nodes call each other: TCP and UDP port 7780 has
+to be open between all of them.")]
+    Up {
+        /// The other machines, as ssh knows them: HOST or USER@HOST
+        hosts: Vec<String>,
+        /// Address of this machine for all others, where they cannot find it themselves
+        #[arg(long, value_name = "IP")]
+        address: Option<IpAddr>,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show what each node of the cluster says of itself: version, since when, guests
+    Status(Listing),
+    /// Have all machines run this version of the program, one after another: no process moves
+    Upgrade {
+        /// The other machines; if none is named, those that were brought up
+        hosts: Vec<String>,
+    },
+    /// End the daemons: guests go home, own processes come home. The nodes stay members
+    Down {
+        /// The other machines; if none is named, those that were brought up
+        hosts: Vec<String>,
+    },
+}
+
+/// What commands about a cluster have in common.
+pub struct Ground<'a> {
+    pub socket: &'a Path,
+    pub platform: &'a dyn Platform,
+}
+
+/// A machine on which something has failed, and what.
+type Failed = (String, anyhow::Error);
+
+impl Ground<'_> {
+    /// `osmos cluster up`.
+    pub fn up(&self, hosts: &[String], address: Option<IpAddr>, json: bool) -> Result<()> {
+        let hosts = self.hosts(hosts)?;
+        let (mut client, socket) = self.own_daemon()?;
+        let here = status_of(&mut client)?;
+        ensure!(
+            here.cluster.is_some(),
+            "the daemon here is of an older version: `osmos up --replace` first"
+        );
+        let program = OwnProgram::read();
+        let (remotes, mut failed) = connect(&hosts)?;
+        let bring = |remote: &Remote| bring(remote, &program, (&here, address), || token(&socket));
+        let mut nodes = BTreeSet::from([here.node]);
+        for (remote, outcome) in on_each(&remotes.list, bring) {
+            match outcome {
+                Ok(node) => drop(nodes.insert(node)),
+                Err(error) => failed.push((remote.host().to_owned(), error)),
+            }
+        }
+        await_alive(&mut client, &nodes)?;
+        self.remember(&hosts)?;
+        listings::nodes(&mut client, json)?;
+        all_done(failed, hosts.len(), "not up")
+    }
+
+    /// `osmos cluster status`: what each node says of itself.
+    pub fn status(&self, json: bool) -> Result<()> {
+        let mut said: Vec<Status> = Vec::new();
+        let mut silent = Vec::new();
+        Client::connect(self.socket)?.everywhere(Request::Status, |node, reply| {
+            match reply {
+                Ok(Reply::Status(status)) if status.node == node => said.push(status),
+                Ok(_) => silent.push(format!("node {node} answers something else")),
+                Err(Failure { text, .. }) => silent.push(text),
+            }
+            true
+        })?;
+        said.sort_by_key(|status| status.node);
+        match json {
+            true => output::print_json(&said)?,
+            false => status_table(&said).print()?,
+        }
+        ensure!(silent.is_empty(), "not all nodes answer: {}", silent.join("; "));
+        Ok(())
+    }
+
+    /// `osmos cluster upgrade`: one machine after another, this one last.
+    pub fn upgrade(&self, hosts: &[String]) -> Result<()> {
+        let hosts = self.hosts(hosts)?;
+        let program = OwnProgram::read();
+        let (remotes, mut failed) = connect(&hosts)?;
+        let mut client = Client::connect(self.socket)?;
+        for remote in &remotes.list {
+            let upgraded = upgrade(remote, &program)
+                .and_then(|node| await_alive(&mut client, &BTreeSet::from([node])));
+            if let Err(error) = upgraded {
+                failed.push((remote.host().to_owned(), error));
+            }
+        }
+        drop(client);
+        let status = daemon::replace(self.platform)?;
+        tell("this machine", &format!("node {} runs version {}", status.node, status.version));
+        all_done(failed, hosts.len(), "not upgraded")
+    }
+
+    /// `osmos cluster down`: the others first, so that what is theirs can still come home to them.
+    pub fn down(&self, hosts: &[String]) -> Result<()> {
+        let hosts = self.hosts(hosts)?;
+        let (remotes, mut failed) = connect(&hosts)?;
+        for (remote, outcome) in on_each(&remotes.list, machine::down) {
+            match outcome {
+                Ok(true) => tell(remote.host(), "down"),
+                Ok(false) => tell(remote.host(), "there was no daemon"),
+                Err(error) => failed.push((remote.host().to_owned(), error)),
+            }
+        }
+        match Client::connect(self.socket) {
+            Ok(mut client) => membership::down(&mut client)?,
+            Err(Error::NoDaemon(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        tell("this machine", "down");
+        all_done(failed, hosts.len(), "not down")
+    }
+
+    /// Those that were named, or those of the last `cluster up`.
+    fn hosts(&self, named: &[String]) -> Result<Vec<String>> {
+        let path = hosts::path(self.platform);
+        let hosts = if named.is_empty() { hosts::read(&path)? } else { named.to_vec() };
+        ensure!(
+            !hosts.is_empty(),
+            "name the machines, as ssh knows them: none were brought up yet"
+        );
+        let mut once = BTreeSet::new();
+        for host in &hosts {
+            ssh::check(host)?;
+            ensure!(once.insert(host), "{host} is named twice");
+        }
+        Ok(hosts)
+    }
+
+    fn remember(&self, hosts: &[String]) -> Result<()> {
+        let path = hosts::path(self.platform);
+        let mut known = hosts::read(&path)?;
+        known
+            .extend(hosts.iter().filter(|host| !known.contains(host)).cloned().collect::<Vec<_>>());
+        hosts::write(&path, &known)
+    }
+
+    /// The daemon here, started if none runs, and its socket.
+    fn own_daemon(&self) -> Result<(Client, PathBuf)> {
+        match Client::connect(self.socket) {
+            Err(Error::NoDaemon(_)) => {
+                let status = daemon::begin(self.platform)?;
+                tell("this machine", &format!("node {} is up", status.node));
+                let socket = self.platform.daemon_files(&DaemonOptions::default()).socket;
+                Ok((Client::connect(&socket)?, socket))
+            }
+            other => Ok((other?, self.socket.to_owned())),
+        }
+    }
+}
+
+/// Machines with a connection each, and the directory in which their sockets are.
+struct Remotes {
+    list: Vec<Remote>,
+    /// Goes when the connections have ended.
+    _directory: tempfile::TempDir,
+}
+
+/// One after another: each may ask the user for something.
+fn connect(hosts: &[String]) -> Result<(Remotes, Vec<Failed>)> {
+    let directory = tempfile::Builder::new().prefix("osmos-ssh-").tempdir();
+    let directory = directory.context("cannot make a directory for connections")?;
+    let (mut list, mut failed) = (Vec::new(), Vec::new());
+    for (number, host) in hosts.iter().enumerate() {
+        match Remote::connect(host, directory.path(), number) {
+            Ok(remote) => list.push(remote),
+            Err(error) => failed.push((host.clone(), error)),
+        }
+    }
+    Ok((Remotes { list, _directory: directory }, failed))
+}
+
+/// Does something on all of them at the same time.
+fn on_each<T: Send>(
+    remotes: &[Remote],
+    what: impl Fn(&Remote) -> Result<T> + Sync,
+) -> Vec<(&Remote, Result<T>)> {
+    std::thread::scope(|scope| {
+        let what = &what;
+        let threads: Vec<_> =
+            remotes.iter().map(|remote| (remote, scope.spawn(move || what(remote)))).collect();
+        let ended = |thread: std::thread::ScopedJoinHandle<Result<T>>| {
+            thread.join().unwrap_or_else(|_| bail!("the work on it was lost: a fault of osmos"))
+        };
+        threads.into_iter().map(|(remote, thread)| (remote, ended(thread))).collect()
+    })
+}
+
+/// Makes a machine a node of this cluster; returns its number.
+fn bring(
+    remote: &Remote,
+    program: &OwnProgram,
+    (here, address): (&Status, Option<IpAddr>),
+    token: impl FnMut() -> Result<String>,
+) -> Result<NodeId> {
+    let mut found = machine::look(remote)?;
+    if program.put(remote, &found)? {
+        tell(remote.host(), "the program was copied to ~/.local/bin/osmos");
+        // A daemon may run there of a program that lies elsewhere: this one sees it.
+        found = machine::look(remote)?;
+    }
+    let status = match &found.status {
+        Some(status) => status.clone(),
+        None => {
+            let started = machine::start(remote)?;
+            if !started.lingers {
+                tell(
+                    remote.host(),
+                    "cannot be reached by osmos after your last logout there: \
+                     `sudo loginctl enable-linger USER` there keeps it",
+                );
+            }
+            started.status
+        }
+    };
+    if status.version != here.version {
+        let text = format!(
+            "runs version {}, not {}: `osmos cluster upgrade` replaces it",
+            status.version, here.version
+        );
+        tell(remote.host(), &text);
+    }
+    if status.cluster.is_some() && status.cluster == here.cluster {
+        tell(remote.host(), &format!("is node {}", status.node));
+        return Ok(status.node);
+    }
+    ensure!(
+        status.nodes == 1,
+        "it is in another cluster, of {} nodes: `osmos leave` there first",
+        status.nodes
+    );
+    machine::join(remote, &addresses(address, &found), port_of(here)?, token)?;
+    let joined = machine::look(remote)?.status.context("its daemon has ended")?;
+    tell(remote.host(), &format!("has joined as node {}", joined.node));
+    Ok(joined.node)
+}
+
+/// By which a machine may reach this one: as it sees it, then whatever this one has.
+fn addresses(named: Option<IpAddr>, found: &Found) -> Vec<IpAddr> {
+    if let Some(named) = named {
+        return vec![named];
+    }
+    let mut addresses: Vec<IpAddr> = found.here.into_iter().collect();
+    for own in own_addresses() {
+        if !addresses.contains(&own) {
+            addresses.push(own);
+        }
+    }
+    addresses
+}
+
+/// But for those that mean another machine elsewhere.
+fn own_addresses() -> Vec<IpAddr> {
+    let of = |interface: nix::ifaddrs::InterfaceAddress| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
+    };
+    let is_known_elsewhere = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+    };
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten().filter_map(of);
+    all.filter(is_known_elsewhere).collect()
+}
+
+fn port_of(status: &Status) -> Result<u16> {
+    let address: SocketAddr = status.address.parse().context("the daemon here has no address")?;
+    Ok(address.port())
+}
+
+fn upgrade(remote: &Remote, program: &OwnProgram) -> Result<NodeId> {
+    let found = machine::look(remote)?;
+    program.put(remote, &found)?;
+    ensure!(found.status.is_some(), "no daemon runs there: `osmos cluster up` starts it");
+    let status = machine::replace(remote)?;
+    tell(remote.host(), &format!("node {} runs version {}", status.node, status.version));
+    Ok(status.node)
+}
+
+/// Of the daemon here, by a connection of its own: several are asked for at the same time.
+fn token(socket: &Path) -> Result<String> {
+    match Client::connect(socket)?.request(&Request::Token)? {
+        Reply::Token { token } => Ok(token),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn status_of(client: &mut Client) -> Result<Status> {
+    match client.request(&Request::Status)? {
+        Reply::Status(status) => Ok(status),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Waits until this node sees all of them.
+fn await_alive(client: &mut Client, nodes: &BTreeSet<NodeId>) -> Result<()> {
+    let until = Instant::now() + ALIVE_PATIENCE;
+    loop {
+        let listed = match client.request(&Request::Nodes)? {
+            Reply::Nodes { nodes } => nodes,
+            other => return Err(unexpected(&other)),
+        };
+        let alive: BTreeSet<NodeId> =
+            listed.iter().filter(|node| node.status == "alive").map(|node| node.id).collect();
+        let missing: Vec<String> = nodes.difference(&alive).map(NodeId::to_string).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < until,
+            "not heard of in {} s: node {}. Does the network let their port through, UDP as well \
+             as TCP?",
+            ALIVE_PATIENCE.as_secs(),
+            missing.join(", ")
+        );
+        std::thread::sleep(ALIVE_PAUSE);
+    }
+}
+
+/// What happens meanwhile, for whoever waits.
+fn tell(who: &str, what: &str) {
+    eprintln!("{}: {}", output::printable(who), output::printable(what));
+}
+
+fn all_done(failed: Vec<Failed>, of: usize, what: &str) -> Result<()> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    for (host, error) in &failed {
+        eprintln!(
+            "osmos: {}: {}",
+            output::printable(host),
+            output::printable(&format!("{error:#}"))
+        );
+    }
+    let names: Vec<&str> = failed.iter().map(|(host, _)| host.as_str()).collect();
+    bail!(
+        "{what}: {} ({} of {of}); the same command goes on where it was",
+        names.join(", "),
+        failed.len()
+    )
+}
+
+fn status_table(said: &[Status]) -> Table {
+    let mut table = Table::new(&[
+        ("NODE", Align::Right),
+        ("ADDRESS", Align::Left),
+        ("VERSION", Align::Left),
+        ("UP", Align::Right),
+        ("KNOWS", Align::Right),
+        ("GUESTS", Align::Right),
+    ]);
+    for status in said {
+        table.row(vec![
+            Cell::new(status.node.to_string()),
+            Cell::new(&status.address),
+            Cell::new(&status.version),
+            Cell::new(output::seconds(status.uptime_s)),
+            Cell::new(output::counted(status.nodes, "node", "nodes")),
+            Cell::new(status.owner.guests.to_string()),
+        ]);
+    }
+    table
+}

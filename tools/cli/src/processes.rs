@@ -1,0 +1,118 @@
+//! How processes are named and chosen on the command line.
+
+use crate::arguments::{Listing, node_id};
+use crate::values::pause;
+use clap::{Args, ValueEnum};
+use std::fmt;
+use std::str::FromStr;
+use wire::control::Request;
+use wire::ids::NodeId;
+
+/// A process as its home calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessName {
+    /// None: this node.
+    pub node: Option<NodeId>,
+    pub pid: i32,
+}
+
+impl ProcessName {
+    /// What is asked of the daemon here, so that the right node answers.
+    pub fn ask(self, request: impl FnOnce(i32) -> Request) -> Request {
+        let request = request(self.pid);
+        match self.node {
+            Some(node) => Request::At { node, request: Box::new(request) },
+            None => request,
+        }
+    }
+}
+
+impl FromStr for ProcessName {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<ProcessName, String> {
+        let (node, number) = match word.split_once(':') {
+            Some((node, pid)) => (Some(node_id(node)?), pid),
+            None => (None, word),
+        };
+        match number.parse() {
+            Ok(pid) if pid > 0 => Ok(ProcessName { node, pid }),
+            _ => Err(format!("`{word}` is no process: PID, or HOME:PID as `osmos ps --all` shows")),
+        }
+    }
+}
+
+impl fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.node {
+            Some(node) => write!(f, "{node}:{}", self.pid),
+            None => write!(f, "{}", self.pid),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PsOptions {
+    /// Those of all nodes, not only those that were born here or are guests here
+    #[arg(long, short)]
+    pub all: bool,
+    /// Only those of this user, by his name at their home or his number
+    #[arg(long, short, value_name = "USER")]
+    pub user: Option<String>,
+    /// Only those that run on this node
+    #[arg(long, value_name = "NODE", value_parser = node_id)]
+    pub node: Option<NodeId>,
+    /// Only those in this state
+    #[arg(long, value_name = "STATE", value_parser = ["running", "moving", "pinned"])]
+    pub state: Option<String>,
+    /// Only those whose command line contains TEXT
+    #[arg(long, value_name = "TEXT")]
+    pub command: Option<String>,
+    /// In which order
+    #[arg(long, value_name = "KEY", value_enum, default_value_t = PsKey::Pid)]
+    pub sort: PsKey,
+    /// In the opposite order
+    #[arg(long, short)]
+    pub reverse: bool,
+    /// Again every S seconds (1 if not given), until interrupted
+    #[arg(long, short, value_name = "S", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = pause)]
+    pub watch: Option<f64>,
+    #[command(flatten)]
+    pub listing: Listing,
+}
+
+/// By what `ps` sorts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PsKey {
+    Pid,
+    Home,
+    Node,
+    User,
+    /// Processor time, most first
+    Cpu,
+    /// Most first
+    Memory,
+    /// Most first
+    Moves,
+    Command,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_named_by_its_pid_and_by_its_home_if_that_is_another_node() {
+        let name = |word: &str| word.parse::<ProcessName>();
+        assert_eq!(name("4711"), Ok(ProcessName { node: None, pid: 4711 }));
+        assert_eq!(name("3:4711"), Ok(ProcessName { node: Some(NodeId(3)), pid: 4711 }));
+        for word in ["", "0", "-1", "x", "3:", ":7", "0:7", "3:0", "3:7:8", "4294967296"] {
+            assert!(name(word).is_err(), "{word:?} was accepted");
+        }
+        let asked = name("3:7").unwrap().ask(|pid| Request::Why { pid });
+        let of = Box::new(Request::Why { pid: 7 });
+        assert_eq!(asked, Request::At { node: NodeId(3), request: of });
+        assert_eq!(name("7").unwrap().ask(|pid| Request::Why { pid }), Request::Why { pid: 7 });
+    }
+}
