@@ -189,7 +189,8 @@ fn commands_that_cannot_run_have_the_statuses_of_env() {
 fn wrong_usage_is_two_except_where_a_command_was_to_run() {
     for (words, status) in [
         (&["migrate", "x", "home"][..], 2),
-        (&["migrate", "7", "nowhere"], 2),
+        (&["migrate", "7", "no where"], 2),
+        (&["migrate", "7", "0"], 2),
         (&["frobnicate"], 2),
         (&["--version"], 0),
         (&["help"], 0),
@@ -254,6 +255,7 @@ fn listings_print_the_published_shapes() {
         "load": 1.25, "mem_total_bytes": 1024, "mem_free_bytes": 512, "info_age_s": 0.3,
         "takes_guests": true, "cpu": "baseline", "cpu_reason": "it lacks avx2",
         "move_limits": { "bandwidth_bits_per_s": 500_000_000, "processors": null },
+        "name": "delta.example.org",
     });
     let reply = serde_json::json!({ "reply": "nodes", "nodes": [node] });
     let daemon = Daemon::answering(serde_json::from_value(reply.clone()).expect("the shape"));
@@ -262,7 +264,10 @@ fn listings_print_the_published_shapes() {
     assert_eq!(printed, reply["nodes"]);
     let daemon = Daemon::answering(serde_json::from_value(reply).expect("the shape"));
     let table = text(&daemon.osmos(&["nodes"]).output().expect("ended"));
-    assert!(table.contains("10.0.0.2:7780") && !table.contains('\x1b'), "{table}");
+    assert!(
+        table.contains("2  delta.example.org  10.0.0.2:7780") && !table.contains('\x1b'),
+        "{table}"
+    );
 }
 
 #[test]

@@ -25,7 +25,8 @@
 //! What connects them, by what it is about:
 //!
 //! * [`cluster`](self::cluster): calls, links, members, messages of other nodes
-//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
+//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones;
+//!   [`names`]: what people call them
 //! * [`requests`]: what user tools ask; [`listing`]: what `ps`, `nodes`, `why` show
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
 //! * [`newborns`]: those that have just begun; [`forks`]: those that are made away
@@ -60,6 +61,7 @@ mod membership;
 mod memory_groups;
 mod move_limits;
 mod moves;
+mod names;
 mod newborns;
 mod owner;
 mod paying;

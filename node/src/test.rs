@@ -6,3 +6,4 @@ pub(crate) mod harness;
 mod links;
 mod membership;
 mod moves;
+mod names;

@@ -187,7 +187,7 @@ pub enum Reply {
     Token {
         token: String,
     },
-    Status(Status),
+    Status(Box<Status>),
     TimeAway {
         user_s: f64,
         sys_s: f64,
@@ -249,6 +249,9 @@ pub struct Node {
     /// What its owner lets a move take, from there or to there.
     #[serde(default)]
     pub move_limits: MoveLimits,
+    /// What people call it; none: it has not told, or has no name.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 /// Whether a node's processor will do.
@@ -466,6 +469,9 @@ pub struct Status {
     /// What its owner has decided, and what is here.
     #[serde(default)]
     pub owner: Owned,
+    /// What people call this node.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
 /// The version of these messages that this build speaks best.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// All the versions it speaks, best first.
 pub const VERSIONS: &[u16] = &[VERSION];
 /// One handshake message: keys, tags and a [`Hello`] take less than half of it.
@@ -287,6 +287,9 @@ pub enum PeerMessage {
     /// What the owner of the sender lets a move take, from there or to there: when a link begins,
     /// and whenever that changes.
     MoveLimits(MoveLimits),
+    /// What people call the sender, when a link begins. Who hears what is no
+    /// [`crate::node_name::NodeName`] ignores it, and the link goes on.
+    Name(#[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")] String),
 }
 
 /// A message that is too large, or not a message of this protocol.

@@ -102,6 +102,7 @@ impl Daemon {
             cpu: CpuFit::Fits,
             cpu_reason: None,
             move_limits: self.move_limits(member.node),
+            name: self.name_of(member.node),
         }
     }
 
@@ -129,6 +130,7 @@ impl Daemon {
             cpu,
             cpu_reason,
             move_limits: self.move_limits(member.node),
+            name: self.name_of(member.node),
         }
     }
 }

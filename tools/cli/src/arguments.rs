@@ -1,6 +1,7 @@
 //! Every command and option, in one place: the parser, the help texts and the manual pages all come
 //! from these definitions, so they cannot say different things.
 
+use crate::naming::{DestinationChoice, NodeChoice, destination, node, node_id, node_name};
 use crate::ownership::{Own, Switch, borrowers, guest_users};
 use crate::running::{RunOptions, TimeOptions};
 use crate::values::{bandwidth, freeze_budget, processors, size};
@@ -9,10 +10,10 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use wire::control::Destination;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::move_limits::Bandwidth;
+use wire::node_name::NodeName;
 use wire::supervisor::Way;
 use wire::users::{Borrowers, UserTable};
 
@@ -171,9 +172,9 @@ Examples:
 It cannot come back with its key: `osmos leave` on it, then it joins anew. It still knows the
 cluster's secret: if somebody else may have that node now, run `osmos renew-secret` after this.")]
     Forget {
-        /// The node's number
-        #[arg(value_parser = node_id)]
-        node: NodeId,
+        /// The node's number or name
+        #[arg(value_parser = node)]
+        node: NodeChoice,
         /// Also if it is there and answers
         #[arg(long)]
         force: bool,
@@ -187,6 +188,7 @@ Later than that, and after five renewals, they have to join anew.")]
     #[command(after_help = "\
 Examples:
   osmos migrate 4711 3       to node 3
+  osmos migrate 4711 delta   to the node of that name
   osmos migrate 4711 home    or `best`
 
 The memory of a process is copied while it runs, round by round, until it would stand still for no
@@ -204,9 +206,9 @@ among them.")]
     Migrate {
         /// The process, by the pid it has at home
         pid: i32,
-        /// A node's number, `home` or `best`
+        /// A node's number or name, `home` or `best`
         #[arg(value_parser = destination)]
-        to: Destination,
+        to: DestinationChoice,
         /// Have this and later moves of it hold it up for MS milliseconds at most, if that can be
         #[arg(long, value_name = "MS", value_parser = freeze_budget)]
         freeze_budget: Option<FreezeBudget>,
@@ -225,7 +227,11 @@ among them.")]
     },
     /// List the processes of this node: born here wherever they run, and guests
     Ps(Listing),
-    /// List the nodes of the cluster with speed, load and memory
+    /// List the nodes of the cluster with name, speed, load and memory
+    #[command(after_help = "\
+A node is called as its machine is, or as `osmos up --name` said there. Wherever a command takes a
+node its name does as well as its number: the whole name, or its beginning up to one of its dots, in
+capital or small letters, if no other node can be meant by it. The number always says which.")]
     Nodes(Listing),
     /// Explain why a process is where it is: places and their promise, decisions, and what each
     /// move has brought
@@ -238,7 +244,7 @@ among them.")]
     /// Say what a move would bring, or another node
     #[command(after_help = "\
 Examples:
-  osmos what-if 4711 3                        process 4711 on node 3
+  osmos what-if 4711 3                        process 4711 on node 3, or on one by its name
   osmos what-if --node cores=4,speed=1.5      what this node would hand over to such a one")]
     WhatIf(WhatIfOptions),
     #[command(flatten)]
@@ -261,9 +267,9 @@ pub struct WhatIfOptions {
     /// A process that runs on this node
     #[arg(required_unless_present = "node", requires = "to")]
     pub pid: Option<i32>,
-    /// The node that it would go to
-    #[arg(value_parser = node_id)]
-    pub to: Option<NodeId>,
+    /// The node that it would go to, by number or name
+    #[arg(value_parser = node)]
+    pub to: Option<NodeChoice>,
     /// An idle node that does not exist: cores=N, speed=S, memory=SIZE
     #[arg(long, value_name = "SHAPE", value_parser = node_shape, conflicts_with = "pid")]
     pub node: Option<NodeShape>,
@@ -343,6 +349,9 @@ pub struct DaemonOptions {
     /// With --map: this node's number, where its address does not tell
     #[arg(long, value_name = "N", value_parser = node_id, requires = "map")]
     pub node_id: Option<NodeId>,
+    /// What this node is called, instead of its host name
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    pub name: Option<NodeName>,
     /// Speed of one core against the reference, instead of measuring it
     #[arg(long, value_name = "S", value_parser = speed)]
     pub speed: Option<f64>,
@@ -418,6 +427,7 @@ impl DaemonOptions {
         push("--map", path(&self.map));
         push("--cluster-key", path(&self.cluster_key));
         push("--node-id", self.node_id.map(|node| node.to_string().into()));
+        push("--name", self.name.as_ref().map(|name| name.as_str().into()));
         push("--speed", self.speed.map(|speed| speed.to_string().into()));
         push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
         push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
@@ -446,24 +456,6 @@ impl DaemonOptions {
     }
 }
 
-/// Nodes are numbered from 1, as in mosix.map.
-pub fn node_id(word: &str) -> Result<NodeId, String> {
-    match word.parse::<u32>() {
-        Ok(0) | Err(_) => Err(format!("`{word}` is no node number; `osmos nodes` lists them")),
-        Ok(number) => Ok(NodeId(number)),
-    }
-}
-
-pub fn destination(word: &str) -> Result<Destination, String> {
-    match word {
-        "home" => Ok(Destination::Home),
-        "best" => Ok(Destination::Best),
-        _ => node_id(word).map(Destination::Node).map_err(|_| {
-            format!("`{word}` is neither a node's number nor `home` or `best`; see `osmos nodes`")
-        }),
-    }
-}
-
 fn speed(word: &str) -> Result<f64, String> {
     match word.parse::<f64>() {
         Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
@@ -474,6 +466,7 @@ fn speed(word: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::naming::tests::unasked;
     use clap::CommandFactory;
     use wire::control::Placement;
 
@@ -492,14 +485,14 @@ mod tests {
     #[test]
     fn everything_after_the_dashes_belongs_to_the_command() {
         let options = run_options(&["osmos", "run", "--home", "--", "ls", "--json", "-l", "--"]);
-        assert_eq!(options.placement(), Placement::Home);
+        assert_eq!(options.placement(&mut unasked()).unwrap(), Placement::Home);
         assert_eq!(options.command, ["ls", "--json", "-l", "--"]);
     }
 
     #[test]
     fn a_command_needs_no_dashes_and_keeps_its_options() {
         let options = run_options(&["osmos", "run", "--storm", "50", "ls", "--best"]);
-        assert_eq!(options.placement(), Placement::Balanced);
+        assert_eq!(options.placement(&mut unasked()).unwrap(), Placement::Balanced);
         assert_eq!((options.storm, options.command.len()), (Some(50), 2));
     }
 
@@ -507,6 +500,7 @@ mod tests {
     fn options_of_run_survive_being_passed_on() {
         for line in [
             "osmos run --node=7 --storm=5 --freeze-budget=9 --cpu-baseline --timed -- a --json",
+            "osmos run --node=delta.example.org -- a",
             "osmos run --best --mobile --mpi=on -- b",
             "osmos run --home --method=hybrid -- c -- d",
         ] {
@@ -530,7 +524,7 @@ mod tests {
     #[test]
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
-                    --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
+                    --node-id 3 --name delta --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
                     --freeze-budget 7 --move-bandwidth 1Gbit --move-processors 2 \
                     --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
@@ -544,14 +538,6 @@ mod tests {
         assert_eq!(parse(passed_on.collect()), options);
         // A list is passed on as one option for each.
         assert_eq!(options.words().len(), line.split_whitespace().count());
-    }
-
-    #[test]
-    fn a_node_number_starts_at_one() {
-        assert_eq!(node_id("1"), Ok(NodeId(1)));
-        for word in ["0", "-1", "x", "", "4294967296"] {
-            assert!(node_id(word).is_err(), "{word:?} was accepted");
-        }
     }
 
     #[test]
@@ -579,13 +565,5 @@ mod tests {
         assert!(
             !what_if(&["4711"]) && !what_if(&[]) && !what_if(&["4711", "3", "--node", "cores=2"])
         );
-    }
-
-    #[test]
-    fn a_destination_is_a_node_home_or_best() {
-        assert_eq!(destination("home"), Ok(Destination::Home));
-        assert_eq!(destination("best"), Ok(Destination::Best));
-        assert_eq!(destination("7"), Ok(Destination::Node(NodeId(7))));
-        assert!(destination("away").unwrap_err().contains("away"));
     }
 }

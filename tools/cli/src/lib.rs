@@ -10,6 +10,7 @@ mod cpu_baseline;
 mod exit_code;
 mod interrupts;
 mod mpi;
+mod naming;
 mod output;
 mod ownership;
 mod platform;
@@ -121,10 +122,14 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
         Question::Token => membership::token(&mut client),
         Question::Join { address, token } => membership::join(&mut client, address, token),
         Question::Leave => membership::leave(&mut client),
-        Question::Forget { node, force } => membership::forget(&mut client, node, force),
+        Question::Forget { node, force } => {
+            let node = node.find(&mut client)?;
+            membership::forget(&mut client, node, force)
+        }
         Question::RenewSecret => membership::renew_secret(&mut client),
         Question::Status(listing) => membership::status(&mut client, listing.json),
         Question::Migrate { pid, to, freeze_budget, method, listing } => {
+            let to = to.find(&mut client)?;
             moves::migrate(&mut client, pid, (to, (freeze_budget, method)), listing.json)
         }
         Question::Adopt { pid } => moves::adopt(&mut client, pid),
@@ -137,12 +142,13 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
                 foresight::what_if_node(&mut client, cores, speed, memory_bytes, json)
             }
             (None, Some(pid), Some(to)) => {
+                let to = to.find(&mut client)?;
                 foresight::what_if(&mut client, pid, to, options.listing.json)
             }
             _ => anyhow::bail!("say a process and a node, or `--node` and its shape"),
         },
         Question::Own(order) => {
-            let (order, json) = order.into_parts();
+            let (order, json) = order.into_parts(&mut client)?;
             owner::order(&mut client, order, json)
         }
         Question::Events { follow, json } => listings::events(client, follow, json),

@@ -1,6 +1,7 @@
 //! `token`, `join`, `leave`, `forget`, `renew-secret`, `down` and `status`: this node and its
 //! cluster.
 
+use crate::naming::called;
 use crate::output;
 use anyhow::{Context, Result, ensure};
 use client::Client;
@@ -104,8 +105,8 @@ pub fn status(client: &mut Client, json: bool) -> Result<()> {
 fn sentence(status: &Status) -> String {
     let nodes = output::counted(status.nodes, "node", "nodes");
     output::printable(&format!(
-        "node {} at {}: daemon pid {}, version {}, up for {}, in a cluster of {nodes}",
-        status.node,
+        "{} at {}: daemon pid {}, version {}, up for {}, in a cluster of {nodes}",
+        called(status.node, status.name.as_deref()),
         status.address,
         status.daemon_pid,
         status.version,

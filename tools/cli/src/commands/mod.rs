@@ -14,6 +14,6 @@ pub mod time;
 use wire::control::Reply;
 
 /// An answer to something else than what was asked: two versions that do not fit.
-fn unexpected(reply: &Reply) -> anyhow::Error {
+pub fn unexpected(reply: &Reply) -> anyhow::Error {
     anyhow::anyhow!("the daemon answered {reply:?}: is it of another version? see `osmos status`")
 }
