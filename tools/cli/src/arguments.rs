@@ -130,11 +130,15 @@ Example:
     Links {
         /// An existing directory
         directory: PathBuf,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Write the manual pages
     Man {
         /// An existing directory, e.g. ~/.local/share/man/man1
         directory: PathBuf,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// The node daemon itself (`osmos up` starts it)
     #[command(hide = true)]
@@ -145,9 +149,14 @@ Example:
 #[derive(Debug, Subcommand)]
 pub enum Question {
     /// Leave: guests go home, own processes come home, the daemon ends
-    Down,
+    Down(Listing),
     /// Make a token with which one other node may join this cluster, once
-    Token,
+    #[command(after_help = "\
+Example:
+  token=$(osmos token)       standard output has the token alone
+
+Standard error says what to do with it where a terminal is looked at.")]
+    Token(Listing),
     /// Join the cluster that a token belongs to
     #[command(after_help = "\
 Example:
@@ -157,12 +166,14 @@ Example:
         address: String,
         /// What `osmos token` printed on that node
         token: String,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Leave the cluster: guests go home, own processes come home, the others forget this node
     #[command(after_help = "\
 The node goes on as the only one of a cluster of its own, with another key, and can join any other.
 `osmos down` only ends the daemon: the node stays a member and is back with the next `osmos up`.")]
-    Leave,
+    Leave(Listing),
     /// Remove a lost node from the cluster, on all nodes, for good
     #[command(after_help = "\
 Examples:
@@ -178,12 +189,14 @@ cluster's secret: if somebody else may have that node now, run `osmos renew-secr
         /// Also if it is there and answers
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Give the cluster another secret, on all nodes
     #[command(after_help = "\
 Nodes that are down are told when they are back within 30 days, unless they were forgotten.
 Later than that, and after five renewals, they have to join anew.")]
-    RenewSecret,
+    RenewSecret(Listing),
     /// Move a process to a node, home, or to the best node
     #[command(after_help = "\
 Examples:
@@ -224,6 +237,8 @@ among them.")]
     Adopt {
         /// The process
         pid: i32,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// List the processes of this node: born here wherever they run, and guests
     Ps(Listing),
@@ -324,6 +339,9 @@ pub struct UpOptions {
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     pub foreground: bool,
+    /// Print this node's status as JSON when it is up, as `osmos status --json` does
+    #[arg(long, conflicts_with = "foreground")]
+    pub json: bool,
     /// Take over from the daemon that runs, an older version perhaps: no process moves for it
     #[arg(long)]
     pub replace: bool,

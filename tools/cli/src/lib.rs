@@ -109,8 +109,8 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
             Ok(false) => ExitCode::from(exit_code::FAILED),
             Err(error) => failed(error),
         },
-        Command::Links { directory } => ended(install::links(&directory)),
-        Command::Man { directory } => ended(install::manual(&directory)),
+        Command::Links { directory, listing } => ended(install::links(&directory, listing.json)),
+        Command::Man { directory, listing } => ended(install::manual(&directory, listing.json)),
         Command::Ask(question) => ended(ask(question, &socket)),
     }
 }
@@ -118,21 +118,23 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
 fn ask(question: Question, socket: &Path) -> Result<()> {
     let mut client = Client::connect(socket)?;
     match question {
-        Question::Down => membership::down(&mut client),
-        Question::Token => membership::token(&mut client),
-        Question::Join { address, token } => membership::join(&mut client, address, token),
-        Question::Leave => membership::leave(&mut client),
-        Question::Forget { node, force } => {
-            let node = node.find(&mut client)?;
-            membership::forget(&mut client, node, force)
+        Question::Down(listing) => membership::down(&mut client, listing.json),
+        Question::Token(listing) => membership::token(&mut client, listing.json),
+        Question::Join { address, token, listing } => {
+            membership::join(&mut client, address, token, listing.json)
         }
-        Question::RenewSecret => membership::renew_secret(&mut client),
+        Question::Leave(listing) => membership::leave(&mut client, listing.json),
+        Question::Forget { node, force, listing } => {
+            let node = node.find(&mut client)?;
+            membership::forget(&mut client, node, force, listing.json)
+        }
+        Question::RenewSecret(listing) => membership::renew_secret(&mut client, listing.json),
         Question::Status(listing) => membership::status(&mut client, listing.json),
         Question::Migrate { pid, to, freeze_budget, method, listing } => {
             let to = to.find(&mut client)?;
             moves::migrate(&mut client, pid, (to, (freeze_budget, method)), listing.json)
         }
-        Question::Adopt { pid } => moves::adopt(&mut client, pid),
+        Question::Adopt { pid, listing } => moves::adopt(&mut client, pid, listing.json),
         Question::Ps(listing) => listings::ps(&mut client, listing.json),
         Question::Nodes(listing) => listings::nodes(&mut client, listing.json),
         Question::Why { pid, listing } => foresight::why(&mut client, pid, listing.json),

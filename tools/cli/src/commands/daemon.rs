@@ -46,7 +46,12 @@ pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
     platform.keep_descriptors();
     match start(&options.daemon, &files) {
         Ok(status) => {
-            print!("{}", welcome(&status));
+            let told = match options.json {
+                true => output::print_json(&status),
+                false => output::print_line(&welcome(&status)),
+            };
+            // The node is up, whether or not anybody is left to be told.
+            let _ = told;
             ExitCode::from(exit_code::DONE)
         }
         Err(error) => exit_code::report(&error, exit_code::FAILED),
@@ -159,7 +164,7 @@ fn welcome(status: &Status) -> String {
     let nodes = output::counted(status.nodes, "node", "nodes");
     format!(
         "{} is up at {} (daemon pid {}), in a cluster of {nodes}\n\
-         to add a node: `osmos token` here, then `osmos up` and `osmos join {} TOKEN` there\n",
+         to add a node: `osmos token` here, then `osmos up` and `osmos join {} TOKEN` there",
         called(status.node, status.name.as_deref()),
         status.address,
         status.daemon_pid,
