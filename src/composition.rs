@@ -157,6 +157,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         map: options.map.clone(),
         node: options.node_id,
         cluster_key: options.cluster_key.clone(),
+        name: options.name.clone(),
         speed: options.speed,
         guests_max: options.guests_max,
         guest_memory_max_bytes: options.guest_memory_max,

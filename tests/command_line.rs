@@ -12,23 +12,31 @@ use wire::ids::NodeId;
 
 const OSMOS: &str = env!("CARGO_BIN_EXE_osmos");
 
-/// Answers one request, and tells which it was.
+/// Answers one caller, and tells what he asked.
 struct Daemon {
     directory: tempfile::TempDir,
-    asked: JoinHandle<Request>,
+    asked: JoinHandle<Vec<Request>>,
 }
 
 impl Daemon {
     fn answering(reply: Reply) -> Daemon {
+        Daemon::answering_in_turn(vec![reply])
+    }
+
+    fn answering_in_turn(replies: Vec<Reply>) -> Daemon {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(directory.path().join("socket")).expect("a socket");
         let asked = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a caller");
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).expect("a line");
-            let answer = serde_json::to_string(&reply).expect("a reply") + "\n";
-            stream.write_all(answer.as_bytes()).expect("the caller listens");
-            serde_json::from_str(&line).expect("a request")
+            let (stream, _) = listener.accept().expect("a caller");
+            let mut lines = BufReader::new(&stream);
+            let answer = |reply: Reply| {
+                let mut line = String::new();
+                lines.read_line(&mut line).expect("a line");
+                let answer = serde_json::to_string(&reply).expect("a reply") + "\n";
+                (&stream).write_all(answer.as_bytes()).expect("the caller listens");
+                serde_json::from_str(&line).expect("a request")
+            };
+            replies.into_iter().map(answer).collect()
         });
         Daemon { directory, asked }
     }
@@ -45,8 +53,9 @@ impl Daemon {
         osmos(&self.directory.path().join("socket"), words)
     }
 
+    /// The last request, to which all others lead.
     fn asked(self) -> Request {
-        self.asked.join().expect("the daemon was asked")
+        self.asked.join().expect("the daemon was asked").pop().expect("once at least")
     }
 }
 
@@ -189,7 +198,8 @@ fn commands_that_cannot_run_have_the_statuses_of_env() {
 fn wrong_usage_is_two_except_where_a_command_was_to_run() {
     for (words, status) in [
         (&["migrate", "x", "home"][..], 2),
-        (&["migrate", "7", "nowhere"], 2),
+        (&["migrate", "7", "no where"], 2),
+        (&["migrate", "7", "0"], 2),
         (&["frobnicate"], 2),
         (&["--version"], 0),
         (&["help"], 0),
@@ -254,6 +264,7 @@ fn listings_print_the_published_shapes() {
         "load": 1.25, "mem_total_bytes": 1024, "mem_free_bytes": 512, "info_age_s": 0.3,
         "takes_guests": true, "cpu": "baseline", "cpu_reason": "it lacks avx2",
         "move_limits": { "bandwidth_bits_per_s": 500_000_000, "processors": null },
+        "name": "delta.example.org",
     });
     let reply = serde_json::json!({ "reply": "nodes", "nodes": [node] });
     let daemon = Daemon::answering(serde_json::from_value(reply.clone()).expect("the shape"));
@@ -262,7 +273,98 @@ fn listings_print_the_published_shapes() {
     assert_eq!(printed, reply["nodes"]);
     let daemon = Daemon::answering(serde_json::from_value(reply).expect("the shape"));
     let table = text(&daemon.osmos(&["nodes"]).output().expect("ended"));
-    assert!(table.contains("10.0.0.2:7780") && !table.contains('\x1b'), "{table}");
+    assert!(
+        table.contains("2  delta.example.org  10.0.0.2:7780") && !table.contains('\x1b'),
+        "{table}"
+    );
+}
+
+fn nodes(names: &[Option<&str>]) -> Reply {
+    let node = |(id, name): (u32, &Option<&str>)| {
+        serde_json::json!({
+            "id": id, "address": "10.0.0.2:7780", "status": "alive", "cores": 4.0, "speed": 0.5,
+            "load": 1.25, "mem_total_bytes": 1024, "mem_free_bytes": 512, "info_age_s": 0.3,
+            "name": name,
+        })
+    };
+    let nodes: Vec<_> = (1..).zip(names).map(node).collect();
+    let reply = serde_json::json!({ "reply": "nodes", "nodes": nodes });
+    serde_json::from_value(reply).expect("the shape")
+}
+
+#[test]
+fn a_name_is_looked_up_and_the_daemon_is_asked_by_number() {
+    let known = || nodes(&[Some("alpha"), None, Some("delta.example.org")]);
+    let daemon = Daemon::answering_in_turn(vec![known(), Reply::Done]);
+    let output = daemon.osmos(&["forget", "Delta"]).output().expect("ended");
+    assert!(output.status.success(), "{}", complaint(&output));
+    assert_eq!(daemon.asked(), Request::Forget { node: NodeId(3), force: false });
+
+    let refusals = [
+        (&["forget", "echo"][..], 1),
+        (&["migrate", "7", "echo"], 1),
+        (&["run", "--node", "echo", "--", "true"], 125),
+    ];
+    for (words, status) in refusals {
+        let daemon = Daemon::answering(known());
+        let output = daemon.osmos(words).output().expect("ended");
+        assert_eq!(output.status.code(), Some(status), "{words:?}");
+        let told = "there is no node `echo`; there are 1 (alpha), 2, 3 (delta.example.org)";
+        assert!(complaint(&output).contains(told), "{words:?}: {}", complaint(&output));
+        assert_eq!(daemon.asked(), Request::Nodes, "{words:?}");
+    }
+}
+
+fn token() -> Reply {
+    Reply::Token { token: "abc".into() }
+}
+
+fn status() -> Reply {
+    serde_json::from_value(serde_json::json!({
+        "reply": "status", "node": 1, "address": "10.0.0.1:7780", "daemon_pid": 0,
+        "version": "1", "nodes": 1, "uptime_s": 1.0, "name": "alpha",
+    }))
+    .expect("the shape")
+}
+
+#[test]
+fn a_token_stands_alone_in_standard_output_and_is_explained_to_who_looks() {
+    let output = Daemon::answering(token()).osmos(&["token"]).output().expect("ended");
+    assert_eq!((text(&output).as_str(), complaint(&output).as_str()), ("abc\n", ""));
+
+    let terminal = nix::pty::openpty(None, None).expect("a terminal");
+    let daemon = Daemon::answering_in_turn(vec![token(), status()]);
+    let output = daemon.osmos(&["token"]).stdout(terminal.slave).output().expect("ended");
+    let mut shown = [0; 64];
+    let length = nix::unistd::read(&terminal.master, &mut shown).expect("it was written");
+    assert_eq!(&shown[..length], b"abc\r\n");
+    let told = complaint(&output);
+    assert!(told.starts_with("token: one other machine may join"), "{told}");
+    assert!(told.ends_with("\n  osmos join 10.0.0.1:7780 abc\n"), "{told}");
+}
+
+#[test]
+fn what_is_done_is_told_in_json_to_who_wants_that() {
+    use serde_json::json;
+    let mut shown = serde_json::to_value(status()).expect("a reply");
+    shown.as_object_mut().expect("an object").remove("reply");
+    let done = || vec![Reply::Done];
+    let cases = [
+        (&["token"][..], vec![token()], json!({ "token": "abc" })),
+        (&["join", "10.0.0.1", "abc"], vec![Reply::Done, status()], shown.clone()),
+        (&["leave"], vec![Reply::Done, status()], shown),
+        (&["forget", "3"], done(), json!({ "done": true, "node": 3 })),
+        (&["renew-secret"], done(), json!({ "done": true })),
+        (&["adopt", "4711"], done(), json!({ "done": true, "pid": 4711 })),
+        (&["down"], vec![status(), Reply::Done], json!({ "done": true, "daemon_pid": 0 })),
+    ];
+    for (words, replies, wanted) in cases {
+        let daemon = Daemon::answering_in_turn(replies);
+        let output = daemon.osmos(words).arg("--json").output().expect("ended");
+        assert!(output.status.success(), "{words:?}: {}", complaint(&output));
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(printed, wanted, "{words:?}");
+    }
 }
 
 #[test]

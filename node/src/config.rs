@@ -8,6 +8,7 @@ use std::time::Duration;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::move_limits::Bandwidth;
+use wire::node_name::NodeName;
 use wire::users::{Borrowers, UserTable};
 
 /// The port that nodes listen on, TCP and UDP, unless told otherwise.
@@ -36,6 +37,8 @@ pub struct Config {
     pub node: Option<NodeId>,
     /// With `map`: the secret file that all its nodes share; `<state_dir>/cluster.key` by default.
     pub cluster_key: Option<PathBuf>,
+    /// What people call it; the host name if not given.
+    pub name: Option<NodeName>,
     /// Speed of one core, 1.0 being the reference; measured if not given.
     pub speed: Option<f64>,
     /// Directories whose `cgroup.procs` takes guests, one for each controller hierarchy.
@@ -100,6 +103,7 @@ impl Config {
             map: None,
             node: None,
             cluster_key: None,
+            name: None,
             speed: None,
             guest_cgroup: Vec::new(),
             makes_guest_cgroup: false,

@@ -26,7 +26,8 @@
 //! What connects them, by what it is about:
 //!
 //! * [`cluster`](self::cluster): calls, links, members, messages of other nodes
-//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones
+//! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones;
+//!   [`names`]: what people call them
 //! * [`requests`]: what user tools ask; [`listing`]: what `ps`, `nodes`, `why` show;
 //!   [`inquiries`](self::inquiries): what tools of one node ask another
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
@@ -63,6 +64,7 @@ mod membership;
 mod memory_groups;
 mod move_limits;
 mod moves;
+mod names;
 mod newborns;
 mod owner;
 mod paying;

@@ -37,6 +37,7 @@ mod memory_groups;
 mod net;
 mod openings;
 mod others;
+mod own_name;
 mod paces;
 mod passage;
 mod past_berths;

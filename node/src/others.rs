@@ -1,5 +1,5 @@
-//! What is known of each other node beyond where it is: its processor, what moves may take of it,
-//! and how fast memory moves to and from it.
+//! What is known of each other node beyond where it is: its name, its processor, what moves may
+//! take of it, and how fast memory moves to and from it.
 //!
 //! All of it saves questions and is wrong for a moment at most: a node says what it has when it is
 //! linked to and when that changes, and each move corrects what was expected of it. How loaded a
@@ -11,12 +11,17 @@ use wire::control::CpuFit;
 use wire::ids::NodeId;
 use wire::move_cost::Pace;
 use wire::move_limits::{Bandwidth, MoveLimits};
+use wire::node_name::NodeName;
 use wire::processor::{Demand, Processor, Unfit};
 use wire::supervisor::MoveReport;
 
 pub struct Others {
     /// This node's processor, with which others are compared.
     own: Processor,
+    /// What people call this node.
+    own_name: Option<NodeName>,
+    /// Of those that have told one.
+    names: BTreeMap<NodeId, NodeName>,
     /// Of the nodes that this one was linked to.
     processors: BTreeMap<NodeId, Processor>,
     /// Of those that have a limit.
@@ -25,14 +30,15 @@ pub struct Others {
 }
 
 impl Others {
-    pub fn new() -> Others {
-        let (processors, limits, paces) = Default::default();
-        Others { own: migrate::processor::own(), processors, limits, paces }
+    pub fn new(own_name: Option<NodeName>) -> Others {
+        let (names, processors, limits, paces) = Default::default();
+        Others { own: migrate::processor::own(), own_name, names, processors, limits, paces }
     }
 
     /// A node that is no member any more. It asks nothing of anybody's programs, and its number may
     /// be given again.
     pub fn forget(&mut self, node: NodeId) {
+        self.names.remove(&node);
         self.processors.remove(&node);
         self.limits.remove(&node);
         self.paces.forget(node);
@@ -40,9 +46,23 @@ impl Others {
 
     /// Those that were known were of another cluster.
     pub fn forget_all(&mut self) {
+        self.names.clear();
         self.processors.clear();
         self.limits.clear();
         self.paces = Paces::default();
+    }
+
+    pub fn own_name(&self) -> Option<&NodeName> {
+        self.own_name.as_ref()
+    }
+
+    /// A node says what it is called.
+    pub fn told_name(&mut self, node: NodeId, name: NodeName) {
+        self.names.insert(node, name);
+    }
+
+    pub fn name(&self, node: NodeId) -> Option<&NodeName> {
+        self.names.get(&node)
     }
 
     pub fn own_processor(&self) -> &Processor {
@@ -135,7 +155,7 @@ mod test {
     #[test]
     fn a_node_that_lacks_something_takes_what_was_told_not_to_use_it() {
         harness::settle_features();
-        let mut others = Others::new();
+        let mut others = Others::new(None);
         let less = others.own.clone().without(["sse4_2", "popcnt"]);
         assert!(others.told_processor(NodeId(2), less.clone()));
         assert!(!others.told_processor(NodeId(2), less), "that was known");
@@ -154,17 +174,19 @@ mod test {
     #[test]
     fn of_a_node_that_is_forgotten_nothing_is_known() {
         harness::settle_features();
-        let (mut others, two) = (Others::new(), NodeId(2));
+        let (mut others, two) = (Others::new(None), NodeId(2));
         let limits = MoveLimits { bandwidth: "500Mbit".parse().ok(), ..MoveLimits::default() };
         others.told_processor(two, others.own.clone());
         others.told_limits(two, limits);
         let report = MoveReport { freeze_us: 5_000, pages_sent: 4_096, ..MoveReport::default() };
         let unknown = others.pace(NodeId(1), Some(NodeId(3)));
         others.learn_pace((NodeId(1), two), &report, None, None);
+        others.told_name(two, "delta".parse().unwrap());
         assert_eq!((others.limits(two), others.fit(two).0), (limits, CpuFit::Fits));
         assert_ne!(others.pace(NodeId(1), Some(two)), unknown);
+        assert_eq!(others.name(two).map(NodeName::as_str), Some("delta"));
         others.forget(two);
-        assert_eq!(others.limits(two), MoveLimits::default());
+        assert_eq!((others.name(two), others.limits(two)), (None, MoveLimits::default()));
         assert_eq!(others.fit(two).0, CpuFit::Unknown);
         assert_eq!(others.pace(NodeId(1), Some(two)), others.pace(NodeId(1), None));
         others.told_limits(two, limits);

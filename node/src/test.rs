@@ -7,3 +7,4 @@ mod inquiries;
 mod links;
 mod membership;
 mod moves;
+mod names;

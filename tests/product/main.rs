@@ -24,6 +24,7 @@
 //! * [`liars`]: supervisors whose other side has the keys and lies
 //! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
+//! * [`names`]: nodes by what they are called
 //! * [`recordings`]: what a brain was told and decided
 //! * [`threads`]: threads that begin away
 //! * [`vfork`]: programs begun by those that are away
@@ -60,6 +61,7 @@ mod membership;
 mod memory;
 mod mobile;
 mod mpi;
+mod names;
 mod own_files;
 mod owners;
 mod permissions;

@@ -37,7 +37,10 @@ fn a_node_that_leaves_has_its_own_processes_back_and_its_guests_are_at_home() {
     stage.await_place(guest.pid, 2);
     until_true("its own process is away", || place_at(&stage, 2, own.pid) == Some(3));
     let status = stage.text(2, &["osmos", "leave"]);
-    assert!(status.contains("node 1 at") && status.contains("in a cluster of 1 node"), "{status}");
+    assert!(
+        status.starts_with("node 1 (") && status.contains("in a cluster of 1 node"),
+        "{status}"
+    );
     // Its home hears of that from a supervisor of its own, perhaps a moment later.
     stage.await_place(guest.pid, 1);
     assert_eq!(place_at(&stage, 2, own.pid), Some(1), "at home, whose number is 1 now");

@@ -213,7 +213,7 @@ pub enum Reply {
     Token {
         token: String,
     },
-    Status(Status),
+    Status(Box<Status>),
     TimeAway {
         user_s: f64,
         sys_s: f64,
@@ -424,6 +424,9 @@ pub struct Status {
     /// What its owner has decided, and what is here.
     #[serde(default)]
     pub owner: Owned,
+    /// What people call this node.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 #[cfg(test)]

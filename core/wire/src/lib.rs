@@ -4,7 +4,8 @@
 //! and is hostile until checked, so each format bounds its sizes before it allocates.
 //!
 //! * [`bounded`]: decoding with bounds
-//! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima
+//! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima;
+//!   [`node_name`]: what people call nodes
 //! * [`secure`]: the encrypted, mutually authenticated framing between nodes
 //! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
 //! * [`hashes`]: pages of memory that need not travel, told by what they contain
@@ -36,6 +37,7 @@ pub mod memory_group;
 pub mod motive;
 pub mod move_cost;
 pub mod move_limits;
+pub mod node_name;
 pub mod owner;
 pub mod peer;
 pub mod processor;

@@ -69,6 +69,8 @@ pub const BANDWIDTH_MAX: u64 = 1_000_000_000_000;
 pub const PHASES_MAX: usize = 32;
 /// Pages of one message that are told by their hashes: as much memory as one run.
 pub const HASHED_PAGES_MAX: usize = PAGE_RUN_BYTES_MAX / 4096;
+/// What people call a node: a label of a host name may have as many.
+pub const NODE_NAME_BYTES_MAX: usize = 63;
 /// What one guest may leave of its memory on a node, and what is looked through for one that comes.
 pub const IMPRINT_BYTES_MAX: u64 = 8 << 30;
 /// What so many guests have left is looked through for one that comes.

@@ -317,6 +317,9 @@ pub enum PeerMessage {
         inquiry: u64,
         is_heard: bool,
     },
+    /// What people call the sender, when a link begins. Who hears what is no
+    /// [`crate::node_name::NodeName`] ignores it, and the link goes on.
+    Name(#[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")] String),
 }
 
 /// A message that is too large, or not a message of this protocol.

@@ -141,6 +141,7 @@ impl Daemon {
         }
         link.send(PeerMessage::Processor(Box::new(self.others.own_processor().clone())));
         link.send(self.own_move_limits());
+        self.tell_name(&link);
         self.tell_forgotten(&link);
         self.tell_members(&link);
         self.tell_secret_and_stamp(node, &link);
@@ -214,6 +215,7 @@ impl Daemon {
             PeerMessage::InquiryEnded { inquiry, is_heard } => {
                 self.inquiry_ended(node, inquiry, is_heard);
             }
+            PeerMessage::Name(name) => self.hear_name(node, &name),
             PeerMessage::Leaving => self.tell_brain(Input::MemberLeft { node }),
             PeerMessage::Left => self.member_left(node),
             PeerMessage::Forgotten(gone) => self.hear_forgotten(node, &gone),

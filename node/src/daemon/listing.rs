@@ -138,6 +138,7 @@ impl Daemon {
             cpu_reason: None,
             move_limits: self.move_limits(member.node),
             bytes_per_s: self.others.pace(self.me(), Some(member.node)).measured_bytes_per_s(),
+            name: self.name_of(member.node),
         }
     }
 
@@ -166,6 +167,7 @@ impl Daemon {
             cpu_reason,
             move_limits: self.move_limits(member.node),
             bytes_per_s: self.others.pace(self.me(), Some(member.node)).measured_bytes_per_s(),
+            name: self.name_of(member.node),
         }
     }
 }

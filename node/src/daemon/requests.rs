@@ -75,7 +75,7 @@ impl Daemon {
             Request::Token => self.make_token(),
             Request::Forget { node, force } => self.forget(node, force),
             Request::RenewSecret => self.renew_secret(),
-            Request::Status => Ok(Reply::Status(self.status())),
+            Request::Status => Ok(Reply::Status(Box::new(self.status()))),
         };
         // A caller that has gone away needs no answer.
         let _ = answer.send(Answer::One(reply.unwrap_or_else(Reply::Error)));
@@ -103,6 +103,7 @@ impl Daemon {
             uptime_s: self.started.elapsed().as_secs_f64(),
             datagrams_dropped: self.keyring.datagrams_dropped(),
             owner: self.owned(),
+            name: self.name_of(me.node),
         }
     }
 

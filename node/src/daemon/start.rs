@@ -24,6 +24,7 @@ use crate::memory_groups::MemoryGroups;
 use crate::net::gossip::{Heard, Mouth};
 use crate::net::{Credentials, gossip, listener};
 use crate::others::Others;
+use crate::own_name::own_name;
 use crate::passage::Passage;
 use crate::registry::Registry;
 use crate::rejections::Rejections;
@@ -299,7 +300,7 @@ impl Parts {
             listens,
             members: Members::new(me, membership.members)
                 .remembering(membership.forgotten, membership.given),
-            others: Others::new(),
+            others: Others::new(own_name(config.name.clone())),
             links: Links::default(),
             admissions: Admissions::default(),
             rejections: Rejections::default(),

@@ -136,15 +136,15 @@ async fn whoever_has_no_key_gets_not_one_byte_and_home_hears_of_it() {
 }
 
 /// A cluster of the nodes 127.0.0.1, .2, .3 by a map and a shared key.
-struct Map {
+pub struct Map {
     port: u16,
     dir: Arc<tempfile::TempDir>,
 }
 
-const KEY: &[u8] = b"the same thirty-two bytes or more";
+pub const KEY: &[u8] = b"the same thirty-two bytes or more";
 
 impl Map {
-    fn new(lines: &str) -> Map {
+    pub fn new(lines: &str) -> Map {
         let (_, dir) = config();
         fs::write(dir.path().join("mosix.map"), lines).unwrap();
         // A port that is free on one loopback address is, here, free on all.
@@ -152,10 +152,14 @@ impl Map {
         Map { port, dir }
     }
 
-    fn config(&self, node: u8, key: &[u8]) -> (Config, Arc<tempfile::TempDir>) {
+    pub fn address(&self, node: u8) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, node], self.port))
+    }
+
+    pub fn config(&self, node: u8, key: &[u8]) -> (Config, Arc<tempfile::TempDir>) {
         let (mut config, dir) = config();
         config.map = Some(self.dir.path().join("mosix.map"));
-        config.listen = SocketAddr::from(([127, 0, 0, node], self.port));
+        config.listen = self.address(node);
         fs::create_dir(&config.state_dir).unwrap();
         write_key(&config.cluster_key_path(), key);
         (config, dir)

@@ -19,7 +19,7 @@ fn members(node: &TestNode) -> Vec<NodeId> {
 
 fn status(node: &TestNode) -> Status {
     match node.ask(&Request::Status).unwrap() {
-        Reply::Status(status) => status,
+        Reply::Status(status) => *status,
         other => panic!("{other:?}"),
     }
 }

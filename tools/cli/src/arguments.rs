@@ -2,20 +2,22 @@
 //! from these definitions, so they cannot say different things.
 
 use crate::cluster::ClusterCommand;
+use crate::naming::{DestinationChoice, NodeChoice, destination, node, node_id, node_name};
 use crate::ownership::{Own, Switch, borrowers, guest_users};
-use crate::processes::{ProcessName, PsOptions};
+use crate::processes::{ProcessChoice, PsOptions};
 use crate::running::{RunOptions, TimeOptions};
-use crate::values::{bandwidth, freeze_budget, processors, signal, size};
+use crate::values::{bandwidth, freeze_budget, processors, signal, size, speed};
+use crate::what_if::WhatIfOptions;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use wire::control::Destination;
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::move_limits::Bandwidth;
+use wire::node_name::NodeName;
 use wire::supervisor::Way;
 use wire::users::{Borrowers, UserTable};
 
@@ -135,6 +137,8 @@ Example:
     Links {
         /// An existing directory
         directory: PathBuf,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Print what a shell needs to complete the words of osmos commands
     #[command(after_help = "\
@@ -150,6 +154,8 @@ Examples:
     Man {
         /// An existing directory, e.g. ~/.local/share/man/man1
         directory: PathBuf,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// The node daemon itself (`osmos up` starts it)
     #[command(hide = true)]
@@ -160,9 +166,14 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub enum Question {
     /// Leave: guests go home, own processes come home, the daemon ends
-    Down,
+    Down(Listing),
     /// Make a token with which one other node may join this cluster, once
-    Token,
+    #[command(after_help = "\
+Example:
+  token=$(osmos token)       standard output has the token alone
+
+Standard error says what to do with it where a terminal is looked at.")]
+    Token(Listing),
     /// Join the cluster that a token belongs to
     #[command(after_help = "\
 Example:
@@ -172,12 +183,14 @@ Example:
         address: String,
         /// What `osmos token` printed on that node
         token: String,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Leave the cluster: guests go home, own processes come home, the others forget this node
     #[command(after_help = "\
 The node goes on as the only one of a cluster of its own, with another key, and can join any other.
 `osmos down` only ends the daemon: the node stays a member and is back with the next `osmos up`.")]
-    Leave,
+    Leave(Listing),
     /// Remove a lost node from the cluster, on all nodes, for good
     #[command(after_help = "\
 Examples:
@@ -187,22 +200,25 @@ Examples:
 It cannot come back with its key: `osmos leave` on it, then it joins anew. It still knows the
 cluster's secret: if somebody else may have that node now, run `osmos renew-secret` after this.")]
     Forget {
-        /// The node's number
-        #[arg(value_parser = node_id)]
-        node: NodeId,
+        /// The node's number or name
+        #[arg(value_parser = node)]
+        node: NodeChoice,
         /// Also if it is there and answers
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Give the cluster another secret, on all nodes
     #[command(after_help = "\
 Nodes that are down are told when they are back within 30 days, unless they were forgotten.
 Later than that, and after five renewals, they have to join anew.")]
-    RenewSecret,
+    RenewSecret(Listing),
     /// Move a process to a node, home, or to the best node
     #[command(after_help = "\
 Examples:
   osmos migrate 4711 3       to node 3
+  osmos migrate 4711 delta   to the node of that name
   osmos migrate 4711 home    or `best`
 
 The memory of a process is copied while it runs, round by round, until it would stand still for no
@@ -219,10 +235,10 @@ budget ends the copying sooner.
 among them.")]
     Migrate {
         /// The process, by the pid it has at home; HOME:PID if its home is another node
-        process: ProcessName,
-        /// A node's number, `home` or `best`
+        process: ProcessChoice,
+        /// A node's number or name, `home` or `best`
         #[arg(value_parser = destination)]
-        to: Destination,
+        to: DestinationChoice,
         /// Have this and later moves of it hold it up for MS milliseconds at most, if that can be
         #[arg(long, value_name = "MS", value_parser = freeze_budget)]
         freeze_budget: Option<FreezeBudget>,
@@ -238,6 +254,8 @@ among them.")]
     Adopt {
         /// The process
         pid: i32,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Send a signal to a process under Osmos, wherever it was born
     #[command(after_help = "\
@@ -246,7 +264,7 @@ Examples:
   osmos kill -s STOP 3:4711    kill -STOP on node 3 does the same")]
     Kill {
         /// The process, by the pid it has at home; HOME:PID if its home is another node
-        process: ProcessName,
+        process: ProcessChoice,
         /// The signal, by its name or number
         #[arg(long, short, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
         signal: i32,
@@ -258,13 +276,17 @@ Examples:
   osmos ps --all --user anna --watch    hers, again every second
   osmos ps --node 3 --json              those that run on node 3, for a program")]
     Ps(PsOptions),
-    /// List the nodes of the cluster with speed, load and memory
+    /// List the nodes of the cluster with name, speed, load and memory
+    #[command(after_help = "\
+A node is called as its machine is, or as `osmos up --name` said there. Wherever a command takes a
+node its name does as well as its number: the whole name, or its beginning up to one of its dots, in
+capital or small letters, if no other node can be meant by it. The number always says which.")]
     Nodes(Listing),
     /// See how another node answers: round trip, clock, version, processor, pace of moves
     Ping {
-        /// The node
-        #[arg(value_parser = node_id)]
-        node: NodeId,
+        /// The node, by number or name
+        #[arg(value_parser = node)]
+        node: NodeChoice,
         /// How often it is asked
         #[arg(long, short, value_name = "N", default_value_t = 5,
               value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -276,14 +298,14 @@ Examples:
     /// move has brought
     Why {
         /// The process, by the pid it has at home; HOME:PID if its home is another node
-        process: ProcessName,
+        process: ProcessChoice,
         #[command(flatten)]
         listing: Listing,
     },
     /// Say what a move would bring, or another node
     #[command(after_help = "\
 Examples:
-  osmos what-if 4711 3                        process 4711 on node 3
+  osmos what-if 4711 3                        process 4711 on node 3, or on one by its name
   osmos what-if --node cores=4,speed=1.5      what this node would hand over to such a one")]
     WhatIf(WhatIfOptions),
     #[command(flatten)]
@@ -302,46 +324,6 @@ Examples:
     },
     /// Show this node: its number, address and daemon
     Status(Listing),
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct WhatIfOptions {
-    /// A process that runs on this node; NODE:PID if it runs on another one, by its pid there
-    #[arg(required_unless_present = "node", requires = "to")]
-    pub process: Option<ProcessName>,
-    /// The node that it would go to
-    #[arg(value_parser = node_id)]
-    pub to: Option<NodeId>,
-    /// An idle node that does not exist: cores=N, speed=S, memory=SIZE
-    #[arg(long, value_name = "SHAPE", value_parser = node_shape, conflicts_with = "process")]
-    pub node: Option<NodeShape>,
-    #[command(flatten)]
-    pub listing: Listing,
-}
-
-/// A node that somebody thinks of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NodeShape {
-    pub cores: u32,
-    pub speed: f64,
-    pub memory_bytes: u64,
-}
-
-fn node_shape(words: &str) -> Result<NodeShape, String> {
-    let mut shape = NodeShape { cores: 1, speed: 1.0, memory_bytes: 64 << 30 };
-    for word in words.split(',') {
-        let complaint = || format!("`{word}` is none of cores=N, speed=S and memory=SIZE");
-        let (name, value) = word.split_once('=').ok_or_else(complaint)?;
-        match name {
-            "cores" => {
-                shape.cores = value.parse().ok().filter(|n| *n > 0).ok_or_else(complaint)?;
-            }
-            "speed" => shape.speed = speed(value)?,
-            "memory" => shape.memory_bytes = size(value)?,
-            _ => return Err(complaint()),
-        }
-    }
-    Ok(shape)
 }
 
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -366,6 +348,9 @@ pub struct UpOptions {
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     pub foreground: bool,
+    /// Print this node's status as JSON when it is up, as `osmos status --json` does
+    #[arg(long, conflicts_with = "foreground")]
+    pub json: bool,
     /// Take over from the daemon that runs, an older version perhaps: no process moves for it
     #[arg(long)]
     pub replace: bool,
@@ -391,6 +376,9 @@ pub struct DaemonOptions {
     /// With --map: this node's number, where its address does not tell
     #[arg(long, value_name = "N", value_parser = node_id, requires = "map")]
     pub node_id: Option<NodeId>,
+    /// What this node is called, instead of its host name
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    pub name: Option<NodeName>,
     /// Speed of one core against the reference, instead of measuring it
     #[arg(long, value_name = "S", value_parser = speed)]
     pub speed: Option<f64>,
@@ -466,6 +454,7 @@ impl DaemonOptions {
         push("--map", path(&self.map));
         push("--cluster-key", path(&self.cluster_key));
         push("--node-id", self.node_id.map(|node| node.to_string().into()));
+        push("--name", self.name.as_ref().map(|name| name.as_str().into()));
         push("--speed", self.speed.map(|speed| speed.to_string().into()));
         push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
         push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
@@ -494,34 +483,10 @@ impl DaemonOptions {
     }
 }
 
-/// Nodes are numbered from 1, as in mosix.map.
-pub fn node_id(word: &str) -> Result<NodeId, String> {
-    match word.parse::<u32>() {
-        Ok(0) | Err(_) => Err(format!("`{word}` is no node number; `osmos nodes` lists them")),
-        Ok(number) => Ok(NodeId(number)),
-    }
-}
-
-pub fn destination(word: &str) -> Result<Destination, String> {
-    match word {
-        "home" => Ok(Destination::Home),
-        "best" => Ok(Destination::Best),
-        _ => node_id(word).map(Destination::Node).map_err(|_| {
-            format!("`{word}` is neither a node's number nor `home` or `best`; see `osmos nodes`")
-        }),
-    }
-}
-
-fn speed(word: &str) -> Result<f64, String> {
-    match word.parse::<f64>() {
-        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
-        _ => Err(format!("`{word}` is no speed; a number above 0, 1 being the reference")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::naming::tests::unasked;
     use clap::CommandFactory;
     use wire::control::Placement;
 
@@ -540,14 +505,14 @@ mod tests {
     #[test]
     fn everything_after_the_dashes_belongs_to_the_command() {
         let options = run_options(&["osmos", "run", "--home", "--", "ls", "--json", "-l", "--"]);
-        assert_eq!(options.placement(), Placement::Home);
+        assert_eq!(options.placement(&mut unasked()).unwrap(), Placement::Home);
         assert_eq!(options.command, ["ls", "--json", "-l", "--"]);
     }
 
     #[test]
     fn a_command_needs_no_dashes_and_keeps_its_options() {
         let options = run_options(&["osmos", "run", "--storm", "50", "ls", "--best"]);
-        assert_eq!(options.placement(), Placement::Balanced);
+        assert_eq!(options.placement(&mut unasked()).unwrap(), Placement::Balanced);
         assert_eq!((options.storm, options.command.len()), (Some(50), 2));
     }
 
@@ -555,6 +520,7 @@ mod tests {
     fn options_of_run_survive_being_passed_on() {
         for line in [
             "osmos run --node=7 --storm=5 --freeze-budget=9 --cpu-baseline --timed -- a --json",
+            "osmos run --node=delta.example.org -- a",
             "osmos run --best --mobile --mpi=on -- b",
             "osmos run --home --method=hybrid -- c -- d",
         ] {
@@ -578,7 +544,7 @@ mod tests {
     #[test]
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
-                    --node-id 3 --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
+                    --node-id 3 --name delta --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
                     --freeze-budget 7 --move-bandwidth 1Gbit --move-processors 2 \
                     --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
@@ -595,14 +561,6 @@ mod tests {
     }
 
     #[test]
-    fn a_node_number_starts_at_one() {
-        assert_eq!(node_id("1"), Ok(NodeId(1)));
-        for word in ["0", "-1", "x", "", "4294967296"] {
-            assert!(node_id(word).is_err(), "{word:?} was accepted");
-        }
-    }
-
-    #[test]
     fn a_size_is_a_number_with_or_without_a_unit() {
         assert_eq!(
             ["7", "2k", "512M", "3G"].map(|w| size(w).unwrap()),
@@ -611,29 +569,5 @@ mod tests {
         for word in ["", "G", "1.5G", "-1", "1X", "99999999999T"] {
             assert!(size(word).is_err(), "{word:?} was accepted");
         }
-    }
-
-    #[test]
-    fn a_node_is_thought_of_by_what_it_has() {
-        let shape = NodeShape { cores: 4, speed: 1.5, memory_bytes: 8 << 30 };
-        assert_eq!(node_shape("cores=4,speed=1.5,memory=8G"), Ok(shape));
-        for words in ["cores=0", "cores", "speed=-1", "disk=3", ""] {
-            assert!(node_shape(words).is_err(), "{words:?} was accepted");
-        }
-        let what_if = |words: &[&str]| {
-            Arguments::try_parse_from(["osmos", "what-if"].iter().chain(words)).is_ok()
-        };
-        assert!(what_if(&["4711", "3"]) && what_if(&["--node", "cores=2"]));
-        assert!(
-            !what_if(&["4711"]) && !what_if(&[]) && !what_if(&["4711", "3", "--node", "cores=2"])
-        );
-    }
-
-    #[test]
-    fn a_destination_is_a_node_home_or_best() {
-        assert_eq!(destination("home"), Ok(Destination::Home));
-        assert_eq!(destination("best"), Ok(Destination::Best));
-        assert_eq!(destination("7"), Ok(Destination::Node(NodeId(7))));
-        assert!(destination("away").unwrap_err().contains("away"));
     }
 }

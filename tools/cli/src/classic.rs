@@ -4,6 +4,7 @@
 //! name can never do something that `osmos` itself cannot. What has no counterpart yet is refused
 //! with the command to use instead.
 
+use crate::naming::{node, node_id};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::Path;
@@ -71,8 +72,10 @@ fn run(options: &[&str], command: &[OsString]) -> Vec<OsString> {
 }
 
 fn mosrun(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
-    const FORM: Refusal =
-        Refusal::Form { name: "mosrun", form: "mosrun [-h | -b | -L | -l | -NODE] COMMAND..." };
+    const FORM: Refusal = Refusal::Form {
+        name: "mosrun",
+        form: "mosrun [-h | -b | -L | -l | -NODE | -rNAME] COMMAND...",
+    };
     let (first, rest) = words.split_first().ok_or(FORM)?;
     let text = first.to_string_lossy();
     let Some(option) = text.strip_prefix('-') else {
@@ -81,16 +84,19 @@ fn mosrun(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
     if rest.is_empty() {
         return Err(FORM);
     }
-    match option {
-        "h" => Ok(run(&["--home"], rest)),
-        "b" => Ok(run(&["--best"], rest)),
-        "L" => Ok(run(&["--home"], rest)),
-        "-" | "l" => Ok(run(&[], rest)),
-        _ if is_node(option) => Ok(run(&["--node", option], rest)),
-        _ => Err(Refusal::Option {
+    // A name takes an `r`, as with MOSIX: by itself it could be one of the options.
+    let named = option.strip_prefix('r').filter(|word| is_node(word));
+    let node = named.or(Some(option).filter(|word| node_id(word).is_ok()));
+    match (option, node) {
+        ("h" | "L", _) => Ok(run(&["--home"], rest)),
+        ("b", _) => Ok(run(&["--best"], rest)),
+        ("-" | "l", _) => Ok(run(&[], rest)),
+        (_, Some(node)) => Ok(run(&["--node", node], rest)),
+        (_, None) => Err(Refusal::Option {
             name: "mosrun",
             option: text.into_owned(),
-            instead: "known are -h, -b, -L, -l and -NODE; `osmos run --help` lists what there is",
+            instead: "known are -h, -b, -L, -l, -NODE with its number and -rNAME; `osmos run \
+                      --help` lists what there is",
         }),
     }
 }
@@ -152,8 +158,9 @@ fn mosctl(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
     Ok(translated.into_iter().map(OsString::from).collect())
 }
 
+/// By number or name.
 fn is_node(word: &str) -> bool {
-    crate::arguments::node_id(word).is_ok() && word.bytes().all(|byte| byte.is_ascii_digit())
+    node(word).is_ok()
 }
 
 #[cfg(test)]
@@ -182,12 +189,15 @@ mod tests {
         assert_eq!(osmos("mosrun", "-3 awk").unwrap(), "run --node 3 -- awk");
         assert_eq!(osmos("mosrun", "-L awk").unwrap(), "run --home -- awk");
         assert_eq!(osmos("mosrun", "-l awk").unwrap(), "run -- awk");
+        assert_eq!(osmos("mosrun", "-rdelta awk").unwrap(), "run --node delta -- awk");
+        assert_eq!(osmos("mosrun", "-r7 awk").unwrap(), "run --node 7 -- awk");
     }
 
     #[test]
     fn runhome_and_runon_pin() {
         assert_eq!(osmos("runhome", "flac -8 a").unwrap(), "run --home -- flac -8 a");
         assert_eq!(osmos("runon", "2 flac -8 a").unwrap(), "run --node 2 -- flac -8 a");
+        assert_eq!(osmos("runon", "a.b flac -8 a").unwrap(), "run --node a.b -- flac -8 a");
     }
 
     #[test]
@@ -195,6 +205,7 @@ mod tests {
         assert_eq!(osmos("migrate", "4711 balance").unwrap(), "migrate 4711 best");
         assert_eq!(osmos("migrate", "4711 home").unwrap(), "migrate 4711 home");
         assert_eq!(osmos("migrate", "4711 2").unwrap(), "migrate 4711 2");
+        assert_eq!(osmos("migrate", "4711 delta").unwrap(), "migrate 4711 delta");
     }
 
     #[test]
@@ -208,6 +219,7 @@ mod tests {
             ("bring", "bring"),
             ("gridguests 8", "limit --guests 8"),
             ("cngpri 3 10", "priority 3 10"),
+            ("cngpri delta 10", "priority delta 10"),
             ("status", "status"),
             ("shutdown", "down"),
         ] {
@@ -224,6 +236,7 @@ mod tests {
             ("runon", "2"),
             ("runon", "0 awk"),
             ("runon", "+2 awk"),
+            ("runon", "best awk"),
             ("migrate", "4711"),
             ("mosctl", ""),
             ("mosctl", "setyard 3"),
@@ -238,7 +251,10 @@ mod tests {
     fn what_has_no_counterpart_names_the_way_out() {
         assert!(osmos("mosctl", "getload 2").unwrap_err().to_string().contains("osmos nodes"));
         assert!(osmos("setpe", "-w -f m").unwrap_err().to_string().contains("osmos up --map"));
-        assert!(osmos("mosrun", "-q5 awk").unwrap_err().to_string().contains("-q5"));
+        for option in ["-q5", "-r", "-rhome", "-delta"] {
+            let refusal = osmos("mosrun", &format!("{option} awk")).unwrap_err();
+            assert!(refusal.to_string().contains(&format!("`{option}` is not known")));
+        }
     }
 
     #[test]
@@ -246,11 +262,14 @@ mod tests {
         use clap::Parser;
         for (name, line) in [
             ("mosrun", "-4 a -b"),
+            ("mosrun", "-rdelta a"),
             ("runon", "9 a"),
+            ("runon", "delta a"),
             ("migrate", "7 balance"),
             ("mosctl", "nostay"),
             ("mosctl", "gridguests 3"),
             ("mosctl", "cngpri 3 9"),
+            ("mosctl", "cngpri delta 9"),
             ("mosctl", "shutdown"),
         ] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();

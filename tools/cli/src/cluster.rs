@@ -106,7 +106,7 @@ impl Ground<'_> {
         let mut silent = Vec::new();
         Client::connect(self.socket)?.everywhere(Request::Status, |node, reply| {
             match reply {
-                Ok(Reply::Status(status)) if status.node == node => said.push(status),
+                Ok(Reply::Status(status)) if status.node == node => said.push(*status),
                 Ok(_) => silent.push(format!("node {node} answers something else")),
                 Err(Failure { text, .. }) => silent.push(text),
             }
@@ -152,7 +152,7 @@ impl Ground<'_> {
             }
         }
         match Client::connect(self.socket) {
-            Ok(mut client) => membership::down(&mut client)?,
+            Ok(mut client) => membership::down(&mut client, false)?,
             Err(Error::NoDaemon(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -337,7 +337,7 @@ fn token(socket: &Path) -> Result<String> {
 
 fn status_of(client: &mut Client) -> Result<Status> {
     match client.request(&Request::Status)? {
-        Reply::Status(status) => Ok(status),
+        Reply::Status(status) => Ok(*status),
         other => Err(unexpected(&other)),
     }
 }

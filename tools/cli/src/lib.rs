@@ -11,6 +11,7 @@ mod cpu_baseline;
 mod exit_code;
 mod interrupts;
 mod mpi;
+mod naming;
 mod output;
 mod ownership;
 mod platform;
@@ -18,6 +19,7 @@ mod processes;
 mod progress;
 mod running;
 mod values;
+mod what_if;
 
 pub use arguments::{DaemonOptions, DemoOptions};
 pub use commands::daemon::DaemonFiles;
@@ -26,7 +28,7 @@ pub use ownership::Switch;
 pub use platform::{Inherited, Platform};
 
 use anyhow::Result;
-use arguments::{Arguments, Command, NodeShape, Question};
+use arguments::{Arguments, Command, Question};
 use clap::Parser;
 use client::Client;
 use cluster::{ClusterCommand, Ground};
@@ -36,6 +38,7 @@ use commands::{
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use what_if::NodeShape;
 
 /// Carries out one command line, its first word being the name the program was called by.
 pub fn main(words: Vec<OsString>, platform: &dyn Platform) -> ExitCode {
@@ -114,9 +117,11 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
             Ok(false) => ExitCode::from(exit_code::FAILED),
             Err(error) => failed(error),
         },
-        Command::Links { directory } => ended(install::links(&directory)),
+        Command::Links { directory, listing } => ended(install::links(&directory, listing.json)),
         Command::Completions { shell } => ended(install::completions(shell, platform.handed_on())),
-        Command::Man { directory } => ended(install::manual(&directory, platform.handed_on())),
+        Command::Man { directory, listing } => {
+            ended(install::manual(&directory, platform.handed_on(), listing.json))
+        }
         Command::Ask(question) => ended(ask(question, &socket)),
     }
 }
@@ -134,36 +139,52 @@ fn on_cluster(command: ClusterCommand, socket: &Path, platform: &dyn Platform) -
 fn ask(question: Question, socket: &Path) -> Result<()> {
     let mut client = Client::connect(socket)?;
     match question {
-        Question::Down => membership::down(&mut client),
-        Question::Token => membership::token(&mut client),
-        Question::Join { address, token } => membership::join(&mut client, address, token),
-        Question::Leave => membership::leave(&mut client),
-        Question::Forget { node, force } => membership::forget(&mut client, node, force),
-        Question::RenewSecret => membership::renew_secret(&mut client),
+        Question::Down(listing) => membership::down(&mut client, listing.json),
+        Question::Token(listing) => membership::token(&mut client, listing.json),
+        Question::Join { address, token, listing } => {
+            membership::join(&mut client, address, token, listing.json)
+        }
+        Question::Leave(listing) => membership::leave(&mut client, listing.json),
+        Question::Forget { node, force, listing } => {
+            let node = node.find(&mut client)?;
+            membership::forget(&mut client, node, force, listing.json)
+        }
+        Question::RenewSecret(listing) => membership::renew_secret(&mut client, listing.json),
         Question::Status(listing) => membership::status(&mut client, listing.json),
         Question::Migrate { process, to, freeze_budget, method, listing } => {
+            let process = process.find(&mut client)?;
+            let to = to.find(&mut client)?;
             moves::migrate(&mut client, process, (to, (freeze_budget, method)), listing.json)
         }
-        Question::Adopt { pid } => moves::adopt(&mut client, pid),
-        Question::Kill { process, signal } => moves::kill(&mut client, process, signal),
+        Question::Adopt { pid, listing } => moves::adopt(&mut client, pid, listing.json),
+        Question::Kill { process, signal } => {
+            let process = process.find(&mut client)?;
+            moves::kill(&mut client, process, signal)
+        }
         Question::Ps(options) => ps::ps(&mut client, &options),
         Question::Ping { node, count, listing } => {
+            let node = node.find(&mut client)?;
             ping::ping(&mut client, node, count, listing.json)
         }
         Question::Nodes(listing) => listings::nodes(&mut client, listing.json),
-        Question::Why { process, listing } => foresight::why(&mut client, process, listing.json),
+        Question::Why { process, listing } => {
+            let process = process.find(&mut client)?;
+            foresight::why(&mut client, process, listing.json)
+        }
         Question::WhatIf(options) => match (options.node, options.process, options.to) {
             (Some(NodeShape { cores, speed, memory_bytes }), ..) => {
                 let json = options.listing.json;
                 foresight::what_if_node(&mut client, cores, speed, memory_bytes, json)
             }
             (None, Some(process), Some(to)) => {
+                let process = process.find(&mut client)?;
+                let to = to.find(&mut client)?;
                 foresight::what_if(&mut client, process, to, options.listing.json)
             }
             _ => anyhow::bail!("say a process and a node, or `--node` and its shape"),
         },
         Question::Own(order) => {
-            let (order, json) = order.into_parts();
+            let (order, json) = order.into_parts(&mut client)?;
             owner::order(&mut client, order, json)
         }
         Question::Events { all: true, follow, json } => {

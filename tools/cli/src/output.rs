@@ -145,6 +145,14 @@ pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
+/// What was done, for programs; people take silence for it.
+pub fn confirm(json: bool, what: impl FnOnce() -> serde_json::Value) -> anyhow::Result<()> {
+    if json {
+        print_json(&what())?;
+    }
+    Ok(())
+}
+
 /// One line of text. Unlike `println!` it survives a reader that has gone.
 pub fn print_line(text: &str) -> io::Result<()> {
     io::stdout().write_all(format!("{text}\n").as_bytes())

@@ -1,11 +1,12 @@
 //! The commands of a node's owner, as they are typed. All of them are one request to the daemon.
 
-use crate::arguments::{Listing, node_id};
+use crate::arguments::Listing;
+use crate::naming::{self, BorrowersChoice, NodeChoice, Nodes, node};
 use crate::values::{bandwidth, freeze_budget, processors, size};
+use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use std::num::NonZeroU32;
 use wire::freeze_budget::FreezeBudget;
-use wire::ids::NodeId;
 use wire::move_limits::Bandwidth;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::users::{Borrowers, UserTable};
@@ -67,9 +68,9 @@ Returns when they are home. They may leave again after half a minute; `osmos sta
 Lower comes first, as with MOSIX; guests of homes that nothing was said of have 50. It decides who
 leaves first when guests have to, and, with `osmos yield`, who stands back further.")]
     Priority {
-        /// Their home
-        #[arg(value_parser = node_id)]
-        node: NodeId,
+        /// Their home, by number or name
+        #[arg(value_parser = node)]
+        node: NodeChoice,
         /// 0 to 65535; 50 is the usual one
         priority: u16,
         #[command(flatten)]
@@ -117,6 +118,7 @@ processors, all of them where there are fewer.")]
 Examples:
   osmos lend --root on         root's processes may leave, too
   osmos lend --to 2,5-7        own processes go to these nodes only
+  osmos lend --to delta,echo   likewise, by name
   osmos lend --to all
 
 Whoever administers a node that holds a process can do all that the process's user may do at home.
@@ -125,9 +127,9 @@ Processes that are away against it come home.")]
         /// Root's processes may leave (`on`) or stay home (`off`)
         #[arg(long, value_enum, value_name = "on|off", required_unless_present = "to")]
         root: Option<Switch>,
-        /// Nodes that own processes may go to: 2,5-7, or `all`
-        #[arg(long, value_name = "NODES", value_parser = borrowers)]
-        to: Option<Borrowers>,
+        /// Nodes that own processes may go to, by number or name: 2,5-7,delta, or `all`
+        #[arg(long, value_name = "NODES", value_parser = naming::borrowers)]
+        to: Option<BorrowersChoice>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -135,9 +137,9 @@ Processes that are away against it come home.")]
 
 impl Own {
     /// What the daemon is asked, and whether JSON is wanted.
-    pub fn into_parts(self) -> (OwnerOrder, bool) {
+    pub fn into_parts(self, nodes: &mut impl Nodes) -> Result<(OwnerOrder, bool)> {
         let on = |switched: Switched| switched.switch == Switch::On;
-        match self {
+        Ok(match self {
             Own::Stay(switched) => (OwnerOrder::Stay { on: on(switched) }, switched.listing.json),
             Own::Block(switched) => (OwnerOrder::Block { on: on(switched) }, switched.listing.json),
             Own::Noblock(listing) => (OwnerOrder::Block { on: false }, listing.json),
@@ -146,7 +148,7 @@ impl Own {
             Own::Expel(listing) => (OwnerOrder::Expel, listing.json),
             Own::Bring(listing) => (OwnerOrder::Bring, listing.json),
             Own::Priority { node, priority, listing } => {
-                (OwnerOrder::Prioritise { home: node, priority }, listing.json)
+                (OwnerOrder::Prioritise { home: node.find(nodes)?, priority }, listing.json)
             }
             Own::Limit {
                 guests,
@@ -167,9 +169,10 @@ impl Own {
             }
             Own::Lend { root, to, listing } => {
                 let root = root.map(|switch| switch == Switch::On);
+                let to = to.map(|to| to.find(nodes)).transpose()?;
                 (OwnerOrder::Lend { root, to }, listing.json)
             }
-        }
+        })
     }
 }
 
@@ -202,7 +205,7 @@ fn change<T>(word: &str, parse: fn(&str) -> Result<T, String>) -> Result<LimitCh
     if word == "none" { Ok(LimitChange::Lifted) } else { parse(word).map(LimitChange::AtMost) }
 }
 
-/// `2,5-7` or `all`.
+/// `2,5-7` or `all`: a daemon that is just starting knows nobody's name.
 pub fn borrowers(words: &str) -> Result<Borrowers, String> {
     Borrowers::parse(words).map_err(|error| error.to_string())
 }
@@ -216,6 +219,7 @@ pub fn guest_users(words: &str) -> Result<UserTable, String> {
 #[cfg(test)]
 mod tests {
     use crate::arguments::{Arguments, Command, Question};
+    use crate::naming::tests::unasked;
     use clap::Parser;
     use std::num::NonZeroU32;
     use wire::freeze_budget::FreezeBudget;
@@ -226,7 +230,7 @@ mod tests {
     fn parse(line: &str) -> Option<OwnerOrder> {
         let words = std::iter::once("osmos").chain(line.split_whitespace());
         match Arguments::try_parse_from(words).ok()?.command {
-            Command::Ask(Question::Own(own)) => Some(own.into_parts().0),
+            Command::Ask(Question::Own(own)) => Some(own.into_parts(&mut unasked()).ok()?.0),
             other => panic!("parsed as {other:?}"),
         }
     }

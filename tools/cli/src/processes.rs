@@ -1,12 +1,29 @@
 //! How processes are named and chosen on the command line.
 
-use crate::arguments::{Listing, node_id};
+use crate::arguments::Listing;
+use crate::naming::{NodeChoice, Nodes, node};
 use crate::values::pause;
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::fmt;
 use std::str::FromStr;
 use wire::control::Request;
 use wire::ids::NodeId;
+
+/// A process, as it was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessChoice {
+    /// None: this node's.
+    node: Option<NodeChoice>,
+    pid: i32,
+}
+
+impl ProcessChoice {
+    pub fn find(&self, among: &mut impl Nodes) -> Result<ProcessName> {
+        let node = self.node.as_ref().map(|node| node.find(among)).transpose()?;
+        Ok(ProcessName { node, pid: self.pid })
+    }
+}
 
 /// A process as its home calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +44,16 @@ impl ProcessName {
     }
 }
 
-impl FromStr for ProcessName {
+impl FromStr for ProcessChoice {
     type Err = String;
 
-    fn from_str(word: &str) -> Result<ProcessName, String> {
-        let (node, number) = match word.split_once(':') {
-            Some((node, pid)) => (Some(node_id(node)?), pid),
+    fn from_str(word: &str) -> Result<ProcessChoice, String> {
+        let (home, number) = match word.split_once(':') {
+            Some((home, pid)) => (Some(node(home)?), pid),
             None => (None, word),
         };
         match number.parse() {
-            Ok(pid) if pid > 0 => Ok(ProcessName { node, pid }),
+            Ok(pid) if pid > 0 => Ok(ProcessChoice { node: home, pid }),
             _ => Err(format!("`{word}` is no process: PID, or HOME:PID as `osmos ps --all` shows")),
         }
     }
@@ -59,9 +76,9 @@ pub struct PsOptions {
     /// Only those of this user, by his name at their home or his number
     #[arg(long, short, value_name = "USER")]
     pub user: Option<String>,
-    /// Only those that run on this node
-    #[arg(long, value_name = "NODE", value_parser = node_id)]
-    pub node: Option<NodeId>,
+    /// Only those that run on this node, by number or name
+    #[arg(long, value_name = "NODE", value_parser = node)]
+    pub node: Option<NodeChoice>,
     /// Only those in this state
     #[arg(long, value_name = "STATE", value_parser = ["running", "moving", "pinned"])]
     pub state: Option<String>,
@@ -101,12 +118,27 @@ pub enum PsKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::naming::tests::listed_node;
+    use wire::control::Node;
+
+    struct Listed;
+
+    impl Nodes for Listed {
+        fn nodes(&mut self) -> Result<Vec<Node>> {
+            Ok(vec![listed_node(4, Some("delta"))])
+        }
+    }
 
     #[test]
     fn a_process_is_named_by_its_pid_and_by_its_home_if_that_is_another_node() {
-        let name = |word: &str| word.parse::<ProcessName>();
+        let name = |word: &str| {
+            let choice = word.parse::<ProcessChoice>()?;
+            choice.find(&mut Listed).map_err(|error| error.to_string())
+        };
         assert_eq!(name("4711"), Ok(ProcessName { node: None, pid: 4711 }));
         assert_eq!(name("3:4711"), Ok(ProcessName { node: Some(NodeId(3)), pid: 4711 }));
+        assert_eq!(name("delta:4711"), Ok(ProcessName { node: Some(NodeId(4)), pid: 4711 }));
+        assert!(name("gamma:4711").unwrap_err().contains("there is no node `gamma`"));
         for word in ["", "0", "-1", "x", "3:", ":7", "0:7", "3:0", "3:7:8", "4294967296"] {
             assert!(name(word).is_err(), "{word:?} was accepted");
         }

@@ -1,20 +1,20 @@
 //! How a command is to be run: the options of `osmos run`, and of `osmos time`, which runs it so.
 
-use crate::arguments::node_id;
 use crate::mpi::Mpi;
+use crate::naming::{NodeChoice, Nodes, node};
 use crate::values::freeze_budget;
+use anyhow::Result;
 use clap::Args;
 use std::ffi::OsString;
 use wire::control::Placement;
 use wire::freeze_budget::FreezeBudget;
-use wire::ids::NodeId;
 use wire::supervisor::Way;
 
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
-    /// Run on this node, and stay there
-    #[arg(long, value_name = "N", value_parser = node_id, conflicts_with_all = ["home", "best"])]
-    pub node: Option<NodeId>,
+    /// Run on this node, by number or name, and stay there
+    #[arg(long, value_name = "NODE", value_parser = node, conflicts_with_all = ["home", "best"])]
+    pub node: Option<NodeChoice>,
     /// Never leave home by itself
     #[arg(long, conflicts_with = "best")]
     pub home: bool,
@@ -61,8 +61,8 @@ impl RunOptions {
             switches.into_iter().chain([("--mobile", self.mobile), ("--timed", self.timed)]);
         let mut words: Vec<OsString> =
             switches.filter(|(_, is_on)| *is_on).map(|(name, _)| name.into()).collect();
+        words.extend(self.node.as_ref().map(|node| format!("--node={node}").into()));
         let numbers = [
-            ("--node", self.node.map(|node| u64::from(node.0))),
             ("--storm", self.storm),
             ("--freeze-budget", self.freeze_budget.map(|budget| u64::from(budget.ms()))),
         ];
@@ -80,13 +80,13 @@ impl RunOptions {
         words
     }
 
-    pub fn placement(&self) -> Placement {
-        match (self.node, self.home, self.best) {
-            (Some(node), _, _) => Placement::Node(node),
+    pub fn placement(&self, nodes: &mut impl Nodes) -> Result<Placement> {
+        Ok(match (&self.node, self.home, self.best) {
+            (Some(node), _, _) => Placement::Node(node.find(nodes)?),
             (None, true, _) => Placement::Home,
             (None, false, true) => Placement::Best,
             (None, false, false) => Placement::Balanced,
-        }
+        })
     }
 }
 

@@ -30,6 +30,14 @@ pub fn size(word: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(complaint)
 }
 
+/// Of a core.
+pub fn speed(word: &str) -> Result<f64, String> {
+    match word.parse::<f64>() {
+        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
+        _ => Err(format!("`{word}` is no speed; a number above 0, 1 being the reference")),
+    }
+}
+
 /// `500Mbit`.
 pub fn bandwidth(word: &str) -> Result<Bandwidth, String> {
     word.parse().map_err(|error: BadBandwidth| error.to_string())

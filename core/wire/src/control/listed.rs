@@ -70,6 +70,9 @@ pub struct Node {
     /// That moves from the node asked to that one have gone at; none: none was measured.
     #[serde(default)]
     pub bytes_per_s: Option<f64>,
+    /// What people call it; none: it has not told, or has no name.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 /// Whether a node's processor will do.

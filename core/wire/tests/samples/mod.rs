@@ -481,6 +481,7 @@ pub fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::Leaving,
         PeerMessage::Processor(Box::new(processor())),
         PeerMessage::MoveLimits(limits()),
+        PeerMessage::Name("delta.example.org".into()),
         PeerMessage::Left,
         PeerMessage::Forgotten(vec![Forgotten { node: to, key: NodeKey([3; 32]) }; 5]),
         PeerMessage::Secret { generation: 2, secret: [4; 32] },

@@ -5,6 +5,7 @@
 
 use crate::arguments::{DaemonOptions, UpOptions};
 use crate::exit_code;
+use crate::naming::called;
 use crate::output;
 use crate::platform::Platform;
 use anyhow::{Context, Result, bail};
@@ -45,7 +46,12 @@ pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
     platform.keep_descriptors();
     match start(&options.daemon, &files) {
         Ok(status) => {
-            print!("{}", welcome(&status));
+            let told = match options.json {
+                true => output::print_json(&status),
+                false => output::print_line(&welcome(&status)),
+            };
+            // The node is up, whether or not anybody is left to be told.
+            let _ = told;
             ExitCode::from(exit_code::DONE)
         }
         Err(error) => exit_code::report(&error, exit_code::FAILED),
@@ -148,7 +154,7 @@ fn wait_until_ready(child: &mut Child, socket: &Path) -> Result<Status> {
 
 fn ask_status(socket: &Path) -> Result<Status> {
     match Client::connect(socket)?.request(&Request::Status)? {
-        Reply::Status(status) => Ok(status),
+        Reply::Status(status) => Ok(*status),
         other => bail!("the daemon answered {other:?} instead of its status"),
     }
 }
@@ -171,9 +177,12 @@ fn log_since(log: &mut File, start: u64, path: &Path) -> String {
 fn welcome(status: &Status) -> String {
     let nodes = output::counted(status.nodes, "node", "nodes");
     format!(
-        "node {} is up at {} (daemon pid {}), in a cluster of {nodes}\n\
-         to add a node: `osmos token` here, then `osmos up` and `osmos join {} TOKEN` there\n",
-        status.node, status.address, status.daemon_pid, status.address
+        "{} is up at {} (daemon pid {}), in a cluster of {nodes}\n\
+         to add a node: `osmos token` here, then `osmos up` and `osmos join {} TOKEN` there",
+        called(status.node, status.name.as_deref()),
+        status.address,
+        status.daemon_pid,
+        status.address
     )
 }
 

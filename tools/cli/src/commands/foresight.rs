@@ -2,11 +2,12 @@
 
 use super::ps::command_of;
 use super::unexpected;
+use crate::naming::Called;
 use crate::output::{self, Align, Cell, Table};
 use crate::processes::ProcessName;
 use anyhow::Result;
 use client::Client;
-use wire::control::{Decision, Reply, Request};
+use wire::control::{Decision, Process, Reply, Request};
 use wire::forecast::{Forecast, NodeForecast, PastMove, Place, Weighed};
 use wire::ids::NodeId;
 
@@ -60,14 +61,7 @@ pub fn why(client: &mut Client, process: ProcessName, json: bool) -> Result<()> 
         output::print_json(&shown)?;
         return Ok(());
     }
-    output::print_line(&format!(
-        "{} ({}) of node {} is on node {}: {}",
-        process.pid,
-        output::printable(command_of(&process)),
-        process.home,
-        process.node,
-        output::printable(&process.reason)
-    ))?;
+    output::print_line(&place_sentence(&process, &Called::asked(client)))?;
     let last = decisions.iter().rev().find_map(|decision| decision.weighed.as_ref());
     if let Some(weighed) = now.as_ref().or(last) {
         let when = if now.is_some() { "now" } else { "at the last decision" };
@@ -82,6 +76,18 @@ pub fn why(client: &mut Client, process: ProcessName, json: bool) -> Result<()> 
     output::print_line("\ndecisions")?;
     decision_table(&decisions).print()?;
     Ok(())
+}
+
+/// `4711 (awk) of node 1 (alpha) is on node 3 (delta): node 3 is faster`
+fn place_sentence(process: &Process, called: &Called) -> String {
+    output::printable(&format!(
+        "{} ({}) of {} is on {}: {}",
+        process.pid,
+        command_of(process),
+        called.node(process.home),
+        called.node(process.node),
+        process.reason
+    ))
 }
 
 fn payback(forecast: &Forecast) -> String {
@@ -204,6 +210,7 @@ fn decision_table(decisions: &[Decision]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::naming::tests::{Told, listed_node};
 
     fn forecast(but: Option<&str>, payback_ms: Option<f64>) -> Forecast {
         Forecast {
@@ -241,6 +248,31 @@ mod tests {
         let (numbers, verdict) = forecast_sentences(&refused);
         assert!(numbers.ends_with("never paid back"), "{numbers}");
         assert!(verdict.ends_with("by itself: its user placed it here"), "{verdict}");
+    }
+
+    #[test]
+    fn a_place_is_told_with_the_names_of_its_nodes() {
+        let process = Process {
+            pid: 4711,
+            home: NodeId(1),
+            node: NodeId(3),
+            state: "running".into(),
+            command: "a\nwk".into(),
+            cpu_s: 1.0,
+            rss_bytes: 4096,
+            migrations: 1,
+            last_move: None,
+            reason: "node 3 is faster".into(),
+            uid: None,
+            user: None,
+            command_line: None,
+            parent: None,
+            threads: None,
+        };
+        let nodes = vec![listed_node(1, None), listed_node(3, Some("delta"))];
+        let called = Called::asked(&mut Told { nodes, questions: 1 });
+        let text = place_sentence(&process, &called);
+        assert_eq!(text, "4711 (a?wk) of node 1 is on node 3 (delta): node 3 is faster");
     }
 
     #[test]

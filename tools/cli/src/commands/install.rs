@@ -6,6 +6,7 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use serde_json::json;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::symlink;
@@ -13,13 +14,18 @@ use std::path::Path;
 
 /// Creates the classic names in `directory`. Links of an earlier call stay; other files are never
 /// touched.
-pub fn links(directory: &Path) -> Result<()> {
+pub fn links(directory: &Path, json: bool) -> Result<()> {
     let program = std::env::current_exe().context("cannot find the osmos program itself")?;
     for name in classic::NAMES {
         link(&program, &directory.join(name))?;
     }
-    let names = classic::NAMES.join(" ");
-    output::print_line(&format!("{names} in {}", directory.display()))?;
+    let (names, directory) = (classic::NAMES, directory.display().to_string());
+    if json {
+        let done = json!({ "done": true, "directory": directory, "names": names });
+        output::print_json(&done)?;
+    } else {
+        output::print_line(&format!("{} in {directory}", names.join(" ")))?;
+    }
     Ok(())
 }
 
@@ -37,9 +43,11 @@ fn link(program: &Path, path: &Path) -> Result<()> {
 }
 
 /// Writes `osmos.1` and one page for each command, those whose words are handed on among them.
-pub fn manual(directory: &Path, handed_on: Vec<Command>) -> Result<()> {
+pub fn manual(directory: &Path, handed_on: Vec<Command>, json: bool) -> Result<()> {
     clap_mangen::generate_to(whole(handed_on), directory)
-        .with_context(|| format!("cannot write manual pages into {}", directory.display()))
+        .with_context(|| format!("cannot write manual pages into {}", directory.display()))?;
+    let directory = directory.display().to_string();
+    output::confirm(json, || json!({ "done": true, "directory": directory }))
 }
 
 pub fn completions(shell: Shell, handed_on: Vec<Command>) -> Result<()> {
@@ -64,12 +72,12 @@ mod tests {
     #[test]
     fn links_are_created_once_and_never_replace_a_file() {
         let directory = tempfile::tempdir().expect("a directory");
-        links(directory.path()).expect("created");
-        links(directory.path()).expect("already there");
+        links(directory.path(), false).expect("created");
+        links(directory.path(), false).expect("already there");
         let taken = directory.path().join("mon");
         fs::remove_file(&taken).expect("removed");
         fs::write(&taken, "mine").expect("written");
-        let error = links(directory.path()).expect_err("a file is in the way");
+        let error = links(directory.path(), false).expect_err("a file is in the way");
         assert!(error.to_string().contains("mon"), "{error}");
         assert_eq!(fs::read_to_string(&taken).expect("readable"), "mine");
     }
@@ -78,7 +86,7 @@ mod tests {
     fn every_command_but_the_hidden_ones_has_a_page() {
         let directory = tempfile::tempdir().expect("a directory");
         let lab = Command::new("lab").subcommand(Command::new("up").about("Build a lab"));
-        manual(directory.path(), vec![lab]).expect("written");
+        manual(directory.path(), vec![lab], false).expect("written");
         let pages =
             ["osmos.1", "osmos-run.1", "osmos-ps.1", "osmos-cluster-up.1", "osmos-lab-up.1"];
         for page in pages {

@@ -115,6 +115,7 @@ struct ToldBy<'a> {
 fn node_table(nodes: &[Node]) -> Table {
     let mut table = Table::new(&[
         ("NODE", Align::Right),
+        ("NAME", Align::Left),
         ("ADDRESS", Align::Left),
         ("STATUS", Align::Left),
         ("CORES", Align::Right),
@@ -137,6 +138,7 @@ fn node_table(nodes: &[Node]) -> Table {
         };
         table.row(vec![
             Cell::new(node.id.to_string()),
+            Cell::new(node.name.as_deref().unwrap_or("-")),
             Cell::new(&node.address),
             Cell::coloured(&node.status, colour),
             Cell::new(format!("{:.1}", node.cores)),
@@ -208,30 +210,26 @@ fn ended(wait_status: Option<i32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::naming::tests::listed_node;
     use wire::ids::{GlobalPid, HomePid};
     use wire::supervisor::Reason;
 
     #[test]
     fn the_busiest_node_has_the_longest_bar() {
-        let node = |id, load| Node {
-            id: NodeId(id),
-            address: "10.0.0.1:7780".into(),
-            status: "alive".into(),
-            cores: 1.0,
-            speed: 1.0,
-            load,
-            mem_total_bytes: 1 << 30,
-            mem_free_bytes: 1 << 29,
-            info_age_s: 0.0,
-            takes_guests: true,
-            cpu: CpuFit::Fits,
-            cpu_reason: None,
-            move_limits: Default::default(),
-            bytes_per_s: None,
-        };
+        let node = |id, load| Node { load, ..listed_node(id, None) };
         let text = node_table(&[node(1, 8.0), node(2, 4.0), node(3, 0.0)]).render(false);
         let bars: Vec<usize> = text.lines().skip(1).map(|l| l.matches('█').count()).collect();
         assert_eq!(bars, [BAR_COLUMNS, BAR_COLUMNS / 2, 0]);
+    }
+
+    #[test]
+    fn a_node_is_shown_with_its_name_or_without() {
+        let names = [Some("delta"), None, Some("a\x1b[2J")];
+        let nodes = (1..).zip(names).map(|(id, name)| listed_node(id, name));
+        let text = node_table(&nodes.collect::<Vec<_>>()).render(false);
+        let shown: Vec<&str> =
+            text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(shown, ["NAME", "delta", "-", "a?[2J"]);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! `token`, `join`, `leave`, `forget`, `renew-secret`, `down` and `status`: this node and its
 //! cluster.
 
+use crate::naming::called;
 use crate::output;
 use anyhow::{Context, Result, ensure};
 use client::Client;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::json;
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use wire::control::{Reply, Request, Status};
@@ -16,35 +19,54 @@ use super::unexpected;
 /// Once it has answered, a daemon has only to write its journal and end.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub fn token(client: &mut Client) -> Result<()> {
-    match client.request(&Request::Token)? {
-        Reply::Token { token } => output::print_line(&output::printable(&token))?,
+/// Standard output has the token alone, so that scripts can use it. Who looks at it on a terminal
+/// is told beside it what it is and what it is for.
+pub fn token(client: &mut Client, json: bool) -> Result<()> {
+    let token = match client.request(&Request::Token)? {
+        Reply::Token { token } => output::printable(&token),
         other => return Err(unexpected(&other)),
+    };
+    if json {
+        output::print_json(&json!({ "token": token }))?;
+        return Ok(());
     }
+    if !io::stdout().is_terminal() {
+        output::print_line(&token)?;
+        return Ok(());
+    }
+    let advice = advice(&ask_status(client)?.address, &token);
+    eprint!("token: ");
+    output::print_line(&token)?;
+    eprintln!("{advice}");
     Ok(())
 }
 
-pub fn join(client: &mut Client, address: String, token: String) -> Result<()> {
-    match client.request(&Request::Join { address, token })? {
-        Reply::Done => status(client, false),
-        other => Err(unexpected(&other)),
-    }
+fn advice(address: &str, token: &str) -> String {
+    let join = output::printable(&format!("osmos join {address} {token}"));
+    format!(
+        "one other machine may join with it, within a day; there: `osmos up`, and then\n  {join}"
+    )
+}
+
+pub fn join(client: &mut Client, address: String, token: String, json: bool) -> Result<()> {
+    done(client, &Request::Join { address, token })?;
+    status(client, json)
 }
 
 /// Returns when this node is in a cluster of its own.
-pub fn leave(client: &mut Client) -> Result<()> {
-    match client.request(&Request::Leave)? {
-        Reply::Done => status(client, false),
-        other => Err(unexpected(&other)),
-    }
+pub fn leave(client: &mut Client, json: bool) -> Result<()> {
+    done(client, &Request::Leave)?;
+    status(client, json)
 }
 
-pub fn forget(client: &mut Client, node: NodeId, force: bool) -> Result<()> {
-    done(client, &Request::Forget { node, force })
+pub fn forget(client: &mut Client, node: NodeId, force: bool, json: bool) -> Result<()> {
+    done(client, &Request::Forget { node, force })?;
+    output::confirm(json, || json!({ "done": true, "node": node }))
 }
 
-pub fn renew_secret(client: &mut Client) -> Result<()> {
-    done(client, &Request::RenewSecret)
+pub fn renew_secret(client: &mut Client, json: bool) -> Result<()> {
+    done(client, &Request::RenewSecret)?;
+    output::confirm(json, || json!({ "done": true }))
 }
 
 fn done(client: &mut Client, request: &Request) -> Result<()> {
@@ -55,28 +77,28 @@ fn done(client: &mut Client, request: &Request) -> Result<()> {
 }
 
 /// Returns when the daemon has ended, so that another can be started at once.
-pub fn down(client: &mut Client) -> Result<()> {
-    end(client, &Request::Down)
+pub fn down(client: &mut Client, json: bool) -> Result<()> {
+    let daemon_pid = end(client, &Request::Down)?;
+    output::confirm(json, || json!({ "done": true, "daemon_pid": daemon_pid }))
 }
 
 /// The same, of a daemon that leaves everything where it is to the next.
 pub fn hand_over(client: &mut Client) -> Result<()> {
-    end(client, &Request::HandOver)
+    end(client, &Request::HandOver).map(|_| ())
 }
 
-fn end(client: &mut Client, how: &Request) -> Result<()> {
-    let daemon_pid = match client.request(&Request::Status)? {
-        Reply::Status(status) => status.daemon_pid,
-        other => return Err(unexpected(&other)),
-    };
+/// The pid that it had.
+fn end(client: &mut Client, how: &Request) -> Result<i32> {
+    let daemon_pid = ask_status(client)?.daemon_pid;
     // Opened before the daemon can end: it names that process and no later one.
     let daemon = Pid::from_raw(daemon_pid)
         .filter(|_| daemon_pid > 0)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    match client.request(how)? {
-        Reply::Done => daemon.map_or(Ok(()), |daemon| wait_for_end(&daemon, daemon_pid)),
-        other => Err(unexpected(&other)),
+    done(client, how)?;
+    if let Some(daemon) = daemon {
+        wait_for_end(&daemon, daemon_pid)?;
     }
+    Ok(daemon_pid)
 }
 
 fn wait_for_end(daemon: &OwnedFd, daemon_pid: i32) -> Result<()> {
@@ -87,11 +109,15 @@ fn wait_for_end(daemon: &OwnedFd, daemon_pid: i32) -> Result<()> {
     Ok(())
 }
 
+fn ask_status(client: &mut Client) -> Result<Status> {
+    match client.request(&Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        other => Err(unexpected(&other)),
+    }
+}
+
 pub fn status(client: &mut Client, json: bool) -> Result<()> {
-    let status = match client.request(&Request::Status)? {
-        Reply::Status(status) => status,
-        other => return Err(unexpected(&other)),
-    };
+    let status = ask_status(client)?;
     if json {
         output::print_json(&status)?;
     } else {
@@ -104,8 +130,8 @@ pub fn status(client: &mut Client, json: bool) -> Result<()> {
 fn sentence(status: &Status) -> String {
     let nodes = output::counted(status.nodes, "node", "nodes");
     output::printable(&format!(
-        "node {} at {}: daemon pid {}, version {}, up for {}, in a cluster of {nodes}",
-        status.node,
+        "{} at {}: daemon pid {}, version {}, up for {}, in a cluster of {nodes}",
+        called(status.node, status.name.as_deref()),
         status.address,
         status.daemon_pid,
         status.version,
@@ -117,6 +143,12 @@ fn sentence(status: &Status) -> String {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn a_token_is_told_with_the_line_that_uses_it() {
+        let advice = advice("10.0.0.1:7780", "abc\x1b");
+        assert!(advice.ends_with("\n  osmos join 10.0.0.1:7780 abc?"), "{advice}");
+    }
 
     #[test]
     fn the_end_of_a_process_is_noticed() {

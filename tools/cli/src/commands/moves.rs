@@ -65,9 +65,11 @@ fn tell(migration: &Migration, json: bool) -> Result<()> {
     Ok(())
 }
 
-pub fn adopt(client: &mut Client, pid: i32) -> Result<()> {
+pub fn adopt(client: &mut Client, pid: i32, json: bool) -> Result<()> {
     match client.request(&Request::Adopt { pid })? {
-        Reply::Done | Reply::Managed { .. } => Ok(()),
+        Reply::Done | Reply::Managed { .. } => {
+            output::confirm(json, || serde_json::json!({ "done": true, "pid": pid }))
+        }
         other => Err(unexpected(&other)),
     }
 }

@@ -68,7 +68,7 @@ pub fn ping(client: &mut Client, node: NodeId, count: u32, json: bool) -> Result
 
 fn own_status(client: &mut Client) -> Result<Status> {
     match client.request(&Request::Status)? {
-        Reply::Status(status) => Ok(status),
+        Reply::Status(status) => Ok(*status),
         other => Err(unexpected(&other)),
     }
 }
@@ -81,7 +81,7 @@ fn ask(client: &mut Client, node: NodeId) -> Result<Echo> {
     let Reply::Status(status) = reply else { return Err(unexpected(&reply)) };
     // It was there half-way, as far as both ways take as long.
     let ahead_s = status.time.map(|time| time - (asked_at + took.as_secs_f64() / 2.0));
-    Ok(Echo { took, ahead_s, status })
+    Ok(Echo { took, ahead_s, status: *status })
 }
 
 fn wall_clock_s() -> f64 {

@@ -9,20 +9,26 @@ use client::{Client, Gathered};
 use std::cmp::Ordering;
 use std::time::Duration;
 use wire::control::{Process, Reply, Request};
+use wire::ids::NodeId;
 
 /// Clears the terminal, and what has scrolled out of it is left alone.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub fn ps(client: &mut Client, options: &PsOptions) -> Result<()> {
-    let Some(pause) = options.watch else { return show(client, options, "") };
+    let node = options.node.as_ref().map(|node| node.find(client)).transpose()?;
+    let Some(pause) = options.watch else { return show(client, (options, node), "") };
     let clear = if output::is_terminal() && !options.listing.json { CLEAR } else { "" };
     loop {
-        show(client, options, clear)?;
+        show(client, (options, node), clear)?;
         std::thread::sleep(Duration::from_secs_f64(pause));
     }
 }
 
-fn show(client: &mut Client, options: &PsOptions, before: &str) -> Result<()> {
+fn show(
+    client: &mut Client,
+    (options, node): (&PsOptions, Option<NodeId>),
+    before: &str,
+) -> Result<()> {
     let gathered = match options.all {
         true => client.processes_everywhere()?,
         false => match client.request(&Request::Processes)? {
@@ -31,7 +37,7 @@ fn show(client: &mut Client, options: &PsOptions, before: &str) -> Result<()> {
         },
     };
     let mut processes = gathered.processes;
-    processes.retain(|process| is_wanted(process, options));
+    processes.retain(|process| is_wanted(process, options, node));
     processes.sort_by(|one, other| order(options.sort, one, other));
     if options.reverse {
         processes.reverse();
@@ -52,13 +58,13 @@ fn show(client: &mut Client, options: &PsOptions, before: &str) -> Result<()> {
     Ok(())
 }
 
-fn is_wanted(process: &Process, options: &PsOptions) -> bool {
+fn is_wanted(process: &Process, options: &PsOptions, node: Option<NodeId>) -> bool {
     let is_users = |user: &String| {
         process.user.as_ref() == Some(user)
             || process.uid.is_some_and(|uid| *user == uid.to_string())
     };
     options.user.as_ref().is_none_or(is_users)
-        && options.node.is_none_or(|node| process.node == node)
+        && node.is_none_or(|node| process.node == node)
         && options.state.as_ref().is_none_or(|state| process.state == *state)
         && options.command.as_ref().is_none_or(|text| command_of(process).contains(text))
 }
@@ -125,8 +131,8 @@ fn table(processes: &[Process]) -> String {
 mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command, Question};
+    use crate::naming::NodeChoice;
     use clap::Parser;
-    use wire::ids::NodeId;
 
     fn process() -> Process {
         Process {
@@ -167,7 +173,14 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_is_shown() {
-        let is_shown = |words| is_wanted(&process(), &options(words));
+        let is_shown = |words| {
+            let options = options(words);
+            let node = options.node.clone().map(|node| match node {
+                NodeChoice::Number(node) => node,
+                NodeChoice::Name(name) => panic!("{name}"),
+            });
+            is_wanted(&process(), &options, node)
+        };
         for words in [
             "",
             "--user anna",

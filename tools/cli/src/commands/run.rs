@@ -68,8 +68,10 @@ fn is_filtered() -> bool {
 /// What the command is to leave out of the processor. The connection is closed when this returns:
 /// the command inherits nothing of it.
 fn be_managed(options: &RunOptions, is_mobile: bool, socket: &Path) -> Result<Vec<String>> {
+    let not_started = "the command was not started";
+    let mut client = Client::connect(socket).context(not_started)?;
     let manage = ManageOptions {
-        placement: options.placement(),
+        placement: options.placement(&mut client).context(not_started)?,
         storm_ms: options.storm,
         cpu_baseline: options.cpu_baseline,
         freeze_budget_ms: options.freeze_budget,
@@ -77,8 +79,7 @@ fn be_managed(options: &RunOptions, is_mobile: bool, socket: &Path) -> Result<Ve
         is_mobile,
         is_timed: options.timed,
     };
-    let mut client = Client::connect(socket).context("the command was not started")?;
-    let reply = client.request(&Request::Manage(manage)).context("the command was not started")?;
+    let reply = client.request(&Request::Manage(manage)).context(not_started)?;
     let Reply::Managed { daemon_pid, left_out, .. } = reply else {
         bail!("the command was not started: the daemon answered {reply:?}");
     };
