@@ -27,6 +27,7 @@
 //! * [`names`]: nodes by what they are called
 //! * [`recordings`]: what a brain was told and decided
 //! * [`threads`]: threads that begin away
+//! * [`top`]: the cluster in a terminal
 //! * [`vfork`]: programs begun by those that are away
 //! * [`waits`]: waits that a move happens in
 //! * [`mobile`]: programs that are told that there is no io_uring
@@ -79,5 +80,6 @@ mod stage;
 mod succession;
 mod terminal;
 mod threads;
+mod top;
 mod vfork;
 mod waits;

@@ -2,6 +2,7 @@
 //! from these definitions, so they cannot say different things.
 
 use crate::cluster::ClusterCommand;
+use crate::commands::top::TopOptions;
 use crate::naming::{DestinationChoice, NodeChoice, destination, node, node_id, node_name};
 use crate::ownership::{Own, Switch, borrowers, guest_users};
 use crate::processes::{ProcessChoice, PsOptions};
@@ -97,6 +98,17 @@ number of the signal that ended it.")]
     Time(TimeOptions),
     #[command(flatten)]
     Ask(Question),
+    /// Show the whole cluster in the terminal, as it is now: nodes, processes, moves
+    #[command(after_help = "\
+Examples:
+  osmos top                        ? lists the keys: filter, sort, tree, why, migrate, signal, ...
+  osmos top --delay 5              a new picture every five seconds
+  osmos top --once --json          one picture, for a script
+
+What keys order is done as the user who runs this, and what the daemon refuses is said in the lowest
+line. NO_COLOR is obeyed. Leaving calls moves off that were ordered here and have not ended; it asks
+before it does.")]
+    Top(TopOptions),
     /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
     Doctor(Listing),
     /// Bring a cluster up on machines that ssh reaches, upgrade it, take it down

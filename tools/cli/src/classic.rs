@@ -56,7 +56,8 @@ pub fn translate(name: &'static str, words: &[OsString]) -> Result<Vec<OsString>
         "runhome" => Ok(run(&["--home"], words)),
         "runon" => runon(words),
         "migrate" => migrate(words),
-        "mon" => Err(Refusal::Replaced { name, instead: "`osmos nodes` shows every node's load" }),
+        "mon" if words.is_empty() => Ok(vec!["top".into()]),
+        "mon" => Err(Refusal::Form { name, form: "mon" }),
         "setpe" => Err(Refusal::Replaced {
             name,
             instead: "`osmos up --map FILE --cluster-key FILE` joins the nodes of a mosix.map, \
@@ -209,6 +210,11 @@ mod tests {
     }
 
     #[test]
+    fn mon_is_top() {
+        assert_eq!(osmos("mon", "").unwrap(), "top");
+    }
+
+    #[test]
     fn mosctl_does_what_its_verbs_did() {
         for (line, words) in [
             ("stay", "stay"),
@@ -238,6 +244,7 @@ mod tests {
             ("runon", "+2 awk"),
             ("runon", "best awk"),
             ("migrate", "4711"),
+            ("mon", "-w"),
             ("mosctl", ""),
             ("mosctl", "setyard 3"),
             ("mosctl", "cngpri 3"),
@@ -266,6 +273,7 @@ mod tests {
             ("runon", "9 a"),
             ("runon", "delta a"),
             ("migrate", "7 balance"),
+            ("mon", ""),
             ("mosctl", "nostay"),
             ("mosctl", "gridguests 3"),
             ("mosctl", "cngpri 3 9"),

@@ -34,6 +34,7 @@ use client::Client;
 use cluster::{ClusterCommand, Ground};
 use commands::{
     daemon, doctor, foresight, install, listings, membership, moves, owner, ping, ps, run, time,
+    top,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -122,6 +123,7 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Man { directory, listing } => {
             ended(install::manual(&directory, platform.handed_on(), listing.json))
         }
+        Command::Top(options) => ended(top::top(&options, &socket)),
         Command::Ask(question) => ended(ask(question, &socket)),
     }
 }

@@ -211,6 +211,11 @@ pub fn called(node: NodeId, name: Option<&str>) -> String {
 pub struct Called(Vec<Node>);
 
 impl Called {
+    /// All by their numbers.
+    pub fn nobody() -> Called {
+        Called(Vec::new())
+    }
+
     pub fn asked(among: &mut impl Nodes) -> Called {
         Called(among.nodes().unwrap_or_default())
     }

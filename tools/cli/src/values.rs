@@ -2,6 +2,7 @@
 
 use nix::sys::signal::Signal;
 use std::num::NonZeroU32;
+use std::time::Duration;
 use wire::freeze_budget::FreezeBudget;
 use wire::move_limits::{BadBandwidth, Bandwidth};
 
@@ -35,6 +36,18 @@ pub fn speed(word: &str) -> Result<f64, String> {
     match word.parse::<f64>() {
         Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
         _ => Err(format!("`{word}` is no speed; a number above 0, 1 being the reference")),
+    }
+}
+
+/// Seconds between two pictures of `osmos top`.
+pub fn delay(word: &str) -> Result<Duration, String> {
+    const FROM_S: f64 = 0.1;
+    const TO_S: f64 = 3600.0;
+    let complaint = || format!("`{word}` is no number of seconds from {FROM_S} to {TO_S}");
+    let seconds = word.parse::<f64>().map_err(|_| complaint())?;
+    match (FROM_S..=TO_S).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(complaint()),
     }
 }
 
@@ -78,6 +91,15 @@ mod tests {
         assert_eq!(["TERM", "SIGTERM", "15"].map(signal), [Ok(15), Ok(15), Ok(15)]);
         for word in ["", "0", "-9", "99", "term", "SIGSIGTERM", "TERMINATE"] {
             assert!(signal(word).is_err(), "{word:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_delay_is_from_a_tenth_of_a_second_to_an_hour() {
+        assert_eq!(delay("0.1"), Ok(Duration::from_millis(100)));
+        assert_eq!(delay("3600"), Ok(Duration::from_secs(3600)));
+        for word in ["0.09", "0", "-1", "inf", "NaN", "1s", "", "3601"] {
+            assert!(delay(word).is_err(), "{word:?} was accepted");
         }
     }
 

@@ -24,7 +24,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("node", &["wire", "brain", "kernel", "link", "migrate", "body", "deputy"]),
     // tools show
     ("client", &["wire"]),
-    ("cli", &["wire", "client"]),
+    ("top", &["wire", "client"]),
+    ("cli", &["wire", "client", "top"]),
     // lab proves
     ("needs", &[]),
     ("lab", &["kernel", "wire", "client"]),

@@ -51,31 +51,40 @@ pub fn what_if_node(
 
 pub fn why(client: &mut Client, process: ProcessName, json: bool) -> Result<()> {
     let reply = client.request(&process.ask(|pid| Request::Why { pid }))?;
-    let Reply::Why { process, decisions, now, moves } = reply else {
-        return Err(unexpected(&reply));
-    };
-    if json {
+    if !json {
+        let text = why_text(&reply, &Called::asked(client), output::colours_wanted());
+        return match text {
+            Some(text) => Ok(output::print_text(&text)?),
+            None => Err(unexpected(&reply)),
+        };
+    }
+    if let Reply::Why { process, decisions, now, moves } = reply {
         let shown = serde_json::json!({
             "process": process, "decisions": decisions, "now": now, "moves": moves,
         });
         output::print_json(&shown)?;
-        return Ok(());
     }
-    output::print_line(&place_sentence(&process, &Called::asked(client)))?;
+    Ok(())
+}
+
+/// Where a process is and why; none of another reply.
+pub fn why_text(reply: &Reply, called: &Called, with_colours: bool) -> Option<String> {
+    let Reply::Why { process, decisions, now, moves } = reply else { return None };
+    let mut text = place_sentence(process, called) + "\n";
     let last = decisions.iter().rev().find_map(|decision| decision.weighed.as_ref());
     if let Some(weighed) = now.as_ref().or(last) {
         let when = if now.is_some() { "now" } else { "at the last decision" };
         let rate = weighed.rate_here;
-        output::print_line(&format!("\nplaces {when}; each of its threads gets {rate:.2} here"))?;
-        place_table(weighed).print()?;
+        text += &format!("\nplaces {when}; each of its threads gets {rate:.2} here\n");
+        text += &place_table(weighed).render(with_colours);
     }
     if !moves.is_empty() {
-        output::print_line("\nmoves, with the progress measured before and after")?;
-        move_table(&moves).print()?;
+        text += "\nmoves, with the progress measured before and after\n";
+        text += &move_table(moves).render(with_colours);
     }
-    output::print_line("\ndecisions")?;
-    decision_table(&decisions).print()?;
-    Ok(())
+    text += "\ndecisions\n";
+    text += &decision_table(decisions).render(with_colours);
+    Some(text)
 }
 
 /// `4711 (awk) of node 1 (alpha) is on node 3 (delta): node 3 is faster`

@@ -12,6 +12,7 @@ pub mod ping;
 pub mod ps;
 pub mod run;
 pub mod time;
+pub mod top;
 
 use wire::control::Reply;
 
