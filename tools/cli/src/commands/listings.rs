@@ -168,7 +168,7 @@ fn event_line(event: &Event) -> String {
     output::printable(&format!("{}  {process}{}", output::clock(event.time), told(&event.what)))
 }
 
-fn told(what: &Happening) -> String {
+pub fn told(what: &Happening) -> String {
     match what {
         Happening::Managed { command } => format!("managed: {command}"),
         Happening::Ended { wait_status } => ended(*wait_status),
