@@ -264,7 +264,7 @@ fn listings_print_the_published_shapes() {
         "load": 1.25, "mem_total_bytes": 1024, "mem_free_bytes": 512, "info_age_s": 0.3,
         "takes_guests": true, "cpu": "baseline", "cpu_reason": "it lacks avx2",
         "move_limits": { "bandwidth_bits_per_s": 500_000_000, "processors": null },
-        "name": "delta.example.org",
+        "bytes_per_s": 118e6, "name": "delta.example.org",
     });
     let reply = serde_json::json!({ "reply": "nodes", "nodes": [node] });
     let daemon = Daemon::answering(serde_json::from_value(reply.clone()).expect("the shape"));

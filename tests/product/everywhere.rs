@@ -43,11 +43,11 @@ fn every_node_shows_each_process_once_with_its_command_line_wherever_it_is() {
     let shown = stage.text(2, &["osmos", "ps", "--all", "--node", "1", "--user", "root"]);
     let row = shown.lines().nth(1).expect("a row");
     assert!(row.trim_start().starts_with(&format!("{}     3     1  root", second.pid)), "{shown}");
-    assert_eq!(shown.lines().count(), 2, "{shown}");
+    assert_eq!(shown.lines().count(), 2, "a row is a line: {shown}");
     // Of another node's process, from a third.
     let name = format!("1:{}", first.pid);
     let why = stage.text(3, &["osmos", "why", &name]);
-    assert!(why.contains("of node 1 is on node 2"), "{why}");
+    assert!(why.contains(") of node 1 (") && why.contains(") is on node 2 ("), "{why}");
     let moved = stage.text(3, &["osmos", "migrate", &name, "3"]);
     assert!(moved.contains("from node 2 to node 3"), "{moved}");
     stage.await_place(first.pid, 3);

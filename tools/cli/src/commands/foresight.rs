@@ -11,6 +11,9 @@ use wire::control::{Decision, Process, Reply, Request};
 use wire::forecast::{Forecast, NodeForecast, PastMove, Place, Weighed};
 use wire::ids::NodeId;
 
+/// Of a command line, in a sentence.
+const COMMAND_CHARS_MAX: usize = 60;
+
 pub fn what_if(client: &mut Client, process: ProcessName, to: NodeId, json: bool) -> Result<()> {
     let forecast = match client.request(&process.ask(|pid| Request::WhatIf { pid, to }))? {
         Reply::Forecast(forecast) => forecast,
@@ -92,11 +95,19 @@ fn place_sentence(process: &Process, called: &Called) -> String {
     output::printable(&format!(
         "{} ({}) of {} is on {}: {}",
         process.pid,
-        command_of(process),
+        shortened(command_of(process)),
         called.node(process.home),
         called.node(process.node),
         process.reason
     ))
+}
+
+/// A command line may be a whole script.
+fn shortened(command: &str) -> String {
+    match command.char_indices().nth(COMMAND_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &command[..end]),
+        None => command.to_owned(),
+    }
 }
 
 fn payback(forecast: &Forecast) -> String {
@@ -282,6 +293,9 @@ mod tests {
         let called = Called::asked(&mut Told { nodes, questions: 1 });
         let text = place_sentence(&process, &called);
         assert_eq!(text, "4711 (a?wk) of node 1 is on node 3 (delta): node 3 is faster");
+        let long = Process { command_line: Some("ä".repeat(61)), ..process };
+        let text = place_sentence(&long, &called);
+        assert!(text.starts_with(&format!("4711 ({}…) of node 1", "ä".repeat(60))), "{text}");
     }
 
     #[test]
