@@ -439,3 +439,21 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         assert!(!words_said.contains("panic"), "{words:?}: {words_said}");
     }
 }
+
+#[test]
+fn shells_and_manual_pages_know_the_words_of_all_commands() {
+    let osmos = |words: &[&str]| Command::new(OSMOS).args(words).output().expect("ended");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&osmos(&["completions", shell]));
+        // Of `bench ssi`, whose words are read elsewhere.
+        assert!(script.contains("overhead") && script.contains("cluster"), "{shell}");
+    }
+    assert_eq!(osmos(&["completions", "tcsh"]).status.code(), Some(2));
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    text(&osmos(&["man", path]));
+    for page in ["osmos-bench-ssi.1", "osmos-lab-exec.1", "osmos-sim.1", "osmos-cluster-up.1"] {
+        let page = directory.path().join(page);
+        assert!(page.exists(), "{}", page.display());
+    }
+}

@@ -17,9 +17,18 @@ pub fn group_of(uid: u32) -> u32 {
     account_of(&read(), uid).and_then(|account| account.group).unwrap_or(NOBODY)
 }
 
-/// The name of the user's account on this machine.
-pub fn name_of(uid: u32) -> Option<String> {
-    account_of(&read(), uid).map(|account| account.name.to_owned())
+/// The accounts as they are now: read once for all of a list.
+pub struct Names(String);
+
+impl Names {
+    pub fn read() -> Names {
+        Names(read())
+    }
+
+    /// The name of the user's account on this machine.
+    pub fn of(&self, uid: u32) -> Option<String> {
+        account_of(&self.0, uid).map(|account| account.name.to_owned())
+    }
 }
 
 fn read() -> String {
@@ -64,6 +73,6 @@ mod test {
         assert_eq!(group_of(3_999_999_999), NOBODY);
         let name = |uid| account_of(text, uid).map(|account| account.name);
         assert_eq!([1000, 7, 1001].map(name), [Some("anna"), Some("odd"), None]);
-        assert_eq!(name_of(0).as_deref(), Some("root"));
+        assert_eq!(Names::read().of(0).as_deref(), Some("root"));
     }
 }

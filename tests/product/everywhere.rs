@@ -64,6 +64,33 @@ fn every_node_shows_each_process_once_with_its_command_line_wherever_it_is() {
 }
 
 #[test]
+fn what_happens_on_any_node_is_followed_and_told_once() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::joined("follow", 3);
+    let follower = stage.start(2, &["osmos", "events", "--all", "--follow", "--json"]);
+    let watcher = stage.start(2, &["osmos", "ps", "--all", "--watch=0.1", "--json"]);
+    let program = start(&stage, 3, "1");
+    let mut managed = 0;
+    loop {
+        let event: Value = serde_json::from_str(&follower.line()).expect("an event");
+        if event["told_by"] != 3 || event["process"]["pid"] != program.pid {
+            continue;
+        }
+        managed += u32::from(event["event"] == "managed");
+        if event["event"] == "migrated" {
+            break;
+        }
+    }
+    assert_eq!(managed, 1, "whether it was recorded before or came after");
+    until_true("it is seen there", || {
+        let picture: Vec<Value> = serde_json::from_str(&watcher.line()).expect("a picture");
+        places(&picture).contains(&(3, i64::from(program.pid), 1))
+    });
+}
+
+#[test]
 fn a_node_says_how_far_away_it_is_and_what_its_clock_shows() {
     let stage = Stage::joined("ping", 2);
     let found = stage.text(1, &["osmos", "ping", "2", "--count", "3", "--json"]);

@@ -9,6 +9,9 @@ use super::requests::{failure, no_process};
 use crate::control::{Answer, Asked, Caller};
 use crate::inquiries::{Inquiry, patience};
 use crate::policy;
+use crate::process::Process;
+use crate::procfs;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::oneshot;
@@ -128,7 +131,7 @@ impl Daemon {
         let uid = self.user_of_other_node(by, uid_there)?;
         let caller = Caller { uid, pid: None, node: Some(by) };
         if let Some(pid) = policy::process_acted_on(&request) {
-            self.check_managed(HomePid(pid))?;
+            self.managed(HomePid(pid))?;
         }
         tracing::info!("{caller}, who is user {uid_there} there, asks for {request:?}");
         Ok((caller, request))
@@ -143,32 +146,30 @@ impl Daemon {
         })
     }
 
-    fn check_managed(&self, pid: HomePid) -> Result<(), Failure> {
-        if self.processes.contains_key(&pid) {
-            return Ok(());
-        }
-        let text = format!("node {} has no process {pid} under osmos", self.me());
-        Err(failure("not-managed", text))
+    fn managed(&self, pid: HomePid) -> Result<&Process, Failure> {
+        self.processes.get(&pid).ok_or_else(|| {
+            let text = format!("node {} has no process {pid} under osmos", self.me());
+            failure("not-managed", text)
+        })
     }
 
     /// Sends a signal as kill(2) would.
     pub(super) fn signal(&self, caller: Caller, pid: HomePid, signal: i32) -> Result<(), Failure> {
-        use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-        let number = Signal::from_named_raw(signal).ok_or_else(|| {
-            failure("bad-signal", format!("there is no signal {signal}: `kill -l` lists them"))
+        let named = Signal::from_named_raw(signal).ok_or_else(|| {
+            let text = format!("signal {signal} cannot be sent: only those with a name, 1 to 31");
+            failure("bad-signal", text)
         })?;
-        self.check_managed(pid)?;
-        let process = self.processes.get(&pid).ok_or_else(|| no_process(pid))?;
-        let ids = crate::procfs::read_ids(pid.0).ok_or_else(|| no_process(pid))?;
+        let process = self.managed(pid)?;
+        let ids = procfs::read_ids(pid.0).ok_or_else(|| no_process(pid))?;
         policy::may_signal(caller, pid.0, ids)?;
         let raw = Pid::from_raw(pid.0).ok_or_else(|| no_process(pid))?;
         let descriptor = pidfd_open(raw, PidfdFlags::empty()).map_err(|_| no_process(pid))?;
         // Opened by number: make sure that the number still names the same process.
-        let stat = crate::procfs::read_stat(pid.0);
+        let stat = procfs::read_stat(pid.0);
         if stat.is_none_or(|stat| stat.started_ticks != process.started_ticks) {
             return Err(no_process(pid));
         }
-        pidfd_send_signal(&descriptor, number).map_err(|error| {
+        pidfd_send_signal(&descriptor, named).map_err(|error| {
             failure("cannot-signal", format!("cannot send signal {signal} to {pid}: {error}"))
         })
     }

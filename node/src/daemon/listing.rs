@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use super::requests::failure;
-use crate::accounts;
+use crate::accounts::Names;
 use crate::control::Answer;
 use crate::guest::Guest;
 use crate::process::Process;
@@ -29,7 +29,8 @@ impl Daemon {
         });
         let shown: Vec<Shown> = own.chain(guests).collect();
         tokio::task::spawn_blocking(move || {
-            let processes = shown.into_iter().map(Shown::look).collect();
+            let names = Names::read();
+            let processes = shown.into_iter().map(|shown| shown.look(&names)).collect();
             // A caller that has gone away needs no answer.
             let _ = answer.send(Answer::One(Reply::Processes { processes }));
         });
@@ -88,7 +89,7 @@ impl Daemon {
     pub(super) fn why(&self, pid: HomePid) -> Result<Reply, Failure> {
         if let Some(process) = self.processes.get(&pid) {
             return Ok(Reply::Why {
-                process: self.shown(process).look(),
+                process: self.shown(process).look(&Names::read()),
                 decisions: process.decisions.iter().cloned().collect(),
                 now: self.weigh_up(self.global(pid)),
                 moves: process.progress.moves(),
@@ -184,12 +185,12 @@ struct Shown {
 
 impl Shown {
     /// With what can be seen of it now.
-    fn look(mut self) -> control::Process {
+    fn look(mut self, names: &Names) -> control::Process {
         let stat = self.number.and_then(procfs::read_stat);
         self.process.threads = stat.as_ref().map(|stat| stat.threads);
         if self.is_own {
             self.process.parent = stat.map(|stat| stat.parent);
-            self.process.user = self.process.uid.and_then(accounts::name_of);
+            self.process.user = self.process.uid.and_then(|uid| names.of(uid));
             let now = || self.number.and_then(command_line_of);
             self.process.command_line = self.left_as.take().or_else(now);
         }

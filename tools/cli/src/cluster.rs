@@ -9,7 +9,8 @@ mod machine;
 mod ssh;
 
 use crate::arguments::{DaemonOptions, Listing};
-use crate::commands::{daemon, listings, membership, unexpected};
+use crate::commands::{daemon, listings, membership};
+use crate::naming::Nodes;
 use crate::output::{self, Align, Cell, Table};
 use crate::platform::Platform;
 use anyhow::{Context, Result, bail, ensure};
@@ -54,6 +55,9 @@ to be open between all of them.")]
     /// Show what each node of the cluster says of itself: version, since when, guests
     Status(Listing),
     /// Have all machines run this version of the program, one after another: no process moves
+    #[command(after_help = "\
+Daemons are started as `cluster up` does. One that was started with options of its own is replaced by
+hand: `osmos up --replace` with these options.")]
     Upgrade {
         /// The other machines; if none is named, those that were brought up
         hosts: Vec<String>,
@@ -79,14 +83,19 @@ impl Ground<'_> {
     pub fn up(&self, hosts: &[String], address: Option<IpAddr>, json: bool) -> Result<()> {
         let hosts = self.hosts(hosts)?;
         let (mut client, socket) = self.own_daemon()?;
-        let here = status_of(&mut client)?;
+        let here = membership::ask_status(&mut client)?;
         ensure!(
             here.cluster.is_some(),
             "the daemon here is of an older version: `osmos up --replace` first"
         );
         let program = OwnProgram::read();
         let (remotes, mut failed) = connect(&hosts)?;
-        let bring = |remote: &Remote| bring(remote, &program, (&here, address), || token(&socket));
+        // By a connection for each: several join at the same time.
+        let bring = |remote: &Remote| {
+            bring(remote, &program, (&here, address), || {
+                membership::new_token(&mut Client::connect(&socket)?)
+            })
+        };
         let mut nodes = BTreeSet::from([here.node]);
         for (remote, outcome) in on_each(&remotes.list, bring) {
             match outcome {
@@ -327,29 +336,11 @@ fn upgrade(remote: &Remote, program: &OwnProgram) -> Result<NodeId> {
     Ok(status.node)
 }
 
-/// Of the daemon here, by a connection of its own: several are asked for at the same time.
-fn token(socket: &Path) -> Result<String> {
-    match Client::connect(socket)?.request(&Request::Token)? {
-        Reply::Token { token } => Ok(token),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn status_of(client: &mut Client) -> Result<Status> {
-    match client.request(&Request::Status)? {
-        Reply::Status(status) => Ok(*status),
-        other => Err(unexpected(&other)),
-    }
-}
-
 /// Waits until this node sees all of them.
 fn await_alive(client: &mut Client, nodes: &BTreeSet<NodeId>) -> Result<()> {
     let until = Instant::now() + ALIVE_PATIENCE;
     loop {
-        let listed = match client.request(&Request::Nodes)? {
-            Reply::Nodes { nodes } => nodes,
-            other => return Err(unexpected(&other)),
-        };
+        let listed = client.nodes()?;
         let alive: BTreeSet<NodeId> =
             listed.iter().filter(|node| node.status == "alive").map(|node| node.id).collect();
         let missing: Vec<String> = nodes.difference(&alive).map(NodeId::to_string).collect();

@@ -2,11 +2,12 @@
 
 use crate::arguments::Listing;
 use crate::naming::{NodeChoice, Nodes, node};
-use crate::values::pause;
+use crate::values::delay;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 use wire::control::Request;
 use wire::ids::NodeId;
 
@@ -93,8 +94,8 @@ pub struct PsOptions {
     pub reverse: bool,
     /// Again every S seconds (1 if not given), until interrupted
     #[arg(long, short, value_name = "S", num_args = 0..=1, require_equals = true,
-          default_missing_value = "1", value_parser = pause)]
-    pub watch: Option<f64>,
+          default_missing_value = "1", value_parser = delay)]
+    pub watch: Option<Duration>,
     #[command(flatten)]
     pub listing: Listing,
 }

@@ -39,7 +39,7 @@ pub fn speed(word: &str) -> Result<f64, String> {
     }
 }
 
-/// Seconds between two pictures of `osmos top`.
+/// Seconds between two pictures.
 pub fn delay(word: &str) -> Result<Duration, String> {
     const FROM_S: f64 = 0.1;
     const TO_S: f64 = 3600.0;
@@ -54,14 +54,6 @@ pub fn delay(word: &str) -> Result<Duration, String> {
 /// `500Mbit`.
 pub fn bandwidth(word: &str) -> Result<Bandwidth, String> {
     word.parse().map_err(|error: BadBandwidth| error.to_string())
-}
-
-/// Between two pictures, s.
-pub fn pause(word: &str) -> Result<f64, String> {
-    match word.parse::<f64>() {
-        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("`{word}` is no pause: a number of seconds from 0.1 to 86400")),
-    }
 }
 
 /// `TERM`, `SIGTERM`, or 15.

@@ -116,7 +116,6 @@ fn node_row(node: &Node, guests: u32) -> NodeRow {
 fn process_row(process: &Process) -> ProcessRow {
     let key = |pid| GlobalPid { home: process.home, pid: HomePid(pid) };
     let uid = process.uid.map(|uid| uid.to_string());
-    let command = process.command_line.as_deref().filter(|line| !line.trim().is_empty());
     ProcessRow {
         key: key(process.pid),
         user: short(process.user.as_deref().or(uid.as_deref()).unwrap_or("-")),
@@ -126,7 +125,7 @@ fn process_row(process: &Process) -> ProcessRow {
         memory_bytes: process.rss_bytes,
         moves: process.migrations,
         reason: short(&process.reason),
-        command: short(command.unwrap_or(&process.command)),
+        command: short(process.shown_command()),
         parent: process.parent.map(key),
     }
 }

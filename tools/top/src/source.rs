@@ -156,15 +156,8 @@ fn events(socket: &Path, is_used: &Receiver<()>, messages: &SyncSender<Message>)
 
 /// What was done, in a sentence or, of a question, in a text.
 fn carry_out(client: &mut Client, order: &Order, wording: Wording) -> client::Result<String> {
-    let asked = match client.request(&Request::Status)? {
-        Reply::Status(status) => status.node,
-        other => return Err(unexpected("its status", &other)),
-    };
     let (node, request) = request_of(order);
-    let request = match asked == node {
-        true => request,
-        false => Request::At { node, request: Box::new(request) },
-    };
+    let request = Request::At { node, request: Box::new(request) };
     let reply = match (client.request(&request), order) {
         // Asking for it has pinned it.
         (Err(Error::Refused(failure)), Order::Pin(process, node))

@@ -37,6 +37,14 @@ pub struct Process {
     pub threads: Option<u32>,
 }
 
+impl Process {
+    /// The command line where it is known, else the name.
+    pub fn shown_command(&self) -> &str {
+        let line = self.command_line.as_deref().filter(|line| !line.trim().is_empty());
+        line.unwrap_or(&self.command)
+    }
+}
+
 /// More of a command line is not told.
 pub const COMMAND_LINE_CHARS_MAX: usize = 1_024;
 

@@ -1,8 +1,8 @@
 //! The machines that were brought up, for the commands that come after: a host a line, in the state
 //! directory of the daemon here.
 
-use super::super::arguments::DaemonOptions;
 use super::ssh;
+use crate::arguments::DaemonOptions;
 use crate::platform::Platform;
 use anyhow::{Context, Result};
 use std::fs::{self, OpenOptions};

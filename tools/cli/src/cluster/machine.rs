@@ -18,7 +18,6 @@ const PUT: &str = "umask 022 && cd \"$HOME\" && mkdir -p .local/bin && \
 const LOOK: &str = "\
 echo \"machine $(uname -s) $(uname -m)\"
 echo \"connection $SSH_CONNECTION\"
-echo \"uid $(id -u)\"
 if [ -x \"$program\" ]; then
   echo \"digest $(sha256sum < \"$program\" | cut -d' ' -f1)\"
   if status=$(\"$program\" status --json 2>/dev/null); then echo \"status $status\"; fi
@@ -50,18 +49,21 @@ pub struct Found {
 impl Found {
     /// Checks that it is one on which this program can run.
     fn parse(text: &str) -> Result<Found> {
-        let field =
-            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let machine = field("machine").context("it does not answer as a shell would")?;
+        let machine = field(text, "machine").context("it does not answer as a shell would")?;
         let own = format!("Linux {}", std::env::consts::ARCH);
         ensure!(machine == own, "it is {machine}, this program is for {own}");
-        let connection = field("connection").and_then(|it| it.split(' ').next());
+        let connection = field(text, "connection").and_then(|it| it.split(' ').next());
         Ok(Found {
-            digest: field("digest").map(str::to_owned),
-            status: field("status").map(parse_status).transpose()?,
+            digest: field(text, "digest").map(str::to_owned),
+            status: field(text, "status").map(parse_status).transpose()?,
             here: connection.and_then(|address| address.parse().ok()),
         })
     }
+}
+
+/// What a script has said behind that word, whatever a login shell says beside it.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
 fn parse_status(text: &str) -> Result<Status> {
@@ -111,10 +113,8 @@ pub struct Started {
 
 pub fn start(remote: &Remote) -> Result<Started> {
     let text = remote.run(&format!("{HEAD}{UP}")).context("its daemon does not start")?;
-    let field =
-        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let status = field("status").context("its daemon does not answer")?;
-    Ok(Started { status: parse_status(status)?, lingers: field("lingers") != Some("no") })
+    let status = field(&text, "status").context("its daemon does not answer")?;
+    Ok(Started { status: parse_status(status)?, lingers: field(&text, "lingers") != Some("no") })
 }
 
 /// Another daemon of the program that is there now takes the place of the one that runs.
@@ -168,7 +168,7 @@ mod tests {
 
     fn told(machine: &str) -> String {
         format!(
-            "Welcome to two!\nmachine {machine}\nconnection 10.1.0.1 50000 10.1.0.2 22\nuid 1000\n\
+            "Welcome to two!\nmachine {machine}\nconnection 10.1.0.1 50000 10.1.0.2 22\n\
              digest {}\n",
             "a".repeat(64)
         )

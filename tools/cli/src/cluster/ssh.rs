@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 
 /// What a machine may print to one script.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
@@ -115,25 +116,23 @@ fn finish(child: Child) -> Result<String> {
 
 /// Waits for the end; of what it prints no more is kept than is looked at.
 fn bounded(mut child: Child) -> Result<Output> {
-    let take = |stream: Option<Box<dyn Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            if let Some(mut stream) = stream {
-                let _ = stream.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
-                // The rest goes nowhere, or its writer would wait.
-                let _ = std::io::copy(&mut stream, &mut std::io::sink());
-            }
-            bytes
-        })
-    };
-    let stdout = take(child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
-    let stderr = take(child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
+    let (stdout, stderr) = (keep(child.stdout.take()), keep(child.stderr.take()));
     let status = child.wait().context("cannot wait for ssh")?;
     let lost = |_| anyhow::anyhow!("what ssh printed was lost");
-    Ok(Output {
-        status,
-        stdout: stdout.join().map_err(lost)?,
-        stderr: stderr.join().map_err(lost)?,
+    let (stdout, stderr) = (stdout.join().map_err(lost)?, stderr.join().map_err(lost)?);
+    Ok(Output { status, stdout, stderr })
+}
+
+/// Reads to the end.
+fn keep(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
+            // The rest goes nowhere, or its writer would wait.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+        bytes
     })
 }
 

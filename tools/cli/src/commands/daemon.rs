@@ -17,7 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use wire::control::{Reply, Request, Status};
+use wire::control::Status;
 
 /// Measuring the node's speed and reading a large map are the slowest things it does first.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -153,10 +153,7 @@ fn wait_until_ready(child: &mut Child, socket: &Path) -> Result<Status> {
 }
 
 fn ask_status(socket: &Path) -> Result<Status> {
-    match Client::connect(socket)?.request(&Request::Status)? {
-        Reply::Status(status) => Ok(*status),
-        other => bail!("the daemon answered {other:?} instead of its status"),
-    }
+    super::membership::ask_status(&mut Client::connect(socket)?)
 }
 
 fn log_since(log: &mut File, start: u64, path: &Path) -> String {

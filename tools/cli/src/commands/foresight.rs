@@ -1,6 +1,5 @@
 //! `what-if` and `why`: what a move would bring, and what moves have brought.
 
-use super::ps::command_of;
 use super::unexpected;
 use crate::naming::Called;
 use crate::output::{self, Align, Cell, Table};
@@ -54,18 +53,16 @@ pub fn what_if_node(
 
 pub fn why(client: &mut Client, process: ProcessName, json: bool) -> Result<()> {
     let reply = client.request(&process.ask(|pid| Request::Why { pid }))?;
-    if !json {
-        let text = why_text(&reply, &Called::asked(client), output::colours_wanted());
-        return match text {
-            Some(text) => Ok(output::print_text(&text)?),
-            None => Err(unexpected(&reply)),
-        };
-    }
-    if let Reply::Why { process, decisions, now, moves } = reply {
+    let Reply::Why { process, decisions, now, moves } = &reply else {
+        return Err(unexpected(&reply));
+    };
+    if json {
         let shown = serde_json::json!({
             "process": process, "decisions": decisions, "now": now, "moves": moves,
         });
         output::print_json(&shown)?;
+    } else if let Some(text) = why_text(&reply, &Called::asked(client), output::colours_wanted()) {
+        output::print_text(&text)?;
     }
     Ok(())
 }
@@ -95,7 +92,7 @@ fn place_sentence(process: &Process, called: &Called) -> String {
     output::printable(&format!(
         "{} ({}) of {} is on {}: {}",
         process.pid,
-        shortened(command_of(process)),
+        shortened(process.shown_command()),
         called.node(process.home),
         called.node(process.node),
         process.reason
@@ -230,6 +227,7 @@ fn decision_table(decisions: &[Decision]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::ps::tests::process;
     use crate::naming::tests::{Told, listed_node};
 
     fn forecast(but: Option<&str>, payback_ms: Option<f64>) -> Forecast {
@@ -272,23 +270,8 @@ mod tests {
 
     #[test]
     fn a_place_is_told_with_the_names_of_its_nodes() {
-        let process = Process {
-            pid: 4711,
-            home: NodeId(1),
-            node: NodeId(3),
-            state: "running".into(),
-            command: "a\nwk".into(),
-            cpu_s: 1.0,
-            rss_bytes: 4096,
-            migrations: 1,
-            last_move: None,
-            reason: "node 3 is faster".into(),
-            uid: None,
-            user: None,
-            command_line: None,
-            parent: None,
-            threads: None,
-        };
+        let command = "a\nwk".into();
+        let process = Process { command, command_line: None, ..process() };
         let nodes = vec![listed_node(1, None), listed_node(3, Some("delta"))];
         let called = Called::asked(&mut Told { nodes, questions: 1 });
         let text = place_sentence(&process, &called);

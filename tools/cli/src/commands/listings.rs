@@ -1,6 +1,7 @@
 //! `nodes` and `events`: what the daemon knows, for people or (`--json`) for programs.
 
-use super::{moves, unexpected};
+use super::moves;
+use crate::naming::Nodes;
 use crate::output::{self, Align, Cell, Colour, Table};
 use anyhow::{Result, bail};
 use client::Client;
@@ -13,10 +14,7 @@ use wire::ids::NodeId;
 const BAR_COLUMNS: usize = 20;
 
 pub fn nodes(client: &mut Client, json: bool) -> Result<()> {
-    let nodes = match client.request(&Request::Nodes)? {
-        Reply::Nodes { nodes } => nodes,
-        other => return Err(unexpected(&other)),
-    };
+    let nodes = client.nodes()?;
     if json {
         output::print_json(&nodes)?
     } else {

@@ -8,7 +8,6 @@ use client::Client;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
-use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use wire::control::{Reply, Request, Status};
@@ -22,15 +21,12 @@ const END_TIMEOUT: Duration = Duration::from_secs(30);
 /// Standard output has the token alone, so that scripts can use it. Who looks at it on a terminal
 /// is told beside it what it is and what it is for.
 pub fn token(client: &mut Client, json: bool) -> Result<()> {
-    let token = match client.request(&Request::Token)? {
-        Reply::Token { token } => output::printable(&token),
-        other => return Err(unexpected(&other)),
-    };
+    let token = output::printable(&new_token(client)?);
     if json {
         output::print_json(&json!({ "token": token }))?;
         return Ok(());
     }
-    if !io::stdout().is_terminal() {
+    if !output::is_terminal() {
         output::print_line(&token)?;
         return Ok(());
     }
@@ -39,6 +35,13 @@ pub fn token(client: &mut Client, json: bool) -> Result<()> {
     output::print_line(&token)?;
     eprintln!("{advice}");
     Ok(())
+}
+
+pub fn new_token(client: &mut Client) -> Result<String> {
+    match client.request(&Request::Token)? {
+        Reply::Token { token } => Ok(token),
+        other => Err(unexpected(&other)),
+    }
 }
 
 fn advice(address: &str, token: &str) -> String {
@@ -109,7 +112,7 @@ fn wait_for_end(daemon: &OwnedFd, daemon_pid: i32) -> Result<()> {
     Ok(())
 }
 
-fn ask_status(client: &mut Client) -> Result<Status> {
+pub fn ask_status(client: &mut Client) -> Result<Status> {
     match client.request(&Request::Status)? {
         Reply::Status(status) => Ok(*status),
         other => Err(unexpected(&other)),

@@ -1,6 +1,7 @@
 //! `ping`: how another node answers, and what stands between it and this one.
 
-use super::unexpected;
+use super::{membership, unexpected};
+use crate::naming::Nodes;
 use crate::output;
 use anyhow::{Result, ensure};
 use client::Client;
@@ -44,11 +45,8 @@ struct Found {
 }
 
 pub fn ping(client: &mut Client, node: NodeId, count: u32, json: bool) -> Result<()> {
-    let listed = match client.request(&Request::Nodes)? {
-        Reply::Nodes { nodes } => nodes.into_iter().find(|it| it.id == node),
-        other => return Err(unexpected(&other)),
-    };
-    let here = own_status(client)?;
+    let listed = client.nodes()?.into_iter().find(|listed| listed.id == node);
+    let here = membership::ask_status(client)?;
     let mut echoes = Vec::new();
     for nth in 0..count {
         if nth > 0 {
@@ -64,13 +62,6 @@ pub fn ping(client: &mut Client, node: NodeId, count: u32, json: bool) -> Result
     }
     ensure!(found.is_same_cluster, "node {node} has another secret than this one");
     Ok(())
-}
-
-fn own_status(client: &mut Client) -> Result<Status> {
-    match client.request(&Request::Status)? {
-        Reply::Status(status) => Ok(*status),
-        other => Err(unexpected(&other)),
-    }
 }
 
 fn ask(client: &mut Client, node: NodeId) -> Result<Echo> {

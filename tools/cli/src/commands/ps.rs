@@ -7,7 +7,6 @@ use crate::processes::{PsKey, PsOptions};
 use anyhow::{Result, bail};
 use client::{Client, Gathered};
 use std::cmp::Ordering;
-use std::time::Duration;
 use wire::control::{Process, Reply, Request};
 use wire::ids::NodeId;
 
@@ -20,7 +19,7 @@ pub fn ps(client: &mut Client, options: &PsOptions) -> Result<()> {
     let clear = if output::is_terminal() && !options.listing.json { CLEAR } else { "" };
     loop {
         show(client, (options, node), clear)?;
-        std::thread::sleep(Duration::from_secs_f64(pause));
+        std::thread::sleep(pause);
     }
 }
 
@@ -66,7 +65,7 @@ fn is_wanted(process: &Process, options: &PsOptions, node: Option<NodeId>) -> bo
     options.user.as_ref().is_none_or(is_users)
         && node.is_none_or(|node| process.node == node)
         && options.state.as_ref().is_none_or(|state| process.state == *state)
-        && options.command.as_ref().is_none_or(|text| command_of(process).contains(text))
+        && options.command.as_ref().is_none_or(|text| process.shown_command().contains(text))
 }
 
 /// Who uses most comes first, else the lowest.
@@ -79,14 +78,9 @@ fn order(key: PsKey, one: &Process, other: &Process) -> Ordering {
         PsKey::Cpu => other.cpu_s.total_cmp(&one.cpu_s),
         PsKey::Memory => other.rss_bytes.cmp(&one.rss_bytes),
         PsKey::Moves => other.migrations.cmp(&one.migrations),
-        PsKey::Command => command_of(one).cmp(command_of(other)),
+        PsKey::Command => one.shown_command().cmp(other.shown_command()),
     };
     by.then((one.home, one.pid).cmp(&(other.home, other.pid)))
-}
-
-/// The command line where it is known, else the name.
-pub fn command_of(process: &Process) -> &str {
-    process.command_line.as_deref().unwrap_or(&process.command)
 }
 
 /// By name where it has one at its home.
@@ -121,20 +115,21 @@ fn table(processes: &[Process]) -> String {
             Cell::new(output::bytes(process.rss_bytes)),
             Cell::new(process.migrations.to_string()),
             Cell::new(&process.reason),
-            Cell::new(command_of(process)),
+            Cell::new(process.shown_command()),
         ]);
     }
     table.render(output::colours_wanted())
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command, Question};
     use crate::naming::NodeChoice;
     use clap::Parser;
+    use std::time::Duration;
 
-    fn process() -> Process {
+    pub fn process() -> Process {
         Process {
             pid: 4711,
             home: NodeId(1),
@@ -216,8 +211,12 @@ mod tests {
 
     #[test]
     fn a_pause_is_a_number_of_seconds() {
+        let seconds = |count| Some(Duration::from_secs_f64(count));
         assert_eq!(options("").watch, None);
-        assert_eq!((options("--watch").watch, options("-w=0.5").watch), (Some(1.0), Some(0.5)));
+        assert_eq!(
+            (options("--watch").watch, options("-w=0.5").watch),
+            (seconds(1.0), seconds(0.5))
+        );
         for word in ["--watch=0", "--watch=-1", "--watch=x", "--watch=inf", "--watch=1e9"] {
             assert!(Arguments::try_parse_from(["osmos", "ps", word]).is_err(), "{word}");
         }

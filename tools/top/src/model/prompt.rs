@@ -8,6 +8,7 @@ use crate::table::Column;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use wire::control::Destination;
 use wire::ids::{GlobalPid, NodeId};
+use wire::node_name::NodeName;
 use wire::owner::OwnerOrder;
 
 /// Characters that may be typed.
@@ -201,14 +202,18 @@ fn destination(word: &str, nodes: &[NodeRow]) -> Result<Destination, String> {
         let complaint = || format!("there is no node {number}; the list above has all nodes");
         return is_known.then_some(Destination::Node(id)).ok_or_else(complaint);
     }
-    let named: Vec<&NodeRow> =
-        nodes.iter().filter(|node| node.name.eq_ignore_ascii_case(word)).collect();
+    let wanted: Option<NodeName> = word.parse().ok();
+    let is_meant = |node: &&NodeRow| {
+        let known: Option<NodeName> = node.name.parse().ok();
+        wanted.as_ref().zip(known).is_some_and(|(wanted, known)| known.is_meant_by(wanted))
+    };
+    let named: Vec<&NodeRow> = nodes.iter().filter(is_meant).collect();
     match named[..] {
         [node] => Ok(Destination::Node(node.id)),
         [] => Err(format!("`{word}` is neither a node's number or name nor `home` or `best`")),
         _ => {
             let numbers: Vec<String> = named.iter().map(|node| node.id.to_string()).collect();
-            Err(format!("`{word}` is the name of nodes {}: say a number", numbers.join(" and ")))
+            Err(format!("`{word}` may be any of nodes {}: say a number", numbers.join(" and ")))
         }
     }
 }
@@ -227,6 +232,11 @@ mod test {
         assert_eq!(destination("home", &nodes), Ok(Destination::Home));
         assert_eq!(destination("best", &nodes), Ok(Destination::Best));
         assert!(destination("twin", &nodes).unwrap_err().contains("nodes 2 and 3"));
+        // Whoever is called `delta` does not get what was meant for another.
+        let nodes = [node(4, "delta"), node(5, "delta.example.org")];
+        let nodes = picture(&nodes, &[]).nodes;
+        assert!(destination("delta", &nodes).unwrap_err().contains("nodes 4 and 5"));
+        assert_eq!(destination("delta.example", &nodes), Ok(Destination::Node(NodeId(5))));
         for (word, complaint) in [("9", "no node 9"), ("none", "`none`"), ("", "where to")] {
             let error = destination(word, &nodes).unwrap_err();
             assert!(error.contains(complaint), "{error}");

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::test::{WORDING, joined, key, migrated, node, process};
-use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,15 +43,7 @@ fn came_of(
     order: Order,
     answer: impl Fn(Request) -> Reply + Send + 'static,
 ) -> Result<String, String> {
-    let status = json!({
-        "reply": "status", "node": 1, "address": "10.0.0.1:7780", "daemon_pid": 7,
-        "version": "0.1.0", "nodes": 3, "uptime_s": 1.0,
-    });
-    let status: Reply = serde_json::from_value(status).unwrap();
-    let (_dir, path) = daemon(1, move |request| match request {
-        Request::Status => vec![status.clone()],
-        request => vec![answer(request)],
-    });
+    let (_dir, path) = daemon(1, move |request| vec![answer(request)]);
     let mut client = Client::connect(&path).unwrap();
     carry_out(&mut client, &order, WORDING).map_err(|error| told(&error))
 }
@@ -89,9 +80,12 @@ fn a_process_is_asked_about_at_its_home() {
     assert_eq!(answered.unwrap(), "sent SIGTERM to 9");
     let own = Order::Migrate(key(1, 9), Destination::Home);
     let answered = came_of(own, |request| match request {
-        Request::Migrate { pid: 9, to: Destination::Home, .. } => {
-            refusal("io-uring", "cannot move 9: it has an io_uring open (fd 7)")
-        }
+        Request::At { node: NodeId(1), request } => match *request {
+            Request::Migrate { pid: 9, to: Destination::Home, .. } => {
+                refusal("io-uring", "cannot move 9: it has an io_uring open (fd 7)")
+            }
+            other => panic!("asked {other:?}"),
+        },
         other => panic!("asked {other:?}"),
     });
     assert_eq!(answered.unwrap_err(), "cannot move 9: it has an io_uring open (fd 7)");
@@ -101,9 +95,12 @@ fn a_process_is_asked_about_at_its_home() {
 fn a_process_is_pinned_by_a_move_to_where_it_is() {
     let pin = |code: &'static str| {
         came_of(Order::Pin(key(1, 9), NodeId(3)), move |request| match request {
-            Request::Migrate { pid: 9, to: Destination::Node(NodeId(3)), .. } => {
-                refusal(code, "no")
-            }
+            Request::At { node: NodeId(1), request } => match *request {
+                Request::Migrate { pid: 9, to: Destination::Node(NodeId(3)), .. } => {
+                    refusal(code, "no")
+                }
+                other => panic!("asked {other:?}"),
+            },
             other => panic!("asked {other:?}"),
         })
     };
