@@ -327,8 +327,8 @@ Examples:
         /// What happened on all nodes, not only on this one
         #[arg(long, short)]
         all: bool,
-        /// Go on with what happens from now on, until interrupted; with --all, on the nodes that are
-        /// there now
+        /// Go on with what happens from now on, until interrupted; with --all, on the nodes that
+        /// are there now
         #[arg(long, short)]
         follow: bool,
         /// One JSON object a line

@@ -56,8 +56,8 @@ to be open between all of them.")]
     Status(Listing),
     /// Have all machines run this version of the program, one after another: no process moves
     #[command(after_help = "\
-Daemons are started as `cluster up` does. One that was started with options of its own is replaced by
-hand: `osmos up --replace` with these options.")]
+Daemons are started as `cluster up` does. One that was started with options of its own is replaced
+by hand: `osmos up --replace` with these options.")]
     Upgrade {
         /// The other machines; if none is named, those that were brought up
         hosts: Vec<String>,
