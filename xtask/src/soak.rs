@@ -11,9 +11,12 @@ pub struct Arguments {
     /// Moves that have to succeed
     #[arg(long, value_name = "N", default_value_t = 1000)]
     moves: usize,
-    /// Programs that run meanwhile, of ten kinds
+    /// Programs that run meanwhile, of eleven kinds
     #[arg(long, value_name = "N", default_value_t = 20)]
     processes: usize,
+    /// Only these kinds of programs (pipe, threads, ...)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
     /// Nodes of the lab
     #[arg(long, value_name = "N", default_value_t = 3)]
     nodes: u32,
@@ -43,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let options = Options {
         moves: arguments.moves,
         processes: arguments.processes,
+        only: arguments.only.clone(),
         nodes: arguments.nodes,
         seed: arguments.seed,
         limit: Duration::from_secs(arguments.limit),

@@ -13,7 +13,7 @@ use crate::tracing_loop::{End, Tracing};
 use kernel::memory::Memory;
 use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::proc::{maps, process};
-use kernel::tracking::Tracking;
+use kernel::tracking::{Claim, Tracking};
 use migrate::ahead::{self, Ahead, Taker};
 use migrate::copying::Copying;
 use migrate::held;
@@ -91,10 +91,10 @@ impl Tracing<'_> {
         let packer = HomePacker::default();
         let home = Home { shared, answers: receiver, hurry, pacing, packer };
         let alone = Homeward { rounds: rounds.clone(), ahead: None, origin: None };
-        let (fixed, origin) = (self.fixed.clone(), self.origin.take());
+        let (fixed, origin, claim) = (self.fixed.clone(), self.origin.take(), tracking.claim());
         let send = move || {
             let shared = home.shared.clone();
-            let homeward = send_ahead(home, (&fixed, rounds), (tracking, &unseen), origin);
+            let homeward = send_ahead(home, (&fixed, rounds), (claim, &unseen), origin);
             shared.order(Order::SentAhead { homeward: homeward.map(Box::new) });
         };
         match std::thread::Builder::new().name("homing".into()).spawn(send) {
@@ -209,12 +209,12 @@ const LOST: &str = "link";
 fn send_ahead(
     mut home: Home,
     (fixed, mut rounds): (&Fixed, Rounds),
-    (tracking, unseen): (Arc<Tracking>, &[Run]),
+    (claim, unseen): (Claim, &[Run]),
     origin: Option<Origin>,
 ) -> Option<Homeward> {
     let shared = home.shared.clone();
-    let is_remembered = tracking.begins_with_walks();
-    let begun = Copying::of(shared.pid, Some(tracking)).and_then(|copying| {
+    let is_remembered = claim.tracking().begins_with_walks();
+    let begun = Copying::of(shared.pid, Some(claim)).and_then(|copying| {
         let draft = capture::draft(&shared, fixed)?;
         let held = home.tell(&draft)?;
         Ok((Ahead::new(draft, copying, false), held))

@@ -8,7 +8,7 @@ use crate::state::{Order, Shared};
 use crate::tracing_loop::{End, Tracing};
 use kernel::proc::pagemap::{Pagemap, Run};
 use kernel::proc::{maps, process};
-use kernel::tracking::Tracking;
+use kernel::tracking::{Claim, Tracking};
 use migrate::ahead::{self, Ahead, Target};
 use migrate::backing::Library;
 use migrate::copying::Copying;
@@ -21,7 +21,6 @@ use migrate::{MigrateError, Result, reason};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::cell::Cell;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::forward::{ToAway, ToHome};
@@ -126,8 +125,10 @@ impl Tracing<'_> {
             true => Ok(()),
             false => Err(MigrateError::refused("called-off", "it is not wanted any more")),
         };
+        // Here: that thread may be slower than what is begun after the move was called off.
+        let claim = tracking.as_ref().map(Tracking::claim);
         self.spawn_mover("ahead", move || {
-            let outcome = copy(&shared, &fixed, (tracking, &unseen), &mut offered, &is_wanted);
+            let outcome = copy(&shared, &fixed, (claim, &unseen), &mut offered, &is_wanted);
             let outcome = outcome
                 .map(|(ahead, outflow)| Box::new(Onward { offered, ahead, outflow, origin }));
             shared.order(Order::Copied { number, outcome });
@@ -293,7 +294,7 @@ pub(crate) struct Onward {
 fn copy(
     shared: &Shared,
     fixed: &Fixed,
-    (tracking, unseen): (Option<Arc<Tracking>>, &[Run]),
+    (claim, unseen): (Option<Claim>, &[Run]),
     Offered { berth, link, remembers, limits, rounds, watch, files }: &mut Offered,
     is_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<(Ahead, Outflow)> {
@@ -301,8 +302,8 @@ fn copy(
     check_files(fixed, *files)?;
     migrate::offer::draft(link, draft.clone())?;
     watch.phase("draft");
-    let is_tracked = tracking.is_some();
-    let mut ahead = Ahead::new(draft, Copying::of(shared.pid, tracking)?, *remembers);
+    let is_tracked = claim.is_some();
+    let mut ahead = Ahead::new(draft, Copying::of(shared.pid, claim)?, *remembers);
     ahead.copying.assume_changed(unseen);
     let resident = process::resident_bytes(shared.pid).unwrap_or(0);
     let mut outflow = Outflow::open(berth, &mut link.1, (resident, *limits))?;

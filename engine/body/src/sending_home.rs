@@ -4,6 +4,7 @@
 use crate::group::Membership;
 use crate::homing::Homeward;
 use crate::tracing_loop::Tracing;
+use kernel::tracking::Tracking;
 use migrate::Result;
 use migrate::ahead::Ahead;
 use migrate::copying::Copying;
@@ -36,7 +37,7 @@ impl Tracing<'_> {
                 (copying, None)
             }
             Homeward { origin: origin @ Some(_), .. } => {
-                (Copying::of(self.shared.pid, self.tracking.clone())?, origin)
+                (Copying::of(self.shared.pid, self.tracking.as_ref().map(Tracking::claim))?, origin)
             }
             _ => (Copying::of(self.shared.pid, None)?, None),
         };

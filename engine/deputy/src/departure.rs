@@ -283,7 +283,7 @@ fn copy_ahead(
     let tracking = track(pid, memory, remembered, signals, place.clone())?;
     watch.phase("track");
     if let Some(tracking) = tracking.map(Arc::new) {
-        ahead.copying = Copying::of(pid, Some(tracking.clone()))?;
+        ahead.copying = Copying::of(pid, Some(tracking.claim()))?;
         // A flag that has changed is found in the end.
         let again = || flags::read_maps_again(pid, maps);
         let mappings = || layout::of_guest(&again()?, &[], library);

@@ -287,12 +287,13 @@ mod test {
         let whole = base..base + PAGES * PAGE_BYTES;
         let pid = std::process::id() as i32;
         let pagemap = Pagemap::open(pid).unwrap();
+        let tracking = Arc::new(tracking);
         map.touch(0);
         assert!(tracking.watch(&pagemap, &whole).unwrap());
-        tracking.walk(&pagemap, &whole, Select::Populated, true).unwrap().unwrap();
+        tracking.claim().walk(&pagemap, &whole, Select::Populated).unwrap().unwrap();
         tracking.serve(&whole).unwrap();
         assert_eq!(tracking.next_fault().unwrap(), None);
-        let (tracking, memory) = (Arc::new(tracking), Memory::open(pid).unwrap());
+        let memory = Memory::open(pid).unwrap();
         // By /proc/PID/mem nothing is waited for.
         let missing = page(base, 3);
         assert!(memory.read(missing.start, &mut [0]).is_err());
@@ -320,7 +321,8 @@ mod test {
         // SAFETY of the test: none needed, the page is the test's own and read by another way.
         map.touch((touched.start - base) as usize);
         assert_eq!(serving.join().unwrap(), [missing.start, touched.start]);
-        let walked = tracking.walk(&pagemap, &whole, Select::Populated, false).unwrap().unwrap();
+        let walked =
+            pagemap.walk(whole.start, whole.end, Select::Populated, false).unwrap().unwrap();
         let run = |range: &Range<u64>| Run { start: range.start, end: range.end };
         assert_eq!(walked.there, [run(&page(base, 0)), run(&missing), run(&touched)]);
         assert_eq!(walked.written, [run(&touched)], "what was put in place was not written to");

@@ -22,7 +22,7 @@ use crate::{KernelError, Result, sys};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The argument of userfaultfd(2). No fault is ever told, so it needs no privilege to get those of
 /// the kernel either (UFFD_USER_MODE_ONLY).
@@ -35,6 +35,17 @@ pub struct Tracking {
     /// What was watched: starts and ends.
     watched: Mutex<BTreeMap<u64, u64>>,
     way: Way,
+    /// The number of the last [`Claim`].
+    claims: Mutex<u64>,
+}
+
+/// The right to have what is told of writes begin anew. Whoever claimed it last has it, and nobody
+/// else: the thread of a move that was called off may be at work still when the next has begun, and
+/// what that thread were told of writes the next would never hear.
+#[derive(Debug)]
+pub struct Claim {
+    tracking: Arc<Tracking>,
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -121,7 +132,7 @@ impl Tracking {
         // SAFETY: the argument is a live local of the size that the request states.
         let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), UFFDIO_API, &raw mut api) };
         match result {
-            0 => Ok(Tracking { descriptor, watched: Mutex::default(), way }),
+            0 => Ok(Tracking { descriptor, watched: Mutex::default(), way, claims: Mutex::new(0) }),
             _ => Err(KernelError::last("set up the tracking of writes")),
         }
     }
@@ -169,11 +180,14 @@ impl Tracking {
         matches!(self.way, Way::Protection)
     }
 
-    /// As [`Pagemap::walk`].
-    ///
-    /// # Errors
-    /// The process has ended.
-    pub fn walk(
+    /// From now on nobody who has claimed this before can have anything begin anew.
+    pub fn claim(self: &Arc<Tracking>) -> Claim {
+        let mut claims = self.claims.lock().expect("nobody panics with this lock");
+        *claims += 1;
+        Claim { tracking: self.clone(), number: *claims }
+    }
+
+    fn walk(
         &self,
         pagemap: &Pagemap,
         range: &Range<u64>,
@@ -214,11 +228,20 @@ impl Tracking {
         ranges.iter().map(looked).collect()
     }
 
-    /// As [`Pagemap::written`].
+    /// As [`Pagemap::written`]; nothing begins anew.
     ///
     /// # Errors
     /// The process has ended.
     pub fn written(
+        &self,
+        pagemap: &Pagemap,
+        range: &Range<u64>,
+        select: Select,
+    ) -> Result<Option<Vec<Run>>> {
+        self.told(pagemap, range, select, false)
+    }
+
+    fn told(
         &self,
         pagemap: &Pagemap,
         range: &Range<u64>,
@@ -305,6 +328,50 @@ impl Tracking {
         // only. What it changes is how writes to another process's pages are counted.
         let result = unsafe { libc::ioctl(descriptor, UFFDIO_UNREGISTER, &raw mut piece) };
         result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
+    }
+}
+
+impl Claim {
+    pub fn tracking(&self) -> &Tracking {
+        &self.tracking
+    }
+
+    /// As [`Pagemap::walk`]; what it tells counts as not written to from then on, if the walk is
+    /// what begins that ([`Tracking::begins_with_walks`]).
+    ///
+    /// # Errors
+    /// The process has ended, or another has claimed this since.
+    pub fn walk(
+        &self,
+        pagemap: &Pagemap,
+        range: &Range<u64>,
+        select: Select,
+    ) -> Result<Option<Walked>> {
+        let _claims = self.hold()?;
+        self.tracking.walk(pagemap, range, select, true)
+    }
+
+    /// Likewise, as [`Pagemap::written`].
+    ///
+    /// # Errors
+    /// As [`Claim::walk`].
+    pub fn written(
+        &self,
+        pagemap: &Pagemap,
+        range: &Range<u64>,
+        select: Select,
+    ) -> Result<Option<Vec<Run>>> {
+        let _claims = self.hold()?;
+        self.tracking.told(pagemap, range, select, true)
+    }
+
+    /// As long as this is held no other can be claimed.
+    fn hold(&self) -> Result<MutexGuard<'_, u64>> {
+        let claims = self.tracking.claims.lock().expect("nobody panics with this lock");
+        match *claims == self.number {
+            true => Ok(claims),
+            false => Err(KernelError::errno("begin anew for another move", libc::ECANCELED)),
+        }
     }
 }
 
@@ -464,6 +531,29 @@ mod test {
             };
             (pages(walked.there), pages(walked.written))
         }
+    }
+
+    #[test]
+    fn what_one_move_is_told_of_writes_no_other_that_is_off_can_take_away() {
+        let Some(it) = watched() else { return };
+        assert!(it.watch(0..PAGES));
+        let Watched { map, base, pagemap, tracking } = it;
+        let (tracking, range) = (Arc::new(tracking), base..base + PAGES * PAGE_BYTES);
+        let written = |claim: &Claim| {
+            let walked = claim.walk(&pagemap, &range, Select::Populated)?;
+            crate::Result::Ok(walked.expect("it is watched").written)
+        };
+        let off = tracking.claim();
+        map.touch(1);
+        assert_eq!(written(&off).unwrap().len(), 1);
+        let claim = tracking.claim();
+        assert_eq!(written(&claim).unwrap(), []);
+        map.touch(3);
+        let error = written(&off).unwrap_err();
+        assert_eq!(error.source.raw_os_error(), Some(libc::ECANCELED), "{error}");
+        assert!(off.written(&pagemap, &range, Select::Populated).is_err());
+        let at = base + 3 * PAGE_BYTES;
+        assert_eq!(written(&claim).unwrap(), [Run { start: at, end: at + PAGE_BYTES }]);
     }
 
     #[test]

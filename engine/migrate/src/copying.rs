@@ -14,10 +14,8 @@ use crate::shared_holes::{MemoryFiles, SharedPages};
 use crate::sight::{self, Sight, select};
 use crate::{Result, mapping_flags};
 use kernel::memory::Memory;
-use kernel::proc::pagemap::{Looked, PAGE_BYTES, Pagemap, Run, Select, Walked};
-use kernel::tracking::Tracking;
-use std::ops::Range;
-use std::sync::Arc;
+use kernel::proc::pagemap::{Looked, PAGE_BYTES, Pagemap, Run, Walked};
+use kernel::tracking::{Claim, Tracking};
 use wire::ids::GuestAddr;
 use wire::image::{Mapping, MappingKind, Span};
 use wire::limits::DISCARDS_MAX;
@@ -25,7 +23,7 @@ use wire::limits::DISCARDS_MAX;
 /// The memory of one process on its way to one target.
 pub struct Copying {
     pub(crate) pagemap: Pagemap,
-    tracking: Option<Arc<Tracking>>,
+    claim: Option<Claim>,
     /// What was sent while the process ran, if that is how it is found what was written to.
     copies: Option<Copies>,
     /// Pages that the target has as they were when they were last seen here.
@@ -72,13 +70,13 @@ pub(crate) enum Pass {
 impl Copying {
     /// # Errors
     /// The process has ended, or is not ours to look at.
-    pub fn of(pid: i32, tracking: Option<Arc<Tracking>>) -> Result<Copying> {
+    pub fn of(pid: i32, claim: Option<Claim>) -> Result<Copying> {
         let pagemap = Pagemap::open(pid)?;
         let (held, sent, late, changed) = Default::default();
         let (fresh, unchanged, leaves_files, copies) = (vec![], vec![], false, None);
         Ok(Copying {
             pagemap,
-            tracking,
+            claim,
             copies,
             held,
             sent,
@@ -148,7 +146,7 @@ impl Copying {
 
     /// Whether another pass would send only what was written to since the last.
     pub fn can_repeat(&self) -> bool {
-        self.tracking.as_ref().is_some_and(|tracking| tracking.begins_with_walks())
+        self.tracking().is_some_and(Tracking::begins_with_walks)
     }
 
     /// Whatever is there may have been written to.
@@ -231,7 +229,7 @@ impl Copying {
     /// # Errors
     /// The process has ended.
     pub fn see(&self, memory: &Memory, mappings: &[Mapping]) -> Result<Sight> {
-        memory.between_writes(|| Sight::by(&self.pagemap, self.tracking.as_deref(), mappings))
+        memory.between_writes(|| Sight::by(&self.pagemap, self.tracking(), mappings))
     }
 
     /// Sends what the target lacks of a process that stands frozen, of which that was seen.
@@ -254,7 +252,7 @@ impl Copying {
 
     /// Bytes that [`Copying::finish`] would read if the process were frozen now.
     pub fn left(&self, mappings: &[Mapping]) -> Result<u64> {
-        let Sight(looked) = Sight::by(&self.pagemap, self.tracking.as_deref(), mappings)?;
+        let Sight(looked) = Sight::by(&self.pagemap, self.tracking(), mappings)?;
         let private = looked.iter().zip(mappings).filter(|(_, m)| select(m).is_some());
         Ok(private.fold(0, |bytes, (Looked { walked, is_watched, .. }, _)| match is_watched {
             true => bytes + length(&union(&walked.written, &self.held.lacks(&walked.there))),
@@ -387,8 +385,8 @@ impl Copying {
         let Some(select) = select(mapping) else {
             return Ok((Walked::of(self.shared(mapping)), false));
         };
-        if self.tracking.is_some() {
-            if let Some(walked) = self.tell(&range, select, true)? {
+        if let Some(claim) = &self.claim {
+            if let Some(walked) = claim.walk(&self.pagemap, &range, select)? {
                 return Ok((walked, true));
             }
             // Mapped since, or moved. What the walk was told of a part of it is lost.
@@ -397,11 +395,8 @@ impl Copying {
         Ok((Walked::of(self.pagemap.scan(range.start, range.end, select)?), false))
     }
 
-    fn tell(&self, range: &Range<u64>, select: Select, protects: bool) -> Result<Option<Walked>> {
-        match &self.tracking {
-            Some(tracking) => Ok(tracking.walk(&self.pagemap, range, select, protects)?),
-            None => Ok(None),
-        }
+    fn tracking(&self) -> Option<&Tracking> {
+        self.claim.as_ref().map(Claim::tracking)
     }
 
     pub(crate) fn discard(&mut self, gone: &[Run], send: Send<'_>) -> Result<()> {
@@ -498,6 +493,9 @@ mod test {
     use crate::MigrateError;
     use crate::parts::BATCH_BYTES;
     use kernel::features::{self, Feature};
+    use kernel::proc::pagemap::Select;
+    use std::ops::Range;
+    use std::sync::Arc;
 
     fn finish(
         copying: &mut Copying,
@@ -542,7 +540,7 @@ mod test {
         let pagemap = Pagemap::open(pid).unwrap();
         assert!(tracking.watch(&pagemap, &(start..end)).unwrap());
         tracking.begin().unwrap();
-        (content, mapping, Copying::of(pid, Some(Arc::new(tracking))).unwrap())
+        (content, mapping, Copying::of(pid, Some(Arc::new(tracking).claim())).unwrap())
     }
 
     #[test]
@@ -673,9 +671,9 @@ mod test {
         for _ in 0..2 {
             assert!(few.contains(&copying.ahead(&memory, &mappings, &mut send).unwrap()));
         }
-        let tracking = copying.tracking.clone().unwrap();
+        let tracking = copying.tracking().unwrap();
         let range = mappings[0].start.0..mappings[0].end.0;
-        let seen = tracking.written(&copying.pagemap, &range, Select::Populated, false).unwrap();
+        let seen = tracking.written(&copying.pagemap, &range, Select::Populated).unwrap();
         tracking.begin().unwrap();
         assert_eq!(copying.left(&mappings).unwrap(), 0);
         copying.doubt(&seen.expect("it is watched"));
@@ -728,6 +726,27 @@ mod test {
     }
 
     #[test]
+    fn a_move_that_was_called_off_takes_no_writes_from_the_next() {
+        let Ok(tracking) = kernel::tracking::of_this_process().map(Arc::new) else { return };
+        let pid = std::process::id() as i32;
+        let mut content = vec![1_u8; 6 * PAGE_BYTES as usize];
+        let start = (content.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let from = (start - content.as_ptr() as u64) as usize;
+        let range = start..start + 4 * PAGE_BYTES;
+        assert!(tracking.watch(&Pagemap::open(pid).unwrap(), &range).unwrap());
+        let (memory, mappings) = (Memory::open(pid).unwrap(), [anonymous(range)]);
+        let mut off = Copying::of(pid, Some(tracking.claim())).unwrap();
+        // Its thread waits for its target until the next move is under way.
+        let mut next = Copying::of(pid, Some(tracking.claim())).unwrap();
+        let mut send = |_| Ok(());
+        assert_eq!(next.ahead(&memory, &mappings, &mut send).unwrap(), 4 * PAGE_BYTES);
+        content[from + PAGE_BYTES as usize] = 2;
+        std::hint::black_box(&mut content);
+        off.ahead(&memory, &mappings, &mut send).unwrap_err();
+        assert_eq!(finish(&mut next, &memory, &mappings, &mut send).unwrap(), PAGE_BYTES);
+    }
+
+    #[test]
     fn what_is_written_while_it_is_copied_is_there_in_the_end() {
         use std::collections::HashMap;
         use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -742,7 +761,7 @@ mod test {
         let pid = std::process::id() as i32;
         assert!(tracking.watch(&Pagemap::open(pid).unwrap(), &(start..end)).unwrap());
         tracking.begin().unwrap();
-        let mut copying = Copying::of(pid, Some(Arc::new(tracking))).unwrap();
+        let mut copying = Copying::of(pid, Some(Arc::new(tracking).claim())).unwrap();
         let memory = Memory::open(pid).unwrap();
         let kind = MappingKind::Anonymous { grows_down: false };
         let (from, to) = (GuestAddr(start), GuestAddr(end));

@@ -15,6 +15,7 @@ use kernel::proc::maps;
 use kernel::proc::pagemap::{Pagemap, Run, Select};
 use kernel::tracking::Tracking;
 use std::ops::Range;
+use std::sync::Arc;
 use wire::image::{Mapping, Span};
 use wire::limits::HELD_MAX;
 
@@ -23,13 +24,14 @@ use wire::limits::HELD_MAX;
 ///
 /// # Errors
 /// The process has ended.
-pub fn begin(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<()> {
+pub fn begin(tracking: &Arc<Tracking>, pagemap: &Pagemap, maps: &[maps::Mapping]) -> Result<()> {
     ahead::watch(tracking, pagemap, maps)?;
     if !tracking.begins_with_walks() {
         return Ok(());
     }
+    let claim = tracking.claim();
     private(maps).try_for_each(|(mapping, select)| {
-        tracking.written(pagemap, &(mapping.start..mapping.end), select, true)?;
+        claim.written(pagemap, &(mapping.start..mapping.end), select)?;
         Ok(())
     })
 }
@@ -40,11 +42,12 @@ pub fn begin(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> 
 /// # Errors
 /// The process has ended.
 pub fn begin_again(
-    tracking: &Tracking,
+    tracking: &Arc<Tracking>,
     pagemap: &Pagemap,
     mappings: &[Mapping],
     fresh: &[Run],
 ) -> Result<()> {
+    let claim = tracking.claim();
     for (mapping, select) in mappings.iter().filter_map(|m| Some((m, select(m)?))) {
         let first = fresh.partition_point(|run| run.end <= mapping.start.0);
         let inside = fresh[first..].iter().take_while(|run| run.start < mapping.end.0);
@@ -57,7 +60,7 @@ pub fn begin_again(
             }
         }
         for hull in &hulls {
-            tracking.written(pagemap, hull, select, true)?;
+            claim.written(pagemap, hull, select)?;
         }
     }
     Ok(())
@@ -92,7 +95,7 @@ fn unseen(tracking: &Tracking, pagemap: &Pagemap, maps: &[maps::Mapping]) -> Res
     let mut unseen = Vec::new();
     for (mapping, select) in private(maps) {
         let (start, end) = (mapping.start, mapping.end);
-        match tracking.written(pagemap, &(start..end), select, false)? {
+        match tracking.written(pagemap, &(start..end), select)? {
             None => unseen.push(Run { start, end }),
             Some(written) if !tracking.begins_with_walks() => unseen.extend(written),
             Some(_) => {}
@@ -112,7 +115,7 @@ pub fn written_bytes(
 ) -> Result<u64> {
     private(maps).try_fold(0, |bytes, (mapping, select)| {
         let (start, end) = (mapping.start, mapping.end);
-        let runs = match tracking.written(pagemap, &(start..end), select, false)? {
+        let runs = match tracking.written(pagemap, &(start..end), select)? {
             Some(written) => written,
             None => pagemap.scan(start, end, select)?,
         };
@@ -241,7 +244,7 @@ mod test {
 
     #[test]
     fn what_came_last_counts_as_not_written_to_once_that_begins_again() {
-        let Ok(tracking) = kernel::tracking::of_this_process() else { return };
+        let Ok(tracking) = kernel::tracking::of_this_process().map(Arc::new) else { return };
         let (page, pages) = (PAGE_BYTES as usize, 4 * GAP_BYTES / PAGE_BYTES);
         let mut memory = vec![1u8; (pages as usize + 1) * page];
         let start = (memory.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
@@ -250,24 +253,22 @@ mod test {
         let pagemap = Pagemap::open(std::process::id() as i32).unwrap();
         let range = at(0)..at(pages);
         assert!(tracking.watch(&pagemap, &range).unwrap());
-        let written = |protects| {
-            tracking.written(&pagemap, &range, Select::Populated, protects).unwrap().unwrap()
-        };
-        written(true);
+        let written = || tracking.written(&pagemap, &range, Select::Populated).unwrap().unwrap();
+        tracking.claim().written(&pagemap, &range, Select::Populated).unwrap().unwrap();
         let changed = [1, 2, 5, pages - 1];
         changed.iter().for_each(|number| memory[first + *number as usize * page] = 2);
         let run = |start, end| Run { start: at(start), end: at(end) };
         let all = [run(1, 3), run(5, 6), run(pages - 1, pages)];
-        assert_eq!(written(false), all);
+        assert_eq!(written(), all);
         let kind = MappingKind::Anonymous { grows_down: false };
         let (start, end) = (GuestAddr(at(0)), GuestAddr(at(pages)));
         let mapping = Mapping { start, end, protection: 3, kind, flags: Default::default() };
         // What it is not told of stays as it is, but between what is near to each other.
         let fresh = [run(1, 2), run(5, 6)];
         begin_again(&tracking, &pagemap, std::slice::from_ref(&mapping), &fresh).unwrap();
-        assert_eq!(written(false), all[2..]);
+        assert_eq!(written(), all[2..]);
         begin_again(&tracking, &pagemap, &[mapping], &all).unwrap();
-        assert_eq!(written(false), []);
+        assert_eq!(written(), []);
     }
 
     #[test]

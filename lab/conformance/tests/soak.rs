@@ -8,7 +8,7 @@ use std::time::Duration;
 #[test]
 fn processes_of_every_kind_survive_random_moves_and_leave_nothing_behind() {
     let limit = Duration::from_secs(30);
-    survive(&Options { moves: 60, processes: 8, seed: 20, limit, ..Options::default() });
+    survive(&Options { moves: 60, processes: 9, seed: 20, limit, ..Options::default() });
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn processes_of_every_kind_survive_daemons_that_are_killed_and_replaced() {
     let (limit, every) = (Duration::from_secs(30), Duration::from_secs(2));
     let kill_daemons = Some(every);
     let moves = 20;
-    survive(&Options { moves, processes: 8, seed: 21, limit, kill_daemons, ..Options::default() });
+    survive(&Options { moves, processes: 9, seed: 21, limit, kill_daemons, ..Options::default() });
 }
 
 /// A soak has its lab for itself: two at once on a small machine are one that proves half as much.

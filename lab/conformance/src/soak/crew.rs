@@ -1,8 +1,9 @@
 //! The programs of one soak, from their start to the judgement on each.
 
+use crate::soak::Options;
 use crate::soak::census::Seen;
 use crate::soak::ground::{Ground, NATIVE, RUN};
-use crate::soak::programs::{Program, check_log, check_output, digest_of_lap, runnable};
+use crate::soak::programs::{Program, check_log, check_output, chosen, digest_of_lap};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -45,10 +46,10 @@ pub struct Crew {
 
 impl Crew {
     /// Runs one lap of each program that will be needed natively, then starts all of them.
-    pub fn start(ground: &Ground, count: usize) -> Result<Crew> {
+    pub fn start(ground: &Ground, options: &Options) -> Result<Crew> {
+        let count = options.processes;
         ground.stop(NATIVE)?;
-        let programs = runnable();
-        ensure!(!programs.is_empty(), "this machine has none of the programs of a soak");
+        let programs = chosen(&options.only)?;
         let digests: Result<Vec<_>> = programs
             .iter()
             .take(count)

@@ -43,8 +43,9 @@ macro_rules! program {
 }
 
 /// All kinds.
-pub const PROGRAMS: [Program; 10] = [
+pub const PROGRAMS: [Program; 11] = [
     program!("threads", PYTHON, "threads.py", "python3"),
+    program!("memory", PYTHON, "memory.py", "python3"),
     program!("forks", BASH, "forks.bash", "bash", "sha256sum"),
     program!("pipe", BASH, "pipe.bash", "bash", "python3"),
     program!("sleeper", PYTHON, "sleeper.py", "python3"),
@@ -59,6 +60,29 @@ pub const PROGRAMS: [Program; 10] = [
 /// The kinds that this machine can run.
 pub fn runnable() -> Vec<Program> {
     PROGRAMS.into_iter().filter(|program| program.lack().is_none()).collect()
+}
+
+/// Those of them with these names; all if there are none.
+///
+/// # Errors
+/// There is no such kind, or this machine cannot run it.
+pub fn chosen(names: &[String]) -> Result<Vec<Program>> {
+    let runnable = runnable();
+    if names.is_empty() {
+        ensure!(!runnable.is_empty(), "this machine has none of the programs of a soak");
+        return Ok(runnable);
+    }
+    let find = |name: &String| {
+        let known = PROGRAMS.map(|program| program.name).join(", ");
+        let is_it = |program: &Program| program.name == *name;
+        let program = PROGRAMS.into_iter().find(is_it);
+        let program = program.with_context(|| format!("there is no program {name}; {known}"))?;
+        match program.lack() {
+            Some(lack) => bail!("the program {name} cannot run: {lack}"),
+            None => Ok(program),
+        }
+    };
+    names.iter().map(find).collect()
 }
 
 /// The others, and what they lack.

@@ -31,6 +31,8 @@ const SILENCES: [&str; 5] =
 pub struct Options {
     pub moves: usize,
     pub processes: usize,
+    /// Kinds of programs, by name; all if empty.
+    pub only: Vec<String>,
     pub nodes: u32,
     pub seed: u64,
     /// How long the moving may take; and takes, if daemons are killed.
@@ -48,6 +50,7 @@ impl Default for Options {
         Options {
             moves: 1000,
             processes: 20,
+            only: Vec::new(),
             nodes: 3,
             seed: 1,
             limit: Duration::from_secs(10 * 60),
@@ -74,7 +77,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> Result<Report> {
     let before = Census::take(ground.lab(), DIRECTORY)?;
     let memory_before = daemon_memory(&ground)?;
     tell("one lap of each program, natively");
-    let crew = Crew::start(&ground, options.processes)?;
+    let crew = Crew::start(&ground, options)?;
     tell(&format!("{} moves of {} processes", options.moves, options.processes));
     let moving = Instant::now();
     let (tally, crew, daemons_killed) = move_all(&ground, crew, options)?;
