@@ -247,6 +247,126 @@ fn a_daemon_in_the_background_keeps_nothing_open_that_its_caller_had_open() {
 }
 
 #[test]
+fn a_wrong_configuration_is_told_line_by_line_and_starts_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("osmos.toml");
+    std::fs::write(&path, "name = \"delta\"\nguests-max = -1\nlisten-to = 1\n").expect("written");
+    let runtime = directory.path().join("run");
+    let mut up = Command::new(OSMOS);
+    let up = up.args(["up", "--config"]).arg(&path).arg("--runtime-dir").arg(&runtime);
+    let output = up.output().expect("ended");
+    assert_eq!(output.status.code(), Some(2));
+    let complaint = complaint(&output);
+    for wanted in [":2: guests-max = \"-1\": ", ":3: there is no option `listen-to`"] {
+        assert!(complaint.contains(&format!("{}{wanted}", path.display())), "{complaint}");
+    }
+    assert!(!runtime.exists());
+    let check = |words: &[&str]| {
+        let mut check = Command::new(OSMOS);
+        check.args(["config", "check"]).arg(&path).args(words).output().expect("ended")
+    };
+    assert_eq!(check(&[]).status.code(), Some(1));
+    let example = Command::new(OSMOS).args(["config", "example"]).output().expect("ended");
+    std::fs::write(&path, &example.stdout).expect("written");
+    assert_eq!(text(&check(&[])), format!("{}: 0 options\n", path.display()));
+    std::fs::write(&path, "name = \"delta\"\nguests-max = 3\n").expect("written");
+    assert!(text(&check(&[])).ends_with(": 2 options\nname        delta\nguests-max  3\n"));
+    let told: serde_json::Value = serde_json::from_str(&text(&check(&["--json"]))).expect("JSON");
+    assert_eq!(told["options"]["guests-max"], "3");
+}
+
+/// A daemon with its files in one directory, whose service manager is the test.
+struct Service {
+    directory: tempfile::TempDir,
+    manager: std::os::unix::net::UnixDatagram,
+}
+
+impl Service {
+    fn new() -> Service {
+        let directory = tempfile::tempdir().expect("a directory");
+        let manager = std::os::unix::net::UnixDatagram::bind(directory.path().join("notify"));
+        let manager = manager.expect("a socket");
+        manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("a timeout");
+        let state = directory.path().join("state").display().to_string();
+        let config = format!(
+            "name = \"delta\"\nlisten = \"127.0.0.1:0\"\nspeed = 1\nstate-dir = {state:?}\n"
+        );
+        std::fs::write(directory.path().join("osmos.toml"), config).expect("written");
+        Service { directory, manager }
+    }
+
+    fn up(&self, how: &str) -> Command {
+        let path = |name: &str| self.directory.path().join(name);
+        let mut up = Command::new(OSMOS);
+        up.args(["up", how, "--config"]).arg(path("osmos.toml"));
+        up.arg("--runtime-dir").arg(path("run"));
+        up.env("NOTIFY_SOCKET", path("notify")).stdin(Stdio::null()).stdout(Stdio::null());
+        up.stderr(Stdio::null());
+        up
+    }
+
+    /// What the manager is told next.
+    fn told(&self) -> String {
+        let mut bytes = [0; 1024];
+        let length = self.manager.recv(&mut bytes).expect("the manager is told");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let socket = self.directory.path().join("run/control.sock");
+        let output = osmos(&socket, &["status", "--json"]).output().expect("ended");
+        serde_json::from_slice(&output.stdout).expect("a status")
+    }
+}
+
+#[test]
+fn a_service_takes_its_own_place_and_tells_its_manager_what_it_does() {
+    let service = Service::new();
+    let mut daemon = service.up("--foreground").spawn().expect("started");
+    assert_eq!(service.told(), "READY=1\n");
+    let before = service.status();
+    assert_eq!((&before["name"], &before["is_service"]), (&"delta".into(), &true.into()));
+    let config = service.directory.path().join("osmos.toml");
+    let changed = std::fs::read_to_string(&config).expect("there").replace("delta", "epsilon");
+    std::fs::write(&config, changed).expect("written");
+    let refused = service.up("--replace").args(["--name", "zeta"]).stderr(Stdio::piped()).output();
+    let refused = complaint(&refused.expect("ended"));
+    assert!(refused.contains("keeps its options"), "{refused}");
+    assert!(service.up("--replace").status().expect("ended").success());
+    assert_eq!(service.told(), "READY=1\n");
+    let after = service.status();
+    assert_eq!(after["daemon_pid"], before["daemon_pid"], "its manager knows no other process");
+    assert_eq!(after["name"], "epsilon", "it has read its file again");
+    let pid = nix::unistd::Pid::from_raw(daemon.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).expect("it runs");
+    assert_eq!(service.told(), "STOPPING=1\n");
+    assert!(daemon.wait().expect("our child").success());
+}
+
+#[test]
+fn a_unit_is_one_that_systemd_takes() {
+    let unit = |words: &[&str]| {
+        let output = Command::new(OSMOS).args(["service", "print"]).args(words).output();
+        text(&output.expect("ended"))
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("osmos.service");
+    for words in [&["--program", "/bin/true"][..], &["--program", "/bin/true", "--user"]] {
+        std::fs::write(&path, unit(words)).expect("written");
+        if !needs::can_run(&["systemd-analyze"]) {
+            return;
+        }
+        let mut verify = Command::new("systemd-analyze");
+        verify.args(words.iter().filter(|word| **word == "--user"));
+        let output = verify.arg("verify").arg(&path).output().expect("ended");
+        let complaint = complaint(&output);
+        let about_it = complaint.lines().filter(|line| line.contains("osmos.service"));
+        let about_it: Vec<&str> = about_it.filter(|line| !line.contains("man osmos")).collect();
+        assert!(about_it.is_empty(), "{complaint}");
+    }
+}
+
+#[test]
 fn classic_names_are_chosen_by_the_name_of_the_link() {
     let refused = Command::new(OSMOS).arg0("setpe").args(["-w", "-f", "map"]).output();
     let refused = refused.expect("ended");

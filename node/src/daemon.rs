@@ -236,7 +236,7 @@ struct Daemon {
 
 impl Daemon {
     /// Takes in events until the node has gone down; then answers those who asked for it.
-    async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+    async fn run(mut self, mut events: mpsc::Receiver<Event>) -> Ending {
         self.begin();
         loop {
             let wake = self.next_wake();
@@ -252,7 +252,12 @@ impl Daemon {
                 break;
             }
         }
+        let ending = match self.passage.is_handing_over() {
+            true => Ending::HandedOver,
+            false => Ending::Down,
+        };
         self.end().await;
+        ending
     }
 
     fn take_in(&mut self, event: Event) {
@@ -401,6 +406,14 @@ impl Daemon {
             let _ = asker.send(Answer::One(wire::control::Reply::Done));
         }
     }
+}
+
+/// How a daemon has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Down,
+    /// Everything stays where it is, for the next daemon.
+    HandedOver,
 }
 
 /// Tells the dispatcher what a supervisor says.

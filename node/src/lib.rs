@@ -55,6 +55,7 @@ mod rejections;
 mod returning;
 mod roster;
 mod sample;
+mod service_manager;
 mod spare;
 mod spawning;
 mod state;
@@ -67,12 +68,15 @@ mod test;
 
 pub use config::{Config, MAP_DEFAULT, PORT_DEFAULT};
 
-use daemon::StartError;
+use daemon::{Ending, StartError};
 use kernel::features::{self, Features, Need, Without};
 use nix::sys::resource::{Resource, setrlimit};
+use service_manager::JournalFormat;
 use spawning::{Program, ProgramSpawn};
 use std::io::IsTerminal;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::processor::is_feature;
@@ -80,8 +84,12 @@ use wire::processor::is_feature;
 /// Runs a node daemon until it is told to end (`osmos down`, SIGTERM, SIGINT).
 pub fn run(config: Config) -> ExitCode {
     log_to_standard_error();
+    // Looked for now: it may be replaced by another version while the daemon runs.
+    let program = std::env::current_exe();
     match serve(config) {
-        Ok(()) => ExitCode::SUCCESS,
+        // Whoever watches this process would take its end for that of the node.
+        Ok(Ending::HandedOver) if service_manager::is_there() => begin_again(program),
+        Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("cannot run: {error}");
             ExitCode::FAILURE
@@ -89,17 +97,30 @@ pub fn run(config: Config) -> ExitCode {
     }
 }
 
+/// The daemon that has handed over becomes the next one, of the program that is in its place now.
+fn begin_again(program: std::io::Result<PathBuf>) -> ExitCode {
+    let words = std::env::args_os().skip(1);
+    let error = match program {
+        Ok(program) => Command::new(program).arg0("osmos").args(words).exec(),
+        Err(error) => error,
+    };
+    tracing::error!("no daemon takes the place of this one: {error}");
+    ExitCode::FAILURE
+}
+
 /// Sets up logging for a daemon or a supervisor; `OSMOS_LOG` filters it. Somebody may have set it
 /// up before: then that stays.
 pub fn log_to_standard_error() {
-    let _ = tracing_subscriber::fmt()
+    let filter = tracing_subscriber::EnvFilter::try_from_env("OSMOS_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("OSMOS_LOG")
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
-        )
-        .try_init();
+        .with_env_filter(filter);
+    let _ = match service_manager::logs_to_journal() {
+        true => log.event_format(JournalFormat::default()).try_init(),
+        false => log.try_init(),
+    };
 }
 
 /// Finds out what this machine's kernel has, and goes by it from then on.
@@ -138,7 +159,7 @@ fn come_before_guests() {
     kernel::haste::take_short_turns(0);
 }
 
-fn serve(config: Config) -> Result<(), StartError> {
+fn serve(config: Config) -> Result<Ending, StartError> {
     // Threads and supervisors that are started from here on inherit it.
     come_before_guests();
     let features = settle_features(&config.without)?;
@@ -160,15 +181,16 @@ fn serve(config: Config) -> Result<(), StartError> {
         let patience = config.succession_patience;
         let program = Program { path: program, without, return_socket, patience, hashes };
         let node = daemon::start(config, Arc::new(ProgramSpawn::new(program))).await?;
+        service_manager::tell_ready();
         let stop = node.stopper();
         tokio::spawn(async move {
             tokio::select! {
                 _ = terminate.recv() => (),
                 _ = interrupt.recv() => (),
             }
+            service_manager::tell_stopping();
             stop.stop().await;
         });
-        node.wait().await;
-        Ok(())
+        Ok(node.wait().await)
     })
 }

@@ -427,6 +427,9 @@ pub struct Status {
     /// What people call this node.
     #[serde(default)]
     pub name: Option<String>,
+    /// A service manager watches this daemon, so that it takes its own place when it hands over.
+    #[serde(default)]
+    pub is_service: bool,
 }
 
 #[cfg(test)]

@@ -544,11 +544,11 @@ mod test {
             crate::Result::Ok(walked.expect("it is watched").written)
         };
         let off = tracking.claim();
-        map.touch(1);
+        map.touch(PAGE_BYTES as usize);
         assert_eq!(written(&off).unwrap().len(), 1);
         let claim = tracking.claim();
         assert_eq!(written(&claim).unwrap(), []);
-        map.touch(3);
+        map.touch(3 * PAGE_BYTES as usize);
         let error = written(&off).unwrap_err();
         assert_eq!(error.source.raw_os_error(), Some(libc::ECANCELED), "{error}");
         assert!(off.written(&pagemap, &range, Select::Populated).is_err());

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 24] = [
+pub const PROGRAMS: [(&str, &str); 25] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
@@ -35,6 +35,7 @@ pub const PROGRAMS: [(&str, &str); 24] = [
     ("ssh", "openssh-client"),
     ("ssh-keygen", "openssh-client"),
     ("sshd", "openssh-server"),
+    ("systemd-analyze", "systemd"),
     ("tar", "tar"),
     ("unshare", "util-linux"),
     ("valgrind", "valgrind"),

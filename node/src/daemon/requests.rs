@@ -8,6 +8,7 @@ use crate::keys::token::Token;
 use crate::policy;
 use crate::process::{Cause, Launch, ORDERS_MAX, Order};
 use crate::procfs;
+use crate::service_manager;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -104,6 +105,7 @@ impl Daemon {
             datagrams_dropped: self.keyring.datagrams_dropped(),
             owner: self.owned(),
             name: self.name_of(me.node),
+            is_service: service_manager::is_there(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::guests::cgroup_names;
 use super::owner::Wishes;
 use super::tallies::Tallies;
-use super::{Daemon, Event};
+use super::{Daemon, Ending, Event};
 use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
 use crate::config::Config;
@@ -115,7 +115,7 @@ pub struct Node {
     #[cfg(test)]
     pub address: SocketAddr,
     events: mpsc::Sender<Event>,
-    tasks: JoinSet<()>,
+    tasks: JoinSet<Ending>,
 }
 
 /// Tells a node to go down.
@@ -139,11 +139,16 @@ impl Node {
         &self.events
     }
 
-    /// Waits until the node has gone down.
-    pub async fn wait(mut self) {
-        // The first task to end is the dispatcher; the listeners end with it.
-        if let Some(Err(error)) = self.tasks.join_next().await {
-            tracing::error!("the dispatcher failed: {error}");
+    /// Waits until the node has gone down, or has left everything to the next daemon.
+    pub async fn wait(mut self) -> Ending {
+        // The dispatcher is the only one of them; the listeners end with it.
+        match self.tasks.join_next().await {
+            Some(Ok(ending)) => ending,
+            Some(Err(error)) => {
+                tracing::error!("the dispatcher failed: {error}");
+                Ending::Down
+            }
+            None => Ending::Down,
         }
     }
 }
@@ -189,7 +194,7 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
     let told = events.clone();
     tasks.spawn(async move {
         let mut listening = listeners.listen(told);
-        daemon.run(taken).await;
+        let ending = daemon.run(taken).await;
         // The ports are free when this node is gone: it may be started again at once.
         listening.shutdown().await;
         for path in [&socket_path, &door_path] {
@@ -198,6 +203,7 @@ pub async fn start(config: Config, spawn: Arc<dyn Spawn>) -> Result<Node, StartE
             }
         }
         drop(lock);
+        ending
     });
     tracing::info!("listening on {address}");
     Ok(Node {

@@ -8,8 +8,9 @@ mod hosts;
 mod machine;
 mod ssh;
 
-use crate::arguments::{DaemonOptions, Listing};
+use crate::arguments::Listing;
 use crate::commands::{daemon, listings, membership};
+use crate::daemon_options::DaemonOptions;
 use crate::naming::Nodes;
 use crate::output::{self, Align, Cell, Table};
 use crate::platform::Platform;

@@ -7,7 +7,9 @@ mod arguments;
 mod classic;
 mod cluster;
 mod commands;
+mod config_file;
 mod cpu_baseline;
+mod daemon_options;
 mod exit_code;
 mod interrupts;
 mod mpi;
@@ -21,20 +23,21 @@ mod running;
 mod values;
 mod what_if;
 
-pub use arguments::{DaemonOptions, DemoOptions};
+pub use arguments::DemoOptions;
 pub use commands::daemon::DaemonFiles;
 pub use commands::doctor::Finding;
+pub use daemon_options::DaemonOptions;
 pub use ownership::Switch;
 pub use platform::{Inherited, Platform};
 
 use anyhow::Result;
-use arguments::{Arguments, Command, Question};
+use arguments::{Arguments, Command, ConfigCommand, Question, ServiceCommand};
 use clap::Parser;
 use client::Client;
 use cluster::{ClusterCommand, Ground};
 use commands::{
-    daemon, doctor, foresight, install, listings, membership, moves, owner, ping, ps, run, time,
-    top,
+    config, daemon, doctor, foresight, install, listings, membership, moves, owner, ping, ps, run,
+    service, time, top,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -123,8 +126,21 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Man { directory, listing } => {
             ended(install::manual(&directory, platform.handed_on(), listing.json))
         }
+        Command::Config(ConfigCommand::Check { file, listing }) => {
+            ended(config::check(file, listing.json))
+        }
+        Command::Config(ConfigCommand::Example) => ended(config::example()),
+        Command::Service(command) => ended(on_service(command)),
         Command::Top(options) => ended(top::top(&options, &socket)),
         Command::Ask(question) => ended(ask(question, &socket)),
+    }
+}
+
+fn on_service(command: ServiceCommand) -> Result<()> {
+    match command {
+        ServiceCommand::Install(listing) => service::install(listing.json),
+        ServiceCommand::Uninstall(listing) => service::uninstall(listing.json),
+        ServiceCommand::Print { program, user } => service::print(program, user),
     }
 }
 

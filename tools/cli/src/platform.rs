@@ -4,9 +4,10 @@
 //! through this trait, so that the layer rule holds and the commands can be tested without a
 //! kernel's help.
 
-use crate::arguments::{DaemonOptions, DemoOptions};
+use crate::arguments::DemoOptions;
 use crate::commands::daemon::DaemonFiles;
 use crate::commands::doctor::Finding;
+use crate::daemon_options::DaemonOptions;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

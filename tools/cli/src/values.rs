@@ -107,4 +107,15 @@ mod tests {
             assert!(error.contains("1 to 60000 ms, not 0"), "{error}");
         }
     }
+
+    #[test]
+    fn a_size_is_a_number_with_or_without_a_unit() {
+        assert_eq!(
+            ["7", "2k", "512M", "3G"].map(|w| size(w).unwrap()),
+            [7, 2 << 10, 512 << 20, 3 << 30]
+        );
+        for word in ["", "G", "1.5G", "-1", "1X", "99999999999T"] {
+            assert!(size(word).is_err(), "{word:?} was accepted");
+        }
+    }
 }

@@ -3,12 +3,13 @@
 //! The daemon is this same program, run as `osmos daemon`. It is a session of its own, so that the
 //! terminal it was started from can neither stop nor end it; what it logs goes to a file.
 
-use crate::arguments::{DaemonOptions, UpOptions};
+use crate::config_file;
+use crate::daemon_options::{DaemonOptions, UpOptions};
 use crate::exit_code;
 use crate::naming::called;
 use crate::output;
 use crate::platform::Platform;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use client::Client;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -34,21 +35,25 @@ pub struct DaemonFiles {
 }
 
 pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
-    let files = platform.daemon_files(&options.daemon);
-    if options.replace
-        && let Err(error) = dismiss(&files.socket)
-    {
-        return exit_code::report(&error, exit_code::FAILED);
-    }
+    let named = options.config.as_deref();
+    let (daemon, config) = match config_file::complete(&options.daemon, named) {
+        Ok(complete) => complete,
+        Err(error) => return exit_code::report(&error, exit_code::USAGE),
+    };
+    let files = platform.daemon_files(&daemon);
+    let successor = match options.replace.then(|| dismiss(&files.socket, options)).transpose() {
+        Ok(successor) => successor.flatten(),
+        Err(error) => return exit_code::report(&error, exit_code::FAILED),
+    };
     if options.foreground {
-        return platform.daemon(&options.daemon);
+        return platform.daemon(&daemon);
     }
     platform.keep_descriptors();
-    match start(&options.daemon, &files) {
+    match successor.map_or_else(|| start(&daemon, &files), Ok) {
         Ok(status) => {
             let told = match options.json {
                 true => output::print_json(&status),
-                false => output::print_line(&welcome(&status)),
+                false => output::print_line(&welcome(&status, config.as_deref())),
             };
             // The node is up, whether or not anybody is left to be told.
             let _ = told;
@@ -58,9 +63,9 @@ pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
     }
 }
 
-/// Starts a daemon with nothing said about it.
+/// Starts a daemon with nothing said about it but in the configuration file.
 pub fn begin(platform: &dyn Platform) -> Result<Status> {
-    let options = DaemonOptions::default();
+    let (options, _) = config_file::complete(&DaemonOptions::default(), None)?;
     let files = platform.daemon_files(&options);
     platform.keep_descriptors();
     start(&options, &files)
@@ -68,8 +73,11 @@ pub fn begin(platform: &dyn Platform) -> Result<Status> {
 
 /// Another one takes the place of the daemon that runs.
 pub fn replace(platform: &dyn Platform) -> Result<Status> {
-    dismiss(&platform.daemon_files(&DaemonOptions::default()).socket)?;
-    begin(platform)
+    let (options, _) = config_file::complete(&DaemonOptions::default(), None)?;
+    match dismiss(&platform.daemon_files(&options).socket, &UpOptions::default())? {
+        Some(successor) => Ok(successor),
+        None => begin(platform),
+    }
 }
 
 /// `osmos daemon`: leave the session of the terminal, then be the daemon.
@@ -79,11 +87,33 @@ pub fn daemon(options: &DaemonOptions, platform: &dyn Platform) -> ExitCode {
     platform.daemon(options)
 }
 
-/// Has the daemon that runs, if one does, leave everything to the next.
-fn dismiss(socket: &Path) -> Result<()> {
-    match Client::connect(socket) {
-        Ok(mut client) => super::membership::hand_over(&mut client),
-        Err(_) => Ok(()),
+/// Has the daemon that runs, if one does, leave everything to the next. That is itself if it is a
+/// service, whose manager knows no other process: then it is back when this returns.
+fn dismiss(socket: &Path, options: &UpOptions) -> Result<Option<Status>> {
+    let Ok(mut client) = Client::connect(socket) else { return Ok(None) };
+    if !super::membership::ask_status(&mut client)?.is_service {
+        return super::membership::hand_over(&mut client).map(|()| None);
+    }
+    // Which says no more than where it is.
+    let runtime_dir = options.daemon.runtime_dir.clone();
+    let nothing = DaemonOptions { runtime_dir, ..DaemonOptions::default() };
+    ensure!(
+        !options.foreground && options.daemon == nothing,
+        "the daemon is a service, and keeps its options: put them into the configuration file \
+         (`osmos config example`), then `osmos up --replace`"
+    );
+    let since = Instant::now();
+    super::membership::begin_to_hand_over(&mut client)?;
+    loop {
+        match ask_status(socket) {
+            Ok(status) if status.uptime_s < since.elapsed().as_secs_f64() => {
+                return Ok(Some(status));
+            }
+            _ if since.elapsed() >= READY_TIMEOUT => {
+                bail!("the service has not come back after {READY_TIMEOUT:?}: its log says why")
+            }
+            _ => std::thread::sleep(READY_POLL),
+        }
     }
 }
 
@@ -171,10 +201,12 @@ fn log_since(log: &mut File, start: u64, path: &Path) -> String {
     }
 }
 
-fn welcome(status: &Status) -> String {
+fn welcome(status: &Status, config: Option<&Path>) -> String {
     let nodes = output::counted(status.nodes, "node", "nodes");
+    let options =
+        config.map_or_else(String::new, |path| format!(", options of {}", path.display()));
     format!(
-        "{} is up at {} (daemon pid {}), in a cluster of {nodes}\n\
+        "{} is up at {} (daemon pid {}), in a cluster of {nodes}{options}\n\
          to add a node: `osmos token` here, then `osmos up` and `osmos join {} TOKEN` there",
         called(status.node, status.name.as_deref()),
         status.address,

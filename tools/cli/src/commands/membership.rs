@@ -86,6 +86,11 @@ pub fn down(client: &mut Client, json: bool) -> Result<()> {
 }
 
 /// The same, of a daemon that leaves everything where it is to the next.
+/// Returns when the daemon has left everything to itself, as another.
+pub fn begin_to_hand_over(client: &mut Client) -> Result<()> {
+    done(client, &Request::HandOver)
+}
+
 pub fn hand_over(client: &mut Client) -> Result<()> {
     end(client, &Request::HandOver).map(|_| ())
 }

@@ -1,5 +1,6 @@
 //! What each command does; one file for each that needs more than a few lines.
 
+pub mod config;
 pub mod daemon;
 pub mod doctor;
 pub mod foresight;
@@ -11,6 +12,7 @@ pub mod owner;
 pub mod ping;
 pub mod ps;
 pub mod run;
+pub mod service;
 pub mod time;
 pub mod top;
 
