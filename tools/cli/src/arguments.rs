@@ -8,10 +8,11 @@ use crate::naming::{DestinationChoice, NodeChoice, destination, node};
 use crate::ownership::Own;
 use crate::processes::{ProcessChoice, PsOptions};
 use crate::running::{RunOptions, TimeOptions};
-use crate::values::{freeze_budget, signal};
+use crate::values::freeze_budget;
 use crate::what_if::WhatIfOptions;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use client::signals::signal_of;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use wire::freeze_budget::FreezeBudget;
@@ -322,7 +323,7 @@ Examples:
         /// The process, by the pid it has at home; HOME:PID if its home is another node
         process: ProcessChoice,
         /// The signal, by its name or number
-        #[arg(long, short, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
+        #[arg(long, short, value_name = "SIGNAL", default_value = "TERM", value_parser = signal_of)]
         signal: i32,
     },
     /// List the processes of this node (born here wherever they run, and guests) or of all nodes

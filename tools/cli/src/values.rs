@@ -1,6 +1,5 @@
 //! Values of options that are bounded wherever they come from: read here, checked by their types.
 
-use nix::sys::signal::Signal;
 use std::num::NonZeroU32;
 use std::time::Duration;
 use wire::freeze_budget::FreezeBudget;
@@ -56,17 +55,6 @@ pub fn bandwidth(word: &str) -> Result<Bandwidth, String> {
     word.parse().map_err(|error: BadBandwidth| error.to_string())
 }
 
-/// `TERM`, `SIGTERM`, or 15.
-pub fn signal(word: &str) -> Result<i32, String> {
-    let name = word.strip_prefix("SIG").unwrap_or(word);
-    let named = Signal::iterator().find(|signal| signal.as_str().strip_prefix("SIG") == Some(name));
-    let numbered = || Signal::try_from(word.parse::<i32>().ok()?).ok();
-    let signal = named.or_else(numbered);
-    signal
-        .map(|signal| signal as i32)
-        .ok_or_else(|| format!("there is no signal `{word}`: `kill -l` lists them"))
-}
-
 /// Of a move, which cannot do without any.
 pub fn processors(word: &str) -> Result<NonZeroU32, String> {
     word.parse().map_err(|_| format!("`{word}` is no number of processors from 1"))
@@ -77,14 +65,6 @@ mod tests {
     use super::*;
     use crate::arguments::Arguments;
     use clap::Parser;
-
-    #[test]
-    fn a_signal_has_a_name_and_a_number() {
-        assert_eq!(["TERM", "SIGTERM", "15"].map(signal), [Ok(15), Ok(15), Ok(15)]);
-        for word in ["", "0", "-9", "99", "term", "SIGSIGTERM", "TERMINATE"] {
-            assert!(signal(word).is_err(), "{word:?} was accepted");
-        }
-    }
 
     #[test]
     fn a_delay_is_from_a_tenth_of_a_second_to_an_hour() {

@@ -1,8 +1,10 @@
 //! A tool's connection to its node daemon: typed requests and replies over the control socket.
 //!
 //! Blocking on purpose: tools do one thing at a time. The daemon knows who calls by the socket's
-//! peer credentials, so nothing here says who one is. [`words`] is how tools show what they get.
+//! peer credentials, so nothing here says who one is. [`words`] is how tools show what they get,
+//! [`signals`] how people name signals.
 
+pub mod signals;
 pub mod words;
 
 use std::collections::BTreeSet;

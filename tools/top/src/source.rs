@@ -8,6 +8,7 @@ use crate::Message;
 use crate::model::{Answer, Input, Order};
 use crate::picture::{Looked, Picture};
 use crate::wording::Wording;
+use client::signals::signal_name;
 use client::{Client, Error};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -175,7 +176,7 @@ fn carry_out(client: &mut Client, order: &Order, wording: Wording) -> client::Re
             Ok((wording.migration)(migration))
         }
         (Reply::Done, Order::Signal(process, signal)) => {
-            Ok(format!("sent {} to {}", crate::model::signal_name(*signal), process.pid))
+            Ok(format!("sent {} to {}", signal_name(*signal), process.pid))
         }
         (Reply::Owned(owned), Order::Owner(node, _)) => {
             Ok(format!("node {node}: {}", (wording.owned)(owned)))

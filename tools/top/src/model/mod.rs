@@ -7,7 +7,7 @@ mod orders;
 mod prompt;
 mod selection;
 
-pub use orders::{Action, Answer, ORDERS_MAX, Order, signal_name};
+pub use orders::{Action, Answer, ORDERS_MAX, Order};
 pub use prompt::{Prompt, Question};
 
 use crate::areas::{Areas, areas};

@@ -1,14 +1,12 @@
 //! What the user wants done, and what came of it.
 
-use nix::sys::signal::Signal;
+use client::signals::signal_name;
 use wire::control::Destination;
 use wire::ids::{GlobalPid, NodeId};
 use wire::owner::OwnerOrder;
 
 /// Orders that may be under way at once.
 pub const ORDERS_MAX: usize = 8;
-/// Linux has no signals beyond this.
-const SIGNAL_MAX: i32 = 64;
 
 /// What the loop around the model has to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,42 +69,5 @@ fn owner_word(order: &OwnerOrder) -> &'static str {
             "guests may come again"
         }
         _ => "its owner has decided",
-    }
-}
-
-pub fn signal_name(signal: i32) -> String {
-    match Signal::try_from(signal) {
-        Ok(signal) => signal.as_str().to_owned(),
-        Err(_) => format!("signal {signal}"),
-    }
-}
-
-/// `TERM`, `sigterm` or `15`.
-pub fn signal_of(word: &str) -> Result<i32, String> {
-    let upper = word.to_uppercase();
-    if let Ok(number) = upper.parse::<i32>() {
-        return match number {
-            1..=SIGNAL_MAX => Ok(number),
-            _ => Err(format!("there is no signal {number}: they are 1 to {SIGNAL_MAX}")),
-        };
-    }
-    let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
-    let signal = name.parse::<Signal>().map(|signal| signal as i32);
-    signal.map_err(|_| format!("`{word}` is no signal; TERM, KILL and 15 are"))
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn a_signal_is_a_name_or_a_number() {
-        for (word, number) in [("TERM", 15), ("sigkill", 9), ("Usr1", 10), ("34", 34)] {
-            assert_eq!(signal_of(word), Ok(number), "{word}");
-        }
-        for word in ["", "0", "65", "-9", "TERMINATE", "SIG"] {
-            assert!(signal_of(word).is_err(), "{word:?} was accepted");
-        }
-        assert_eq!([signal_name(15), signal_name(40)], ["SIGTERM", "signal 40"]);
     }
 }

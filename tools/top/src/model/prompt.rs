@@ -1,10 +1,10 @@
 //! What is typed in the lowest line, and questions that are answered by one key.
 
-use super::orders::signal_of;
 use super::{Action, Model, Order};
 use crate::filter::Filter;
 use crate::picture::NodeRow;
 use crate::table::Column;
+use client::signals::signal_of;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use wire::control::Destination;
 use wire::ids::{GlobalPid, NodeId};
