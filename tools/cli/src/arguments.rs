@@ -2,25 +2,24 @@
 //! from these definitions, so they cannot say different things.
 
 use crate::cluster::ClusterCommand;
+use crate::commands::doctor::DoctorOptions;
+use crate::commands::listings::NodesOptions;
+use crate::commands::metrics::MetricsOptions;
+use crate::commands::report::ReportOptions;
 use crate::commands::top::TopOptions;
-use crate::naming::{DestinationChoice, NodeChoice, destination, node, node_id, node_name};
-use crate::ownership::{Own, Switch, borrowers, guest_users};
+use crate::daemon_options::{DaemonOptions, UpOptions};
+use crate::naming::{DestinationChoice, NodeChoice, destination, node};
+use crate::ownership::Own;
 use crate::processes::{ProcessChoice, PsOptions};
 use crate::running::{RunOptions, TimeOptions};
-use crate::values::{bandwidth, freeze_budget, processors, signal, size, speed};
+use crate::values::{freeze_budget, signal};
 use crate::what_if::WhatIfOptions;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use wire::freeze_budget::FreezeBudget;
-use wire::ids::NodeId;
-use wire::move_limits::Bandwidth;
-use wire::node_name::NodeName;
 use wire::supervisor::Way;
-use wire::users::{Borrowers, UserTable};
 
 /// Several Linux machines as one: unmodified programs move between nodes while they run.
 #[derive(Debug, Parser)]
@@ -109,8 +108,38 @@ What keys order is done as the user who runs this, and what the daemon refuses i
 line. NO_COLOR is obeyed. Leaving calls moves off that were ordered here and have not ended; it asks
 before it does.")]
     Top(TopOptions),
+    /// Print what a node measures and has counted, for Prometheus
+    #[command(after_help = "\
+Examples:
+  osmos metrics --listen                 serves http://127.0.0.1:9780/metrics until it is ended
+  osmos metrics --listen 10.0.0.1:9780   the same for other machines; there is no password
+  osmos metrics --all --output /var/lib/node_exporter/osmos.prom
+                                         of all nodes, for node_exporter; the file is always whole
+
+The text format of Prometheus. docs/metrics.md of the sources lists the names, and
+docs/grafana-dashboard.json there is a dashboard. With --all a node that does not answer within five
+seconds is told by `osmos_up 0`, and the others are there.")]
+    Metrics(MetricsOptions),
+    /// Put all that a bug report needs of this node into one archive, without secrets
+    #[command(after_help = "\
+Examples:
+  osmos report                       osmos-report-HOST-TIME.tar.gz in this directory
+  osmos report --force /tmp/r.tar.gz
+
+It holds versions, what `osmos doctor` says, status, nodes, processes by their programs' names,
+metrics, the last events, the daemon's options, what the owner has decided, and the end of the
+daemon's log. It is readable for its owner alone, and lists what it has and what it has not.
+Nothing is sent anywhere.")]
+    Report(ReportOptions),
     /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
-    Doctor(Listing),
+    #[command(after_help = "\
+Examples:
+  osmos doctor               of this machine, with or without a daemon
+  osmos doctor --all         of all nodes, as their daemons see it
+
+What is missing is told with what is lost by it, and with the command for root that brings it, if
+one does. Exit status: 0 every machine can be a node; 1 one cannot, or a node has not answered.")]
+    Doctor(DoctorOptions),
     /// Bring a cluster up on machines that ssh reaches, upgrade it, take it down
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -290,10 +319,14 @@ Examples:
     Ps(PsOptions),
     /// List the nodes of the cluster with name, speed, load and memory
     #[command(after_help = "\
+Examples:
+  osmos nodes 2 delta              only these
+  osmos nodes --here --column load the load of this node, for a script
+
 A node is called as its machine is, or as `osmos up --name` said there. Wherever a command takes a
 node its name does as well as its number: the whole name, or its beginning up to one of its dots, in
 capital or small letters, if no other node can be meant by it. The number always says which.")]
-    Nodes(Listing),
+    Nodes(NodesOptions),
     /// See how another node answers: round trip, clock, version, processor, pace of moves
     Ping {
         /// The node, by number or name
@@ -356,150 +389,11 @@ pub struct DemoOptions {
     pub quick: bool,
 }
 
-#[derive(Clone, Debug, Args)]
-pub struct UpOptions {
-    /// Stay in the foreground and log to standard error
-    #[arg(long)]
-    pub foreground: bool,
-    /// Print this node's status as JSON when it is up, as `osmos status --json` does
-    #[arg(long, conflicts_with = "foreground")]
-    pub json: bool,
-    /// Take over from the daemon that runs, an older version perhaps: no process moves for it
-    #[arg(long)]
-    pub replace: bool,
-    #[command(flatten)]
-    pub daemon: DaemonOptions,
-}
-
-/// What the node daemon can be told; `osmos up` passes it on unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Args)]
-pub struct DaemonOptions {
-    /// Address and port for other nodes, TCP and UDP [default: 0.0.0.0:7780]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<SocketAddr>,
-    /// Address that other nodes are told, where it is not the one listened on
-    #[arg(long, value_name = "ADDRESS")]
-    pub advertise: Option<IpAddr>,
-    /// The nodes of the cluster, in the format of mosix.map: number, address, span
-    #[arg(long, value_name = "FILE")]
-    pub map: Option<PathBuf>,
-    /// With --map: file with the secret that all nodes of the cluster share
-    #[arg(long, value_name = "FILE", requires = "map")]
-    pub cluster_key: Option<PathBuf>,
-    /// With --map: this node's number, where its address does not tell
-    #[arg(long, value_name = "N", value_parser = node_id, requires = "map")]
-    pub node_id: Option<NodeId>,
-    /// What this node is called, instead of its host name
-    #[arg(long, value_name = "NAME", value_parser = node_name)]
-    pub name: Option<NodeName>,
-    /// Speed of one core against the reference, instead of measuring it
-    #[arg(long, value_name = "S", value_parser = speed)]
-    pub speed: Option<f64>,
-    /// At most so many guests at one time; kept until the owner says otherwise
-    #[arg(long, value_name = "N")]
-    pub guests_max: Option<u32>,
-    /// At most so much memory for all guests: 512M, 2G; kept likewise
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub guest_memory_max: Option<u64>,
-    /// Have moves hold own processes up for MS milliseconds at most, where nothing else was said of
-    /// them [default: 20]; kept likewise
-    #[arg(long, value_name = "MS", value_parser = freeze_budget)]
-    pub freeze_budget: Option<FreezeBudget>,
-    /// Let no move from here or to here take more of the network than this while it copies memory:
-    /// 500Mbit, 2Gbit; kept likewise
-    #[arg(long, value_name = "RATE", value_parser = bandwidth)]
-    pub move_bandwidth: Option<Bandwidth>,
-    /// Let no such move keep more processors busy; kept likewise
-    #[arg(long, value_name = "N", value_parser = processors)]
-    pub move_processors: Option<NonZeroU32>,
-    /// As whom guests run: rules USERS=WHOM, the first that fits; kept likewise [default:
-    /// 0-999=nobody,*=same]
-    #[arg(long, value_name = "RULES", value_parser = guest_users)]
-    pub guest_users: Option<UserTable>,
-    /// Let processes of root leave this node, to nodes that are trusted with root here; kept
-    /// likewise
-    #[arg(long, value_enum, value_name = "on|off")]
-    pub lend_root: Option<Switch>,
-    /// Nodes that processes of this one may go to: 2,5-7, or `all`; kept likewise
-    #[arg(long, value_name = "NODES", value_parser = borrowers)]
-    pub lend_to: Option<Borrowers>,
-    /// Cgroup directory for guests; once for each controller hierarchy
-    #[arg(long, value_name = "DIR")]
-    pub guest_cgroup: Vec<PathBuf>,
-    /// Start every program so that all nodes' processors will do for it, as with `run
-    /// --cpu-baseline`
-    #[arg(long)]
-    pub cpu_baseline: bool,
-    /// Seconds that processes wait where they are for the next daemon, should this one die, before
-    /// they come home [default: 600]
-    #[arg(long, value_name = "SECONDS", hide_short_help = true)]
-    pub succession_patience: Option<u64>,
-    /// Do without these kernel features, to see what happens on an older kernel
-    #[arg(long, value_name = "FEATURE", value_delimiter = ',', hide = true)]
-    pub without: Vec<String>,
-    /// Balance by another policy, to compare: static, fifo, lvm, osmos, osmos_norotate; `NAME:10`
-    /// in an experiment that is ten times shorter than those of 1996
-    #[arg(long, value_name = "NAME", hide = true)]
-    pub policy: Option<String>,
-    /// Append all that the balancing is told to this file, for `osmos sim --replay`
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub record: Option<PathBuf>,
-    /// Directory of the control socket
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub runtime_dir: Option<PathBuf>,
-    /// Directory of keys, members and journal
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub state_dir: Option<PathBuf>,
-}
-
-impl DaemonOptions {
-    /// The words that give these options when parsed again.
-    pub fn words(&self) -> Vec<OsString> {
-        let mut words = Vec::new();
-        let mut push = |name: &str, value: Option<OsString>| {
-            if let Some(value) = value {
-                words.extend([OsString::from(name), value]);
-            }
-        };
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.clone().into_os_string());
-        push("--listen", self.listen.map(|listen| listen.to_string().into()));
-        push("--advertise", self.advertise.map(|address| address.to_string().into()));
-        push("--map", path(&self.map));
-        push("--cluster-key", path(&self.cluster_key));
-        push("--node-id", self.node_id.map(|node| node.to_string().into()));
-        push("--name", self.name.as_ref().map(|name| name.as_str().into()));
-        push("--speed", self.speed.map(|speed| speed.to_string().into()));
-        push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
-        push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
-        push("--freeze-budget", self.freeze_budget.map(|budget| budget.ms().to_string().into()));
-        push("--move-bandwidth", self.move_bandwidth.map(|most| most.to_string().into()));
-        push("--move-processors", self.move_processors.map(|most| most.to_string().into()));
-        push("--guest-users", self.guest_users.as_ref().map(|table| table.to_string().into()));
-        push("--lend-root", self.lend_root.map(|switch| switch.word().into()));
-        push("--lend-to", self.lend_to.as_ref().map(|nodes| nodes.to_string().into()));
-        let patience = self.succession_patience.map(|seconds| seconds.to_string().into());
-        push("--succession-patience", patience);
-        for directory in &self.guest_cgroup {
-            push("--guest-cgroup", Some(directory.clone().into_os_string()));
-        }
-        for feature in &self.without {
-            push("--without", Some(feature.into()));
-        }
-        push("--policy", self.policy.as_ref().map(OsString::from));
-        push("--record", path(&self.record));
-        push("--runtime-dir", path(&self.runtime_dir));
-        push("--state-dir", path(&self.state_dir));
-        if self.cpu_baseline {
-            words.push("--cpu-baseline".into());
-        }
-        words
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::naming::tests::unasked;
+    use crate::values::size;
     use clap::CommandFactory;
     use wire::control::Placement;
 

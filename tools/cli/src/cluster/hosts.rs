@@ -2,7 +2,7 @@
 //! directory of the daemon here.
 
 use super::ssh;
-use crate::arguments::DaemonOptions;
+use crate::daemon_options::DaemonOptions;
 use crate::platform::Platform;
 use anyhow::{Context, Result};
 use std::fs::{self, OpenOptions};

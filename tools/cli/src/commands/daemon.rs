@@ -3,7 +3,7 @@
 //! The daemon is this same program, run as `osmos daemon`. It is a session of its own, so that the
 //! terminal it was started from can neither stop nor end it; what it logs goes to a file.
 
-use crate::arguments::{DaemonOptions, UpOptions};
+use crate::daemon_options::{DaemonOptions, UpOptions};
 use crate::exit_code;
 use crate::naming::called;
 use crate::output;
@@ -31,6 +31,7 @@ const LOG_TAIL_BYTES_MAX: u64 = 4096;
 pub struct DaemonFiles {
     pub socket: PathBuf,
     pub log: PathBuf,
+    pub state_dir: PathBuf,
 }
 
 pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
