@@ -1,9 +1,10 @@
 //! What the command line is given of the layers below it.
 
-use cli::{DaemonFiles, DaemonOptions, DemoOptions, Finding, Inherited, Platform};
-use kernel::features::{Feature, Features, Need, Without};
+use cli::{DaemonFiles, DaemonOptions, DemoOptions, Inherited, Platform};
+use kernel::features::{Features, Without};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use wire::control::Finding;
 
 const BENCH_HELP: &str = "\
 Measure Osmos on this machine, in labs of its own
@@ -59,13 +60,16 @@ impl Platform for Machine {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        let features = Features::probe(&[]);
-        Feature::ALL.into_iter().map(|feature| finding(feature, features.has(feature))).collect()
+        node::findings(&Features::probe(&[]))
     }
 
     fn daemon_files(&self, options: &DaemonOptions) -> DaemonFiles {
         let config = config(options);
-        DaemonFiles { socket: config.control_socket(), log: config.state_dir.join("daemon.log") }
+        DaemonFiles {
+            socket: config.control_socket(),
+            log: config.state_dir.join("daemon.log"),
+            state_dir: config.state_dir,
+        }
     }
 
     fn daemon(&self, options: &DaemonOptions) -> ExitCode {
@@ -133,16 +137,6 @@ fn tried(
 /// The words of a command line, its name first.
 fn named(name: &str, words: Vec<OsString>) -> Vec<OsString> {
     std::iter::once(OsString::from(name)).chain(words).collect()
-}
-
-fn finding(feature: Feature, present: bool) -> Finding {
-    Finding {
-        name: feature.name().to_owned(),
-        present,
-        required: feature.need() == Need::Node,
-        seen: if present { "yes" } else { "no" }.to_owned(),
-        consequence: format!("{}; {} has it", feature.loss(), feature.since()),
-    }
 }
 
 /// The user's defaults, where an option does not say otherwise.

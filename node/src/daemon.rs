@@ -29,6 +29,7 @@
 //! * [`membership`]: nodes that leave or are forgotten, the secret, and the numbers of new ones;
 //!   [`names`]: what people call them
 //! * [`requests`]: what user tools ask; [`listing`]: what `ps`, `nodes`, `why` show;
+//!   [`metrics`]: what is measured for those who watch many nodes;
 //!   [`inquiries`](self::inquiries): what tools of one node ask another
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
 //! * [`newborns`]: those that have just begun; [`forks`]: those that are made away
@@ -62,6 +63,7 @@ mod linking;
 mod listing;
 mod membership;
 mod memory_groups;
+mod metrics;
 mod move_limits;
 mod moves;
 mod names;

@@ -1,5 +1,6 @@
 //! What happened on this node: the last events in memory for `osmos events`, all of them in a file.
 
+use crate::counts;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
-use wire::control::{Event, Happening};
+use wire::control::{Counts, Event, Happening};
 use wire::ids::GlobalPid;
 
 /// Events kept in memory.
@@ -34,6 +35,9 @@ pub struct Journal {
     file: File,
     file_bytes: u64,
     homecalls: BTreeMap<String, u64>,
+    /// Of what this daemon has recorded, not those before it.
+    counts: Counts,
+    since_s: f64,
 }
 
 impl Journal {
@@ -52,6 +56,8 @@ impl Journal {
             file,
             file_bytes,
             homecalls: BTreeMap::new(),
+            counts: Counts::default(),
+            since_s: wall_clock_s(),
         };
         for event in recent {
             journal.remember(event);
@@ -60,6 +66,7 @@ impl Journal {
     }
 
     pub fn record(&mut self, pid: Option<GlobalPid>, what: Happening) {
+        counts::count(&mut self.counts, &what);
         let event = Event { time: wall_clock_s(), pid, what };
         if let Err(error) = self.append(&event) {
             tracing::warn!("cannot write {}: {error}", self.path.display());
@@ -88,6 +95,16 @@ impl Journal {
             events.push(Event { time: wall_clock_s(), pid: None, what });
         }
         events
+    }
+
+    /// How often each thing has happened since this daemon has started.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Since when, seconds since the epoch: the same whenever it is asked.
+    pub fn since_s(&self) -> f64 {
+        self.since_s
     }
 
     pub fn follow(&self) -> broadcast::Receiver<Event> {
@@ -212,7 +229,9 @@ mod test {
         let mut journal = Journal::open(&path).unwrap();
         journal.record(None, status(3));
         drop(journal);
-        let events = Journal::open(&path).unwrap().recorded();
+        let journal = Journal::open(&path).unwrap();
+        assert_eq!(*journal.counts(), Counts::default(), "a daemon counts what it has seen itself");
+        let events = journal.recorded();
         let whats: Vec<&Happening> = events.iter().map(|event| &event.what).collect();
         let counts = Happening::Homecalls { counts: vec![("fork".to_owned(), 1)] };
         let expected = [status(1), came_home("call", "fork"), status(2), status(3), counts];

@@ -18,8 +18,10 @@ mod admissions;
 mod call_record;
 mod config;
 mod control;
+mod counts;
 mod daemon;
 pub mod decoders;
+mod findings;
 mod guest;
 mod guest_cgroup;
 mod hosting;
@@ -67,6 +69,8 @@ mod thought;
 mod test;
 
 pub use config::{Config, MAP_DEFAULT, PORT_DEFAULT};
+
+pub use findings::findings;
 
 use daemon::{Ending, StartError};
 use kernel::features::{self, Features, Need, Without};

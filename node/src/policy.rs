@@ -24,7 +24,8 @@ pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(),
         Request::HandOver => false,
         Request::Manage(_) | Request::Adopt { .. } | Request::Migrate { .. } => true,
         Request::Processes | Request::Nodes | Request::Why { .. } => true,
-        Request::Events { .. } | Request::Status => true,
+        Request::Events { .. } | Request::Status | Request::Metrics => true,
+        Request::Doctor => true,
         Request::TimeAway { .. } => true,
         Request::WhatIf { .. } | Request::WhatIfNode { .. } => true,
         // Looked at again where they are answered.
@@ -54,6 +55,8 @@ pub fn only_looks(request: &Request) -> bool {
             | Request::WhatIfNode { .. }
             | Request::Events { .. }
             | Request::Status
+            | Request::Metrics
+            | Request::Doctor
     )
 }
 
@@ -81,6 +84,7 @@ pub fn may_pass_on(request: &Request) -> Result<(), Failure> {
 pub fn may_ask_everywhere(request: &Request) -> Result<(), Failure> {
     match request {
         Request::Processes | Request::Nodes | Request::Events { .. } | Request::Status => Ok(()),
+        Request::Metrics | Request::Doctor => Ok(()),
         _ => Err(Failure {
             code: "not-everywhere".to_owned(),
             text: "that can be asked of one node at a time only".to_owned(),

@@ -12,11 +12,13 @@ const ADDRESSES_MAX: usize = 256;
 #[derive(Default)]
 pub struct Rejections {
     last: BTreeMap<IpAddr, (Instant, u64)>,
+    count: u64,
 }
 
 impl Rejections {
     /// Whether to tell of this one, and how many of the same address were not told of before.
     pub fn tell(&mut self, now: Instant, address: IpAddr) -> Option<u64> {
+        self.count += 1;
         if self.last.len() >= ADDRESSES_MAX && !self.last.contains_key(&address) {
             self.last.retain(|_, (told, _)| now.saturating_duration_since(*told) < QUIET);
             if self.last.len() >= ADDRESSES_MAX {
@@ -38,6 +40,11 @@ impl Rejections {
             }
         }
     }
+
+    /// All that there were, told of or not.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
 }
 
 #[cfg(test)]
@@ -53,6 +60,7 @@ mod test {
             assert_eq!(rejections.tell(now, address), None);
         }
         assert_eq!(rejections.tell(now + QUIET, address), Some(99));
+        assert_eq!(rejections.count(), 101);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
 //! * [`sharing`]: memory that others have as well; [`shared_files`]: files that are mapped so
+//! * [`administration`]: metrics, findings of all nodes, reports, classic verbs
 //! * [`cluster`]: machines that ssh reaches become a cluster
 //! * [`everywhere`]: what is seen and done from any node
 //! * [`exec`]: programs that become others while they are away
@@ -37,6 +38,7 @@
 //!
 //! One program of tests, because each of these needs the same stage.
 
+mod administration;
 mod broken_moves;
 mod busy;
 mod calling_off;

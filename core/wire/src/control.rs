@@ -3,9 +3,13 @@
 //! The daemon knows its caller by peer credentials; requests carry no identity. The JSON shapes are
 //! the ones that `--json` prints: published, so only ever extended.
 
+mod finding;
 mod listed;
+mod metrics;
 
+pub use finding::Finding;
 pub use listed::{COMMAND_LINE_CHARS_MAX, CpuFit, Node, Process};
+pub use metrics::{Bucket, Counts, DaemonUse, Metrics, SPAN_BOUNDS_S, Spans};
 
 use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
 use crate::freeze_budget::FreezeBudget;
@@ -102,6 +106,10 @@ pub enum Request {
     /// The daemon ends and leaves everything where it is to the next one.
     HandOver,
     Status,
+    /// What this node measures and has counted.
+    Metrics,
+    /// What this node's machine has for Osmos, and what it lacks.
+    Doctor,
     /// Send a signal, by its number, to a process whose home is this node, as the caller.
     Signal {
         pid: i32,
@@ -214,6 +222,12 @@ pub enum Reply {
         token: String,
     },
     Status(Box<Status>),
+    Metrics(Box<Metrics>),
+    Findings {
+        /// Of the daemon.
+        version: String,
+        findings: Vec<Finding>,
+    },
     TimeAway {
         user_s: f64,
         sys_s: f64,

@@ -56,6 +56,7 @@ impl Daemon {
             }
             Request::TimeAway { pid } => return self.ask_tally(caller, pid, answer),
             Request::Processes => return self.answer_processes(answer),
+            Request::Doctor => return examine(answer),
             Request::At { node, request } => {
                 return self.ask_at(Asker { caller, answer, is_off }, node, *request);
             }
@@ -77,6 +78,7 @@ impl Daemon {
             Request::Forget { node, force } => self.forget(node, force),
             Request::RenewSecret => self.renew_secret(),
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
+            Request::Metrics => Ok(Reply::Metrics(Box::new(self.metrics()))),
         };
         // A caller that has gone away needs no answer.
         let _ = answer.send(Answer::One(reply.unwrap_or_else(Reply::Error)));
@@ -262,6 +264,16 @@ impl Daemon {
             left.get_or_insert(Instant::now());
         }
     }
+}
+
+/// What this machine has, as the daemon goes by it. That reads files, so it is done elsewhere.
+fn examine(answer: oneshot::Sender<Answer>) {
+    tokio::task::spawn_blocking(move || {
+        let findings = crate::findings(kernel::features::settled());
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        // A caller that has gone away needs no answer.
+        let _ = answer.send(Answer::One(Reply::Findings { version, findings }));
+    });
 }
 
 /// A move that a user wants.

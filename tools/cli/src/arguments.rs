@@ -2,6 +2,10 @@
 //! from these definitions, so they cannot say different things.
 
 use crate::cluster::ClusterCommand;
+use crate::commands::doctor::DoctorOptions;
+use crate::commands::listings::NodesOptions;
+use crate::commands::metrics::MetricsOptions;
+use crate::commands::report::ReportOptions;
 use crate::commands::top::TopOptions;
 use crate::daemon_options::{DaemonOptions, UpOptions};
 use crate::naming::{DestinationChoice, NodeChoice, destination, node};
@@ -105,8 +109,38 @@ What keys order is done as the user who runs this, and what the daemon refuses i
 line. NO_COLOR is obeyed. Leaving calls moves off that were ordered here and have not ended; it asks
 before it does.")]
     Top(TopOptions),
+    /// Print what a node measures and has counted, for Prometheus
+    #[command(after_help = "\
+Examples:
+  osmos metrics --listen                 serves http://127.0.0.1:9780/metrics until it is ended
+  osmos metrics --listen 10.0.0.1:9780   the same for other machines; there is no password
+  osmos metrics --all --output /var/lib/node_exporter/osmos.prom
+                                         of all nodes, for node_exporter; the file is always whole
+
+The text format of Prometheus. docs/metrics.md of the sources lists the names, and
+docs/grafana-dashboard.json there is a dashboard. With --all a node that does not answer within five
+seconds is told by `osmos_up 0`, and the others are there.")]
+    Metrics(MetricsOptions),
+    /// Put all that a bug report needs of this node into one archive, without secrets
+    #[command(after_help = "\
+Examples:
+  osmos report                       osmos-report-HOST-TIME.tar.gz in this directory
+  osmos report --force /tmp/r.tar.gz
+
+It holds versions, what `osmos doctor` says, status, nodes, processes by their programs' names,
+metrics, the last events, the daemon's options, what the owner has decided, and the end of the
+daemon's log. It is readable for its owner alone, and lists what it has and what it has not.
+Nothing is sent anywhere.")]
+    Report(ReportOptions),
     /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
-    Doctor(Listing),
+    #[command(after_help = "\
+Examples:
+  osmos doctor               of this machine, with or without a daemon
+  osmos doctor --all         of all nodes, as their daemons see it
+
+What is missing is told with what is lost by it, and with the command for root that brings it, if
+one does. Exit status: 0 every machine can be a node; 1 one cannot, or a node has not answered.")]
+    Doctor(DoctorOptions),
     /// Bring a cluster up on machines that ssh reaches, upgrade it, take it down
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -335,10 +369,14 @@ Examples:
     Ps(PsOptions),
     /// List the nodes of the cluster with name, speed, load and memory
     #[command(after_help = "\
+Examples:
+  osmos nodes 2 delta              only these
+  osmos nodes --here --column load the load of this node, for a script
+
 A node is called as its machine is, or as `osmos up --name` said there. Wherever a command takes a
 node its name does as well as its number: the whole name, or its beginning up to one of its dots, in
 capital or small letters, if no other node can be meant by it. The number always says which.")]
-    Nodes(Listing),
+    Nodes(NodesOptions),
     /// See how another node answers: round trip, clock, version, processor, pace of moves
     Ping {
         /// The node, by number or name

@@ -58,6 +58,8 @@ pub fn translate(name: &'static str, words: &[OsString]) -> Result<Vec<OsString>
         "migrate" => migrate(words),
         "mon" if words.is_empty() => Ok(vec!["top".into()]),
         "mon" => Err(Refusal::Form { name, form: "mon" }),
+        "setpe" if words == ["-off"] => Ok(vec!["down".into()]),
+        "setpe" if words == ["-r"] => Ok(vec!["nodes".into()]),
         "setpe" => Err(Refusal::Replaced {
             name,
             instead: "`osmos up --map FILE --cluster-key FILE` joins the nodes of a mosix.map, \
@@ -124,8 +126,10 @@ fn mosctl(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
     const FORM: Refusal = Refusal::Form {
         name: "mosctl",
         form: "mosctl (stay | nostay | lstay | nolstay | block | noblock | expel | bring | \
-               gridguests [N] | opengrid | closegrid | cngpri NODE PRIORITY | status | \
-               localstatus | shutdown)",
+               gridguests [N] | maxguests [N] | opengrid | closegrid | cngpri NODE PRIORITY | \
+               status [NODE...] | rstatus [NODE...] | localstatus | isup [NODE] | \
+               whois [NODE...] | getload [NODE] | getspeed [NODE] | getmem [NODE] | \
+               getfree [NODE] | getutil [NODE] | isolate | shutdown)",
     };
     let text: Vec<String> = words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
     let text: Vec<&str> = text.iter().map(String::as_str).collect();
@@ -136,27 +140,73 @@ fn mosctl(words: &[OsString]) -> Result<Vec<OsString>, Refusal> {
         ["noblock" | "opengrid"] => vec!["noblock"],
         ["expel"] => vec!["expel"],
         ["bring"] => vec!["bring"],
-        ["gridguests", most] if most.parse::<u32>().is_ok() => {
+        ["gridguests" | "maxguests", most] if most.parse::<u32>().is_ok() => {
             vec!["limit", "--guests", most]
         }
-        ["gridguests" | "status" | "localstatus" | "isup"] => vec!["status"],
+        ["gridguests" | "maxguests" | "status" | "localstatus"] => vec!["status"],
         ["cngpri", node, priority] if is_node(node) && priority.parse::<u16>().is_ok() => {
             vec!["priority", node, priority]
         }
-        ["shutdown"] => vec!["down"],
-        [] => return Err(FORM),
-        [verb, ..] => {
-            let instead = match verb {
-                "whois" | "rstatus" => "`osmos nodes` lists all nodes",
-                "getload" | "getspeed" | "getmem" | "getfree" | "getutil" => {
-                    "`osmos nodes --json` has load, speed and memory of every node"
-                }
-                _ => return Err(FORM),
-            };
-            return Err(Refusal::Replaced { name: "mosctl", instead });
+        ["status" | "rstatus" | "whois", ref nodes @ ..] if are_nodes(nodes) => {
+            [&["nodes"], nodes].concat()
         }
+        [verb, ref nodes @ ..]
+            if nodes.len() <= 1 && are_nodes(nodes) && column(verb).is_some() =>
+        {
+            let which = if nodes.is_empty() { &["--here"] } else { nodes };
+            [&["nodes", "--column", column(verb).unwrap_or_default()], which].concat()
+        }
+        ["isolate"] => vec!["leave"],
+        ["shutdown"] => vec!["down"],
+        [verb, ..] => match replacement(verb) {
+            Some(instead) => return Err(Refusal::Replaced { name: "mosctl", instead }),
+            None => return Err(FORM),
+        },
+        [] => return Err(FORM),
     };
     Ok(translated.into_iter().map(OsString::from).collect())
+}
+
+/// What a verb tells of one node, as `osmos nodes --column` names it.
+fn column(verb: &str) -> Option<&'static str> {
+    match verb {
+        "getload" | "getutil" => Some("load"),
+        "getspeed" => Some("speed"),
+        "getmem" => Some("memory"),
+        "getfree" => Some("free"),
+        "isup" => Some("status"),
+        _ => None,
+    }
+}
+
+/// What there is instead of a verb that Osmos does not need, or has in another form.
+fn replacement(verb: &str) -> Option<&'static str> {
+    Some(match verb {
+        "setyard" | "getyard" => {
+            "the speeds of all nodes are measured against one reference: `osmos nodes` has them"
+        }
+        "setspeed" => "a node measures its speed; `osmos up --speed S` says another",
+        "setdecay" | "getdecay" => {
+            "load is a mean over spans that nobody has to set; `osmos why PID` shows what it is"
+        }
+        "gettune" | "settune" | "tune" => {
+            "what moves cost is learned from moves: `osmos ping NODE` and `osmos why PID` show it"
+        }
+        "quiet" | "noquiet" => {
+            "a node says how busy it is while it is a member; `osmos stay` and `osmos block` keep \
+             processes from moving"
+        }
+        "mfs" | "nomfs" => "programs that are away have the files of their home: nothing to switch",
+        "logmap" | "nologmap" => "`osmos events` tells who joined and left",
+        "freeze" => "a program stands still for a move only; `osmos limit --freeze-budget MS`",
+        "grid-use" | "grid-unuse" => "`osmos lend --to NODES` says where own processes may go",
+        "rejoin" => "`osmos join ADDRESS TOKEN`, with a token of `osmos token` there",
+        _ => return None,
+    })
+}
+
+fn are_nodes(words: &[&str]) -> bool {
+    words.iter().all(|word| is_node(word))
 }
 
 /// By number or name.
@@ -227,6 +277,18 @@ mod tests {
             ("cngpri 3 10", "priority 3 10"),
             ("cngpri delta 10", "priority delta 10"),
             ("status", "status"),
+            ("status 2", "nodes 2"),
+            ("rstatus", "nodes"),
+            ("whois", "nodes"),
+            ("whois delta 3", "nodes delta 3"),
+            ("getload", "nodes --column load --here"),
+            ("getload 2", "nodes --column load 2"),
+            ("getspeed delta", "nodes --column speed delta"),
+            ("getmem", "nodes --column memory --here"),
+            ("getfree 2", "nodes --column free 2"),
+            ("isup 2", "nodes --column status 2"),
+            ("maxguests 8", "limit --guests 8"),
+            ("isolate", "leave"),
             ("shutdown", "down"),
         ] {
             assert_eq!(osmos("mosctl", line).unwrap(), words, "{line}");
@@ -246,7 +308,9 @@ mod tests {
             ("migrate", "4711"),
             ("mon", "-w"),
             ("mosctl", ""),
-            ("mosctl", "setyard 3"),
+            ("mosctl", "nonsense 3"),
+            ("mosctl", "getload 2 3"),
+            ("mosctl", "whois 0"),
             ("mosctl", "cngpri 3"),
         ] {
             let refusal = osmos(name, line).expect_err(line);
@@ -256,7 +320,20 @@ mod tests {
 
     #[test]
     fn what_has_no_counterpart_names_the_way_out() {
-        assert!(osmos("mosctl", "getload 2").unwrap_err().to_string().contains("osmos nodes"));
+        for (line, way_out) in [
+            ("setyard 3", "osmos nodes"),
+            ("setspeed 5000", "osmos up --speed"),
+            ("setdecay 1 2 3", "osmos why"),
+            ("gettune", "osmos ping"),
+            ("quiet", "osmos stay"),
+            ("rejoin", "osmos join"),
+        ] {
+            let refusal = osmos("mosctl", line).unwrap_err();
+            assert!(matches!(refusal, Refusal::Replaced { .. }), "{line}: {refusal}");
+            assert!(refusal.to_string().contains(way_out), "{line}: {refusal}");
+        }
+        assert_eq!(osmos("setpe", "-off").unwrap(), "down");
+        assert_eq!(osmos("setpe", "-r").unwrap(), "nodes");
         assert!(osmos("setpe", "-w -f m").unwrap_err().to_string().contains("osmos up --map"));
         for option in ["-q5", "-r", "-rhome", "-delta"] {
             let refusal = osmos("mosrun", &format!("{option} awk")).unwrap_err();
@@ -279,6 +356,11 @@ mod tests {
             ("mosctl", "cngpri 3 9"),
             ("mosctl", "cngpri delta 9"),
             ("mosctl", "shutdown"),
+            ("mosctl", "whois 2 delta"),
+            ("mosctl", "getload"),
+            ("mosctl", "isup 2"),
+            ("mosctl", "getfree delta"),
+            ("setpe", "-r"),
         ] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             let translated = translate(name, &words).expect(line);

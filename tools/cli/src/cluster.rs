@@ -9,6 +9,7 @@ mod machine;
 mod ssh;
 
 use crate::arguments::Listing;
+use crate::commands::listings::NodesOptions;
 use crate::commands::{daemon, listings, membership};
 use crate::daemon_options::DaemonOptions;
 use crate::naming::Nodes;
@@ -106,7 +107,8 @@ impl Ground<'_> {
         }
         await_alive(&mut client, &nodes)?;
         self.remember(&hosts)?;
-        listings::nodes(&mut client, json)?;
+        let listing = Listing { json };
+        listings::nodes(&mut client, &NodesOptions { listing, ..NodesOptions::default() })?;
         all_done(failed, hosts.len(), "not up")
     }
 

@@ -25,7 +25,6 @@ mod what_if;
 
 pub use arguments::DemoOptions;
 pub use commands::daemon::DaemonFiles;
-pub use commands::doctor::Finding;
 pub use daemon_options::DaemonOptions;
 pub use ownership::Switch;
 pub use platform::{Inherited, Platform};
@@ -36,8 +35,8 @@ use clap::Parser;
 use client::Client;
 use cluster::{ClusterCommand, Ground};
 use commands::{
-    config, daemon, doctor, foresight, install, listings, membership, moves, owner, ping, ps, run,
-    service, time, top,
+    config, daemon, doctor, foresight, install, listings, membership, metrics, moves, owner, ping,
+    ps, report, run, service, time, top,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -116,7 +115,7 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Lab { words } => platform.lab(words),
         Command::Sim { words } => platform.sim(words),
         Command::Bench { words } => platform.bench(words),
-        Command::Doctor(listing) => match doctor::doctor(platform.findings(), listing.json) {
+        Command::Doctor(options) => match doctor::doctor(&options, &socket, platform) {
             Ok(true) => ExitCode::from(exit_code::DONE),
             Ok(false) => ExitCode::from(exit_code::FAILED),
             Err(error) => failed(error),
@@ -132,6 +131,8 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Config(ConfigCommand::Example) => ended(config::example()),
         Command::Service(command) => ended(on_service(command)),
         Command::Top(options) => ended(top::top(&options, &socket)),
+        Command::Report(options) => ended(report::report(&options, &socket, platform)),
+        Command::Metrics(options) => ended(metrics::metrics(&options, &socket)),
         Command::Ask(question) => ended(ask(question, &socket)),
     }
 }
@@ -184,7 +185,7 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
             let node = node.find(&mut client)?;
             ping::ping(&mut client, node, count, listing.json)
         }
-        Question::Nodes(listing) => listings::nodes(&mut client, listing.json),
+        Question::Nodes(options) => listings::nodes(&mut client, &options),
         Question::Why { process, listing } => {
             let process = process.find(&mut client)?;
             foresight::why(&mut client, process, listing.json)

@@ -6,10 +6,10 @@
 
 use crate::arguments::DemoOptions;
 use crate::commands::daemon::DaemonFiles;
-use crate::commands::doctor::Finding;
 use crate::daemon_options::DaemonOptions;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use wire::control::Finding;
 
 /// What this process was given by its parent and the language runtime has changed since: a program
 /// that replaces this one must find it as it was.
@@ -31,7 +31,7 @@ pub trait Platform {
     /// From here on programs that are started inherit the standard descriptors only.
     fn keep_descriptors(&self);
 
-    /// What only probing system calls show.
+    /// What this machine has for Osmos, and what it lacks.
     fn findings(&self) -> Vec<Finding>;
 
     fn daemon_files(&self, options: &DaemonOptions) -> DaemonFiles;

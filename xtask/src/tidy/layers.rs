@@ -25,7 +25,8 @@ const EDGES: &[(&str, &[&str])] = &[
     // tools show
     ("client", &["wire"]),
     ("top", &["wire", "client"]),
-    ("cli", &["wire", "client", "top"]),
+    ("metrics", &["wire", "client"]),
+    ("cli", &["wire", "client", "top", "metrics"]),
     // lab proves
     ("needs", &[]),
     ("lab", &["kernel", "wire", "client"]),

@@ -533,6 +533,8 @@ pub fn requests() -> Vec<Request> {
         Request::RenewSecret,
         Request::Down,
         Request::HandOver,
+        Request::Metrics,
+        Request::Doctor,
         Request::WhatIf { pid: 12, to: NodeId(3) },
         Request::Owner(OwnerOrder::Limit {
             guests: Some(LimitChange::AtMost(3)),
@@ -553,8 +555,21 @@ pub fn replies() -> Vec<Reply> {
         what: control::Happening::CameHome { reason: reason() },
     };
     let failure = control::Failure { code: "ended".into(), text: "it has ended".into() };
+    let mut metrics = control::Metrics { name: Some("delta".into()), ..Default::default() };
+    metrics.counts.moved.insert("user".into(), 3);
+    metrics.nodes.insert("alive".into(), 2);
+    let finding = control::Finding {
+        name: "cgroup limits".into(),
+        present: false,
+        required: true,
+        seen: "no controllers".into(),
+        consequence: "no limits".into(),
+        mend: Some("mount".into()),
+    };
     vec![
         Reply::Done,
+        Reply::Findings { version: "0.1.0".into(), findings: vec![finding] },
+        Reply::Metrics(Box::new(metrics)),
         Reply::Migrated(migration),
         Reply::Progress(progress()),
         Reply::Event(event),

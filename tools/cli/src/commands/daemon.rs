@@ -32,6 +32,7 @@ const LOG_TAIL_BYTES_MAX: u64 = 4096;
 pub struct DaemonFiles {
     pub socket: PathBuf,
     pub log: PathBuf,
+    pub state_dir: PathBuf,
 }
 
 pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {

@@ -1,37 +1,161 @@
-//! `osmos doctor`: what this machine offers, and what is lost where it does not.
+//! `osmos doctor`: what machines offer, what is lost where they do not, and what mends it.
 //!
-//! What can be read from /proc is found here; what only a probing system call shows is found by the
-//! engine and handed in by the root package.
+//! Of this machine the checks are made here, without a daemon. With `--all` each daemon answers for
+//! its own, as it goes by what it found when it started.
 
+use super::unexpected;
+use crate::naming::called;
 use crate::output::{self, Align, Cell, Colour, Table};
+use crate::platform::Platform;
 use anyhow::Result;
+use clap::Args;
+use client::Client;
 use serde::Serialize;
-use std::fs;
+use std::collections::BTreeMap;
+use std::path::Path;
+use wire::control::{Failure, Finding, Reply, Request};
+use wire::ids::NodeId;
 
-/// One thing looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub name: String,
-    pub present: bool,
-    /// Without it this machine cannot be a node.
-    pub required: bool,
-    /// What was seen.
-    pub seen: String,
-    /// What is lost while it is missing, and the way out.
-    pub consequence: String,
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct DoctorOptions {
+    /// Of all nodes of the cluster, not only of this machine
+    #[arg(long, short)]
+    pub all: bool,
+    /// Print JSON: stable shapes for programs
+    #[arg(long)]
+    pub json: bool,
 }
 
-/// Print the findings; true if nothing required is missing.
-pub fn doctor(probed: Vec<Finding>, json: bool) -> Result<bool> {
-    let mut findings = from_proc();
-    findings.extend(probed);
-    let fit = findings.iter().all(|finding| finding.present || !finding.required);
-    if json {
+/// Print the findings; true if nothing required is missing, and all have answered who were asked.
+pub fn doctor(options: &DoctorOptions, socket: &Path, platform: &dyn Platform) -> Result<bool> {
+    if options.all {
+        let examined = ask_everywhere(&mut Client::connect(socket)?)?;
+        tell_all(&examined, options.json)?;
+        return Ok(examined.iter().all(Examined::is_fit));
+    }
+    let findings = platform.findings();
+    if options.json {
         output::print_json(&findings)?;
     } else {
         table(&findings).print()?;
+        output::print_text(&mends(&findings))?;
     }
-    Ok(fit)
+    Ok(is_fit(&findings))
+}
+
+fn is_fit(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.present || !finding.required)
+}
+
+/// What one node says of its machine.
+#[derive(Clone, Debug, Serialize)]
+struct Examined {
+    node: NodeId,
+    name: Option<String>,
+    /// Of its daemon; none: it has not answered.
+    version: Option<String>,
+    findings: Vec<Finding>,
+    /// Why it has not answered.
+    failure: Option<Failure>,
+}
+
+impl Examined {
+    fn is_fit(&self) -> bool {
+        self.failure.is_none() && is_fit(&self.findings)
+    }
+
+    fn called(&self) -> String {
+        called(self.node, self.name.as_deref())
+    }
+}
+
+fn ask_everywhere(client: &mut Client) -> Result<Vec<Examined>> {
+    let names: BTreeMap<NodeId, Option<String>> = match client.request(&Request::Nodes)? {
+        Reply::Nodes { nodes } => nodes.into_iter().map(|node| (node.id, node.name)).collect(),
+        other => return Err(unexpected(&other)),
+    };
+    let mut all = Vec::new();
+    client.everywhere(Request::Doctor, |node, said| {
+        let name = names.get(&node).cloned().flatten();
+        let failed = |failure| Examined {
+            node,
+            name: name.clone(),
+            version: None,
+            findings: Vec::new(),
+            failure: Some(failure),
+        };
+        all.push(match said {
+            Ok(Reply::Findings { version, findings }) => {
+                let version = Some(version);
+                Examined { node, name, version, findings, failure: None }
+            }
+            Ok(_) => failed(Failure {
+                code: "bad-answer".to_owned(),
+                text: format!("node {node} answers something else than what it lacks"),
+            }),
+            Err(failure) => failed(failure),
+        });
+        true
+    })?;
+    all.sort_by_key(|examined| examined.node);
+    Ok(all)
+}
+
+fn tell_all(all: &[Examined], json: bool) -> Result<()> {
+    if json {
+        output::print_json(&all)?;
+    } else {
+        output::print_text(&all_text(all, output::colours_wanted()))?;
+    }
+    for failure in all.iter().filter_map(|examined| examined.failure.as_ref()) {
+        eprintln!("osmos: {}", output::printable(&failure.text));
+    }
+    Ok(())
+}
+
+/// Only what is missing, node by node: of many nodes nobody reads what is well.
+fn all_text(all: &[Examined], with_colours: bool) -> String {
+    let mut text = String::new();
+    for examined in all.iter().filter(|examined| examined.failure.is_none()) {
+        let missing = examined.findings.iter().filter(|finding| !finding.present);
+        let missing: Vec<Finding> = missing.cloned().collect();
+        let version = examined.version.as_deref().unwrap_or_default();
+        let verdict = match (missing.is_empty(), examined.is_fit()) {
+            (true, _) => "nothing is missing",
+            (false, true) => "can be a node; missing:",
+            (false, false) => "cannot be a node; missing:",
+        };
+        let line = format!("{} (version {version}): {verdict}", examined.called());
+        text.push_str(&(output::printable(&line) + "\n"));
+        if !missing.is_empty() {
+            text.push_str(&table(&missing).render(with_colours));
+            text.push_str(&mends(&missing));
+        }
+    }
+    text + &other_versions(all)
+}
+
+/// Nodes of one cluster are to run the same version.
+fn other_versions(all: &[Examined]) -> String {
+    let mut versions: Vec<&str> = all.iter().filter_map(|of| of.version.as_deref()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() < 2 {
+        return String::new();
+    }
+    let versions = output::printable(&versions.join(", "));
+    format!("versions differ: {versions}; mend with: osmos cluster upgrade\n")
+}
+
+/// A line for each command that mends something.
+fn mends(findings: &[Finding]) -> String {
+    let missing = findings.iter().filter(|finding| !finding.present);
+    let lines = missing.filter_map(|finding| {
+        let command = finding.mend.as_ref()?;
+        let line = format!("to mend {}, as root: {command}", finding.name);
+        Some(output::printable(&line) + "\n")
+    });
+    lines.collect()
 }
 
 fn table(findings: &[Finding]) -> Table {
@@ -58,105 +182,54 @@ fn table(findings: &[Finding]) -> Table {
     table
 }
 
-fn from_proc() -> Vec<Finding> {
-    vec![
-        ptrace_scope(&first_line("/proc/sys/kernel/yama/ptrace_scope")),
-        cgroups(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()),
-    ]
-}
-
-fn first_line(path: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(text.lines().next().unwrap_or_default().trim().to_string())
-}
-
-fn finding(
-    name: &str,
-    present: bool,
-    required: bool,
-    seen: impl Into<String>,
-    consequence: &str,
-) -> Finding {
-    let consequence = consequence.to_string();
-    Finding { name: name.to_string(), present, required, seen: seen.into(), consequence }
-}
-
-fn ptrace_scope(scope: &Option<String>) -> Finding {
-    let root = nix::unistd::geteuid().is_root();
-    let (present, required, consequence) = match scope.as_deref() {
-        None | Some("0") => (true, false, ""),
-        Some("1" | "2") if root => (true, false, ""),
-        Some("1") => (
-            false,
-            false,
-            "only processes started by `osmos run` move, not their descendants and none by \
-             `osmos adopt`; as root: sysctl kernel.yama.ptrace_scope=0",
-        ),
-        Some("2") => {
-            (false, true, "nothing moves without root; as root: sysctl kernel.yama.ptrace_scope=0")
-        }
-        Some(_) => (false, true, "nothing can move until kernel.yama.ptrace_scope is below 3"),
-    };
-    let seen = match scope {
-        Some(scope) => format!("yama ptrace_scope {scope}"),
-        None => "yama is not active".to_string(),
-    };
-    finding("control of own processes", present, required, seen, consequence)
-}
-
-/// Whether cpu and memory controllers are mounted, whichever cgroup version they are in.
-fn cgroups(mountinfo: &str) -> Finding {
-    let mut seen = Vec::new();
-    for line in mountinfo.lines() {
-        let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
-        let Some(directory) = mount.split(' ').nth(4) else { continue };
-        let mut fields = filesystem.split(' ');
-        let controllers = match fields.next() {
-            Some("cgroup") => fields.next_back().unwrap_or_default().replace(',', " "),
-            Some("cgroup2") => {
-                first_line(&format!("{directory}/cgroup.controllers")).unwrap_or_default()
-            }
-            _ => continue,
-        };
-        let version = if filesystem.starts_with("cgroup2") { "v2" } else { "v1" };
-        for word in controllers.split_whitespace().filter(|word| ["cpu", "memory"].contains(word)) {
-            seen.push(format!("{word} {version}"));
-        }
-    }
-    let has = |name: &str| seen.iter().any(|entry| entry.starts_with(name));
-    let present = has("cpu") && has("memory") && nix::unistd::geteuid().is_root();
-    let text = if seen.is_empty() { "no controllers".to_string() } else { seen.join(", ") };
-    let consequence = "guests run without CPU and memory limits, and lab nodes all have one speed; \
-                       the controllers need root, or delegation on cgroup v2";
-    finding("cgroup limits", present, false, text, consequence)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_locked_ptrace_makes_the_machine_unfit() {
-        let locked = ptrace_scope(&Some("3".into()));
-        assert!(!locked.present && locked.required);
-        assert!(ptrace_scope(&None).present);
-        assert!(ptrace_scope(&Some("0".into())).present);
+    fn finding(name: &str, present: bool, required: bool) -> Finding {
+        Finding {
+            name: name.to_owned(),
+            present,
+            required,
+            seen: "seen".to_owned(),
+            consequence: format!("lost {name}"),
+            mend: (name == "b").then(|| "sysctl -w b=1\x1b".to_owned()),
+        }
     }
 
-    #[test]
-    fn version_one_controllers_are_found_by_their_mount_options() {
-        let mountinfo = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
-                         31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
-                         32 25 0:28 / / rw - ext4 /dev/root rw\n";
-        assert_eq!(cgroups(mountinfo).seen, "cpu v1, memory v1");
-        assert_eq!(cgroups("").seen, "no controllers");
+    fn examined(node: u32, findings: Vec<Finding>) -> Examined {
+        let version = Some(format!("0.{node}"));
+        Examined { node: NodeId(node), name: None, version, findings, failure: None }
     }
 
     #[test]
     fn only_missing_things_have_consequences_in_the_table() {
-        let there = finding("a", true, true, "yes", "lost a");
-        let gone = finding("b", false, false, "no", "lost b");
-        let text = table(&[there, gone]).render(false);
+        let findings = [finding("a", true, true), finding("b", false, false)];
+        let text = table(&findings).render(false);
         assert!(text.contains("lost b") && !text.contains("lost a"));
+        assert_eq!(mends(&findings), "to mend b, as root: sysctl -w b=1?\n");
+    }
+
+    #[test]
+    fn of_many_nodes_what_is_missing_is_told_and_the_worst_counts() {
+        let well = examined(1, vec![finding("a", true, true)]);
+        let less = examined(2, vec![finding("a", true, true), finding("b", false, false)]);
+        let unfit = examined(3, vec![finding("a", false, true)]);
+        let failure = Failure { code: "c".into(), text: "t".into() };
+        let silent = Examined { version: None, failure: Some(failure), ..examined(4, Vec::new()) };
+        let fit: Vec<bool> = [&well, &less, &unfit, &silent].map(Examined::is_fit).into();
+        assert_eq!(fit, [true, true, false, false]);
+        let text = all_text(&[well.clone(), less, unfit, silent], false);
+        for line in [
+            "node 1 (version 0.1): nothing is missing",
+            "node 2 (version 0.2): can be a node; missing:",
+            "to mend b, as root: sysctl -w b=1?",
+            "node 3 (version 0.3): cannot be a node; missing:",
+            "versions differ: 0.1, 0.2, 0.3; mend with: osmos cluster upgrade",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("node 4"), "that is said beside it: {text}");
+        assert_eq!(all_text(&[well], false), "node 1 (version 0.1): nothing is missing\n");
     }
 }

@@ -1,9 +1,11 @@
 //! `nodes` and `events`: what the daemon knows, for people or (`--json`) for programs.
 
 use super::moves;
-use crate::naming::Nodes;
+use crate::arguments::Listing;
+use crate::naming::{NodeChoice, Nodes, node};
 use crate::output::{self, Align, Cell, Colour, Table};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
 use client::Client;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,14 +15,85 @@ use wire::ids::NodeId;
 /// Characters of a load bar in `nodes`.
 const BAR_COLUMNS: usize = 20;
 
-pub fn nodes(client: &mut Client, json: bool) -> Result<()> {
-    let nodes = client.nodes()?;
-    if json {
-        output::print_json(&nodes)?
+#[derive(Clone, Debug, Default, Args)]
+pub struct NodesOptions {
+    /// Only these, by number or name
+    #[arg(value_name = "NODE", value_parser = node)]
+    pub nodes: Vec<NodeChoice>,
+    /// Only this node
+    #[arg(long, conflicts_with = "nodes")]
+    pub here: bool,
+    /// Print this alone, a line for each node
+    #[arg(long, value_name = "COLUMN", conflicts_with = "json")]
+    pub column: Option<Column>,
+    #[command(flatten)]
+    pub listing: Listing,
+}
+
+/// What can be said of a node by itself, for scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Column {
+    Number,
+    Name,
+    Address,
+    Status,
+    Cores,
+    Speed,
+    Load,
+    /// Memory, in bytes
+    Memory,
+    /// Free memory, in bytes
+    Free,
+}
+
+impl Column {
+    fn of(self, node: &Node) -> String {
+        let text = match self {
+            Column::Number => node.id.to_string(),
+            Column::Name => node.name.clone().unwrap_or_default(),
+            Column::Address => node.address.clone(),
+            Column::Status => node.status.clone(),
+            Column::Cores => node.cores.to_string(),
+            Column::Speed => format!("{:.2}", node.speed),
+            Column::Load => format!("{:.2}", node.load),
+            Column::Memory => node.mem_total_bytes.to_string(),
+            Column::Free => node.mem_free_bytes.to_string(),
+        };
+        output::printable(&text)
+    }
+}
+
+pub fn nodes(client: &mut Client, options: &NodesOptions) -> Result<()> {
+    let mut wanted: Vec<NodeId> =
+        options.nodes.iter().map(|node| node.find(client)).collect::<Result<_>>()?;
+    if options.here {
+        wanted.push(super::membership::ask_status(client)?.node);
+    }
+    let nodes = chosen(client.nodes()?, &wanted)?;
+    if options.listing.json {
+        output::print_json(&nodes)?;
+    } else if let Some(column) = options.column {
+        let lines = nodes.iter().map(|node| column.of(node) + "\n");
+        output::print_text(&lines.collect::<String>())?;
     } else {
-        node_table(&nodes).print()?
+        node_table(&nodes).print()?;
     }
     Ok(())
+}
+
+/// In the order in which they were asked for; all, if none was.
+fn chosen(nodes: Vec<Node>, wanted: &[NodeId]) -> Result<Vec<Node>> {
+    if wanted.is_empty() {
+        return Ok(nodes);
+    }
+    let find = |id: &NodeId| {
+        let found = nodes.iter().find(|node| node.id == *id).cloned();
+        found.with_context(|| {
+            let known: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
+            format!("there is no node {id}; there are {}", known.join(", "))
+        })
+    };
+    wanted.iter().map(find).collect()
 }
 
 pub fn events(client: Client, follow: bool, json: bool) -> Result<()> {
@@ -228,6 +301,25 @@ mod tests {
         let shown: Vec<&str> =
             text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
         assert_eq!(shown, ["NAME", "delta", "-", "a?[2J"]);
+    }
+
+    #[test]
+    fn some_nodes_are_listed_in_the_order_asked_for_and_others_refused() {
+        let all = || (1..=3).map(|id| listed_node(id, None)).collect::<Vec<Node>>();
+        let ids = |wanted: &[NodeId]| {
+            let nodes = chosen(all(), wanted).map_err(|error| error.to_string())?;
+            Ok::<Vec<u32>, String>(nodes.iter().map(|node| node.id.0).collect())
+        };
+        assert_eq!(ids(&[]), Ok(vec![1, 2, 3]));
+        assert_eq!(ids(&[NodeId(3), NodeId(1)]), Ok(vec![3, 1]));
+        assert_eq!(ids(&[NodeId(9)]), Err("there is no node 9; there are 1, 2, 3".to_owned()));
+    }
+
+    #[test]
+    fn a_column_is_a_plain_value() {
+        let node = Node { load: 0.456, mem_free_bytes: 7 << 20, ..listed_node(2, Some("a\x1b")) };
+        let columns = [Column::Number, Column::Name, Column::Load, Column::Free];
+        assert_eq!(columns.map(|column| column.of(&node)), ["2", "a?", "0.46", "7340032"]);
     }
 
     #[test]
