@@ -452,6 +452,7 @@ mod tests {
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
                     --node-id 3 --name delta --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
+                    --guests-per-user 5 --storms-per-user 6 \
                     --freeze-budget 7 --move-bandwidth 1Gbit --move-processors 2 \
                     --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \

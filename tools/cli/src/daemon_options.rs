@@ -57,6 +57,12 @@ pub struct DaemonOptions {
     /// At most so many guests at one time; kept until the owner says otherwise
     #[arg(long, value_name = "N")]
     pub guests_max: Option<u32>,
+    /// At most so many guests of one user at one time
+    #[arg(long, value_name = "N")]
+    pub guests_per_user: Option<u32>,
+    /// At most so many processes of one user of this node in storms (`osmos run --storm`)
+    #[arg(long, value_name = "N")]
+    pub storms_per_user: Option<u32>,
     /// At most so much memory for all guests: 512M, 2G; kept likewise
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub guest_memory_max: Option<u64>,
@@ -129,6 +135,8 @@ impl DaemonOptions {
         push("--name", self.name.as_ref().map(|name| name.as_str().into()));
         push("--speed", self.speed.map(|speed| speed.to_string().into()));
         push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
+        push("--guests-per-user", self.guests_per_user.map(|max| max.to_string().into()));
+        push("--storms-per-user", self.storms_per_user.map(|max| max.to_string().into()));
         push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
         push("--freeze-budget", self.freeze_budget.map(|budget| budget.ms().to_string().into()));
         push("--move-bandwidth", self.move_bandwidth.map(|most| most.to_string().into()));
