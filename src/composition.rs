@@ -154,6 +154,8 @@ fn config(options: &DaemonOptions) -> node::Config {
         name: options.name.clone(),
         speed: options.speed,
         guests_max: options.guests_max,
+        guests_per_user_max: options.guests_per_user,
+        storms_per_user_max: options.storms_per_user,
         guest_memory_max_bytes: options.guest_memory_max,
         freeze_budget: options.freeze_budget,
         move_bandwidth: options.move_bandwidth,

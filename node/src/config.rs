@@ -47,7 +47,10 @@ pub struct Config {
     pub makes_guest_cgroup: bool,
     /// At most so many guests; as the owner has said before if not given.
     pub guests_max: Option<u32>,
-    /// At most so much memory for all guests, likewise.
+    /// Guests of one user, and processes of one user that are in a storm.
+    pub guests_per_user_max: Option<u32>,
+    pub storms_per_user_max: Option<u32>,
+    /// At most so much memory for all guests; as the owner has said before if not given.
     pub guest_memory_max_bytes: Option<u64>,
     /// How long own processes may stand still for a move, likewise.
     pub freeze_budget: Option<FreezeBudget>,
@@ -108,6 +111,8 @@ impl Config {
             guest_cgroup: Vec::new(),
             makes_guest_cgroup: false,
             guests_max: None,
+            guests_per_user_max: None,
+            storms_per_user_max: None,
             guest_memory_max_bytes: None,
             freeze_budget: None,
             move_bandwidth: None,

@@ -29,6 +29,7 @@ pub fn count(counts: &mut Counts, what: &Happening) {
         | Happening::NodeStatus { .. }
         | Happening::NodeForgotten { .. }
         | Happening::SecretRenewed { .. }
+        | Happening::ActedOn { .. }
         | Happening::Owned(_)
         // Counted where it is known of those that are not told.
         | Happening::Rejected { .. } => {}

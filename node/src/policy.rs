@@ -148,6 +148,20 @@ pub fn may_lend(uid: u32, to: NodeId, owner: &OwnerState) -> Result<(), Reason> 
     Ok(())
 }
 
+/// May a user begin one more program in a storm, where so many of his processes are in one?
+pub fn may_storm(uid: u32, storming: usize, max: Option<u32>) -> Result<(), Failure> {
+    match max {
+        Some(max) if storming >= max as usize => Err(Failure {
+            code: "too-many-storms".to_owned(),
+            text: format!(
+                "user {uid} has {storming} processes in a storm on this node, which allows {max} \
+                 (`osmos up --storms-per-user`): end some first, or run it without --storm"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// What a node that is asked for a berth looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct HostState {
@@ -163,6 +177,9 @@ pub struct HostState {
     pub is_closed: bool,
     /// Its owner takes at most so many.
     pub guests_max: Option<u32>,
+    /// Those of the user whose process is to come, and how many of one user it takes.
+    pub guests_of_user: usize,
+    pub guests_per_user_max: Option<u32>,
     pub guest_memory: Option<GuestMemory>,
 }
 
@@ -189,6 +206,9 @@ pub fn may_host(asked: &BerthRequest, host: HostState, users: &UserTable) -> Res
     }
     if let Some(max) = host.guests_max.filter(|max| host.guests >= *max as usize) {
         return Err(Refusal::EnoughGuests { max });
+    }
+    if let Some(max) = host.guests_per_user_max.filter(|max| host.guests_of_user >= *max as usize) {
+        return Err(Refusal::EnoughOfUser { uid: asked.owner.uid, max });
     }
     if let Some(GuestMemory { max_bytes, used_bytes }) = host.guest_memory
         && used_bytes.saturating_add(asked.rss_bytes) > max_bytes
@@ -307,6 +327,8 @@ mod test {
         memory_free_bytes: 900,
         is_closed: false,
         guests_max: None,
+        guests_of_user: 0,
+        guests_per_user_max: None,
         guest_memory: None,
     };
 
@@ -368,10 +390,24 @@ mod test {
         let enough = HostState { guests: 2, guests_max: Some(2), ..HOST };
         assert_eq!(may_host(&asked(1000), enough), Err(Refusal::EnoughGuests { max: 2 }));
         assert!(may_host(&asked(1000), HostState { guests: 1, ..enough }).is_ok());
+        let many = HostState { guests_of_user: 2, guests_per_user_max: Some(2), ..HOST };
+        let refusal = Refusal::EnoughOfUser { uid: 1000, max: 2 };
+        assert_eq!(may_host(&asked(1000), many), Err(refusal));
+        assert!(may_host(&asked(1000), HostState { guests_of_user: 1, ..many }).is_ok());
         let memory = |used_bytes| Some(GuestMemory { max_bytes: 1_000, used_bytes });
         let small = HostState { guest_memory: memory(201), ..HOST };
         assert_eq!(may_host(&asked(1000), small).unwrap_err().code(), "guest-memory");
         assert!(may_host(&asked(1000), HostState { guest_memory: memory(200), ..HOST }).is_ok());
+    }
+
+    #[test]
+    fn a_user_has_no_more_storms_than_the_node_allows() {
+        assert_eq!(may_storm(1000, 9, None), Ok(()));
+        assert_eq!(may_storm(1000, 1, Some(2)), Ok(()));
+        let failure = may_storm(1000, 2, Some(2)).unwrap_err();
+        assert_eq!(failure.code, "too-many-storms");
+        assert!(failure.text.contains("--storms-per-user"), "{}", failure.text);
+        assert!(may_storm(1000, 0, Some(0)).is_err());
     }
 
     #[test]

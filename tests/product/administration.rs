@@ -238,6 +238,63 @@ fn a_report_has_what_a_bug_report_needs_and_no_secret() {
 }
 
 #[test]
+fn a_user_has_no_more_guests_and_storms_than_a_node_allows() {
+    let limits = ["--guests-per-user", "1", "--storms-per-user", "1"];
+    let stage = Stage::joined_with("per-user", 2, &limits);
+    let sleep = || {
+        let program = stage.start(1, &["osmos", "run", "--home", "--", "sleep", "300"]);
+        stage.await_managed(program.pid);
+        program
+    };
+    let (first, second) = (sleep(), sleep());
+    stage.text(1, &["osmos", "migrate", &first.pid.to_string(), "2"]);
+    let to_two = ["osmos", "migrate", &second.pid.to_string(), "2"];
+    let complaint = stage.complaint(1, &to_two);
+    assert!(complaint.contains("it has 1 guests of user 0 already"), "{complaint}");
+    assert!(complaint.contains("--guests-per-user"), "{complaint}");
+    stage.text(1, &["osmos", "migrate", &first.pid.to_string(), "home"]);
+    stage.text(1, &to_two);
+    let storm = ["osmos", "run", "--storm", "1000000", "--", "sleep", "300"];
+    let storming = stage.start(1, &storm);
+    stage.await_managed(storming.pid);
+    let output = stage.output(1, &storm);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(told.contains("user 0 has 1 processes in a storm"), "{told}");
+    stage.text(1, &["osmos", "kill", &storming.pid.to_string()]);
+    until_true("its storm is over", || stage.place(storming.pid).is_none());
+    let again = stage.start(1, &storm);
+    stage.await_managed(again.pid);
+}
+
+#[test]
+fn what_is_done_to_a_process_of_another_user_is_told_with_who_and_from_where() {
+    if !needs::can_run(&["setpriv"]) {
+        return;
+    }
+    let stage = Stage::new("audit", 2);
+    let as_anna = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"];
+    let run = ["osmos", "run", "--home", "--", "sleep", "300"];
+    let mut program = stage.start(1, &[&as_anna[..], &run].concat());
+    stage.await_managed(program.pid);
+    let pid = program.pid.to_string();
+    let migrate = |to: &'static str| ["osmos", "migrate", &pid, to];
+    stage.text(1, &[&as_anna[..], &migrate("2")].concat());
+    assert_eq!(stage.events(1, "acted-on", program.pid), [] as [Value; 0], "it is her own");
+    stage.text(1, &migrate("home"));
+    stage.text(2, &["osmos", "kill", &format!("1:{pid}")]);
+    assert_eq!(program.end(), 128 + 15);
+    let told = stage.events(1, "acted-on", program.pid);
+    let told: Vec<(&Value, &Value, &Value)> =
+        told.iter().map(|event| (&event["uid"], &event["by_node"], &event["act"])).collect();
+    let (root, nowhere) = (Value::from(0), Value::Null);
+    assert_eq!(told[0], (&root, &nowhere, &"migrate to node 1".into()));
+    assert_eq!(told[1], (&root, &Value::from(2), &"signal 15".into()));
+    let shown = stage.text(1, &["osmos", "events"]);
+    assert!(shown.contains("user 0 on node 2 did to it: signal 15"), "{shown}");
+}
+
+#[test]
 fn the_classic_verbs_tell_of_nodes_what_they_told() {
     let stage = Stage::joined("verbs", 2);
     stage.text(1, &["mkdir", "/tmp/classic"]);

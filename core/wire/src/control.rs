@@ -403,6 +403,15 @@ pub enum Happening {
     SecretRenewed {
         generation: u64,
     },
+    /// Somebody has done something to a process that is not his.
+    ActedOn {
+        /// Who that is here.
+        uid: u32,
+        /// The node that he asked from; none: this one.
+        by_node: Option<NodeId>,
+        /// `migrate to node 2`, `signal 15`.
+        act: String,
+    },
     /// The owner of this node has decided something.
     Owned(OwnerState),
     /// Somebody without the key knocked.

@@ -186,6 +186,11 @@ pub enum Refusal {
          {used_bytes} are used, and the process needs {needed_bytes}"
     )]
     GuestMemory { needed_bytes: u64, used_bytes: u64, max_bytes: u64 },
+    #[error(
+        "it has {max} guests of user {uid} already, as many as it takes of one user (`osmos up \
+         --guests-per-user` there)"
+    )]
+    EnoughOfUser { uid: u32, max: u32 },
 }
 
 impl Refusal {
@@ -201,6 +206,7 @@ impl Refusal {
             Refusal::NoSandbox { .. } => "no-sandbox",
             Refusal::Closed => "closed",
             Refusal::EnoughGuests { .. } => "enough-guests",
+            Refusal::EnoughOfUser { .. } => "enough-of-user",
             Refusal::GuestMemory { .. } => "guest-memory",
         }
     }

@@ -36,6 +36,8 @@ impl Daemon {
     fn reserve_berth(&mut self, home: NodeId, asked: BerthRequest) -> Result<BerthGrant, Refusal> {
         let promised = self.hosting.coming().map(|guest| guest.asked.rss_bytes);
         let promised = promised.fold(0, u64::saturating_add);
+        // By their number at home: nodes of one cluster have the same users.
+        let is_users = |guest: &&Guest| guest.asked.owner.uid == asked.owner.uid;
         let host = HostState {
             daemon_uid: nix::unistd::geteuid().as_raw(),
             is_draining: self.passage.is_closing(),
@@ -45,6 +47,8 @@ impl Daemon {
             memory_free_bytes: self.memory_with_imprints().saturating_sub(promised),
             is_closed: self.wishes.is_closed(),
             guests_max: self.wishes.state.guests_max,
+            guests_of_user: self.hosting.guests().filter(is_users).count(),
+            guests_per_user_max: self.config.guests_per_user_max,
             guest_memory: self.guest_memory(promised),
         };
         let uid = policy::may_host(&asked, host, &self.wishes.state.guest_users)?;

@@ -154,7 +154,12 @@ impl Daemon {
     }
 
     /// Sends a signal as kill(2) would.
-    pub(super) fn signal(&self, caller: Caller, pid: HomePid, signal: i32) -> Result<(), Failure> {
+    pub(super) fn signal(
+        &mut self,
+        caller: Caller,
+        pid: HomePid,
+        signal: i32,
+    ) -> Result<(), Failure> {
         let named = Signal::from_named_raw(signal).ok_or_else(|| {
             let text = format!("signal {signal} cannot be sent: only those with a name, 1 to 31");
             failure("bad-signal", text)
@@ -171,7 +176,9 @@ impl Daemon {
         }
         pidfd_send_signal(&descriptor, named).map_err(|error| {
             failure("cannot-signal", format!("cannot send signal {signal} to {pid}: {error}"))
-        })
+        })?;
+        self.acted_on(caller, pid, format!("signal {signal}"));
+        Ok(())
     }
 
     /// Tools here that have called something off: the nodes that are at it hear of that.

@@ -6,14 +6,16 @@ use crate::control::{Answer, Asked, Caller};
 use crate::journal::wall_clock_s;
 use crate::keys::token::Token;
 use crate::policy;
-use crate::process::{Cause, Launch, ORDERS_MAX, Order};
+use crate::process::{Cause, Launch, ORDERS_MAX, Order, Process};
 use crate::procfs;
 use crate::service_manager;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tokio::sync::{oneshot, watch};
-use wire::control::{Destination, Failure, ManageOptions, Placement, Reply, Request, Status};
+use wire::control::{
+    Destination, Failure, Happening, ManageOptions, Placement, Reply, Request, Status,
+};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::supervisor::{Progress, Way};
@@ -116,7 +118,7 @@ impl Daemon {
         let pid = caller.pid.map(HomePid).ok_or_else(|| {
             failure("no-pid", "cannot see the calling process: it is in another pid namespace")
         })?;
-        self.check_options(&options)?;
+        self.check_options(caller, &options)?;
         let launch = Launch::Pending { program: procfs::read_program(pid.0), left: None };
         let is_baseline = options.cpu_baseline || self.config.cpu_baseline;
         let is_timed = options.is_timed;
@@ -131,7 +133,7 @@ impl Daemon {
         Ok(Reply::Managed { node: self.me(), daemon_pid: std::process::id() as i32, left_out })
     }
 
-    fn check_options(&self, options: &ManageOptions) -> Result<(), Failure> {
+    fn check_options(&self, caller: Caller, options: &ManageOptions) -> Result<(), Failure> {
         if let Placement::Node(node) = options.placement
             && self.members.get(node).is_none()
         {
@@ -140,6 +142,11 @@ impl Daemon {
         if options.storm_ms.is_some_and(|ms| ms < STORM_MS_MIN) {
             let text = format!("a storm of 0 ms is none: give {STORM_MS_MIN} ms or more");
             return Err(failure("bad-storm", text));
+        }
+        if options.storm_ms.is_some() {
+            let own = self.processes.values().filter(|process| process.owner.uid == caller.uid);
+            let storming = own.filter(|process| process.storm.is_some()).count();
+            policy::may_storm(caller.uid, storming, self.config.storms_per_user_max)?;
         }
         Ok(())
     }
@@ -200,6 +207,7 @@ impl Daemon {
     ) {
         match self.check_migrate(caller, pid, to) {
             Ok(to) => {
+                self.acted_on(caller, pid, format!("migrate to node {to}"));
                 if let (Some(process), Some(_)) = (self.processes.get_mut(&pid), budget) {
                     process.freeze_budget = budget;
                     self.keep_process(pid);
@@ -215,6 +223,15 @@ impl Daemon {
             Err(failure) => {
                 let _ = answer.send(Answer::One(Reply::Error(failure)));
             }
+        }
+    }
+
+    /// What somebody does to a process of another user is told as an event.
+    pub(super) fn acted_on(&mut self, caller: Caller, pid: HomePid, act: String) {
+        let is_others = |process: &Process| process.owner.uid != caller.uid;
+        if self.processes.get(&pid).is_some_and(is_others) {
+            let what = Happening::ActedOn { uid: caller.uid, by_node: caller.node, act };
+            self.journal.record(Some(self.global(pid)), what);
         }
     }
 

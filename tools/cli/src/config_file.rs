@@ -270,7 +270,7 @@ pub fn example() -> String {
 const COLUMNS: usize = 78;
 
 /// A value to begin with for each option.
-const EXAMPLES: [(&str, &str); 20] = [
+const EXAMPLES: [(&str, &str); 22] = [
     ("listen", "\"0.0.0.0:7780\""),
     ("advertise", "\"192.168.1.1\""),
     ("map", "\"/etc/mosix.map\""),
@@ -280,6 +280,8 @@ const EXAMPLES: [(&str, &str); 20] = [
     ("speed", "1.0"),
     ("guests-max", "8"),
     ("guest-memory-max", "\"4G\""),
+    ("guests-per-user", "4"),
+    ("storms-per-user", "2"),
     ("freeze-budget", "20"),
     ("move-bandwidth", "\"500Mbit\""),
     ("move-processors", "1"),

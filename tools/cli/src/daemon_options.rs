@@ -61,6 +61,12 @@ pub struct DaemonOptions {
     /// At most so many guests at one time; kept until the owner says otherwise
     #[arg(long, value_name = "N")]
     pub guests_max: Option<u32>,
+    /// At most so many guests of one user at one time
+    #[arg(long, value_name = "N")]
+    pub guests_per_user: Option<u32>,
+    /// At most so many processes of one user of this node in storms (`osmos run --storm`)
+    #[arg(long, value_name = "N")]
+    pub storms_per_user: Option<u32>,
     /// At most so much memory for all guests: 512M, 2G; kept likewise
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub guest_memory_max: Option<u64>,
@@ -129,6 +135,8 @@ impl DaemonOptions {
             speed: self.speed.or(others.speed),
             guests_max: self.guests_max.or(others.guests_max),
             guest_memory_max: self.guest_memory_max.or(others.guest_memory_max),
+            guests_per_user: self.guests_per_user.or(others.guests_per_user),
+            storms_per_user: self.storms_per_user.or(others.storms_per_user),
             freeze_budget: self.freeze_budget.or(others.freeze_budget),
             move_bandwidth: self.move_bandwidth.or(others.move_bandwidth),
             move_processors: self.move_processors.or(others.move_processors),
@@ -178,6 +186,8 @@ impl DaemonOptions {
         push("--name", self.name.as_ref().map(|name| name.as_str().into()));
         push("--speed", self.speed.map(|speed| speed.to_string().into()));
         push("--guests-max", self.guests_max.map(|max| max.to_string().into()));
+        push("--guests-per-user", self.guests_per_user.map(|max| max.to_string().into()));
+        push("--storms-per-user", self.storms_per_user.map(|max| max.to_string().into()));
         push("--guest-memory-max", self.guest_memory_max.map(|max| max.to_string().into()));
         push("--freeze-budget", self.freeze_budget.map(|budget| budget.ms().to_string().into()));
         push("--move-bandwidth", self.move_bandwidth.map(|most| most.to_string().into()));
@@ -214,6 +224,7 @@ mod tests {
     fn daemon_options_survive_being_passed_on() {
         let line = "osmos daemon --listen 127.0.0.1:0 --advertise 10.0.0.1 --map m --cluster-key k \
                     --node-id 3 --name delta --speed 0.25 --guests-max 4 --guest-memory-max 1024 \
+                    --guests-per-user 5 --storms-per-user 6 \
                     --freeze-budget 7 --move-bandwidth 1Gbit --move-processors 2 \
                     --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \

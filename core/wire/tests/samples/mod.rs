@@ -475,6 +475,7 @@ pub fn peer_messages() -> Vec<PeerMessage> {
         answered(Err(Refusal::MemoryShort { needed_bytes: 2, free_bytes: 1 })),
         answered(Err(Refusal::NoSandbox { feature: "user-namespaces".into() })),
         answered(Err(Refusal::EnoughGuests { max: 3 })),
+        answered(Err(Refusal::EnoughOfUser { uid: 1000, max: 3 })),
         PeerMessage::MoveWanted { pid, to, motive: Motive::Exchange, reason: text.clone() },
         PeerMessage::MoveEnded { pid, to, end: MoveEnd::Failed, freeze_us: 1 },
         PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
@@ -554,6 +555,8 @@ pub fn replies() -> Vec<Reply> {
         pid: Some(GlobalPid { home, pid: HomePid(12) }),
         what: control::Happening::CameHome { reason: reason() },
     };
+    let by = Some(to);
+    let acted = control::Happening::ActedOn { uid: 0, by_node: by, act: "signal 15".into() };
     let failure = control::Failure { code: "ended".into(), text: "it has ended".into() };
     let mut metrics = control::Metrics { name: Some("delta".into()), ..Default::default() };
     metrics.counts.moved.insert("user".into(), 3);
@@ -572,7 +575,8 @@ pub fn replies() -> Vec<Reply> {
         Reply::Metrics(Box::new(metrics)),
         Reply::Migrated(migration),
         Reply::Progress(progress()),
-        Reply::Event(event),
+        Reply::Event(event.clone()),
+        Reply::Event(control::Event { what: acted, ..event }),
         Reply::Error(failure),
         Reply::Managed { node: home, daemon_pid: 3, left_out: Some(vec!["avx2".into()]) },
     ]

@@ -261,6 +261,10 @@ pub fn told(what: &Happening) -> String {
         Happening::SecretRenewed { generation } => {
             format!("the cluster has another secret, its {}th", generation + 1)
         }
+        Happening::ActedOn { uid, by_node, act } => {
+            let from = by_node.map(|node| format!(" on node {node}")).unwrap_or_default();
+            format!("user {uid}{from} did to it: {act}")
+        }
         Happening::NodeStatus { node, status } => format!("node {node} is {status}"),
         Happening::Owned(state) => {
             format!("the owner decided: {}", super::owner::settings(state).join("; "))

@@ -9,6 +9,7 @@ mod archive;
 mod scrub;
 
 use super::unexpected;
+use crate::config_file;
 use crate::output;
 use crate::platform::Platform;
 use crate::{DaemonFiles, DaemonOptions};
@@ -245,13 +246,16 @@ fn daemon_options(status: &Status) -> Result<String> {
     let words: Vec<&str> = line.split('\0').collect();
     match words[..] {
         // It may be of another PID namespace, and its number another process's here.
-        [_, "daemon", ref options @ ..] => Ok(options.join("\n")),
+        [_, "daemon" | "up", ref options @ ..] => Ok(options.join("\n")),
         _ => bail!("process {} is no osmos daemon here", status.daemon_pid),
     }
 }
 
 fn collect_files(collected: &mut Collected, files: &DaemonFiles) {
     collected.add("daemon.log", read_part(&files.log, LOG_BYTES_MAX));
+    if let Some(config) = config_file::default_path().filter(|path| path.exists()) {
+        collected.add("osmos.toml", read_part(&config, PART_BYTES_MAX as u64));
+    }
     let owner = files.state_dir.join("owner.json");
     collected.add("owner.json", read_part(&owner, PART_BYTES_MAX as u64));
 }
