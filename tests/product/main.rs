@@ -28,6 +28,7 @@
 //! * [`recordings`]: what a brain was told and decided
 //! * [`threads`]: threads that begin away
 //! * [`top`]: the cluster in a terminal
+//! * [`web`]: the cluster in a browser, by [`browser`]
 //! * [`vfork`]: programs begun by those that are away
 //! * [`waits`]: waits that a move happens in
 //! * [`mobile`]: programs that are told that there is no io_uring
@@ -38,6 +39,7 @@
 //! One program of tests, because each of these needs the same stage.
 
 mod broken_moves;
+mod browser;
 mod busy;
 mod calling_off;
 mod cluster;
@@ -83,3 +85,4 @@ mod threads;
 mod top;
 mod vfork;
 mod waits;
+mod web;

@@ -3,6 +3,7 @@
 
 use crate::cluster::ClusterCommand;
 use crate::commands::top::TopOptions;
+use crate::commands::web::WebOptions;
 use crate::naming::{DestinationChoice, NodeChoice, destination, node, node_id, node_name};
 use crate::ownership::{Own, Switch, borrowers, guest_users};
 use crate::processes::{ProcessChoice, PsOptions};
@@ -109,6 +110,21 @@ What keys order is done as the user who runs this, and what the daemon refuses i
 line. NO_COLOR is obeyed. Leaving calls moves off that were ordered here and have not ended; it asks
 before it does.")]
     Top(TopOptions),
+    /// Show the whole cluster in a browser: nodes, processes, moves, and the last hour
+    #[command(after_help = "\
+Examples:
+  osmos web                        prints a link; open it in a browser
+  osmos web --read-only            a page that shows, and does nothing
+  ssh -L 7788:127.0.0.1:7788 HOST osmos web    from another machine, encrypted by ssh
+
+The link is good once, for an hour; the browser that opens it stays logged in for twelve hours. `kill
+-USR1 PID` prints another one. What is done on the page is done as the user who runs this, and what
+the daemon refuses is shown. Views are links: #process=1:4711, #node=2, #filter=user:anna. Nothing
+is kept when this ends, by Ctrl-C.
+
+With `--listen` and another address than 127.0.0.1 other machines reach the page. Nothing is
+encrypted then: who can read the network can take over the session. `ssh -L` is the safe way.")]
+    Web(WebOptions),
     /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
     Doctor(Listing),
     /// Bring a cluster up on machines that ssh reaches, upgrade it, take it down

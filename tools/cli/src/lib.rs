@@ -34,7 +34,7 @@ use client::Client;
 use cluster::{ClusterCommand, Ground};
 use commands::{
     daemon, doctor, foresight, install, listings, membership, moves, owner, ping, ps, run, time,
-    top,
+    top, web,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -124,6 +124,7 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
             ended(install::manual(&directory, platform.handed_on(), listing.json))
         }
         Command::Top(options) => ended(top::top(&options, &socket)),
+        Command::Web(options) => ended(web::web(&options, &socket)),
         Command::Ask(question) => ended(ask(question, &socket)),
     }
 }

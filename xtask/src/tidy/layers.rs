@@ -25,7 +25,8 @@ const EDGES: &[(&str, &[&str])] = &[
     // tools show
     ("client", &["wire"]),
     ("top", &["wire", "client"]),
-    ("cli", &["wire", "client", "top"]),
+    ("web", &["wire", "client"]),
+    ("cli", &["wire", "client", "top", "web"]),
     // lab proves
     ("needs", &[]),
     ("lab", &["kernel", "wire", "client"]),

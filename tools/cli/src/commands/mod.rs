@@ -13,6 +13,7 @@ pub mod ps;
 pub mod run;
 pub mod time;
 pub mod top;
+pub mod web;
 
 use wire::control::Reply;
 

@@ -3,8 +3,8 @@
 use super::orders::signal_of;
 use super::{Action, Model, Order};
 use crate::filter::Filter;
-use crate::picture::NodeRow;
 use crate::table::Column;
+use client::picture::NodeRow;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use wire::control::Destination;
 use wire::ids::{GlobalPid, NodeId};
