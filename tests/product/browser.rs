@@ -5,6 +5,7 @@
 
 use crate::stage::{Stage, text, until};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -15,7 +16,9 @@ const BROWSER: &str = "exec chromium --headless=new --remote-debugging-pipe --no
     --disable-gpu --disable-dev-shm-usage --no-first-run --window-size=1400,1800 \
     --user-data-dir=/tmp/browser about:blank 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null";
 /// An answer that takes longer will not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What a page is asked while it makes way for another may never be answered: it is asked again.
+const PAGE_PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Browser {
     child: Child,
@@ -24,6 +27,8 @@ pub struct Browser {
     /// Of the page that is open.
     session: Option<String>,
     asked: u64,
+    /// What the browser told by itself.
+    events: VecDeque<Value>,
 }
 
 impl Browser {
@@ -41,11 +46,21 @@ impl Browser {
             // Ends when the browser does, or when nobody listens any more.
             parsed.try_for_each(|message| sender.send(message))
         });
-        Browser { child, input, messages, session: None, asked: 0 }
+        Browser { child, input, messages, session: None, asked: 0, events: VecDeque::new() }
     }
 
     /// Sends a command and waits for its result; what it fails of is an error.
     pub fn ask(&mut self, method: &str, params: Value) -> Result<Value, String> {
+        self.ask_within(PATIENCE, method, params).expect("the browser answers")
+    }
+
+    /// As [`Browser::ask`]; none if there is no answer in time.
+    fn ask_within(
+        &mut self,
+        patience: Duration,
+        method: &str,
+        params: Value,
+    ) -> Option<Result<Value, String>> {
         self.asked += 1;
         let mut message = json!({ "id": self.asked, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -55,12 +70,15 @@ impl Browser {
         line.push(0);
         self.input.write_all(&line).expect("the browser reads");
         loop {
-            let answer = self.messages.recv_timeout(PATIENCE).expect("the browser answers");
+            let answer = self.messages.recv_timeout(patience).ok()?;
             if answer["id"] == self.asked {
-                return match answer.get("error") {
+                return Some(match answer.get("error") {
                     Some(error) => Err(error.to_string()),
                     None => Ok(answer["result"].clone()),
-                };
+                });
+            }
+            if answer.get("method").is_some() {
+                self.events.push_back(answer);
             }
         }
     }
@@ -77,7 +95,7 @@ impl Browser {
     /// What an expression is worth in the page now; none while that page makes way for another.
     pub fn value(&mut self, expression: &str) -> Option<Value> {
         let params = json!({ "expression": expression, "returnByValue": true });
-        let found = self.ask("Runtime.evaluate", params).ok()?;
+        let found = self.ask_within(PAGE_PATIENCE, "Runtime.evaluate", params)?.ok()?;
         if found.get("exceptionDetails").is_some() {
             return None;
         }
@@ -152,7 +170,9 @@ impl Browser {
         self.mouse("mouseMoved", nowhere);
         self.mouse("mouseMoved", target);
         let data = loop {
-            let message = self.messages.recv_timeout(PATIENCE).expect("the drag begins");
+            let message =
+                self.events.pop_front().or_else(|| self.messages.recv_timeout(PATIENCE).ok());
+            let message = message.expect("the drag begins");
             if message["method"] == "Input.dragIntercepted" {
                 break message["params"]["data"].clone();
             }

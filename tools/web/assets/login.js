@@ -7,7 +7,8 @@ const secret = /^#[A-Za-z0-9_-]{43}$/.test(location.hash) ? location.hash.slice(
 async function logIn() {
   if (secret !== null) {
     history.replaceState(null, '', '/login');
-    const answer = await fetch('/login', { method: 'POST', body: JSON.stringify({ link: secret }) });
+    const body = JSON.stringify({ link: secret });
+    const answer = await fetch('/login', { method: 'POST', body });
     if (answer.ok) return location.replace('/');
     told.textContent = (await answer.json()).text;
     return;

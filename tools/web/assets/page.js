@@ -1,9 +1,9 @@
 // The live picture of the cluster: nodes, the last hour, processes, what happens.
 //
-// The server sends everything once and then what has changed. What is known is kept in `known`; what
-// the user wants to see is in the address (`#process=1:42&filter=user:anna`), so that every view is a
-// link. `draw` makes the page from both, and touches only what is different. Texts are set as text,
-// never as markup: they come from other people's processes.
+// The server sends everything once and then what has changed. What is known is kept in `known`;
+// what the user wants to see is in the address (`#process=1:42&filter=user:anna`), so that every
+// view is a link. `draw` makes the page from both, and touches only what is different. Texts are
+// set as text, never as markup: they come from other people's processes.
 
 const $ = (id) => document.getElementById(id);
 const HOUR_S = 3600;
@@ -116,7 +116,7 @@ function fits([field, text], row) {
 }
 
 const COLUMNS = [
-  { name: 'pid', title: 'PID', isNumber: true, of: (row) => row.pid, text: (row) => String(row.pid) },
+  { name: 'pid', title: 'PID', isNumber: true, of: (row) => row.pid },
   { name: 'user', title: 'User', of: (row) => row.user },
   { name: 'home', title: 'Home', isNumber: true, of: (row) => row.home },
   {
@@ -199,8 +199,8 @@ function make(kind, text, className) {
   return element;
 }
 
-// Has the children of `parent` be one for each item, in their order. An element that is there stays,
-// and so does the focus in it.
+// Has the children of `parent` be one for each item, in their order. An element that is there
+// stays, and so does the focus in it.
 function match(parent, items, keyOf, begin, update) {
   const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   const focused = document.activeElement;
@@ -272,7 +272,8 @@ function drawNodes(want) {
     setText(cells[4], node.cores.toFixed(1));
     setText(cells[5], node.speed.toFixed(2));
     const used = node.memory_used_bytes / Math.max(node.memory_total_bytes, 1);
-    setMeter(cells[6], used, `${bytes(node.memory_used_bytes)} of ${bytes(node.memory_total_bytes)}`);
+    const [inUse, total] = [node.memory_used_bytes, node.memory_total_bytes].map(bytes);
+    setMeter(cells[6], used, `${inUse} of ${total}`);
     setText(cells[7], String(node.guests));
     setText(cells[8], node.takes_guests ? 'yes' : 'no');
     setAttribute(tr, 'aria-current', want.node === node.id ? 'true' : null);
@@ -334,8 +335,8 @@ function drawHistory() {
   const longest = freezes.reduce((a, b) => Math.max(a, b), 0);
   const since = known.times.length > 0 ? clock(known.times[0]) + ' UTC' : 'now';
   setText($('since'), `${counted(moves.length, 'move', 'moves')}, the longest freeze `
-    + `${longest.toFixed(1)} ms. Load is known since ${since}, when this began; moves of before that `
-    + 'are those in the journals of the nodes.');
+    + `${longest.toFixed(1)} ms. Load is known since ${since}, when this began; moves `
+    + 'of before that are those in the journals of the nodes.');
   const top = [...known.loads.values()].flat().reduce((a, b) => Math.max(a, b ?? 0), 1);
   const nodes = [...known.nodes.keys()].sort((a, b) => a - b);
   match($('history').tBodies[0], nodes, (id) => id, beginHistory, (tr, id) => {
@@ -400,11 +401,13 @@ function drawProcesses(want) {
     : counted(rows.length, 'process', 'processes') + fitting + where);
   drawTitles(want);
   const shown = rows.slice(0, view.rowsMax);
-  match($('processes').tBodies[0], shown, ({ row }) => row.key, beginProcess, (tr, { row, depth }) => {
+  const indent = (depth) => '\u2003'.repeat(Math.min(depth, 20));
+  const body = $('processes').tBodies[0];
+  match(body, shown, ({ row }) => row.key, beginProcess, (tr, { row, depth }) => {
     COLUMNS.forEach((column, at) => {
       const text = column.text?.(row) ?? String(column.of(row));
       if (at === 0) setText(tr.cells[0].firstChild, text);
-      else if (column.name === 'command') setText(tr.cells[at], '\u2003'.repeat(Math.min(depth, 20)) + text);
+      else if (column.name === 'command') setText(tr.cells[at], indent(depth) + text);
       else setText(tr.cells[at], text);
     });
     tr.classList.toggle('moved', view.marked.has(row.key));
@@ -524,9 +527,10 @@ const number = (value, digits = 2) =>
 
 function whyParts({ now, moves, decisions }) {
   const parts = [];
-  if (now) {
+  if (now && now.places.length > 0) {
     parts.push(make('h3', `Places now; each of its threads gets ${number(now.rate_here)} here`));
-    parts.push(tableOf(['Node', 'Rate', 'Runnable', 'Cores', 'Speed', 'Verdict'], now.places.map((of) => [
+    const titles = ['Node', 'Rate', 'Runnable', 'Cores', 'Speed', 'Verdict'];
+    parts.push(tableOf(titles, now.places.map((of) => [
       of.node === null ? '-' : nodeName(of.node), number(of.rate), number(of.runnable, 1),
       String(of.cores), number(of.speed), of.but ?? 'it goes',
     ])));
@@ -639,7 +643,8 @@ const TAKES = {
   hello({ is_read_only, user }) {
     known.isReadOnly = is_read_only;
     setText($('who'), is_read_only ? 'shows only' : `acts as ${user}`);
-    loadHistory();
+    // Samples come without it, too.
+    loadHistory().catch(() => {});
   },
   whole(told) {
     Object.assign(known, { time: told.time, lost: told.lost, silent: told.silent });
@@ -659,7 +664,8 @@ const TAKES = {
     told.processes?.forEach(takeProcess);
   },
   log(told) {
-    if (told.left_out > 0) say(`${told.left_out} events more: \`osmos events --all\` has them`, false);
+    const more = `${told.left_out} events more: \`osmos events --all\` has them`;
+    if (told.left_out > 0) say(more, false);
     takeLines(told.lines);
   },
   sample({ time, nodes }) {
@@ -727,7 +733,9 @@ function listen() {
       $('filter').focus();
     }
   });
-  $('filter').addEventListener('input', () => go({ filter: $('filter').value.slice(0, 400) }, true));
+  $('filter').addEventListener('input', () => {
+    go({ filter: $('filter').value.slice(0, 400) }, true);
+  });
   $('search').addEventListener('submit', (event) => event.preventDefault());
   $('tree').addEventListener('change', () => go({ tree: $('tree').checked }, true));
   onClick('more', () => { view.rowsMax += ROWS_STEP; drawSoon(); });

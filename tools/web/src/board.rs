@@ -59,6 +59,10 @@ impl Board {
     pub fn take_picture(&mut self, picture: Picture, time: f64) -> Vec<Frame> {
         let before: HashMap<GlobalPid, Option<f64>> =
             self.picture.processes.iter().map(|row| (row.key, self.rates.of(row.key))).collect();
+        // A clock that was set back begins anew.
+        if self.time.is_some_and(|before| time < before) {
+            self.rates = Rates::default();
+        }
         self.rates.take_in(&picture, time);
         let change = self.change(&picture, &before, time);
         self.picture = picture;
@@ -243,8 +247,11 @@ mod test {
         busy.cpu_s = 0.5;
         let change = told(&board.take_picture(picture(&[], &[busy.clone()]), 2.0), "change");
         assert_eq!(change["processes"][0]["cpu"], 0.5);
-        let change = told(&board.take_picture(picture(&[], &[busy]), 9.0), "change");
+        let change = told(&board.take_picture(picture(&[], &[busy.clone()]), 9.0), "change");
         assert_eq!(change["processes"][0]["cpu"], 0.0, "it is idle, and nothing else is new");
+        let change = told(&board.take_picture(picture(&[], &[busy]), 5.0), "change");
+        let rate = &change["processes"][0]["cpu"];
+        assert_eq!(rate, &Value::Null, "a clock that was set back");
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn without_a_session_there_is_nothing_and_every_answer_has_the_policy() {
         ("/login", 200),
         ("/page.js", 200),
         ("/style.css", 200),
-        ("/../etc/passwd", 404),
+        ("/../etc/passwd", 401),
     ] {
         let answer = get(path);
         assert_eq!(answer.status, status, "{path}");
