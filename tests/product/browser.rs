@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Descriptors 3 and 4 are those of the protocol. The lab is what the browser is kept in.
 const BROWSER: &str = "exec chromium --headless=new --remote-debugging-pipe --no-sandbox \
-    --disable-gpu --disable-dev-shm-usage --no-first-run --window-size=1400,1800 \
+    --disable-gpu --disable-dev-shm-usage --disable-extensions --disable-background-networking \
+    --disable-component-update --disable-sync --no-first-run --window-size=1400,1800 \
     --user-data-dir=/tmp/browser about:blank 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null";
 /// An answer that takes longer will not come.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -569,7 +569,8 @@ function tableOf(titles, rows) {
 async function foresee(process, node) {
   const place = $('forecast');
   place.replaceChildren(`asking what if ${process} went to node ${node} ...`);
-  const query = new URLSearchParams({ process, to: String(node) });
+  const at = known.processes.get(process)?.node ?? process.split(':')[0];
+  const query = new URLSearchParams({ process, to: String(node), at: String(at) });
   try {
     const { numbers, verdict } = await ask('/what-if?' + query);
     place.replaceChildren(make('span', numbers), make('br'), make('span', verdict), ' ');

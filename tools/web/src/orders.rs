@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::control::{Destination, Reply, Request as Asked};
+use wire::control::{Destination, Failure, Reply, Request as Asked};
 use wire::ids::NodeId;
 
 /// Orders and questions that may be under way at once: each has a thread and a connection.
@@ -184,17 +184,26 @@ pub async fn why(
 pub struct Hypothesis {
     process: String,
     to: u32,
+    /// Where it runs: that node knows best.
+    at: u32,
 }
 
 /// What a move would bring, in the words and the shape of `osmos what-if`.
 pub async fn what_if(
     State(shared): State<Arc<Shared>>,
-    Query(Hypothesis { process, to }): Query<Hypothesis>,
+    Query(Hypothesis { process, to, at }): Query<Hypothesis>,
 ) -> Result<Response, Refusal> {
     let called: Called = process.parse()?;
-    let request = called.at_home(Asked::WhatIf { pid: called.pid, to: NodeId(to) });
+    let request = Box::new(Asked::WhatIf { pid: called.pid, to: NodeId(to) });
+    let request = Asked::At { node: NodeId(at), request };
     let wording = shared.options.wording;
     let told: Value = ask(&shared, move |client| match client.request(&request)? {
+        // Processes of two homes may have the same number there.
+        Reply::Forecast(forecast) if forecast.home != called.home => {
+            let text =
+                format!("node {at} has another process {}: {process} is not there", called.pid);
+            Err(Error::Refused(Failure { code: "no-process".into(), text }))
+        }
         Reply::Forecast(forecast) => {
             let (numbers, verdict) = (wording.forecast)(&forecast);
             Ok(json!({ "numbers": numbers, "verdict": verdict, "forecast": forecast }))

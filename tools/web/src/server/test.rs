@@ -13,6 +13,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Instant;
 use wire::control::{Failure, Reply, Request};
+use wire::ids::NodeId;
 
 const PATIENCE: Patience =
     Patience { head: Duration::from_millis(400), write: Duration::from_millis(400) };
@@ -171,7 +172,7 @@ fn without_a_session_there_is_nothing_and_every_answer_has_the_policy() {
         ("/live", 401),
         ("/history", 401),
         ("/why?process=1:1", 401),
-        ("/what-if?process=1:1&to=2", 401),
+        ("/what-if?process=1:1&to=2&at=1", 401),
         ("/login", 200),
         ("/page.js", 200),
         ("/style.css", 200),
@@ -310,6 +311,25 @@ fn what_is_done_is_told_and_a_page_that_only_shows_does_nothing() {
     let site = Site::without_daemon();
     let answer = site.post("/order", &site.log_in(), order);
     assert!(answer.status == 503 && answer.body.contains("osmos up"), "{}", answer.body);
+}
+
+#[test]
+fn what_a_move_would_bring_is_asked_where_the_process_runs() {
+    let (_dir, path) = daemon(|request| {
+        let asked = Box::new(Request::WhatIf { pid: 10, to: NodeId(3) });
+        assert_eq!(request, Request::At { node: NodeId(1), request: asked });
+        let place = r#"{"node":3,"rate":1,"runnable":0,"cores":2,"speed":1,"info_age_s":0.1}"#;
+        let text = format!(
+            r#"{{"pid":10,"home":2,"from":1,"to":{place},"rate_before":0.5,"freeze_ms":1,"cpu_s":1}}"#
+        );
+        Reply::Forecast(serde_json::from_str(&text).expect("a forecast"))
+    });
+    let site = Site::open(&path, false);
+    let cookie = site.log_in();
+    let answer = site.get("/what-if?process=2:10&to=3&at=1", &cookie);
+    assert!(answer.status == 200 && answer.body.contains("10 would be faster"), "{}", answer.body);
+    let answer = site.get("/what-if?process=4:10&to=3&at=1", &cookie);
+    assert!(answer.status == 409 && answer.body.contains("another process 10"), "{}", answer.body);
 }
 
 #[test]
