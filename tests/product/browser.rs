@@ -5,7 +5,6 @@
 
 use crate::stage::{Stage, text, until};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -28,8 +27,6 @@ pub struct Browser {
     /// Of the page that is open.
     session: Option<String>,
     asked: u64,
-    /// What the browser told by itself.
-    events: VecDeque<Value>,
 }
 
 impl Browser {
@@ -47,7 +44,7 @@ impl Browser {
             // Ends when the browser does, or when nobody listens any more.
             parsed.try_for_each(|message| sender.send(message))
         });
-        Browser { child, input, messages, session: None, asked: 0, events: VecDeque::new() }
+        Browser { child, input, messages, session: None, asked: 0 }
     }
 
     /// Sends a command and waits for its result; what it fails of is an error.
@@ -77,9 +74,6 @@ impl Browser {
                     Some(error) => Err(error.to_string()),
                     None => Ok(answer["result"].clone()),
                 });
-            }
-            if answer.get("method").is_some() {
-                self.events.push_back(answer);
             }
         }
     }
@@ -161,31 +155,19 @@ impl Browser {
         }
     }
 
-    /// Drags one element onto another, as a user does with the mouse.
+    /// Drags one element onto another, by the events that the page is told of a drag: a window
+    /// system, which makes them of a mouse, is not here.
     pub fn drag(&mut self, from: &str, to: &str) {
-        let (_, target) = (self.place(from), self.place(to));
-        let source = self.place(from);
-        let nowhere = (source.0 + 5.0, source.1 + 5.0);
-        self.ask("Input.setInterceptDrags", json!({ "enabled": true })).expect("it is known");
-        self.mouse("mousePressed", source);
-        self.mouse("mouseMoved", nowhere);
-        self.mouse("mouseMoved", target);
-        let data = loop {
-            let message =
-                self.events.pop_front().or_else(|| self.messages.recv_timeout(PATIENCE).ok());
-            let message = message.expect("the drag begins");
-            if message["method"] == "Input.dragIntercepted" {
-                break message["params"]["data"].clone();
-            }
-        };
-        // Both are to be in the window: what is dragged is far below where it is dropped.
-        let target = self.place(to);
-        for kind in ["dragEnter", "dragOver", "drop"] {
-            let params = json!({ "type": kind, "x": target.0, "y": target.1, "data": data });
-            self.ask("Input.dispatchDragEvent", params).expect("it is dragged");
-        }
-        self.mouse("mouseReleased", target);
-        self.ask("Input.setInterceptDrags", json!({ "enabled": false })).expect("it is known");
+        let expression = format!(
+            "(() => {{ const find = (selector) => document.querySelector(selector); \
+             const [from, to] = [find({from:?}), find({to:?})]; \
+             const how = {{ bubbles: true, cancelable: true, dataTransfer: new DataTransfer() }}; \
+             const tell = (who, what) => who.dispatchEvent(new DragEvent(what, how)); \
+             tell(from, 'dragstart'); const isTaken = !tell(to, 'dragover'); \
+             if (isTaken) tell(to, 'drop'); tell(from, 'dragend'); \
+             return from.draggable && isTaken; }})()"
+        );
+        assert_eq!(self.value(&expression), Some(true.into()), "{from} can be put on {to}");
     }
 
     /// What the page is as text.
