@@ -2,8 +2,8 @@
 //! from these definitions, so they cannot say different things.
 
 use crate::cluster::ClusterCommand;
-use crate::commands::top::TopOptions;
-use crate::commands::web::WebOptions;
+use crate::commands::top::{self, TopOptions};
+use crate::commands::web::{self, WebOptions};
 use crate::naming::{DestinationChoice, NodeChoice, destination, node, node_id, node_name};
 use crate::ownership::{Own, Switch, borrowers, guest_users};
 use crate::processes::{ProcessChoice, PsOptions};
@@ -100,30 +100,10 @@ number of the signal that ended it.")]
     #[command(flatten)]
     Ask(Question),
     /// Show the whole cluster in the terminal, as it is now: nodes, processes, moves
-    #[command(after_help = "\
-Examples:
-  osmos top                        ? lists the keys: filter, sort, tree, why, migrate, signal, ...
-  osmos top --delay 5              a new picture every five seconds
-  osmos top --once --json          one picture, for a script
-
-What keys order is done as the user who runs this, and what the daemon refuses is said in the lowest
-line. NO_COLOR is obeyed. Leaving calls moves off that were ordered here and have not ended; it asks
-before it does.")]
+    #[command(after_help = top::EXAMPLES)]
     Top(TopOptions),
     /// Show the whole cluster in a browser: nodes, processes, moves, and the last hour
-    #[command(after_help = "\
-Examples:
-  osmos web                        prints a link; open it in a browser
-  osmos web --read-only            a page that shows, and does nothing
-  ssh -L 7788:127.0.0.1:7788 HOST osmos web    from another machine, encrypted by ssh
-
-The link is good once, for an hour; the browser that opens it stays logged in for twelve hours. `kill
--USR1 PID` prints another one. What is done on the page is done as the user who runs this, and what
-the daemon refuses is shown. Views are links: #process=1:4711, #node=2, #filter=user:anna. Nothing
-is kept when this ends, by Ctrl-C.
-
-With `--listen` and another address than 127.0.0.1 other machines reach the page. Nothing is
-encrypted then: who can read the network can take over the session. `ssh -L` is the safe way.")]
+    #[command(after_help = web::EXAMPLES)]
     Web(WebOptions),
     /// Check what this machine's kernel can do for Osmos, and what is lost where it cannot
     Doctor(Listing),

@@ -9,6 +9,21 @@ use std::path::Path;
 use std::time::Duration;
 use web::{Options, Wording};
 
+/// What its help ends with.
+pub const EXAMPLES: &str = "\
+Examples:
+  osmos web                        prints a link; open it in a browser
+  osmos web --read-only            a page that shows, and does nothing
+  ssh -L 7788:127.0.0.1:7788 HOST osmos web    from another machine, encrypted by ssh
+
+The link is good once, for an hour; the browser that opens it stays logged in for twelve hours.
+`kill -USR1 PID` prints another one. What is done on the page is done as the user who runs this,
+and what the daemon refuses is shown. Views are links: #process=1:4711, #node=2,
+#filter=user:anna. Nothing is kept when this ends, by Ctrl-C.
+
+With `--listen` and another address than 127.0.0.1 other machines reach the page. Nothing is
+encrypted then: who can read the network can take over the session. `ssh -L` is the safe way.";
+
 #[derive(Clone, Debug, Args)]
 pub struct WebOptions {
     /// Where browsers reach the page; port 0 is any free one

@@ -319,9 +319,8 @@ fn what_a_move_would_bring_is_asked_where_the_process_runs() {
         let asked = Box::new(Request::WhatIf { pid: 10, to: NodeId(3) });
         assert_eq!(request, Request::At { node: NodeId(1), request: asked });
         let place = r#"{"node":3,"rate":1,"runnable":0,"cores":2,"speed":1,"info_age_s":0.1}"#;
-        let text = format!(
-            r#"{{"pid":10,"home":2,"from":1,"to":{place},"rate_before":0.5,"freeze_ms":1,"cpu_s":1}}"#
-        );
+        let rest = r#""rate_before":0.5,"freeze_ms":1,"cpu_s":1"#;
+        let text = format!(r#"{{"pid":10,"home":2,"from":1,"to":{place},{rest}}}"#);
         Reply::Forecast(serde_json::from_str(&text).expect("a forecast"))
     });
     let site = Site::open(&path, false);
