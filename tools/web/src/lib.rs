@@ -3,8 +3,8 @@
 //! A small web server that is a tool like any other: it asks the daemon of this node over its
 //! control socket, as the user who runs it, so that nothing is shown or done that this user could
 //! not see or do in a terminal. [`source`] asks, [`board`] is what is known and what of it has
-//! changed, pure; [`hub`] hands that to all browsers; [`sessions`] and [`guard`] say whom the server
-//! talks to, [`server`] bounds what anybody can take of it. The page itself is in `assets`.
+//! changed, pure; [`hub`] hands that to all browsers; [`sessions`] and [`guard`] say whom the
+//! server talks to, [`server`] bounds what anybody can take of it. The page itself is in `assets`.
 
 mod answers;
 mod board;
