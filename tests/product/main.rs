@@ -29,6 +29,7 @@
 //! * [`recordings`]: what a brain was told and decided
 //! * [`threads`]: threads that begin away
 //! * [`top`]: the cluster in a terminal
+//! * [`web`]: the cluster in a browser, by [`browser`]
 //! * [`vfork`]: programs begun by those that are away
 //! * [`waits`]: waits that a move happens in
 //! * [`mobile`]: programs that are told that there is no io_uring
@@ -40,6 +41,7 @@
 
 mod administration;
 mod broken_moves;
+mod browser;
 mod busy;
 mod calling_off;
 mod cluster;
@@ -85,3 +87,4 @@ mod threads;
 mod top;
 mod vfork;
 mod waits;
+mod web;

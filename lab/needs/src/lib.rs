@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 25] = [
+pub const PROGRAMS: [(&str, &str); 26] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
+    ("chromium", "chromium"),
     ("flac", "flac"),
     ("gzip", "gzip"),
     ("ip", "iproute2"),

@@ -6,7 +6,8 @@ use crate::commands::doctor::DoctorOptions;
 use crate::commands::listings::NodesOptions;
 use crate::commands::metrics::MetricsOptions;
 use crate::commands::report::ReportOptions;
-use crate::commands::top::TopOptions;
+use crate::commands::top::{self, TopOptions};
+use crate::commands::web::{self, WebOptions};
 use crate::daemon_options::{DaemonOptions, UpOptions};
 use crate::naming::{DestinationChoice, NodeChoice, destination, node};
 use crate::ownership::Own;
@@ -99,16 +100,11 @@ number of the signal that ended it.")]
     #[command(flatten)]
     Ask(Question),
     /// Show the whole cluster in the terminal, as it is now: nodes, processes, moves
-    #[command(after_help = "\
-Examples:
-  osmos top                        ? lists the keys: filter, sort, tree, why, migrate, signal, ...
-  osmos top --delay 5              a new picture every five seconds
-  osmos top --once --json          one picture, for a script
-
-What keys order is done as the user who runs this, and what the daemon refuses is said in the lowest
-line. NO_COLOR is obeyed. Leaving calls moves off that were ordered here and have not ended; it asks
-before it does.")]
+    #[command(after_help = top::EXAMPLES)]
     Top(TopOptions),
+    /// Show the whole cluster in a browser: nodes, processes, moves, and the last hour
+    #[command(after_help = web::EXAMPLES)]
+    Web(WebOptions),
     /// Print what a node measures and has counted, for Prometheus
     #[command(after_help = "\
 Examples:

@@ -36,7 +36,7 @@ use client::Client;
 use cluster::{ClusterCommand, Ground};
 use commands::{
     config, daemon, doctor, foresight, install, listings, membership, metrics, moves, owner, ping,
-    ps, report, run, service, time, top,
+    ps, report, run, service, time, top, web,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -133,6 +133,7 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Top(options) => ended(top::top(&options, &socket)),
         Command::Report(options) => ended(report::report(&options, &socket, platform)),
         Command::Metrics(options) => ended(metrics::metrics(&options, &socket)),
+        Command::Web(options) => ended(web::web(&options, &socket)),
         Command::Ask(question) => ended(ask(question, &socket)),
     }
 }

@@ -2,9 +2,14 @@
 //!
 //! Blocking on purpose: tools do one thing at a time. The daemon knows who calls by the socket's
 //! peer credentials, so nothing here says who one is. [`words`] is how tools show what they get,
-//! [`signals`] how people name signals.
+//! [`signals`] how people name signals; [`picture`] and [`rates`] are what those have in common
+//! that show the whole cluster.
 
+pub mod picture;
+pub mod rates;
 pub mod signals;
+#[cfg(test)]
+mod testing;
 pub mod words;
 
 use std::collections::BTreeSet;
@@ -40,6 +45,17 @@ pub enum Error {
     Refused(Failure),
     #[error("the osmos daemon answered {got}, not {wanted}: update the older one")]
     Unexpected { wanted: &'static str, got: String },
+}
+
+/// An error with its causes, in a line.
+pub fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

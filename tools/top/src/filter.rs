@@ -1,6 +1,6 @@
 //! What of the processes is shown: words that all have to be found, and fields by name.
 
-use crate::picture::{NodeRow, ProcessRow};
+use client::picture::{NodeRow, ProcessRow};
 use wire::ids::NodeId;
 
 /// `make user:anna node:3 state:moving`

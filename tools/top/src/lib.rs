@@ -9,8 +9,6 @@ mod filter;
 mod listening;
 mod model;
 mod once;
-mod picture;
-mod rates;
 mod screen;
 mod source;
 mod table;

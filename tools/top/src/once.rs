@@ -1,16 +1,15 @@
 //! One picture as text, or as JSON: for scripts, and for terminals that can show no more.
 
-use crate::picture::{Looked, NodeRow, Picture, ProcessRow};
-use crate::source;
 use anyhow::Result;
 use client::Client;
+use client::picture::{Looked, NodeRow, Picture, ProcessRow, look};
 use client::words::{bytes, seconds};
 use serde_json::json;
 use std::path::Path;
 
 /// The picture of this moment, ending in a line feed.
 pub fn once(socket: &Path, is_json: bool) -> Result<String> {
-    let looked = source::look(&mut Client::connect(socket)?)?;
+    let looked = look(&mut Client::connect(socket)?)?;
     Ok(if is_json { as_json(looked) } else { as_text(&Picture::from(looked)) })
 }
 

@@ -6,10 +6,10 @@
 
 use crate::Message;
 use crate::model::{Answer, Input, Order};
-use crate::picture::{Looked, Picture};
 use crate::wording::Wording;
+use client::picture::{Picture, look};
 use client::signals::signal_name;
-use client::{Client, Error};
+use client::{Client, Error, told};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -78,17 +78,6 @@ fn named(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned())
 }
 
-/// An error with its causes, in a line.
-pub fn told(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 fn pictures(socket: &Path, delay: Duration, wanted: &Receiver<()>, messages: &SyncSender<Message>) {
     let mut connection: Option<Client> = None;
     loop {
@@ -114,15 +103,6 @@ fn pictures(socket: &Path, delay: Duration, wanted: &Receiver<()>, messages: &Sy
             return;
         }
     }
-}
-
-/// What all nodes say of themselves and of their processes.
-pub fn look(client: &mut Client) -> client::Result<Looked> {
-    let nodes = match client.request(&Request::Nodes)? {
-        Reply::Nodes { nodes } => nodes,
-        other => return Err(unexpected("nodes", &other)),
-    };
-    Ok(Looked { nodes, gathered: client.processes_everywhere()? })
 }
 
 fn unexpected(wanted: &'static str, got: &Reply) -> Error {

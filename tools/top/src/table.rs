@@ -1,8 +1,8 @@
 //! The table of processes: its columns, and which process stands in which row.
 
 use crate::filter::Filter;
-use crate::picture::{Picture, ProcessRow};
-use crate::rates::Rates;
+use client::picture::{Picture, ProcessRow};
+use client::rates::Rates;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use wire::ids::GlobalPid;

@@ -1,8 +1,8 @@
 //! Nodes, processes and events for tests, as daemons send them.
 
-use crate::picture::{Looked, Picture};
 use crate::wording::Wording;
 use client::Gathered;
+use client::picture::{Looked, Picture};
 use serde_json::json;
 use wire::control::{Event, Happening, Node, Process, Reply};
 use wire::ids::{GlobalPid, HomePid, NodeId};

@@ -26,7 +26,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("client", &["wire"]),
     ("top", &["wire", "client"]),
     ("metrics", &["wire", "client"]),
-    ("cli", &["wire", "client", "top", "metrics"]),
+    ("web", &["wire", "client"]),
+    ("cli", &["wire", "client", "top", "metrics", "web"]),
     // lab proves
     ("needs", &[]),
     ("lab", &["kernel", "wire", "client"]),

@@ -127,7 +127,8 @@ fn rates_sentence(forecast: &Forecast) -> String {
     )
 }
 
-fn forecast_sentences(forecast: &Forecast) -> (String, String) {
+/// The numbers of a hypothetical move, and the verdict.
+pub fn forecast_sentences(forecast: &Forecast) -> (String, String) {
     let Place { node, runnable, cores, speed, info_age_s, but, .. } = &forecast.to;
     let to = node.map_or_else(|| "a new node".to_owned(), |node| format!("node {node}"));
     let numbers = format!(

@@ -17,6 +17,7 @@ pub mod run;
 pub mod service;
 pub mod time;
 pub mod top;
+pub mod web;
 
 use wire::control::Reply;
 

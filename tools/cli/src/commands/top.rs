@@ -10,6 +10,17 @@ use std::path::Path;
 use std::time::Duration;
 use top::{Options, Wording};
 
+/// What its help ends with.
+pub const EXAMPLES: &str = "\
+Examples:
+  osmos top                        ? lists the keys: filter, sort, tree, why, migrate, signal, ...
+  osmos top --delay 5              a new picture every five seconds
+  osmos top --once --json          one picture, for a script
+
+What keys order is done as the user who runs this, and what the daemon refuses is said in the lowest
+line. NO_COLOR is obeyed. Leaving calls moves off that were ordered here and have not ended; it asks
+before it does.";
+
 #[derive(Clone, Debug, Args)]
 pub struct TopOptions {
     /// Print one picture as text and end

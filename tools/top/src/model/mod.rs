@@ -12,10 +12,10 @@ pub use prompt::{Prompt, Question};
 
 use crate::areas::{Areas, areas};
 use crate::filter::Filter;
-use crate::picture::{NodeRow, Picture, ProcessRow};
-use crate::rates::Rates;
 use crate::table::{Row, Sorting, rows};
 use crate::wording::Wording;
+use client::picture::{NodeRow, Picture, ProcessRow};
+use client::rates::Rates;
 use client::words::printable;
 use log::Log;
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};

@@ -2,8 +2,8 @@
 
 use super::{Action, Model, Order};
 use crate::filter::Filter;
-use crate::picture::NodeRow;
 use crate::table::Column;
+use client::picture::NodeRow;
 use client::signals::signal_of;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use wire::control::Destination;

@@ -3,8 +3,8 @@
 use super::{HEAD, Look, STRONG, put, put_right};
 use crate::areas::Areas;
 use crate::model::{Focus, Model};
-use crate::picture::{NodeRow, ProcessRow};
 use crate::table::{Column, Placed, columns};
+use client::picture::{NodeRow, ProcessRow};
 use client::words::{bar, bytes, seconds};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

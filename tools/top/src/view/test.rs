@@ -183,7 +183,7 @@ fn input((kind, a, b): (u8, u16, u16)) -> Input {
     }
 }
 
-fn any_picture(a: u16, b: u16) -> crate::picture::Picture {
+fn any_picture(a: u16, b: u16) -> client::picture::Picture {
     let mut processes = Vec::new();
     for pid in 0..i32::from(a % 40) {
         let mut process = process(u32::from(b % 3), pid, u32::from(a % 5));

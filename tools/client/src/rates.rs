@@ -66,7 +66,7 @@ impl Sample {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::test::{picture, process};
+    use crate::testing::{picture, process};
 
     fn seen(rates: &mut Rates, cpu_s: f64, now_s: f64) -> Option<f64> {
         let mut process = process(1, 10, 1);

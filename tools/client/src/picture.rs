@@ -1,15 +1,15 @@
-//! One picture of the cluster: its nodes, and every process once, as the screen needs them.
+//! One picture of the cluster: its nodes, and every process once, as who shows them needs it.
 //!
 //! All texts come from other nodes and other people's processes. They are made printable and cut
 //! here, where they come in, so that nothing behind this has to think of it.
 
-use client::Gathered;
-use client::words::printable;
+use crate::words::printable;
+use crate::{Client, Error, Gathered, Result};
 use std::collections::{BTreeMap, HashMap};
-use wire::control::{Node, Process};
+use wire::control::{Node, Process, Reply, Request};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
-/// Processes beyond this are left out, and the screen says so.
+/// Processes beyond this are left out, and whoever shows them says so.
 pub const PROCESSES_MAX: usize = 1 << 17;
 /// Characters of a command line that are kept: more than any screen shows in a line.
 const TEXT_CHARS_MAX: usize = 1_024;
@@ -19,6 +19,20 @@ const TEXT_CHARS_MAX: usize = 1_024;
 pub struct Looked {
     pub nodes: Vec<Node>,
     pub gathered: Gathered,
+}
+
+/// Asks all nodes of themselves and of their processes.
+///
+/// # Errors
+/// The daemon does not answer. Of other nodes that do not, the picture says so.
+pub fn look(client: &mut Client) -> Result<Looked> {
+    let nodes = match client.request(&Request::Nodes)? {
+        Reply::Nodes { nodes } => nodes,
+        other => {
+            return Err(Error::Unexpected { wanted: "nodes", got: format!("{other:?}") });
+        }
+    };
+    Ok(Looked { nodes, gathered: client.processes_everywhere()? })
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -140,7 +154,7 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::test::{node, process};
+    use crate::testing::{node, process};
     use wire::control::Failure;
 
     #[test]
