@@ -249,7 +249,7 @@ fn follow(site: &Site, cookie: &str, seen: u64) -> Socket {
 }
 
 #[test]
-fn a_browser_that_reads_nothing_is_cut_off_and_one_that_comes_again_is_told_the_rest() {
+fn a_browser_that_is_far_behind_is_cut_off_and_one_that_comes_again_is_told_the_rest() {
     let site = Site::without_daemon();
     let cookie = site.log_in();
     let slow = follow(&site, &cookie, 0);
@@ -280,6 +280,19 @@ fn a_browser_that_reads_nothing_is_cut_off_and_one_that_comes_again_is_told_the_
     drop(lines);
     drop(again);
     site.await_watched(false);
+}
+
+#[test]
+fn a_browser_that_takes_nothing_is_gone_after_a_while() {
+    let site = Site::without_daemon();
+    let cookie = site.log_in();
+    // More than sockets hold, in one message.
+    let many: Vec<_> = (1..100_000).map(|pid| process(1, pid, 1)).collect();
+    site.shared.hub.tell(|board| board.take_picture(picture(&[], &many), 1.0));
+    let slow = follow(&site, &cookie, 0);
+    site.await_watched(true);
+    site.await_watched(false);
+    drop(slow);
 }
 
 #[test]
