@@ -147,9 +147,13 @@ fn a_process_dragged_onto_a_node_is_foreseen_and_then_moved_and_keys_do_the_same
     stage.await_place(pid, 2);
     browser.await_true(&has("answer", &format!("{pid} moved from node 1 to node 2")));
     browser.value("document.getElementById('target').value = '1'");
-    browser.value("document.getElementById('ask').focus()");
-    browser.press("Enter", 13);
-    browser.await_true(&has("forecast", "from node 2 to node 1"));
+    // A node has to have measured a guest before it can say, and says so: it is asked until then.
+    until_true("node 2 says what the way back would bring", || {
+        browser.value("document.getElementById('ask').focus()");
+        browser.press("Enter", 13);
+        browser.await_true("!document.getElementById('forecast').innerText.startsWith('asking')");
+        browser.value(&has("forecast", "from node 2 to node 1")) == Some(true.into())
+    });
 }
 
 #[test]
