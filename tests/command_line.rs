@@ -275,6 +275,17 @@ fn a_wrong_configuration_is_told_line_by_line_and_starts_nothing() {
     assert_eq!(told["options"]["guests-max"], "3");
 }
 
+/// A daemon that does not outlive a test that fails.
+struct Started(std::process::Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A daemon with its files in one directory, whose service manager is the test.
 struct Service {
     directory: tempfile::TempDir,
@@ -322,7 +333,7 @@ impl Service {
 #[test]
 fn a_service_takes_its_own_place_and_tells_its_manager_what_it_does() {
     let service = Service::new();
-    let mut daemon = service.up("--foreground").spawn().expect("started");
+    let mut daemon = Started(service.up("--foreground").spawn().expect("started"));
     assert_eq!(service.told(), "READY=1\n");
     let before = service.status();
     assert_eq!((&before["name"], &before["is_service"]), (&"delta".into(), &true.into()));
@@ -337,10 +348,10 @@ fn a_service_takes_its_own_place_and_tells_its_manager_what_it_does() {
     let after = service.status();
     assert_eq!(after["daemon_pid"], before["daemon_pid"], "its manager knows no other process");
     assert_eq!(after["name"], "epsilon", "it has read its file again");
-    let pid = nix::unistd::Pid::from_raw(daemon.id() as i32);
+    let pid = nix::unistd::Pid::from_raw(daemon.0.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).expect("it runs");
     assert_eq!(service.told(), "STOPPING=1\n");
-    assert!(daemon.wait().expect("our child").success());
+    assert!(daemon.0.wait().expect("our child").success());
 }
 
 #[test]
