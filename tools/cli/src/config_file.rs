@@ -66,13 +66,14 @@ pub fn complete(
     Ok((options, path))
 }
 
-/// None if there is no such file.
+/// None if there is no such file, or none that this user can know of: HOME may be another's.
 ///
 /// # Errors
 /// As [`read`].
 pub fn read_if_there(path: &Path) -> Result<Option<ConfigFile>> {
-    match File::open(path) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+    use ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    match std::fs::metadata(path) {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => {
             Ok(None)
         }
         _ => read(path).map(Some),
