@@ -2,6 +2,8 @@
 //! loses none, and leaves none unmanaged.
 
 use crate::stage::{COUNTING, Program, Seen, Stage, text, until, until_true};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -115,6 +117,43 @@ fn a_new_daemon_away_has_its_guests_and_can_expel_them() {
         assert_goes_on(guest);
     }
     stage.await_no_supervisors();
+}
+
+/// Makes a process, when told to, and ends; that says so, and waits to be told to end.
+const ENDING_MAKER: &str = "
+import os, sys
+print('ready', flush=True)
+sys.stdin.readline()
+if os.fork(): os._exit(0)
+print('made', flush=True)
+sys.stdin.readline()
+print('lives', flush=True)
+";
+
+#[test]
+fn what_was_made_by_a_process_that_has_ended_outlives_the_daemon_of_its_node() {
+    if !needs::can_run(&["python3"]) {
+        return;
+    }
+    let stage = Stage::new("made-by-ended", 2);
+    let mut maker = stage.start_away(&["python3", "-IS", "-c", ENDING_MAKER]);
+    assert_eq!(maker.line(), "ready");
+    stage.await_place(maker.pid, 2);
+    // Whoever gives what is made its supervisor at home does nothing for now.
+    let home = Pid::from_raw(stage.node(1).daemon_pid().expect("a daemon"));
+    kill(home, Signal::SIGSTOP).expect("it runs");
+    maker.write("make one\n");
+    until_true("its maker ends", || maker.has_ended());
+    stage.kill_daemon(2);
+    stage.start_daemon(2);
+    kill(home, Signal::SIGCONT).expect("it runs");
+    assert_eq!(maker.line(), "made");
+    maker.write("go on\n");
+    assert_eq!(maker.line(), "lives");
+    stage.await_no_supervisors();
+    for node in [1, 2] {
+        assert!(stage.events(node, "lost", maker.pid).is_empty());
+    }
 }
 
 #[test]

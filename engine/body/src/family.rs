@@ -234,6 +234,12 @@ impl Family {
         births.bound -= usize::from(is_bound);
         drop(births);
         self.born.notify_all();
+        self.wake_keeper();
+    }
+
+    /// Whether any process that was made here waits to be called by its deputy.
+    pub fn awaits_deputies(&self) -> bool {
+        self.births.lock().expect(UNHARMED).unborn > 0
     }
 
     /// The first body leaves, after which none is born here; false if one waits for its deputy

@@ -1,16 +1,20 @@
 //! What the thread does to which a sandbox's init belongs: it chooses ids for all bodies of the
 //! sandbox, and keeps that until the last of them is gone ([`crate::family`]).
 
+use crate::daemon::Daemon;
 use crate::family::Family;
+use crate::new_processes::DEPUTY_TIMEOUT;
 use crate::tracing_loop::Tracing;
 use kernel::child_signal::ChildSignal;
 use kernel::patience::Patience;
 use kernel::sandbox::Sandbox;
 use kernel::tracee::{self, Stop};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::MutexGuard;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use wire::supervisor::ToBody;
 
 /// A process that is killed ends at once, unless the kernel keeps it.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,10 +78,7 @@ impl Tracing<'_> {
         if let Some(sandbox) = &self.sandbox {
             let family = &self.shared.family;
             grant(family, sandbox);
-            while let Some(offer) = family.next_offer() {
-                let is_told = self.daemon.hand_over(&offer.word, &offer.socket);
-                offer.answer(is_told);
-            }
+            answer_offers(family, self.daemon);
         }
     }
 
@@ -122,11 +123,55 @@ fn grant(family: &Family, sandbox: &Sandbox) {
 
 /// Keeps a sandbox until its last body is gone.
 pub(crate) fn keep(family: &Family, sandbox: Sandbox, signals: Option<&ChildSignal>) {
-    while family.count() > 0 {
-        let _ = family.wake().read();
-        grant(family, &sandbox);
+    tend(family, &sandbox, signals, &mut || {
         // No daemon knows this supervisor any more.
         std::iter::from_fn(|| family.next_offer()).for_each(|offer| offer.answer(false));
+        (family.count() > 0).then_some(None)
+    });
+}
+
+/// Keeps it until what the first body has made, which has ended, has been called by its deputies:
+/// if the daemon ends meanwhile, the next knows that body alone, and is offered what it does not
+/// know. A daemon that wants its guests gone does not wait for that.
+pub(crate) fn keep_for_births(
+    daemon: &Daemon,
+    family: &Family,
+    sandbox: &Sandbox,
+    signals: Option<&ChildSignal>,
+) {
+    let deadline = Instant::now() + DEPUTY_TIMEOUT;
+    tend(family, sandbox, signals, &mut || {
+        // All other orders are for a body that has ended.
+        while let Ok(Some(order)) = daemon.hear() {
+            if matches!(order, ToBody::SendHome) {
+                return None;
+            }
+        }
+        answer_offers(family, daemon);
+        let goes_on = family.awaits_deputies() && Instant::now() < deadline;
+        (goes_on && !daemon.is_abandoned()).then(|| daemon.socket())
+    });
+}
+
+fn answer_offers(family: &Family, daemon: &Daemon) {
+    while let Some(offer) = family.next_offer() {
+        let is_told = daemon.hand_over(&offer.word, &offer.socket);
+        offer.answer(is_told);
+    }
+}
+
+/// Does what bodies need of the sandbox's keeper, for as long as `goes_on` says, and which socket
+/// has news for that.
+fn tend(
+    family: &Family,
+    sandbox: &Sandbox,
+    signals: Option<&ChildSignal>,
+    goes_on: &mut dyn FnMut() -> Option<Option<Rc<OwnedFd>>>,
+) {
+    loop {
+        let _ = family.wake().read();
+        grant(family, sandbox);
+        let Some(socket) = goes_on() else { return };
         signals.inspect(|signals| signals.drain());
         while let Ok(Some((tid, stop))) = tracee::poll_any() {
             // The first body has ended; what there is of its threads may end as well.
@@ -136,6 +181,7 @@ pub(crate) fn keep(family: &Family, sandbox: Sandbox, signals: Option<&ChildSign
         }
         let mut watched = vec![PollFd::new(family.wake().as_fd(), PollFlags::POLLIN)];
         watched.extend(signals.map(|signals| PollFd::new(signals.as_fd(), PollFlags::POLLIN)));
+        watched.extend(socket.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         let _ = poll(&mut watched, PollTimeout::from(LOOK_INTERVAL_MS));
     }
 }

@@ -7,11 +7,12 @@ use crate::company::Company;
 use crate::daemon::Daemon;
 use crate::family::Family;
 use crate::filter::Kept;
-use crate::keeper::keep;
+use crate::keeper::{keep, keep_for_births};
 use crate::own_files::OwnFiles;
 use crate::serving;
 use crate::state::{Parts, Shared, State};
 use crate::tracing_loop::Tracing;
+use kernel::child_signal::ChildSignal;
 use kernel::proc::maps::MapQuery;
 use kernel::sandbox::Sandbox;
 use migrate::Result;
@@ -31,9 +32,9 @@ pub fn run(daemon: &Daemon, home: Link, mut arrived: Arrived, company: Option<Co
     match started {
         Ok(tracing) => {
             let family = tracing.shared.family.clone();
-            let signals = tracing.signals.for_another_thread();
-            if let Some(sandbox) = live(daemon, tracing) {
-                keep(&family, sandbox, signals.ok().as_ref());
+            let signals = tracing.signals.for_another_thread().ok();
+            if let Some(sandbox) = live(daemon, tracing, signals.as_ref()) {
+                keep(&family, sandbox, signals.as_ref());
             }
         }
         Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
@@ -45,22 +46,31 @@ pub fn run_companion(daemon: &Daemon, home: Link, arrived: Arrived, family: &Arc
     let started = start(daemon, home, arrived, Some(family.clone()));
     family.end_arrival();
     match started {
-        Ok(tracing) => drop(live(daemon, tracing)),
+        Ok(tracing) => drop(live(daemon, tracing, None)),
         Err(error) => daemon.send(&FromBody::Gone { reason: error.reason() }),
     }
 }
 
 /// Runs a body until it is gone from here, and tells the daemon why it is. The sandbox, if this
-/// thread has it and others live in it still.
-pub fn live(daemon: &Daemon, mut tracing: Tracing<'_>) -> Option<Sandbox> {
+/// thread has it and others live in it still; then `signals` tells what becomes of its init.
+pub fn live(
+    daemon: &Daemon,
+    mut tracing: Tracing<'_>,
+    signals: Option<&ChildSignal>,
+) -> Option<Sandbox> {
     let reason = tracing.serve();
     if reason.code == ELSEWHERE && tracing.leaves_imprint() {
         daemon.send(&FromBody::Gone { reason });
         tracing.leave_imprint();
         tracing.end()
     } else {
+        let family = tracing.shared.family.clone();
+        let is_unwanted = tracing.unwanted_since.is_some();
         // Whoever hears that it is gone finds nothing of it any more.
         let sandbox = tracing.end();
+        if let Some(sandbox) = sandbox.as_ref().filter(|_| !is_unwanted) {
+            keep_for_births(daemon, &family, sandbox, signals);
+        }
         daemon.send(&FromBody::Gone { reason });
         sandbox
     }

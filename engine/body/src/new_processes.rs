@@ -47,7 +47,7 @@ const TRACED: SeizeOptions =
     SeizeOptions { follow: true, exit_kill: true, calls: true, programs: false };
 
 /// How long its deputy may take to call, daemons that end meanwhile included.
-const DEPUTY_TIMEOUT: Duration = link::LOSS_TIMEOUT;
+pub(crate) const DEPUTY_TIMEOUT: Duration = link::LOSS_TIMEOUT;
 /// Between two looks for the next daemon.
 const OFFER_PAUSE: Duration = Duration::from_millis(20);
 /// A daemon answers within a millisecond; one that does not is overloaded.
@@ -336,7 +336,7 @@ fn live(newborn: Newborn, socket: OwnedFd) {
                     if is_unwanted {
                         tracing.be_unwanted();
                     }
-                    drop(life::live(&daemon, tracing));
+                    drop(life::live(&daemon, tracing, None));
                 }
                 Err(error) => {
                     failed(&error);
