@@ -138,8 +138,13 @@ fn a_process_dragged_onto_a_node_is_foreseen_and_then_moved_and_keys_do_the_same
     let mut browser = Browser::open(&stage);
     browser.visit(&site.link);
     browser.await_true(&format!("{} === '1'", cell(pid, 3)));
-    browser.drag(&format!("#processes tr[data-key=\"1:{pid}\"]"), "#nodes tr[data-key=\"2\"]");
-    browser.await_true(&has("forecast", "from node 1 to node 2"));
+    // A node has to have measured a process before it can say, and says so: it is asked until then.
+    let is_answered = "!document.getElementById('forecast').innerText.startsWith('asking')";
+    until_true("node 1 says what the move would bring", || {
+        browser.drag(&format!("#processes tr[data-key=\"1:{pid}\"]"), "#nodes tr[data-key=\"2\"]");
+        browser.await_true(is_answered);
+        browser.value(&has("forecast", "from node 1 to node 2")) == Some(true.into())
+    });
     assert_eq!(stage.place(pid), Some(1), "nothing was moved yet");
     // The button has the focus when the answer is there.
     browser.await_true("document.activeElement.innerText.startsWith('Move it to node 2')");
@@ -147,11 +152,10 @@ fn a_process_dragged_onto_a_node_is_foreseen_and_then_moved_and_keys_do_the_same
     stage.await_place(pid, 2);
     browser.await_true(&has("answer", &format!("{pid} moved from node 1 to node 2")));
     browser.value("document.getElementById('target').value = '1'");
-    // A node has to have measured a guest before it can say, and says so: it is asked until then.
     until_true("node 2 says what the way back would bring", || {
         browser.value("document.getElementById('ask').focus()");
         browser.press("Enter", 13);
-        browser.await_true("!document.getElementById('forecast').innerText.startsWith('asking')");
+        browser.await_true(is_answered);
         browser.value(&has("forecast", "from node 2 to node 1")) == Some(true.into())
     });
 }
