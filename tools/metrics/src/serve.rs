@@ -306,8 +306,8 @@ mod test {
             assert!(answer(stream).starts_with("HTTP/1.1 408 "));
         }
         drop(silent);
-        // Their threads end by themselves. Who comes before that is refused, and may not hear it: the
-        // connection is closed with what he has said.
+        // Their threads end by themselves. Who comes before that is refused, and may not hear it:
+        // the connection is closed with what he has said.
         let is_served = || {
             let mut stream = TcpStream::connect(address).expect("connected");
             let mut text = String::new();
