@@ -10,6 +10,7 @@ use kernel::patience::Patience;
 use kernel::sandbox::Sandbox;
 use kernel::tracee::{self, Stop};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::MutexGuard;
@@ -126,7 +127,7 @@ pub(crate) fn keep(family: &Family, sandbox: Sandbox, signals: Option<&ChildSign
     tend(family, &sandbox, signals, &mut || {
         // No daemon knows this supervisor any more.
         std::iter::from_fn(|| family.next_offer()).for_each(|offer| offer.answer(false));
-        (family.count() > 0).then_some(None)
+        if family.count() > 0 { ControlFlow::Continue(None) } else { ControlFlow::Break(()) }
     });
 }
 
@@ -144,12 +145,14 @@ pub(crate) fn keep_for_births(
         // All other orders are for a body that has ended.
         while let Ok(Some(order)) = daemon.hear() {
             if matches!(order, ToBody::SendHome) {
-                return None;
+                return ControlFlow::Break(());
             }
         }
         answer_offers(family, daemon);
-        let goes_on = family.awaits_deputies() && Instant::now() < deadline;
-        (goes_on && !daemon.is_abandoned()).then(|| daemon.socket())
+        match family.awaits_deputies() && Instant::now() < deadline && !daemon.is_abandoned() {
+            true => ControlFlow::Continue(daemon.socket()),
+            false => ControlFlow::Break(()),
+        }
     });
 }
 
@@ -160,18 +163,18 @@ fn answer_offers(family: &Family, daemon: &Daemon) {
     }
 }
 
-/// Does what bodies need of the sandbox's keeper, for as long as `goes_on` says, and which socket
-/// has news for that.
+/// Does what bodies need of the sandbox's keeper, for as long as `look` says; the socket that it
+/// names has news for it.
 fn tend(
     family: &Family,
     sandbox: &Sandbox,
     signals: Option<&ChildSignal>,
-    goes_on: &mut dyn FnMut() -> Option<Option<Rc<OwnedFd>>>,
+    look: &mut dyn FnMut() -> ControlFlow<(), Option<Rc<OwnedFd>>>,
 ) {
     loop {
         let _ = family.wake().read();
         grant(family, sandbox);
-        let Some(socket) = goes_on() else { return };
+        let ControlFlow::Continue(socket) = look() else { return };
         signals.inspect(|signals| signals.drain());
         while let Ok(Some((tid, stop))) = tracee::poll_any() {
             // The first body has ended; what there is of its threads may end as well.

@@ -12,7 +12,6 @@ use crate::arguments::Listing;
 use crate::commands::listings::NodesOptions;
 use crate::commands::{daemon, listings, membership};
 use crate::daemon_options::DaemonOptions;
-use crate::naming::Nodes;
 use crate::output::{self, Align, Cell, Table};
 use crate::platform::Platform;
 use anyhow::{Context, Result, bail, ensure};

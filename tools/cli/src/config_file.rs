@@ -7,6 +7,7 @@
 
 use crate::daemon_options::DaemonOptions;
 use anyhow::{Context, Result, bail};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, CommandFactory, Parser};
 use std::error::Error;
 use std::fs::File;
@@ -119,28 +120,26 @@ fn parse(text: &str) -> Result<Parsed, Vec<Complaint>> {
         vec![(line, error.message().replace('\n', "; "))]
     })?;
     let definition = Words::command();
-    let (mut words, mut given, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut options, mut given, mut complaints) = (DaemonOptions::default(), vec![], vec![]);
     for (name, item) in document.iter() {
         let span = document.key(name).and_then(toml_edit::Key::span).or_else(|| item.span());
         let line = line_at(span.map_or(0, |span| span.start));
-        match option(&definition, name).and_then(|arg| Ok((arg, words_of(arg, item)?))) {
-            Ok((arg, values)) => match check_alone(name, arg, &values) {
-                Ok(()) => {
-                    given.push((name.to_owned(), values.join(",")));
-                    words.extend(line_words(name, arg, &values));
-                }
-                Err(why) => {
-                    complaints.push((line, format!("{name} = {}: {why}", shown(&values))));
-                }
-            },
+        let read = option(&definition, name).and_then(|arg| {
+            let values = words_of(arg, item)?;
+            match Words::try_parse_from(line_words(name, arg, &values)) {
+                Ok(words) => Ok((words.daemon, values)),
+                Err(error) => Err(format!("{name} = {}: {}", shown(&values), cause(&error))),
+            }
+        });
+        match read {
+            Ok((one, values)) => {
+                options = options.or(one);
+                given.push((name.to_owned(), values.join(",")));
+            }
             Err(why) => complaints.push((line, why)),
         }
     }
-    if !complaints.is_empty() {
-        return Err(complaints);
-    }
-    let parsed = Words::try_parse_from(words).map_err(|error| vec![(1, cause(&error))])?;
-    Ok((parsed.daemon, given))
+    if complaints.is_empty() { Ok((options, given)) } else { Err(complaints) }
 }
 
 /// The option of that name, if it is one for people.
@@ -151,10 +150,12 @@ fn option<'a>(definition: &'a clap::Command, name: &str) -> Result<&'a Arg, Stri
              `--socket`"
         ));
     }
-    let visible = || definition.get_arguments().filter(|arg| !arg.is_hide_set());
-    let named = |arg: &&Arg| arg.get_long() == Some(name);
-    visible().find(named).ok_or_else(|| {
-        let near = visible().filter_map(Arg::get_long).find(|known| are_near(known, name));
+    let visible = |named: &str| {
+        let is_it = |arg: &&Arg| arg.get_long() == Some(named) && !arg.is_hide_set();
+        definition.get_arguments().find(is_it)
+    };
+    visible(name).ok_or_else(|| {
+        let near = near(name).filter(|near| visible(near).is_some());
         let near = near.map_or_else(String::new, |near| format!("; `{near}` perhaps"));
         format!(
             "there is no option `{}`{near}; `osmos config example` lists all",
@@ -166,15 +167,13 @@ fn option<'a>(definition: &'a clap::Command, name: &str) -> Result<&'a Arg, Stri
 /// All commands look for the daemon in the usual directory.
 const NOT_IN_FILES: &str = "runtime-dir";
 
-/// The same but for case, dashes and one letter.
-fn are_near(known: &str, given: &str) -> bool {
-    let plain = |name: &str| name.to_lowercase().replace(['-', '_'], "");
-    let (known, given) = (plain(known), plain(given));
-    let mut lengths = [known.len(), given.len()];
-    lengths.sort_unstable();
-    let common = known.bytes().zip(given.bytes()).take_while(|(a, b)| a == b).count();
-    let same_end = known.bytes().rev().zip(given.bytes().rev()).take_while(|(a, b)| a == b).count();
-    lengths[1] - lengths[0] <= 1 && common + same_end + 1 >= lengths[1] && lengths[0] > 1
+/// An option that is called much like that.
+fn near(name: &str) -> Option<String> {
+    let error = Words::try_parse_from([format!("--{name}")]).err()?;
+    match error.get(ContextKind::SuggestedArg)? {
+        ContextValue::String(near) => near.strip_prefix("--").map(str::to_owned),
+        _ => None,
+    }
 }
 
 /// The values of an option as words of a command line; of one that is only there or not, none.
@@ -205,12 +204,6 @@ fn words_of(arg: &Arg, item: &Item) -> Result<Vec<String>, String> {
         true => Err(format!("`{name}` is an empty list; leave the line out")),
         false => Ok(words),
     }
-}
-
-/// What is wrong with an option's value whatever the others are.
-fn check_alone(name: &str, arg: &Arg, values: &[String]) -> Result<(), String> {
-    let parsed = Words::try_parse_from(line_words(name, arg, values));
-    parsed.map(drop).map_err(|error| cause(&error))
 }
 
 /// An option on a command line. Its repetitions are a list in the file; what else is a list there

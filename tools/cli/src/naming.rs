@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use client::Client;
 use std::fmt;
 use std::str::FromStr;
-use wire::control::{Destination, Node, Reply, Request};
+use wire::control::{Destination, Node};
 use wire::ids::NodeId;
 use wire::node_name::NodeName;
 use wire::users::{Borrowers, LEND_TO_MAX};
@@ -45,10 +45,7 @@ pub trait Nodes {
 
 impl Nodes for Client {
     fn nodes(&mut self) -> Result<Vec<Node>> {
-        match self.request(&Request::Nodes)? {
-            Reply::Nodes { nodes } => Ok(nodes),
-            other => Err(crate::commands::unexpected(&other)),
-        }
+        Ok(Client::nodes(self)?)
     }
 }
 

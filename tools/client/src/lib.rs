@@ -18,8 +18,9 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wire::control::{
-    Destination, Event, Failure, Process, Reply, Request, SOCKET_NAME, runtime_dir_default,
+    Destination, Event, Failure, Node, Process, Reply, Request, SOCKET_NAME, runtime_dir_default,
 };
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
@@ -118,6 +119,25 @@ impl Client {
                 return Ok(());
             }
         }
+    }
+
+    /// The nodes of the cluster, as the daemon's own knows them.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub fn nodes(&mut self) -> Result<Vec<Node>> {
+        match self.request(&Request::Nodes)? {
+            Reply::Nodes { nodes } => Ok(nodes),
+            other => Err(Error::Unexpected { wanted: "nodes", got: format!("{other:?}") }),
+        }
+    }
+
+    /// Has the daemon given up as lost that says nothing for so long.
+    ///
+    /// # Errors
+    /// The span is none.
+    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+        self.writer.set_read_timeout(Some(patience)).map_err(Error::Lost)
     }
 
     /// The processes of all nodes.

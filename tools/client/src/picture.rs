@@ -4,9 +4,9 @@
 //! here, where they come in, so that nothing behind this has to think of it.
 
 use crate::words::printable;
-use crate::{Client, Error, Gathered, Result};
+use crate::{Client, Gathered, Result};
 use std::collections::{BTreeMap, HashMap};
-use wire::control::{Node, Process, Reply, Request};
+use wire::control::{Node, Process};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 
 /// Processes beyond this are left out, and whoever shows them says so.
@@ -26,13 +26,7 @@ pub struct Looked {
 /// # Errors
 /// The daemon does not answer. Of other nodes that do not, the picture says so.
 pub fn look(client: &mut Client) -> Result<Looked> {
-    let nodes = match client.request(&Request::Nodes)? {
-        Reply::Nodes { nodes } => nodes,
-        other => {
-            return Err(Error::Unexpected { wanted: "nodes", got: format!("{other:?}") });
-        }
-    };
-    Ok(Looked { nodes, gathered: client.processes_everywhere()? })
+    Ok(Looked { nodes: client.nodes()?, gathered: client.processes_everywhere()? })
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 /// Linux has no signals beyond this.
-const SIGNAL_MAX: i32 = 64;
+pub const SIGNAL_MAX: i32 = 64;
 
 /// `TERM`, `sigterm` or `15`, as kill(1) takes them.
 ///

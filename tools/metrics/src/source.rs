@@ -1,16 +1,15 @@
 //! What nodes say of themselves, asked through the daemon here.
 
 use client::{Client, Error};
-use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 use wire::control::{Failure, Metrics, Reply, Request};
 use wire::ids::NodeId;
 
-/// A daemon that says nothing for so long does not answer, seconds. Nodes that it asks have five.
-const PATIENCE_S: i64 = 15;
+/// A daemon that says nothing for so long does not answer. Nodes that it asks have five seconds.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What became of asking one node.
 #[derive(Clone, Debug, Serialize)]
@@ -65,10 +64,8 @@ pub fn ask(socket: &Path) -> client::Result<Answers> {
 /// If there is no daemon here, or it does not answer in time.
 pub fn ask_everywhere(socket: &Path) -> client::Result<Answers> {
     let mut client = connect(socket)?;
-    let names: BTreeMap<NodeId, Option<String>> = match client.request(&Request::Nodes)? {
-        Reply::Nodes { nodes } => nodes.into_iter().map(|node| (node.id, node.name)).collect(),
-        other => return Err(unexpected("its nodes", &other)),
-    };
+    let names: BTreeMap<NodeId, Option<String>> =
+        client.nodes()?.into_iter().map(|node| (node.id, node.name)).collect();
     let mut answers = Answers::new();
     client.everywhere(Request::Metrics, |node, said| {
         let metrics = match said {
@@ -90,8 +87,7 @@ pub fn ask_everywhere(socket: &Path) -> client::Result<Answers> {
 
 fn connect(socket: &Path) -> client::Result<Client> {
     let client = Client::connect(socket)?;
-    setsockopt(&client, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE_S))
-        .map_err(|error| Error::Lost(error.into()))?;
+    client.set_patience(PATIENCE)?;
     Ok(client)
 }
 

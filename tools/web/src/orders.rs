@@ -6,6 +6,7 @@ use crate::answers::{Refusal, shown};
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use client::signals::SIGNAL_MAX;
 use client::{Client, Error};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -24,8 +25,6 @@ pub const BODY_BYTES_MAX: usize = 4 << 10;
 const BODY_MAX: Duration = Duration::from_secs(10);
 /// The daemon's word for a process that is where it is to go.
 const ALREADY_THERE: &str = "already-there";
-/// Linux has no signals beyond this.
-const SIGNAL_MAX: i32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case", deny_unknown_fields)]

@@ -77,13 +77,7 @@ fn pictures(socket: &Path, delay: Duration, hub: &Hub) {
 }
 
 fn nodes(client: &mut Client) -> client::Result<Looked> {
-    match client.request(&Request::Nodes)? {
-        Reply::Nodes { nodes } => Ok(Looked { nodes, gathered: Gathered::default() }),
-        other => {
-            let got = format!("{other:?}");
-            Err(client::Error::Unexpected { wanted: "nodes", got })
-        }
-    }
+    Ok(Looked { nodes: client.nodes()?, gathered: Gathered::default() })
 }
 
 /// Follows the events of all nodes, and begins again when their daemon is gone.

@@ -3,7 +3,6 @@
 //! Of this machine the checks are made here, without a daemon. With `--all` each daemon answers for
 //! its own, as it goes by what it found when it started.
 
-use super::unexpected;
 use crate::naming::called;
 use crate::output::{self, Align, Cell, Colour, Table};
 use crate::platform::Platform;
@@ -70,10 +69,8 @@ impl Examined {
 }
 
 fn ask_everywhere(client: &mut Client) -> Result<Vec<Examined>> {
-    let names: BTreeMap<NodeId, Option<String>> = match client.request(&Request::Nodes)? {
-        Reply::Nodes { nodes } => nodes.into_iter().map(|node| (node.id, node.name)).collect(),
-        other => return Err(unexpected(&other)),
-    };
+    let names: BTreeMap<NodeId, Option<String>> =
+        client.nodes()?.into_iter().map(|node| (node.id, node.name)).collect();
     let mut all = Vec::new();
     client.everywhere(Request::Doctor, |node, said| {
         let name = names.get(&node).cloned().flatten();

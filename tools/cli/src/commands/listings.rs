@@ -2,7 +2,7 @@
 
 use super::moves;
 use crate::arguments::Listing;
-use crate::naming::{NodeChoice, Nodes, node};
+use crate::naming::{NodeChoice, node};
 use crate::output::{self, Align, Cell, Colour, Table};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};

@@ -1,7 +1,6 @@
 //! `ping`: how another node answers, and what stands between it and this one.
 
 use super::{membership, unexpected};
-use crate::naming::Nodes;
 use crate::output;
 use anyhow::{Result, ensure};
 use client::Client;

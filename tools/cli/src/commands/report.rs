@@ -16,13 +16,11 @@ use crate::{DaemonFiles, DaemonOptions};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use client::Client;
-use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::control::{Process, Reply, Request, Status};
 
 /// Of the daemon's log, its end.
@@ -31,8 +29,8 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 const PART_BYTES_MAX: usize = 16 << 20;
 /// Those that happened last.
 const EVENTS_MAX: usize = 4_096;
-/// A daemon that says nothing for so long does not answer, seconds.
-const PATIENCE_S: i64 = 15;
+/// A daemon that says nothing for so long does not answer.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportOptions {
@@ -180,8 +178,8 @@ const FROM_DAEMON: [&str; 6] =
     ["status.json", "nodes.json", "ps.json", "metrics.json", "events.jsonl", "daemon-options.txt"];
 
 fn collect_from_daemon(collected: &mut Collected, socket: &Path, with_command_lines: bool) {
-    let client = Client::connect(socket).map_err(anyhow::Error::from).and_then(|client| {
-        setsockopt(&client, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE_S))?;
+    let client = Client::connect(socket).and_then(|client| {
+        client.set_patience(PATIENCE)?;
         Ok(client)
     });
     let mut client = match client {

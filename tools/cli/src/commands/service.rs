@@ -43,19 +43,18 @@ pub fn install(json: bool) -> Result<()> {
     place.systemctl(&["enable", UNIT])?;
     // One that runs is not touched: `reload` has another daemon take its place.
     place.systemctl(&["start", UNIT]).with_context(|| {
-        let of = if place.is_users { "--user " } else { "" };
-        format!("the service does not start; `journalctl {of}-u osmos` says why")
+        format!("the service does not start; `{}` says why", place.log_command())
     })?;
     if json {
         let unit = unit_file.display().to_string();
         return Ok(output::print_json(&json!({ "done": true, "unit": unit }))?);
     }
-    let of = if place.is_users { "--user " } else { "" };
     Ok(output::print_line(&format!(
         "{} is in place, and the service runs, now and after each boot\n\
-         options: `osmos config example` ({}); log: `journalctl {of}-u osmos`",
+         options: `osmos config example` ({}); log: `{}`",
         unit_file.display(),
         config_file::default_path().unwrap_or_default().display(),
+        place.log_command(),
     ))?)
 }
 
@@ -104,6 +103,10 @@ impl Place {
              without it, `osmos service print` shows the unit"
         );
         Ok(())
+    }
+
+    fn log_command(&self) -> &'static str {
+        if self.is_users { "journalctl --user -u osmos" } else { "journalctl -u osmos" }
     }
 
     fn systemctl(&self, words: &[&str]) -> Result<()> {

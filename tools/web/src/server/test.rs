@@ -352,9 +352,13 @@ fn no_more_orders_than_there_are_threads_for_are_under_way() {
     let path = dir.path().join("control.sock");
     let listener = UnixListener::bind(&path).unwrap();
     thread::spawn(move || {
-        // Nobody is answered before all have asked.
-        let streams: Vec<_> =
-            (0..orders::ORDERS_MAX).map(|_| listener.accept().unwrap().0).collect();
+        // Nobody is answered before all have asked, which takes longer than to connect.
+        let asking = |_| {
+            let stream = listener.accept().unwrap().0;
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            stream
+        };
+        let streams: Vec<_> = (0..orders::ORDERS_MAX).map(asking).collect();
         asked.send(()).unwrap();
         gone.recv().unwrap();
         for mut stream in streams {
