@@ -8,8 +8,6 @@
 pub mod picture;
 pub mod rates;
 pub mod signals;
-#[cfg(test)]
-mod testing;
 pub mod words;
 
 use std::collections::BTreeSet;

@@ -148,7 +148,7 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::testing::{node, process};
+    use fixtures::{node, process};
     use wire::control::Failure;
 
     #[test]

@@ -66,12 +66,15 @@ impl Sample {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::testing::{picture, process};
+    use crate::Gathered;
+    use crate::picture::Looked;
+    use fixtures::process;
 
     fn seen(rates: &mut Rates, cpu_s: f64, now_s: f64) -> Option<f64> {
         let mut process = process(1, 10, 1);
         process.cpu_s = cpu_s;
-        let picture = picture(&[], &[process]);
+        let gathered = Gathered { processes: vec![process], silent: vec![] };
+        let picture = Picture::from(Looked { nodes: vec![], gathered });
         rates.take_in(&picture, now_s);
         rates.of(picture.processes[0].key)
     }

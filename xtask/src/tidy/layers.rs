@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // node connects
     ("node", &["wire", "brain", "kernel", "link", "migrate", "body", "deputy"]),
     // tools show
+    ("fixtures", &["wire"]),
     ("client", &["wire"]),
     ("top", &["wire", "client"]),
     ("metrics", &["wire", "client"]),
@@ -38,8 +39,14 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Edges that only tests have: they let a test look from the other side.
-const TEST_EDGES: &[(&str, &[&str])] =
-    &[("node", &["client", "needs"]), ("kernel", &["needs"]), ("lab", &["needs"])];
+const TEST_EDGES: &[(&str, &[&str])] = &[
+    ("node", &["client", "needs"]),
+    ("kernel", &["needs"]),
+    ("lab", &["needs"]),
+    ("client", &["fixtures"]),
+    ("top", &["fixtures"]),
+    ("web", &["fixtures"]),
+];
 
 /// It puts the one binary together and may see everything.
 const ROOT: &str = "osmos";
