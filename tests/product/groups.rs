@@ -161,7 +161,9 @@ fn a_group_that_gets_no_more_elsewhere_stays_and_says_who_is_bound_to_whom() {
     let stage = Stage::new("group-alone", 2);
     // One of it alone would be better off beside it, where nobody computes.
     let mut group = Group::start(&stage, &[]);
-    let why = || group.pids.iter().map(|pid| stage.text(1, &["osmos", "why", &pid.to_string()]));
+    // Whoever asks on node 1 computes there, and is a reason for the whole group to leave.
+    let pids = group.pids.clone();
+    let why = || pids.iter().map(|pid| stage.text(2, &["osmos", "why", &format!("1:{pid}")]));
     let bound = "such memory binds 4 processes together: ";
     let text = until("one is refused", || why().find(|text| text.contains(bound)));
     let (_, named) = text.split_once(bound).expect("their numbers");

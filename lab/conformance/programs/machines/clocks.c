@@ -10,7 +10,11 @@
  *     wall_back_us 0                  the largest step backwards, of wall and monotonic clock
  *     steady_back_us 0
  *     apart_us 350                    how far wall clock and times of new files were apart
- *     drift_us 120                    how far wall and monotonic clock have gone apart
+ *     drift_us 120                    how far wall and monotonic clock have gone apart for certain
+ *
+ * Two clocks cannot be read at once: a move or another program comes between, for as long as a slow
+ * machine takes. So the wall clock is read before and after the monotonic one, and what their
+ * difference may be is what both readings allow.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -63,6 +67,18 @@ static void raise_to(long long *most, long long is)
     }
 }
 
+/* What the wall clock may be ahead of the monotonic one. */
+struct ahead {
+    long long least, most;
+};
+
+/* How far two that should be the same are apart. */
+static long long gap_us(struct ahead first, struct ahead now)
+{
+    long long later = now.least - first.most, earlier = first.least - now.most;
+    return later > 0 ? later : earlier > 0 ? earlier : 0;
+}
+
 /* How far the time of a file that is written now is outside of the moments before and after. */
 static long long file_apart_us(void)
 {
@@ -85,14 +101,16 @@ int main(int count, char **arguments)
     }
     long long span_us = atoll(arguments[1]) * 1000000, apart = 0, wall_back = 0, steady_back = 0;
     long long first_wall = wall_us(0), first_steady = steady_us(0), reads = 0;
-    long long wall = first_wall, steady = first_steady, drift = 0;
+    long long wall = wall_us(0), steady = first_steady, drift = 0;
+    struct ahead first = {first_wall - first_steady, wall - first_steady};
     while (steady - first_steady < span_us) {
         for (int way = 0; way < 3000; way++, reads++) {
-            long long now = wall_us(way), steady_now = steady_us(way);
+            long long steady_now = steady_us(way), now = wall_us(way);
+            struct ahead ahead = {wall - steady_now, now - steady_now};
+            raise_to(&drift, gap_us(first, ahead));
             raise_to(&wall_back, wall - now);
             raise_to(&steady_back, steady - steady_now);
             wall = now, steady = steady_now;
-            raise_to(&drift, llabs((wall - first_wall) - (steady - first_steady)));
         }
         raise_to(&apart, file_apart_us());
     }
