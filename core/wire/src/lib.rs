@@ -23,6 +23,7 @@ pub mod bounded;
 pub mod calls;
 pub mod clocks;
 pub mod control;
+pub mod files;
 pub mod forecast;
 pub mod forward;
 pub mod freeze_budget;

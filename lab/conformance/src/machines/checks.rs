@@ -17,7 +17,7 @@ use wire::control::{Event, Happening};
 /// their offset, and a thousandth of what their clocks differ by.
 const APART_US_MAX: u64 = 1_000_000;
 /// The monotonic clock may be corrected by a measured round trip of machines that are this slow.
-const DRIFT_US_MAX: u64 = 500_000;
+const DRIFT_US_MAX: u64 = 100_000;
 /// Whether a process has moved is asked this often.
 const STEP: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,0 +1,88 @@
+//! `osmos file-server`: shows the files of this node to one user of another node, who has mounted
+//! them there (`osmos mount`, [decision 0048](../../../docs/decisions/0048-files-of-all-nodes.md)).
+//!
+//! A process for each user and connection, which runs as whom the node's table of users makes of
+//! him: this node's kernel decides what he may do here, and nothing else does. It has what it is
+//! for from the daemon that starts it, then the connection, and ends with that. Daemons may come and
+//! go meanwhile; without one for [`PATIENCE`] the node is down, and its files are shown to nobody.
+//!
+//! What comes over the connection is another machine's, and hostile until checked: names are names
+//! ([`place`]), numbers and handles are looked up, content is bounded by its message.
+
+mod attributes;
+mod handles;
+mod identity;
+mod inodes;
+mod locks;
+mod operations;
+mod place;
+mod serving;
+
+use identity::become_user;
+use kernel::packet;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use wire::files::ToServer;
+use wire::supervisor::PACKET_BYTES_MAX;
+
+/// So long a node may be without a daemon before its files are no longer shown.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether there is one.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// `--door PATH`: the control socket of the daemon and of those after it.
+pub fn main(arguments: Vec<String>) -> ExitCode {
+    match serve(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::info!("files are shown no more: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(arguments: &[String]) -> io::Result<()> {
+    let socket = packet::inherited(0).map_err(|error| error.source)?;
+    let (ToServer::Serve { key, served, groups }, _) = hear(&socket)? else {
+        return Err(io::Error::other("not told what it is for"));
+    };
+    become_user(&served, groups.as_deref())?;
+    let (ToServer::Connection, Some(connection)) = hear(&socket)? else {
+        return Err(io::Error::other("nobody has come"));
+    };
+    let link = link::accept(TcpStream::from(connection), &key).map_err(io::Error::other)?;
+    let mut words = arguments.iter();
+    if let Some(door) = words.find(|word| *word == "--door").and_then(|_| words.next()) {
+        let (door, closer) = (PathBuf::from(door), link.1.closer().map_err(io::Error::other)?);
+        std::thread::Builder::new().name("daemon".into()).spawn(move || {
+            await_end_of_node(&socket, &door);
+            closer.close();
+        })?;
+    }
+    serving::serve(link, served)
+}
+
+fn hear(socket: &OwnedFd) -> io::Result<(ToServer, Option<OwnedFd>)> {
+    let received = packet::receive(socket, PACKET_BYTES_MAX).map_err(|error| error.source)?;
+    let (bytes, descriptor) = received.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let told = postcard::from_bytes(&bytes).map_err(io::Error::other)?;
+    Ok((told, descriptor))
+}
+
+/// Returns when the daemon has gone, and no other has come.
+fn await_end_of_node(socket: &OwnedFd, door: &std::path::Path) {
+    // Nothing more is said over it but its end.
+    while let Ok(Some(_)) = packet::receive(socket, PACKET_BYTES_MAX) {}
+    let mut alone_since = Instant::now();
+    while alone_since.elapsed() < PATIENCE {
+        std::thread::sleep(LOOK_INTERVAL);
+        if UnixStream::connect(door).is_ok() {
+            alone_since = Instant::now();
+        }
+    }
+}
