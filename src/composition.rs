@@ -33,6 +33,7 @@ pub fn hidden(words: &[OsString]) -> Option<ExitCode> {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("deputy") => Some(supervise(deputy::main, rest())),
         Some("body") => Some(supervise(body::main, rest())),
+        Some("file-server") => Some(supervise(files::main, rest())),
         _ => lab::hidden_main(words).or_else(|| bench::hidden_main(words)),
     }
 }
@@ -165,6 +166,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         guest_users: options.guest_users.clone(),
         lends_root: options.lend_root.map(|switch| switch == cli::Switch::On),
         lends_to: options.lend_to.clone(),
+        files: options.share_files.map(Into::into),
         record: options.record.clone(),
         succession_patience: patience.unwrap_or(defaults.succession_patience),
         cpu_baseline: options.cpu_baseline,

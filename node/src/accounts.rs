@@ -9,12 +9,25 @@ use std::io::Read;
 use wire::users::NOBODY;
 
 const ACCOUNTS: &str = "/etc/passwd";
+const GROUPS: &str = "/etc/group";
+/// More than that the kernel takes for nobody on some systems (NGROUPS_MAX is 65,536 on Linux).
+const GROUPS_MAX: usize = 1_024;
 /// What comes after that is not looked at.
 const ACCOUNTS_BYTES_MAX: u64 = 1 << 20;
 
 /// The group of the user's account on this machine; without an account, one that owns nothing.
 pub fn group_of(uid: u32) -> u32 {
     account_of(&read(), uid).and_then(|account| account.group).unwrap_or(NOBODY)
+}
+
+/// All groups of the user on this machine, the one of his account among them.
+pub fn groups_of(uid: u32) -> Vec<u32> {
+    let own = group_of(uid);
+    let Some(name) = Names::read().of(uid) else { return vec![own] };
+    let mut groups = groups_with(&read_file(GROUPS), &name);
+    groups.insert(0, own);
+    groups.truncate(GROUPS_MAX);
+    groups
 }
 
 /// The accounts as they are now: read once for all of a list.
@@ -32,13 +45,27 @@ impl Names {
 }
 
 fn read() -> String {
+    read_file(ACCOUNTS)
+}
+
+fn read_file(name: &str) -> String {
     let mut text = Vec::new();
     let read =
-        File::open(ACCOUNTS).and_then(|file| file.take(ACCOUNTS_BYTES_MAX).read_to_end(&mut text));
+        File::open(name).and_then(|file| file.take(ACCOUNTS_BYTES_MAX).read_to_end(&mut text));
     if let Err(error) = read {
-        tracing::debug!("{ACCOUNTS}: {error}");
+        tracing::debug!("{name}: {error}");
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Fields as in group(5): name, password, group, members.
+fn groups_with(text: &str, user: &str) -> Vec<u32> {
+    let groups = text.lines().filter_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        let group: u32 = fields.next()?.parse().ok().filter(|group| *group < u32::MAX)?;
+        fields.next()?.split(',').any(|member| member == user).then_some(group)
+    });
+    groups.collect()
 }
 
 struct Account<'a> {
@@ -74,5 +101,13 @@ mod test {
         let name = |uid| account_of(text, uid).map(|account| account.name);
         assert_eq!([1000, 7, 1001].map(name), [Some("anna"), Some("odd"), None]);
         assert_eq!(Names::read().of(0).as_deref(), Some("root"));
+    }
+
+    #[test]
+    fn a_user_is_in_the_groups_that_name_him() {
+        let text = "root:x:0:\naudio:x:29:bert,anna\nodd:x:4294967295:anna\nbroken\nz:x:7:annabel\n\
+                    disk:x:6:anna";
+        assert_eq!(groups_with(text, "anna"), [29, 6]);
+        assert_eq!(groups_of(3_999_999_999), [NOBODY]);
     }
 }

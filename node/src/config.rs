@@ -9,6 +9,7 @@ use wire::freeze_budget::FreezeBudget;
 use wire::ids::NodeId;
 use wire::move_limits::Bandwidth;
 use wire::node_name::NodeName;
+use wire::owner::FileAccess;
 use wire::users::{Borrowers, UserTable};
 
 /// The port that nodes listen on, TCP and UDP, unless told otherwise.
@@ -62,6 +63,8 @@ pub struct Config {
     pub guest_users: Option<UserTable>,
     pub lends_root: Option<bool>,
     pub lends_to: Option<Borrowers>,
+    /// What users of other nodes may do with this node's files, likewise.
+    pub files: Option<FileAccess>,
     /// All programs use no more of a processor than all nodes have, asked or not.
     pub cpu_baseline: bool,
     /// Kernel features to do without, although they may be there.
@@ -120,6 +123,7 @@ impl Config {
             guest_users: None,
             lends_root: None,
             lends_to: None,
+            files: None,
             cpu_baseline: false,
             without: Vec::new(),
             brain: brain::Config::default(),

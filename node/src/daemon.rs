@@ -53,6 +53,7 @@ mod calling_off;
 mod cluster;
 mod companions;
 mod deputies;
+mod files;
 mod foresight;
 mod forks;
 mod guests;
@@ -87,6 +88,7 @@ pub use start::{StartError, start};
 use crate::admissions::Admissions;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
+use crate::file_servers::FileServers;
 use crate::hosting::Hosting;
 use crate::inquiries::Inquiries;
 use crate::journal::Journal;
@@ -216,6 +218,7 @@ struct Daemon {
     rejections: Rejections,
     /// Who keeps others from opening files in memory, if that is needed and possible.
     openings: Option<Openings>,
+    file_servers: FileServers,
 
     spawn: Arc<dyn Spawn>,
     supervisors: Supervisors,
@@ -258,6 +261,9 @@ impl Daemon {
             true => Ending::HandedOver,
             false => Ending::Down,
         };
+        if matches!(ending, Ending::Down) {
+            self.file_servers.end_all();
+        }
         self.end().await;
         ending
     }
@@ -341,6 +347,7 @@ impl Daemon {
         self.admit_without_answer(now);
         self.go_on_leaving(now);
         self.expire_guests(now);
+        self.file_servers.expire(now);
         self.give_up_waiting(now);
         self.place_processes(now);
         self.bring_again(now);

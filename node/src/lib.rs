@@ -21,6 +21,7 @@ mod control;
 mod counts;
 mod daemon;
 pub mod decoders;
+mod file_servers;
 mod findings;
 mod guest;
 mod guest_cgroup;

@@ -26,7 +26,7 @@ pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(),
         Request::Processes | Request::Nodes | Request::Why { .. } => true,
         Request::Events { .. } | Request::Status | Request::Metrics => true,
         Request::Doctor => true,
-        Request::TimeAway { .. } => true,
+        Request::TimeAway { .. } | Request::ServeFiles { .. } => true,
         Request::WhatIf { .. } | Request::WhatIfNode { .. } => true,
         // Looked at again where they are answered.
         Request::Signal { .. } | Request::At { .. } | Request::Everywhere { .. } => true,
@@ -70,7 +70,8 @@ pub fn process_acted_on(request: &Request) -> Option<i32> {
 
 /// May a tool of one node ask another node this?
 pub fn may_pass_on(request: &Request) -> Result<(), Failure> {
-    let is_acting = process_acted_on(request).is_some() || matches!(request, Request::Owner(_));
+    let is_acting = process_acted_on(request).is_some()
+        || matches!(request, Request::Owner(_) | Request::ServeFiles { .. });
     if only_looks(request) || is_acting {
         return Ok(());
     }
@@ -243,6 +244,19 @@ pub fn user_here(uid: u32, daemon_uid: u32, users: &UserTable) -> Result<u32, Re
     match uid {
         0 => Err(Refusal::OwnerNotAllowed { uid }),
         _ => Ok(daemon_uid),
+    }
+}
+
+/// As whom is a user of another node shown this node's files?
+///
+/// A user's own daemon runs guests of whatever number as him, in a sandbox. Files are another
+/// matter: who has another number there has to be named by the table.
+pub fn user_for_files(uid: u32, daemon_uid: u32, users: &UserTable) -> Result<u32, Refusal> {
+    let here = users.user_here(uid).ok_or(Refusal::UserRefused { uid })?;
+    match daemon_uid {
+        0 => Ok(here),
+        _ if here == daemon_uid => Ok(here),
+        _ => Err(Refusal::OwnerNotAllowed { uid }),
     }
 }
 

@@ -6,6 +6,7 @@
 //! `/dev/null`, its messages for people go to the daemon's own. What it is for it is told by the
 //! first packet, because it may have been started before that was known ([`crate::ready`]).
 
+use crate::file_servers;
 use crate::ready::{Key, Kind, Ready};
 use crate::supervisor::packet_pair;
 use std::fs::{self, DirBuilder, File};
@@ -34,6 +35,9 @@ pub trait Spawn: Send + Sync + 'static {
 
     /// Where bodies will be put, and by what they can enter there.
     fn guests_go_to(&self, _directories: Vec<String>, _entrance: Option<OwnedFd>) {}
+
+    /// Starts one that shows files, and finds later daemons at this socket.
+    fn file_server(&self, door: &Path) -> io::Result<file_servers::Started>;
 
     /// Drops what is kept ready: those that will end now.
     fn drop_ready(&self) -> Vec<Child> {
@@ -184,6 +188,10 @@ impl Spawn for ProgramSpawn {
             Ok(bytes) => drop(self.place.set(Arc::new(Place { bytes, entrance }))),
             Err(error) => tracing::debug!("no sandbox is kept ready: {error}"),
         }
+    }
+
+    fn file_server(&self, door: &Path) -> io::Result<file_servers::Started> {
+        self.program.start_file_server(door)
     }
 
     fn drop_ready(&self) -> Vec<Child> {

@@ -16,7 +16,7 @@ use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GlobalPid, NodeId};
 use crate::limits::PAGE_BYTES;
 use crate::owner::{Owned, OwnerOrder, OwnerState};
-use crate::supervisor::{Filled, MoveMethod, MoveReport, Progress, Reason, Way};
+use crate::supervisor::{Berth, Filled, MoveMethod, MoveReport, Progress, Reason, Way};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -127,6 +127,11 @@ pub enum Request {
         #[serde(rename = "ask")]
         request: Box<Request>,
     },
+    /// Serve the files of the node that answers to the caller, or to a user whom root names.
+    ServeFiles {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<u32>,
+    },
     /// What the command `pid` that was managed as a timed one, and all its descendants that have
     /// ended, have used away. Answered when it is known of all of them, and once.
     TimeAway {
@@ -232,6 +237,8 @@ pub enum Reply {
         user_s: f64,
         sys_s: f64,
     },
+    /// Where the caller is served, once, if he comes soon.
+    FileServer(Box<Berth>),
     Error(Failure),
 }
 

@@ -47,6 +47,8 @@ pub enum ToServer {
     },
     /// Whoever was to come has come: the connection is ancillary data.
     Connection,
+    /// The owner of the node shows its files no more, or it goes down.
+    End,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -322,8 +324,14 @@ pub enum Told {
     Done,
     Entry(Entry),
     Attributes(Attributes),
-    Opened { handle: u64, attributes: Attributes },
-    Created { entry: Entry, handle: u64 },
+    Opened {
+        handle: u64,
+        attributes: Attributes,
+    },
+    Created {
+        entry: Entry,
+        handle: u64,
+    },
     /// Behind this.
     Content,
     Size(u32),

@@ -1,5 +1,5 @@
 //! What the owner of a node tells its daemon, and what stands of it: `osmos stay`, `block`,
-//! `yield`, `drain`, `expel`, `bring`, `priority`, `limit`, `lend`.
+//! `yield`, `drain`, `expel`, `bring`, `priority`, `limit`, `lend`, `share`.
 
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::NodeId;
@@ -47,6 +47,18 @@ pub enum OwnerOrder {
     /// Whether root's processes leave this node, and which nodes are lent any. None: as it was.
     /// What is away against it comes home.
     Lend { root: Option<bool>, to: Option<Borrowers> },
+    /// What users of other nodes may do with their files on this one.
+    ShareFiles { access: FileAccess },
+}
+
+/// What users of other nodes may do with the files of a node, as whom they are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileAccess {
+    #[default]
+    Off,
+    Read,
+    Write,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,8 +88,10 @@ pub struct OwnerState {
     pub lends_root: bool,
     /// Where own processes may go, whoever sends them.
     pub lends_to: Borrowers,
-    /// As whom guests run.
+    /// As whom guests run, and files are shown.
     pub guest_users: UserTable,
+    /// Of this node's files, to users of other nodes.
+    pub files: FileAccess,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +146,7 @@ impl OwnerState {
                 self.lends_to = to.clone().unwrap_or_else(|| std::mem::take(&mut self.lends_to));
                 return self.is_bounded();
             }
+            OwnerOrder::ShareFiles { access } => self.files = *access,
         }
         true
     }

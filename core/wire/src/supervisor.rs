@@ -66,6 +66,8 @@ pub enum Role {
     Stream,
     /// Pages that a body still lacks while it runs: [`crate::late`].
     Late,
+    /// A user's mount of this node's files: [`crate::files`].
+    Files,
 }
 
 /// The clear-text head of a connection: `OSMOS\x01`, the role, a zero byte, the ticket (zero for a
@@ -90,6 +92,7 @@ impl Preface {
             Role::Image => 2,
             Role::Stream => 3,
             Role::Late => 4,
+            Role::Files => 5,
         };
         bytes[8..].copy_from_slice(&self.ticket.0);
         bytes
@@ -106,6 +109,7 @@ impl Preface {
             2 => Role::Image,
             3 => Role::Stream,
             4 => Role::Late,
+            5 => Role::Files,
             _ => return None,
         };
         let mut ticket = Ticket([0; 16]);

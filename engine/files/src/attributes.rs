@@ -51,7 +51,8 @@ pub fn look(file: impl AsFd) -> Result<Seen, Errno> {
 }
 
 fn seen(told: &Statx) -> Seen {
-    let time = |at: rustix::fs::StatxTimestamp| Time { seconds: at.tv_sec, nanoseconds: at.tv_nsec };
+    let time =
+        |at: rustix::fs::StatxTimestamp| Time { seconds: at.tv_sec, nanoseconds: at.tv_nsec };
     let device = rustix::fs::makedev(told.stx_dev_major, told.stx_dev_minor);
     let has_made = told.stx_mask & StatxFlags::BTIME.bits() != 0;
     let made = has_made.then_some((told.stx_btime.tv_sec, told.stx_btime.tv_nsec));
@@ -85,7 +86,9 @@ pub fn check_shown(file: BorrowedFd<'_>, device: u64) -> Result<(), Errno> {
     if KERNELS_OWN.contains(&kind) {
         return Err(Errno::ACCESS);
     }
-    if kind == FUSE && is_our_mount(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), device) {
+    if kind == FUSE
+        && is_our_mount(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), device)
+    {
         return Err(Errno::LOOP);
     }
     Ok(())

@@ -79,6 +79,10 @@ impl Handles {
         drop(closed);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.open().is_empty()
+    }
+
     fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<Open>>> {
         self.open.lock().expect("nobody panics with it")
     }

@@ -1,7 +1,9 @@
 //! As whom a server runs: before it looks at anything of another machine's, and for good.
 
 use nix::unistd::{Gid, Uid, getresgid, getresuid, setgroups, setresgid, setresuid};
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use std::io;
 use wire::files::Served;
 

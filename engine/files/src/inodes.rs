@@ -107,7 +107,14 @@ impl Inodes {
             let at = missing.last().map_or(number, |(at, ..): &(u64, FileId, OsString)| *at);
             let at = match missing.len() {
                 0 => number,
-                _ => table.known.get(&at).and_then(|known| known.place.as_ref()).ok_or(Errno::STALE)?.0,
+                _ => {
+                    table
+                        .known
+                        .get(&at)
+                        .and_then(|known| known.place.as_ref())
+                        .ok_or(Errno::STALE)?
+                        .0
+                }
             };
             let known = table.known.get(&at).ok_or(Errno::STALE)?;
             if let Some(file) = known.file.clone() {
@@ -174,7 +181,12 @@ fn open_name(directory: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
 }
 
 impl Table {
-    fn tell(&mut self, id: FileId, place: (u64, OsString), file: Arc<OwnedFd>) -> Result<u64, Errno> {
+    fn tell(
+        &mut self,
+        id: FileId,
+        place: (u64, OsString),
+        file: Arc<OwnedFd>,
+    ) -> Result<u64, Errno> {
         if let Some(number) = self.numbers.get(&id).copied()
             && let Some(known) = self.known.get_mut(&number)
         {

@@ -3,8 +3,9 @@
 //!
 //! A process for each user and connection, which runs as whom the node's table of users makes of
 //! him: this node's kernel decides what he may do here, and nothing else does. It has what it is
-//! for from the daemon that starts it, then the connection, and ends with that. Daemons may come and
-//! go meanwhile; without one for [`PATIENCE`] the node is down, and its files are shown to nobody.
+//! for from the daemon that starts it, then the connection, and ends with that. When another daemon
+//! has come, which knows nothing of it, it goes on until no file is open; without one for
+//! [`PATIENCE`] the node is down, and its files are shown to nobody.
 //!
 //! What comes over the connection is another machine's, and hostile until checked: names are names
 //! ([`place`]), numbers and handles are looked up, content is bounded by its message.
@@ -20,12 +21,14 @@ mod serving;
 
 use identity::become_user;
 use kernel::packet;
+use operations::Server;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::files::ToServer;
 use wire::supervisor::PACKET_BYTES_MAX;
@@ -56,15 +59,16 @@ fn serve(arguments: &[String]) -> io::Result<()> {
         return Err(io::Error::other("nobody has come"));
     };
     let link = link::accept(TcpStream::from(connection), &key).map_err(io::Error::other)?;
+    let server = Arc::new(Server::new(served)?);
     let mut words = arguments.iter();
-    if let Some(door) = words.find(|word| *word == "--door").and_then(|_| words.next()) {
-        let (door, closer) = (PathBuf::from(door), link.1.closer().map_err(io::Error::other)?);
-        std::thread::Builder::new().name("daemon".into()).spawn(move || {
-            await_end_of_node(&socket, &door);
-            closer.close();
-        })?;
-    }
-    serving::serve(link, served)
+    let door = words.find(|word| *word == "--door").and_then(|_| words.next());
+    let (door, closer) = (door.map(PathBuf::from), link.1.closer().map_err(io::Error::other)?);
+    let served_by = server.clone();
+    std::thread::Builder::new().name("daemon".into()).spawn(move || {
+        await_end(&socket, door.as_deref(), || served_by.is_idle());
+        closer.close();
+    })?;
+    serving::serve(&server, link, served)
 }
 
 fn hear(socket: &OwnedFd) -> io::Result<(ToServer, Option<OwnedFd>)> {
@@ -74,14 +78,15 @@ fn hear(socket: &OwnedFd) -> io::Result<(ToServer, Option<OwnedFd>)> {
     Ok((told, descriptor))
 }
 
-/// Returns when the daemon has gone, and no other has come.
-fn await_end_of_node(socket: &OwnedFd, door: &std::path::Path) {
-    // Nothing more is said over it but its end.
-    while let Ok(Some(_)) = packet::receive(socket, PACKET_BYTES_MAX) {}
+/// Returns when the daemon says that this is the end, or is gone and nobody needs this any more.
+fn await_end(socket: &OwnedFd, door: Option<&Path>, is_idle: impl Fn() -> bool) {
+    if let Ok(Some(_)) = packet::receive(socket, PACKET_BYTES_MAX) {
+        return;
+    }
     let mut alone_since = Instant::now();
-    while alone_since.elapsed() < PATIENCE {
+    while !is_idle() && alone_since.elapsed() < PATIENCE {
         std::thread::sleep(LOOK_INTERVAL);
-        if UnixStream::connect(door).is_ok() {
+        if door.is_some_and(|door| UnixStream::connect(door).is_ok()) {
             alone_since = Instant::now();
         }
     }

@@ -69,8 +69,11 @@ impl Locks {
     }
 
     fn add(&self, key: Key, open: &Open) -> Result<Arc<File>, Errno> {
-        let flags = (open.flags & OFlags::ACCMODE) | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = Arc::new(open_again(&open.file, flags)?);
+        let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+        // Who may have a lock for writing the other kernel knows; this one wants to see it open so.
+        let file = open_again(&open.file, flags | OFlags::RDWR)
+            .or_else(|_| open_again(&open.file, flags | (open.flags & OFlags::ACCMODE)))?;
+        let file = Arc::new(file);
         let mut held = self.held();
         if held.len() >= OWNED_MAX {
             return Err(Errno::NOLCK);
@@ -87,7 +90,9 @@ impl Locks {
 fn flock(lock: Lock) -> Result<libc::flock, Errno> {
     let start = i64::try_from(lock.start).map_err(|_| Errno::INVAL)?;
     let length = match i64::try_from(lock.end) {
-        Ok(end) if end < i64::MAX => end.checked_sub(start).filter(|length| *length >= 0).map(|length| length + 1),
+        Ok(end) if end < i64::MAX => {
+            end.checked_sub(start).filter(|length| *length >= 0).map(|length| length + 1)
+        }
         _ => Some(0),
     };
     let kind = match lock.kind {

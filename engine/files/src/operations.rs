@@ -7,7 +7,7 @@ use crate::locks::Locks;
 use crate::place::checked;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Timespec,
-    Timestamps, Uid, UTIME_NOW, UTIME_OMIT, XattrFlags,
+    Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -19,8 +19,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use wire::files::{
-    ATTRIBUTE_BYTES_MAX, Ask, AttributeName, Attributes, CONTENT_BYTES_MAX, Change, ENTRIES_MAX,
-    Entry, FileSystem, Listed, Place, Served, SetTime, Told,
+    ATTRIBUTE_BYTES_MAX, Ask, AttributeName, CONTENT_BYTES_MAX, Change, ENTRIES_MAX, Entry,
+    FileSystem, Listed, Place, Served, SetTime, Told,
 };
 
 /// What goes behind an answer.
@@ -49,6 +49,11 @@ impl Server {
             locks: Locks::default(),
             may_write: served.may_write,
         })
+    }
+
+    /// Nothing is open.
+    pub fn is_idle(&self) -> bool {
+        self.handles.is_empty()
     }
 
     pub fn forget(&self, files: &[(u64, u64)]) {
@@ -211,7 +216,9 @@ impl Server {
         let entry = self.inodes.look_up(place.directory, name)?;
         // Somebody may have put another there meanwhile.
         let attributes = look(&file)?.attributes;
-        if (attributes.device, attributes.inode) != (entry.attributes.device, entry.attributes.inode) {
+        if (attributes.device, attributes.inode)
+            != (entry.attributes.device, entry.attributes.inode)
+        {
             self.inodes.forget(&[(entry.file, 1)]);
             return Err(Errno::STALE);
         }
@@ -253,7 +260,8 @@ impl Server {
                 return Ok(Told::Offset(rustix::fs::seek(&self.handles.get(handle)?.file, to)?));
             }
             Ask::Allocate { handle, mode, offset, length } => {
-                let mode = FallocateFlags::from_bits(mode.cast_unsigned()).ok_or(Errno::OPNOTSUPP)?;
+                let mode =
+                    FallocateFlags::from_bits(mode.cast_unsigned()).ok_or(Errno::OPNOTSUPP)?;
                 rustix::fs::fallocate(&self.handles.get(handle)?.file, mode, offset, length)?;
             }
             Ask::Copy { from, from_offset, to, to_offset, length } => {
@@ -401,4 +409,3 @@ fn timespec(time: Option<SetTime>) -> Timespec {
         }
     }
 }
-

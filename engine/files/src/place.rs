@@ -11,7 +11,8 @@ use wire::files::Name;
 /// # Errors
 /// EINVAL.
 pub fn checked(name: &Name) -> Result<&OsStr, Errno> {
-    let is_one = !matches!(&name[..], b"" | b"." | b"..") && !name.iter().any(|byte| b"/\0".contains(byte));
+    let is_one =
+        !matches!(&name[..], b"" | b"." | b"..") && !name.iter().any(|byte| b"/\0".contains(byte));
     is_one.then(|| OsStr::from_bytes(name)).ok_or(Errno::INVAL)
 }
 

@@ -22,9 +22,12 @@ struct Job {
 }
 
 /// Serves until the other node is gone, or says what nobody says who is one of ours.
-pub fn serve((mut reader, mut writer): (LinkReader, LinkWriter), served: Served) -> io::Result<()> {
+pub fn serve(
+    server: &Arc<Server>,
+    (mut reader, mut writer): (LinkReader, LinkWriter),
+    served: Served,
+) -> io::Result<()> {
     writer.send(&served).map_err(io::Error::other)?;
-    let server = Arc::new(Server::new(served)?);
     let writer = Arc::new(Mutex::new(writer));
     let waiting = Arc::new(Waiting::default());
     let mut workers = Vec::new();

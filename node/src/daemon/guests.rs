@@ -118,6 +118,10 @@ impl Daemon {
 
     /// Who waits for a connection with this ticket?
     pub(super) fn visited(&mut self, role: Role, ticket: Ticket) -> Welcome {
+        if role == Role::Files {
+            let server = self.file_servers.visited(ticket, Instant::now());
+            return server.map_or(Welcome::Stranger, Welcome::Files);
+        }
         let Some(guest) = self.hosting.with_ticket_mut(ticket) else {
             return match self.hosting.was_berth(Instant::now(), ticket) {
                 true => Welcome::TooLate,

@@ -5,6 +5,7 @@
 //! Osmos only: what else runs on this node concerns no other.
 
 use super::Daemon;
+use super::files::other_user;
 use super::requests::{failure, no_process};
 use crate::control::{Answer, Asked, Caller};
 use crate::inquiries::{Inquiry, patience};
@@ -30,7 +31,14 @@ pub(super) struct Asker {
 impl Daemon {
     /// Has one node answer.
     pub(super) fn ask_at(&mut self, asker: Asker, node: NodeId, request: Request) {
-        let Asker { caller, answer, is_off } = asker;
+        let Asker { mut caller, answer, is_off } = asker;
+        let mut request = request;
+        // Nobody there could tell that it is root who names another.
+        if let Request::ServeFiles { user: user @ Some(_) } = &mut request
+            && caller.uid == 0
+        {
+            caller = Caller { uid: user.take().unwrap_or(0), ..caller };
+        }
         if node == self.me() {
             return self.answer_request(Asked { caller, request, answer, is_off });
         }
@@ -128,7 +136,11 @@ impl Daemon {
             return Ok((Caller { uid: NOBODY, pid: None, node: Some(by) }, request));
         }
         let uid_there = uid;
-        let uid = self.user_of_other_node(by, uid_there)?;
+        let uid = match request {
+            Request::ServeFiles { user: None } => self.user_for_files(by, uid_there)?,
+            Request::ServeFiles { .. } => return Err(other_user()),
+            _ => self.user_of_other_node(by, uid_there)?,
+        };
         let caller = Caller { uid, pid: None, node: Some(by) };
         if let Some(pid) = policy::process_acted_on(&request) {
             self.managed(HomePid(pid))?;

@@ -87,6 +87,7 @@ impl Daemon {
             OwnerOrder::Bring => self.bring_home(|_| true),
             OwnerOrder::Lend { .. } => self.lend_anew(),
             OwnerOrder::Limit { .. } => self.tell_move_limits(),
+            OwnerOrder::ShareFiles { .. } => self.file_servers.end_all(),
             _ => {}
         }
         self.wishes.waiting.push(Wish { order, since: Instant::now(), answer });

@@ -71,6 +71,7 @@ impl Daemon {
             Request::Manage(options) => self.manage(caller, options),
             Request::Adopt { pid } => self.adopt(caller, HomePid(pid)).map(|()| Reply::Done),
             Request::Nodes => Ok(Reply::Nodes { nodes: self.list_nodes() }),
+            Request::ServeFiles { user } => self.serve_files(caller, user),
             Request::Why { pid } => self.why(HomePid(pid)),
             Request::WhatIf { pid, to } => self.what_if(HomePid(pid), to),
             Request::WhatIfNode { cores, speed, memory_bytes } => {

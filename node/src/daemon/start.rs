@@ -8,6 +8,7 @@ use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
+use crate::file_servers::FileServers;
 use crate::hosting::Hosting;
 use crate::inquiries::Inquiries;
 use crate::journal::Journal;
@@ -311,6 +312,7 @@ impl Parts {
             admissions: Admissions::default(),
             rejections: Rejections::default(),
             openings: None,
+            file_servers: FileServers::default(),
             supervisors: Supervisors::default(),
             processes: Registry::default(),
             memory_groups: MemoryGroups::default(),
@@ -478,6 +480,7 @@ fn owner_state(config: &Config, state: &State) -> Result<OwnerState, StateError>
     let limits = &mut owner.move_limits;
     limits.bandwidth = config.move_bandwidth.or(limits.bandwidth);
     limits.processors = config.move_processors.or(limits.processors);
+    owner.files = config.files.unwrap_or(owner.files);
     owner.lends_root = config.lends_root.unwrap_or(owner.lends_root);
     owner.lends_to = config.lends_to.clone().unwrap_or(owner.lends_to);
     owner.guest_users = config.guest_users.clone().unwrap_or(owner.guest_users);

@@ -5,17 +5,20 @@
 use super::Credentials;
 use super::link::{OpenLink, write_frame};
 use crate::daemon::Event;
+use crate::file_servers;
 use crate::keys::handshake::{Called, Keys};
 use crate::places::Places;
 use crate::supervisor::Supervisor;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
+use wire::files::ToServer;
 use wire::ids::{NodeId, Ticket};
 use wire::peer::{HANDSHAKE_BYTES_MAX, Hello, NodeKey, Selected};
 use wire::supervisor::{PREFACE_BYTES, Preface, Role, ToBody};
@@ -62,6 +65,8 @@ pub enum Rejection {
 pub enum Welcome {
     /// This supervisor waits for it.
     Expected(Supervisor),
+    /// The file server at the other end of this socket does.
+    Files(Arc<OwnedFd>),
     /// Its berth has ended.
     TooLate,
     Stranger,
@@ -174,7 +179,9 @@ impl Visitor {
         let preface = Preface::decode(&head).ok_or(Unwelcome::NotOsmos)?;
         match preface.role {
             Role::Peer => self.hear_call(preface).await,
-            Role::Deputy | Role::Image | Role::Stream | Role::Late => self.pass_on(preface).await,
+            Role::Deputy | Role::Image | Role::Stream | Role::Late | Role::Files => {
+                self.pass_on(preface).await
+            }
         }
     }
 
@@ -183,18 +190,26 @@ impl Visitor {
         let (reply, answer) = oneshot::channel();
         let Preface { role, ticket } = preface;
         self.tell(Event::Visited { role, ticket, reply }).await?;
-        let supervisor = match answer.await {
-            Ok(Welcome::Expected(supervisor)) => supervisor,
-            Ok(Welcome::TooLate) => return Err(Unwelcome::BerthEnded(ticket)),
-            Ok(Welcome::Stranger) | Err(_) => return Err(Unwelcome::NoBerth(ticket)),
-        };
+        let welcome = answer.await.unwrap_or(Welcome::Stranger);
+        match welcome {
+            Welcome::TooLate => return Err(Unwelcome::BerthEnded(ticket)),
+            Welcome::Stranger => return Err(Unwelcome::NoBerth(ticket)),
+            Welcome::Expected(_) | Welcome::Files(_) => {}
+        }
         let stream = self.stream.take().ok_or_else(moved_on)?.into_std()?;
         // Supervisors wait in the kernel, not in an event loop.
         stream.set_nonblocking(false)?;
-        if !supervisor.send(&ToBody::Connection { role }, Some(OwnedFd::from(stream))) {
-            return Err(Unwelcome::BerthEnded(ticket));
-        }
-        Ok(())
+        let stream = OwnedFd::from(stream);
+        let is_taken = match welcome {
+            Welcome::Expected(supervisor) => {
+                supervisor.send(&ToBody::Connection { role }, Some(stream))
+            }
+            Welcome::Files(server) => {
+                file_servers::say_with(&server, &ToServer::Connection, &stream)
+            }
+            Welcome::TooLate | Welcome::Stranger => false,
+        };
+        if is_taken { Ok(()) } else { Err(Unwelcome::BerthEnded(ticket)) }
     }
 
     async fn hear_call(&mut self, preface: Preface) -> Result<(), Unwelcome> {

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::control::{Answer, Asked, Caller};
 use crate::daemon::{Event, Node, start};
+use crate::file_servers;
 use crate::spawning::{Spawn, Started};
 use crate::supervisor::packet_pair;
 use client::Client;
@@ -12,7 +13,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -43,6 +44,10 @@ impl Spawn for PlayedSpawn {
         let played = Played { half, owner, socket: theirs };
         self.0.lock().unwrap().send(played).map_err(io::Error::other)?;
         Ok(Started { half, socket, child: None })
+    }
+
+    fn file_server(&self, _door: &Path) -> io::Result<file_servers::Started> {
+        Err(io::Error::other("no test asks for one"))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::cluster::ClusterCommand;
 use crate::commands::doctor::DoctorOptions;
 use crate::commands::listings::NodesOptions;
 use crate::commands::metrics::MetricsOptions;
+use crate::commands::mount::{self, MountOptions, UnmountOptions};
 use crate::commands::report::ReportOptions;
 use crate::commands::top::{self, TopOptions};
 use crate::commands::web::{self, WebOptions};
@@ -105,6 +106,11 @@ number of the signal that ended it.")]
     /// Show the whole cluster in a browser: nodes, processes, moves, and the last hour
     #[command(after_help = web::EXAMPLES)]
     Web(WebOptions),
+    /// Show the files of all nodes in one directory
+    #[command(after_help = mount::EXAMPLES)]
+    Mount(MountOptions),
+    /// Take away what `osmos mount` has mounted
+    Unmount(UnmountOptions),
     /// Print what a node measures and has counted, for Prometheus
     #[command(after_help = "\
 Examples:

@@ -2,7 +2,7 @@
 //! ([`crate::config_file`]), and by `osmos up` itself, which hands on what came of both.
 
 use crate::naming::{node_id, node_name};
-use crate::ownership::{Switch, borrowers, guest_users};
+use crate::ownership::{Sharing, Switch, borrowers, guest_users};
 use crate::values::{bandwidth, freeze_budget, processors, size, speed};
 use clap::Args;
 use std::ffi::OsString;
@@ -92,6 +92,9 @@ pub struct DaemonOptions {
     /// Nodes that processes of this one may go to: 2,5-7, or `all`; kept likewise
     #[arg(long, value_name = "NODES", value_parser = borrowers)]
     pub lend_to: Option<Borrowers>,
+    /// What users of other nodes may do with their files on this one; kept likewise
+    #[arg(long, value_enum, value_name = "off|read|write")]
+    pub share_files: Option<Sharing>,
     /// Cgroup directory for guests; once for each controller hierarchy
     #[arg(long, value_name = "DIR")]
     pub guest_cgroup: Vec<PathBuf>,
@@ -143,6 +146,7 @@ impl DaemonOptions {
             guest_users: self.guest_users.or(others.guest_users),
             lend_root: self.lend_root.or(others.lend_root),
             lend_to: self.lend_to.or(others.lend_to),
+            share_files: self.share_files.or(others.share_files),
             guest_cgroup: list(self.guest_cgroup, others.guest_cgroup),
             cpu_baseline: self.cpu_baseline || others.cpu_baseline,
             succession_patience: self.succession_patience.or(others.succession_patience),
@@ -194,6 +198,7 @@ impl DaemonOptions {
         push("--move-processors", self.move_processors.map(|most| most.to_string().into()));
         push("--guest-users", self.guest_users.as_ref().map(|table| table.to_string().into()));
         push("--lend-root", self.lend_root.map(|switch| switch.word().into()));
+        push("--share-files", self.share_files.map(|sharing| sharing.word().into()));
         push("--lend-to", self.lend_to.as_ref().map(|nodes| nodes.to_string().into()));
         let patience = self.succession_patience.map(|seconds| seconds.to_string().into());
         push("--succession-patience", patience);

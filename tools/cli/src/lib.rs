@@ -35,8 +35,8 @@ use clap::Parser;
 use client::Client;
 use cluster::{ClusterCommand, Ground};
 use commands::{
-    config, daemon, doctor, foresight, install, listings, membership, metrics, moves, owner, ping,
-    ps, report, run, service, time, top, web,
+    config, daemon, doctor, foresight, install, listings, membership, metrics, mount, moves, owner,
+    ping, ps, report, run, service, time, top, web,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -134,6 +134,8 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Report(options) => ended(report::report(&options, &socket, platform)),
         Command::Metrics(options) => ended(metrics::metrics(&options, &socket)),
         Command::Web(options) => ended(web::web(&options, &socket)),
+        Command::Mount(options) => ended(mount::mount(&options, &socket)),
+        Command::Unmount(options) => ended(mount::unmount(&options)),
         Command::Ask(question) => ended(ask(question, &socket)),
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::num::NonZeroU32;
 use wire::freeze_budget::FreezeBudget;
 use wire::move_limits::Bandwidth;
-use wire::owner::{LimitChange, OwnerOrder};
+use wire::owner::{FileAccess, LimitChange, OwnerOrder};
 use wire::users::{Borrowers, UserTable};
 
 /// On, unless said otherwise.
@@ -133,6 +133,51 @@ Processes that are away against it come home.")]
         #[command(flatten)]
         listing: Listing,
     },
+    /// Say what users of other nodes may do with their files on this one
+    #[command(after_help = "\
+Examples:
+  osmos share read       they may read them: `osmos mount` there shows them in DIR/NODE
+  osmos share write      they may change them, too
+  osmos share off        neither, which is how a node begins
+
+A user of another node is here whom the table of users makes of him (`osmos up --guest-users`), and
+may do with files what that user may do. Whoever administers a node of the cluster can claim to be
+any of its users, as with NFS.")]
+    Share {
+        /// Nothing, reading, or reading and writing
+        #[arg(value_enum)]
+        access: Sharing,
+        #[command(flatten)]
+        listing: Listing,
+    },
+}
+
+/// What others may do with the files of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sharing {
+    Off,
+    Read,
+    Write,
+}
+
+impl Sharing {
+    pub fn word(self) -> &'static str {
+        match self {
+            Sharing::Off => "off",
+            Sharing::Read => "read",
+            Sharing::Write => "write",
+        }
+    }
+}
+
+impl From<Sharing> for FileAccess {
+    fn from(sharing: Sharing) -> FileAccess {
+        match sharing {
+            Sharing::Off => FileAccess::Off,
+            Sharing::Read => FileAccess::Read,
+            Sharing::Write => FileAccess::Write,
+        }
+    }
 }
 
 impl Own {
@@ -171,6 +216,9 @@ impl Own {
                 let root = root.map(|switch| switch == Switch::On);
                 let to = to.map(|to| to.find(nodes)).transpose()?;
                 (OwnerOrder::Lend { root, to }, listing.json)
+            }
+            Own::Share { access, listing } => {
+                (OwnerOrder::ShareFiles { access: access.into() }, listing.json)
             }
         })
     }

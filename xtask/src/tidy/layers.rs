@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("attachment", &["wire", "kernel"]),
     ("body", &["wire", "kernel", "link", "migrate", "attachment"]),
     ("deputy", &["wire", "kernel", "link", "migrate", "attachment"]),
+    ("files", &["wire", "kernel", "link"]),
     // node connects
     ("node", &["wire", "brain", "kernel", "link", "migrate", "body", "deputy"]),
     // tools show
@@ -28,7 +29,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("top", &["wire", "client"]),
     ("metrics", &["wire", "client"]),
     ("web", &["wire", "client"]),
-    ("cli", &["wire", "client", "top", "metrics", "web"]),
+    ("mount", &["wire", "client", "link"]),
+    ("cli", &["wire", "client", "top", "metrics", "web", "mount"]),
     // lab proves
     ("needs", &[]),
     ("lab", &["kernel", "wire", "client"]),

@@ -8,6 +8,7 @@ pub mod install;
 pub mod listings;
 pub mod membership;
 pub mod metrics;
+pub mod mount;
 pub mod moves;
 pub mod owner;
 pub mod ping;

@@ -1,12 +1,12 @@
-//! `stay`, `block`, `noblock`, `yield`, `drain`, `expel`, `bring`, `priority`, `limit` and `lend`:
-//! what the owner of this node says, and what stands then.
+//! `stay`, `block`, `noblock`, `yield`, `drain`, `expel`, `bring`, `priority`, `limit`, `lend` and
+//! `share`: what the owner of this node says, and what stands then.
 
 use super::unexpected;
 use crate::output;
 use anyhow::Result;
 use client::Client;
 use wire::control::{Reply, Request};
-use wire::owner::{Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
+use wire::owner::{FileAccess, Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
 use wire::users::{Borrowers, UserTable};
 
 pub fn order(client: &mut Client, order: OwnerOrder, json: bool) -> Result<()> {
@@ -48,6 +48,11 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
     say(state.stays, "own processes stay");
     say(state.yields, "own load comes first");
     say(state.lends_root, "root's processes may leave");
+    match state.files {
+        FileAccess::Off => {}
+        FileAccess::Read => parts.push("users of other nodes read files".to_owned()),
+        FileAccess::Write => parts.push("users of other nodes read and write files".to_owned()),
+    }
     if state.lends_to != Borrowers::All {
         parts.push(format!("own processes go to {} only", state.lends_to));
     }
