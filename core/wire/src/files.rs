@@ -65,8 +65,10 @@ pub enum Ask {
     Lookup(Place),
     /// Not answered. How often each was told.
     Forget(#[serde(deserialize_with = "bounded::list::<_, _, FORGOTTEN_MAX>")] Vec<(u64, u64)>),
+    /// By its handle it is told what is open, whether or not it has a name.
     Attributes {
         file: u64,
+        handle: Option<u64>,
     },
     Change {
         file: u64,
@@ -212,7 +214,7 @@ impl Ask {
             | Ask::Remove { place, .. }
             | Ask::Create { place, .. }
             | Ask::Rename { from: place, .. } => place.directory,
-            Ask::Attributes { file }
+            Ask::Attributes { file, .. }
             | Ask::Change { file, .. }
             | Ask::Target { file }
             | Ask::Open { file, .. }

@@ -68,7 +68,7 @@ impl Server {
         match ask {
             Ask::Ping | Ask::Forget(_) => Ok(Told::Done),
             Ask::Lookup(place) => self.entry(&place),
-            Ask::Attributes { file } => self.attributes(file),
+            Ask::Attributes { file, handle } => self.attributes(file, handle),
             Ask::Change { file, handle, change } => self.change(file, handle, change),
             Ask::Target { file } => {
                 let target = rustix::fs::readlinkat(self.inodes.file(file)?, "", Vec::new())?;
@@ -111,7 +111,10 @@ impl Server {
         Ok(Told::Entry(self.inodes.look_up(place.directory, checked(&place.name)?)?))
     }
 
-    fn attributes(&self, file: u64) -> Result<Told> {
+    fn attributes(&self, file: u64, handle: Option<u64>) -> Result<Told> {
+        if let Some(handle) = handle {
+            return Ok(Told::Attributes(look(&self.handles.get(handle)?.file)?.attributes));
+        }
         Ok(Told::Attributes(look(&*self.inodes.file(file)?)?.attributes))
     }
 

@@ -2,9 +2,10 @@
 //! 0048](../../../docs/decisions/0048-files-of-all-nodes.md)).
 //!
 //! ```text
-//!   kernel ──► files (fuser) ──► tree: which file of which node ──► remote: one link a node ──► file
-//!              │                                                     │                       server
-//!              └─ top: /1 /2 /here /home /selected                   └─ answers run the rest
+//!   kernel ──► requests ──► files ──► tree: which file of which node
+//!               (fuser)       ├─────► top: /1 /2 /here /home /selected
+//!                             └─────► remote: one link a node ──► its file server
+//!                                        └─ answers come, and do what is left to do
 //! ```
 //!
 //! No call waits for an answer in the thread that took it: what is to be done with the answer is
@@ -20,6 +21,7 @@ mod cluster;
 mod files;
 mod mounting;
 mod remote;
+mod requests;
 mod top;
 mod tree;
 mod waiting;

@@ -2,7 +2,8 @@
 
 use crate::answers::Mine;
 use crate::cluster::{Cluster, LOOK_INTERVAL};
-use crate::files::{Files, Mount};
+use crate::files::Files;
+use crate::requests::Mount;
 use anyhow::{Context, Result, bail, ensure};
 use fuser::{Config, MountOption, Session, SessionACL};
 use nix::mount::MntFlags;
@@ -28,6 +29,8 @@ pub struct Options {
     pub socket: PathBuf,
     pub directory: PathBuf,
     pub is_read_only: bool,
+    /// All users of this node may use it, each as himself: only root can offer that.
+    pub is_shared: bool,
 }
 
 /// Serves a mount until it is unmounted. `ready` is called when it is there.
@@ -39,7 +42,7 @@ pub fn mount(options: &Options, ready: impl FnOnce() -> Result<()>) -> Result<()
     let directory = prepare(&options.directory)?;
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
     let mine = Mine { uid: uid.as_raw(), gid: gid.as_raw() };
-    let files = Arc::new(Files::new(options.socket.clone(), cluster, mine));
+    let files = Arc::new(Files::new(options.socket.clone(), cluster, mine, options.is_shared));
     let session = Session::new(Mount(files.clone()), &directory, &config(options))
         .map_err(|error| cannot_mount(&directory, error))?;
     serve(session, &files, ready)
@@ -87,8 +90,7 @@ fn config(options: &Options) -> Config {
         MountOption::NoSuid,
         access,
     ];
-    // Who another user is on another node this one's user has no say in.
-    config.acl = SessionACL::Owner;
+    config.acl = if options.is_shared { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     config

@@ -2,21 +2,27 @@
 //! name, and three that depend on who looks: `here`, the node where he runs; `home`, where he was
 //! born; `selected`, the node that somebody of his session has chosen by writing its number or name
 //! to `.select`, or else home. As MOSIX had them.
+//!
+//! Where all users share the mount each has such a directory, `.UID`, which the others cannot enter,
+//! and the nodes of the one above it are links to those of whoever looks.
 
 use crate::cluster::{Cluster, Nodes};
-use crate::tree::top_of;
+use crate::tree::{View, top_of};
 use crate::waiting::{process_of, session_of};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use wire::ids::NodeId;
 
 pub const ALL: u64 = 1;
-pub const HERE: u64 = 2;
-pub const HOME: u64 = 3;
-pub const SELECTED: u64 = 4;
+const HERE: u64 = 2;
+const HOME: u64 = 3;
+const SELECTED: u64 = 4;
 pub const SELECT: u64 = 5;
-/// Names of nodes: from here on, one for each node.
-const NAMES: u64 = 1 << 16;
+/// Directories of users: from here on, one for each view.
+const VIEWS: u64 = 1 << 16;
+/// Links to nodes: from here on, two for each, by number and by name.
+const LINKS: u64 = 1 << 18;
+const LINKS_END: u64 = 1 << 32;
 /// Sessions whose choice is kept.
 const SELECTED_MAX: usize = 4_096;
 
@@ -34,10 +40,38 @@ pub enum Kind {
 pub fn kind_of(file: u64) -> Kind {
     match file {
         SELECT => Kind::File,
-        HERE | HOME | SELECTED => Kind::Link,
-        _ if file >= NAMES && file < 1 << 32 => Kind::Link,
+        HERE | HOME | SELECTED | LINKS..LINKS_END => Kind::Link,
         _ => Kind::Directory,
     }
+}
+
+/// Whether finding out where a link leads takes asking the daemon.
+pub fn is_asked_for(file: u64) -> bool {
+    file == HERE
+}
+
+/// A directory of all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directory {
+    /// That of one user, or the only one.
+    Of(View),
+    /// The one that all users share.
+    Shared,
+}
+
+/// The directory of a user in the one that all share.
+pub fn directory_of(view: View) -> u64 {
+    VIEWS + u64::from(view.0)
+}
+
+/// Whose directory it is, if it is one.
+pub fn view_of(file: u64) -> Option<View> {
+    let view = file.checked_sub(VIEWS)?;
+    u16::try_from(view).ok().map(View)
+}
+
+fn link_to(node: NodeId, is_name: bool) -> u64 {
+    LINKS + 2 * u64::from(node.0) + u64::from(is_name)
 }
 
 #[derive(Default)]
@@ -46,30 +80,36 @@ pub struct Top {
 }
 
 impl Top {
-    pub fn find(&self, nodes: &Nodes, name: &str) -> Option<u64> {
+    pub fn find(&self, nodes: &Nodes, directory: Directory, name: &str) -> Option<u64> {
         if let Some((_, file)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
             return Some(*file);
         }
         if let Some(node) = number(name).filter(|node| nodes.has(*node)) {
-            return Some(top_of(node));
+            return Some(by_number(node, directory));
         }
-        nodes.named(name).map(|node| NAMES + u64::from(node.0))
+        nodes.named(name).map(|node| link_to(node, true))
     }
 
-    pub fn list(&self, nodes: &Nodes) -> Vec<(String, u64)> {
-        let numbers = nodes.all.iter().map(|(node, _)| (node.to_string(), top_of(*node)));
+    pub fn list(&self, nodes: &Nodes, directory: Directory) -> Vec<(String, u64)> {
+        let number = |(node, _): &(NodeId, _)| (node.to_string(), by_number(*node, directory));
+        let numbers = nodes.all.iter().map(number);
         // A name that means something else, or another node, is not one of these.
         let names = nodes.all.iter().filter_map(|(node, name)| {
-            let name = name.as_ref()?;
-            let own = NAMES + u64::from(node.0);
-            self.find(nodes, name).filter(|file| *file == own).map(|file| (name.clone(), file))
+            let (name, own) = (name.as_ref()?, link_to(*node, true));
+            let found = self.find(nodes, directory, name).filter(|file| *file == own);
+            found.map(|file| (name.clone(), file))
         });
         let fixed = FIXED.iter().map(|(name, file)| ((*name).to_owned(), *file));
         fixed.chain(numbers).chain(names).collect()
     }
 
-    /// Where a link of this directory leads whoever this thread belongs to.
-    pub fn target(&self, cluster: &Cluster, file: u64, thread: u32) -> Option<String> {
+    /// Where a link leads whoever this thread, of this user, belongs to.
+    pub fn target(
+        &self,
+        cluster: &Cluster,
+        file: u64,
+        (thread, uid): (u32, u32),
+    ) -> Option<String> {
         let nodes = cluster.nodes();
         let node = match file {
             HERE => {
@@ -78,7 +118,14 @@ impl Top {
             }
             HOME => nodes.me,
             SELECTED => self.selected_by(thread).filter(|node| nodes.has(*node)).or(nodes.me),
-            _ => file.checked_sub(NAMES).and_then(|node| u32::try_from(node).ok()).map(NodeId),
+            LINKS..LINKS_END => {
+                let node = NodeId(((file - LINKS) / 2) as u32);
+                if file == link_to(node, false) {
+                    return Some(format!(".{uid}/{node}"));
+                }
+                Some(node)
+            }
+            _ => None,
         };
         node.map(|node| node.to_string())
     }
@@ -105,6 +152,19 @@ impl Top {
     }
 }
 
+fn by_number(node: NodeId, directory: Directory) -> u64 {
+    match directory {
+        Directory::Of(view) => top_of(view, node),
+        Directory::Shared => link_to(node, false),
+    }
+}
+
+/// The user whose directory has this name: `.1000`.
+pub fn user_of(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix('.')?;
+    digits.parse().ok().filter(|uid: &u32| uid.to_string() == digits)
+}
+
 /// A number as this directory has it: `2`, and neither `02` nor `+2`.
 fn number(word: &str) -> Option<NodeId> {
     let number: u32 = word.parse().ok()?;
@@ -128,16 +188,27 @@ mod test {
 
     #[test]
     fn nodes_are_found_by_number_and_name_and_words_of_its_own_come_first() {
-        let top = Top::default();
-        assert_eq!(top.find(&nodes(), "2"), Some(top_of(NodeId(2))));
-        assert_eq!(top.find(&nodes(), "alpha").map(kind_of), Some(Kind::Link));
-        assert_eq!(top.find(&nodes(), "here"), Some(HERE));
+        let (top, own) = (Top::default(), Directory::Of(View(0)));
+        assert_eq!(top.find(&nodes(), own, "2"), Some(top_of(View(0), NodeId(2))));
+        assert_eq!(top.find(&nodes(), own, "alpha").map(kind_of), Some(Kind::Link));
+        assert_eq!(top.find(&nodes(), own, "here"), Some(HERE));
         for none in ["5", "02", "+2", "0", "", "..", "beta", "1/etc"] {
-            assert_eq!(top.find(&nodes(), none), None, "{none}");
+            assert_eq!(top.find(&nodes(), own, none), None, "{none}");
         }
-        let names: Vec<String> = top.list(&nodes()).into_iter().map(|(name, _)| name).collect();
+        let names = top.list(&nodes(), own).into_iter().map(|(name, _)| name);
         let all = ["here", "home", "selected", ".select", "1", "2", "3", "4", "alpha"];
-        assert_eq!(names, all);
+        assert_eq!(names.collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn where_all_share_it_a_number_leads_to_the_directory_of_whoever_looks() {
+        let top = Top::default();
+        let file = top.find(&nodes(), Directory::Shared, "3").unwrap();
+        assert_eq!((kind_of(file), view_of(file)), (Kind::Link, None));
+        assert_eq!(view_of(directory_of(View(7))), Some(View(7)));
+        assert_eq!([".1000", ".0", ".01", "1000", ".select", "."].map(user_of), {
+            [Some(1000), Some(0), None, None, None, None]
+        });
     }
 
     #[test]

@@ -21,6 +21,8 @@ Examples:
   echo 3 > ~/mfs/.select           from now on ~/mfs/selected is node 3 in this terminal
   osmos unmount
 
+Root's mount is for all users of the machine: each sees files as whom he is on their node.
+
 ~/mfs/here is the node where the process runs that looks, ~/mfs/home the one where it was born.
 Whoever opens a file sees what was in it when others closed it, as with NFS; locks hold between
 nodes. Device files cannot be opened, set-user-id bits have no effect, and file systems of the
@@ -38,6 +40,9 @@ pub struct MountOptions {
     /// Nothing can be changed through it
     #[arg(long)]
     pub read_only: bool,
+    /// For root: no other user may use it. Without that each may, as himself
+    #[arg(long)]
+    pub private: bool,
     /// Stay in the foreground until it is unmounted
     #[arg(long)]
     pub foreground: bool,
@@ -73,13 +78,16 @@ pub fn mount(options: &MountOptions, socket: &Path) -> Result<()> {
             socket: socket.to_owned(),
             directory: directory.clone(),
             is_read_only: options.read_only,
+            // Who is anybody else is the daemon's to believe of root alone.
+            is_shared: nix::unistd::geteuid().is_root() && !options.private,
         };
         return mount::mount(&told, || mount::say_ready(&directory));
     }
     // Said here, where a terminal still listens.
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.arg("--socket").arg(socket).args(["mount", "--foreground"]);
-    command.args(options.read_only.then_some("--read-only")).arg("--").arg(&directory);
+    command.args(options.read_only.then_some("--read-only"));
+    command.args(options.private.then_some("--private")).arg("--").arg(&directory);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().context("cannot start what serves the mount")?;
     let out = child.stdout.take().context("it has no output")?;
