@@ -33,6 +33,7 @@
 //! * [`vfork`]: programs begun by those that are away
 //! * [`waits`]: waits that a move happens in
 //! * [`mobile`]: programs that are told that there is no io_uring
+//! * [`mount`]: the files of all nodes in one directory
 //! * [`mpi`]: jobs whose ranks send each other messages
 //! * [`own_files`]: what a program reads about itself
 //! * [`processor_time`]: clocks and limits of processor time
@@ -65,6 +66,7 @@ mod mapping;
 mod membership;
 mod memory;
 mod mobile;
+mod mount;
 mod mpi;
 mod names;
 mod own_files;

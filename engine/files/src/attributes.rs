@@ -26,8 +26,9 @@ const KERNELS_OWN: [u64; 15] = [
     0x1980_0202, // mqueue
 ];
 const FUSE: u64 = 0x6573_5546;
-/// What this node's own mounts of all nodes' files are in `/proc/self/mountinfo`.
-const OWN_TYPE: &str = "fuse.osmos";
+/// What this node's own mounts of all nodes' files are in `/proc/self/mountinfo`: type and source,
+/// as root mounts them and as fusermount3 does.
+const OWN: [[&str; 2]; 2] = [["fuse", "osmos"], ["fuse.osmos", "osmos"]];
 
 /// A file as this kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,12 +95,13 @@ pub fn check_shown(file: BorrowedFd<'_>, device: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fields as in proc_pid_mountinfo(5): the third is `major:minor`, the first behind `-` the type.
+/// Fields as in proc_pid_mountinfo(5): the third is `major:minor`, those behind `-` type and source.
 fn is_our_mount(mounts: &str, device: u64) -> bool {
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     mounts.lines().any(|line| {
         let Some((mount, of)) = line.split_once(" - ") else { return false };
-        mount.split(' ').nth(2) == Some(&number) && of.split(' ').next() == Some(OWN_TYPE)
+        let is_own = OWN.iter().any(|own| of.split(' ').take(2).eq(own.iter().copied()));
+        mount.split(' ').nth(2) == Some(&number) && is_own
     })
 }
 
@@ -120,9 +122,11 @@ mod test {
     #[test]
     fn a_mount_of_all_nodes_is_known_by_its_device_and_type() {
         let mounts = "29 1 0:27 / /home/a/x rw - fuse.sshfs b rw\n\
-                      30 1 0:28 / /home/a/mfs rw,nosuid shared:1 - fuse.osmos osmos rw\n";
+                      30 1 0:28 / /home/a/mfs rw,nosuid shared:1 - fuse.osmos osmos rw\n\
+                      31 1 0:29 / /mfs rw,nosuid - fuse osmos rw\n31 1 0:30 / /x rw - fuse y rw\n";
         let device = |minor| rustix::fs::makedev(0, minor);
-        assert!(is_our_mount(mounts, device(28)) && !is_our_mount(mounts, device(27)));
+        assert!(is_our_mount(mounts, device(28)) && is_our_mount(mounts, device(29)));
+        assert!(!is_our_mount(mounts, device(27)) && !is_our_mount(mounts, device(30)));
         assert!(!is_our_mount("nonsense", device(28)));
     }
 }

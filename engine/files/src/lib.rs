@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 use wire::files::ToServer;
 use wire::supervisor::PACKET_BYTES_MAX;
 
+/// What `ps` shows.
+const NAME: &str = "file-server";
 /// So long a node may be without a daemon before its files are no longer shown.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks whether there is one.
@@ -50,6 +52,8 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
 }
 
 fn serve(arguments: &[String]) -> io::Result<()> {
+    // For people only: whoever may not write there is shown the program's name.
+    let _ = std::fs::write("/proc/self/comm", NAME);
     let socket = packet::inherited(0).map_err(|error| error.source)?;
     let (ToServer::Serve { key, served, groups }, _) = hear(&socket)? else {
         return Err(io::Error::other("not told what it is for"));

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 26] = [
+pub const PROGRAMS: [(&str, &str); 27] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
     ("chromium", "chromium"),
     ("flac", "flac"),
+    ("fusermount3", "fuse3"),
     ("gzip", "gzip"),
     ("ip", "iproute2"),
     ("make", "make"),

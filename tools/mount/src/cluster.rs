@@ -10,6 +10,8 @@ use wire::ids::NodeId;
 
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The first time nothing can be shown without an answer.
+const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
@@ -37,13 +39,13 @@ impl Cluster {
     /// # Errors
     /// The daemon does not answer.
     pub fn new(socket: &Path) -> client::Result<Cluster> {
-        let nodes = ask(socket)?;
+        let nodes = ask(socket, FIRST_PATIENCE)?;
         Ok(Cluster { socket: socket.to_owned(), nodes: Mutex::new(Arc::new(nodes)) })
     }
 
     /// Asks the daemon anew. What was known stays so while it does not answer.
     pub fn look(&self) {
-        if let Ok(nodes) = ask(&self.socket) {
+        if let Ok(nodes) = ask(&self.socket, PATIENCE) {
             *self.nodes.lock().expect("nobody panics with it") = Arc::new(nodes);
         }
     }
@@ -70,9 +72,9 @@ impl Cluster {
     }
 }
 
-fn ask(socket: &Path) -> client::Result<Nodes> {
+fn ask(socket: &Path, patience: Duration) -> client::Result<Nodes> {
     let mut client = Client::connect(socket)?;
-    client.set_patience(PATIENCE)?;
+    client.set_patience(patience)?;
     let me = match client.request(&Request::Status)? {
         Reply::Status(status) => Some(status.node),
         _ => None,

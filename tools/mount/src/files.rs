@@ -11,7 +11,7 @@ mod locks;
 mod names;
 
 pub use locks::lock_of;
-pub use names::users;
+pub use names::{check_name, users};
 
 use crate::answers::{Mine, VALID, attr, errno, own_attr};
 use crate::cluster::Cluster;

@@ -239,7 +239,7 @@ impl Remote {
         failed.into_iter().for_each(|then| then(Err(errno)));
     }
 
-    fn connect(self: &Arc<Remote>) -> Result<LinkWriter, Errno> {
+    fn connect(self: &Arc<Remote>) -> Result<(u64, LinkWriter), Errno> {
         let (reader, writer, served) = self.call()?;
         let now = Instant::now();
         let closer = writer.closer().map_err(|_| Errno::EIO)?;
@@ -253,7 +253,7 @@ impl Remote {
         let name = format!("from-{}", self.node);
         let listening = std::thread::Builder::new().name(name);
         listening.spawn(move || remote.hear(number, reader)).map_err(|_| Errno::EAGAIN)?;
-        Ok(writer)
+        Ok((number, writer))
     }
 
     /// Has the daemons start a server, and calls that.
@@ -314,37 +314,65 @@ fn errno_of(error: &Error) -> Errno {
 }
 
 /// Sends what is queued, and connects for that.
-fn send_all(sending: &Receiver<Sending>, remote: impl Fn() -> Option<Arc<Remote>>) {
-    let mut writer: Option<(u64, LinkWriter)> = None;
-    for Sending { call, content, over } in sending {
+fn send_all(queue: &Receiver<Sending>, remote: impl Fn() -> Option<Arc<Remote>>) {
+    let mut writer = None;
+    for sending in queue {
         let Some(remote) = remote() else { return };
-        let id = call.id;
-        writer = writer.filter(|(link, _)| remote.link() == Some(*link));
-        if writer.is_none() && over == Over::Any {
-            match remote.connect() {
-                Ok(made) => writer = remote.link().map(|link| (link, made)),
-                Err(errno) => {
-                    remote.state().refused = Some((Instant::now() + REFUSED_FOR, errno));
-                    remote.fail(None, errno);
-                    continue;
+        remote.send(&sending, &mut writer);
+    }
+}
+
+impl Remote {
+    fn send(self: &Arc<Remote>, sending: &Sending, writer: &mut Option<(u64, LinkWriter)>) {
+        let id = sending.call.id;
+        loop {
+            if writer.is_none() && sending.over == Over::Any {
+                match self.connect() {
+                    Ok(made) => *writer = Some(made),
+                    Err(errno) => {
+                        self.state().refused = Some((Instant::now() + REFUSED_FOR, errno));
+                        return self.fail(None, errno);
+                    }
                 }
             }
-        }
-        let Some((link, to)) = &mut writer else {
-            remote.answer(id, Err(Errno::ESTALE));
-            continue;
-        };
-        if matches!(over, Over::Only(only) if only != *link) {
-            remote.answer(id, Err(Errno::ESTALE));
-            continue;
-        }
-        if let Some(asked) = remote.state().asked.get_mut(&id) {
-            asked.link = Some(*link);
-            // A link that was made for it took its time.
-            asked.since = Instant::now();
-        }
-        if to.send_bytes(&[&encode(&call), &content]).is_err() {
-            remote.lost(*link);
+            let Some((link, to)) = writer else { return self.answer(id, Err(Errno::ESTALE)) };
+            if matches!(sending.over, Over::Only(only) if only != *link) {
+                return self.answer(id, Err(Errno::ESTALE));
+            }
+            match self.begin_to_send(id, *link) {
+                Begun::Yes => {
+                    if to.send_bytes(&[&encode(&sending.call), &sending.content]).is_err() {
+                        self.lost(*link);
+                    }
+                    return;
+                }
+                Begun::NotWanted => return,
+                Begun::LinkLost => *writer = None,
+            }
         }
     }
+
+    /// Notes over which link it goes, if that is still there: whoever loses it answers for that.
+    fn begin_to_send(&self, id: u64, link: u64) -> Begun {
+        let mut state = self.state();
+        if state.up.as_ref().is_none_or(|up| up.number != link) {
+            return Begun::LinkLost;
+        }
+        // What is only told is not among these.
+        if id == 0 {
+            return Begun::Yes;
+        }
+        let Some(asked) = state.asked.get_mut(&id) else { return Begun::NotWanted };
+        asked.link = Some(link);
+        // A link that was made for it took its time.
+        asked.since = Instant::now();
+        Begun::Yes
+    }
+}
+
+enum Begun {
+    Yes,
+    /// It was answered with an error meanwhile.
+    NotWanted,
+    LinkLost,
 }

@@ -1,7 +1,7 @@
 //! What the kernel asks of the mount, as `fuser` has it, passed on to [`Files`].
 
 use crate::answers::{VALID, errno, set_time};
-use crate::files::{Files, lock_of, users};
+use crate::files::{Files, check_name, lock_of, users};
 use crate::top::{self, Directory};
 use crate::tree::is_fixed;
 use fuser::{
@@ -52,6 +52,7 @@ impl Filesystem for Mount {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        given!(check_name(name), reply);
         let Some(directory) = self.0.directory(request.into(), parent.0) else {
             return self.0.ask_entry(request.into(), (parent.0, name), Ask::Lookup, reply);
         };
@@ -131,7 +132,7 @@ impl Filesystem for Mount {
         _: u32,
         reply: ReplyEntry,
     ) {
-        given!(self.0.check_changes(request, parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
         let ask = move |place| Ask::MakeNode { place, mode };
         self.0.ask_entry(request.into(), (parent.0, name), ask, reply);
     }
@@ -145,18 +146,18 @@ impl Filesystem for Mount {
         _: u32,
         reply: ReplyEntry,
     ) {
-        given!(self.0.check_changes(request, parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
         let ask = move |place| Ask::MakeDirectory { place, mode };
         self.0.ask_entry(request.into(), (parent.0, name), ask, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        given!(self.0.check_changes(request, parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
         self.0.remove(request.into(), (parent.0, name), false, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        given!(self.0.check_changes(request, parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
         self.0.remove(request.into(), (parent.0, name), true, reply);
     }
 
@@ -168,7 +169,7 @@ impl Filesystem for Mount {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        given!(self.0.check_changes(request, parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
         let target = target.as_os_str().as_bytes().to_vec();
         let ask = move |place| Ask::MakeSymlink { place, target };
         self.0.ask_entry(request.into(), (parent.0, name), ask, reply);
@@ -184,8 +185,8 @@ impl Filesystem for Mount {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        given!(self.0.check_changes(request, parent), reply);
-        given!(self.0.check_changes(request, new_parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
+        given!(self.0.check_changes(request, new_parent, new_name), reply);
         let from = (parent.0, name.as_bytes().to_vec());
         let to = (new_parent.0, new_name.as_bytes().to_vec());
         self.0.rename(request.into(), from, to, flags.bits(), reply);
@@ -199,7 +200,7 @@ impl Filesystem for Mount {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        given!(self.0.check_changes(request, parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
         self.0.make_link(request.into(), file.0, (parent.0, name), reply);
     }
 
@@ -220,7 +221,7 @@ impl Filesystem for Mount {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        given!(self.0.check_changes(request, parent), reply);
+        given!(self.0.check_changes(request, parent, name), reply);
         let place = (parent.0, name.as_bytes().to_vec());
         self.0.create_file(request.into(), place, mode, flags, reply);
     }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use wire::files::{Ask, AttributeName, Place};
+use wire::files::{Ask, AttributeName, NAME_BYTES_MAX, Place};
 use wire::ids::NodeId;
 
 /// The name of an attribute, if it is anybody's and not a kernel's.
@@ -22,12 +22,26 @@ pub fn users(name: &OsStr) -> Result<AttributeName, Errno> {
     is_users.then(|| AttributeName(name.as_bytes().to_vec())).ok_or(Errno::EOPNOTSUPP)
 }
 
+/// FUSE lets names be longer than those of any file system.
+///
+/// # Errors
+/// ENAMETOOLONG.
+pub fn check_name(name: &OsStr) -> Result<(), Errno> {
+    (name.len() <= NAME_BYTES_MAX).then_some(()).ok_or(Errno::ENAMETOOLONG)
+}
+
 impl Files {
     /// Nothing can be made, renamed or removed in a directory of all nodes.
     ///
     /// # Errors
-    /// It is one.
-    pub fn check_changes(&self, request: &Request, directory: INodeNo) -> Result<(), Errno> {
+    /// It is one; ENAMETOOLONG.
+    pub fn check_changes(
+        &self,
+        request: &Request,
+        directory: INodeNo,
+        name: &OsStr,
+    ) -> Result<(), Errno> {
+        check_name(name)?;
         match self.directory(request.into(), directory.0) {
             Some(_) => Err(Errno::EPERM),
             None => Ok(()),
