@@ -1,5 +1,5 @@
-//! The files of all nodes in one directory (`osmos mount`): the same as where they lie, for whom they
-//! are there for, and errors instead of waiting where they cannot be.
+//! The files of all nodes in one directory (`osmos mount`): the same as where they lie, for those
+//! whose they are, and errors instead of waiting where they cannot be.
 
 use crate::stage::{Stage, until, until_true};
 use std::path::Path;
@@ -227,10 +227,16 @@ fn what_another_has_written_is_there_when_a_file_is_opened_and_locks_hold_betwee
             assert_eq!(shell(&stage, 2, "cat /tmp/it"), content);
         }
     }
-    let lock = "import fcntl, sys\nf = open(sys.argv[1], 'r+')\nprint('open', flush=True)\nfor \
-                line in sys.stdin:\n    how = getattr(fcntl, line.strip().split()[0])\n    try:\n        \
-                fcntl.lockf(f, how | fcntl.LOCK_NB)\n        print('done', flush=True)\n    except \
-                OSError as error:\n        print(error.strerror, flush=True)";
+    let lock = "import fcntl, sys
+f = open(sys.argv[1], 'r+')
+print('open', flush=True)
+for line in sys.stdin:
+    how = getattr(fcntl, line.strip())
+    try:
+        fcntl.lockf(f, how | fcntl.LOCK_NB)
+        print('done', flush=True)
+    except OSError as error:
+        print(error.strerror, flush=True)";
     let mut there = stage.start(2, &["python3", "-IS", "-c", lock, "/tmp/it"]);
     let mut here = stage.start(1, &["python3", "-IS", "-c", lock, &path]);
     assert_eq!([there.line(), here.line()], ["open", "open"]);

@@ -126,7 +126,7 @@ fn check_supervisors() {
 }
 
 fn check_prefaces() {
-    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream, Role::Late];
+    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream, Role::Late, Role::Files];
     Format {
         name: "preface",
         samples: roles.map(|role| Preface { role, ticket: Ticket([4; 16]) }).into(),
@@ -159,6 +159,9 @@ fn check_late_pages() {
     }
     .check();
     postcard_format("question for late pages", questions()).check();
+    postcard_format("call about a file", file_calls()).check();
+    postcard_format("answer about a file", file_answers()).check();
+    postcard_format("whose files are served", vec![served()]).check();
 }
 
 fn check_forwarding_and_images() {

@@ -95,7 +95,7 @@ pub fn check_shown(file: BorrowedFd<'_>, device: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fields as in proc_pid_mountinfo(5): the third is `major:minor`, those behind `-` type and source.
+/// Fields as in proc_pid_mountinfo(5): the third is `major:minor`, behind `-` are type and source.
 fn is_our_mount(mounts: &str, device: u64) -> bool {
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     mounts.lines().any(|line| {

@@ -33,8 +33,8 @@ pub struct Handles {
     count: AtomicU64,
 }
 
-/// The flags that are the other node's to decide, and ours. Whoever opens a FIFO or a device must not
-/// wait for it.
+/// The flags that are the other node's to decide, and ours. Whoever opens a FIFO or a device must
+/// not wait for it.
 pub fn flags_of(flags: i32) -> OFlags {
     let asked = OFlags::from_bits_retain(flags.cast_unsigned()) & FLAGS;
     asked | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY

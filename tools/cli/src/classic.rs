@@ -196,7 +196,8 @@ fn replacement(verb: &str) -> Option<&'static str> {
             "a node says how busy it is while it is a member; `osmos stay` and `osmos block` keep \
              processes from moving"
         }
-        "mfs" | "nomfs" => "programs that are away have the files of their home: nothing to switch",
+        "mfs" => "`osmos share read` or `write`; `osmos mount` shows the files of all nodes",
+        "nomfs" => "`osmos share off`",
         "logmap" | "nologmap" => "`osmos events` tells who joined and left",
         "freeze" => "a program stands still for a move only; `osmos limit --freeze-budget MS`",
         "grid-use" | "grid-unuse" => "`osmos lend --to NODES` says where own processes may go",

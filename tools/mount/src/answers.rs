@@ -105,8 +105,8 @@ pub fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno as i32)
 }
 
-/// Where a symbolic link leads, seen from a directory so deep below the top of its node: what begins
-/// at the root there begins at the top here.
+/// Where a symbolic link leads, seen from a directory so deep below the top of its node: what
+/// begins at the root there begins at the top here.
 pub fn target(target: Vec<u8>, depth: usize) -> Vec<u8> {
     let Some(rest) = target.strip_prefix(b"/") else { return target };
     let rest: &[u8] = &rest[rest.iter().take_while(|byte| **byte == b'/').count()..];

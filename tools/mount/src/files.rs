@@ -1,9 +1,9 @@
 //! The files of all nodes: whose they are, where each is, and how its node is asked about it. What
-//! the kernel asks for comes from [`crate::requests`]; what is done with it is in `names`, `content`,
-//! `listing` and `locks`.
+//! the kernel asks for comes from [`crate::requests`]; what is done with it is in `names`,
+//! `content`, `listing` and `locks`.
 //!
-//! Where all users share a mount, each has a *view* of his own: files that are asked for as him, and
-//! that the kernel knows as others than those of anybody else.
+//! Where all users share a mount, each has a *view* of his own: files that are asked for as him,
+//! and that the kernel knows as others than those of anybody else.
 
 mod content;
 mod listing;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! No call waits for an answer in the thread that took it: what is to be done with the answer is
-//! kept with the question and done by the link's own thread. So a node that does not answer holds up
-//! nobody but those who asked it, for [`remote::SILENCE_MAX`] at most, and a signal that would kill
-//! them ends their waiting ([`waiting`]).
+//! kept with the question and done by the link's own thread. So a node that does not answer holds
+//! up nobody but those who asked it, for [`remote::SILENCE_MAX`] at most, and a signal that would
+//! kill them ends their waiting ([`waiting`]).
 //!
 //! What others see of what is written here, and the other way round, is what NFS promises: whoever
 //! opens a file sees all that was in it when another closed it.

@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, LOOK_INTERVAL};
 use crate::files::Files;
 use crate::requests::Mount;
 use anyhow::{Context, Result, bail, ensure};
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
 use nix::mount::MntFlags;
 use std::fs;
 use std::io::{self, Write};
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wire::files::CONTENT_BYTES_MAX;
 
 /// Which helper mounts for a user who is not root.
 const HELPER: &str = "fusermount3";
@@ -21,6 +22,8 @@ const HELPER: &str = "fusermount3";
 const TYPE: &str = "osmos";
 /// Links are looked after so often.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// Questions of the kernel at a time that nobody waits for, such as reading ahead.
+const BACKGROUND_MAX: u16 = 64;
 /// Threads that take what the kernel asks.
 const THREADS: usize = 2;
 
@@ -94,6 +97,14 @@ fn config(options: &Options) -> Config {
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     config
+}
+
+/// Has the kernel do what it can of that: what it does not have it does without.
+pub fn negotiate(kernel: &mut KernelConfig, wanted: InitFlags) {
+    let _ = kernel.add_capabilities(wanted & kernel.capabilities());
+    let _ = kernel.set_max_write(CONTENT_BYTES_MAX);
+    let _ = kernel.set_max_readahead(CONTENT_BYTES_MAX);
+    let _ = kernel.set_max_background(BACKGROUND_MAX);
 }
 
 /// The directory is there, and nothing is in it that would be hidden.

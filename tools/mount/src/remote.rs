@@ -6,8 +6,8 @@
 //!                              └─(refused)──► Refused, for a moment ──► None
 //! ```
 //!
-//! **Invariant.** Each question is answered once, by its answer or by an error. Numbers of files and
-//! handles hold for one link: a question that has one is asked over that link or not at all.
+//! **Invariant.** Each question is answered once, by its answer or by an error. Numbers of files
+//! and handles hold for one link: a question that has one is asked over that link or not at all.
 
 use crate::waiting;
 use client::{Client, Error};

@@ -2,6 +2,7 @@
 
 use crate::answers::{VALID, errno, set_time};
 use crate::files::{Files, check_name, lock_of, users};
+use crate::mounting::negotiate;
 use crate::top::{self, Directory};
 use crate::tree::is_fixed;
 use fuser::{
@@ -17,10 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
-use wire::files::{Ask, CONTENT_BYTES_MAX, Change};
-
-/// Questions of the kernel at a time that nobody waits for, such as reading ahead.
-const BACKGROUND_MAX: u16 = 64;
+use wire::files::{Ask, Change};
 
 /// For `fuser`.
 pub struct Mount(pub Arc<Files>);
@@ -43,11 +41,7 @@ impl Filesystem for Mount {
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_ASYNC_DIO;
-        // What a kernel does not have it does without.
-        let _ = config.add_capabilities(wanted & config.capabilities());
-        let _ = config.set_max_write(CONTENT_BYTES_MAX);
-        let _ = config.set_max_readahead(CONTENT_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        negotiate(config, wanted);
         Ok(())
     }
 

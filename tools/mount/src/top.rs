@@ -3,8 +3,8 @@
 //! born; `selected`, the node that somebody of his session has chosen by writing its number or name
 //! to `.select`, or else home. As MOSIX had them.
 //!
-//! Where all users share the mount each has such a directory, `.UID`, which the others cannot enter,
-//! and the nodes of the one above it are links to those of whoever looks.
+//! Where all users share the mount each has such a directory, `.UID`, which the others cannot
+//! enter, and the nodes of the one above it are links to those of whoever looks.
 
 use crate::cluster::{Cluster, Nodes};
 use crate::tree::{View, top_of};

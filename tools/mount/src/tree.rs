@@ -1,8 +1,8 @@
 //! The files that this kernel knows of, and which of which node each is.
 //!
-//! A file is known here by a number that is made of its node, device and inode: the same whenever it
-//! is looked up, because programs compare them. What its server calls it holds for one link. After
-//! that was lost a file is found again by the names that led to it.
+//! A file is known here by a number that is made of its node, device and inode: the same whenever
+//! it is looked up, because programs compare them. What its server calls it holds for one link.
+//! After that was lost a file is found again by the names that led to it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -4,6 +4,10 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use wire::clocks::Readings;
 use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
+use wire::files::{
+    self, Ask, AttributeName, Change, Entry, FileSystem, Listed, Lock, LockKind, Served, SetTime,
+    Time, Told,
+};
 use wire::forward::{
     Call, Declined, Direction, FileToMap, MappedName, Output, OwnFileTold, Place,
     Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
@@ -67,6 +71,76 @@ pub fn report() -> MoveReport {
 
 pub fn filled() -> Filled {
     Filled { pages_faulted: 300, pages_filled: 7, faults: 20, took_us: 1 << 20 }
+}
+
+pub fn served() -> Served {
+    Served { uid: 1000, gid: 100, may_write: true }
+}
+
+pub fn file_calls() -> Vec<files::Call> {
+    let place = || files::Place { directory: 1, name: b"name".to_vec() };
+    let name = || AttributeName(b"user.colour".to_vec());
+    let (file, handle, offset, length) = (7, 8, 4096, 1 << 20);
+    let at = SetTime::At(Time { seconds: -5, nanoseconds: 999_999_999 });
+    let change =
+        Change { mode: Some(0o644), size: Some(3), modified: Some(at), ..Change::default() };
+    let lock = Lock { owner: u64::MAX, start: 0, end: u64::MAX, kind: LockKind::Write };
+    let asks = vec![
+        Ask::Ping,
+        Ask::Lookup(place()),
+        Ask::Forget(vec![(7, 1), (u64::MAX, u64::MAX)]),
+        Ask::Attributes { file, handle: Some(handle) },
+        Ask::Change { file, handle: None, change },
+        Ask::Target { file },
+        Ask::MakeNode { place: place(), mode: 0o010_600 },
+        Ask::MakeDirectory { place: place(), mode: 0o755 },
+        Ask::MakeSymlink { place: place(), target: b"../x".to_vec() },
+        Ask::MakeLink { file, place: place() },
+        Ask::Remove { place: place(), is_directory: true },
+        Ask::Rename { from: place(), to: place(), flags: 1 },
+        Ask::Open { file, flags: 2 },
+        Ask::Create { place: place(), mode: 0o600, flags: 2 },
+        Ask::Read { handle, offset, length },
+        Ask::Write { handle, offset },
+        Ask::Flush { handle, owner: 3 },
+        Ask::Close { handle },
+        Ask::Sync { handle, is_data_only: true },
+        Ask::List { handle, offset },
+        Ask::FileSystem { file },
+        Ask::Access { file, mask: 4 },
+        Ask::ExtendedAttribute { file, name: name(), room: 100 },
+        Ask::ExtendedAttributes { file, room: 0 },
+        Ask::SetExtendedAttribute { file, name: name(), flags: 1 },
+        Ask::RemoveExtendedAttribute { file, name: name() },
+        Ask::Seek { handle, offset: -1, whence: 3 },
+        Ask::Allocate { handle, mode: 1, offset, length: 1 << 40 },
+        Ask::Copy { from: 8, from_offset: 0, to: 9, to_offset: 5, length: 6 },
+        Ask::TestLock { handle, lock },
+        Ask::SetLock { handle, lock },
+    ];
+    (1..).zip(asks).map(|(id, ask)| files::Call { id, ask }).collect()
+}
+
+pub fn file_answers() -> Vec<files::Answer> {
+    let attributes = files::Attributes { inode: 5, mode: 0o100_644, ..Default::default() };
+    let entry = Entry { file: 9, attributes };
+    let listed = |entry| Listed { name: b"x".to_vec(), next: 2, inode: 5, kind: 0o100_000, entry };
+    let lock = Lock { owner: 0, start: 1, end: 2, kind: LockKind::Read };
+    let told = vec![
+        Told::Done,
+        Told::Entry(entry),
+        Told::Attributes(attributes),
+        Told::Opened { handle: 1, attributes },
+        Told::Created { entry, handle: 1 },
+        Told::Content,
+        Told::Size(7),
+        Told::List(vec![listed(None), listed(Some(entry))]),
+        Told::FileSystem(FileSystem { blocks: 1 << 40, ..FileSystem::default() }),
+        Told::Offset(1 << 50),
+        Told::Lock(lock),
+    ];
+    let answers = told.into_iter().map(Ok).chain([Err(2)]);
+    (1..).zip(answers).map(|(id, result)| files::Answer { id, result }).collect()
 }
 
 pub fn questions() -> Vec<Question> {
@@ -520,6 +594,7 @@ pub fn requests() -> Vec<Request> {
             is_mobile: true,
         }),
         Request::TimeAway { pid: 12 },
+        Request::ServeFiles { user: Some(1000) },
         Request::Migrate {
             pid: 12,
             to: Destination::Node(NodeId(3)),

@@ -99,6 +99,7 @@ mod tests {
             blocks: true,
             yields: true,
             drains: false,
+            files: FileAccess::Read,
             guests_max: Some(4),
             guest_memory_max_bytes: Some(2 << 30),
             freeze_budget_ms: Some(FreezeBudget::DEFAULT),
@@ -115,7 +116,8 @@ mod tests {
         assert_eq!(
             sentence(&owned),
             "no guests come; own processes stay; own load comes first; root's processes may \
-             leave; own processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
+             leave; users of other nodes read files; own processes go to 2,3 only; guests run as \
+             *=same; at most 4 guests; at most \
              2.0G for all guests; moves freeze for 20 ms at most; moves take 500Mbit a second at \
              most; moves keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest \
              here, 1 of 3 own processes away; 1.0G kept of guests that have left"

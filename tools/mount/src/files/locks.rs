@@ -1,4 +1,5 @@
-//! Locks of ranges of files, and those of whole files (flock(2)), which are the same here as over NFS.
+//! Locks of ranges of files, and those of whole files (flock(2)), which are the same here as over
+//! NFS.
 
 use super::{Asker, Files, Open};
 use crate::answers::errno;
@@ -69,8 +70,8 @@ impl Files {
         });
     }
 
-    /// As over NFS, nobody tells when a lock is given up: it is asked for again, less and less often,
-    /// until it is had, or whoever waits for it gets a signal.
+    /// As over NFS, nobody tells when a lock is given up: it is asked for again, less and less
+    /// often, until it is had, or whoever waits for it gets a signal.
     fn await_lock(&self, by: Asker, open: &Open, lock: Lock) -> Result<(), Errno> {
         let mut pause = PAUSE;
         loop {
