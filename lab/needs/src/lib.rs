@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 26] = [
+pub const PROGRAMS: [(&str, &str); 27] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
@@ -36,6 +36,7 @@ pub const PROGRAMS: [(&str, &str); 26] = [
     ("ssh", "openssh-client"),
     ("ssh-keygen", "openssh-client"),
     ("sshd", "openssh-server"),
+    ("sudo", "sudo"),
     ("systemd-analyze", "systemd"),
     ("tar", "tar"),
     ("unshare", "util-linux"),
