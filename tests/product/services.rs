@@ -1,7 +1,7 @@
 //! A cluster of services: machines that systemd runs, on which an ordinary user may use sudo.
 //!
-//! Each node of the lab has a systemd of its own as the first process of namespaces of its own, with
-//! nothing of this machine's but what the test asks of it.
+//! Each node of the lab has a systemd of its own as the first process of namespaces of its own,
+//! with nothing of this machine's but what the test asks of it.
 
 use crate::stage::{Stage, text, until_true};
 use serde_json::Value;
