@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    kernel::names::settle();
     let words: Vec<OsString> = std::env::args_os().collect();
     match composition::hidden(&words) {
         Some(status) => status,

@@ -80,6 +80,7 @@ mod recordings;
 mod refusals;
 mod reports;
 mod sandbox;
+mod services;
 mod shared_files;
 mod sharing;
 mod stage;

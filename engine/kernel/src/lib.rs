@@ -18,6 +18,7 @@ mod giving_up;
 pub mod haste;
 pub mod inherited;
 pub mod memory;
+pub mod names;
 pub mod packet;
 pub mod patience;
 pub mod pidfd;

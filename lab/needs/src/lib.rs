@@ -37,6 +37,7 @@ pub const PROGRAMS: [(&str, &str); 27] = [
     ("ssh", "openssh-client"),
     ("ssh-keygen", "openssh-client"),
     ("sshd", "openssh-server"),
+    ("sudo", "sudo"),
     ("systemd-analyze", "systemd"),
     ("tar", "tar"),
     ("unshare", "util-linux"),

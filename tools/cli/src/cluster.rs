@@ -4,24 +4,28 @@
 //! skipped where it was done before, so that a command that failed half-way is given again. What
 //! fails on one machine keeps no other from coming up.
 
+mod here;
 mod hosts;
 mod machine;
+mod program;
 mod ssh;
 
 use crate::arguments::Listing;
+use crate::commands::listings;
 use crate::commands::listings::NodesOptions;
-use crate::commands::{daemon, listings, membership};
-use crate::daemon_options::DaemonOptions;
 use crate::output::{self, Align, Cell, Table};
 use crate::platform::Platform;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
-use client::{Client, Error};
-use machine::{Found, OwnProgram};
+use client::Client;
+use here::Here;
+use hosts::Host;
+use machine::Found;
+use program::OwnProgram;
 use ssh::Remote;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Reply, Request, Status};
 use wire::ids::NodeId;
@@ -43,13 +47,20 @@ Examples:
 On each machine this program is copied to ~/.local/bin/osmos, a daemon is started as you, and it
 joins the cluster of the daemon here, which is started if none runs. What is there already is left
 as it is, so that the command can be given again. Nodes call each other: TCP and UDP port 7780 has
-to be open between all of them.")]
+to be open between all of them.
+
+With --sudo the daemons are root's, as services of systemd that are there after each boot, of all
+machines and this one: the program is copied to /usr/local/bin/osmos, unless a package has brought
+one. Sudo must not ask for a password; or root logs in himself, as root@two.")]
     Up {
         /// The other machines, as ssh knows them: HOST or USER@HOST
         hosts: Vec<String>,
         /// Address of this machine for all others, where they cannot find it themselves
         #[arg(long, value_name = "IP")]
         address: Option<IpAddr>,
+        /// Make the daemons services of the system, by sudo
+        #[arg(long)]
+        sudo: bool,
         #[command(flatten)]
         listing: Listing,
     },
@@ -62,12 +73,26 @@ by hand: `osmos up --replace` with these options.")]
     Upgrade {
         /// The other machines; if none is named, those that were brought up
         hosts: Vec<String>,
+        /// Their daemons are services of the system: known of those that were brought up from here
+        #[arg(long)]
+        sudo: bool,
     },
     /// End the daemons: guests go home, own processes come home. The nodes stay members
     Down {
         /// The other machines; if none is named, those that were brought up
         hosts: Vec<String>,
+        /// Their daemons are services of the system, which are removed: known of those that were
+        /// brought up from here
+        #[arg(long)]
+        sudo: bool,
     },
+}
+
+/// What `osmos cluster up` is told beside the machines.
+#[derive(Clone, Copy, Debug)]
+pub struct UpOptions {
+    pub address: Option<IpAddr>,
+    pub sudo: bool,
 }
 
 /// What commands about a cluster have in common.
@@ -81,29 +106,20 @@ type Failed = (String, anyhow::Error);
 
 impl Ground<'_> {
     /// `osmos cluster up`.
-    pub fn up(&self, hosts: &[String], address: Option<IpAddr>, json: bool) -> Result<()> {
-        let hosts = self.hosts(hosts)?;
-        let (mut client, socket) = self.own_daemon()?;
-        let here = membership::ask_status(&mut client)?;
-        ensure!(
-            here.cluster.is_some(),
-            "the daemon here is of an older version: `osmos up --replace` first"
-        );
-        let program = OwnProgram::read();
+    pub fn up(&self, hosts: &[String], options: UpOptions, json: bool) -> Result<()> {
+        let hosts = self.hosts(hosts, options.sudo)?;
+        let program = OwnProgram::read()?;
+        let here = Here::up(self, is_system(&hosts), &program)?;
         let (remotes, mut failed) = connect(&hosts)?;
-        // By a connection for each: several join at the same time.
-        let bring = |remote: &Remote| {
-            bring(remote, &program, (&here, address), || {
-                membership::new_token(&mut Client::connect(&socket)?)
-            })
-        };
-        let mut nodes = BTreeSet::from([here.node]);
+        let bring = |remote: &Remote| bring(remote, &program, &here, options.address);
+        let mut nodes = BTreeSet::from([here.status.node]);
         for (remote, outcome) in on_each(&remotes.list, bring) {
             match outcome {
                 Ok(node) => drop(nodes.insert(node)),
                 Err(error) => failed.push((remote.host().to_owned(), error)),
             }
         }
+        let mut client = here.client()?;
         await_alive(&mut client, &nodes)?;
         self.remember(&hosts)?;
         let listing = Listing { json };
@@ -133,9 +149,9 @@ impl Ground<'_> {
     }
 
     /// `osmos cluster upgrade`: one machine after another, this one last.
-    pub fn upgrade(&self, hosts: &[String]) -> Result<()> {
-        let hosts = self.hosts(hosts)?;
-        let program = OwnProgram::read();
+    pub fn upgrade(&self, hosts: &[String], sudo: bool) -> Result<()> {
+        let hosts = self.hosts(hosts, sudo)?;
+        let program = OwnProgram::read()?;
         let (remotes, mut failed) = connect(&hosts)?;
         let mut client = Client::connect(self.socket)?;
         for remote in &remotes.list {
@@ -146,14 +162,14 @@ impl Ground<'_> {
             }
         }
         drop(client);
-        let status = daemon::replace(self.platform)?;
+        let status = here::upgrade(self, is_system(&hosts), &program)?;
         tell("this machine", &format!("node {} runs version {}", status.node, status.version));
         all_done(failed, hosts.len(), "not upgraded")
     }
 
     /// `osmos cluster down`: the others first, so that what is theirs can still come home to them.
-    pub fn down(&self, hosts: &[String]) -> Result<()> {
-        let hosts = self.hosts(hosts)?;
+    pub fn down(&self, hosts: &[String], sudo: bool) -> Result<()> {
+        let hosts = self.hosts(hosts, sudo)?;
         let (remotes, mut failed) = connect(&hosts)?;
         for (remote, outcome) in on_each(&remotes.list, machine::down) {
             match outcome {
@@ -162,51 +178,25 @@ impl Ground<'_> {
                 Err(error) => failed.push((remote.host().to_owned(), error)),
             }
         }
-        match Client::connect(self.socket) {
-            Ok(mut client) => membership::down(&mut client, false)?,
-            Err(Error::NoDaemon(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
+        here::down(self, is_system(&hosts))?;
         tell("this machine", "down");
         all_done(failed, hosts.len(), "not down")
     }
 
     /// Those that were named, or those of the last `cluster up`.
-    fn hosts(&self, named: &[String]) -> Result<Vec<String>> {
-        let path = hosts::path(self.platform);
-        let hosts = if named.is_empty() { hosts::read(&path)? } else { named.to_vec() };
-        ensure!(
-            !hosts.is_empty(),
-            "name the machines, as ssh knows them: none were brought up yet"
-        );
-        let mut once = BTreeSet::new();
-        for host in &hosts {
-            ssh::check(host)?;
-            ensure!(once.insert(host), "{host} is named twice");
-        }
-        Ok(hosts)
+    fn hosts(&self, named: &[String], sudo: bool) -> Result<Vec<Host>> {
+        hosts::choose(hosts::read(&hosts::path(self.platform))?, named, sudo)
     }
 
-    fn remember(&self, hosts: &[String]) -> Result<()> {
+    fn remember(&self, hosts: &[Host]) -> Result<()> {
         let path = hosts::path(self.platform);
-        let mut known = hosts::read(&path)?;
-        known
-            .extend(hosts.iter().filter(|host| !known.contains(host)).cloned().collect::<Vec<_>>());
-        hosts::write(&path, &known)
+        hosts::write(&path, &hosts::with(hosts::read(&path)?, hosts))
     }
+}
 
-    /// The daemon here, started if none runs, and its socket.
-    fn own_daemon(&self) -> Result<(Client, PathBuf)> {
-        match Client::connect(self.socket) {
-            Err(Error::NoDaemon(_)) => {
-                let status = daemon::begin(self.platform)?;
-                tell("this machine", &format!("node {} is up", status.node));
-                let socket = self.platform.daemon_files(&DaemonOptions::default()).socket;
-                Ok((Client::connect(&socket)?, socket))
-            }
-            other => Ok((other?, self.socket.to_owned())),
-        }
-    }
+/// This machine is as the others are.
+fn is_system(hosts: &[Host]) -> bool {
+    hosts.iter().any(|host| host.is_system)
 }
 
 /// Machines with a connection each, and the directory in which their sockets are.
@@ -217,14 +207,15 @@ struct Remotes {
 }
 
 /// One after another: each may ask the user for something.
-fn connect(hosts: &[String]) -> Result<(Remotes, Vec<Failed>)> {
+fn connect(hosts: &[Host]) -> Result<(Remotes, Vec<Failed>)> {
     let directory = tempfile::Builder::new().prefix("osmos-ssh-").tempdir();
     let directory = directory.context("cannot make a directory for connections")?;
     let (mut list, mut failed) = (Vec::new(), Vec::new());
     for (number, host) in hosts.iter().enumerate() {
-        match Remote::connect(host, directory.path(), number) {
+        let connected = Remote::connect(&host.name, directory.path(), number);
+        match connected.and_then(|it| if host.is_system { it.become_root() } else { Ok(it) }) {
             Ok(remote) => list.push(remote),
-            Err(error) => failed.push((host.clone(), error)),
+            Err(error) => failed.push((host.name.clone(), error)),
         }
     }
     Ok((Remotes { list, _directory: directory }, failed))
@@ -250,28 +241,20 @@ fn on_each<T: Send>(
 fn bring(
     remote: &Remote,
     program: &OwnProgram,
-    (here, address): (&Status, Option<IpAddr>),
-    token: impl FnMut() -> Result<String>,
+    own: &Here,
+    address: Option<IpAddr>,
 ) -> Result<NodeId> {
+    let here = &own.status;
     let mut found = machine::look(remote)?;
     if program.put(remote, &found)? {
-        tell(remote.host(), "the program was copied to ~/.local/bin/osmos");
+        let text = format!("the program was copied to {}", machine::place(remote));
+        tell(remote.host(), &text);
         // A daemon may run there of a program that lies elsewhere: this one sees it.
         found = machine::look(remote)?;
     }
     let status = match &found.status {
         Some(status) => status.clone(),
-        None => {
-            let started = machine::start(remote)?;
-            if !started.lingers {
-                tell(
-                    remote.host(),
-                    "cannot be reached by osmos after your last logout there: \
-                     `sudo loginctl enable-linger USER` there keeps it",
-                );
-            }
-            started.status
-        }
+        None => start(remote)?,
     };
     if status.version != here.version {
         let text = format!(
@@ -289,10 +272,22 @@ fn bring(
         "it is in another cluster, of {} nodes: `osmos leave` there first",
         status.nodes
     );
-    machine::join(remote, &addresses(address, &found), port_of(here)?, token)?;
+    machine::join(remote, &addresses(address, &found), port_of(here)?, || own.token())?;
     let joined = machine::look(remote)?.status.context("its daemon has ended")?;
     tell(remote.host(), &format!("has joined as node {}", joined.node));
     Ok(joined.node)
+}
+
+fn start(remote: &Remote) -> Result<Status> {
+    let started = machine::start(remote)?;
+    if !started.lingers {
+        tell(
+            remote.host(),
+            "cannot be reached by osmos after your last logout there: `sudo loginctl \
+             enable-linger USER` there keeps it",
+        );
+    }
+    Ok(started.status)
 }
 
 /// By which a machine may reach this one: as it sees it, then whatever this one has.

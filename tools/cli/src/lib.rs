@@ -33,7 +33,7 @@ use anyhow::Result;
 use arguments::{Arguments, Command, ConfigCommand, Question, ServiceCommand};
 use clap::Parser;
 use client::Client;
-use cluster::{ClusterCommand, Ground};
+use cluster::{ClusterCommand, Ground, UpOptions};
 use commands::{
     config, daemon, doctor, foresight, install, listings, membership, metrics, mount, moves, owner,
     ping, ps, report, run, service, time, top, web,
@@ -151,10 +151,12 @@ fn on_service(command: ServiceCommand) -> Result<()> {
 fn on_cluster(command: ClusterCommand, socket: &Path, platform: &dyn Platform) -> Result<()> {
     let ground = Ground { socket, platform };
     match command {
-        ClusterCommand::Up { hosts, address, listing } => ground.up(&hosts, address, listing.json),
+        ClusterCommand::Up { hosts, address, sudo, listing } => {
+            ground.up(&hosts, UpOptions { address, sudo }, listing.json)
+        }
         ClusterCommand::Status(listing) => ground.status(listing.json),
-        ClusterCommand::Upgrade { hosts } => ground.upgrade(&hosts),
-        ClusterCommand::Down { hosts } => ground.down(&hosts),
+        ClusterCommand::Upgrade { hosts, sudo } => ground.upgrade(&hosts, sudo),
+        ClusterCommand::Down { hosts, sudo } => ground.down(&hosts, sudo),
     }
 }
 

@@ -1,23 +1,31 @@
 //! What is done on one machine of a cluster that is brought up: the program is put there, a daemon
-//! is started as the user, and it joins.
+//! is started, the user's own or root's as a service of the system, and it joins.
 
 use super::ssh::Remote;
 use anyhow::{Context, Result, bail, ensure};
-use std::fs::File;
 use std::net::IpAddr;
-use std::process::Command;
 use wire::control::Status;
 
 /// The program's place in the user's home, and how scripts begin. The umask is for what ssh left.
-const HEAD: &str = "umask 022\nprogram=\"$HOME/.local/bin/osmos\"\n";
-/// Puts the program in its place once it was seen to run there.
-const PUT: &str = "umask 022 && cd \"$HOME\" && mkdir -p .local/bin && \
-     cat > .local/bin/.osmos.new && chmod 755 .local/bin/.osmos.new && \
-     .local/bin/.osmos.new --version && mv -f .local/bin/.osmos.new .local/bin/osmos";
+const USERS: &str = "umask 022\nprogram=\"$HOME/.local/bin/osmos\"\n";
+/// The same for root: a package's program is its package manager's.
+const SYSTEMS: &str = "\
+umask 022
+program=/usr/local/bin/osmos
+for unit in /usr/lib/systemd/system /lib/systemd/system; do
+  if [ -e \"$unit/osmos.service\" ] && [ -x /usr/bin/osmos ]; then
+    program=/usr/bin/osmos
+    echo 'packaged yes'
+    break
+  fi
+done
+";
 /// What the machine is and has, a line for each.
 const LOOK: &str = "\
 echo \"machine $(uname -s) $(uname -m)\"
 echo \"connection $SSH_CONNECTION\"
+if command -v gzip >/dev/null; then echo \"unpacks yes\"; fi
+if [ -d /run/systemd/system ]; then echo \"systemd yes\"; fi
 if [ -x \"$program\" ]; then
   echo \"digest $(sha256sum < \"$program\" | cut -d' ' -f1)\"
   if status=$(\"$program\" status --json 2>/dev/null); then echo \"status $status\"; fi
@@ -35,15 +43,29 @@ echo \"lingers $lingers\"
 echo \"status $(\"$program\" status --json)\"
 ";
 
+/// The same as a service of the system. What its log says is said here if it does not start.
+const UP_AS_SERVICE: &str = "\
+\"$program\" service install >&2 || {
+  journalctl --unit osmos --lines 3 --output cat >&2
+  exit 1
+}
+echo \"status $(\"$program\" status --json)\"
+";
+
 /// A machine as it was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// Of the program that is there.
-    digest: Option<String>,
+    pub digest: Option<String>,
     /// Of the daemon that runs there.
     pub status: Option<Status>,
     /// The address of this machine, as that one sees it.
     pub here: Option<IpAddr>,
+    /// It has gzip.
+    pub unpacks: bool,
+    /// The program there is of a package.
+    pub is_packaged: bool,
+    has_systemd: bool,
 }
 
 impl Found {
@@ -57,6 +79,9 @@ impl Found {
             digest: field(text, "digest").map(str::to_owned),
             status: field(text, "status").map(parse_status).transpose()?,
             here: connection.and_then(|address| address.parse().ok()),
+            unpacks: field(text, "unpacks").is_some(),
+            is_packaged: field(text, "packaged").is_some(),
+            has_systemd: field(text, "systemd").is_some(),
         })
     }
 }
@@ -71,36 +96,35 @@ fn parse_status(text: &str) -> Result<Status> {
         .context("the osmos there answers in a form that this one does not know")
 }
 
+fn head(remote: &Remote) -> &'static str {
+    if remote.is_system() { SYSTEMS } else { USERS }
+}
+
 pub fn look(remote: &Remote) -> Result<Found> {
-    Found::parse(&remote.run(&format!("{HEAD}{LOOK}"))?)
+    let found = Found::parse(&remote.run(&format!("{}{LOOK}", head(remote)))?)?;
+    ensure!(
+        found.has_systemd || !remote.is_system(),
+        "systemd does not run it, so it has no services: without `--sudo` a daemon is started by \
+         hand, as whom ssh logs in"
+    );
+    Ok(found)
 }
 
-/// This program, as it runs here.
-pub struct OwnProgram {
-    digest: Option<String>,
+/// Puts the program in its place once it was seen to run there.
+pub fn put(remote: &Remote, bytes: &[u8], is_compressed: bool) -> Result<()> {
+    let unpack = if is_compressed { "gzip -dc" } else { "cat" };
+    let directory = if remote.is_system() { "/usr/local/bin" } else { ".local/bin" };
+    let command = format!(
+        "umask 022 && cd \"$HOME\" && mkdir -p {directory} && \
+         {unpack} > {directory}/.osmos.new && chmod 755 {directory}/.osmos.new && \
+         {directory}/.osmos.new --version && mv -f {directory}/.osmos.new {directory}/osmos"
+    );
+    remote.feed(&command, bytes).map(drop)
 }
 
-impl OwnProgram {
-    pub fn read() -> OwnProgram {
-        let digest = File::open("/proc/self/exe").ok().and_then(|program| {
-            let output = Command::new("sha256sum").stdin(program).output().ok()?;
-            let text = String::from_utf8(output.stdout).ok()?;
-            Some(text.split(' ').next()?.to_owned()).filter(|digest| digest.len() == 64)
-        });
-        OwnProgram { digest }
-    }
-
-    /// Copies it if it is not there. True if it was copied.
-    pub fn put(&self, remote: &Remote, found: &Found) -> Result<bool> {
-        if self.digest.is_some() && self.digest == found.digest {
-            return Ok(false);
-        }
-        let mut program = File::open("/proc/self/exe").context("cannot read this program")?;
-        remote
-            .feed(PUT, &mut program)
-            .context("this program cannot be copied, or not run, there")?;
-        Ok(true)
-    }
+/// Where the program is, for people.
+pub fn place(remote: &Remote) -> &'static str {
+    if remote.is_system() { "/usr/local/bin/osmos" } else { "~/.local/bin/osmos" }
 }
 
 /// A daemon that was started.
@@ -112,16 +136,21 @@ pub struct Started {
 }
 
 pub fn start(remote: &Remote) -> Result<Started> {
-    let text = remote.run(&format!("{HEAD}{UP}")).context("its daemon does not start")?;
+    let up = if remote.is_system() { UP_AS_SERVICE } else { UP };
+    let script = format!("{}{up}", head(remote));
+    let text = remote.run(&script).context("its daemon does not start")?;
     let status = field(&text, "status").context("its daemon does not answer")?;
     Ok(Started { status: parse_status(status)?, lingers: field(&text, "lingers") != Some("no") })
 }
 
 /// Another daemon of the program that is there now takes the place of the one that runs.
 pub fn replace(remote: &Remote) -> Result<Status> {
-    let script =
-        format!("{HEAD}\"$program\" up --replace >&2 || exit\n\"$program\" status --json\n");
-    parse_status(remote.run(&script).context("its daemon was not replaced")?.trim())
+    let script = format!(
+        "{}\"$program\" up --replace >&2 || exit\necho \"status $(\"$program\" status --json)\"\n",
+        head(remote)
+    );
+    let text = remote.run(&script).context("its daemon was not replaced")?;
+    parse_status(field(&text, "status").context("its daemon does not answer")?)
 }
 
 /// Joins by the first of these addresses that works. `token` makes a new token for each try.
@@ -134,7 +163,7 @@ pub fn join(
     let mut failures = Vec::new();
     for address in addresses {
         let at = std::net::SocketAddr::new(*address, port);
-        let script = format!("{HEAD}\"$program\" join {at} {}\n", word(&token()?)?);
+        let script = format!("{}\"$program\" join {at} {}\n", head(remote), word(&token()?)?);
         match remote.run(&script) {
             Ok(_) => return Ok(()),
             Err(error) => failures.push(format!("{at}: {error:#}")),
@@ -154,12 +183,25 @@ fn word(token: &str) -> Result<&str> {
     Ok(token)
 }
 
+/// A token of the daemon there.
+pub fn token(remote: &Remote) -> Result<String> {
+    let script = format!("{}echo \"token $(\"$program\" token)\"\n", head(remote));
+    let text = remote.run(&script).context("its daemon makes no token")?;
+    Ok(field(&text, "token").context("its daemon makes no token")?.to_owned())
+}
+
+/// Ends the daemon, and with it the service that it is. False if there was none.
 pub fn down(remote: &Remote) -> Result<bool> {
+    let down = match remote.is_system() {
+        true => "service uninstall",
+        false => "down",
+    };
     let script = format!(
-        "{HEAD}[ -x \"$program\" ] && \"$program\" status --json >/dev/null 2>&1 || exit 0\n\
-         \"$program\" down >&2 && echo ended\n"
+        "{}[ -x \"$program\" ] && \"$program\" status --json >/dev/null 2>&1 || exit 0\n\
+         \"$program\" {down} >&2 && echo ended\n",
+        head(remote)
     );
-    Ok(remote.run(&script)?.contains("ended"))
+    Ok(remote.run(&script)?.lines().any(|line| line == "ended"))
 }
 
 #[cfg(test)]
@@ -169,7 +211,7 @@ mod tests {
     fn told(machine: &str) -> String {
         format!(
             "Welcome to two!\nmachine {machine}\nconnection 10.1.0.1 50000 10.1.0.2 22\n\
-             digest {}\n",
+             unpacks yes\ndigest {}\n",
             "a".repeat(64)
         )
     }
@@ -179,6 +221,7 @@ mod tests {
         let own = format!("Linux {}", std::env::consts::ARCH);
         let found = Found::parse(&told(&own)).expect("a machine");
         assert_eq!(found.here, Some("10.1.0.1".parse().expect("an address")));
+        assert!(found.unpacks && !found.has_systemd && !found.is_packaged);
         assert_eq!((found.digest, found.status), (Some("a".repeat(64)), None));
         let error = Found::parse(&told("Linux s390x")).unwrap_err().to_string();
         assert!(error.starts_with("it is Linux s390x, this program is for Linux"), "{error}");

@@ -2,12 +2,14 @@
 //! count, and what has to be typed is asked for once, since all that follows goes through the first
 //! connection.
 //!
+//! This machine is one of them where its own daemon is to be root's: then the same scripts run
+//! here.
+//!
 //! Scripts go to a shell through its standard input, so that nothing has to be quoted for whatever
 //! login shell the user has there, and nothing of them is seen in a list of processes.
 
 use crate::output;
 use anyhow::{Context, Result, bail, ensure};
-use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -18,27 +20,73 @@ const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 /// Of what it complains of, the last lines are shown.
 const COMPLAINT_LINES_MAX: usize = 5;
 
+/// Says whether who logs in may do all there without being asked, and why not.
+const MAY: &str = "\
+[ \"$(id -u)\" = 0 ] && { echo root; exit; }
+command -v sudo >/dev/null || { echo 'it has no sudo' >&2; exit 1; }
+sudo -n true && echo sudo
+";
+
 /// A machine, and the connection to it.
 pub struct Remote {
     host: String,
-    /// By which further commands find the connection.
-    socket: PathBuf,
+    /// By which further commands find the connection; none to this machine.
+    socket: Option<PathBuf>,
+    /// Whose daemon is meant, and as whom scripts run.
+    authority: Authority,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// Who logs in.
+    User,
+    /// Root, who logs in himself.
+    Root,
+    /// Root, by sudo.
+    Sudo,
 }
 
 impl Remote {
     /// Opens the connection, which may ask the user for something. `directory` is private to him.
     pub fn connect(host: &str, directory: &Path, number: usize) -> Result<Remote> {
         check(host)?;
-        let remote = Remote { host: host.to_owned(), socket: directory.join(number.to_string()) };
-        let status = remote
-            .ssh()
+        let socket = directory.join(number.to_string());
+        let mut open = ssh(&socket);
+        let status = open
             .args(["-M", "-N", "-f", "-o", "ControlPersist=yes", "--", host])
             .stdin(Stdio::inherit())
             .stdout(Stdio::null())
             .status()
             .context("cannot run ssh: is it installed?")?;
         ensure!(status.success(), "ssh cannot connect: `ssh {host}` has to work first");
-        Ok(remote)
+        let (host, socket) = (host.to_owned(), Some(socket));
+        Ok(Remote { host, socket, authority: Authority::User })
+    }
+
+    /// This machine.
+    pub fn here() -> Remote {
+        let host = "this machine".to_owned();
+        Remote { host, socket: None, authority: Authority::User }
+    }
+
+    /// From here on scripts run as root. Nobody is asked for a password: what sudo keeps of one is
+    /// for the terminal at which it was typed.
+    pub fn become_root(mut self) -> Result<Remote> {
+        let said = self.run(MAY).map_err(|error| {
+            anyhow::anyhow!(
+                "cannot become root there: {error:#}. Sudo has to do without a password, by a \
+                 line `USER ALL=(ALL) NOPASSWD: ALL` in a file of /etc/sudoers.d, or root has to \
+                 log in: root@HOST"
+            )
+        })?;
+        let is_root = said.lines().any(|line| line == "root");
+        self.authority = if is_root { Authority::Root } else { Authority::Sudo };
+        Ok(self)
+    }
+
+    /// Whether the daemon that is meant is root's, a service of the system.
+    pub fn is_system(&self) -> bool {
+        self.authority != Authority::User
     }
 
     pub fn host(&self) -> &str {
@@ -47,7 +95,7 @@ impl Remote {
 
     /// Has a shell there carry out a script, and returns what it prints.
     pub fn run(&self, script: &str) -> Result<String> {
-        let mut child = self.start("exec sh -s")?;
+        let mut child = self.start(&format!("exec {}sh -s", self.prefix()))?;
         let mut input = child.stdin.take().context("it has no standard input")?;
         // One that ends before it has read all of it says why.
         let _ = input.write_all(script.as_bytes());
@@ -55,19 +103,30 @@ impl Remote {
         finish(child)
     }
 
-    /// The same with a file as its standard input; `command` has no single quotes and nothing of
+    /// The same with bytes as its standard input; `command` has no single quotes and nothing of
     /// the user's.
-    pub fn feed(&self, command: &str, file: &mut File) -> Result<String> {
-        let mut child = self.start(&format!("exec sh -c '{command}'"))?;
+    pub fn feed(&self, command: &str, mut bytes: &[u8]) -> Result<String> {
+        let mut child = self.start(&format!("exec {}sh -c '{command}'", self.prefix()))?;
         let mut input = child.stdin.take().context("it has no standard input")?;
-        let _ = std::io::copy(file, &mut input);
+        let _ = std::io::copy(&mut bytes, &mut input);
         drop(input);
         finish(child)
     }
 
     fn start(&self, command: &str) -> Result<Child> {
-        self.ssh()
-            .args(["-T", "--", &self.host, command])
+        let mut shell = match &self.socket {
+            Some(socket) => {
+                let mut ssh = ssh(socket);
+                ssh.args(["-T", "--", &self.host, command]);
+                ssh
+            }
+            None => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", command]);
+                shell
+            }
+        };
+        shell
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -75,16 +134,25 @@ impl Remote {
             .context("cannot run ssh")
     }
 
-    fn ssh(&self) -> Command {
-        let mut command = Command::new("ssh");
-        command.arg("-o").arg(format!("ControlPath={}", self.socket.display()));
-        command
+    /// Sudo takes all variables away: one of them is looked at.
+    fn prefix(&self) -> &'static str {
+        match self.authority {
+            Authority::User | Authority::Root => "",
+            Authority::Sudo => "sudo -n env SSH_CONNECTION=\"$SSH_CONNECTION\" ",
+        }
     }
+}
+
+fn ssh(socket: &Path) -> Command {
+    let mut command = Command::new("ssh");
+    command.arg("-o").arg(format!("ControlPath={}", socket.display()));
+    command
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        let mut end = self.ssh();
+        let Some(socket) = &self.socket else { return };
+        let mut end = ssh(socket);
         end.args(["-q", "-O", "exit", "--", &self.host]);
         // Without anybody to tell it, it ends when the machine does.
         let _ = end.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -149,6 +217,16 @@ mod tests {
             let error = check(host).unwrap_err().to_string();
             assert!(error.contains("is no host") && !error.contains('\u{1b}'), "{error}");
         }
+    }
+
+    #[test]
+    fn scripts_run_here_as_they_do_elsewhere() {
+        let here = Remote::here();
+        assert!(!here.is_system());
+        assert_eq!(here.run("echo $((6 * 7))\n").expect("done"), "42\n");
+        assert_eq!(here.feed("tr a-z A-Z", b"fed").expect("done"), "FED");
+        let refused = here.run("echo no >&2; exit 1\n").unwrap_err().to_string();
+        assert_eq!(refused, "no");
     }
 
     fn shell(script: &str) -> Child {

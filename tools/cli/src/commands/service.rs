@@ -4,6 +4,9 @@
 //! moved live in supervisors, which no stop or restart of the service may end by force
 //! (`KillMode=process`), and one guest that finds no memory is no end of the node
 //! (`OOMPolicy=continue`).
+//!
+//! A package has the same unit (`osmos service print`), and leaves it to the administrator to
+//! enable it: then `install` and `uninstall` write and remove nothing.
 
 use crate::config_file;
 use crate::output;
@@ -14,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const UNIT: &str = "osmos.service";
+/// Where packages put theirs: one directory on all systems but older ones of Debian's.
+const PACKAGED: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
 /// By which systemd says that it runs here (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
 
@@ -37,8 +42,17 @@ pub fn install(json: bool) -> Result<()> {
     let place = Place::of_this_user()?;
     place.check_is_booted()?;
     let text = unit(&own_program()?, place.is_users)?;
-    let unit_file = place.directory.join(UNIT);
-    write_unit(&unit_file, &text)?;
+    let own = place.directory.join(UNIT);
+    let unit_file = match place.packaged().filter(|unit| has_text(unit, &text)) {
+        Some(packaged) => {
+            remove_unit(&own)?;
+            packaged
+        }
+        None => {
+            write_unit(&own, &text)?;
+            own
+        }
+    };
     place.systemctl(&["daemon-reload"])?;
     place.systemctl(&["enable", UNIT])?;
     // One that runs is not touched: `reload` has another daemon take its place.
@@ -58,22 +72,25 @@ pub fn install(json: bool) -> Result<()> {
     ))?)
 }
 
-/// Ends the service, with all that `osmos down` does, and removes its unit. Keys, membership and
-/// journal stay.
+/// Ends the service, with all that `osmos down` does, and removes its unit, unless that is a
+/// package's. Keys, membership and journal stay.
 ///
 /// # Errors
 /// There is no such service, or it does not end.
 pub fn uninstall(json: bool) -> Result<()> {
     let place = Place::of_this_user()?;
-    let unit_file = place.directory.join(UNIT);
+    let own = place.directory.join(UNIT);
+    let unit_file = match place.packaged() {
+        Some(packaged) if !own.exists() => packaged,
+        _ => own.clone(),
+    };
     let there = fs::read_to_string(&unit_file).with_context(|| {
         format!("no service was installed: cannot read {}", unit_file.display())
     })?;
     ensure!(is_ours(&there), "{} is not from `osmos service`", unit_file.display());
     place.check_is_booted()?;
     place.systemctl(&["disable", "--now", UNIT])?;
-    fs::remove_file(&unit_file)
-        .with_context(|| format!("cannot remove {}", unit_file.display()))?;
+    remove_unit(&own)?;
     place.systemctl(&["daemon-reload"])?;
     output::confirm(json, || json!({ "done": true, "unit": unit_file.display().to_string() }))
 }
@@ -94,6 +111,12 @@ impl Place {
             config_file::default_path().context("there is neither HOME nor XDG_CONFIG_HOME")?;
         let above = config.ancestors().nth(2).context("no directory for units")?;
         Ok(Place { directory: above.join("systemd/user"), is_users: true })
+    }
+
+    /// The unit that a package has put there.
+    fn packaged(&self) -> Option<PathBuf> {
+        let places = PACKAGED.iter().map(|directory| Path::new(directory).join(UNIT));
+        places.filter(|_| !self.is_users).find(|unit| unit.exists())
     }
 
     fn check_is_booted(&self) -> Result<()> {
@@ -150,6 +173,21 @@ fn write_unit(path: &Path, text: &str) -> Result<()> {
         }
     }
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn has_text(unit: &Path, text: &str) -> bool {
+    fs::read_to_string(unit).is_ok_and(|there| there == text)
+}
+
+/// That of `osmos service install`, if there is one. One of somebody else's is left alone.
+fn remove_unit(path: &Path) -> Result<()> {
+    match fs::read_to_string(path) {
+        Ok(there) if is_ours(&there) => {
+            fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        Ok(_) => bail!("{} is not from `osmos service install`: move it away", path.display()),
+        Err(_) => Ok(()),
+    }
 }
 
 const MARK: &str = "# Made by `osmos service`.";
@@ -236,5 +274,11 @@ mod tests {
         let error = write_unit(&path, &text).unwrap_err().to_string();
         assert!(error.contains("move it away"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("there"), "[Service]\n");
+        assert!(remove_unit(&path).is_err() && path.exists());
+        fs::write(&path, &text).expect("written");
+        assert!(has_text(&path, &text) && !has_text(&path, &other));
+        remove_unit(&path).expect("ours");
+        remove_unit(&path).expect("nothing is left to be done");
+        assert!(!path.exists());
     }
 }
