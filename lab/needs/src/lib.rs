@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 27] = [
+pub const PROGRAMS: [(&str, &str); 28] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
