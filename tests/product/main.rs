@@ -26,6 +26,7 @@
 //! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
 //! * [`names`]: nodes by what they are called
+//! * [`progress`]: what is shown of what takes time, and what ^C leaves
 //! * [`recordings`]: what a brain was told and decided
 //! * [`threads`]: threads that begin away
 //! * [`top`]: the cluster in a terminal
@@ -73,6 +74,7 @@ mod permissions;
 mod processes;
 mod processor_time;
 mod processors;
+mod progress;
 mod ready;
 mod recordings;
 mod refusals;

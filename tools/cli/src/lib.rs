@@ -134,7 +134,9 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Report(options) => ended(report::report(&options, &socket, platform)),
         Command::Metrics(options) => ended(metrics::metrics(&options, &socket)),
         Command::Web(options) => ended(web::web(&options, &socket)),
-        Command::Ask(question) => ended(ask(question, &socket)),
+        Command::Ask(question) => ended(
+            ask(question, &socket).map_err(|error| naming::Called::spelled_error(&socket, error)),
+        ),
     }
 }
 

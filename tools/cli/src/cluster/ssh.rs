@@ -75,6 +75,16 @@ impl Remote {
             .context("cannot run ssh")
     }
 
+    /// What ends the connection.
+    pub fn closing(&self) -> impl FnOnce() + 'static {
+        let mut end = self.ssh();
+        end.args(["-q", "-O", "exit", "--", &self.host]);
+        move || {
+            // Without anybody to tell it, it ends when the machine does.
+            let _ = end.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+
     fn ssh(&self) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-o").arg(format!("ControlPath={}", self.socket.display()));
@@ -84,10 +94,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        let mut end = self.ssh();
-        end.args(["-q", "-O", "exit", "--", &self.host]);
-        // Without anybody to tell it, it ends when the machine does.
-        let _ = end.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        self.closing()();
     }
 }
 
