@@ -11,6 +11,7 @@
 //! * [`permissions`]: who may do what, and as whom it is done
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
+//! * [`screenshots`]: the pictures of the README
 //! * [`sharing`]: memory that others have as well; [`shared_files`]: files that are mapped so
 //! * [`administration`]: metrics, findings of all nodes, reports, classic verbs
 //! * [`cluster`]: machines that ssh reaches become a cluster
@@ -80,6 +81,7 @@ mod recordings;
 mod refusals;
 mod reports;
 mod sandbox;
+mod screenshots;
 mod shared_files;
 mod sharing;
 mod stage;

@@ -4,6 +4,7 @@ mod bench;
 mod conformance;
 mod fuzz;
 mod machines;
+mod screenshots;
 mod soak;
 mod tidy;
 
@@ -28,6 +29,8 @@ enum Chore {
     Fuzz(fuzz::Arguments),
     /// Run programs between machines with kernels, clocks and processors of their own
     Machines(machines::Arguments),
+    /// Make the pictures of the README anew, of a lab in which programs move
+    Screenshots,
     /// Move many processes of every kind at random for a long time, and see that none is lost,
     /// none is doubled and nothing is left behind
     Soak(soak::Arguments),
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Conformance(arguments) => conformance::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::Screenshots => screenshots::run(),
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Tidy => tidy::run(),
     };
