@@ -1,5 +1,5 @@
-//! What somebody does to processes of other users is told as events, whatever he does it by: an order
-//! for one process, or one of the owner's that concerns many.
+//! What somebody does to processes of other users is told as events, whatever he does it by: an
+//! order for one process, or one of the owner's that concerns many.
 
 use super::Daemon;
 use crate::control::Caller;

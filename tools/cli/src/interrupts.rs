@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Of this process.
-struct Handler {
+/// How this process hears of SIGINT.
+struct Caught {
     heard: UnixStream,
     /// Nobody waits: a SIGINT is not read, and does what it does to any command.
     ends_at_once: Arc<AtomicBool>,
 }
 
-static HANDLER: OnceLock<Handler> = OnceLock::new();
+static CAUGHT: OnceLock<Caught> = OnceLock::new();
 
 /// What comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +38,20 @@ pub enum News {
 
 /// SIGINT, which does not end this command as long as this lives. There is one at a time.
 pub struct Interrupts {
-    handler: &'static Handler,
+    caught: &'static Caught,
 }
 
 impl Interrupts {
     pub fn taken() -> Result<Interrupts> {
-        let handler = match HANDLER.get() {
-            Some(handler) => handler,
+        let caught = match CAUGHT.get() {
+            Some(caught) => caught,
             None => {
-                let handler = install().context("cannot wait for SIGINT")?;
-                HANDLER.get_or_init(|| handler)
+                let caught = install().context("cannot wait for SIGINT")?;
+                CAUGHT.get_or_init(|| caught)
             }
         };
-        handler.ends_at_once.store(false, Ordering::SeqCst);
-        Ok(Interrupts { handler })
+        caught.ends_at_once.store(false, Ordering::SeqCst);
+        Ok(Interrupts { caught })
     }
 
     /// Waits until one comes, `other` has something to read, or that much time has passed.
@@ -63,7 +63,7 @@ impl Interrupts {
             None => PollTimeout::NONE,
         };
         loop {
-            let descriptors = [Some(self.handler.heard.as_fd()), other.map(AsFd::as_fd)];
+            let descriptors = [Some(self.caught.heard.as_fd()), other.map(AsFd::as_fd)];
             let mut watched: Vec<PollFd> = descriptors
                 .into_iter()
                 .flatten()
@@ -75,7 +75,7 @@ impl Interrupts {
                 ready => ready?,
             };
             let mut heard = [0; 64];
-            return Ok(match (ready, (&self.handler.heard).read(&mut heard)) {
+            return Ok(match (ready, (&self.caught.heard).read(&mut heard)) {
                 (_, Ok(1..)) => News::Interrupt,
                 (0, _) => News::Nothing,
                 _ => News::Readable,
@@ -92,15 +92,15 @@ impl Interrupts {
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        self.handler.ends_at_once.store(true, Ordering::SeqCst);
+        self.caught.ends_at_once.store(true, Ordering::SeqCst);
     }
 }
 
-fn install() -> std::io::Result<Handler> {
+fn install() -> std::io::Result<Caught> {
     let (heard, told) = UnixStream::pair()?;
     heard.set_nonblocking(true)?;
     let ends_at_once = Arc::new(AtomicBool::new(false));
     flag::register_conditional_default(SIGINT, ends_at_once.clone())?;
     low_level::pipe::register(SIGINT, told)?;
-    Ok(Handler { heard, ends_at_once })
+    Ok(Caught { heard, ends_at_once })
 }

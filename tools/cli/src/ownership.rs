@@ -254,6 +254,21 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_one_user_are_changed_and_lifted() {
+        let order = OwnerOrder::Limit {
+            guests: None,
+            guest_memory_bytes: None,
+            freeze_budget_ms: None,
+            move_bandwidth_bits_per_s: None,
+            move_processors: None,
+            guests_per_user: Some(LimitChange::AtMost(2)),
+            storms_per_user: Some(LimitChange::Lifted),
+        };
+        assert_eq!(parse("limit --guests-per-user 2 --storms-per-user none"), Some(order));
+        assert_eq!(parse("limit --guests-per-user -1"), None);
+    }
+
+    #[test]
     fn each_command_of_an_owner_is_one_order() {
         let limit = |guests, guest_memory_bytes| OwnerOrder::Limit {
             guests,
@@ -263,15 +278,6 @@ mod tests {
             move_processors: None,
             guests_per_user: None,
             storms_per_user: None,
-        };
-        let of_users = |guests_per_user, storms_per_user| OwnerOrder::Limit {
-            guests: None,
-            guest_memory_bytes: None,
-            freeze_budget_ms: None,
-            move_bandwidth_bits_per_s: None,
-            move_processors: None,
-            guests_per_user,
-            storms_per_user,
         };
         let of_moves = |freeze_budget_ms, bandwidth: Option<&str>, processors: Option<u32>| {
             let at_most = |word: &str| LimitChange::AtMost(word.parse().unwrap());
@@ -309,10 +315,6 @@ mod tests {
                 of_moves(None, Some("2Gbit"), Some(3)),
             ),
             ("limit --move-processors none", of_moves(None, None, Some(0))),
-            (
-                "limit --guests-per-user 2 --storms-per-user none",
-                of_users(Some(LimitChange::AtMost(2)), Some(LimitChange::Lifted)),
-            ),
             ("limit --guests 4", limit(Some(LimitChange::AtMost(4)), None)),
             (
                 "limit --guests none --guest-memory 2G",

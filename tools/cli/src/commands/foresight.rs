@@ -277,7 +277,7 @@ mod tests {
         let nodes = vec![listed_node(1, None), listed_node(3, Some("delta"))];
         let called = Called::asked(&mut Told { nodes, questions: 1 });
         let text = place_sentence(&process, &called);
-        assert_eq!(text, "4711 (a?wk) of node 1 is on node 3 (delta): node 3 is faster");
+        assert_eq!(text, "4711 (a?wk) of node 1 is on node 3 (delta): node 3 (delta) is faster");
         let long = Process { command_line: Some("ä".repeat(61)), ..process };
         let text = place_sentence(&long, &called);
         assert!(text.starts_with(&format!("4711 ({}…) of node 1", "ä".repeat(60))), "{text}");

@@ -142,8 +142,9 @@ mod tests {
             "no guests come; own processes stay; own load comes first; root's processes may \
              leave; own processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
              2.0G for all guests; at most 1 guest of one user; at most 2 processes of one user in \
-             storms; moves freeze for 20 ms at most; moves take 500Mbit a second at most; moves keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest \
-             here, 1 of 3 own processes away; 1.0G kept of guests that have left"
+             storms; moves freeze for 20 ms at most; moves take 500Mbit a second at most; moves \
+             keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest here, 1 of 3 \
+             own processes away; 1.0G kept of guests that have left"
         );
     }
 
