@@ -48,7 +48,7 @@ pub struct Config {
     pub makes_guest_cgroup: bool,
     /// At most so many guests; as the owner has said before if not given.
     pub guests_max: Option<u32>,
-    /// Guests of one user, and processes of one user that are in a storm.
+    /// Guests of one user, and processes of one user that are in a storm; likewise.
     pub guests_per_user_max: Option<u32>,
     pub storms_per_user_max: Option<u32>,
     /// At most so much memory for all guests; as the owner has said before if not given.

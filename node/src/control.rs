@@ -66,10 +66,12 @@ pub enum Answer {
     },
     /// What another node answers.
     Passed(Box<Inquiry>),
-    /// What each of several nodes answers, and why others cannot be asked.
+    /// What each of several nodes answers, and why others cannot be asked. Where something is
+    /// followed, nodes that are linked to later answer as well.
     Everywhere {
         asked: Vec<Inquiry>,
         not_asked: Vec<(NodeId, Failure)>,
+        later: Option<mpsc::Receiver<Inquiry>>,
     },
 }
 
@@ -266,7 +268,9 @@ pub async fn reply(writer: &mut (impl AsyncWrite + Unpin), answer: Answer) -> io
         Answer::Moving { progress, ended } => return follow_move(writer, progress, ended).await,
         Answer::Events { recorded, live } => (recorded, live),
         Answer::Passed(inquiry) => return pass_on(writer, *inquiry).await,
-        Answer::Everywhere { asked, not_asked } => return gather(writer, asked, not_asked).await,
+        Answer::Everywhere { asked, not_asked, later } => {
+            return gather(writer, asked, not_asked, later).await;
+        }
     };
     for event in recorded {
         write(writer, &Reply::Event(event)).await?;
@@ -298,6 +302,7 @@ async fn gather(
     writer: &mut (impl AsyncWrite + Unpin),
     asked: Vec<Inquiry>,
     not_asked: Vec<(NodeId, Failure)>,
+    mut later: Option<mpsc::Receiver<Inquiry>>,
 ) -> io::Result<()> {
     for (node, failure) in not_asked {
         write(writer, &Reply::From { node, of: Box::new(Reply::Error(failure)) }).await?;
@@ -305,22 +310,36 @@ async fn gather(
     let (tell, mut told) = mpsc::channel(GATHERED_AHEAD);
     // Ends with this, whether or not all have answered.
     let mut tasks = JoinSet::new();
-    for mut inquiry in asked {
-        let tell = tell.clone();
-        tasks.spawn(async move {
-            while let Some(reply) = inquiry.next().await {
-                let of = Box::new(reply.unwrap_or_else(Reply::Error));
-                if tell.send(Reply::From { node: inquiry.node, of }).await.is_err() {
-                    return;
-                }
-            }
-        });
+    for inquiry in asked {
+        tasks.spawn(hand_on(inquiry, tell.clone()));
+    }
+    while let Some(more) = &mut later {
+        tokio::select! {
+            Some(reply) = told.recv() => write(writer, &reply).await?,
+            inquiry = more.recv() => match inquiry {
+                Some(inquiry) => drop(tasks.spawn(hand_on(inquiry, tell.clone()))),
+                // Nobody can be linked to any more: the daemon ends.
+                None => later = None,
+            },
+            // Those that have ended take no room.
+            Some(_) = tasks.join_next() => (),
+        }
     }
     drop(tell);
     while let Some(reply) = told.recv().await {
         write(writer, &reply).await?;
     }
     write(writer, &Reply::AllAnswered).await
+}
+
+/// What a node answers, until nobody takes it.
+async fn hand_on(mut inquiry: Inquiry, tell: mpsc::Sender<Reply>) {
+    while let Some(reply) = inquiry.next().await {
+        let of = Box::new(reply.unwrap_or_else(Reply::Error));
+        if tell.send(Reply::From { node: inquiry.node, of }).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn follow_move(

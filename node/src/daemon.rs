@@ -49,6 +49,7 @@
 //! * [`start`](mod@self::start): from a configuration to a running node
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left
 
+mod acts;
 mod calling_off;
 mod cluster;
 mod companions;

@@ -6,7 +6,7 @@
 //! asking node has taken: a tool that does not read costs neither node more than that. Whoever does
 //! not listen any more says so, and a link that is lost ends what went through it.
 
-use crate::control::{self, Answer};
+use crate::control::{self, Answer, Caller};
 use crate::net::link::Speaker;
 use std::collections::BTreeMap;
 use std::io;
@@ -26,6 +26,10 @@ use wire::peer::{ANSWER_PART_BYTES_MAX, ANSWER_PARTS_AHEAD, PeerMessage};
 const ASKED_MAX: usize = 8_192;
 /// Requests of one other node that are answered at the same time.
 const ANSWERED_PER_NODE_MAX: usize = 64;
+/// Tools that follow what all nodes say.
+const FOLLOWERS_MAX: usize = 256;
+/// Nodes that were linked to and that a follower has not taken yet.
+const LATER_MAX: usize = 1_024;
 /// How long a node may say nothing that only has to look.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -58,8 +62,27 @@ impl Drop for Answering {
     }
 }
 
+/// A tool that follows what all nodes say, those that come later, too.
+#[derive(Clone)]
+pub struct Follower {
+    pub caller: Caller,
+    pub request: Request,
+    pub is_off: Arc<AtomicBool>,
+    later: mpsc::Sender<Inquiry>,
+}
+
+impl Follower {
+    /// Has one more node be heard.
+    pub fn hear(&self, inquiry: Inquiry) {
+        if self.later.try_send(inquiry).is_err() {
+            tracing::debug!("{} follows no more nodes", self.caller);
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Inquiries {
+    followers: Vec<Follower>,
     count: u64,
     asked: BTreeMap<u64, Asked>,
     answering: BTreeMap<(NodeId, u64), Answering>,
@@ -89,6 +112,30 @@ impl Inquiries {
         self.asked.insert(self.count, Asked { node, parts, is_off, is_told_off: false });
         let back = Some(Back { inquiry: self.count, link });
         Ok(Inquiry::of_parts(node, taken, patience, back))
+    }
+
+    /// Whoever asks for what goes on is given what nodes say that are linked to later. None: it
+    /// ends by itself, or too many follow.
+    pub fn follow(
+        &mut self,
+        caller: Caller,
+        request: &Request,
+        is_off: &Arc<AtomicBool>,
+    ) -> Option<mpsc::Receiver<Inquiry>> {
+        self.followers.retain(|follower| !follower.later.is_closed());
+        let goes_on = matches!(request, Request::Events { follow: true });
+        if !goes_on || self.followers.len() >= FOLLOWERS_MAX {
+            return None;
+        }
+        let (later, taken) = mpsc::channel(LATER_MAX);
+        let (request, is_off) = (request.clone(), is_off.clone());
+        self.followers.push(Follower { caller, request, is_off, later });
+        Some(taken)
+    }
+
+    pub fn followers(&mut self) -> Vec<Follower> {
+        self.followers.retain(|follower| !follower.later.is_closed());
+        self.followers.clone()
     }
 
     /// A node answers. What nobody has asked it, or what comes before it may, ends the inquiry.

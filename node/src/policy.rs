@@ -156,7 +156,7 @@ pub fn may_storm(uid: u32, storming: usize, max: Option<u32>) -> Result<(), Fail
             code: "too-many-storms".to_owned(),
             text: format!(
                 "user {uid} has {storming} processes in a storm on this node, which allows {max} \
-                 (`osmos up --storms-per-user`): end some first, or run it without --storm"
+                 (`osmos limit --storms-per-user`): end some first, or run it without --storm"
             ),
         }),
         _ => Ok(()),

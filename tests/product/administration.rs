@@ -239,6 +239,23 @@ fn a_user_has_no_more_guests_and_storms_than_a_node_allows() {
     let to_two = ["osmos", "migrate", &second.pid.to_string(), "2"];
     let complaint = stage.complaint(1, &to_two);
     assert!(complaint.contains("it has 1 guests of user 0 already"), "{complaint}");
+    // The next daemon goes by it as well, and the owner can see and change it.
+    stage.text(2, &["osmos", "up", "--replace"]);
+    let status = stage.text(2, &["osmos", "status"]);
+    assert!(status.contains("at most 1 guest of one user"), "{status}");
+    let status: Value =
+        serde_json::from_str(&stage.text(2, &["osmos", "status", "--json"])).expect("a status");
+    let kept = [&status["owner"]["guests_per_user_max"], &status["owner"]["storms_per_user_max"]];
+    assert_eq!(kept, [&Value::from(1), &Value::from(1)]);
+    until("its guest is known to the next daemon", || {
+        let listed = stage.listed(2);
+        listed.iter().any(|process| process["pid"] == first.pid).then_some(())
+    });
+    until_true("it is refused again", || {
+        let output = stage.output(1, &to_two);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        told.contains("guests of user 0 already")
+    });
     assert!(complaint.contains("--guests-per-user"), "{complaint}");
     stage.text(1, &["osmos", "migrate", &first.pid.to_string(), "home"]);
     stage.text(1, &to_two);
@@ -279,7 +296,48 @@ fn what_is_done_to_a_process_of_another_user_is_told_with_who_and_from_where() {
     assert_eq!(told[0], (&root, &nowhere, &"migrate to node 1".into()));
     assert_eq!(told[1], (&root, &Value::from(2), &"signal 15".into()));
     let shown = stage.text(1, &["osmos", "events"]);
-    assert!(shown.contains("user 0 on node 2 did to it: signal 15"), "{shown}");
+    assert!(
+        shown.contains("user 0 on node 2 (") && shown.contains(") did to it: signal 15"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn orders_of_an_owner_are_told_of_each_process_of_another_user() {
+    if !needs::can_run(&["setpriv"]) {
+        return;
+    }
+    let stage = Stage::new("audit-owner", 2);
+    let as_anna = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"];
+    let run = ["osmos", "run", "--home", "--", "sleep", "300"];
+    let hers = stage.start(1, &[&as_anna[..], &run].concat());
+    let roots = stage.start(1, &run);
+    let both = [hers.pid, roots.pid];
+    both.iter().for_each(|pid| stage.await_managed(*pid));
+    let acts = |node, pid| -> Vec<String> {
+        let told = stage.events(node, "acted-on", pid);
+        told.iter().filter_map(|event| event["act"].as_str().map(str::to_owned)).collect()
+    };
+    // Root's own are moved by root.
+    let send_both_away = || {
+        stage.text(1, &[&as_anna[..], &["osmos", "migrate", &hers.pid.to_string(), "2"]].concat());
+        stage.migrate(roots.pid, "2");
+    };
+    send_both_away();
+    stage.text(1, &["osmos", "bring"]);
+    send_both_away();
+    stage.text(2, &["osmos", "expel"]);
+    stage.text(2, &["osmos", "noblock"]);
+    send_both_away();
+    stage.text(2, &["osmos", "drain"]);
+    assert_eq!(acts(1, hers.pid), ["bring home"]);
+    assert_eq!(acts(2, hers.pid), ["expel", "drain the node"]);
+    let plain = stage.start(1, &[&as_anna[..], &["sleep", "300"]].concat());
+    stage.text(1, &["osmos", "adopt", &plain.pid.to_string()]);
+    assert_eq!(acts(1, plain.pid), ["adopt"]);
+    for node in [1, 2] {
+        assert_eq!(acts(node, roots.pid), [""; 0], "they are root's own");
+    }
 }
 
 #[test]
@@ -297,7 +355,7 @@ fn the_classic_verbs_tell_of_nodes_what_they_told() {
     until_true("node 2 has said what it has", || memory() > 1 << 20);
     assert_eq!(mosctl(&["whois", "2"]).lines().count(), 2, "a head and a node");
     let complaint = stage.complaint(1, &["/tmp/classic/mosctl", "whois", "9"]);
-    assert!(complaint.contains("there is no node 9; there are 1, 2"), "{complaint}");
+    assert!(complaint.contains("there is no node 9; there are 1 ("), "{complaint}");
     let complaint = stage.complaint(1, &["/tmp/classic/mosctl", "setyard", "3"]);
     assert!(complaint.contains("`osmos nodes`"), "{complaint}");
 }

@@ -11,7 +11,12 @@ const SLOW: &str = "20mbit";
 const ARRIVING_KIB: u64 = 12 << 10;
 
 fn start(stage: &Stage) -> Program {
-    let script = format!("import os\nmemory = os.urandom(64 << 20)\n{COUNTING}");
+    start_with(stage, 64)
+}
+
+/// A program with so many MiB of memory of its own.
+pub fn start_with(stage: &Stage, mib: u32) -> Program {
+    let script = format!("import os\nmemory = os.urandom({mib} << 20)\n{COUNTING}");
     let mut program =
         stage.start(1, &["osmos", "run", "--home", "--", "python3", "-IS", "-c", &script]);
     program.ask("");
@@ -23,7 +28,7 @@ fn resident_kib(process: &Seen) -> Option<u64> {
 }
 
 /// Asks for a move; returns when memory arrives at the target.
-fn begin(stage: &Stage, program: &Program, to: u32) -> Child {
+pub fn begin(stage: &Stage, program: &Program, to: u32) -> Child {
     begin_by(stage, &[], program, to)
 }
 
@@ -31,15 +36,20 @@ fn begin(stage: &Stage, program: &Program, to: u32) -> Child {
 fn begin_by(stage: &Stage, by: &[&str], program: &Program, to: u32) -> Child {
     let (pid, node) = (program.pid.to_string(), to.to_string());
     let mover = stage.begin(1, &[by, &["osmos", "migrate", &pid, &node]].concat());
+    await_memory(stage, program, to);
+    mover
+}
+
+/// That takes some seconds.
+pub fn await_memory(stage: &Stage, program: &Program, to: u32) {
     let (arriving, _) = stage.await_body(to, program.pid);
     until_true("its memory arrives", || {
         resident_kib(&arriving).is_some_and(|kib| kib > ARRIVING_KIB)
     });
-    mover
 }
 
 /// The `osmos migrate` that runs on node 1.
-fn asking(stage: &Stage, to: u32) -> Seen {
+pub fn asking(stage: &Stage, to: u32) -> Seen {
     let to = to.to_string();
     until("somebody asks", || {
         let is_it = |p: &Seen| {
@@ -68,7 +78,7 @@ fn complaint(mover: Child) -> String {
     text(&output.stderr)
 }
 
-fn slow_stage(name: &str) -> Option<Stage> {
+pub fn slow_stage(name: &str) -> Option<Stage> {
     let can = needs::can_run(&["python3"]) && settled().has(Feature::WriteTracking);
     can.then(|| Stage::with_link(name, 3, SLOW))
 }
@@ -105,7 +115,7 @@ fn an_order_home_calls_off_what_leaves_and_what_moves_on() {
     let pid = program.pid.to_string();
     let mover = begin(&stage, &program, 2);
     let told = stage.complaint(1, &["osmos", "migrate", &pid, "home"]);
-    assert!(told.contains("it is on node 1 already"), "{told}");
+    assert!(told.contains("it is on node 1 (") && told.contains(") already"), "{told}");
     assert!(complaint(mover).contains("it is wanted on node 1"));
     assert_stays(&stage, &mut program, 1, 2);
     stage.migrate(program.pid, "2");
@@ -137,7 +147,7 @@ fn a_target_that_fails_while_memory_is_copied_ahead_leaves_the_process_where_it_
 }
 
 /// Grows, or makes a call that no table knows and that is therefore made at home (`_sysctl`).
-const GROWING: &str = "
+pub const GROWING: &str = "
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
 for line in sys.stdin:

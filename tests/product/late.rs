@@ -137,7 +137,7 @@ fn who_waits_for_the_last_pages_sees_how_many_are_left() {
     let pid = program.pid.to_string();
     let mut terminal = Terminal::open(&stage, &["osmos", "migrate", &pid, "home"]);
     terminal.expect("waits for its last pages");
-    terminal.expect("moved from node 2 to node 1");
+    terminal.expect("moved from node 2 (");
     assert_eq!(program.ask(""), "right");
     program.close_input();
     assert_eq!(program.end(), 0);

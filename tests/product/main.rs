@@ -11,6 +11,7 @@
 //! * [`permissions`]: who may do what, and as whom it is done
 //! * [`refusals`]: what stays at home and says why
 //! * [`sandbox`]: what a guest sees of the node that it runs on
+//! * [`screenshots`]: the pictures of the README
 //! * [`sharing`]: memory that others have as well; [`shared_files`]: files that are mapped so
 //! * [`administration`]: metrics, findings of all nodes, reports, classic verbs
 //! * [`cluster`]: machines that ssh reaches become a cluster
@@ -26,6 +27,7 @@
 //! * [`membership`]: nodes that leave or are forgotten
 //! * [`memory`]: what Osmos itself takes
 //! * [`names`]: nodes by what they are called
+//! * [`progress`]: what is shown of what takes time, and what ^C leaves
 //! * [`recordings`]: what a brain was told and decided
 //! * [`threads`]: threads that begin away
 //! * [`top`]: the cluster in a terminal
@@ -75,11 +77,13 @@ mod permissions;
 mod processes;
 mod processor_time;
 mod processors;
+mod progress;
 mod ready;
 mod recordings;
 mod refusals;
 mod reports;
 mod sandbox;
+mod screenshots;
 mod services;
 mod shared_files;
 mod sharing;

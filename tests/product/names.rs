@@ -45,7 +45,15 @@ fn a_node_is_meant_by_its_name_as_well_as_by_its_number() {
         let output = stage.output(3, &["osmos", "what-if", &pid, &hosts[1]]);
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     });
-    assert!(foreseen.starts_with("from node 3 to node 2 "), "{foreseen}");
+    let told = format!("from node 3 ({}) to node 2 ({}) ", hosts[2], hosts[1]);
+    assert!(foreseen.starts_with(&told), "{foreseen}");
+    let row = stage.text(1, &["osmos", "ps", "--command", "select"]);
+    assert!(row.contains(&format!("{pid}  {}  {}", hosts[0], hosts[2])), "{row}");
+    let events = stage.text(1, &["osmos", "events"]);
+    let told = format!("{pid} moved from node 2 ({}) to node 3 ({})", hosts[1], hosts[2]);
+    assert!(events.contains(&told), "{events}");
+    let refusal = stage.complaint(1, &["osmos", "migrate", &pid, "3"]);
+    assert!(refusal.contains(&format!("it is on node 3 ({}) already", hosts[2])), "{refusal}");
     stage.migrate(program.pid, "home");
     program.ask("it counts on");
 }

@@ -77,6 +77,28 @@ fn await_left(terminal: &Terminal, status: &str) {
 }
 
 #[test]
+fn a_node_that_joins_later_is_shown_and_what_happens_there() {
+    if !needs::can_run(&["stty"]) {
+        return;
+    }
+    let stage = Stage::of_nodes_without_daemons("top-later", 2);
+    let up = |node| stage.text(node, &["osmos", "up", "--lend-root", "on"]);
+    up(1);
+    let terminal = open_top(&stage, &["--delay", "0.3"]);
+    await_line(&terminal, &["1 node, 1 alive"]);
+    up(2);
+    stage.join(2, 1);
+    await_line(&terminal, &["2 nodes, 2 alive"]);
+    let program = stage.start(2, &["osmos", "run", "--home", "--", "sleep", "300"]);
+    let line = format!("2:{}  managed: sleep", program.pid);
+    until_true("it is told what happens there", || {
+        lines(&terminal).iter().any(|shown| shown.contains(&line))
+    });
+    let once = stage.text(1, &["osmos", "top", "--once"]);
+    assert!(once.contains(&stage.node(2).host_name()), "{once}");
+}
+
+#[test]
 fn a_move_is_seen_a_filter_hides_it_and_a_key_brings_it_home() {
     if !needs::can_run(&["stty"]) {
         return;
@@ -122,7 +144,7 @@ fn any_node_sends_signals_and_a_refusal_is_shown() {
     await_line(&terminal, &["there is no node 9"]);
     escape(&mut terminal);
     terminal.type_text(":signal 65\r");
-    await_line(&terminal, &["there is no signal 65"]);
+    await_line(&terminal, &["signal 65 cannot be sent"]);
     escape(&mut terminal);
     terminal.type_text("k\r");
     assert_eq!(program.end(), 128 + 15);

@@ -127,6 +127,48 @@ fn what_a_user_may_not_do_is_refused_and_said_so() {
 }
 
 #[test]
+fn an_owner_empties_a_node_by_the_page_and_who_is_none_is_refused_as_on_the_command_line() {
+    if !needs::can_run(&["chromium", "setpriv"]) {
+        return;
+    }
+    let stage = Stage::new("web-owner", 2);
+    let program = start_sleeper(&stage, &["sleep", "300"]);
+    stage.migrate(program.pid, "2");
+    let chosen = |browser: &mut Browser| {
+        browser.await_true("document.getElementById('owned').options.length === 2");
+        browser.value("document.getElementById('owned').value = '2'");
+    };
+    let anna = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"];
+    let site = Site::open(&stage, &anna, &["--delay", "0.3"]);
+    let mut browser = Browser::open(&stage);
+    browser.visit(&site.link);
+    chosen(&mut browser);
+    let told = stage.complaint(2, &[&anna[..], &["osmos", "expel"]].concat());
+    let told = told.trim().trim_start_matches("osmos: ");
+    for button in ["#expel", "#drain", "#undrain", "#noblock"] {
+        browser.value("document.getElementById('answer').replaceChildren()");
+        browser.click(button);
+        browser.await_true(&has("answer", &format!("refused: {told}")));
+    }
+    assert_eq!(stage.place(program.pid), Some(2), "it is where it was");
+
+    let site = Site::open(&stage, &[], &["--delay", "0.3"]);
+    browser.visit(&site.link);
+    chosen(&mut browser);
+    browser.click("#expel");
+    browser.await_true(&has("answer", "node 2: no guests come"));
+    stage.await_place(program.pid, 1);
+    browser
+        .await_true("document.querySelector('#nodes tr[data-key=\"2\"]').innerText.endsWith('no')");
+    browser.click("#noblock");
+    browser.await_true(&has("answer", "node 2: guests may come"));
+    browser.click("#drain");
+    browser.await_true(&has("answer", "node 2: drained: nothing runs here"));
+    browser.click("#undrain");
+    browser.await_true(&has("answer", "node 2: guests may come"));
+}
+
+#[test]
 fn a_process_dragged_onto_a_node_is_foreseen_and_then_moved_and_keys_do_the_same() {
     if !needs::can_run(&["chromium"]) {
         return;

@@ -5,6 +5,7 @@ mod conformance;
 mod fuzz;
 mod machines;
 mod package;
+mod screenshots;
 mod soak;
 mod tidy;
 
@@ -31,6 +32,8 @@ enum Chore {
     Machines(machines::Arguments),
     /// Make what people install: a static program, a .deb and an .rpm
     Package(package::Arguments),
+    /// Make the pictures of the README anew, of a lab in which programs move
+    Screenshots,
     /// Move many processes of every kind at random for a long time, and see that none is lost,
     /// none is doubled and nothing is left behind
     Soak(soak::Arguments),
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Chore::Conformance(arguments) => conformance::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Package(arguments) => package::run(&arguments),
+        Chore::Screenshots => screenshots::run(),
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Tidy => tidy::run(),
     };

@@ -416,7 +416,8 @@ pub enum Happening {
         uid: u32,
         /// The node that he asked from; none: this one.
         by_node: Option<NodeId>,
-        /// `migrate to node 2`, `signal 15`.
+        /// `migrate to node 2`, `signal 15`, `adopt`, `expel`, `drain the node`, `bring home`,
+        /// `take the node down`, `leave the cluster`.
         act: String,
     },
     /// The owner of this node has decided something.

@@ -43,6 +43,11 @@ pub enum OwnerOrder {
         move_bandwidth_bits_per_s: Option<LimitChange<Bandwidth>>,
         #[serde(default)]
         move_processors: Option<LimitChange<NonZeroU32>>,
+        /// Guests of one user, and processes of one user of this node that are in a storm.
+        #[serde(default)]
+        guests_per_user: Option<LimitChange>,
+        #[serde(default)]
+        storms_per_user: Option<LimitChange>,
     },
     /// Whether root's processes leave this node, and which nodes are lent any. None: as it was.
     /// What is away against it comes home.
@@ -78,6 +83,10 @@ pub struct OwnerState {
     pub drains: bool,
     pub guests_max: Option<u32>,
     pub guest_memory_max_bytes: Option<u64>,
+    /// Of one user, by his number at home.
+    pub guests_per_user_max: Option<u32>,
+    /// Processes of one user of this node that are in a storm.
+    pub storms_per_user_max: Option<u32>,
     /// For moves of processes that were born here and of which nobody has said anything else.
     pub freeze_budget_ms: Option<FreezeBudget>,
     /// For each move from here or to here.
@@ -131,9 +140,14 @@ impl OwnerState {
                 freeze_budget_ms,
                 move_bandwidth_bits_per_s,
                 move_processors,
+                guests_per_user,
+                storms_per_user,
             } => {
-                let within = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX);
-                self.guests_max = changed(self.guests_max.map(u64::from), *guests).map(within);
+                self.guests_max = changed_count(self.guests_max, *guests);
+                self.guests_per_user_max =
+                    changed_count(self.guests_per_user_max, *guests_per_user);
+                self.storms_per_user_max =
+                    changed_count(self.storms_per_user_max, *storms_per_user);
                 self.guest_memory_max_bytes =
                     changed(self.guest_memory_max_bytes, *guest_memory_bytes);
                 self.freeze_budget_ms = changed(self.freeze_budget_ms, *freeze_budget_ms);
@@ -179,6 +193,11 @@ impl OwnerState {
     }
 }
 
+fn changed_count(limit: Option<u32>, change: Option<LimitChange>) -> Option<u32> {
+    let within = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX);
+    changed(limit.map(u64::from), change).map(within)
+}
+
 fn changed<T>(limit: Option<T>, change: Option<LimitChange<T>>) -> Option<T> {
     match change {
         None => limit,
@@ -206,6 +225,8 @@ mod test {
                 freeze_budget_ms,
                 move_bandwidth_bits_per_s: None,
                 move_processors: None,
+                guests_per_user: None,
+                storms_per_user: None,
             });
             (state.guests_max, state.guest_memory_max_bytes, state.freeze_budget_ms)
         };
@@ -230,6 +251,8 @@ mod test {
                 freeze_budget_ms: None,
                 move_bandwidth_bits_per_s,
                 move_processors,
+                guests_per_user: None,
+                storms_per_user: None,
             }));
             state.move_limits
         };
@@ -241,6 +264,26 @@ mod test {
         assert_eq!(limit(None, two.map(LimitChange::AtMost)), limits(Some(bandwidth), two));
         assert_eq!(limit(Some(LimitChange::Lifted), None), limits(None, two));
         assert_eq!(limit(None, Some(LimitChange::Lifted)), MoveLimits::default());
+    }
+
+    #[test]
+    fn limits_of_one_user_change_by_what_an_order_names() {
+        let mut state = OwnerState::default();
+        let mut limit = |guests_per_user, storms_per_user| {
+            assert!(state.apply(&OwnerOrder::Limit {
+                guests: None,
+                guest_memory_bytes: None,
+                freeze_budget_ms: None,
+                move_bandwidth_bits_per_s: None,
+                move_processors: None,
+                guests_per_user,
+                storms_per_user,
+            }));
+            (state.guests_per_user_max, state.storms_per_user_max)
+        };
+        assert_eq!(limit(Some(LimitChange::AtMost(2)), None), (Some(2), None));
+        assert_eq!(limit(None, Some(LimitChange::AtMost(3))), (Some(2), Some(3)));
+        assert_eq!(limit(Some(LimitChange::Lifted), None), (None, Some(3)));
     }
 
     #[test]

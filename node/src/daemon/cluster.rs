@@ -154,6 +154,7 @@ impl Daemon {
         self.tell_brain(Input::MemberJoined { node });
         tracing::info!("linked to node {node}");
         self.ask_after_linking(node);
+        self.be_followed_at(node);
     }
 
     fn welcome(&self, node: NodeId, link: &Link) {

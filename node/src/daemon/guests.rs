@@ -48,7 +48,7 @@ impl Daemon {
             is_closed: self.wishes.is_closed(),
             guests_max: self.wishes.state.guests_max,
             guests_of_user: self.hosting.guests().filter(is_users).count(),
-            guests_per_user_max: self.config.guests_per_user_max,
+            guests_per_user_max: self.wishes.state.guests_per_user_max,
             guest_memory: self.guest_memory(promised),
         };
         let uid = policy::may_host(&asked, host, &self.wishes.state.guest_users)?;

@@ -68,8 +68,20 @@ impl Daemon {
                 Err(failure) => not_asked.push((node, failure)),
             }
         }
-        let _ = answer.send(Answer::Everywhere { asked, not_asked });
+        let later = self.inquiries.follow(caller, request, &is_off);
+        let _ = answer.send(Answer::Everywhere { asked, not_asked, later });
         self.answer_request(Asked { caller, request: request.clone(), answer: to_here, is_off });
+    }
+
+    /// A node is there, or there again: whoever follows all nodes follows it, too.
+    pub(super) fn be_followed_at(&mut self, node: NodeId) {
+        for follower in self.inquiries.followers() {
+            let is_off = follower.is_off.clone();
+            match self.begin_inquiry(follower.caller, node, &follower.request, is_off) {
+                Ok(inquiry) => follower.hear(inquiry),
+                Err(failure) => tracing::debug!("node {node} is not followed: {}", failure.text),
+            }
+        }
     }
 
     fn begin_inquiry(
@@ -173,7 +185,10 @@ impl Daemon {
         signal: i32,
     ) -> Result<(), Failure> {
         let named = Signal::from_named_raw(signal).ok_or_else(|| {
-            let text = format!("signal {signal} cannot be sent: only those with a name, 1 to 31");
+            let text = format!(
+                "signal {signal} cannot be sent: only those with a name, 1 to 31; `kill -l` lists \
+                 them"
+            );
             failure("bad-signal", text)
         })?;
         let process = self.managed(pid)?;

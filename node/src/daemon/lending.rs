@@ -35,9 +35,11 @@ impl Daemon {
 
     /// The owner has decided anew what is lent: what is away against it comes home, and the brain
     /// learns what it may move.
-    pub(super) fn lend_anew(&mut self) {
+    /// Returns who comes home.
+    pub(super) fn lend_anew(&mut self) -> Vec<HomePid> {
         let me = self.me();
         let pids: Vec<HomePid> = self.processes.keys().copied().collect();
+        let mut brought = Vec::new();
         for pid in pids {
             self.tell_brain_placement(pid);
             let Some(process) = self.processes.get(&pid) else { continue };
@@ -49,7 +51,9 @@ impl Daemon {
             if !places.all(is_lent) {
                 let why = "the owner of its home does not lend it there any more";
                 self.order_move(pid, Order::new(me, Cause::Owner, why));
+                brought.push(pid);
             }
         }
+        brought
     }
 }

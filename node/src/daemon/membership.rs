@@ -2,8 +2,9 @@
 //! and numbers for those that join. Reasons: `docs/decisions/0014-membership.md`.
 
 use super::Daemon;
+use super::acts::Whom;
 use super::requests::failure;
-use crate::control::Answer;
+use crate::control::{Answer, Caller};
 use crate::keyring::Told;
 use crate::keys::{ClusterSecret, NodeSecret};
 use crate::members::Members;
@@ -248,7 +249,7 @@ impl Daemon {
     }
 
     /// `osmos leave`: answered when this node is in a cluster of its own.
-    pub(super) fn leave_cluster(&mut self, answer: oneshot::Sender<Answer>) {
+    pub(super) fn leave_cluster(&mut self, caller: Caller, answer: oneshot::Sender<Answer>) {
         let why_not = if self.config.map.is_some() {
             Some(format!("{IN_MAP}; remove it there, on every node, and start them again"))
         } else {
@@ -262,6 +263,7 @@ impl Daemon {
         }
         let now = Instant::now();
         self.passage.begin_leaving(now, answer);
+        self.acted_on_all(caller, "leave the cluster", Whom::GuestsAndAway);
         self.send_guests_home(|_| true);
         self.bring_home(|_| true);
         self.go_on_leaving(now);

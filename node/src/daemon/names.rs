@@ -6,6 +6,9 @@ use wire::ids::NodeId;
 use wire::node_name::NodeName;
 use wire::peer::PeerMessage;
 
+/// Nodes that a refusal lists.
+const LISTED_MAX: usize = 16;
+
 impl Daemon {
     pub(super) fn tell_name(&self, link: &Link) {
         if let Some(name) = self.others.own_name() {
@@ -19,6 +22,22 @@ impl Daemon {
             Ok(name) => self.others.told_name(node, name),
             Err(error) => tracing::warn!("node {node} tells a name that is none: {error}"),
         }
+    }
+
+    /// `1 (alpha), 2, 3 (gamma)`, and how many more there are.
+    pub(super) fn listed_nodes(&self) -> String {
+        let nodes = self.members.all().take(LISTED_MAX).map(|member| member.node);
+        let mut listed: Vec<String> = nodes
+            .map(|node| match self.name_of(node) {
+                Some(name) => format!("{node} ({name})"),
+                None => node.to_string(),
+            })
+            .collect();
+        match self.members.count().saturating_sub(LISTED_MAX) {
+            0 => {}
+            more => listed.push(format!("and {more} more (`osmos nodes`)")),
+        }
+        listed.join(", ")
     }
 
     /// As users are shown it.

@@ -4,7 +4,7 @@
 
 use super::Daemon;
 use super::requests::failure;
-use crate::control::Answer;
+use crate::control::{Answer, Caller};
 use crate::policy::GuestMemory;
 use crate::process::{Cause, Launch, Order, Process};
 use crate::supervisor::SupervisorId;
@@ -71,7 +71,12 @@ impl Wishes {
 }
 
 impl Daemon {
-    pub(super) fn take_owner_order(&mut self, order: OwnerOrder, answer: oneshot::Sender<Answer>) {
+    pub(super) fn take_owner_order(
+        &mut self,
+        caller: Caller,
+        order: OwnerOrder,
+        answer: oneshot::Sender<Answer>,
+    ) {
         if let Err(text) = self.check_owner_order(&order) {
             let reply = Reply::Error(failure("cannot-do", text));
             // A caller that has gone away needs no answer.
@@ -80,12 +85,17 @@ impl Daemon {
         }
         self.wishes.state.apply(&order);
         self.journal.record(None, Happening::Owned(self.wishes.state.clone()));
+        self.acted_on_by_owner(caller, &order);
         if let Err(error) = self.state.keep_owner(&self.wishes.state) {
             tracing::error!("{error}");
         }
         match order {
             OwnerOrder::Bring => self.bring_home(|_| true),
-            OwnerOrder::Lend { .. } => self.lend_anew(),
+            OwnerOrder::Lend { .. } => {
+                for pid in self.lend_anew() {
+                    self.acted_on(caller, pid, "bring home".to_owned());
+                }
+            }
             OwnerOrder::Limit { .. } => self.tell_move_limits(),
             OwnerOrder::ShareFiles { .. } => self.file_servers.end_all(),
             _ => {}

@@ -1,21 +1,20 @@
 //! What user tools ask, and what they are answered.
 
 use super::Daemon;
+use super::acts::Whom;
 use super::inquiries::Asker;
 use crate::control::{Answer, Asked, Caller};
 use crate::journal::wall_clock_s;
 use crate::keys::token::Token;
 use crate::policy;
-use crate::process::{Cause, Launch, ORDERS_MAX, Order, Process};
+use crate::process::{Cause, Launch, ORDERS_MAX, Order};
 use crate::procfs;
 use crate::service_manager;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tokio::sync::{oneshot, watch};
-use wire::control::{
-    Destination, Failure, Happening, ManageOptions, Placement, Reply, Request, Status,
-};
+use wire::control::{Destination, Failure, ManageOptions, Placement, Reply, Request, Status};
 use wire::freeze_budget::FreezeBudget;
 use wire::ids::{HomePid, NodeId};
 use wire::supervisor::{Progress, Way};
@@ -42,14 +41,17 @@ impl Daemon {
                 return self.migrate(caller, HomePid(pid), wanted, answer);
             }
             Request::Join { address, token } => return self.join(&address, &token, answer),
-            Request::Leave => return self.leave_cluster(answer),
-            Request::Down => return self.begin_drain(Some(answer)),
+            Request::Leave => return self.leave_cluster(caller, answer),
+            Request::Down => {
+                self.acted_on_all(caller, "take the node down", Whom::GuestsAndAway);
+                return self.begin_drain(Some(answer));
+            }
             Request::HandOver => {
                 tracing::info!("going down for another daemon: everything stays where it is");
                 self.passage.hand_over(answer);
                 return;
             }
-            Request::Owner(order) => return self.take_owner_order(order, answer),
+            Request::Owner(order) => return self.take_owner_order(caller, order, answer),
             Request::Events { follow } => {
                 let live = follow.then(|| self.journal.follow());
                 let recorded = self.journal.recorded();
@@ -69,7 +71,7 @@ impl Daemon {
                 self.signal(caller, HomePid(pid), signal).map(|()| Reply::Done)
             }
             Request::Manage(options) => self.manage(caller, options),
-            Request::Adopt { pid } => self.adopt(caller, HomePid(pid)).map(|()| Reply::Done),
+            Request::Adopt { pid } => self.adopt_as_asked(caller, HomePid(pid)),
             Request::Nodes => Ok(Reply::Nodes { nodes: self.list_nodes() }),
             Request::ServeFiles { user } => self.serve_files(caller, user),
             Request::Why { pid } => self.why(HomePid(pid)),
@@ -147,9 +149,18 @@ impl Daemon {
         if options.storm_ms.is_some() {
             let own = self.processes.values().filter(|process| process.owner.uid == caller.uid);
             let storming = own.filter(|process| process.storm.is_some()).count();
-            policy::may_storm(caller.uid, storming, self.config.storms_per_user_max)?;
+            policy::may_storm(caller.uid, storming, self.wishes.state.storms_per_user_max)?;
         }
         Ok(())
+    }
+
+    fn adopt_as_asked(&mut self, caller: Caller, pid: HomePid) -> Result<Reply, Failure> {
+        let is_new = !self.processes.contains_key(&pid);
+        self.adopt(caller, pid)?;
+        if is_new {
+            self.acted_on(caller, pid, "adopt".to_owned());
+        }
+        Ok(Reply::Done)
     }
 
     fn adopt(&mut self, caller: Caller, pid: HomePid) -> Result<(), Failure> {
@@ -227,15 +238,6 @@ impl Daemon {
         }
     }
 
-    /// What somebody does to a process of another user is told as an event.
-    pub(super) fn acted_on(&mut self, caller: Caller, pid: HomePid, act: String) {
-        let is_others = |process: &Process| process.owner.uid != caller.uid;
-        if self.processes.get(&pid).is_some_and(is_others) {
-            let what = Happening::ActedOn { uid: caller.uid, by_node: caller.node, act };
-            self.journal.record(Some(self.global(pid)), what);
-        }
-    }
-
     /// May the caller do that, and which node is meant?
     fn check_migrate(
         &mut self,
@@ -269,8 +271,7 @@ impl Daemon {
     }
 
     pub(super) fn no_such_node(&self, node: NodeId) -> Failure {
-        let known: Vec<String> = self.members.all().map(|member| member.node.to_string()).collect();
-        let text = format!("there is no node {node}; there are {}", known.join(", "));
+        let text = format!("there is no node {node}; there are {}", self.listed_nodes());
         failure("no-node", text)
     }
 

@@ -476,6 +476,8 @@ fn owner_state(config: &Config, state: &State) -> Result<OwnerState, StateError>
     let mut owner = state.owner()?;
     owner.guests_max = config.guests_max.or(owner.guests_max);
     owner.guest_memory_max_bytes = config.guest_memory_max_bytes.or(owner.guest_memory_max_bytes);
+    owner.guests_per_user_max = config.guests_per_user_max.or(owner.guests_per_user_max);
+    owner.storms_per_user_max = config.storms_per_user_max.or(owner.storms_per_user_max);
     owner.freeze_budget_ms = config.freeze_budget.or(owner.freeze_budget_ms);
     let limits = &mut owner.move_limits;
     limits.bandwidth = config.move_bandwidth.or(limits.bandwidth);

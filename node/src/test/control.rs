@@ -51,6 +51,11 @@ async fn refusals_name_the_process_and_the_way_out() {
     let node = TestNode::start().await;
     let program = Program::start("exec sleep 1000");
     let pid = program.pid();
+    // As this machine is called.
+    let listed = match &node.nodes()[0].name {
+        Some(name) => format!("1 ({name})"),
+        None => "1".to_owned(),
+    };
     let texts = [
         (Request::Adopt { pid: 1 << 30 }, format!("there is no process {}", 1 << 30)),
         (
@@ -65,7 +70,7 @@ async fn refusals_name_the_process_and_the_way_out() {
                 way: None,
                 is_watched: false,
             },
-            "there is no node 9; there are 1".into(),
+            format!("there is no node 9; there are {listed}"),
         ),
         (
             Request::Migrate {

@@ -83,6 +83,8 @@ fn limit(guests: Option<LimitChange>, guest_memory_bytes: Option<LimitChange>) -
         freeze_budget_ms: None,
         move_bandwidth_bits_per_s: None,
         move_processors: None,
+        guests_per_user: None,
+        storms_per_user: None,
     }
 }
 
@@ -505,6 +507,8 @@ async fn a_move_is_held_to_what_the_owners_of_both_nodes_allow() {
             freeze_budget_ms: None,
             move_bandwidth_bits_per_s: limits.bandwidth.map(LimitChange::AtMost),
             move_processors: limits.processors.map(LimitChange::AtMost),
+            guests_per_user: None,
+            storms_per_user: None,
         };
         node.ask(&Request::Owner(change)).unwrap();
     };

@@ -15,6 +15,7 @@ use crate::commands::listings;
 use crate::commands::listings::NodesOptions;
 use crate::output::{self, Align, Cell, Table};
 use crate::platform::Platform;
+use crate::progress::{self, Waiting};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 use client::Client;
@@ -25,6 +26,7 @@ use program::OwnProgram;
 use ssh::Remote;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Reply, Request, Status};
@@ -34,6 +36,8 @@ use wire::ids::NodeId;
 const ALIVE_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks whether they are.
 const ALIVE_PAUSE: Duration = Duration::from_millis(50);
+/// What stands at ^C.
+const STANDS: &str = "what is done is left as it is: the same command goes on where it was";
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum ClusterCommand {
@@ -113,7 +117,7 @@ impl Ground<'_> {
         let (remotes, mut failed) = connect(&hosts)?;
         let bring = |remote: &Remote| bring(remote, &program, &here, options.address);
         let mut nodes = BTreeSet::from([here.status.node]);
-        for (remote, outcome) in on_each(&remotes.list, bring) {
+        for (remote, outcome) in on_each(&remotes, "bringing machines up", bring)? {
             match outcome {
                 Ok(node) => drop(nodes.insert(node)),
                 Err(error) => failed.push((remote.host().to_owned(), error)),
@@ -131,14 +135,14 @@ impl Ground<'_> {
     pub fn status(&self, json: bool) -> Result<()> {
         let mut said: Vec<Status> = Vec::new();
         let mut silent = Vec::new();
-        Client::connect(self.socket)?.everywhere(Request::Status, |node, reply| {
-            match reply {
-                Ok(Reply::Status(status)) if status.node == node => said.push(*status),
-                Ok(_) => silent.push(format!("node {node} answers something else")),
-                Err(Failure { text, .. }) => silent.push(text),
-            }
-            true
-        })?;
+        let mut client = Client::connect(self.socket)?;
+        let words = ("asking all nodes", "nothing has changed anywhere");
+        let take = |node, reply| match reply {
+            Ok(Reply::Status(status)) if status.node == node => said.push(*status),
+            Ok(_) => silent.push(format!("node {node} answers something else")),
+            Err(Failure { text, .. }) => silent.push(text),
+        };
+        progress::everywhere(&mut client, Request::Status, words, json, take)?;
         said.sort_by_key(|status| status.node);
         match json {
             true => output::print_json(&said)?,
@@ -155,7 +159,8 @@ impl Ground<'_> {
         let (remotes, mut failed) = connect(&hosts)?;
         let mut client = Client::connect(self.socket)?;
         for remote in &remotes.list {
-            let upgraded = upgrade(remote, &program)
+            let doing = format!("upgrading {}", remote.host());
+            let upgraded = during(&remotes, &doing, || upgrade(remote, &program))?
                 .and_then(|node| await_alive(&mut client, &BTreeSet::from([node])));
             if let Err(error) = upgraded {
                 failed.push((remote.host().to_owned(), error));
@@ -171,7 +176,7 @@ impl Ground<'_> {
     pub fn down(&self, hosts: &[String], sudo: bool) -> Result<()> {
         let hosts = self.hosts(hosts, sudo)?;
         let (remotes, mut failed) = connect(&hosts)?;
-        for (remote, outcome) in on_each(&remotes.list, machine::down) {
+        for (remote, outcome) in on_each(&remotes, "taking machines down", machine::down)? {
             match outcome {
                 Ok(true) => tell(remote.host(), "down"),
                 Ok(false) => tell(remote.host(), "there was no daemon"),
@@ -203,7 +208,7 @@ fn is_system(hosts: &[Host]) -> bool {
 struct Remotes {
     list: Vec<Remote>,
     /// Goes when the connections have ended.
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// One after another: each may ask the user for something.
@@ -218,22 +223,48 @@ fn connect(hosts: &[Host]) -> Result<(Remotes, Vec<Failed>)> {
             Err(error) => failed.push((host.name.clone(), error)),
         }
     }
-    Ok((Remotes { list, _directory: directory }, failed))
+    Ok((Remotes { list, directory }, failed))
 }
 
 /// Does something on all of them at the same time.
-fn on_each<T: Send>(
-    remotes: &[Remote],
+fn on_each<'a, T: Send>(
+    remotes: &'a Remotes,
+    doing: &str,
     what: impl Fn(&Remote) -> Result<T> + Sync,
-) -> Vec<(&Remote, Result<T>)> {
+) -> Result<Vec<(&'a Remote, Result<T>)>> {
+    let what = &what;
+    let on_all = || {
+        std::thread::scope(|scope| {
+            let begin = |remote| (remote, scope.spawn(move || what(remote)));
+            let threads: Vec<_> = remotes.list.iter().map(begin).collect();
+            let ended = |thread: std::thread::ScopedJoinHandle<Result<T>>| {
+                thread.join().unwrap_or_else(|_| bail!("the work on it was lost: a fault of osmos"))
+            };
+            threads.into_iter().map(|(remote, thread)| (remote, ended(thread))).collect()
+        })
+    };
+    during(remotes, doing, on_all)
+}
+
+/// Does something of which it is shown that it goes on. ^C ends the connections, and with them
+/// what runs by them.
+fn during<T: Send>(remotes: &Remotes, doing: &str, what: impl FnOnce() -> T + Send) -> Result<T> {
+    let (told, has_ended) = UnixStream::pair().context("cannot make a pair of sockets")?;
+    let close = remotes.list.iter().map(Remote::closing).collect::<Vec<_>>();
+    let directory = remotes.directory.path().to_owned();
+    let mut waiting = Waiting::begin(doing, STANDS, false)?.and_last(Box::new(move || {
+        close.into_iter().for_each(|close| close());
+        // A directory that stays is one more among those of the system's temporary files.
+        let _ = std::fs::remove_dir_all(directory);
+    }));
     std::thread::scope(|scope| {
-        let what = &what;
-        let threads: Vec<_> =
-            remotes.iter().map(|remote| (remote, scope.spawn(move || what(remote)))).collect();
-        let ended = |thread: std::thread::ScopedJoinHandle<Result<T>>| {
-            thread.join().unwrap_or_else(|_| bail!("the work on it was lost: a fault of osmos"))
-        };
-        threads.into_iter().map(|(remote, thread)| (remote, ended(thread))).collect()
+        let work = scope.spawn(move || {
+            let done = what();
+            drop(told);
+            done
+        });
+        waiting.until(&has_ended, || None)?;
+        work.join().map_err(|_| anyhow::anyhow!("the work was lost: a fault of osmos"))
     })
 }
 
@@ -336,6 +367,7 @@ fn upgrade(remote: &Remote, program: &OwnProgram) -> Result<NodeId> {
 /// Waits until this node sees all of them.
 fn await_alive(client: &mut Client, nodes: &BTreeSet<NodeId>) -> Result<()> {
     let until = Instant::now() + ALIVE_PATIENCE;
+    let mut waiting = Waiting::begin("waiting for nodes to be alive", STANDS, false)?;
     loop {
         let listed = client.nodes()?;
         let alive: BTreeSet<NodeId> =
@@ -351,13 +383,13 @@ fn await_alive(client: &mut Client, nodes: &BTreeSet<NodeId>) -> Result<()> {
             ALIVE_PATIENCE.as_secs(),
             missing.join(", ")
         );
-        std::thread::sleep(ALIVE_PAUSE);
+        waiting.pause(ALIVE_PAUSE)?;
     }
 }
 
 /// What happens meanwhile, for whoever waits.
 fn tell(who: &str, what: &str) {
-    eprintln!("{}: {}", output::printable(who), output::printable(what));
+    progress::aside(|| eprintln!("{}: {}", output::printable(who), output::printable(what)));
 }
 
 fn all_done(failed: Vec<Failed>, of: usize, what: &str) -> Result<()> {

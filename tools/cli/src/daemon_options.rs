@@ -61,10 +61,11 @@ pub struct DaemonOptions {
     /// At most so many guests at one time; kept until the owner says otherwise
     #[arg(long, value_name = "N")]
     pub guests_max: Option<u32>,
-    /// At most so many guests of one user at one time
+    /// At most so many guests of one user at one time; kept likewise (`osmos limit` changes it)
     #[arg(long, value_name = "N")]
     pub guests_per_user: Option<u32>,
-    /// At most so many processes of one user of this node in storms (`osmos run --storm`)
+    /// At most so many processes of one user of this node in storms (`osmos run --storm`);
+    /// kept likewise
     #[arg(long, value_name = "N")]
     pub storms_per_user: Option<u32>,
     /// At most so much memory for all guests: 512M, 2G; kept likewise

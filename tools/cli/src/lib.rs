@@ -136,7 +136,9 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Web(options) => ended(web::web(&options, &socket)),
         Command::Mount(options) => ended(mount::mount(&options, &socket)),
         Command::Unmount(options) => ended(mount::unmount(&options)),
-        Command::Ask(question) => ended(ask(question, &socket)),
+        Command::Ask(question) => ended(
+            ask(question, &socket).map_err(|error| naming::Called::spelled_error(&socket, error)),
+        ),
     }
 }
 

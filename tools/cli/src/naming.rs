@@ -7,7 +7,9 @@ use crate::output;
 use anyhow::{Result, bail};
 use client::Client;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 use wire::control::{Destination, Node};
 use wire::ids::NodeId;
 use wire::node_name::NodeName;
@@ -15,6 +17,8 @@ use wire::users::{Borrowers, LEND_TO_MAX};
 
 /// Nodes that a complaint lists.
 const LISTED_MAX: usize = 16;
+/// A daemon that says nothing for so long is not waited for, to have names.
+const NAMES_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A node, as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +182,7 @@ fn name_of(node: &Node) -> Option<NodeName> {
 }
 
 /// `1 (alpha), 2 (beta, gone), 3`
-fn listed(nodes: &[&Node]) -> String {
+pub fn listed(nodes: &[&Node]) -> String {
     let mut parts: Vec<String> = nodes.iter().take(LISTED_MAX).map(|node| one(node)).collect();
     match nodes.len().saturating_sub(LISTED_MAX) {
         0 => {}
@@ -218,8 +222,51 @@ impl Called {
     }
 
     pub fn node(&self, node: NodeId) -> String {
-        let found = self.0.iter().find(|known| known.id == node);
-        called(node, found.and_then(|found| found.name.as_deref()))
+        called(node, self.name(node))
+    }
+
+    /// `delta`, or `3` where it has no name: for columns.
+    pub fn short(&self, node: NodeId) -> String {
+        self.name(node).map_or_else(|| node.to_string(), output::printable)
+    }
+
+    fn name(&self, node: NodeId) -> Option<&str> {
+        self.0.iter().find(|known| known.id == node)?.name.as_deref()
+    }
+
+    /// A text of a daemon, which speaks of nodes by their numbers alone: where it says `node 3` the
+    /// name is put behind it.
+    pub fn spelled(&self, text: &str) -> String {
+        const NODE: &str = "node ";
+        let mut spelled = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(NODE) {
+            let is_word = !rest[..at].ends_with(|c: char| c.is_alphanumeric());
+            let (before, behind) = rest.split_at(at + NODE.len());
+            let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+            let (number, after) = behind.split_at(digits);
+            spelled.push_str(before);
+            spelled.push_str(number);
+            rest = after;
+            let name = number.parse().ok().and_then(|number| self.name(NodeId(number)));
+            let name = name.map(|name| format!(" ({})", output::printable(name)));
+            if let Some(name) = name.filter(|name| is_word && !after.starts_with(name)) {
+                spelled.push_str(&name);
+            }
+        }
+        spelled + rest
+    }
+
+    /// A refusal of a daemon in the same way; all other errors as they are.
+    pub fn spelled_error(socket: &Path, error: anyhow::Error) -> anyhow::Error {
+        let Some(client::Error::Refused(failure)) = error.downcast_ref::<client::Error>() else {
+            return error;
+        };
+        let Ok(mut client) = Client::connect(socket) else { return error };
+        if !failure.text.contains("node ") || client.set_patience(NAMES_PATIENCE).is_err() {
+            return error;
+        }
+        anyhow::anyhow!("{}", Called::asked(&mut client).spelled(&failure.text))
     }
 }
 
@@ -274,6 +321,27 @@ pub mod tests {
 
     fn complaint(word: &str, names: &[&str]) -> String {
         found(word, names).expect_err(word).to_string()
+    }
+
+    #[test]
+    fn numbers_in_what_a_daemon_says_get_their_names() {
+        let nodes =
+            [listed_node(1, Some("one")), listed_node(12, None), listed_node(2, Some("t\x1b"))];
+        let called = Called(nodes.into());
+        for (said, spelled) in [
+            ("node 1 is faster", "node 1 (one) is faster"),
+            ("from node 1 to node 2", "from node 1 (one) to node 2 (t?)"),
+            ("node 12 and node 3", "node 12 and node 3"),
+            ("lost with node 1: it broke", "lost with node 1 (one): it broke"),
+            ("node 1 (one) is up", "node 1 (one) is up"),
+            ("node 1 (2 runnable)", "node 1 (one) (2 runnable)"),
+            ("no better node is", "no better node is"),
+            ("supernode 1, node", "supernode 1, node"),
+            ("node 99999999999", "node 99999999999"),
+        ] {
+            assert_eq!(called.spelled(said), spelled);
+        }
+        assert_eq!([1, 12].map(|node| called.short(NodeId(node))), ["one", "12"]);
     }
 
     #[test]

@@ -114,9 +114,14 @@ fn paint(text: &str, colour: Colour, with_colours: bool) -> String {
 
 /// Whether standard output is a terminal whose user has not asked for plain text (no-color.org).
 pub fn colours_wanted() -> bool {
+    io::stdout().is_terminal() && !is_plain_wanted()
+}
+
+/// The user, or his terminal, takes nothing but plain text.
+pub fn is_plain_wanted() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let incapable = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    io::stdout().is_terminal() && !refused && !incapable
+    refused || incapable
 }
 
 /// A value as JSON on one line, as programs read it.

@@ -82,6 +82,7 @@ leaves first when guests have to, and, with `osmos yield`, who stands back furth
 Examples:
   osmos limit --guests 4 --guest-memory 2G
   osmos limit --guests none
+  osmos limit --guests-per-user 8 --storms-per-user none
   osmos limit --freeze-budget 50
   osmos limit --move-bandwidth 500Mbit --move-processors 2
 
@@ -94,9 +95,10 @@ still is as fast as can be. Without a limit a move takes what the network has, a
 processors, all of them where there are fewer.")]
     Limit {
         /// At most so many; `none` for no limit
-        #[arg(long, value_name = "N", value_parser = guests)]
+        #[arg(long, value_name = "N", value_parser = count)]
         #[arg(required_unless_present_any =
-            ["guest_memory", "freeze_budget", "move_bandwidth", "move_processors"])]
+            ["guest_memory", "freeze_budget", "move_bandwidth", "move_processors",
+             "guests_per_user", "storms_per_user"])]
         guests: Option<LimitChange>,
         /// At most so much: 512M, 2G; `none` for no limit
         #[arg(long, value_name = "SIZE", value_parser = guest_memory)]
@@ -110,6 +112,13 @@ processors, all of them where there are fewer.")]
         /// So many processors busy at most; `none` for no limit
         #[arg(long, value_name = "N", value_parser = processors_change)]
         move_processors: Option<LimitChange<NonZeroU32>>,
+        /// So many guests of one user at most; `none` for no limit
+        #[arg(long, value_name = "N", value_parser = count)]
+        guests_per_user: Option<LimitChange>,
+        /// So many processes of one user of this node in storms (`osmos run --storm`) at most;
+        /// `none` for no limit
+        #[arg(long, value_name = "N", value_parser = count)]
+        storms_per_user: Option<LimitChange>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -201,6 +210,8 @@ impl Own {
                 freeze_budget,
                 move_bandwidth,
                 move_processors,
+                guests_per_user,
+                storms_per_user,
                 listing,
             } => {
                 let order = OwnerOrder::Limit {
@@ -209,6 +220,8 @@ impl Own {
                     freeze_budget_ms: freeze_budget,
                     move_bandwidth_bits_per_s: move_bandwidth,
                     move_processors,
+                    guests_per_user,
+                    storms_per_user,
                 };
                 (order, listing.json)
             }
@@ -224,7 +237,7 @@ impl Own {
     }
 }
 
-fn guests(word: &str) -> Result<LimitChange, String> {
+fn count(word: &str) -> Result<LimitChange, String> {
     if word == "none" {
         return Ok(LimitChange::Lifted);
     }
@@ -289,6 +302,21 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_one_user_are_changed_and_lifted() {
+        let order = OwnerOrder::Limit {
+            guests: None,
+            guest_memory_bytes: None,
+            freeze_budget_ms: None,
+            move_bandwidth_bits_per_s: None,
+            move_processors: None,
+            guests_per_user: Some(LimitChange::AtMost(2)),
+            storms_per_user: Some(LimitChange::Lifted),
+        };
+        assert_eq!(parse("limit --guests-per-user 2 --storms-per-user none"), Some(order));
+        assert_eq!(parse("limit --guests-per-user -1"), None);
+    }
+
+    #[test]
     fn each_command_of_an_owner_is_one_order() {
         let limit = |guests, guest_memory_bytes| OwnerOrder::Limit {
             guests,
@@ -296,6 +324,8 @@ mod tests {
             freeze_budget_ms: None,
             move_bandwidth_bits_per_s: None,
             move_processors: None,
+            guests_per_user: None,
+            storms_per_user: None,
         };
         let of_moves = |freeze_budget_ms, bandwidth: Option<&str>, processors: Option<u32>| {
             let at_most = |word: &str| LimitChange::AtMost(word.parse().unwrap());
@@ -307,6 +337,8 @@ mod tests {
                 move_bandwidth_bits_per_s: bandwidth.map(at_most),
                 move_processors: processors
                     .map(|of| of.map_or(LimitChange::Lifted, LimitChange::AtMost)),
+                guests_per_user: None,
+                storms_per_user: None,
             }
         };
         let freeze = |change| of_moves(Some(change), None, None);

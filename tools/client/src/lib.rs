@@ -2,9 +2,11 @@
 //!
 //! Blocking on purpose: tools do one thing at a time. The daemon knows who calls by the socket's
 //! peer credentials, so nothing here says who one is. [`words`] is how tools show what they get,
-//! [`signals`] how people name signals; [`picture`] and [`rates`] are what those have in common
+//! [`signals`] how people name signals, [`events`] which
+//! events were told; [`picture`] and [`rates`] are what those have in common
 //! that show the whole cluster.
 
+pub mod events;
 pub mod picture;
 pub mod rates;
 pub mod signals;
@@ -68,8 +70,12 @@ pub fn socket_default(uid: u32) -> PathBuf {
     if own.exists() { own } else { runtime_dir_default(0, None).join(SOCKET_NAME) }
 }
 
+/// What a node says, or why it does not.
+pub type Said = (NodeId, std::result::Result<Reply, Failure>);
+
 /// An open connection to a node daemon. Requests are answered in order.
 pub struct Client {
+    path: PathBuf,
     reader: BufReader<UnixStream>,
     writer: UnixStream,
 }
@@ -84,7 +90,15 @@ impl Client {
             _ => Error::Connect { path: path.to_owned(), source },
         })?;
         let reader = BufReader::new(writer.try_clone().map_err(Error::Lost)?);
-        Ok(Client { reader, writer })
+        Ok(Client { path: path.to_owned(), reader, writer })
+    }
+
+    /// Another connection to the same daemon.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn another(&self) -> Result<Client> {
+        Client::connect(&self.path)
     }
 
     /// Sends one request and waits for its reply. A refusal is [`Error::Refused`].
@@ -100,21 +114,37 @@ impl Client {
         request: Request,
         mut take: impl FnMut(NodeId, std::result::Result<Reply, Failure>) -> bool,
     ) -> Result<()> {
-        self.send(&Request::Everywhere { request: Box::new(request) })?;
-        loop {
-            let wanted = match self.receive()? {
-                Reply::From { node, of } => match *of {
-                    Reply::Error(failure) => take(node, Err(failure)),
-                    reply => take(node, Ok(reply)),
-                },
-                Reply::AllAnswered => return Ok(()),
-                other => {
-                    let got = format!("{other:?}");
-                    return Err(Error::Unexpected { wanted: "what a node says", got });
-                }
-            };
-            if !wanted {
+        self.begin_everywhere(request)?;
+        while let Some((node, said)) = self.next_said()? {
+            if !take(node, said) {
                 return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks all nodes, and returns at once: [`Client::next_said`] has what they say.
+    ///
+    /// # Errors
+    /// The daemon is gone.
+    pub fn begin_everywhere(&mut self, request: Request) -> Result<()> {
+        self.send(&Request::Everywhere { request: Box::new(request) })
+    }
+
+    /// What the next node says; none when all have answered.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub fn next_said(&mut self) -> Result<Option<Said>> {
+        match self.receive()? {
+            Reply::From { node, of } => Ok(Some(match *of {
+                Reply::Error(failure) => (node, Err(failure)),
+                reply => (node, Ok(reply)),
+            })),
+            Reply::AllAnswered => Ok(None),
+            other => {
+                let got = format!("{other:?}");
+                Err(Error::Unexpected { wanted: "what a node says", got })
             }
         }
     }
@@ -179,7 +209,11 @@ impl Client {
         !self.reader.buffer().is_empty()
     }
 
-    fn send(&mut self, request: &Request) -> Result<()> {
+    /// Sends one request, and returns at once: [`Client::receive`] has the reply.
+    ///
+    /// # Errors
+    /// The daemon is gone.
+    pub fn send(&mut self, request: &Request) -> Result<()> {
         let mut line = serde_json::to_vec(request).map_err(Error::Form)?;
         line.push(b'\n');
         self.writer.write_all(&line).map_err(Error::Lost)

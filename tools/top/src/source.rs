@@ -7,10 +7,10 @@
 use crate::Message;
 use crate::model::{Answer, Input, Order};
 use crate::wording::Wording;
+use client::events::Told;
 use client::picture::{Picture, look};
 use client::signals::signal_name;
 use client::{Client, Error, told};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -112,15 +112,11 @@ fn unexpected(wanted: &'static str, got: &Reply) -> Error {
 /// Follows the events of all nodes, and begins again when their daemon is gone.
 fn events(socket: &Path, is_used: &Receiver<()>, messages: &SyncSender<Message>) {
     // What was told before is told again to whoever begins to follow.
-    let mut told_until: HashMap<NodeId, f64> = HashMap::new();
+    let mut known = Told::default();
     loop {
         let mut tell = |node: NodeId, event: Event| {
-            let until = told_until.entry(node).or_insert(f64::MIN);
-            if event.time <= *until {
-                return true;
-            }
-            *until = event.time;
-            messages.send(Message::Input(Input::Happened(Box::new(event)))).is_ok()
+            !known.is_news(node, &event)
+                || messages.send(Message::Input(Input::Happened(Box::new(event)))).is_ok()
         };
         // Of a node that tells nothing, and of a daemon that is gone, pictures say why.
         let _ = Client::connect(socket).and_then(|mut client| {

@@ -279,9 +279,12 @@ function drawNodes(want) {
     setAttribute(tr, 'aria-current', want.node === node.id ? 'true' : null);
   });
   const options = nodes.map((node) => node.id);
-  match($('target'), options, (id) => id, (id) => new Option('', String(id)), (option, id) => {
-    setText(option, nodeName(id));
-  });
+  for (const choice of ['target', 'owned']) {
+    match($(choice), options, (id) => id, (id) => new Option('', String(id)), (option, id) => {
+      setText(option, nodeName(id));
+    });
+  }
+  $('owner').hidden = known.isReadOnly;
 }
 
 function setMeter(cell, value, text) {
@@ -586,13 +589,14 @@ async function foresee(process, node) {
 }
 
 async function order(what) {
-  say(`${what.order} ${what.process} ...`, false);
+  const whom = what.process ?? `node ${nodeName(what.node)}`;
+  say(`${what.order} ${whom} ...`, false);
   try {
     const options = { method: 'POST', body: JSON.stringify(what) };
     say((await ask('/order', options)).text, false);
   } catch (error) {
     say('refused: ' + error.message, true);
-    const line = { number: `own ${Date.now()}`, time: Date.now() / 1000, process: what.process };
+    const line = { number: `own ${Date.now()}`, time: Date.now() / 1000, process: what.process ?? null };
     known.lines.push({ ...line, text: error.message, isRefusal: true });
     view.isLogNew = true;
     drawSoon();
@@ -753,6 +757,11 @@ function listen() {
     if (row) order({ order: 'pin', ...about(), node: row.node });
   });
   onClick('send', () => order({ order: 'signal', ...about(), signal: Number($('signal').value) }));
+  const owned = () => ({ node: Number($('owned').value) });
+  onClick('expel', () => order({ order: 'expel', ...owned() }));
+  onClick('noblock', () => order({ order: 'noblock', ...owned() }));
+  onClick('drain', () => order({ order: 'drain', ...owned(), on: true }));
+  onClick('undrain', () => order({ order: 'drain', ...owned(), on: false }));
   onClick('logout', async () => {
     await fetch('/logout', { method: 'POST' });
     location.replace('/login');

@@ -6,7 +6,7 @@ use crate::answers::{Refusal, shown};
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use client::signals::SIGNAL_MAX;
+use client::signals;
 use client::{Client, Error};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::control::{Destination, Failure, Reply, Request as Asked};
 use wire::ids::NodeId;
+use wire::owner::OwnerOrder;
 
 /// Orders and questions that may be under way at once: each has a thread and a connection.
 pub const ORDERS_MAX: usize = 8;
@@ -43,6 +44,19 @@ pub enum Order {
         process: String,
         signal: i32,
     },
+    /// The owner's: guests of that node leave, and no more come.
+    Expel {
+        node: u32,
+    },
+    /// Guests come to that node again.
+    Noblock {
+        node: u32,
+    },
+    /// That node is emptied, or takes part again.
+    Drain {
+        node: u32,
+        on: bool,
+    },
 }
 
 /// A process as it is called in links and orders: `HOME:PID`.
@@ -68,8 +82,12 @@ impl FromStr for Called {
 impl Called {
     /// Its home knows all of it.
     fn at_home(self, request: Asked) -> Asked {
-        Asked::At { node: self.home, request: Box::new(request) }
+        at_node(self.home, request)
     }
+}
+
+fn at_node(node: NodeId, request: Asked) -> Asked {
+    Asked::At { node, request: Box::new(request) }
 }
 
 fn bad(text: impl Into<String>) -> Refusal {
@@ -98,27 +116,32 @@ pub async fn order(
         return Err(Refusal::new(StatusCode::FORBIDDEN, "read-only", text));
     }
     let order: Order = body(request).await?;
-    let (called, request) = request_of(&order)?;
+    let request = request_of(&order)?;
     let wording = shared.options.wording;
-    let text =
-        ask(&shared, move |client| match (client.request(&called.at_home(request)), &order) {
-            // Asking for it has pinned it.
-            (Err(Error::Refused(failure)), Order::Pin { node, .. })
-                if failure.code == ALREADY_THERE =>
-            {
-                Ok(format!("{} stays on node {node} from now on", called.pid))
+    let text = ask(&shared, move |client| match (client.request(&request), &order) {
+        // Asking for it has pinned it.
+        (Err(Error::Refused(failure)), Order::Pin { process, node })
+            if failure.code == ALREADY_THERE =>
+        {
+            Ok(format!("{process} stays on node {node} from now on"))
+        }
+        (reply, order) => match (reply?, order) {
+            (Reply::Migrated(migration), _) => Ok((wording.migration)(&migration)),
+            (Reply::Done, Order::Signal { process, .. }) => {
+                Ok(format!("the signal was sent to {process}"))
             }
-            (reply, _) => match reply? {
-                Reply::Migrated(migration) => Ok((wording.migration)(&migration)),
-                Reply::Done => Ok(format!("the signal was sent to {}", called.pid)),
-                other => Err(unexpected("what became of an order", &other)),
-            },
-        })
-        .await?;
+            (
+                Reply::Owned(owned),
+                Order::Expel { node } | Order::Noblock { node } | Order::Drain { node, .. },
+            ) => Ok(format!("node {node}: {}", (wording.owned)(&owned))),
+            (other, _) => Err(unexpected("what became of an order", &other)),
+        },
+    })
+    .await?;
     Ok(shown(json!({ "text": text })))
 }
 
-fn request_of(order: &Order) -> Result<(Called, Asked), Refusal> {
+fn request_of(order: &Order) -> Result<Asked, Refusal> {
     let migrate = |called: Called, to| Asked::Migrate {
         pid: called.pid,
         to,
@@ -128,20 +151,24 @@ fn request_of(order: &Order) -> Result<(Called, Asked), Refusal> {
     };
     Ok(match order {
         Order::Migrate { process, to } => {
-            let called = process.parse()?;
-            (called, migrate(called, destination(to)?))
+            let called: Called = process.parse()?;
+            called.at_home(migrate(called, destination(to)?))
         }
         Order::Pin { process, node } => {
-            let called = process.parse()?;
-            (called, migrate(called, Destination::Node(NodeId(*node))))
+            let called: Called = process.parse()?;
+            called.at_home(migrate(called, Destination::Node(NodeId(*node))))
+        }
+        Order::Expel { node } => at_node(NodeId(*node), Asked::Owner(OwnerOrder::Expel)),
+        Order::Noblock { node } => {
+            at_node(NodeId(*node), Asked::Owner(OwnerOrder::Block { on: false }))
+        }
+        Order::Drain { node, on } => {
+            at_node(NodeId(*node), Asked::Owner(OwnerOrder::Drain { on: *on }))
         }
         Order::Signal { process, signal } => {
             let called: Called = process.parse()?;
-            if !(1..=SIGNAL_MAX).contains(signal) {
-                let text = format!("there is no signal {signal}: they are 1 to {SIGNAL_MAX}");
-                return Err(bad(text));
-            }
-            (called, Asked::Signal { pid: called.pid, signal: *signal })
+            let signal = signals::check(*signal).map_err(bad)?;
+            called.at_home(Asked::Signal { pid: called.pid, signal })
         }
     })
 }
@@ -193,8 +220,7 @@ pub async fn what_if(
     Query(Hypothesis { process, to, at }): Query<Hypothesis>,
 ) -> Result<Response, Refusal> {
     let called: Called = process.parse()?;
-    let request = Box::new(Asked::WhatIf { pid: called.pid, to: NodeId(to) });
-    let request = Asked::At { node: NodeId(at), request };
+    let request = at_node(NodeId(at), Asked::WhatIf { pid: called.pid, to: NodeId(to) });
     let wording = shared.options.wording;
     let told: Value = ask(&shared, move |client| match client.request(&request)? {
         // Processes of two homes may have the same number there.
@@ -251,24 +277,39 @@ pub async fn history(State(shared): State<Arc<Shared>>) -> Response {
 mod test {
     use super::*;
 
-    fn parsed(text: &str) -> Result<(Called, Asked), String> {
+    fn parsed(text: &str) -> Result<Asked, String> {
         let order: Order = serde_json::from_str(text).map_err(|error| error.to_string())?;
         request_of(&order).map_err(|refusal| refusal.text)
     }
 
     #[test]
     fn an_order_is_asked_of_the_home_of_its_process() {
-        let (called, asked) =
-            parsed(r#"{"order":"migrate","process":"2:10","to":"home"}"#).unwrap();
-        assert_eq!((called.home, called.pid), (NodeId(2), 10));
+        let asked_at = |text: &str| match parsed(text).expect(text) {
+            Asked::At { node, request } => (node, *request),
+            other => panic!("{other:?}"),
+        };
+        let (home, asked) = asked_at(r#"{"order":"migrate","process":"2:10","to":"home"}"#);
+        assert_eq!(home, NodeId(2));
         assert!(
             matches!(asked, Asked::Migrate { pid: 10, to: Destination::Home, .. }),
             "{asked:?}"
         );
-        let (_, asked) = parsed(r#"{"order":"pin","process":"2:10","node":3}"#).unwrap();
+        let (_, asked) = asked_at(r#"{"order":"pin","process":"2:10","node":3}"#);
         assert!(matches!(asked, Asked::Migrate { to: Destination::Node(NodeId(3)), .. }));
-        let (_, asked) = parsed(r#"{"order":"signal","process":"1:7","signal":15}"#).unwrap();
-        assert_eq!(asked, Asked::Signal { pid: 7, signal: 15 });
+        let signal = asked_at(r#"{"order":"signal","process":"1:7","signal":15}"#);
+        assert_eq!(signal, (NodeId(1), Asked::Signal { pid: 7, signal: 15 }));
+    }
+
+    #[test]
+    fn an_owners_order_is_asked_of_his_node() {
+        for (text, order) in [
+            (r#"{"order":"expel","node":3}"#, OwnerOrder::Expel),
+            (r#"{"order":"noblock","node":3}"#, OwnerOrder::Block { on: false }),
+            (r#"{"order":"drain","node":3,"on":true}"#, OwnerOrder::Drain { on: true }),
+            (r#"{"order":"drain","node":3,"on":false}"#, OwnerOrder::Drain { on: false }),
+        ] {
+            assert_eq!(parsed(text), Ok(at_node(NodeId(3), Asked::Owner(order))), "{text}");
+        }
     }
 
     #[test]
@@ -277,8 +318,8 @@ mod test {
             (r#"{"order":"migrate","process":"10","to":"home"}"#, "no process"),
             (r#"{"order":"migrate","process":"1:-4","to":"home"}"#, "no process"),
             (r#"{"order":"migrate","process":"1:4","to":"nowhere"}"#, "no node"),
-            (r#"{"order":"signal","process":"1:4","signal":65}"#, "no signal 65"),
-            (r#"{"order":"signal","process":"1:4","signal":0}"#, "no signal 0"),
+            (r#"{"order":"signal","process":"1:4","signal":65}"#, "signal 65 cannot be sent"),
+            (r#"{"order":"signal","process":"1:4","signal":0}"#, "signal 0 cannot be sent"),
             (r#"{"order":"down","process":"1:4"}"#, "unknown variant"),
             (r#"{"order":"pin","process":"1:4","node":3,"more":1}"#, "unknown field"),
         ] {

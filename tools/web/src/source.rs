@@ -7,15 +7,15 @@
 use crate::Shared;
 use crate::history::STEP_S;
 use crate::hub::Hub;
+use client::events::Told;
 use client::picture::{Looked, Picture, look};
 use client::{Client, Gathered, told};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::control::{Event, Reply, Request};
-use wire::ids::NodeId;
 
 /// Between two tries to follow the events of a daemon that is gone.
 const EVENTS_AGAIN: Duration = Duration::from_secs(1);
@@ -83,17 +83,15 @@ fn nodes(client: &mut Client) -> client::Result<Looked> {
 /// Follows the events of all nodes, and begins again when their daemon is gone.
 fn events(socket: &Path, pending: &Pending) {
     // What was told before is told again to whoever begins to follow.
-    let mut told_until: HashMap<NodeId, f64> = HashMap::new();
+    let mut known = Told::default();
     loop {
         // Of a node that tells nothing, and of a daemon that is gone, pictures say why.
         let _ = Client::connect(socket).and_then(|mut client| {
             client.everywhere(Request::Events { follow: true }, |node, said| {
-                if let Ok(Reply::Event(event)) = said {
-                    let until = told_until.entry(node).or_insert(f64::MIN);
-                    if event.time > *until {
-                        *until = event.time;
-                        pending.put(event);
-                    }
+                if let Ok(Reply::Event(event)) = said
+                    && known.is_news(node, &event)
+                {
+                    pending.put(event);
                 }
                 true
             })

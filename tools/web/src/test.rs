@@ -13,6 +13,7 @@ pub const WORDING: Wording = Wording {
         _ => "moved".to_owned(),
     },
     migration: |migration| format!("{} moved to node {}", migration.pid, migration.to),
+    owned: |owned| format!("{} guests", owned.guests),
     forecast: |forecast| (format!("{} would be faster", forecast.pid), "it goes".to_owned()),
 };
 

@@ -3,12 +3,15 @@
 
 use wire::control::{Happening, Migration};
 use wire::forecast::Forecast;
+use wire::owner::Owned;
 
 #[derive(Clone, Copy)]
 pub struct Wording {
     /// An event, without its time and process.
     pub happening: fn(&Happening) -> String,
     pub migration: fn(&Migration) -> String,
+    /// What stands on a node, and what came of an order of its owner.
+    pub owned: fn(&Owned) -> String,
     /// The numbers of a hypothetical move, and the verdict.
     pub forecast: fn(&Forecast) -> (String, String),
 }

@@ -618,6 +618,8 @@ pub fn requests() -> Vec<Request> {
             freeze_budget_ms: budget.map(LimitChange::AtMost),
             move_bandwidth_bits_per_s: limits().bandwidth.map(LimitChange::AtMost),
             move_processors: Some(LimitChange::Lifted),
+            guests_per_user: Some(LimitChange::AtMost(2)),
+            storms_per_user: None,
         }),
     ]
 }

@@ -141,6 +141,20 @@ impl Remote {
             Authority::Sudo => "sudo -n env SSH_CONNECTION=\"$SSH_CONNECTION\" ",
         }
     }
+
+    /// What ends the connection; nothing to this machine.
+    pub fn closing(&self) -> impl FnOnce() + 'static {
+        let end = self.socket.as_ref().map(|socket| {
+            let mut end = ssh(socket);
+            end.args(["-q", "-O", "exit", "--", &self.host]);
+            end
+        });
+        move || {
+            let Some(mut end) = end else { return };
+            // Without anybody to tell it, it ends when the machine does.
+            let _ = end.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
 }
 
 fn ssh(socket: &Path) -> Command {
@@ -151,11 +165,7 @@ fn ssh(socket: &Path) -> Command {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        let Some(socket) = &self.socket else { return };
-        let mut end = ssh(socket);
-        end.args(["-q", "-O", "exit", "--", &self.host]);
-        // Without anybody to tell it, it ends when the machine does.
-        let _ = end.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        self.closing()();
     }
 }
 

@@ -9,6 +9,7 @@ use crate::exit_code;
 use crate::naming::called;
 use crate::output;
 use crate::platform::Platform;
+use crate::progress::Waiting;
 use anyhow::{Context, Result, bail, ensure};
 use client::Client;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -50,7 +51,7 @@ pub fn up(options: &UpOptions, platform: &dyn Platform) -> ExitCode {
         return platform.daemon(&daemon);
     }
     platform.keep_descriptors();
-    match successor.map_or_else(|| start(&daemon, &files), Ok) {
+    match successor.map_or_else(|| start(&daemon, &files, options.json), Ok) {
         Ok(status) => {
             let told = match options.json {
                 true => output::print_json(&status),
@@ -69,7 +70,7 @@ pub fn begin(platform: &dyn Platform) -> Result<Status> {
     let (options, _) = config_file::complete(&DaemonOptions::default(), None)?;
     let files = platform.daemon_files(&options);
     platform.keep_descriptors();
-    start(&options, &files)
+    start(&options, &files, false)
 }
 
 /// Another one takes the place of the daemon that runs.
@@ -93,7 +94,7 @@ pub fn daemon(options: &DaemonOptions, platform: &dyn Platform) -> ExitCode {
 fn dismiss(socket: &Path, options: &UpOptions) -> Result<Option<Status>> {
     let Ok(mut client) = Client::connect(socket) else { return Ok(None) };
     if !super::membership::ask_status(&mut client)?.is_service {
-        return super::membership::hand_over(&mut client).map(|()| None);
+        return super::membership::hand_over(&mut client, options.json).map(|()| None);
     }
     // Which says no more than where it is.
     let runtime_dir = options.daemon.runtime_dir.clone();
@@ -104,6 +105,11 @@ fn dismiss(socket: &Path, options: &UpOptions) -> Result<Option<Status>> {
          (`osmos config example`), then `osmos up --replace`"
     );
     let since = Instant::now();
+    let mut waiting = Waiting::begin(
+        "waiting for the service to come back",
+        "it comes back: `osmos status` tells",
+        options.json,
+    )?;
     super::membership::begin_to_hand_over(&mut client)?;
     loop {
         match ask_status(socket) {
@@ -113,12 +119,12 @@ fn dismiss(socket: &Path, options: &UpOptions) -> Result<Option<Status>> {
             _ if since.elapsed() >= READY_TIMEOUT => {
                 bail!("the service has not come back after {READY_TIMEOUT:?}: its log says why")
             }
-            _ => std::thread::sleep(READY_POLL),
+            _ => waiting.pause(READY_POLL)?,
         }
     }
 }
 
-fn start(options: &DaemonOptions, files: &DaemonFiles) -> Result<Status> {
+fn start(options: &DaemonOptions, files: &DaemonFiles, json: bool) -> Result<Status> {
     if let Ok(status) = ask_status(&files.socket) {
         bail!(
             "node {} already runs here (pid {}): end it with `osmos down` first, or put this one \
@@ -140,7 +146,12 @@ fn start(options: &DaemonOptions, files: &DaemonFiles) -> Result<Status> {
         .stderr(log.try_clone()?)
         .spawn()
         .with_context(|| format!("cannot start {}", program.display()))?;
-    wait_until_ready(&mut child, &files.socket)
+    let waiting = Waiting::begin(
+        "waiting for the daemon to be ready",
+        "the daemon goes on starting: `osmos status` tells when it is ready",
+        json,
+    )?;
+    wait_until_ready(&mut child, &files.socket, waiting)
         .with_context(|| log_since(&mut log, log_start, &files.log))
 }
 
@@ -156,7 +167,7 @@ fn open_log(path: &Path) -> Result<File> {
 
 /// Waits until the daemon is ready or has ended: one that another has overtaken ends by itself, but
 /// would be the node if that other one ended first, and then nobody would know of it.
-fn wait_until_ready(child: &mut Child, socket: &Path) -> Result<Status> {
+fn wait_until_ready(child: &mut Child, socket: &Path, mut waiting: Waiting) -> Result<Status> {
     let deadline = Instant::now() + READY_TIMEOUT;
     let mut other = None;
     loop {
@@ -170,7 +181,7 @@ fn wait_until_ready(child: &mut Child, socket: &Path) -> Result<Status> {
             Ok(status) if status.daemon_pid == child.id() as i32 => return Ok(status),
             Ok(status) if Instant::now() < deadline => {
                 other = Some(status.daemon_pid);
-                std::thread::sleep(READY_POLL);
+                waiting.pause(READY_POLL)?;
             }
             Ok(status) => bail!("another daemon is in its place (pid {})", status.daemon_pid),
             Err(error) if Instant::now() >= deadline => {
@@ -178,7 +189,7 @@ fn wait_until_ready(child: &mut Child, socket: &Path) -> Result<Status> {
                     format!("the daemon (pid {}) is not ready after {READY_TIMEOUT:?}", child.id())
                 });
             }
-            Err(_) => std::thread::sleep(READY_POLL),
+            Err(_) => waiting.pause(READY_POLL)?,
         }
     }
 }
@@ -241,7 +252,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut child = Command::new("false").spawn().expect("started");
         let started = Instant::now();
-        let error = wait_until_ready(&mut child, &directory.path().join("none")).unwrap_err();
+        let waiting = Waiting::begin("waiting", "it goes on", true).expect("waiting");
+        let socket = directory.path().join("none");
+        let error = wait_until_ready(&mut child, &socket, waiting).unwrap_err();
         assert!(error.to_string().contains("before it was ready"), "{error}");
         assert!(started.elapsed() < READY_TIMEOUT);
     }

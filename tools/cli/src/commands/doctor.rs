@@ -6,6 +6,7 @@
 use crate::naming::called;
 use crate::output::{self, Align, Cell, Colour, Table};
 use crate::platform::Platform;
+use crate::progress;
 use anyhow::Result;
 use clap::Args;
 use client::Client;
@@ -28,7 +29,7 @@ pub struct DoctorOptions {
 /// Print the findings; true if nothing required is missing, and all have answered who were asked.
 pub fn doctor(options: &DoctorOptions, socket: &Path, platform: &dyn Platform) -> Result<bool> {
     if options.all {
-        let examined = ask_everywhere(&mut Client::connect(socket)?)?;
+        let examined = ask_everywhere(&mut Client::connect(socket)?, options.json)?;
         tell_all(&examined, options.json)?;
         return Ok(examined.iter().all(Examined::is_fit));
     }
@@ -68,11 +69,12 @@ impl Examined {
     }
 }
 
-fn ask_everywhere(client: &mut Client) -> Result<Vec<Examined>> {
+fn ask_everywhere(client: &mut Client, json: bool) -> Result<Vec<Examined>> {
     let names: BTreeMap<NodeId, Option<String>> =
         client.nodes()?.into_iter().map(|node| (node.id, node.name)).collect();
     let mut all = Vec::new();
-    client.everywhere(Request::Doctor, |node, said| {
+    let words = ("asking all nodes", "nothing has changed anywhere");
+    progress::everywhere(client, Request::Doctor, words, json, |node, said| {
         let name = names.get(&node).cloned().flatten();
         let failed = |failure| Examined {
             node,
@@ -92,7 +94,6 @@ fn ask_everywhere(client: &mut Client) -> Result<Vec<Examined>> {
             }),
             Err(failure) => failed(failure),
         });
-        true
     })?;
     all.sort_by_key(|examined| examined.node);
     Ok(all)

@@ -22,8 +22,9 @@ pub fn what_if(client: &mut Client, process: ProcessName, to: NodeId, json: bool
         output::print_json(&forecast)?;
     } else {
         let (numbers, verdict) = forecast_sentences(&forecast);
-        output::print_line(&output::printable(&numbers))?;
-        output::print_line(&output::printable(&verdict))?;
+        let called = Called::asked(client);
+        output::print_line(&output::printable(&called.spelled(&numbers)))?;
+        output::print_line(&output::printable(&called.spelled(&verdict)))?;
     }
     Ok(())
 }
@@ -76,14 +77,14 @@ pub fn why_text(reply: &Reply, called: &Called, with_colours: bool) -> Option<St
         let when = if now.is_some() { "now" } else { "at the last decision" };
         let rate = weighed.rate_here;
         text += &format!("\nplaces {when}; each of its threads gets {rate:.2} here\n");
-        text += &place_table(weighed).render(with_colours);
+        text += &place_table(weighed, called).render(with_colours);
     }
     if !moves.is_empty() {
         text += "\nmoves, with the progress measured before and after\n";
-        text += &move_table(moves).render(with_colours);
+        text += &move_table(moves, called).render(with_colours);
     }
     text += "\ndecisions\n";
-    text += &decision_table(decisions).render(with_colours);
+    text += &decision_table(decisions, called).render(with_colours);
     Some(text)
 }
 
@@ -95,7 +96,7 @@ fn place_sentence(process: &Process, called: &Called) -> String {
         shortened(process.shown_command()),
         called.node(process.home),
         called.node(process.node),
-        process.reason
+        called.spelled(&process.reason)
     ))
 }
 
@@ -158,9 +159,9 @@ fn node_sentence(forecast: &NodeForecast) -> String {
     )
 }
 
-fn place_table(weighed: &Weighed) -> Table {
+fn place_table(weighed: &Weighed, called: &Called) -> Table {
     let mut table = Table::new(&[
-        ("NODE", Align::Right),
+        ("NODE", Align::Left),
         ("RATE", Align::Right),
         ("RUNNABLE", Align::Right),
         ("CORES", Align::Right),
@@ -170,23 +171,23 @@ fn place_table(weighed: &Weighed) -> Table {
     ]);
     for place in &weighed.places {
         table.row(vec![
-            Cell::new(place.node.map_or_else(|| "-".to_owned(), |node| node.to_string())),
+            Cell::new(place.node.map_or_else(|| "-".to_owned(), |node| called.short(node))),
             Cell::new(format!("{:.2}", place.rate)),
             Cell::new(format!("{:.1}", place.runnable)),
             Cell::new(place.cores.to_string()),
             Cell::new(format!("{:.2}", place.speed)),
             Cell::new(output::seconds(place.info_age_s)),
-            Cell::new(place.but.as_deref().unwrap_or("it goes")),
+            Cell::new(called.spelled(place.but.as_deref().unwrap_or("it goes"))),
         ]);
     }
     table
 }
 
-fn move_table(moves: &[PastMove]) -> Table {
+fn move_table(moves: &[PastMove], called: &Called) -> Table {
     let mut table = Table::new(&[
         ("TIME", Align::Left),
-        ("FROM", Align::Right),
-        ("TO", Align::Right),
+        ("FROM", Align::Left),
+        ("TO", Align::Left),
         ("BY", Align::Left),
         ("FREEZE", Align::Right),
         ("EXPECTED", Align::Right),
@@ -199,8 +200,8 @@ fn move_table(moves: &[PastMove]) -> Table {
     for made in moves {
         table.row(vec![
             Cell::new(output::clock(made.time)),
-            Cell::new(made.from.to_string()),
-            Cell::new(made.to.to_string()),
+            Cell::new(called.short(made.from)),
+            Cell::new(called.short(made.to)),
             Cell::new(&made.cause),
             Cell::new(format!("{:.1}ms", made.freeze_ms)),
             Cell::new(shown(made.rate_expected)),
@@ -212,14 +213,14 @@ fn move_table(moves: &[PastMove]) -> Table {
     table
 }
 
-fn decision_table(decisions: &[Decision]) -> Table {
+fn decision_table(decisions: &[Decision], called: &Called) -> Table {
     let mut table =
         Table::new(&[("TIME", Align::Left), ("VERDICT", Align::Left), ("REASON", Align::Left)]);
     for decision in decisions {
         table.row(vec![
             Cell::new(output::clock(decision.time)),
             Cell::new(&decision.verdict),
-            Cell::new(&decision.reason),
+            Cell::new(called.spelled(&decision.reason)),
         ]);
     }
     table
@@ -276,7 +277,7 @@ mod tests {
         let nodes = vec![listed_node(1, None), listed_node(3, Some("delta"))];
         let called = Called::asked(&mut Told { nodes, questions: 1 });
         let text = place_sentence(&process, &called);
-        assert_eq!(text, "4711 (a?wk) of node 1 is on node 3 (delta): node 3 is faster");
+        assert_eq!(text, "4711 (a?wk) of node 1 is on node 3 (delta): node 3 (delta) is faster");
         let long = Process { command_line: Some("ä".repeat(61)), ..process };
         let text = place_sentence(&long, &called);
         assert!(text.starts_with(&format!("4711 ({}…) of node 1", "ä".repeat(60))), "{text}");
@@ -297,7 +298,7 @@ mod tests {
             gain: None,
         };
         let gained = PastMove { rate_after: Some(0.98), gain: Some(1.96), ..made.clone() };
-        let text = move_table(&[made, gained]).render(false);
+        let text = move_table(&[made, gained], &Called::nobody()).render(false);
         let words = |nth| -> Vec<&str> {
             text.lines().nth(nth).expect("a row").split_whitespace().collect()
         };

@@ -2,13 +2,13 @@
 
 use super::moves;
 use crate::arguments::Listing;
-use crate::naming::{NodeChoice, node};
+use crate::naming::{self, Called, NodeChoice, node};
 use crate::output::{self, Align, Cell, Colour, Table};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use client::Client;
+use client::events::Told;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use wire::control::{CpuFit, Event, Happening, Node, Reply, Request};
 use wire::ids::NodeId;
 
@@ -89,16 +89,17 @@ fn chosen(nodes: Vec<Node>, wanted: &[NodeId]) -> Result<Vec<Node>> {
     let find = |id: &NodeId| {
         let found = nodes.iter().find(|node| node.id == *id).cloned();
         found.with_context(|| {
-            let known: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
-            format!("there is no node {id}; there are {}", known.join(", "))
+            let known: Vec<&Node> = nodes.iter().collect();
+            format!("there is no node {id}; there are {}", naming::listed(&known))
         })
     };
     wanted.iter().map(find).collect()
 }
 
 pub fn events(client: Client, follow: bool, json: bool) -> Result<()> {
+    let mut teller = Teller::new(client.another()?, json);
     for event in client.events(follow)? {
-        tell(None, &event?, json)?;
+        teller.tell(None, &event?)?;
     }
     Ok(())
 }
@@ -116,14 +117,17 @@ pub fn events_everywhere(client: &mut Client, follow: bool, json: bool) -> Resul
         true
     })?;
     recorded.sort_by(|(_, one), (_, other)| one.time.total_cmp(&other.time));
+    let mut teller = Teller::new(client.another()?, json);
+    let mut told = Told::default();
     for (node, event) in &recorded {
-        tell(Some(*node), event, json)?;
+        told.is_news(*node, event);
+        teller.tell(Some(*node), event)?;
     }
     for text in &silent {
-        eprintln!("osmos: {}", output::printable(text));
+        eprintln!("osmos: {}", output::printable(&teller.called.spelled(text)));
     }
     if follow {
-        return follow_everywhere(client, &latest(&recorded), json);
+        return follow_everywhere(client, told, teller);
     }
     match silent.is_empty() {
         true => Ok(()),
@@ -131,29 +135,18 @@ pub fn events_everywhere(client: &mut Client, follow: bool, json: bool) -> Resul
     }
 }
 
-/// When the last event of each node was. How often calls brought processes home is said whenever
-/// somebody asks, and no event.
-fn latest(recorded: &[(NodeId, Event)]) -> BTreeMap<NodeId, f64> {
-    let happened = recorded.iter().filter(|(_, event)| is_event(event));
-    happened.map(|(node, event)| (*node, event.time)).collect()
-}
-
-fn is_event(event: &Event) -> bool {
-    !matches!(event.what, Happening::Homecalls { .. })
-}
-
-fn follow_everywhere(client: &mut Client, told: &BTreeMap<NodeId, f64>, json: bool) -> Result<()> {
+/// Nodes that join later are followed as well, and those that come back.
+fn follow_everywhere(client: &mut Client, mut told: Told, mut teller: Teller) -> Result<()> {
     let mut outcome = Ok(());
     client.everywhere(Request::Events { follow: true }, |node, said| {
-        let is_news = |event: &Event| told.get(&node).is_none_or(|last| event.time > *last);
         outcome = match said {
-            Ok(Reply::Event(event)) if is_event(&event) && is_news(&event) => {
-                tell(Some(node), &event, json)
+            Ok(Reply::Event(event)) if told.is_news(node, &event) => {
+                teller.tell(Some(node), &event)
             }
             Ok(_) => Ok(()),
             // It may come back: the others go on.
             Err(failure) => {
-                eprintln!("osmos: {}", output::printable(&failure.text));
+                eprintln!("osmos: {}", output::printable(&teller.called.spelled(&failure.text)));
                 Ok(())
             }
         };
@@ -162,17 +155,35 @@ fn follow_everywhere(client: &mut Client, told: &BTreeMap<NodeId, f64>, json: bo
     outcome
 }
 
-/// `node`: which one says so, if several do.
-fn tell(node: Option<NodeId>, event: &Event, json: bool) -> Result<()> {
-    match (json, node) {
-        (true, None) => output::print_json(event)?,
-        (true, Some(told_by)) => output::print_json(&ToldBy { told_by, event })?,
-        (false, None) => output::print_line(&event_line(event))?,
-        (false, Some(node)) => {
-            output::print_line(&format!("{node:>4}  {}", event_line(event)))?;
-        }
+/// Prints events, with the names that nodes have.
+struct Teller {
+    json: bool,
+    client: Client,
+    called: Called,
+}
+
+impl Teller {
+    fn new(mut client: Client, json: bool) -> Teller {
+        let called = if json { Called::nobody() } else { Called::asked(&mut client) };
+        Teller { json, client, called }
     }
-    Ok(())
+
+    /// `node`: which one says so, if several do.
+    fn tell(&mut self, node: Option<NodeId>, event: &Event) -> Result<()> {
+        match (self.json, node) {
+            (true, None) => output::print_json(event)?,
+            (true, Some(told_by)) => output::print_json(&ToldBy { told_by, event })?,
+            (false, _) => {
+                if matches!(event.what, Happening::NodeJoined { .. }) {
+                    self.called = Called::asked(&mut self.client);
+                }
+                let by = node.map(|node| format!("{:>8}  ", self.called.short(node)));
+                let line = self.called.spelled(&event_line(event));
+                output::print_line(&(by.unwrap_or_default() + &line))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An event, and the node that has recorded it.
@@ -336,20 +347,6 @@ mod tests {
             },
         };
         assert_eq!(event_line(&event), "14:03:27.120  1:4711  came home: it called?fanotify");
-    }
-
-    #[test]
-    fn what_was_told_of_a_node_is_not_told_again() {
-        let event = |time, what| Event { time, pid: None, what };
-        let status = || Happening::NodeStatus { node: NodeId(3), status: "gone".into() };
-        let recorded = [
-            (NodeId(1), event(1.0, status())),
-            (NodeId(2), event(2.0, status())),
-            (NodeId(1), event(3.0, status())),
-            (NodeId(2), event(9.0, Happening::Homecalls { counts: Vec::new() })),
-        ];
-        let latest = latest(&recorded);
-        assert_eq!(latest, BTreeMap::from([(NodeId(1), 3.0), (NodeId(2), 2.0)]));
     }
 
     #[test]

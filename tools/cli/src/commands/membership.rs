@@ -3,13 +3,13 @@
 
 use crate::naming::called;
 use crate::output;
-use anyhow::{Context, Result, ensure};
+use crate::progress::{self, Waiting};
+use anyhow::{Result, ensure};
 use client::Client;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 use wire::control::{Reply, Request, Status};
 use wire::ids::NodeId;
 
@@ -52,13 +52,17 @@ fn advice(address: &str, token: &str) -> String {
 }
 
 pub fn join(client: &mut Client, address: String, token: String, json: bool) -> Result<()> {
-    done(client, &Request::Join { address, token })?;
+    let doing = format!("joining the cluster of {address}");
+    let words = (doing.as_str(), "this node may join all the same: `osmos status` tells");
+    done_in_time(client, &Request::Join { address, token }, words, json)?;
     status(client, json)
 }
 
 /// Returns when this node is in a cluster of its own.
 pub fn leave(client: &mut Client, json: bool) -> Result<()> {
-    done(client, &Request::Leave)?;
+    let words =
+        ("leaving the cluster", "this node goes on leaving it: `osmos status` tells when it has");
+    done_in_time(client, &Request::Leave, words, json)?;
     status(client, json)
 }
 
@@ -79,41 +83,65 @@ fn done(client: &mut Client, request: &Request) -> Result<()> {
     }
 }
 
+/// What may take a while; it is said what goes on.
+fn done_in_time(
+    client: &mut Client,
+    request: &Request,
+    words: (&str, &'static str),
+    json: bool,
+) -> Result<()> {
+    match progress::ask(client, request, words, json)? {
+        Reply::Done => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
 /// Returns when the daemon has ended, so that another can be started at once.
 pub fn down(client: &mut Client, json: bool) -> Result<()> {
-    let daemon_pid = end(client, &Request::Down)?;
+    let words = (
+        "taking this node down",
+        "it goes on going down, when guests and own processes are home: `osmos status` tells",
+    );
+    let daemon_pid = end(client, &Request::Down, words, json)?;
     output::confirm(json, || json!({ "done": true, "daemon_pid": daemon_pid }))
 }
 
-/// The same, of a daemon that leaves everything where it is to the next.
-/// Returns when the daemon has left everything to itself, as another.
+/// Has a daemon that is a service take its own place; returns when it has begun to.
 pub fn begin_to_hand_over(client: &mut Client) -> Result<()> {
     done(client, &Request::HandOver)
 }
 
-pub fn hand_over(client: &mut Client) -> Result<()> {
-    end(client, &Request::HandOver).map(|_| ())
+/// Has a daemon leave everything where it is to the next; returns when it has ended.
+pub fn hand_over(client: &mut Client, json: bool) -> Result<()> {
+    let words = (
+        "waiting for the daemon that runs to end",
+        "it ends, and processes wait where they are for the next one: `osmos up` starts it",
+    );
+    end(client, &Request::HandOver, words, json).map(|_| ())
 }
 
 /// The pid that it had.
-fn end(client: &mut Client, how: &Request) -> Result<i32> {
+fn end(
+    client: &mut Client,
+    how: &Request,
+    words: (&'static str, &'static str),
+    json: bool,
+) -> Result<i32> {
     let daemon_pid = ask_status(client)?.daemon_pid;
     // Opened before the daemon can end: it names that process and no later one.
     let daemon = Pid::from_raw(daemon_pid)
         .filter(|_| daemon_pid > 0)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    done(client, how)?;
+    done_in_time(client, how, words, json)?;
     if let Some(daemon) = daemon {
-        wait_for_end(&daemon, daemon_pid)?;
+        wait_for_end(&daemon, daemon_pid, Waiting::begin(words.0, words.1, json)?)?;
     }
     Ok(daemon_pid)
 }
 
-fn wait_for_end(daemon: &OwnedFd, daemon_pid: i32) -> Result<()> {
-    let mut ends = [PollFd::new(daemon.as_fd(), PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(END_TIMEOUT).context("that is too long to wait")?;
-    let ended = poll(&mut ends, timeout).context("cannot wait for the daemon")?;
-    ensure!(ended > 0, "the daemon (pid {daemon_pid}) has not ended after {END_TIMEOUT:?}");
+fn wait_for_end(daemon: &OwnedFd, daemon_pid: i32, mut waiting: Waiting) -> Result<()> {
+    let has_ended = waiting.until_or_late(daemon, Instant::now() + END_TIMEOUT)?;
+    ensure!(has_ended, "the daemon (pid {daemon_pid}) has not ended after {END_TIMEOUT:?}");
     Ok(())
 }
 
@@ -163,7 +191,8 @@ mod tests {
         let mut child = Command::new("true").spawn().expect("started");
         let pid = Pid::from_child(&child);
         let descriptor = pidfd_open(pid, PidfdFlags::empty()).expect("not waited for yet");
-        wait_for_end(&descriptor, child.id() as i32).expect("ends");
+        let waiting = Waiting::begin("waiting", "it ends", true).expect("waiting");
+        wait_for_end(&descriptor, child.id() as i32, waiting).expect("ends");
         assert!(child.wait().expect("waited").success());
     }
 }

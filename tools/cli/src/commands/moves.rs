@@ -1,10 +1,11 @@
 //! `migrate`, `adopt` and `kill`: what one process is told to do.
 
 use crate::exit_code;
-use crate::interrupts::Interrupts;
+use crate::interrupts::{Interrupts, News};
+use crate::naming::Called;
 use crate::output;
 use crate::processes::ProcessName;
-use crate::progress::Shown;
+use crate::progress::{self, Shown};
 use anyhow::Result;
 use client::Client;
 use wire::control::{Destination, Migration, Reply, Request};
@@ -26,24 +27,29 @@ pub fn migrate(
     client.begin_move((process.node, process.pid), to, how)?;
     let mut is_off = false;
     let reply = loop {
-        if !client.has_more() && interrupts.come_before(client)? {
-            if is_off {
-                interrupts.obey()?;
+        let news = match client.has_more() {
+            true => News::Readable,
+            false => interrupts.next(Some(client), shown.tick())?,
+        };
+        match news {
+            News::Nothing => shown.draw(),
+            News::Readable => match client.receive() {
+                Ok(Reply::Progress(progress)) => shown.show(progress),
+                reply => break reply,
+            },
+            News::Interrupt => {
+                if is_off {
+                    interrupts.obey()?;
+                }
+                progress::aside(|| eprintln!("osmos: calling the move of {process} off"));
+                client.call_off()?;
+                is_off = true;
             }
-            shown.clear();
-            eprintln!("osmos: calling the move of {process} off");
-            client.call_off()?;
-            is_off = true;
-            continue;
-        }
-        match client.receive() {
-            Ok(Reply::Progress(progress)) => shown.show(&progress),
-            reply => break reply,
         }
     };
-    shown.clear();
+    drop(shown);
     let told = match reply {
-        Ok(Reply::Migrated(migration)) => tell(&migration, json),
+        Ok(Reply::Migrated(migration)) => tell(client, &migration, json),
         Ok(other) => Err(unexpected(&other)),
         Err(error) => Err(error.into()),
     };
@@ -57,10 +63,16 @@ pub fn migrate(
     told
 }
 
-fn tell(migration: &Migration, json: bool) -> Result<()> {
+fn tell(client: &mut Client, migration: &Migration, json: bool) -> Result<()> {
     match json {
         true => output::print_json(migration)?,
-        false => output::print_line(&sentence(migration))?,
+        false => {
+            // One that called the move off asks for nothing more by this connection.
+            let called = client
+                .another()
+                .map_or_else(|_| Called::nobody(), |mut client| Called::asked(&mut client));
+            output::print_line(&called.spelled(&sentence(migration)))?;
+        }
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use super::unexpected;
 use crate::output;
+use crate::progress;
 use anyhow::Result;
 use client::Client;
 use wire::control::{Reply, Request};
@@ -10,7 +11,8 @@ use wire::owner::{FileAccess, Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
 use wire::users::{Borrowers, UserTable};
 
 pub fn order(client: &mut Client, order: OwnerOrder, json: bool) -> Result<()> {
-    let owned = match client.request(&Request::Owner(order))? {
+    let words = waiting(&order);
+    let owned = match progress::ask(client, &Request::Owner(order), words, json)? {
         Reply::Owned(owned) => owned,
         other => return Err(unexpected(&other)),
     };
@@ -20,6 +22,25 @@ pub fn order(client: &mut Client, order: OwnerOrder, json: bool) -> Result<()> {
         output::print_line(&sentence(&owned))?;
     }
     Ok(())
+}
+
+/// What goes on, and what becomes of it without anybody who waits.
+fn waiting(order: &OwnerOrder) -> (&'static str, &'static str) {
+    match order {
+        OwnerOrder::Drain { on: true } => (
+            "draining this node",
+            "it stays drained, and processes go on leaving: `osmos drain off` takes it back",
+        ),
+        OwnerOrder::Expel => (
+            "expelling guests",
+            "they go on leaving, and no more come: `osmos noblock` lets guests come again",
+        ),
+        OwnerOrder::Bring => (
+            "bringing own processes home",
+            "they go on coming home: `osmos ps` shows where they are",
+        ),
+        _ => ("telling the daemon", "the order stands: `osmos status` shows what does"),
+    }
 }
 
 /// `no guests come; own processes stay; at most 4 guests; 2 guests, 1 of 3 own processes away`
@@ -65,6 +86,13 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
     if let Some(max) = state.guest_memory_max_bytes {
         parts.push(format!("at most {} for all guests", output::bytes(max)));
     }
+    if let Some(max) = state.guests_per_user_max {
+        parts.push(format!("at most {} of one user", output::counted(max, "guest", "guests")));
+    }
+    if let Some(max) = state.storms_per_user_max {
+        let processes = output::counted(max, "process", "processes");
+        parts.push(format!("at most {processes} of one user in storms"));
+    }
     if let Some(budget) = state.freeze_budget_ms {
         parts.push(format!("moves freeze for {budget} at most"));
     }
@@ -102,6 +130,8 @@ mod tests {
             files: FileAccess::Read,
             guests_max: Some(4),
             guest_memory_max_bytes: Some(2 << 30),
+            guests_per_user_max: Some(1),
+            storms_per_user_max: Some(2),
             freeze_budget_ms: Some(FreezeBudget::DEFAULT),
             move_limits: MoveLimits {
                 bandwidth: "500Mbit".parse().ok(),
@@ -118,9 +148,10 @@ mod tests {
             "no guests come; own processes stay; own load comes first; root's processes may \
              leave; users of other nodes read files; own processes go to 2,3 only; guests run as \
              *=same; at most 4 guests; at most \
-             2.0G for all guests; moves freeze for 20 ms at most; moves take 500Mbit a second at \
-             most; moves keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest \
-             here, 1 of 3 own processes away; 1.0G kept of guests that have left"
+             2.0G for all guests; at most 1 guest of one user; at most 2 processes of one user in \
+             storms; moves freeze for 20 ms at most; moves take 500Mbit a second at most; moves \
+             keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest here, 1 of 3 \
+             own processes away; 1.0G kept of guests that have left"
         );
     }
 

@@ -2,6 +2,7 @@
 
 use super::{membership, unexpected};
 use crate::output;
+use crate::progress::Waiting;
 use anyhow::{Result, ensure};
 use client::Client;
 use serde::Serialize;
@@ -46,13 +47,17 @@ struct Found {
 pub fn ping(client: &mut Client, node: NodeId, count: u32, json: bool) -> Result<()> {
     let listed = client.nodes()?.into_iter().find(|listed| listed.id == node);
     let here = membership::ask_status(client)?;
+    let words = (format!("asking node {node}"), "nothing has changed anywhere");
+    let mut waiting = Waiting::begin(words.0, words.1, json)?;
     let mut echoes = Vec::new();
     for nth in 0..count {
         if nth > 0 {
-            std::thread::sleep(PAUSE);
+            waiting.goes_on(format!("asking node {node}: {nth} of {count} answers"));
+            waiting.pause(PAUSE)?;
         }
-        echoes.push(ask(client, node)?);
+        echoes.push(ask(client, node, &mut waiting)?);
     }
+    drop(waiting);
     let listed = listed.ok_or_else(|| anyhow::anyhow!("there is no node {node}"))?;
     let found = Found::of(&listed, &here, &mut echoes);
     match json {
@@ -63,10 +68,12 @@ pub fn ping(client: &mut Client, node: NodeId, count: u32, json: bool) -> Result
     Ok(())
 }
 
-fn ask(client: &mut Client, node: NodeId) -> Result<Echo> {
+fn ask(client: &mut Client, node: NodeId, waiting: &mut Waiting) -> Result<Echo> {
     let request = Request::At { node, request: Box::new(Request::Status) };
     let (asked_at, began) = (wall_clock_s(), Instant::now());
-    let reply = client.request(&request)?;
+    client.send(&request)?;
+    waiting.until(client, || None)?;
+    let reply = client.receive()?;
     let took = began.elapsed();
     let Reply::Status(status) = reply else { return Err(unexpected(&reply)) };
     // It was there half-way, as far as both ways take as long.

@@ -2,6 +2,7 @@
 
 use super::unexpected;
 
+use crate::naming::Called;
 use crate::output::{self, Align, Cell, Colour, Table};
 use crate::processes::{PsKey, PsOptions};
 use anyhow::{Result, bail};
@@ -43,12 +44,16 @@ fn show(
     }
     match options.listing.json {
         true => output::print_json(&processes)?,
-        false => output::print_text(&(before.to_owned() + &table(&processes)))?,
+        false => {
+            let table = table(&processes, &Called::asked(client));
+            output::print_text(&(before.to_owned() + &table))?;
+        }
     }
     if !gathered.silent.is_empty() {
         let why: Vec<&str> =
             gathered.silent.iter().map(|(_, failure)| failure.text.as_str()).collect();
         let text = format!("not all processes are known: {}", why.join("; "));
+        let text = if options.listing.json { text } else { Called::asked(client).spelled(&text) };
         if options.watch.is_none() {
             bail!(text);
         }
@@ -89,11 +94,11 @@ fn user_of(process: &Process) -> String {
     process.user.clone().unwrap_or_else(number)
 }
 
-fn table(processes: &[Process]) -> String {
+fn table(processes: &[Process], called: &Called) -> String {
     let mut table = Table::new(&[
         ("PID", Align::Right),
-        ("HOME", Align::Right),
-        ("NODE", Align::Right),
+        ("HOME", Align::Left),
+        ("NODE", Align::Left),
         ("USER", Align::Left),
         ("STATE", Align::Left),
         ("CPU", Align::Right),
@@ -103,18 +108,18 @@ fn table(processes: &[Process]) -> String {
         ("COMMAND", Align::Left),
     ]);
     for process in processes {
-        let node = process.node.to_string();
+        let node = called.short(process.node);
         let away = process.node != process.home;
         table.row(vec![
             Cell::new(process.pid.to_string()),
-            Cell::new(process.home.to_string()),
+            Cell::new(called.short(process.home)),
             Cell::coloured(node, if away { Colour::Green } else { Colour::Plain }),
             Cell::new(user_of(process)),
             Cell::new(&process.state),
             Cell::new(output::seconds(process.cpu_s)),
             Cell::new(output::bytes(process.rss_bytes)),
             Cell::new(process.migrations.to_string()),
-            Cell::new(&process.reason),
+            Cell::new(called.spelled(&process.reason)),
             Cell::new(process.shown_command()),
         ]);
     }
@@ -159,7 +164,7 @@ pub mod tests {
 
     #[test]
     fn a_row_shows_whose_it_is_where_it_is_and_why() {
-        let text = table(&[process()]);
+        let text = table(&[process()], &Called::nobody());
         let row = text.lines().nth(1).expect("a row");
         let words: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(words[..8], ["4711", "1", "3", "anna", "running", "3.2s", "1.0M", "2"]);

@@ -12,15 +12,16 @@ use super::unexpected;
 use crate::config_file;
 use crate::output;
 use crate::platform::Platform;
+use crate::progress::Waiting;
 use crate::{DaemonFiles, DaemonOptions};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use client::Client;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::control::{Process, Reply, Request, Status};
 
 /// Of the daemon's log, its end.
@@ -119,10 +120,12 @@ pub fn report(options: &ReportOptions, socket: &Path, platform: &dyn Platform) -
         files.state_dir.clone_from(state_dir);
     }
     let mut collected = Collected::default();
+    let mut waiting = Waiting::begin("gathering", "no report was written", options.json)?;
     collected.add("versions.txt", Ok(versions()));
     collected.add("doctor.json", json(&platform.findings()));
-    collect_from_daemon(&mut collected, socket, options.command_lines);
+    collect_from_daemon(&mut collected, socket, options.command_lines, &mut waiting);
     collect_files(&mut collected, &files);
+    drop(waiting);
     let contents = collected.contents();
     let mut entries: Vec<(&str, &str)> = vec![("contents.txt", &contents)];
     entries.extend(collected.parts.iter().map(|part| (part.name, part.text.as_str())));
@@ -177,7 +180,12 @@ fn versions() -> String {
 const FROM_DAEMON: [&str; 6] =
     ["status.json", "nodes.json", "ps.json", "metrics.json", "events.jsonl", "daemon-options.txt"];
 
-fn collect_from_daemon(collected: &mut Collected, socket: &Path, with_command_lines: bool) {
+fn collect_from_daemon(
+    collected: &mut Collected,
+    socket: &Path,
+    with_command_lines: bool,
+    waiting: &mut Waiting,
+) {
     let client = Client::connect(socket).and_then(|client| {
         client.set_patience(PATIENCE)?;
         Ok(client)
@@ -192,11 +200,14 @@ fn collect_from_daemon(collected: &mut Collected, socket: &Path, with_command_li
         }
     };
     let [status_name, nodes, ps, metrics, events, options] = FROM_DAEMON;
-    let status = super::membership::ask_status(&mut client);
+    let status = answer(&mut client, &Request::Status, waiting).and_then(|reply| match reply {
+        Reply::Status(status) => Ok(*status),
+        other => Err(unexpected(&other)),
+    });
     collected.add(options, status.as_ref().map_err(copied).and_then(daemon_options));
     collected.add(status_name, status.and_then(|status| json(&status)));
     let mut ask = |request: &Request, shown: fn(Reply, bool) -> Result<String>| {
-        let reply = client.request(request).map_err(anyhow::Error::from);
+        let reply = answer(&mut client, request, waiting);
         reply.and_then(|reply| shown(reply, with_command_lines))
     };
     let said = ask(&Request::Nodes, |reply, _| match reply {
@@ -215,6 +226,14 @@ fn collect_from_daemon(collected: &mut Collected, socket: &Path, with_command_li
     });
     collected.add(metrics, said);
     collected.add(events, recorded(client));
+}
+
+/// What the daemon says, if it says anything in time.
+fn answer(client: &mut Client, request: &Request, waiting: &mut Waiting) -> Result<Reply> {
+    client.send(request)?;
+    let is_there = waiting.until_or_late(client, Instant::now() + PATIENCE)?;
+    ensure!(is_there, "the osmos daemon has not answered for {} s", PATIENCE.as_secs());
+    Ok(client.receive()?)
 }
 
 fn copied(error: &anyhow::Error) -> anyhow::Error {

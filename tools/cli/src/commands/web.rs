@@ -1,6 +1,6 @@
 //! `web`: the command line of it, and the words that it shares with other commands.
 
-use super::{foresight, listings, moves};
+use super::{foresight, listings, moves, owner};
 use crate::values::delay;
 use anyhow::Result;
 use clap::Args;
@@ -43,6 +43,7 @@ pub struct WebOptions {
 const WORDING: Wording = Wording {
     happening: listings::told,
     migration: moves::sentence,
+    owned: owner::sentence,
     forecast: foresight::forecast_sentences,
 };
 

@@ -317,7 +317,7 @@ fn what_is_done_is_told_and_a_page_that_only_shows_does_nothing() {
     let order = r#"{"order":"signal","process":"2:10","signal":15}"#;
     let site = Site::open(&path, false);
     let answer = site.post("/order", &site.log_in(), order);
-    assert!(answer.status == 200 && answer.body.contains("sent to 10"), "{}", answer.body);
+    assert!(answer.status == 200 && answer.body.contains("sent to 2:10"), "{}", answer.body);
     let site = Site::open(&path, true);
     let answer = site.post("/order", &site.log_in(), order);
     assert!(answer.status == 403 && answer.body.contains("read-only"), "{}", answer.body);
