@@ -17,6 +17,7 @@ What:
            Ramli measured openMosix in 2009
   os       creation of processes, suspension, streams, start and footprint, as Windows NT, Linux and
            QNX were compared in 2001
+  files    files of another node through `osmos mount`, against sshfs
   report   one page of what these have written, beside what was published
 
 `osmos bench WHAT --help` says more. What each call and each move costs against native Linux is
@@ -106,9 +107,8 @@ impl Platform for Machine {
     fn bench(&self, words: Vec<OsString>) -> ExitCode {
         match words.first().and_then(|word| word.to_str()) {
             Some("balance") => bench::balance::command::main(words),
-            Some("os") => sim::command::execute("osmos bench os", words, |options| {
-                Ok(sim::command::print(&bench::os::run(options)?)?)
-            }),
+            Some("os") => bench_command("osmos bench os", words, bench::os::run),
+            Some("files") => bench_command("osmos bench files", words, bench::files::run),
             Some("report") => bench::sources::main(words),
             Some("ssi") => bench::ssi::main(words),
             Some("--help" | "-h") => match sim::command::print(BENCH_HELP) {
@@ -172,4 +172,13 @@ fn config(options: &DaemonOptions) -> node::Config {
         cpu_baseline: options.cpu_baseline,
         ..defaults
     }
+}
+
+/// A benchmark that returns what is to be printed.
+fn bench_command<O: clap::Parser>(
+    name: &str,
+    words: Vec<OsString>,
+    run: fn(&O) -> anyhow::Result<String>,
+) -> ExitCode {
+    sim::command::execute(name, words, |options| Ok(sim::command::print(&run(options)?)?))
 }

@@ -3,6 +3,7 @@
 //! * [`engine`]: `cargo xtask bench`: what calls and moves cost, against native Linux
 //! * [`balance`]: `osmos bench balance`: how well work is spread, against exact optima
 //! * [`ssi`], [`os`]: `osmos bench ssi` and `osmos bench os`: the benchmarks of 2009 and 2001
+//! * [`files`]: `osmos bench files`: files of another node, against sshfs
 //! * [`sources`]: `osmos bench report`: all of it beside what was published
 //! * [`provenance`]: what a kept result comes from
 //! * [`demo`]: `osmos demo`: what users gain, in two to three minutes
@@ -10,6 +11,7 @@
 pub mod balance;
 pub mod demo;
 pub mod engine;
+pub mod files;
 pub mod os;
 pub mod provenance;
 pub mod sources;
@@ -28,6 +30,7 @@ pub fn definition() -> clap::Command {
             balance::command::Options::command().name("balance"),
             ssi::Options::command().name("ssi"),
             os::Options::command().name("os"),
+            files::Options::command().name("files"),
             sources::Options::command().name("report"),
         ])
 }
@@ -40,6 +43,7 @@ pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
     let outcome = match step {
         "bench-guest" => balance::guest::run(rest),
         "bench-crew" => balance::crew::run(rest),
+        "bench-files" => files::program::run(rest),
         _ => return os::hidden_main(arguments),
     };
     Some(match outcome {

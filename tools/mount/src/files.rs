@@ -2,7 +2,7 @@
 //! the kernel asks for comes from [`crate::requests`]; what is done with it is in `names`,
 //! `content`, `listing` and `locks`.
 //!
-//! Where all users share a mount, each has a *view* of his own: files that are asked for as him,
+//! Where all users share a mount, each has a *portion* of his own: files that are asked for as him,
 //! and that the kernel knows as others than those of anybody else.
 
 mod content;
@@ -17,7 +17,7 @@ use crate::answers::{Mine, VALID, attr, errno, own_attr};
 use crate::cluster::Cluster;
 use crate::remote::{Outcome, Over, Remote};
 use crate::top::{self, Directory, Kind, Top};
-use crate::tree::{TOP, Tree, View, Way};
+use crate::tree::{Portion, TOP, Tree, Way};
 use fuser::{
     FileAttr, FileHandle, FileType, Generation, Notifier, ReplyAttr, ReplyEmpty, ReplyEntry,
     Request,
@@ -27,7 +27,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use wire::files::{Ask, Attributes, Entry, Listed, Place, Told};
@@ -36,7 +36,7 @@ use wire::ids::NodeId;
 /// Numbers of files are not given to others.
 pub const GENERATION: Generation = Generation(0);
 /// Users of a mount that all share.
-const VIEWS_MAX: usize = 16_384;
+const PORTIONS_MAX: usize = 16_384;
 
 /// Who asks: a thread of this user. The kernel itself is thread 0.
 #[derive(Clone, Copy)]
@@ -54,10 +54,12 @@ impl From<&Request> for Asker {
 /// A file or directory that is open.
 pub struct Open {
     file: u64,
-    view: View,
+    portion: Portion,
     remote: Arc<Remote>,
     link: u64,
     handle: u64,
+    /// Its server has to be told when it is closed: it was written to, or locked.
+    is_used: AtomicBool,
     /// Of a directory: what was read and not given on yet, and where it begins.
     listed: Mutex<(u64, VecDeque<Listed>)>,
 }
@@ -65,25 +67,25 @@ pub struct Open {
 /// Where a file is, and what it is called there.
 struct At {
     remote: Arc<Remote>,
-    view: View,
+    portion: Portion,
     over: Over,
     number: u64,
 }
 
 type Found = Result<At, Errno>;
 /// Where an answer has come from.
-type Source = (Arc<Remote>, View);
+type Source = (Arc<Remote>, Portion);
 
 pub struct Files {
     socket: PathBuf,
-    /// Whose each view is; the first is that of whoever has mounted this.
-    views: Mutex<Vec<Mine>>,
+    /// Whose each portion is; the first is that of whoever has mounted this.
+    portions: Mutex<Vec<Mine>>,
     /// All users may use it, each as himself.
     is_shared: bool,
     cluster: Cluster,
     top: Top,
     tree: Tree,
-    remotes: Mutex<HashMap<(View, NodeId), Arc<Remote>>>,
+    remotes: Mutex<HashMap<(Portion, NodeId), Arc<Remote>>>,
     open: Mutex<HashMap<u64, Arc<Open>>>,
     handles: AtomicU64,
     notifier: OnceLock<Notifier>,
@@ -93,7 +95,7 @@ impl Files {
     pub fn new(socket: PathBuf, cluster: Cluster, mine: Mine, is_shared: bool) -> Files {
         Files {
             socket,
-            views: Mutex::new(vec![mine]),
+            portions: Mutex::new(vec![mine]),
             is_shared,
             cluster,
             top: Top::default(),
@@ -120,27 +122,27 @@ impl Files {
         self.cluster.look();
     }
 
-    fn mine(&self, view: View) -> Mine {
-        held(&self.views)[usize::from(view.0)]
+    fn mine(&self, portion: Portion) -> Mine {
+        held(&self.portions)[usize::from(portion.0)]
     }
 
-    /// The view of a user in a mount that all share.
-    fn view_for(&self, request: &Request) -> Result<View, Errno> {
-        let mut views = held(&self.views);
-        let known = views.iter().skip(1).position(|mine| mine.uid == request.uid());
+    /// The portion of a user in a mount that all share.
+    fn portion_for(&self, request: &Request) -> Result<Portion, Errno> {
+        let mut portions = held(&self.portions);
+        let known = portions.iter().skip(1).position(|mine| mine.uid == request.uid());
         if let Some(known) = known {
-            return Ok(View(known as u16 + 1));
+            return Ok(Portion(known as u16 + 1));
         }
-        if views.len() >= VIEWS_MAX {
+        if portions.len() >= PORTIONS_MAX {
             return Err(Errno::EUSERS);
         }
-        views.push(Mine { uid: request.uid(), gid: request.gid() });
-        Ok(View(views.len() as u16 - 1))
+        portions.push(Mine { uid: request.uid(), gid: request.gid() });
+        Ok(Portion(portions.len() as u16 - 1))
     }
 
-    /// A view is for its user alone.
-    fn check(&self, by: Asker, view: View) -> Result<(), Errno> {
-        let is_his = !self.is_shared || self.mine(view).uid == by.uid;
+    /// A portion is for its user alone.
+    fn check(&self, by: Asker, portion: Portion) -> Result<(), Errno> {
+        let is_his = !self.is_shared || self.mine(portion).uid == by.uid;
         is_his.then_some(()).ok_or(Errno::EACCES)
     }
 
@@ -148,42 +150,42 @@ impl Files {
     pub fn directory(&self, by: Asker, file: u64) -> Option<Result<Directory, Errno>> {
         match (file, self.is_shared) {
             (top::ALL, true) => Some(Ok(Directory::Shared)),
-            (top::ALL, false) => Some(Ok(Directory::Of(View(0)))),
+            (top::ALL, false) => Some(Ok(Directory::Of(Portion(0)))),
             _ => {
-                let view = top::view_of(file)?;
-                Some(self.check(by, view).map(|()| Directory::Of(view)))
+                let portion = top::portion_of(file)?;
+                Some(self.check(by, portion).map(|()| Directory::Of(portion)))
             }
         }
     }
 
-    fn remote(&self, view: View, node: NodeId) -> Result<Arc<Remote>, Errno> {
-        let user = self.is_shared.then(|| self.mine(view).uid);
+    fn remote(&self, portion: Portion, node: NodeId) -> Result<Arc<Remote>, Errno> {
+        let user = self.is_shared.then(|| self.mine(portion).uid);
         let mut remotes = held(&self.remotes);
-        if let Some(remote) = remotes.get(&(view, node)) {
+        if let Some(remote) = remotes.get(&(portion, node)) {
             return Ok(remote.clone());
         }
         let remote = Remote::new(node, self.socket.clone(), user).map_err(|_| Errno::EAGAIN)?;
-        remotes.insert((view, node), remote.clone());
+        remotes.insert((portion, node), remote.clone());
         Ok(remote)
     }
 
-    fn link_of(&self, view: View, node: NodeId) -> Option<u64> {
-        held(&self.remotes).get(&(view, node))?.link()
+    fn link_of(&self, portion: Portion, node: NodeId) -> Option<u64> {
+        held(&self.remotes).get(&(portion, node))?.link()
     }
 
     /// How to speak of a file: at once, or after it was found again.
     fn find(self: &Arc<Files>, by: Asker, file: u64, then: Box<dyn FnOnce(Found) + Send>) {
-        match self.tree.way(file, |view, node| self.link_of(view, node)) {
+        match self.tree.way(file, |portion, node| self.link_of(portion, node)) {
             Way::Unknown => then(Err(Errno::ESTALE)),
-            Way::Known(view, node, called) => {
+            Way::Known(portion, node, called) => {
                 let (over, number) = match called {
                     Some(called) => (Over::Only(called.link), called.number),
                     None => (Over::Any, TOP),
                 };
-                let remote = self.check(by, view).and_then(|()| self.remote(view, node));
-                then(remote.map(|remote| At { remote, view, over, number }));
+                let remote = self.check(by, portion).and_then(|()| self.remote(portion, node));
+                then(remote.map(|remote| At { remote, portion, over, number }));
             }
-            Way::ByName { view, directory, name, id } => {
+            Way::ByName { portion, directory, name, id } => {
                 let files = self.clone();
                 let look = move |found: Found| {
                     let At { remote, over, number: directory, .. } = match found {
@@ -194,7 +196,7 @@ impl Files {
                     remote.clone().ask(Some(by.thread), over, ask, Vec::new(), move |outcome| {
                         then(files.found(outcome, file, id).map(|(link, number)| At {
                             remote,
-                            view,
+                            portion,
                             over: Over::Only(link),
                             number,
                         }));
@@ -222,10 +224,10 @@ impl Files {
         then: impl FnOnce(Outcome, Option<Source>) + Send + 'static,
     ) {
         let asking = move |found: Found| match found {
-            Ok(At { remote, view, over, number }) => {
+            Ok(At { remote, portion, over, number }) => {
                 let of = remote.clone();
                 remote.ask(Some(by.thread), over, ask(number), content, move |outcome| {
-                    then(outcome, Some((of, view)));
+                    then(outcome, Some((of, portion)));
                 });
             }
             Err(errno) => then(Err(errno), None),
@@ -259,29 +261,34 @@ impl Files {
     /// The kernel is told of a file.
     fn told(
         &self,
-        (remote, view): &Source,
+        (remote, portion): &Source,
         link: u64,
         place: (u64, Vec<u8>),
         entry: &Entry,
     ) -> FileAttr {
-        let file = self.tree.told((*view, remote.node(), link), place, entry);
-        self.attr(file, entry.attributes, (remote, *view))
+        let file = self.tree.told((*portion, remote.node(), link), place, entry);
+        self.attr(file, entry.attributes, (remote, *portion))
     }
 
     /// As it is when all that was written to it has arrived.
-    fn attr(&self, file: u64, mut is: Attributes, (remote, view): (&Remote, View)) -> FileAttr {
+    fn attr(
+        &self,
+        file: u64,
+        mut is: Attributes,
+        (remote, portion): (&Remote, Portion),
+    ) -> FileAttr {
         let end = self.tree.writing(file, |writing| writing.end);
         is.size = is.size.max(end.unwrap_or(0));
-        attr(file, &is, remote.served(), self.mine(view))
+        attr(file, &is, remote.served(), self.mine(portion))
     }
 
     /// Of the directories of all nodes, and of the tops of nodes, whether or not they answer.
     pub fn own_attr(&self, file: u64) -> FileAttr {
-        let (view, perm) = match top::view_of(file) {
-            Some(view) => (view, 0o700),
-            None => (View(0), 0o755),
+        let (portion, perm) = match top::portion_of(file) {
+            Some(portion) => (portion, 0o700),
+            None => (Portion(0), 0o755),
         };
-        let mine = self.mine(view);
+        let mine = self.mine(portion);
         match top::kind_of(file) {
             Kind::Directory => own_attr(file, FileType::Directory, perm, mine),
             Kind::Link => own_attr(file, FileType::Symlink, 0o777, mine),
@@ -299,8 +306,8 @@ impl Files {
         let files = self.clone();
         self.ask(by, file, Vec::new(), ask, move |outcome, source| {
             match (outcome.map(|heard| heard.told), source) {
-                (Ok(Told::Attributes(is)), Some((remote, view))) => {
-                    reply.attr(&VALID, &files.attr(file, is, (&remote, view)));
+                (Ok(Told::Attributes(is)), Some((remote, portion))) => {
+                    reply.attr(&VALID, &files.attr(file, is, (&remote, portion)));
                 }
                 (Ok(_), _) => reply.error(errno(Errno::EPROTO)),
                 (Err(error), _) => reply.error(errno(error)),
@@ -325,7 +332,7 @@ impl Files {
     /// The kernel does not know a file any more, so often.
     pub fn forget(&self, file: u64, times: u64) {
         let Some(forgotten) = self.tree.forget(file, times) else { return };
-        if let Ok(remote) = self.remote(forgotten.view, forgotten.node) {
+        if let Ok(remote) = self.remote(forgotten.portion, forgotten.node) {
             let of = vec![(forgotten.called.number, forgotten.times)];
             remote.tell(forgotten.called.link, Ask::Forget(of));
         }
@@ -340,9 +347,10 @@ impl Files {
         self.get(handle?).ok().map(|open| open.handle)
     }
 
-    fn add(&self, file: u64, (remote, view): Source, link: u64, handle: u64) -> FileHandle {
+    fn add(&self, file: u64, (remote, portion): Source, link: u64, handle: u64) -> FileHandle {
         let number = self.handles.fetch_add(1, Ordering::Relaxed);
-        let open = Open { file, view, remote, link, handle, listed: Mutex::default() };
+        let (is_used, listed) = Default::default();
+        let open = Open { file, portion, remote, link, handle, is_used, listed };
         held(&self.open).insert(number, Arc::new(open));
         FileHandle(number)
     }
@@ -367,9 +375,9 @@ impl Files {
         if uid != request.uid() {
             return reply.error(errno(Errno::EACCES));
         }
-        match self.view_for(request) {
-            Ok(view) => {
-                let attr = self.own_attr(top::directory_of(view));
+        match self.portion_for(request) {
+            Ok(portion) => {
+                let attr = self.own_attr(top::directory_of(portion));
                 reply.entry(&Duration::ZERO, &attr, GENERATION);
             }
             Err(error) => reply.error(errno(error)),

@@ -7,7 +7,7 @@
 //! enter, and the nodes of the one above it are links to those of whoever looks.
 
 use crate::cluster::{Cluster, Nodes};
-use crate::tree::{View, top_of};
+use crate::tree::{Portion, top_of};
 use crate::waiting::{process_of, session_of};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -18,8 +18,8 @@ const HERE: u64 = 2;
 const HOME: u64 = 3;
 const SELECTED: u64 = 4;
 pub const SELECT: u64 = 5;
-/// Directories of users: from here on, one for each view.
-const VIEWS: u64 = 1 << 16;
+/// Directories of users: from here on, one for each portion.
+const PORTIONS: u64 = 1 << 16;
 /// Links to nodes: from here on, two for each, by number and by name.
 const LINKS: u64 = 1 << 18;
 const LINKS_END: u64 = 1 << 32;
@@ -54,20 +54,20 @@ pub fn is_asked_for(file: u64) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directory {
     /// That of one user, or the only one.
-    Of(View),
+    Of(Portion),
     /// The one that all users share.
     Shared,
 }
 
 /// The directory of a user in the one that all share.
-pub fn directory_of(view: View) -> u64 {
-    VIEWS + u64::from(view.0)
+pub fn directory_of(portion: Portion) -> u64 {
+    PORTIONS + u64::from(portion.0)
 }
 
 /// Whose directory it is, if it is one.
-pub fn view_of(file: u64) -> Option<View> {
-    let view = file.checked_sub(VIEWS)?;
-    u16::try_from(view).ok().map(View)
+pub fn portion_of(file: u64) -> Option<Portion> {
+    let portion = file.checked_sub(PORTIONS)?;
+    u16::try_from(portion).ok().map(Portion)
 }
 
 fn link_to(node: NodeId, is_name: bool) -> u64 {
@@ -154,7 +154,7 @@ impl Top {
 
 fn by_number(node: NodeId, directory: Directory) -> u64 {
     match directory {
-        Directory::Of(view) => top_of(view, node),
+        Directory::Of(portion) => top_of(portion, node),
         Directory::Shared => link_to(node, false),
     }
 }
@@ -188,8 +188,8 @@ mod test {
 
     #[test]
     fn nodes_are_found_by_number_and_name_and_words_of_its_own_come_first() {
-        let (top, own) = (Top::default(), Directory::Of(View(0)));
-        assert_eq!(top.find(&nodes(), own, "2"), Some(top_of(View(0), NodeId(2))));
+        let (top, own) = (Top::default(), Directory::Of(Portion(0)));
+        assert_eq!(top.find(&nodes(), own, "2"), Some(top_of(Portion(0), NodeId(2))));
         assert_eq!(top.find(&nodes(), own, "alpha").map(kind_of), Some(Kind::Link));
         assert_eq!(top.find(&nodes(), own, "here"), Some(HERE));
         for none in ["5", "02", "+2", "0", "", "..", "beta", "1/etc"] {
@@ -204,8 +204,8 @@ mod test {
     fn where_all_share_it_a_number_leads_to_the_directory_of_whoever_looks() {
         let top = Top::default();
         let file = top.find(&nodes(), Directory::Shared, "3").unwrap();
-        assert_eq!((kind_of(file), view_of(file)), (Kind::Link, None));
-        assert_eq!(view_of(directory_of(View(7))), Some(View(7)));
+        assert_eq!((kind_of(file), portion_of(file)), (Kind::Link, None));
+        assert_eq!(portion_of(directory_of(Portion(7))), Some(Portion(7)));
         assert_eq!([".1000", ".0", ".01", "1000", ".select", "."].map(user_of), {
             [Some(1000), Some(0), None, None, None, None]
         });

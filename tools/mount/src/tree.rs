@@ -16,7 +16,7 @@ const FILES_FROM: u64 = 1 << 48;
 /// Whom a part of the mount is for: each user has files of his own, although they may be the same
 /// ones, because the kernel asks nobody who may see what it knows already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct View(pub u16);
+pub struct Portion(pub u16);
 
 /// A file of a node, as its server calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Called {
 type Id = (u64, u64);
 
 struct Known {
-    view: View,
+    portion: Portion,
     node: NodeId,
     id: Id,
     place: (u64, Vec<u8>),
@@ -58,7 +58,7 @@ pub struct Tree(Mutex<HashMap<u64, Known>>);
 
 /// What is not known any more to this kernel: of which node, and as its server calls it.
 pub struct Forgotten {
-    pub view: View,
+    pub portion: Portion,
     pub node: NodeId,
     pub called: Called,
     pub times: u64,
@@ -67,10 +67,10 @@ pub struct Forgotten {
 /// Where a file is found.
 pub enum Way {
     /// The top of its node, or over that link.
-    Known(View, NodeId, Option<Called>),
+    Known(Portion, NodeId, Option<Called>),
     /// By that name in that directory, and it must be that file.
     ByName {
-        view: View,
+        portion: Portion,
         directory: u64,
         name: Vec<u8>,
         id: (u64, u64),
@@ -78,14 +78,14 @@ pub enum Way {
     Unknown,
 }
 
-/// The number of the top of a node's files, as that view has it.
-pub fn top_of(view: View, node: NodeId) -> u64 {
-    ((u64::from(view.0) + 1) << 32) + u64::from(node.0)
+/// The number of the top of a node's files, as that portion has it.
+pub fn top_of(portion: Portion, node: NodeId) -> u64 {
+    ((u64::from(portion.0) + 1) << 32) + u64::from(node.0)
 }
 
-fn node_of_top(file: u64) -> Option<(View, NodeId)> {
-    let view = (file >> 32).checked_sub(1).filter(|_| file < FILES_FROM)?;
-    Some((View(view as u16), NodeId(file as u32)))
+fn node_of_top(file: u64) -> Option<(Portion, NodeId)> {
+    let portion = (file >> 32).checked_sub(1).filter(|_| file < FILES_FROM)?;
+    Some((Portion(portion as u16), NodeId(file as u32)))
 }
 
 /// Whether it is answered without asking any node.
@@ -93,16 +93,16 @@ pub fn is_fixed(file: u64) -> bool {
     file < FILES_FROM
 }
 
-fn number_of(view: View, node: NodeId, id: Id) -> u64 {
+fn number_of(portion: Portion, node: NodeId, id: Id) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (view, node, id).hash(&mut hasher);
+    (portion, node, id).hash(&mut hasher);
     hasher.finish() | FILES_FROM
 }
 
 /// Two files with one number in 2^63 are still two.
-fn free_number(known: &HashMap<u64, Known>, view: View, node: NodeId, id: Id) -> u64 {
-    let mut file = number_of(view, node, id);
-    while known.get(&file).is_some_and(|of| (of.view, of.node, of.id) != (view, node, id)) {
+fn free_number(known: &HashMap<u64, Known>, portion: Portion, node: NodeId, id: Id) -> u64 {
+    let mut file = number_of(portion, node, id);
+    while known.get(&file).is_some_and(|of| (of.portion, of.node, of.id) != (portion, node, id)) {
         file = (file + 1) | FILES_FROM;
     }
     file
@@ -112,16 +112,16 @@ impl Tree {
     /// A server has told of a file there: its number here, of which the kernel is told.
     pub fn told(
         &self,
-        (view, node, link): (View, NodeId, u64),
+        (portion, node, link): (Portion, NodeId, u64),
         place: (u64, Vec<u8>),
         entry: &Entry,
     ) -> u64 {
         let id = (entry.attributes.device, entry.attributes.inode);
         let called = Called { link, number: entry.file };
         let mut known = self.known();
-        let file = free_number(&known, view, node, id);
+        let file = free_number(&known, portion, node, id);
         let new = || Known {
-            view,
+            portion,
             node,
             id,
             place: place.clone(),
@@ -143,8 +143,8 @@ impl Tree {
     }
 
     /// The number that it would have.
-    pub fn number(&self, view: View, node: NodeId, attributes: &Attributes) -> u64 {
-        free_number(&self.known(), view, node, (attributes.device, attributes.inode))
+    pub fn number(&self, portion: Portion, node: NodeId, attributes: &Attributes) -> u64 {
+        free_number(&self.known(), portion, node, (attributes.device, attributes.inode))
     }
 
     /// It was found again, where it was.
@@ -167,17 +167,17 @@ impl Tree {
     }
 
     /// How to speak of a file, if that is the link to its node now.
-    pub fn way(&self, file: u64, link: impl Fn(View, NodeId) -> Option<u64>) -> Way {
-        if let Some((view, node)) = node_of_top(file) {
-            return Way::Known(view, node, None);
+    pub fn way(&self, file: u64, link: impl Fn(Portion, NodeId) -> Option<u64>) -> Way {
+        if let Some((portion, node)) = node_of_top(file) {
+            return Way::Known(portion, node, None);
         }
         let known = self.known();
         let Some(of) = known.get(&file) else { return Way::Unknown };
-        if link(of.view, of.node) == Some(of.called.link) {
-            return Way::Known(of.view, of.node, Some(of.called));
+        if link(of.portion, of.node) == Some(of.called.link) {
+            return Way::Known(of.portion, of.node, Some(of.called));
         }
         let (directory, name) = of.place.clone();
-        Way::ByName { view: of.view, directory, name, id: of.id }
+        Way::ByName { portion: of.portion, directory, name, id: of.id }
     }
 
     /// The kernel does not know it any more, so often.
@@ -189,7 +189,7 @@ impl Tree {
             return None;
         }
         let of = known.remove(&file)?;
-        Some(Forgotten { view: of.view, node: of.node, called: of.called, times: of.told })
+        Some(Forgotten { portion: of.portion, node: of.node, called: of.called, times: of.told })
     }
 
     /// How many directories below the top of its node the file lies.
@@ -238,7 +238,7 @@ mod test {
     use super::*;
 
     const NODE: NodeId = NodeId(2);
-    const VIEW: View = View(0);
+    const PORTION: Portion = Portion(0);
 
     fn entry(file: u64, inode: u64) -> Entry {
         Entry { file, attributes: Attributes { device: 9, inode, ..Attributes::default() } }
@@ -247,32 +247,33 @@ mod test {
     #[test]
     fn a_file_has_one_number_for_as_long_as_the_kernel_knows_it_and_after() {
         let tree = Tree::default();
-        let place = || (top_of(VIEW, NODE), b"a".to_vec());
-        let first = tree.told((VIEW, NODE, 1), place(), &entry(5, 70));
-        assert_eq!(tree.told((VIEW, NODE, 1), place(), &entry(5, 70)), first);
-        assert_ne!(tree.told((VIEW, NodeId(3), 1), place(), &entry(5, 70)), first);
-        let another = tree.told((View(1), NODE, 1), place(), &entry(5, 70));
+        let place = || (top_of(PORTION, NODE), b"a".to_vec());
+        let first = tree.told((PORTION, NODE, 1), place(), &entry(5, 70));
+        assert_eq!(tree.told((PORTION, NODE, 1), place(), &entry(5, 70)), first);
+        assert_ne!(tree.told((PORTION, NodeId(3), 1), place(), &entry(5, 70)), first);
+        let another = tree.told((Portion(1), NODE, 1), place(), &entry(5, 70));
         assert_ne!(another, first, "another user's");
         assert!(tree.forget(first, 1).is_none());
         let forgotten = tree.forget(first, 1).unwrap();
         assert_eq!((forgotten.called, forgotten.times), (Called { link: 1, number: 5 }, 2));
-        assert_eq!(tree.told((VIEW, NODE, 1), place(), &entry(8, 70)), first);
+        assert_eq!(tree.told((PORTION, NODE, 1), place(), &entry(8, 70)), first);
     }
 
     #[test]
     fn over_another_link_a_file_is_found_by_its_name_and_only_if_it_is_the_same() {
         let tree = Tree::default();
-        let file = tree.told((VIEW, NODE, 1), (top_of(VIEW, NODE), b"a".to_vec()), &entry(5, 70));
-        let below = tree.told((VIEW, NODE, 1), (file, b"b".to_vec()), &entry(6, 71));
+        let file =
+            tree.told((PORTION, NODE, 1), (top_of(PORTION, NODE), b"a".to_vec()), &entry(5, 70));
+        let below = tree.told((PORTION, NODE, 1), (file, b"b".to_vec()), &entry(6, 71));
         assert_eq!((tree.depth(file), tree.depth(below)), (0, 1));
-        assert!(matches!(tree.way(file, |_, _| Some(1)), Way::Known(VIEW, NODE, Some(_))));
+        assert!(matches!(tree.way(file, |_, _| Some(1)), Way::Known(PORTION, NODE, Some(_))));
         let Way::ByName { directory, name, id, .. } = tree.way(below, |_, _| Some(2)) else {
             panic!("its link is gone");
         };
         assert_eq!((directory, &name[..], id), (file, &b"b"[..], (9, 71)));
         assert!(!tree.found(below, id, 2, &entry(9, 72)));
         assert!(tree.found(below, id, 2, &entry(9, 71)));
-        assert!(matches!(tree.way(below, |_, _| Some(2)), Way::Known(VIEW, NODE, Some(_))));
+        assert!(matches!(tree.way(below, |_, _| Some(2)), Way::Known(PORTION, NODE, Some(_))));
         let forgotten = tree.forget(below, 1).unwrap();
         assert_eq!((forgotten.called.number, forgotten.times), (9, 1));
     }
@@ -280,7 +281,8 @@ mod test {
     #[test]
     fn pages_hold_from_one_opening_to_the_next_if_nothing_has_changed() {
         let tree = Tree::default();
-        let file = tree.told((VIEW, NODE, 1), (top_of(VIEW, NODE), b"a".to_vec()), &entry(5, 70));
+        let file =
+            tree.told((PORTION, NODE, 1), (top_of(PORTION, NODE), b"a".to_vec()), &entry(5, 70));
         let mut attributes = entry(5, 70).attributes;
         assert!(!tree.opened(file, &attributes));
         assert!(tree.opened(file, &attributes));

@@ -13,6 +13,7 @@ use fuser::{
 };
 use nix::errno::Errno;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::files::{Ask, Attributes, Place, Told};
 
 /// Bytes of one file that are on their way and answered already.
@@ -97,6 +98,7 @@ impl Files {
         reply: ReplyWrite,
     ) {
         let (files, file, bytes) = (self.clone(), open.file, data.len());
+        open.is_used.store(true, Ordering::Relaxed);
         let begun = self.tree.writing(file, |writing| {
             if let Some(failed) = writing.failed.take() {
                 return Err(failed);
@@ -164,8 +166,10 @@ impl Files {
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let ask = Ask::Flush { handle: open.handle, owner: owner.0 };
-        self.ask_done(by, open, ask, reply);
+        if !open.is_used.load(Ordering::Relaxed) {
+            return reply.ok();
+        }
+        self.ask_done(by, open, Ask::Flush { handle: open.handle, owner: owner.0 }, reply);
     }
 
     pub fn sync(self: &Arc<Files>, by: Asker, open: &Open, is_data_only: bool, reply: ReplyEmpty) {

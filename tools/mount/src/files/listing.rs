@@ -74,7 +74,7 @@ impl Files {
         match &of.entry {
             // These the kernel does not remember.
             None if matches!(&of.name[..], b"." | b"..") => {
-                let mine = self.mine(open.view);
+                let mine = self.mine(open.portion);
                 let attr = own_attr(open.file, FileType::Directory, 0o755, mine);
                 reply.add(attr.ino, of.next, name, &Duration::ZERO, &attr, GENERATION)
             }
@@ -82,12 +82,12 @@ impl Files {
             None => false,
             Some(entry) => {
                 let node = open.remote.node();
-                let file = self.tree.number(open.view, node, &entry.attributes);
-                let attr = self.attr(file, entry.attributes, (&open.remote, open.view));
+                let file = self.tree.number(open.portion, node, &entry.attributes);
+                let attr = self.attr(file, entry.attributes, (&open.remote, open.portion));
                 let is_full = reply.add(attr.ino, of.next, name, &VALID, &attr, GENERATION);
                 if !is_full {
                     let place = (open.file, of.name.clone());
-                    self.tree.told((open.view, node, open.link), place, entry);
+                    self.tree.told((open.portion, node, open.link), place, entry);
                 }
                 is_full
             }

@@ -7,6 +7,7 @@ use crate::waiting;
 use fuser::{LockOwner, ReplyEmpty, ReplyLock};
 use nix::errno::Errno;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use wire::files::{Ask, Lock, LockKind, Told};
@@ -54,6 +55,7 @@ impl Files {
         waits: bool,
         reply: ReplyEmpty,
     ) {
+        open.is_used.store(true, Ordering::Relaxed);
         let ask = Ask::SetLock { handle: open.handle, lock };
         let (files, again) = (self.clone(), open.clone());
         self.ask_open(Some(by), &open, ask, Vec::new(), move |outcome| match outcome {

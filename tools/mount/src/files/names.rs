@@ -4,7 +4,7 @@ use super::{Asker, At, Files, Found};
 use crate::answers::{errno, target};
 use crate::remote::Over;
 use crate::top;
-use crate::tree::{View, Way, is_fixed};
+use crate::tree::{Portion, Way, is_fixed};
 use fuser::{INodeNo, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use nix::errno::Errno;
 use std::ffi::OsStr;
@@ -91,8 +91,8 @@ impl Files {
     ) {
         let (files, name) = (self.clone(), name.to_owned());
         let linking = move |found: Found| match found {
-            Ok(At { remote, view, over: Over::Only(link), number }) => {
-                if files.place_of(directory) != Some((view, remote.node(), link)) {
+            Ok(At { remote, portion, over: Over::Only(link), number }) => {
+                if files.place_of(directory) != Some((portion, remote.node(), link)) {
                     return reply.error(errno(Errno::EXDEV));
                 }
                 let ask = move |place| Ask::MakeLink { file: number, place };
@@ -105,11 +105,11 @@ impl Files {
     }
 
     /// Whose file it is, of which node, and the link over which it is known.
-    fn place_of(&self, file: u64) -> Option<(View, NodeId, u64)> {
-        match self.tree.way(file, |view, node| self.link_of(view, node)) {
-            Way::Known(view, node, called) => {
+    fn place_of(&self, file: u64) -> Option<(Portion, NodeId, u64)> {
+        match self.tree.way(file, |portion, node| self.link_of(portion, node)) {
+            Way::Known(portion, node, called) => {
                 let known = called.map(|called| called.link);
-                Some((view, node, known.or_else(|| self.link_of(view, node))?))
+                Some((portion, node, known.or_else(|| self.link_of(portion, node))?))
             }
             _ => None,
         }
@@ -148,7 +148,7 @@ impl Files {
         flags: u32,
         reply: ReplyEmpty,
     ) {
-        if (old.view, old.remote.node()) != (new.view, new.remote.node()) {
+        if (old.portion, old.remote.node()) != (new.portion, new.remote.node()) {
             return reply.error(errno(Errno::EXDEV));
         }
         let over = if old.over == Over::Any { new.over } else { old.over };
