@@ -93,13 +93,14 @@ exec unshare --mount --pid --fork --kill-child --cgroup --ipc sh -ec '
 
 /// Two machines that systemd runs.
 struct Machines {
+    name: &'static str,
     stage: Stage,
     systems: Vec<Child>,
 }
 
 impl Machines {
     /// None where that cannot be had, which is said.
-    fn new(name: &str) -> Option<Machines> {
+    fn new(name: &'static str) -> Option<Machines> {
         let programs = ["ssh", "sshd", "ssh-keygen", "sudo", "unshare", "systemd-analyze"];
         if !needs::can_run(&programs) {
             return None;
@@ -112,7 +113,7 @@ impl Machines {
         stage.text(1, &["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/tmp/key"]);
         let public = stage.text(1, &["cat", "/tmp/key.pub"]);
         let private = stage.text(1, &["cat", "/tmp/key"]);
-        let mut machines = Machines { stage, systems: Vec::new() };
+        let mut machines = Machines { name, stage, systems: Vec::new() };
         for node in [1, 2] {
             machines.boot(node, &private, public.trim());
         }
@@ -135,7 +136,7 @@ impl Machines {
             stage.put(node, &format!("/tmp/{name}"), text);
         }
         stage.text(node, &["sh", "-c", PREPARE, "sh", public]);
-        let system = stage.begin(node, &["sh", "-c", BOOT, "sh", &group(node)]);
+        let system = stage.begin(node, &["sh", "-c", BOOT, "sh", &group(self.name, node)]);
         self.systems.push(system);
         let look = ["sh", "-c", "cat /proc/net/tcp"];
         // Port 22 is there.
@@ -168,16 +169,16 @@ impl Machines {
     }
 }
 
-/// Of one system of this test.
-fn group(node: u32) -> String {
-    format!("osmos-services-{}-{node}", std::process::id())
+/// Of one system of one test: several run at the same time.
+fn group(name: &str, node: u32) -> String {
+    format!("osmos-{name}-{}-{node}", std::process::id())
 }
 
 impl Drop for Machines {
     fn drop(&mut self) {
         for (system, node) in self.systems.iter_mut().zip([1, 2]) {
             let kill = "echo 1 > \"/tmp/groups/$1/cgroup.kill\"";
-            self.stage.output(node, &["sh", "-c", kill, "sh", &group(node)]);
+            self.stage.output(node, &["sh", "-c", kill, "sh", &group(self.name, node)]);
             let mut told = String::new();
             let _ = system.stderr.take().map(|mut stderr| stderr.read_to_string(&mut told));
             let _ = system.wait();
@@ -186,9 +187,14 @@ impl Drop for Machines {
             }
             let clear = "find \"/tmp/groups/$1\" -depth -type d -exec rmdir {} +";
             let cleared = || {
-                let words = ["sh", "-c", clear, "sh", &group(node)];
+                let words = ["sh", "-c", clear, "sh", &group(self.name, node)];
                 self.stage.output(node, &words).status.success()
             };
+            if std::thread::panicking() {
+                // A second panic would hide the first.
+                cleared();
+                continue;
+            }
             // What was killed leaves its group when the kernel gets to it.
             until_true("the system's control groups are gone", cleared);
         }
