@@ -20,6 +20,7 @@
 //! | [`MemoryGroups`], [`Programs`] | who shares memory; what programs of a name have taken |
 //! | [`Looks`], [`Load`] | when to look at `/proc`; how busy this node is |
 //! | [`Thought`] | the brain, and what is on its way in |
+//! | [`FileServers`] | who is shown this node's files, or expected |
 //! | [`Inquiries`] | what tools here have asked other nodes, and theirs this one |
 //! | [`Wishes`](owner::Wishes), [`Tallies`](tallies::Tallies) | what owners and users wait for |
 //!
@@ -44,7 +45,9 @@
 //! * [`time_away`]: what processes use while they are away; [`tallies`]: all that a command does
 //! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
 //!   leave; [`spare`]: that they have no more memory than there is
-//! * [`owner`]: what the owner of this node wants for himself
+//! * [`files`](self::files): this node's files for users of others
+//! * [`owner`]: what the owner of this node wants for himself; [`acts`]: what is done to processes
+//!   of others
 //! * [`thinking`]: feeding the brain and doing what it says
 //! * [`start`](mod@self::start): from a configuration to a running node
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left

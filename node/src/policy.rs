@@ -431,4 +431,22 @@ mod test {
         assert_eq!(may_ask(BERT, &request, 1000).unwrap_err().code, "not-allowed");
         assert!(may_ask(BERT, &Request::WhatIf { pid: 7, to: NodeId(2) }, 1000).is_ok());
     }
+
+    #[test]
+    fn files_are_shown_under_the_users_own_number_or_one_that_the_table_names() {
+        let (usual, named) = (UserTable::default(), UserTable::parse("1001=1000", |_| None));
+        let named = named.expect("a table");
+        assert_eq!(user_for_files(1000, 0, &usual), Ok(1000));
+        assert_eq!(user_for_files(0, 0, &usual), Ok(NOBODY));
+        assert_eq!(user_for_files(1001, 0, &named), Ok(1000));
+        assert_eq!(user_for_files(1002, 0, &named), Err(Refusal::UserRefused { uid: 1002 }));
+        // A user's own daemon: guests of any number run as him, and files are another matter.
+        assert_eq!(user_here(1001, 1000, &usual), Ok(1000));
+        assert_eq!(user_for_files(1000, 1000, &usual), Ok(1000));
+        assert_eq!(user_for_files(1001, 1000, &named), Ok(1000));
+        for (uid, table) in [(1001, &usual), (0, &usual), (0, &UserTable::same())] {
+            let refused = Err(Refusal::OwnerNotAllowed { uid });
+            assert_eq!(user_for_files(uid, 1000, table), refused, "{uid}");
+        }
+    }
 }

@@ -412,3 +412,142 @@ fn timespec(time: Option<SetTime>) -> Timespec {
         }
     }
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use wire::files::{LockKind, ROOT};
+
+    fn server(may_write: bool) -> Server {
+        Server::new(Served { uid: 0, gid: 0, may_write }).unwrap()
+    }
+
+    fn ask(server: &Server, ask: Ask) -> Result<(Told, Vec<u8>)> {
+        let mut content = Content::default();
+        let told = server.carry_out(ask, b"content", &mut content)?;
+        Ok((told, content.0))
+    }
+
+    /// The number of a file by its path.
+    fn number(server: &Server, path: &std::path::Path) -> u64 {
+        let names = path.iter().skip(1);
+        names.fold(ROOT, |directory, name| server.inodes.look_up(directory, name).unwrap().file)
+    }
+
+    /// All that names an entry of a directory.
+    fn with_place(directory: u64, name: &[u8]) -> Vec<Ask> {
+        let place = || Place { directory, name: name.to_vec() };
+        let other = || Place { directory: ROOT, name: b"tmp".to_vec() };
+        vec![
+            Ask::MakeNode { place: place(), mode: 0o100_600 },
+            Ask::MakeDirectory { place: place(), mode: 0o700 },
+            Ask::MakeSymlink { place: place(), target: b"x".to_vec() },
+            Ask::MakeLink { file: ROOT, place: place() },
+            Ask::Remove { place: place(), is_directory: false },
+            Ask::Remove { place: place(), is_directory: true },
+            Ask::Rename { from: place(), to: other(), flags: 0 },
+            Ask::Rename { from: other(), to: place(), flags: 0 },
+            Ask::Create { place: place(), mode: 0o600, flags: libc::O_RDWR },
+        ]
+    }
+
+    #[test]
+    fn names_that_are_no_entries_and_numbers_that_were_not_told_are_refused() {
+        let server = server(true);
+        for name in [&b".."[..], b".", b"", b"tmp/../etc", b"/etc", b"a\0b"] {
+            let lookup = Ask::Lookup(Place { directory: ROOT, name: name.to_vec() });
+            for asked in with_place(ROOT, name).into_iter().chain([lookup]) {
+                let shown = format!("{asked:?}");
+                assert_eq!(ask(&server, asked).err(), Some(Errno::INVAL), "{shown}");
+            }
+        }
+        let (file, name) = (77, || AttributeName(b"user.x".to_vec()));
+        for asked in [
+            Ask::Lookup(Place { directory: file, name: b"tmp".to_vec() }),
+            Ask::Attributes { file, handle: None },
+            Ask::Change { file, handle: None, change: Change::default() },
+            Ask::Target { file },
+            Ask::Open { file, flags: 0 },
+            Ask::FileSystem { file },
+            Ask::Access { file, mask: 0 },
+            Ask::ExtendedAttribute { file, name: name(), room: 0 },
+            Ask::SetExtendedAttribute { file, name: name(), flags: 0 },
+        ] {
+            let shown = format!("{asked:?}");
+            assert_eq!(ask(&server, asked).err(), Some(Errno::STALE), "{shown}");
+        }
+        let (handle, offset, length) = (77, 0, u32::MAX);
+        let lock = wire::files::Lock { owner: 1, start: 0, end: 1, kind: LockKind::Read };
+        for asked in [
+            Ask::Attributes { file: ROOT, handle: Some(handle) },
+            Ask::Read { handle, offset, length },
+            Ask::Write { handle, offset },
+            Ask::Flush { handle, owner: 1 },
+            Ask::Sync { handle, is_data_only: false },
+            Ask::List { handle, offset },
+            Ask::Seek { handle, offset: 0, whence: libc::SEEK_DATA },
+            Ask::Allocate { handle, mode: 0, offset, length: 1 },
+            Ask::Copy { from: handle, from_offset: 0, to: handle, to_offset: 0, length: 1 },
+            Ask::TestLock { handle, lock },
+            Ask::SetLock { handle, lock },
+        ] {
+            let shown = format!("{asked:?}");
+            assert_eq!(ask(&server, asked).err(), Some(Errno::BADF), "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_may_only_be_read_is_changed_by_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("it"), "as it was").unwrap();
+        let server = server(false);
+        let parent = number(&server, directory.path());
+        let file = number(&server, &directory.path().join("it"));
+        let change = Change { size: Some(0), ..Change::default() };
+        let name = AttributeName(b"user.x".to_vec());
+        let changes = [
+            Ask::Change { file, handle: None, change },
+            Ask::Open { file, flags: libc::O_WRONLY },
+            Ask::Open { file, flags: libc::O_RDWR },
+            Ask::Open { file, flags: libc::O_RDONLY | libc::O_TRUNC },
+            Ask::SetExtendedAttribute { file, name: name.clone(), flags: 0 },
+            Ask::RemoveExtendedAttribute { file, name },
+        ];
+        for asked in changes.into_iter().chain(with_place(parent, b"it")) {
+            let shown = format!("{asked:?}");
+            assert_eq!(ask(&server, asked).err(), Some(Errno::ROFS), "{shown}");
+        }
+        let opened = ask(&server, Ask::Open { file, flags: libc::O_RDONLY }).unwrap().0;
+        let Told::Opened { handle, .. } = opened else { panic!("{opened:?}") };
+        assert_eq!(ask(&server, Ask::Write { handle, offset: 0 }).err(), Some(Errno::ROFS));
+        let read = ask(&server, Ask::Read { handle, offset: 3, length: u32::MAX }).unwrap();
+        assert_eq!(read, (Told::Content, b"it was".to_vec()));
+        assert!(!server.is_idle());
+        ask(&server, Ask::Close { handle }).unwrap();
+        assert!(server.is_idle());
+    }
+
+    #[test]
+    fn pipes_and_devices_are_not_opened_and_devices_not_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let server = server(true);
+        for path in [&*pipe, std::path::Path::new("/dev/null")] {
+            let file = number(&server, path);
+            for flags in [libc::O_RDONLY, libc::O_RDWR] {
+                let refused = ask(&server, Ask::Open { file, flags }).err();
+                assert_eq!(refused, Some(Errno::ACCESS), "{}", path.display());
+            }
+        }
+        let directory = number(&server, directory.path());
+        for mode in [libc::S_IFCHR, libc::S_IFBLK, libc::S_IFDIR, libc::S_IFLNK] {
+            let place = Place { directory, name: b"made".to_vec() };
+            let refused = ask(&server, Ask::MakeNode { place, mode: mode | 0o600 }).err();
+            assert_eq!(refused, Some(Errno::PERM), "{mode:o}");
+        }
+        let place = Place { directory, name: b"pipe".to_vec() };
+        let create = Ask::Create { place, mode: 0o600, flags: libc::O_RDWR };
+        assert_eq!(ask(&server, create).err(), Some(Errno::ACCESS));
+    }
+}
