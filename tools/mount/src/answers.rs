@@ -8,6 +8,9 @@ use wire::files::{Attributes, Served, SetTime, Time};
 /// How long this kernel takes a name or attribute for as it was told, if nobody opens the file.
 pub const VALID: Duration = Duration::from_secs(1);
 
+/// Before and after 1970, some ten thousand years.
+const SECONDS_MAX: u64 = 1 << 38;
+
 /// Who has mounted this: files of the user whom a server serves are his.
 #[derive(Clone, Copy, Debug)]
 pub struct Mine {
@@ -76,8 +79,11 @@ fn kind(mode: u32) -> FileType {
     }
 }
 
-/// A time that no clock can show is 1970.
+/// A time that no clock can show is 1970: another machine may say anything.
 fn time(at: Time) -> SystemTime {
+    if at.seconds.unsigned_abs() > SECONDS_MAX {
+        return SystemTime::UNIX_EPOCH;
+    }
     let nanoseconds = Duration::from_nanos(at.nanoseconds.into());
     let seconds = Duration::from_secs(at.seconds.unsigned_abs());
     let whole = match at.seconds {
@@ -138,7 +144,9 @@ mod test {
         assert!(
             there_and_back(1_800_000_000, 5) && there_and_back(-3, 250) && there_and_back(-3, 0)
         );
-        assert_eq!(time(Time { seconds: i64::MIN, nanoseconds: 0 }), SystemTime::UNIX_EPOCH);
+        for seconds in [i64::MIN, i64::MAX, 1 << 39] {
+            assert_eq!(time(Time { seconds, nanoseconds: 0 }), SystemTime::UNIX_EPOCH);
+        }
     }
 
     #[test]

@@ -12,6 +12,10 @@ pub fn is_to_end(thread: u32) -> bool {
 
 /// Any signal is pending that would end a call that waits.
 pub fn is_signalled(thread: u32) -> bool {
+    // One of another pid namespace, of which nothing can be seen.
+    if thread == 0 {
+        return false;
+    }
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     // Who is gone waits for nothing.
     status.is_empty() || is_interrupted(&status)
@@ -65,7 +69,8 @@ mod test {
         assert!(is_interrupted(&with("SigBlk:\t0\nSigIgn:\t0\n")));
         assert!(!is_interrupted(&with("SigBlk:\t2000\nSigIgn:\t0\n")));
         assert!(!is_interrupted(&with("SigBlk:\t0\nSigIgn:\t2000\n")));
-        assert!(!is_to_end(std::process::id()));
+        assert!(!is_to_end(std::process::id()) && !is_signalled(std::process::id()));
+        assert!(!is_to_end(0) && !is_signalled(0), "whom nobody can see goes on waiting");
     }
 
     #[test]

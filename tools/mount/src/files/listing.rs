@@ -45,7 +45,10 @@ impl Files {
         self.ask_open(Some(by), &open, ask, Vec::new(), move |outcome| {
             match outcome.map(|heard| heard.told) {
                 Ok(Told::List(entries)) => {
-                    *held(&of.listed) = (offset, entries.into());
+                    // Two threads may read it at the same time.
+                    let before =
+                        std::mem::replace(&mut *held(&of.listed), (offset, entries.into()));
+                    Files::drop_listed(&of, before.1);
                     files.list(&of, reply);
                 }
                 Ok(_) => reply.error(errno(Errno::EPROTO)),
