@@ -66,6 +66,9 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_STEP: Duration = Duration::from_millis(10);
 /// Free ports tried for TCP and UDP together, if any will do.
 const PORT_TRIES: u32 = 16;
+/// So long what the last daemon of this node has left open may be in the way.
+const LEFT_OPEN_MAX: Duration = Duration::from_secs(1);
+const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a node does not run.
 #[derive(Debug, thiserror::Error)]
@@ -337,19 +340,28 @@ impl Parts {
 
 /// TCP and UDP on the same port.
 async fn bind(address: SocketAddr) -> Result<(TcpListener, UdpSocket), StartError> {
-    let failed = |source| StartError::Listen { address, source };
-    let mut tries = 0;
+    let (mut tries, began) = (0, Instant::now());
     loop {
-        let tcp = TcpListener::bind(address).await.map_err(failed)?;
-        let bound = tcp.local_addr().map_err(failed)?;
         tries += 1;
-        match UdpSocket::bind(bound).await {
-            Ok(udp) => return Ok((tcp, udp)),
+        match bind_both(address).await {
+            Ok(both) => return Ok(both),
             // A free TCP port need not be a free UDP port.
             Err(_) if address.port() == 0 && tries < PORT_TRIES => (),
-            Err(source) => return Err(failed(source)),
+            // Of a daemon that was killed the kernel gives up the lock before the sockets.
+            Err(source)
+                if source.kind() == io::ErrorKind::AddrInUse && began.elapsed() < LEFT_OPEN_MAX =>
+            {
+                tokio::time::sleep(BIND_PAUSE).await;
+            }
+            Err(source) => return Err(StartError::Listen { address, source }),
         }
     }
+}
+
+async fn bind_both(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
+    let tcp = TcpListener::bind(address).await?;
+    let udp = UdpSocket::bind(tcp.local_addr()?).await?;
+    Ok((tcp, udp))
 }
 
 /// Who this node is: from the map, from the last time, or the first node of a cluster of its own.
