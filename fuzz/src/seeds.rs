@@ -71,6 +71,12 @@ fn of(target: &str) -> Vec<Vec<u8>> {
             let answer = [wire::late::encode(vec![page]), vec![1; 4096]].concat();
             [packets(&samples::questions()), vec![answer]].concat()
         }
+        "files" => [
+            packets(&samples::file_calls()),
+            packets(&samples::file_answers()),
+            packets(&[samples::served()]),
+        ]
+        .concat(),
         "registers" => registers(),
         "call" => packets(&calls()),
         "marshal" => marshalled(),

@@ -45,6 +45,7 @@ pub static TARGETS: &[Target] = &[
     target("image", image),
     target("stream", stream),
     target("late", late),
+    target("files", files),
     target("registers", registers),
     target("call", call),
     target("marshal", marshalled),
@@ -142,6 +143,13 @@ fn use_image(image: &Image, rest: &[u8]) {
 /// One message of a stream: what is accepted is as much memory as it says, and no more than there
 /// may be.
 /// What is said over a link for pages that come behind a process, and what home gives away then.
+/// What a node asks of another's files, and what it is told; content may be behind either.
+fn files(data: &[u8]) {
+    packet::<wire::files::Call>(data);
+    packet::<wire::files::Answer>(data);
+    packet::<wire::files::Served>(data);
+}
+
 fn late(data: &[u8]) {
     if let Ok((spans, content)) = wire::late::decode(data) {
         assert!(wire::image::runs(&spans, content).is_some(), "as much as its places hold");

@@ -20,14 +20,15 @@ pub fn group_of(uid: u32) -> u32 {
     account_of(&read(), uid).and_then(|account| account.group).unwrap_or(NOBODY)
 }
 
-/// All groups of the user on this machine, the one of his account among them.
-pub fn groups_of(uid: u32) -> Vec<u32> {
-    let own = group_of(uid);
-    let Some(name) = Names::read().of(uid) else { return vec![own] };
-    let mut groups = groups_with(&read_file(GROUPS), &name);
-    groups.insert(0, own);
+/// The group of the user's account on this machine, as [`group_of`], and all that he is in.
+pub fn groups_of(uid: u32) -> (u32, Vec<u32>) {
+    let accounts = read();
+    let account = account_of(&accounts, uid);
+    let own = account.as_ref().and_then(|account| account.group).unwrap_or(NOBODY);
+    let mut groups = vec![own];
+    groups.extend(account.iter().flat_map(|of| groups_with(&read_file(GROUPS), of.name)));
     groups.truncate(GROUPS_MAX);
-    groups
+    (own, groups)
 }
 
 /// The accounts as they are now: read once for all of a list.
@@ -108,6 +109,6 @@ mod test {
         let text = "root:x:0:\naudio:x:29:bert,anna\nodd:x:4294967295:anna\nbroken\nz:x:7:annabel\n\
                     disk:x:6:anna";
         assert_eq!(groups_with(text, "anna"), [29, 6]);
-        assert_eq!(groups_of(3_999_999_999), [NOBODY]);
+        assert_eq!(groups_of(3_999_999_999), (NOBODY, vec![NOBODY]));
     }
 }

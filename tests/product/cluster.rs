@@ -8,12 +8,12 @@ use std::time::Instant;
 
 const ANNA: &str = "12345";
 /// Accounts of a node: an ordinary user's home has to be the node's own.
-const ACCOUNTS: &str = "\
+pub const ACCOUNTS: &str = "\
 root:x:0:0:root:/root:/bin/sh
 sshd:x:101:65534::/run/sshd:/usr/sbin/nologin
 anna:x:12345:12345:Anna:/tmp/anna:/bin/sh
 ";
-const SSHD: &str = "\
+pub const SSHD: &str = "\
 HostKey /tmp/host-key
 AuthorizedKeysFile /tmp/anna/.ssh/authorized_keys
 PasswordAuthentication no

@@ -3,24 +3,12 @@
 //! Each node of the lab has a systemd of its own as the first process of namespaces of its own,
 //! with nothing of this machine's but what the test asks of it.
 
+use crate::cluster::{ACCOUNTS, SSHD};
 use crate::stage::{Stage, text, until_true};
 use serde_json::Value;
 use std::io::Read;
 use std::process::{Child, Output};
 
-const ACCOUNTS: &str = "\
-root:x:0:0:root:/root:/bin/sh
-sshd:x:101:65534::/run/sshd:/usr/sbin/nologin
-anna:x:12345:12345:Anna:/tmp/anna:/bin/sh
-";
-const SSHD: &str = "\
-HostKey /tmp/host-key
-AuthorizedKeysFile /tmp/anna/.ssh/authorized_keys
-PasswordAuthentication no
-UsePAM no
-StrictModes no
-PidFile none
-";
 /// Of whoever calls on node 1: names that no resolver knows.
 const SSH: &str = "\
 Host one
@@ -122,9 +110,11 @@ impl Machines {
 
     fn boot(&mut self, node: u32, private: &str, public: &str) {
         let stage = &self.stage;
+        // It does not go into the background.
+        let sshd = format!("{SSHD}PidFile none\n");
         let files = [
             ("passwd", ACCOUNTS),
-            ("sshd-config", SSHD),
+            ("sshd-config", &*sshd),
             ("ssh-config", SSH),
             ("sudoers", SUDOERS),
             ("pam", PAM),

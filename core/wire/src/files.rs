@@ -150,7 +150,7 @@ pub enum Ask {
         file: u64,
         mask: i32,
     },
-    /// Answered with content, at most so much; only how much that would be if `room` is none.
+    /// Answered with content, at most so much; with `room` 0 only how much that would be.
     ExtendedAttribute {
         file: u64,
         name: AttributeName,

@@ -101,31 +101,20 @@ impl Inodes {
     /// # Errors
     /// ESTALE if the file is not where it was; those of open(2).
     pub fn file(&self, number: u64) -> Result<Arc<OwnedFd>, Errno> {
-        let mut missing = Vec::new();
+        let (mut at, mut missing) = (number, Vec::new());
         let mut table = self.table();
         let mut file = loop {
-            let at = missing.last().map_or(number, |(at, ..): &(u64, FileId, OsString)| *at);
-            let at = match missing.len() {
-                0 => number,
-                _ => {
-                    table
-                        .known
-                        .get(&at)
-                        .and_then(|known| known.place.as_ref())
-                        .ok_or(Errno::STALE)?
-                        .0
-                }
-            };
             let known = table.known.get(&at).ok_or(Errno::STALE)?;
             if let Some(file) = known.file.clone() {
                 table.touch(at);
                 break file;
             }
-            let (_, name) = known.place.as_ref().ok_or(Errno::STALE)?;
+            let (directory, name) = known.place.clone().ok_or(Errno::STALE)?;
             if missing.len() > DEPTH_MAX {
                 return Err(Errno::STALE);
             }
-            missing.push((at, known.id, name.clone()));
+            missing.push((at, known.id, name));
+            at = directory;
         };
         drop(table);
         for (at, id, name) in missing.into_iter().rev() {

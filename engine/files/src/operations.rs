@@ -23,10 +23,6 @@ use wire::files::{
     FileSystem, Listed, Place, Served, SetTime, Told,
 };
 
-/// What goes behind an answer.
-#[derive(Default)]
-pub struct Content(pub Vec<u8>);
-
 pub struct Server {
     inodes: Inodes,
     handles: Handles,
@@ -61,7 +57,7 @@ impl Server {
     }
 
     /// `content` came with it; what is to go with the answer is put into `told`.
-    pub fn carry_out(&self, ask: Ask, content: &[u8], told: &mut Content) -> Result<Told> {
+    pub fn carry_out(&self, ask: Ask, content: &[u8], told: &mut Vec<u8>) -> Result<Told> {
         if !self.may_write && ask.changes() {
             return Err(Errno::ROFS);
         }
@@ -72,7 +68,7 @@ impl Server {
             Ask::Change { file, handle, change } => self.change(file, handle, change),
             Ask::Target { file } => {
                 let target = rustix::fs::readlinkat(self.inodes.file(file)?, "", Vec::new())?;
-                told.0 = target.into_bytes();
+                *told = target.into_bytes();
                 Ok(Told::Content)
             }
             Ask::MakeNode { .. }
@@ -229,10 +225,10 @@ impl Server {
         Ok(Told::Created { entry, handle: self.handles.add(file, entry.file, flags_of(flags))? })
     }
 
-    fn with_handle(&self, ask: Ask, content: &[u8], told: &mut Content) -> Result<Told> {
+    fn with_handle(&self, ask: Ask, content: &[u8], told: &mut Vec<u8>) -> Result<Told> {
         match ask {
             Ask::Read { handle, offset, length } => {
-                told.0 = read(&*self.handles.get(handle)?, offset, length)?;
+                *told = read(&*self.handles.get(handle)?, offset, length)?;
                 return Ok(Told::Content);
             }
             Ask::Write { handle, offset } => {
@@ -330,7 +326,7 @@ impl Server {
         }))
     }
 
-    fn extended(&self, ask: Ask, content: &[u8], told: &mut Content) -> Result<Told> {
+    fn extended(&self, ask: Ask, content: &[u8], told: &mut Vec<u8>) -> Result<Told> {
         let path = |file| Ok(path_of(&*self.inodes.file(file)?));
         match ask {
             Ask::ExtendedAttribute { file, name, room } => {
@@ -364,12 +360,12 @@ impl Server {
     }
 }
 
-fn answer_with(mut bytes: Vec<u8>, length: usize, room: u32, told: &mut Content) -> Result<Told> {
+fn answer_with(mut bytes: Vec<u8>, length: usize, room: u32, told: &mut Vec<u8>) -> Result<Told> {
     if room == 0 {
         return Ok(Told::Size(u32::try_from(length).unwrap_or(u32::MAX)));
     }
     bytes.truncate(length);
-    told.0 = bytes;
+    *told = bytes;
     Ok(Told::Content)
 }
 
@@ -423,9 +419,9 @@ mod test {
     }
 
     fn ask(server: &Server, ask: Ask) -> Result<(Told, Vec<u8>)> {
-        let mut content = Content::default();
+        let mut content = Vec::new();
         let told = server.carry_out(ask, b"content", &mut content)?;
-        Ok((told, content.0))
+        Ok((told, content))
     }
 
     /// The number of a file by its path.

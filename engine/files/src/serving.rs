@@ -5,7 +5,7 @@
 //! its worker, and nobody who asks whether the server is there.
 
 use crate::handles::WORKERS;
-use crate::operations::{Content, Server};
+use crate::operations::Server;
 use link::{LinkReader, LinkWriter};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -59,10 +59,10 @@ pub fn serve(
 
 fn work(server: &Server, jobs: &Receiver<Job>, writer: &Mutex<LinkWriter>) {
     for Job { call, content, _room } in jobs {
-        let mut told = Content::default();
+        let mut told = Vec::new();
         let result = server.carry_out(call.ask, &content, &mut told);
         let result = result.map_err(|errno| errno.raw_os_error().unsigned_abs() as u16);
-        if answer(writer, &Answer { id: call.id, result }, &told.0).is_err() {
+        if answer(writer, &Answer { id: call.id, result }, &told).is_err() {
             return;
         }
     }

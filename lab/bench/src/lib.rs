@@ -5,6 +5,7 @@
 //! * [`ssi`], [`os`]: `osmos bench ssi` and `osmos bench os`: the benchmarks of 2009 and 2001
 //! * [`files`]: `osmos bench files`: files of another node, against sshfs
 //! * [`sources`]: `osmos bench report`: all of it beside what was published
+//! * [`reporting`]: what is printed and written of one run
 //! * [`provenance`]: what a kept result comes from
 //! * [`demo`]: `osmos demo`: what users gain, in two to three minutes
 
@@ -14,6 +15,7 @@ pub mod engine;
 pub mod files;
 pub mod os;
 pub mod provenance;
+mod reporting;
 pub mod sources;
 pub mod ssi;
 

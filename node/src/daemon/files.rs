@@ -53,8 +53,9 @@ impl Daemon {
         let ticket = keys::random().map(Ticket).map_err(|error| failed(error.to_string()))?;
         let key = keys::random().map_err(|error| failed(error.to_string()))?;
         let may_write = access == FileAccess::Write;
-        let served = Served { uid, gid: accounts::group_of(uid), may_write };
-        let groups = (daemon_uid == 0).then(|| accounts::groups_of(uid));
+        let (gid, groups) = accounts::groups_of(uid);
+        let served = Served { uid, gid, may_write };
+        let groups = (daemon_uid == 0).then_some(groups);
         let told = ToServer::Serve { key, served, groups };
         let until = Instant::now() + self.config.berth_timeout;
         let door = self.config.control_socket();

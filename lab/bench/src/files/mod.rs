@@ -7,12 +7,12 @@ pub mod program;
 
 use crate::engine::stage::Stage;
 use crate::provenance::Provenance;
+use crate::reporting::Reporting;
 use anyhow::{Context, Result};
 use clap::Parser;
 use program::Rates;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const MOUNT: &str = "/tmp/mfs";
@@ -37,12 +37,8 @@ Examples:
   osmos bench files --quick         see that it works
   osmos bench files --report DIR    the table as Markdown and JSON")]
 pub struct Options {
-    /// Write the report (Markdown, JSON) into this directory
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
-    /// Print the results as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    reporting: Reporting,
     /// One round, an eighth of the data: only to see that it works
     #[arg(long)]
     quick: bool,
@@ -95,19 +91,8 @@ pub fn run(options: &Options) -> Result<String> {
         }
     }
     let results = Results { made: Provenance::now(), mib, small, places: measured };
-    let (text, json) = (table(&results), serde_json::to_string_pretty(&results)? + "\n");
-    if let Some(directory) = &options.report {
-        let made = Provenance::of_runs([Some(&results.made)]);
-        let page = format!(
-            "# Files of another node\n\nWritten by `osmos bench files --report DIR`. {made}\n\n\
-             {text}"
-        );
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        std::fs::write(directory.join("files.md"), page)?;
-        std::fs::write(directory.join("files.json"), &json)?;
-    }
-    Ok(if options.json { json } else { text })
+    let named = ("files", "Files of another node");
+    options.reporting.finish(named, &results.made, &results, table(&results))
 }
 
 /// A server on node 2 with keys of its own, and its root on node 1.

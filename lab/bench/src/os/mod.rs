@@ -14,13 +14,12 @@ mod report;
 
 use crate::engine::stage::Stage;
 use crate::provenance::Provenance;
+use crate::reporting::Reporting;
 use anyhow::{Context, Result};
 use clap::Parser;
 use places::Measuring;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// As in the paper: programs of 2 KB to 10 MB, fifty times.
@@ -46,12 +45,8 @@ Examples:
   osmos bench os --quick            see that it works
   osmos bench os --report DIR       tables and figures as Markdown and JSON")]
 pub struct Options {
-    /// Write the report (Markdown, JSON) into this directory
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
-    /// Print the results as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    reporting: Reporting,
     /// A tenth of the repetitions, three sizes: only to see that it works
     #[arg(long)]
     quick: bool,
@@ -157,15 +152,8 @@ pub fn run(options: &Options) -> Result<String> {
     let program = osmos.to_str().context("the path of this program is not text")?;
     let results = measure(&Measuring { stage: &stage, program, amount: &Amount::of(options) })?;
     drop(stage);
-    let text = report::text(&results);
-    let json = serde_json::to_string_pretty(&results)? + "\n";
-    if let Some(directory) = &options.report {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        fs::write(directory.join("os.md"), report::page(&results.made, &text))?;
-        fs::write(directory.join("os.json"), &json)?;
-    }
-    Ok(if options.json { json } else { text })
+    let named = ("os", "Processes, streams and nodes");
+    options.reporting.finish(named, &results.made, &results, report::text(&results))
 }
 
 fn measure(measuring: &Measuring<'_>) -> Result<Results> {

@@ -1,7 +1,6 @@
 //! The results as tables, with the paper's figures beside them.
 
 use super::{Results, Timed};
-use crate::provenance::Provenance;
 use std::fmt::Write;
 
 /// What the paper says in words; what it shows only as plots has no numbers.
@@ -12,14 +11,6 @@ back; here, when both processes are known to have changed. Linux and Windows NT 
 its memory left where it is, QNX copies all of it: faster up to 100 KB, slower from 1 MB on. QNX
 starts and ends fastest, and is smallest in memory.
 ";
-
-pub fn page(made: &Provenance, text: &str) -> String {
-    let made = Provenance::of_runs([Some(made)]);
-    format!(
-        "# Processes, streams and nodes\n\nWritten by `osmos bench os --report DIR`. {made}\n\n\
-         {text}"
-    )
-}
 
 pub fn text(results: &Results) -> String {
     let mut text = String::from(
@@ -106,6 +97,7 @@ fn streams(text: &mut String, results: &Results) {
 mod tests {
     use super::super::{Footprint, Stream, Took};
     use super::*;
+    use crate::provenance::Provenance;
 
     #[test]
     fn each_place_has_a_column_and_each_size_a_row() {
