@@ -175,6 +175,7 @@ impl Tracing<'_> {
                     }
                 }
             }
+            Stop::Interrupted if tracee::has_fault_pending(tid)? => tracee::resume(tid, 0)?,
             Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) => {
                 if let Stop::Signal(number) = stop {
                     self.on_signal_while_freezing(tid, number)?;

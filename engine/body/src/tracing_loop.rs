@@ -334,6 +334,9 @@ impl Tracing<'_> {
                 }
             }
             Stop::Signal(number) => return self.on_signal(tid, number),
+            Stop::Interrupted if self.is_held && tracee::has_fault_pending(tid)? => {
+                self.resume(tid, 0)?;
+            }
             Stop::Interrupted | Stop::Group(_) if self.is_held => {
                 self.stopped.insert(tid);
             }

@@ -122,6 +122,11 @@ pub fn maskable(mask: u64) -> u64 {
 /// Nobody can block them, or set what they do.
 const UNBLOCKABLE: u64 = (1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1));
 
+/// The signal that a siginfo is about.
+pub fn number(siginfo: &[u8; crate::tracee::SIGINFO_BYTES]) -> i32 {
+    i32::from_le_bytes([siginfo[0], siginfo[1], siginfo[2], siginfo[3]])
+}
+
 /// True for a siginfo that the processor caused in the thread itself (a fault), by its si_code.
 pub fn is_fault(signal: i32, siginfo: &[u8]) -> bool {
     let code = siginfo.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, i32::from_le_bytes);
