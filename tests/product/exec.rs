@@ -361,7 +361,7 @@ fn a_body_that_is_lost_around_the_call_takes_no_program_along_that_has_begun() {
     let stage = stage_of("exec-lost", 2);
     let (mut begun, mut lost) = (0, 0);
     // Later moments only where the machine is so busy that none has come to its call by then.
-    for round in 0..40 {
+    for round in 0..50 {
         if round >= 24 && begun > 0 {
             break;
         }

@@ -213,9 +213,9 @@ pub fn signal_info(tid: i32) -> Result<[u8; SIGINFO_BYTES]> {
 
 /// Whether a stopped thread has yet to be given the signal of a fault of its own. One that is
 /// interrupted between a fault and its signal stops for the interrupt first (get_signal in the
-/// kernel; 1 of 300 to 4000 interrupts of a thread that only meets them). Most faults happen
-/// again if the thread is taken elsewhere without the signal; a breakpoint does not. Resumed without
-/// an interrupt, it stops for the signal next. A thread that is gone has none.
+/// kernel; 1 of 300 to 4000 interrupts of a thread that only meets breakpoints). Most faults happen
+/// again if the thread is taken elsewhere without the signal; a breakpoint does not. Resumed
+/// without an interrupt, it stops for the signal next. A thread that is gone has none.
 pub fn has_fault_pending(tid: i32) -> Result<bool> {
     let mut infos = [[0u8; SIGINFO_BYTES]; PEEKED];
     let mut which = PeekSiginfo { from: 0, flags: 0, most: PEEKED as i32 };
