@@ -238,7 +238,10 @@ fn a_user_has_no_more_guests_and_storms_than_a_node_allows() {
     stage.text(1, &["osmos", "migrate", &first.pid.to_string(), "2"]);
     let to_two = ["osmos", "migrate", &second.pid.to_string(), "2"];
     let complaint = stage.complaint(1, &to_two);
-    assert!(complaint.contains("it has 1 guests of user 0 already"), "{complaint}");
+    assert!(
+        complaint.contains("it has as many guests of user 0 as it takes of one user, which is 1"),
+        "{complaint}"
+    );
     // The next daemon goes by it as well, and the owner can see and change it.
     stage.text(2, &["osmos", "up", "--replace"]);
     let status = stage.text(2, &["osmos", "status"]);
@@ -254,7 +257,7 @@ fn a_user_has_no_more_guests_and_storms_than_a_node_allows() {
     until_true("it is refused again", || {
         let output = stage.output(1, &to_two);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        told.contains("guests of user 0 already")
+        told.contains("as many guests of user 0 as")
     });
     assert!(complaint.contains("--guests-per-user"), "{complaint}");
     stage.text(1, &["osmos", "migrate", &first.pid.to_string(), "home"]);

@@ -50,8 +50,8 @@ fn control_c_ends_a_process_that_is_away_and_its_parent_sees_it() {
     }
 }
 
-// Programs that are sent one signal after another do not pause(): natively, too, Python does not wake
-// up for a signal that comes between its last look and that call.
+// Programs that are sent one signal after another do not pause(): natively, too, Python does not
+// wake up for a signal that comes between its last look and that call.
 
 #[test]
 fn a_handler_that_is_away_hears_control_c() {

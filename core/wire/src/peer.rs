@@ -187,7 +187,7 @@ pub enum Refusal {
     )]
     GuestMemory { needed_bytes: u64, used_bytes: u64, max_bytes: u64 },
     #[error(
-        "it has {max} guests of user {uid} already, as many as it takes of one user (`osmos limit \
+        "it has as many guests of user {uid} as it takes of one user, which is {max} (`osmos limit \
          --guests-per-user` there)"
     )]
     EnoughOfUser { uid: u32, max: u32 },

@@ -8,7 +8,7 @@
 
 use crate::cgroup;
 use crate::record::{KEY_FILE, Record, address};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::pivot_root;
@@ -138,6 +138,8 @@ fn private_dir(path: &Path, mode: u32) -> Result<()> {
         let parent = path.ancestors().skip(1).find(|parent| parent.is_dir());
         let parent = parent.with_context(|| format!("{} has no place", path.display()))?;
         let text = || format!("make {} on this machine, then try again", path.display());
+        // What is laid over the root is seen by whoever enters it again only, so not from here.
+        ensure!(parent != Path::new("/"), "there is no {}: {}", path.display(), text());
         overlay(parent).with_context(text)?;
         make_dir(path, mode)?;
     }
@@ -294,4 +296,16 @@ fn write_private(path: &Path, content: &[u8]) -> Result<()> {
         io::Write::write_all(&mut file, content)
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_has_no_place_is_named_with_what_to_do() {
+        let error = private_dir(Path::new("/no-such-directory-of-a-lab"), 0o700).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("make /no-such-directory-of-a-lab on this machine"), "{text}");
+    }
 }

@@ -64,7 +64,11 @@ pub fn ping(client: &mut Client, node: NodeId, count: u32, json: bool) -> Result
         true => output::print_json(&found)?,
         false => found.lines().iter().try_for_each(|line| output::print_line(line))?,
     }
-    ensure!(found.is_same_cluster, "node {node} has another secret than this one");
+    ensure!(
+        found.is_same_cluster,
+        "node {node} has another secret than this one: it is in another cluster; `osmos leave` \
+         there, then `osmos join` with a token of this one"
+    );
     Ok(())
 }
 
