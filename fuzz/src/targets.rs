@@ -140,9 +140,6 @@ fn use_image(image: &Image, rest: &[u8]) {
     }
 }
 
-/// One message of a stream: what is accepted is as much memory as it says, and no more than there
-/// may be.
-/// What is said over a link for pages that come behind a process, and what home gives away then.
 /// What a node asks of another's files, and what it is told; content may be behind either.
 fn files(data: &[u8]) {
     packet::<wire::files::Call>(data);
@@ -150,6 +147,7 @@ fn files(data: &[u8]) {
     packet::<wire::files::Served>(data);
 }
 
+/// What is said over a link for pages that come behind a process, and what home gives away then.
 fn late(data: &[u8]) {
     if let Ok((spans, content)) = wire::late::decode(data) {
         assert!(wire::image::runs(&spans, content).is_some(), "as much as its places hold");
@@ -170,6 +168,8 @@ fn late(data: &[u8]) {
     assert_eq!(before - giving.left(), bytes, "each page once");
 }
 
+/// One message of a stream: what is accepted is as much memory as it says, and no more than there
+/// may be.
 fn stream(data: &[u8]) {
     let Ok((head, content, bytes)) = wire::stream::decode(data) else { return };
     assert!((1..=PAGE_RUN_BYTES_MAX).contains(&bytes));

@@ -175,6 +175,7 @@ impl Tracing<'_> {
                     }
                 }
             }
+            // It is waited for, and stops for that next: a breakpoint does not happen again.
             Stop::Interrupted if tracee::has_fault_pending(tid)? => tracee::resume(tid, 0)?,
             Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) => {
                 if let Stop::Signal(number) = stop {

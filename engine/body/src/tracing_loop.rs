@@ -334,6 +334,7 @@ impl Tracing<'_> {
                 }
             }
             Stop::Signal(number) => return self.on_signal(tid, number),
+            // It stops for that next. Who is held may be frozen as it stands.
             Stop::Interrupted if self.is_held && tracee::has_fault_pending(tid)? => {
                 self.resume(tid, 0)?;
             }
