@@ -326,6 +326,10 @@ pub enum PeerMessage {
     /// What people call the sender, when a link begins. Who hears what is no
     /// [`crate::node_name::NodeName`] ignores it, and the link goes on.
     Name(#[serde(deserialize_with = "bounded::line::<_, WORD_CHARS_MAX>")] String),
+    /// To the node where a process was made: nobody at home is going to call for it.
+    BirthOff {
+        pid: HomePid,
+    },
 }
 
 /// A message that is too large, or not a message of this protocol.

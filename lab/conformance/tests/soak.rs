@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// It ends with its last move: so long it takes beside much else only.
 const LIMIT: Duration = Duration::from_secs(120);
+/// So long daemons are killed: thirty of them.
+const KILLING: Duration = Duration::from_secs(60);
 
 #[test]
 fn processes_of_every_kind_survive_random_moves_and_leave_nothing_behind() {
@@ -16,7 +18,7 @@ fn processes_of_every_kind_survive_random_moves_and_leave_nothing_behind() {
 #[test]
 fn processes_of_every_kind_survive_daemons_that_are_killed_and_replaced() {
     let kill_daemons = Some(Duration::from_secs(2));
-    let (moves, limit) = (20, LIMIT);
+    let (moves, limit) = (20, KILLING);
     survive(&Options { moves, processes: 9, seed: 21, limit, kill_daemons, ..Options::default() });
 }
 

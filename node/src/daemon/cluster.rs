@@ -201,6 +201,7 @@ impl Daemon {
             PeerMessage::MoveEnded { pid, to, end, freeze_us } => {
                 self.guest_move_ended(node, pid, to, end, freeze_us);
             }
+            PeerMessage::BirthOff { pid } => self.birth_is_off(node, pid),
             PeerMessage::CallsCounted { pid, per_s, user_milli } => {
                 self.calls_counted(node, pid, per_s, user_milli);
             }

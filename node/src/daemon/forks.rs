@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use wire::control::Happening;
 use wire::ids::{GlobalPid, HomePid, NodeId, Ticket};
-use wire::peer::{BerthRequest, MoveEnd};
+use wire::peer::BerthRequest;
 use wire::supervisor::{Birth, Reason, ToBody, ToDeputy};
 
 impl Daemon {
@@ -40,7 +40,7 @@ impl Daemon {
                 self.tell_lost(child, birth.berth.node, text);
                 end(Identity { pid: child.0, started_ticks: stat.started_ticks });
             }
-            return self.free_berth(child, birth.berth.node, MoveEnd::Stayed);
+            return self.call_birth_off(child, birth.berth.node);
         };
         process.launch = Launch::Running;
         if !birth.is_vfork {

@@ -305,8 +305,20 @@ impl Daemon {
         }
     }
 
-    /// The process does not come.
+    /// The process does not come. A place of one that was made here is another: its home may have
+    /// wanted to move it before it knew that, and calls for it all the same.
     fn free_berths(&mut self, process: GlobalPid) {
+        let me = self.me();
+        self.end_wait(|guest| guest.process == process && guest.asked.from != me);
+    }
+
+    /// A process that was made here has no home.
+    pub(super) fn birth_is_off(&mut self, home: NodeId, pid: HomePid) {
+        let (me, process) = (self.me(), GlobalPid { home, pid });
+        self.end_wait(|guest| guest.process == process && guest.asked.from == me);
+    }
+
+    fn end_wait(&mut self, which: impl Fn(&Guest) -> bool) {
         let me = self.me();
         let is_awaited = |guest: &&Guest| match guest.arrival {
             Arrival::Expected { .. } => true,
@@ -315,10 +327,10 @@ impl Daemon {
             Arrival::Arriving => guest.asked.from == me,
             Arrival::Running { .. } => false,
         };
-        for body in self.hosting.of(process).filter(is_awaited) {
+        for body in self.hosting.guests().filter(|guest| which(guest)).filter(is_awaited) {
             body.supervisor.send(&ToBody::NotComing, None);
         }
-        self.end_berths(|guest| guest.process == process);
+        self.end_berths(which);
     }
 
     pub(super) fn calls_counted(

@@ -369,7 +369,7 @@ impl Daemon {
         self.leave_alone(pid, &moving);
         let Move { order, from, .. } = moving;
         self.report_end(pid, &order, from, end, 0);
-        self.free_berth(pid, order.to, end);
+        self.give_up_place(pid, &order, end);
         let stays = if from == me { "home".to_owned() } else { format!("on node {from}") };
         let text = format!("cannot move {pid}: {}; it stays {stays}", reason.text);
         self.refuse_order(order, Failure { code: reason.code, text });
@@ -408,6 +408,21 @@ impl Daemon {
         }
     }
 
+    /// The place that the process was to have by this order is not needed.
+    pub(super) fn give_up_place(&self, pid: HomePid, order: &Order, end: MoveEnd) {
+        match order.cause {
+            Cause::MadeAway => self.call_birth_off(pid, order.to),
+            _ => self.free_berth(pid, order.to, end),
+        }
+    }
+
+    /// Nobody calls for a process that was made on this node.
+    pub(super) fn call_birth_off(&self, pid: HomePid, made_on: NodeId) {
+        if made_on != self.me() {
+            self.links.say(made_on, PeerMessage::BirthOff { pid });
+        }
+    }
+
     pub(super) fn refuse_order(&mut self, order: Order, failure: Failure) {
         if let Some(answer) = order.answer {
             // A caller that has gone away needs no answer.
@@ -439,7 +454,7 @@ impl Daemon {
             let Move { order, from, .. } = moving;
             let text = format!("cannot move {pid}: it is lost: {}", reason.text);
             self.report_end(pid, &order, from, MoveEnd::Stayed, 0);
-            self.free_berth(pid, order.to, MoveEnd::Stayed);
+            self.give_up_place(pid, &order, MoveEnd::Stayed);
             self.refuse_order(order, Failure { code: reason.code, text });
         }
         self.forget_if_ended(pid);

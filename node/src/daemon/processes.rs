@@ -167,9 +167,12 @@ impl Daemon {
         self.journal.record(Some(global), Happening::Ended { wait_status });
         let under_way = process.moving.take().map(|moving| {
             self.leave_alone(pid, &moving);
-            self.free_berth(pid, moving.order.to, MoveEnd::Stayed);
+            self.give_up_place(pid, &moving.order, MoveEnd::Stayed);
             moving.order
         });
+        if let Some(birth) = process.birth.take() {
+            self.call_birth_off(pid, birth.berth.node);
+        }
         for order in under_way.into_iter().chain(process.waiting.drain(..)) {
             let text = format!("cannot move {pid}: it has ended");
             self.refuse_order(order, failure("ended", text));

@@ -59,6 +59,14 @@ pub struct Played {
 }
 
 impl Played {
+    /// One that no daemon has started, and what a daemon is to have of it.
+    pub fn by_itself(&self) -> (Played, OwnedFd) {
+        let (socket, theirs) = packet_pair().unwrap();
+        let patience = nix::sys::time::TimeVal::new(PATIENCE.as_secs() as i64, 0);
+        setsockopt(&theirs, sockopt::ReceiveTimeout, &patience).unwrap();
+        (Played { half: self.half, owner: self.owner, socket: theirs }, socket)
+    }
+
     pub fn say<T: serde::Serialize>(&self, message: &T) {
         let bytes = postcard::to_stdvec(message).unwrap();
         nix::sys::socket::send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty()).unwrap();

@@ -12,7 +12,7 @@ use client::Error;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -22,13 +22,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::assignment::Half;
 use wire::control::{Destination, Happening, ManageOptions, Migration, Placement, Reply, Request};
-use wire::ids::{HomePid, NodeId};
+use wire::freeze_budget::FreezeBudget;
+use wire::ids::{GuestAddr, GuestTid, HomePid, NodeId, Ticket};
 use wire::move_limits::MoveLimits;
 use wire::owner::{LimitChange, OwnerOrder};
 use wire::peer::{BerthRequest, Owner, PeerMessage};
 use wire::supervisor::{
-    Berth, ELSEWHERE, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role, ToBody,
-    ToDeputy,
+    Berth, Birth, ELSEWHERE, FromBody, FromDeputy, MoveReport, Preface, Progress, Reason, Role,
+    ToBody, ToDeputy,
 };
 use wire::users::NOBODY;
 
@@ -286,6 +287,57 @@ async fn what_was_made_away_ends_if_the_supervisor_of_its_maker_ends_before_it_h
     assert_eq!(end.signal(), Some(nix::libc::SIGKILL));
     orders.into_iter().for_each(|order| assert_eq!(refusal(order), "ended"));
     eventually("it is forgotten", || (!one.processes().iter().any(is_it)).then_some(()));
+}
+
+/// The supervisor of what the guest makes away, once the daemon has taken that in.
+fn newborn(away: &Away, child: i32, ticket: Ticket) -> Played {
+    let (newborn, socket) = away.body.by_itself();
+    let word = FromBody::Forked { child: HomePid(child), ticket, is_bound: false };
+    away.body.hand_over(&word, &socket);
+    assert!(matches!(newborn.hear(), Some((ToBody::IsGuest, None))));
+    newborn
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_made_away_keeps_its_place_there_when_a_move_to_that_node_is_refused() {
+    let away = Away::begin().await;
+    let child = Program::start("exec sleep 1000");
+    let ticket = Ticket([7; 16]);
+    let newborn = newborn(&away, child.pid(), ticket);
+    // Its home has not heard yet that it was made away.
+    let asked = migrate(&away.one, child.pid(), Destination::Node(NODE_2));
+    let body = away.two.supervisor();
+    let Some((ToBody::Expect { .. }, None)) = body.hear() else { panic!() };
+    let deputy = away.one.supervisor();
+    let berth = leave(&deputy);
+    deputy.say(&FromDeputy::Stayed { reason: reason("unborn", "it is not served yet") });
+    assert_eq!(refusal(asked), "unborn");
+    assert!(matches!(body.hear(), Some((ToBody::NotComing, None))), "the place of the move");
+    connect(&Berth { ticket, ..berth }, &newborn);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_made_away_hears_that_nobody_calls_for_it() {
+    let away = Away::begin().await;
+    let mut child = Program::start("exec sleep 1000");
+    let (pid, ticket) = (child.pid(), Ticket([7; 16]));
+    let newborn = newborn(&away, pid, ticket);
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let birth = Box::new(Birth {
+        berth: Berth { node: NODE_2, address, ticket, key: [0; 32] },
+        guest: GuestTid(1),
+        agent: (GuestAddr(0x1000), GuestAddr(0x2000)),
+        slots: 1,
+        actions: vec![],
+        freeze_budget: FreezeBudget::default(),
+        limits: MoveLimits::default(),
+        is_vfork: false,
+        files: vec![],
+    });
+    away.deputy.say(&FromDeputy::Born { child: HomePid(pid), birth });
+    assert!(matches!(newborn.hear(), Some((ToBody::NotComing, None))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

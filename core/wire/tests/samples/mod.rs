@@ -553,6 +553,7 @@ pub fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::MoveWanted { pid, to, motive: Motive::Exchange, reason: text.clone() },
         PeerMessage::MoveEnded { pid, to, end: MoveEnd::Failed, freeze_us: 1 },
         PeerMessage::CallsCounted { pid, per_s: 7, user_milli: 8 },
+        PeerMessage::BirthOff { pid },
         PeerMessage::Leaving,
         PeerMessage::Processor(Box::new(processor())),
         PeerMessage::MoveLimits(limits()),
