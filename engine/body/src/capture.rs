@@ -1,6 +1,7 @@
 //! The image of a frozen body.
 
 use crate::state::{Shared, Thread};
+use crate::unheard;
 use kernel::agent::{Agent, BatchCall};
 use kernel::features::{self, Feature};
 use kernel::memory::Memory;
@@ -268,7 +269,7 @@ fn thread_image(
             .or(thread.wait_until_ns.filter(|_| is_in_timed_wait || thread.in_flight.is_some())),
         interrupted: thread.interrupted.or_else(|| match thread.in_flight {
             Some(_) => None,
-            None => threads::interruption_of(&stopped.registers, &registers),
+            None => unheard::interruption(&stopped.registers, &registers, thread.is_cut_short),
         }),
         clock,
         attributes: thread.attributes,

@@ -4,22 +4,18 @@ use crate::frames;
 use crate::notices::raise;
 use crate::state::{Agreement, Order};
 use crate::tracing_loop::{End, Tracing};
+use crate::unheard;
 use kernel::haste::Haste;
 use kernel::patience::Patience;
 use kernel::proc::maps;
-use kernel::regs::{ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::remote_call::RemoteCalls;
 use kernel::signal::{self, Action, FRAME_MASK_OFFSET, SA_RESETHAND};
 use kernel::tracee::{self, Stop};
 use migrate::stepping::{self, Stepped};
 use migrate::threads::STEP_TIMEOUT;
 use migrate::{MigrateError, Result, reason};
-use wire::calls::{self, Met};
 use wire::forward::{Signal, ToHome};
 use wire::ids::GuestTid;
-
-/// What waits in this node's own kernel, and is interrupted there as it would be at home.
-const WAIT_HERE: [i64; 3] = [libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_getrandom];
 
 impl Tracing<'_> {
     pub(crate) fn on_signal(&mut self, tid: i32, number: i32) -> Result<End> {
@@ -95,26 +91,16 @@ impl Tracing<'_> {
         }
     }
 
-    /// A call that a signal has met before we were told of it has not begun. The kernel takes it
-    /// for one that was interrupted (seccomp's wait is, until a notification is received), and a
-    /// handler without SA_RESTART would have it end with EINTR, which most calls never do.
+    /// A thread that is about to enter a handler may be in a call that we were not told of.
     fn settle_unheard_call(&self, tid: i32) -> Result<()> {
         let mut registers = tracee::registers(tid)?;
-        let told = registers.interrupted_call();
-        let told = told.filter(|number| !WAIT_HERE.contains(&i64::from(*number)));
-        let Some(number) = told.filter(|_| registers.result() == ERESTARTSYS) else {
-            return Ok(());
-        };
+        let Some(met) = unheard::result_of(&registers) else { return Ok(()) };
         let mut state = self.shared.lock();
         let thread = state.threads.get_mut(&tid);
         if thread.is_none_or(|thread| std::mem::take(&mut thread.is_cut_short)) {
             return Ok(());
         }
-        registers.rax = match calls::met_by_handler(number, &registers.arguments()) {
-            Met::MadeAgain => ERESTARTNOINTR,
-            Met::AsHandlerSays => ERESTARTSYS,
-            Met::Interrupted => ERESTARTNOHAND,
-        } as u64;
+        registers.rax = met as u64;
         Ok(tracee::set_registers(tid, &registers)?)
     }
 

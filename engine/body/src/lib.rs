@@ -56,6 +56,7 @@ mod sending_home;
 mod serving;
 mod state;
 mod tracing_loop;
+mod unheard;
 mod vfork;
 mod waiting;
 mod watch;
