@@ -48,6 +48,7 @@ mod browser;
 mod busy;
 mod calling_off;
 mod cluster;
+mod direct_files;
 mod everywhere;
 mod exec;
 mod families;

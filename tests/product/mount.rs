@@ -6,21 +6,21 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const FILES: &str = include_str!("files.py");
-const MOUNT: &str = "/tmp/mfs";
+pub const MOUNT: &str = "/tmp/mfs";
 /// A node that does not answer is an error by then.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-fn as_user<'a>(user: &'a [String; 5], words: &[&'a str]) -> Vec<&'a str> {
+pub fn as_user<'a>(user: &'a [String; 5], words: &[&'a str]) -> Vec<&'a str> {
     user.iter().map(String::as_str).chain(words.iter().copied()).collect()
 }
 
-fn user(uid: u32) -> [String; 5] {
+pub fn user(uid: u32) -> [String; 5] {
     let (user, group) = (format!("--reuid={uid}"), format!("--regid={uid}"));
     ["setpriv".into(), user, group, "--clear-groups".into(), "--".into()]
 }
 
 /// Whether this machine can mount anything by FUSE.
-fn can_mount(programs: &[&str]) -> bool {
+pub fn can_mount(programs: &[&str]) -> bool {
     if !Path::new("/dev/fuse").exists() {
         // Not every machine that decides has one.
         eprintln!("skipped: mounts, because this machine has no /dev/fuse");
@@ -30,7 +30,7 @@ fn can_mount(programs: &[&str]) -> bool {
 }
 
 /// A lab of which node 2 shares its files, and node 1 has mounted them.
-fn stage(name: &str, nodes: u32) -> Stage {
+pub fn stage(name: &str, nodes: u32) -> Stage {
     let stage = Stage::new(name, nodes);
     stage.text(2, &["osmos", "share", "write"]);
     let told = stage.text(1, &["osmos", "mount", MOUNT]);

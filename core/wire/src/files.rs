@@ -199,6 +199,11 @@ pub enum Ask {
         handle: u64,
         lock: Lock,
     },
+    /// Is a process on the server's own node to have this open file itself? Answered by `Offer`,
+    /// when all is done that was asked of the file before.
+    Offer {
+        handle: u64,
+    },
 }
 
 impl Ask {
@@ -234,7 +239,8 @@ impl Ask {
             | Ask::Allocate { handle, .. }
             | Ask::Copy { to: handle, .. }
             | Ask::TestLock { handle, .. }
-            | Ask::SetLock { handle, .. } => *handle,
+            | Ask::SetLock { handle, .. }
+            | Ask::Offer { handle } => *handle,
         }
     }
 
@@ -341,6 +347,85 @@ pub enum Told {
     FileSystem(FileSystem),
     Offset(u64),
     Lock(Lock),
+    Offer(Offer),
+}
+
+/// An open file that a process on the server's node may have ([decision
+/// 0051](../../../docs/decisions/0051-direct-files.md)).
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Of the server's socket, in the abstract name space.
+    pub name: [u8; OFFER_BYTES],
+    /// What whoever is to have it says there.
+    pub secret: [u8; OFFER_BYTES],
+    /// As whom the server has opened it.
+    pub uid: u32,
+}
+
+pub const OFFER_BYTES: usize = 16;
+
+impl std::fmt::Debug for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offer").field("uid", &self.uid).finish_non_exhaustive()
+    }
+}
+
+/// What a deputy asks the mount about a file that its process has opened there, by ioctl(2).
+pub mod ioctl {
+    use super::{OFFER_BYTES, Offer};
+    use crate::ids::NodeId;
+
+    /// Has the server of that node offer it. `_IOWR('O', 1, [u8; EXCHANGED_BYTES])`.
+    pub const OFFER: u32 = 3 << 30 | (EXCHANGED_BYTES as u32) << 16 | (b'O' as u32) << 8 | 1;
+    /// What this kernel remembers of its content is old. `_IO('O', 2)`.
+    pub const REFRESH: u32 = (b'O' as u32) << 8 | 2;
+    /// What goes in, the number of the node, and what comes out.
+    pub const EXCHANGED_BYTES: usize = 2 * OFFER_BYTES + 4;
+
+    pub type Exchanged = [u8; EXCHANGED_BYTES];
+
+    /// The question.
+    pub fn asked_of(node: NodeId) -> Exchanged {
+        let mut exchanged = [0; EXCHANGED_BYTES];
+        exchanged[..4].copy_from_slice(&node.0.to_ne_bytes());
+        exchanged
+    }
+
+    /// Of which node an offer is asked for.
+    pub fn node_of(exchanged: &[u8]) -> Option<NodeId> {
+        Some(NodeId(u32::from_ne_bytes(*exchanged.first_chunk()?)))
+    }
+
+    /// The answer.
+    pub fn answer(offer: &Offer) -> Exchanged {
+        let mut exchanged = [0; EXCHANGED_BYTES];
+        exchanged[..OFFER_BYTES].copy_from_slice(&offer.name);
+        exchanged[OFFER_BYTES..2 * OFFER_BYTES].copy_from_slice(&offer.secret);
+        exchanged[2 * OFFER_BYTES..].copy_from_slice(&offer.uid.to_ne_bytes());
+        exchanged
+    }
+
+    /// What was answered.
+    pub fn offered(exchanged: &Exchanged) -> Offer {
+        let (mut name, mut secret, mut uid) = ([0; OFFER_BYTES], [0; OFFER_BYTES], [0; 4]);
+        name.copy_from_slice(&exchanged[..OFFER_BYTES]);
+        secret.copy_from_slice(&exchanged[OFFER_BYTES..2 * OFFER_BYTES]);
+        uid.copy_from_slice(&exchanged[2 * OFFER_BYTES..]);
+        Offer { name, secret, uid: u32::from_ne_bytes(uid) }
+    }
+
+    #[cfg(test)]
+    mod test {
+        use super::*;
+
+        #[test]
+        fn what_is_asked_and_answered_is_understood() {
+            assert_eq!(node_of(&asked_of(NodeId(70_000))), Some(NodeId(70_000)));
+            assert_eq!(node_of(&[1, 2]), None);
+            let offer = Offer { name: [1; OFFER_BYTES], secret: [2; OFFER_BYTES], uid: 1000 };
+            assert_eq!(offered(&answer(&offer)), offer);
+        }
+    }
 }
 
 /// A file that was told; the server keeps its number.

@@ -6,6 +6,7 @@
 
 use crate::bounded;
 use crate::clocks::Readings;
+use crate::files::Offer;
 use crate::freeze_budget::FreezeBudget;
 use crate::hashes::{Lacking, PageHashes};
 use crate::ids::{GuestAddr, GuestTid, HomePid, Ticket};
@@ -274,6 +275,11 @@ pub enum ToAway {
     },
     /// Answers `ReadsOwn`.
     OwnFile(OwnFileTold),
+    /// What a thread has just opened lies on some node, and may be one that the body can read and
+    /// write where it is, should that pay. The reply comes behind it.
+    Opened(Opened),
+    /// Answers `WantsFile`.
+    DirectFile(DirectFile),
 }
 
 /// Why home does not make a call for a body that is away.
@@ -304,6 +310,27 @@ pub struct OwnFileTold {
     /// if there is something among its mappings that only home can name.
     #[serde(deserialize_with = "bounded::list::<_, _, BACKINGS_MAX>")]
     pub mapped: Vec<MappedName>,
+}
+
+/// A file in the directory of all nodes' files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    pub tid: GuestTid,
+    /// Of the call that has opened it.
+    pub sequence: u64,
+    pub descriptor: i32,
+    pub size: u64,
+}
+
+/// A file that the body can read and write where it is, instead of at home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectFile {
+    pub descriptor: i32,
+    /// Of the question.
+    pub id: u64,
+    pub position: u64,
+    /// None: it cannot.
+    pub offer: Option<Offer>,
 }
 
 /// A file that a thread is about to map.
@@ -449,5 +476,18 @@ pub enum ToHome {
     Seeks {
         descriptor: i32,
         position: u64,
+    },
+    /// Can the body have this file itself? No call is under way that is about it. Answered by
+    /// `DirectFile`.
+    WantsFile {
+        descriptor: i32,
+        id: u64,
+    },
+    /// Said before anything that might follow from it: up to here the body has read or written such
+    /// a file by itself, and whether it has written.
+    UsedDirectly {
+        descriptor: i32,
+        position: u64,
+        has_written: bool,
     },
 }

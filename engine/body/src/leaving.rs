@@ -1,6 +1,7 @@
 //! Stopping the body, and sending it home.
 
 use crate::capture;
+use crate::direct_files;
 use crate::group::{Gathered, Membership, is_called};
 use crate::homing::Homeward;
 use crate::keeper::resume_init;
@@ -62,6 +63,9 @@ impl Tracing<'_> {
                 }
             }
         }
+        let is_unwanted = self.unwanted_since.is_some();
+        let patience = if is_unwanted { UNWANTED_FREEZE_TIMEOUT } else { FREEZE_TIMEOUT };
+        direct_files::leave(&self.shared, Instant::now() + patience)?;
         self.finish_deliveries()?;
         self.haste = Haste::of(self.shared.pid, waiting.iter().copied());
         for tid in &waiting {
@@ -71,8 +75,6 @@ impl Tracing<'_> {
             }
         }
         self.answer_outstanding();
-        let is_unwanted = self.unwanted_since.is_some();
-        let patience = if is_unwanted { UNWANTED_FREEZE_TIMEOUT } else { FREEZE_TIMEOUT };
         self.await_stops(waiting, Instant::now() + patience)?;
         // What was ordered before may have made a process.
         self.shared.lock().check_makes_no_process()

@@ -24,6 +24,8 @@ mod company;
 mod daemon;
 mod deadlines;
 mod delivery;
+mod descriptors;
+mod direct_files;
 mod dispositions;
 mod door;
 mod exec;

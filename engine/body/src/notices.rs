@@ -4,7 +4,9 @@ use crate::abroad::{Abroad, FOREIGN_CLOCKS, tell_time};
 use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
-use crate::{dispositions, exec, filter, frames, mapped_files, new_threads, own_files, waiting};
+use crate::{
+    direct_files, dispositions, exec, filter, frames, mapped_files, new_threads, own_files, waiting,
+};
 use kernel::regs::{ERESTARTNOINTR, ERESTARTSYS};
 use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
@@ -37,7 +39,8 @@ pub fn serve(family: &Family, listener: &Arc<Listener>) {
     }
 }
 
-fn take(shared: &Arc<Shared>, n: &Notification) {
+/// Takes a notification that has just come, or has waited in its thread's `parked`.
+pub(crate) fn take(shared: &Arc<Shared>, n: &Notification) {
     // First, as a link that is full must not hold up what comes from it.
     shared.prepare_files(n);
     let mut state = shared.lock();
@@ -205,7 +208,7 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
             "a call of another architecture (int 0x80)",
         );
     }
-    if own_files::take(shared, state, n) {
+    if direct_files::take(shared, state, n) || own_files::take(shared, state, n) {
         return None;
     }
     let number = n.number as u32;

@@ -10,6 +10,7 @@
 //! them forgotten, and home then has the process come home to read them.
 
 use crate::capture::Fixed;
+use crate::descriptors::Lost;
 use crate::notices::await_home;
 use crate::own_text;
 use crate::state::{Shared, State};
@@ -17,7 +18,6 @@ use kernel::seccomp::Notification;
 use migrate::reason;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use wire::calls::thread;
 use wire::calls::{self, OwnFile, Shows};
 use wire::forward::{OwnFileTold, Segment, ToHome};
 use wire::limits::OWN_FILES_MAX;
@@ -99,64 +99,14 @@ pub fn take(shared: &Shared, state: &mut State, n: &Notification) -> bool {
             true
         }
         libc::SYS_lseek if table.open.contains_key(&descriptor) => seek(shared, &mut table, n),
-        number => {
-            if let Some(lost) = lost_by(shared, number, n) {
-                lost.forget(&mut table.open);
+        _ => {
+            if let Some(lost) = Lost::by(shared, n) {
+                table.open.retain(|descriptor, _| !lost.has(*descriptor));
             }
             false
         }
     }
 }
-
-/// Descriptors that do not name what they named any more, or not alone.
-enum Lost {
-    These([i32; 2]),
-    All,
-}
-
-impl Lost {
-    fn forget(self, open: &mut HashMap<i32, Open>) {
-        match self {
-            Lost::These(numbers) => open.retain(|number, _| !numbers.contains(number)),
-            Lost::All => open.clear(),
-        }
-    }
-}
-
-fn lost_by(shared: &Shared, number: i64, n: &Notification) -> Option<Lost> {
-    let [first, second, ..] = n.arguments;
-    let of_guest = |at: u64| {
-        let mut word = [0; 8];
-        let is_read = shared.memory.read_as_guest(at, &mut word) == word.len();
-        is_read.then(|| u64::from_le_bytes(word))
-    };
-    Some(match number {
-        libc::SYS_close | libc::SYS_dup => Lost::These([first as i32; 2]),
-        libc::SYS_dup2 | libc::SYS_dup3 => Lost::These([first as i32, second as i32]),
-        libc::SYS_fcntl => match second as i32 {
-            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => Lost::These([first as i32; 2]),
-            _ => return None,
-        },
-        // What goes along with a message may be descriptors.
-        libc::SYS_sendmsg if of_guest(second.wrapping_add(CONTROL_LENGTH)) == Some(0) => {
-            return None;
-        }
-        libc::SYS_clone if thread::is_thread(first) => return None,
-        libc::SYS_clone3 if of_guest(first).is_some_and(thread::is_thread) => return None,
-        libc::SYS_sendmsg
-        | libc::SYS_sendmmsg
-        | libc::SYS_close_range
-        | libc::SYS_unshare
-        | libc::SYS_clone
-        | libc::SYS_clone3
-        | libc::SYS_fork
-        | libc::SYS_vfork => Lost::All,
-        _ => return None,
-    })
-}
-
-/// Place of `msg_controllen` in a `struct msghdr`.
-const CONTROL_LENGTH: u64 = 40;
 
 /// Notes that a thread is about to have such a file opened at home, or is not. False if that is to
 /// happen at home.

@@ -2,7 +2,7 @@
 
 use crate::notices::raise;
 use crate::state::{Agreement, Child, Order, Outstanding, Shared, State, Thread};
-use crate::{exec, mapped_files, new_threads, own_files, processor_time};
+use crate::{direct_files, exec, mapped_files, new_threads, own_files, processor_time};
 use kernel::regs::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR, ERESTARTSYS};
 use kernel::signal::Action;
 use link::LinkReader;
@@ -31,6 +31,8 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
                 decline(shared, (tid, sequence), because);
             }
             Ok(ToAway::OwnFile(told)) => own_files::told(shared, &told),
+            Ok(ToAway::Opened(told)) => direct_files::opened(shared, &told),
+            Ok(ToAway::DirectFile(told)) => direct_files::answered(shared, &told),
             Ok(ToAway::Priority { tid, priority }) => {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }

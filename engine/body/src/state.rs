@@ -1,6 +1,7 @@
 //! What the threads of this supervisor share about the body.
 
 use crate::abroad::Abroad;
+use crate::direct_files::DirectFiles;
 use crate::family::Family;
 use crate::files::Files;
 use crate::filter::Kept;
@@ -249,6 +250,7 @@ pub struct Shared {
     pub watch: Watch,
     pub files: Files,
     pub own_files: OwnFiles,
+    pub direct_files: DirectFiles,
     /// io_uring_setup answers ENOSYS.
     pub has_no_io_uring: bool,
     /// Pages that come behind the body.
@@ -303,6 +305,7 @@ impl Shared {
             watch: parts.watch,
             files: parts.files,
             own_files: parts.own_files,
+            direct_files: DirectFiles::default(),
             has_no_io_uring: parts.has_no_io_uring,
             late: parts.late,
             state: Mutex::new(parts.state),

@@ -30,6 +30,7 @@ mod credentials;
 mod daemon;
 mod departed;
 mod departure;
+mod direct_files;
 mod ending;
 mod exec;
 mod frozen;

@@ -193,6 +193,7 @@ impl Service<'_> {
         (0..self.shared.lanes.count())
             .for_each(|slot| self.shared.lanes.lock(slot).priority = None);
         priorities::tell(&self.shared);
+        self.shared.direct_files.follow(berth.node);
         self.listen(reader);
         self.berth = berth;
         // The next kernel gives its memory other names.

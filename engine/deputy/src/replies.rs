@@ -13,7 +13,7 @@
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;
 use crate::service::Shared;
-use crate::{credentials, exec, onlookers, own_files, priorities};
+use crate::{credentials, direct_files, exec, onlookers, own_files, priorities};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use migrate::files::Files;
@@ -72,6 +72,10 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             }
             ToHome::Seeks { descriptor, position } => {
                 own_files::seek(shared, descriptor, position);
+            }
+            ToHome::WantsFile { descriptor, id } => direct_files::offer(shared, descriptor, id),
+            ToHome::UsedDirectly { descriptor, position, has_written } => {
+                direct_files::hear(shared, descriptor, position, has_written);
             }
             ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
             ToHome::Usage { away, rss_bytes } => {
@@ -198,6 +202,7 @@ fn finish(shared: &Shared, slot: usize) -> bool {
         // Said first: the guest goes on under it.
         priorities::tell(shared);
     }
+    direct_files::tell_opened(shared, slot, &reply);
     shared.reply_unless_news(reply);
     true
 }

@@ -6,6 +6,7 @@ use crate::commons::Commons;
 use crate::cpu_limit::CpuLimit;
 use crate::daemon::Daemon;
 use crate::departure::Away;
+use crate::direct_files::DirectFiles;
 use crate::ending::{end_behind, kill, see_it_end};
 use crate::exec::Clocks;
 use crate::keeping::Keeping;
@@ -61,6 +62,7 @@ pub struct Shared {
     pub files: Option<Files>,
     pub(crate) held_replies: HeldReplies,
     pub own_files: OwnFiles,
+    pub direct_files: DirectFiles,
     /// Processor time of all stays away.
     pub used_away: UsedAway,
     /// Its clocks when it was about to begin another program.
@@ -214,6 +216,7 @@ pub fn run(away: Away, daemon: &Daemon, signals: ChildSignal) -> Result<()> {
         files: away.left.files,
         held_replies: HeldReplies::default(),
         own_files: OwnFiles::of(&away.library, &away.left.maps, is_displaced),
+        direct_files: DirectFiles::of(away.berth.node),
         used_away: UsedAway::from(away.used),
         clocks: Clocks::default(),
     });

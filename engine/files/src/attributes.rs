@@ -1,5 +1,6 @@
 //! What of a file is told, and which files are not shown at all.
 
+use kernel::proc::mounts::is_of_all_nodes;
 use rustix::fs::{AtFlags, Statx, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 use std::fs;
@@ -26,9 +27,6 @@ const KERNELS_OWN: [u64; 15] = [
     0x1980_0202, // mqueue
 ];
 const FUSE: u64 = 0x6573_5546;
-/// What this node's own mounts of all nodes' files are in `/proc/self/mountinfo`: type and source,
-/// as root mounts them and as fusermount3 does.
-const OWN: [[&str; 2]; 2] = [["fuse", "osmos"], ["fuse.osmos", "osmos"]];
 
 /// A file as this kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,22 +85,14 @@ pub fn check_shown(file: BorrowedFd<'_>, device: u64) -> Result<(), Errno> {
     if KERNELS_OWN.contains(&kind) {
         return Err(Errno::ACCESS);
     }
-    if kind == FUSE
-        && is_our_mount(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), device)
-    {
-        return Err(Errno::LOOP);
+    if kind == FUSE {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let number = (rustix::fs::major(device), rustix::fs::minor(device));
+        if is_of_all_nodes(&mounts, number) {
+            return Err(Errno::LOOP);
+        }
     }
     Ok(())
-}
-
-/// Fields as in proc_pid_mountinfo(5): the third is `major:minor`, behind `-` are type and source.
-fn is_our_mount(mounts: &str, device: u64) -> bool {
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    mounts.lines().any(|line| {
-        let Some((mount, of)) = line.split_once(" - ") else { return false };
-        let is_own = OWN.iter().any(|own| of.split(' ').take(2).eq(own.iter().copied()));
-        mount.split(' ').nth(2) == Some(&number) && is_own
-    })
 }
 
 #[cfg(test)]
@@ -117,16 +107,5 @@ mod test {
         assert_eq!(check_shown(proc.as_fd(), device(&proc)), Err(Errno::ACCESS));
         let root = File::open("/").unwrap();
         assert_eq!(check_shown(root.as_fd(), device(&root)), Ok(()));
-    }
-
-    #[test]
-    fn a_mount_of_all_nodes_is_known_by_its_device_and_type() {
-        let mounts = "29 1 0:27 / /home/a/x rw - fuse.sshfs b rw\n\
-                      30 1 0:28 / /home/a/mfs rw,nosuid shared:1 - fuse.osmos osmos rw\n\
-                      31 1 0:29 / /mfs rw,nosuid - fuse osmos rw\n31 1 0:30 / /x rw - fuse y rw\n";
-        let device = |minor| rustix::fs::makedev(0, minor);
-        assert!(is_our_mount(mounts, device(28)) && is_our_mount(mounts, device(29)));
-        assert!(!is_our_mount(mounts, device(27)) && !is_our_mount(mounts, device(30)));
-        assert!(!is_our_mount("nonsense", device(28)));
     }
 }

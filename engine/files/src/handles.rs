@@ -4,7 +4,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,6 +25,22 @@ pub struct Open {
     /// The number of the file.
     pub number: u64,
     pub flags: OFlags,
+    /// Connections of those who have it besides.
+    pub used_by: Mutex<Vec<OwnedFd>>,
+}
+
+impl Open {
+    pub fn new(file: File, number: u64, flags: OFlags) -> Open {
+        Open { file, number, flags, used_by: Mutex::default() }
+    }
+
+    /// Whether whoever has the descriptor can read and write by it as the other node would: where
+    /// nothing depends on who does it.
+    pub fn is_plain(&self) -> bool {
+        !self.flags.intersects(
+            OFlags::APPEND.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::DIRECTORY),
+        )
+    }
 }
 
 #[derive(Default)]
@@ -63,7 +79,7 @@ impl Handles {
         if open.len() >= OPEN_MAX {
             return Err(Errno::MFILE);
         }
-        open.insert(handle, Arc::new(Open { file, number, flags }));
+        open.insert(handle, Arc::new(Open::new(file, number, flags)));
         Ok(handle)
     }
 

@@ -15,6 +15,7 @@ mod handles;
 mod identity;
 mod inodes;
 mod locks;
+mod offers;
 mod operations;
 mod place;
 mod serving;

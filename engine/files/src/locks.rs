@@ -122,7 +122,7 @@ mod test {
         let mut made = tempfile::NamedTempFile::new().unwrap();
         made.write_all(&[0; 100]).unwrap();
         let file = made.reopen().unwrap();
-        let file = Open { file, number, flags: OFlags::RDWR };
+        let file = Open::new(file, number, OFlags::RDWR);
         (made, file)
     }
 

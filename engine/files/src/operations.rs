@@ -4,6 +4,7 @@ use crate::attributes::look;
 use crate::handles::{Handles, Open, changes, flags_of, open_again};
 use crate::inodes::Inodes;
 use crate::locks::Locks;
+use crate::offers::Offers;
 use crate::place::checked;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Timespec,
@@ -27,6 +28,7 @@ pub struct Server {
     inodes: Inodes,
     handles: Handles,
     locks: Locks,
+    offers: Arc<Offers>,
     may_write: bool,
 }
 
@@ -43,6 +45,7 @@ impl Server {
             inodes: Inodes::new()?,
             handles: Handles::default(),
             locks: Locks::default(),
+            offers: Arc::default(),
             may_write: served.may_write,
         })
     }
@@ -225,6 +228,16 @@ impl Server {
         Ok(Told::Created { entry, handle: self.handles.add(file, entry.file, flags_of(flags))? })
     }
 
+    /// # Errors
+    /// ENOTSUP: what is done with it depends on who does it.
+    fn offer(&self, handle: u64) -> Result<Told> {
+        let open = self.handles.get(handle)?;
+        if !open.is_plain() {
+            return Err(Errno::NOTSUP);
+        }
+        Ok(Told::Offer(self.offers.add(open)?))
+    }
+
     fn with_handle(&self, ask: Ask, content: &[u8], told: &mut Vec<u8>) -> Result<Told> {
         match ask {
             Ask::Read { handle, offset, length } => {
@@ -242,6 +255,7 @@ impl Server {
                 drop(open.file.try_clone().map_err(|error| of_io(&error))?);
             }
             Ask::Close { handle } => self.handles.close(handle),
+            Ask::Offer { handle } => return self.offer(handle),
             Ask::Sync { handle, is_data_only: true } => {
                 rustix::fs::fdatasync(&self.handles.get(handle)?.file)?;
             }

@@ -6,10 +6,12 @@
 //! and that the kernel knows as others than those of anybody else.
 
 mod content;
+mod direct;
 mod listing;
 mod locks;
 mod names;
 
+pub use direct::Refresher;
 pub use locks::lock_of;
 pub use names::{check_name, users};
 
@@ -60,6 +62,8 @@ pub struct Open {
     handle: u64,
     /// Its server has to be told when it is closed: it was written to, or locked.
     is_used: AtomicBool,
+    /// A process on its node may read and write it there.
+    is_direct: AtomicBool,
     /// Of a directory: what was read and not given on yet, and where it begins.
     listed: Mutex<(u64, VecDeque<Listed>)>,
 }
@@ -89,10 +93,16 @@ pub struct Files {
     open: Mutex<HashMap<u64, Arc<Open>>>,
     handles: AtomicU64,
     notifier: OnceLock<Notifier>,
+    refresher: Refresher,
 }
 
 impl Files {
-    pub fn new(socket: PathBuf, cluster: Cluster, mine: Mine, is_shared: bool) -> Files {
+    pub fn new(
+        socket: PathBuf,
+        cluster: Cluster,
+        (mine, is_shared): (Mine, bool),
+        refresher: Refresher,
+    ) -> Files {
         Files {
             socket,
             portions: Mutex::new(vec![mine]),
@@ -104,6 +114,7 @@ impl Files {
             open: Mutex::default(),
             handles: AtomicU64::new(1),
             notifier: OnceLock::new(),
+            refresher,
         }
     }
 
@@ -349,8 +360,8 @@ impl Files {
 
     fn add(&self, file: u64, (remote, portion): Source, link: u64, handle: u64) -> FileHandle {
         let number = self.handles.fetch_add(1, Ordering::Relaxed);
-        let (is_used, listed) = Default::default();
-        let open = Open { file, portion, remote, link, handle, is_used, listed };
+        let (is_used, is_direct, listed) = Default::default();
+        let open = Open { file, portion, remote, link, handle, is_used, is_direct, listed };
         held(&self.open).insert(number, Arc::new(open));
         FileHandle(number)
     }

@@ -2,7 +2,7 @@
 
 use crate::answers::Mine;
 use crate::cluster::{Cluster, LOOK_INTERVAL};
-use crate::files::Files;
+use crate::files::{Files, Refresher};
 use crate::requests::Mount;
 use anyhow::{Context, Result, bail, ensure};
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
@@ -45,7 +45,9 @@ pub fn mount(options: &Options, ready: impl FnOnce() -> Result<()>) -> Result<()
     let directory = prepare(&options.directory)?;
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
     let mine = Mine { uid: uid.as_raw(), gid: gid.as_raw() };
-    let files = Arc::new(Files::new(options.socket.clone(), cluster, mine, options.is_shared));
+    let refresher = Refresher::start().context("a thread of the mount")?;
+    let whose = (mine, options.is_shared);
+    let files = Arc::new(Files::new(options.socket.clone(), cluster, whose, refresher));
     let session = Session::new(Mount(files.clone()), &directory, &config(options))
         .map_err(|error| cannot_mount(&directory, error))?;
     serve(session, &files, ready)

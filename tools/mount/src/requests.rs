@@ -7,9 +7,9 @@ use crate::top::{self, Directory};
 use crate::tree::is_fixed;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use nix::errno::Errno;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
-use wire::files::{Ask, Change};
+use wire::files::{Ask, Change, ioctl};
 
 /// For `fuser`.
 pub struct Mount(pub Arc<Files>);
@@ -273,6 +273,24 @@ impl Filesystem for Mount {
         }
         let open = given!(self.0.get(handle), reply);
         self.0.flush_file(request.into(), &open, owner, reply);
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        asked: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        match (command, self.0.get(handle)) {
+            (ioctl::OFFER, Ok(open)) => self.0.offer(request.into(), &open, asked, reply),
+            (ioctl::REFRESH, Ok(open)) => self.0.refresh(&open, move || reply.ioctl(0, &[])),
+            _ => reply.error(errno(Errno::ENOTTY)),
+        }
     }
 
     fn release(

@@ -51,6 +51,9 @@ pub struct Writing {
     pub end: u64,
     /// The first that failed and was not told yet.
     pub failed: Option<nix::errno::Errno>,
+    /// How often it is open and may be read and written on its node besides: no write is answered
+    /// then before it has arrived.
+    pub direct: usize,
 }
 
 #[derive(Default)]

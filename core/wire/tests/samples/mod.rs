@@ -5,12 +5,12 @@ use std::num::{NonZeroU32, NonZeroU64};
 use wire::clocks::Readings;
 use wire::control::{self, Destination, ManageOptions, Placement, Reply, Request};
 use wire::files::{
-    self, Ask, AttributeName, Change, Entry, FileSystem, Listed, Lock, LockKind, Served, SetTime,
-    Time, Told,
+    self, Ask, AttributeName, Change, Entry, FileSystem, Listed, Lock, LockKind, OFFER_BYTES,
+    Offer, Served, SetTime, Time, Told,
 };
 use wire::forward::{
-    Call, Declined, Direction, FileToMap, MappedName, Output, OwnFileTold, Place,
-    Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
+    Call, Declined, DirectFile, Direction, FileToMap, MappedName, Opened, Output, OwnFileTold,
+    Place, Reply as CallReply, Segment, Signal, ToAway, ToHome, Yield,
 };
 use wire::freeze_budget::FreezeBudget;
 use wire::hashes::{Lacking, PageHashes};
@@ -117,8 +117,13 @@ pub fn file_calls() -> Vec<files::Call> {
         Ask::Copy { from: 8, from_offset: 0, to: 9, to_offset: 5, length: 6 },
         Ask::TestLock { handle, lock },
         Ask::SetLock { handle, lock },
+        Ask::Offer { handle },
     ];
     (1..).zip(asks).map(|(id, ask)| files::Call { id, ask }).collect()
+}
+
+fn offer() -> Offer {
+    Offer { name: [1; OFFER_BYTES], secret: [2; OFFER_BYTES], uid: 1000 }
 }
 
 pub fn file_answers() -> Vec<files::Answer> {
@@ -138,6 +143,7 @@ pub fn file_answers() -> Vec<files::Answer> {
         Told::FileSystem(FileSystem { blocks: 1 << 40, ..FileSystem::default() }),
         Told::Offset(1 << 50),
         Told::Lock(lock),
+        Told::Offer(offer()),
     ];
     let answers = told.into_iter().map(Ok).chain([Err(2)]);
     (1..).zip(answers).map(|(id, result)| files::Answer { id, result }).collect()
@@ -361,6 +367,13 @@ pub fn to_away() -> Vec<ToAway> {
             text: b"7 (cat) S".to_vec(),
             mapped: vec![MappedName { device: 8, inode: 9, name: b"/bin/cat".to_vec() }],
         }),
+        ToAway::Opened(Opened { tid: GuestTid(7), sequence: 8, descriptor: 3, size: 1 << 40 }),
+        ToAway::DirectFile(DirectFile {
+            descriptor: 3,
+            id: u64::MAX,
+            position: 1 << 40,
+            offer: Some(offer()),
+        }),
     ]
 }
 
@@ -405,6 +418,8 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::Written(Pages::at(GuestAddr(4097), vec![1, 2, 3])),
         ToHome::ReadsOwn { tid: GuestTid(7), id: 1, descriptor: -1 },
         ToHome::Seeks { descriptor: 3, position: u64::MAX },
+        ToHome::WantsFile { descriptor: 3, id: u64::MAX },
+        ToHome::UsedDirectly { descriptor: 3, position: 1 << 40, has_written: true },
         ToHome::Shares(vec![shared_memory(); 2]),
         ToHome::ImageSent { awaits_others: true },
         ToHome::MemoryIsIn,

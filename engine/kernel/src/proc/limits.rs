@@ -12,6 +12,8 @@ pub struct Limits {
     pub address_space: u64,
     /// Soft limit (RLIMIT_DATA).
     pub data: u64,
+    /// Soft limit (RLIMIT_FSIZE).
+    pub file_size: u64,
 }
 
 pub fn read(pid: i32) -> Result<Limits> {
@@ -26,6 +28,7 @@ fn parse(text: &str) -> Option<Limits> {
         stack: limit(text, "Max stack size ")?,
         address_space: limit(text, "Max address space ")?.0,
         data: limit(text, "Max data size ")?.0,
+        file_size: limit(text, "Max file size ")?.0,
     })
 }
 
@@ -50,6 +53,7 @@ mod test {
         assert_eq!(limits.stack, getrlimit(Resource::RLIMIT_STACK).unwrap());
         assert_eq!(limits.address_space, getrlimit(Resource::RLIMIT_AS).unwrap().0);
         assert_eq!(limits.data, getrlimit(Resource::RLIMIT_DATA).unwrap().0);
+        assert_eq!(limits.file_size, getrlimit(Resource::RLIMIT_FSIZE).unwrap().0);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod flags;
 pub mod holes;
 pub mod limits;
 pub mod maps;
+pub mod mounts;
 pub mod pagemap;
 pub mod process;
 pub mod room;

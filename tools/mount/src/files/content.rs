@@ -105,14 +105,14 @@ impl Files {
             }
             writing.bytes += bytes;
             writing.end = writing.end.max(offset.saturating_add(bytes as u64));
-            Ok(writing.bytes)
+            Ok(writing.direct == 0 && writing.bytes <= WRITING_MAX)
         });
-        let on_the_way = match begun.unwrap_or(Err(Errno::ESTALE)) {
-            Ok(on_the_way) => on_the_way,
+        let is_answered_first = match begun.unwrap_or(Err(Errno::ESTALE)) {
+            Ok(is_answered_first) => is_answered_first,
             Err(error) => return reply.error(errno(error)),
         };
         let ask = Ask::Write { handle: open.handle, offset };
-        if on_the_way <= WRITING_MAX {
+        if is_answered_first {
             self.ask_open(None, open, ask, data.to_vec(), move |outcome| {
                 files.written(file, bytes, outcome.err());
             });
@@ -162,13 +162,26 @@ impl Files {
     pub fn flush_file(
         self: &Arc<Files>,
         by: Asker,
-        open: &Open,
+        open: &Arc<Open>,
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        if !open.is_used.load(Ordering::Relaxed) {
-            return reply.ok();
+        let is_used = open.is_used.load(Ordering::Relaxed);
+        if open.is_direct.load(Ordering::SeqCst) {
+            // Who closes it may be about to end.
+            let (files, of) = (self.clone(), open.clone());
+            return self.refresh(open, move || match is_used {
+                true => files.flush_used(by, &of, owner, reply),
+                false => reply.ok(),
+            });
         }
+        match is_used {
+            true => self.flush_used(by, open, owner, reply),
+            false => reply.ok(),
+        }
+    }
+
+    fn flush_used(self: &Arc<Files>, by: Asker, open: &Open, owner: LockOwner, reply: ReplyEmpty) {
         self.ask_done(by, open, Ask::Flush { handle: open.handle, owner: owner.0 }, reply);
     }
 
@@ -190,6 +203,7 @@ impl Files {
     /// Nobody has it open any more. Locks of flock(2) go with it.
     pub fn close(&self, handle: FileHandle, owner: Option<LockOwner>) {
         let Some(open) = held(&self.open).remove(&handle.0) else { return };
+        self.forget_direct(&open);
         if let Some(owner) = owner {
             let ask = Ask::Flush { handle: open.handle, owner: owner.0 };
             self.ask_open(None, &open, ask, Vec::new(), |_| {});
