@@ -65,10 +65,10 @@ impl Stage {
         Stage::of(spec, Share::Whole)
     }
 
-    /// Two nodes with the whole machine, which see this program itself.
-    pub fn up_plain(osmos: &Path) -> Result<Stage> {
+    /// Nodes with the whole machine, which see this program itself.
+    pub fn up_plain(osmos: &Path, nodes: u32) -> Result<Stage> {
         let shared = vec![osmos.to_owned()];
-        Stage::of(Spec { shared, ..Spec::unlimited(osmos, LAB, 2)? }, Share::Whole)
+        Stage::of(Spec { shared, ..Spec::unlimited(osmos, LAB, nodes)? }, Share::Whole)
     }
 
     fn spec(setting: &Setting, nodes: u32) -> Result<Spec> {

@@ -1,5 +1,6 @@
 //! `osmos bench files`: what files of another node cost through `osmos mount`, against the same
-//! where they lie and against sshfs, in turn over the same link of a lab.
+//! where they lie and against sshfs, in turn over the same link of a lab; and what they cost a
+//! process that is away, where they lie and elsewhere.
 //!
 //! NFS would be the third: the kernel has it or has not, and a lab cannot bring it.
 
@@ -8,11 +9,13 @@ pub mod program;
 use crate::engine::stage::Stage;
 use crate::provenance::Provenance;
 use crate::reporting::Reporting;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use program::Rates;
 use serde::Serialize;
 use std::fmt::Write;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const MOUNT: &str = "/tmp/mfs";
@@ -30,7 +33,7 @@ const SSHD_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Parser)]
 #[command(name = "osmos bench files")]
 #[command(after_help = "\
-It makes a lab of two nodes, which needs root, and takes a minute. Through sshfs only where sshfs,
+It makes a lab of three nodes, which needs root, and takes a few minutes. Through sshfs only where sshfs,
 ssh and sshd are installed.
 
 Examples:
@@ -66,16 +69,21 @@ struct Results {
 pub fn run(options: &Options) -> Result<String> {
     let osmos = std::env::current_exe().context("cannot find this program's own file")?;
     let program = osmos.to_str().context("the path of this program is not text")?;
-    let stage = Stage::up_plain(&osmos)?;
+    let stage = Stage::up_plain(&osmos, 3)?;
     stage.output(2, &["osmos", "share", "write"])?;
     // As an ordinary user has it, and as all users share root's.
     stage.output(1, &["osmos", "mount", "--private", MOUNT])?;
     stage.output(1, &["osmos", "mount", SHARED])?;
-    let mut places = vec![("where they lie", 2, DIRECTORY.to_owned())];
-    places.push(("osmos mount", 1, format!("{MOUNT}/2{DIRECTORY}")));
-    places.push(("the same, shared by all users", 1, format!("{SHARED}/2{DIRECTORY}")));
+    let mounted = format!("{MOUNT}/2{DIRECTORY}");
+    let mut places = vec![
+        ("where they lie", Runs::On(2), DIRECTORY.to_owned()),
+        ("osmos mount", Runs::On(1), mounted.clone()),
+        ("the same, shared by all users", Runs::On(1), format!("{SHARED}/2{DIRECTORY}")),
+        ("away on their node", Runs::AwayOn(2), mounted.clone()),
+        ("away on another node", Runs::AwayOn(3), mounted),
+    ];
     match mount_by_ssh(&stage) {
-        Ok(()) => places.push(("sshfs", 1, format!("{SSHFS}{DIRECTORY}"))),
+        Ok(()) => places.push(("sshfs", Runs::On(1), format!("{SSHFS}{DIRECTORY}"))),
         Err(error) => eprintln!("osmos bench files: without sshfs: {error:#}"),
     }
     let (rounds, part) = if options.quick { (1, 8) } else { (ROUNDS, 1) };
@@ -84,15 +92,44 @@ pub fn run(options: &Options) -> Result<String> {
         places.iter().map(|(name, ..)| Place { name, rounds: Vec::new() }).collect();
     for round in 1..=rounds {
         eprintln!("osmos bench files: round {round} of {rounds}");
-        for (place, (_, node, directory)) in measured.iter_mut().zip(&places) {
+        for (place, (_, runs, directory)) in measured.iter_mut().zip(&places) {
             let (mib, small) = (mib.to_string(), small.to_string());
             let words = [program, "bench-files", directory, &mib, &small];
-            place.rounds.push(serde_json::from_str(&stage.output(*node, &words)?)?);
+            let told = match runs {
+                Runs::On(node) => stage.output(*node, &words)?,
+                Runs::AwayOn(node) => away(&stage, *node, &words)?,
+            };
+            place.rounds.push(serde_json::from_str(&told)?);
         }
     }
     let results = Results { made: Provenance::now(), mib, small, places: measured };
     let named = ("files", "Files of another node");
     options.reporting.finish(named, &results.made, &results, table(&results))
+}
+
+/// Where the program is.
+#[derive(Clone, Copy)]
+enum Runs {
+    On(u32),
+    /// Its home is node 1.
+    AwayOn(u32),
+}
+
+/// What a program of node 1 prints that begins when it is on another.
+fn away(stage: &Stage, node: u32, words: &[&str]) -> Result<String> {
+    let number = node.to_string();
+    let run = ["osmos", "run", "--node", &number, "--"];
+    let mut command = stage.command(1, &[&run, words, &[program::WAITS]].concat());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut output = BufReader::new(child.stdout.take().context("its output is a pipe")?);
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    stage.await_arrival(line.trim().parse().context("it tells its pid")?, node)?;
+    drop(child.stdin.take());
+    line.clear();
+    output.read_to_string(&mut line)?;
+    ensure!(child.wait()?.success(), "the program that was away has failed");
+    Ok(line)
 }
 
 /// A server on node 2 with keys of its own, and its root on node 1.

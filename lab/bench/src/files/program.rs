@@ -1,4 +1,4 @@
-//! What is measured of a directory, wherever its files are: `bench-files DIR MIB SMALL`.
+//! What is measured of a directory, wherever its files are: `bench-files DIR MIB SMALL [wait]`.
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,9 @@ const BLOCKS: u64 = 4_000;
 /// What mounts remember of files is old by then (a second for both).
 const OLD: Duration = Duration::from_millis(1_500);
 
+/// It tells its pid, and begins when its input ends: it is moved meanwhile.
+pub const WAITS: &str = "wait";
+
 /// In MiB a second and in files, or blocks, a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
@@ -29,9 +32,13 @@ pub struct Rates {
 }
 
 pub fn run(arguments: &[OsString]) -> Result<()> {
-    let [directory, mib, small] = arguments else {
-        anyhow::bail!("bench-files DIR MIB SMALL");
+    let [directory, mib, small, rest @ ..] = arguments else {
+        anyhow::bail!("bench-files DIR MIB SMALL [{WAITS}]");
     };
+    if rest.iter().any(|word| word == WAITS) {
+        println!("{}", std::process::id());
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+    }
     let number = |word: &OsString| word.to_str().and_then(|word| word.parse::<u64>().ok());
     let (mib, small) = (number(mib).context("no size")?, number(small).context("no number")?);
     let directory = PathBuf::from(directory);

@@ -148,7 +148,7 @@ pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
 /// If there can be no lab, or a program of it fails.
 pub fn run(options: &Options) -> Result<String> {
     let osmos = std::env::current_exe().context("cannot find this program's own file")?;
-    let stage = Stage::up_plain(&osmos)?;
+    let stage = Stage::up_plain(&osmos, 2)?;
     let program = osmos.to_str().context("the path of this program is not text")?;
     let results = measure(&Measuring { stage: &stage, program, amount: &Amount::of(options) })?;
     drop(stage);
