@@ -103,8 +103,8 @@ fn what_is_written_on_its_node_is_seen_by_all_who_are_told_of_it() {
     assert_eq!(away.ask("os.lseek(f, -1, 0)"), "Invalid argument");
     // Where it has come to is known to whoever goes on with it.
     assert_eq!(away.ask("os.lseek(f, 7, 0), os.read(f, 3)"), "(7, b'00h')");
-    let child = "(lambda pid: os._exit(os.lseek(f, 0, 1)) if pid == 0 else os.waitstatus_to_exitcode(\
-                 os.waitpid(pid, 0)[1]))(os.fork())";
+    let child = "(lambda pid: os._exit(os.lseek(f, 0, 1)) if pid == 0 else \
+                 os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))(os.fork())";
     assert_eq!(away.ask(child), "10");
     assert!(!is_direct(&stage, &away, "/tmp/it"), "a child had the descriptor as well");
     assert_eq!(away.ask("os.read(f, 2), os.lseek(f, 0, 1)"), "(b'00', 12)");

@@ -67,16 +67,10 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             }
             ToHome::Awaits { tid, sequence } => repeat(shared, tid, sequence),
             ToHome::MaskChanged { tid, mask } => note_mask(shared, tid, mask),
-            ToHome::ReadsOwn { tid, id, descriptor } => {
-                own_files::tell(shared, (tid, id), descriptor);
-            }
-            ToHome::Seeks { descriptor, position } => {
-                own_files::seek(shared, descriptor, position);
-            }
-            ToHome::WantsFile { descriptor, id } => direct_files::offer(shared, descriptor, id),
-            ToHome::UsedDirectly { descriptor, position, has_written } => {
-                direct_files::hear(shared, descriptor, position, has_written);
-            }
+            message @ (ToHome::ReadsOwn { .. }
+            | ToHome::Seeks { .. }
+            | ToHome::WantsFile { .. }
+            | ToHome::UsedDirectly { .. }) => take_of_file(shared, message),
             ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
             ToHome::Usage { away, rss_bytes } => {
                 shared.used_away.hear(away);
@@ -114,6 +108,19 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
                 }
             }
         }
+    }
+}
+
+/// What is about a file that the body reads or writes by itself.
+fn take_of_file(shared: &Arc<Shared>, message: ToHome) {
+    match message {
+        ToHome::ReadsOwn { tid, id, descriptor } => own_files::tell(shared, (tid, id), descriptor),
+        ToHome::Seeks { descriptor, position } => own_files::seek(shared, descriptor, position),
+        ToHome::WantsFile { descriptor, id } => direct_files::offer(shared, descriptor, id),
+        ToHome::UsedDirectly { descriptor, position, has_written } => {
+            direct_files::hear(shared, descriptor, position, has_written);
+        }
+        _ => {}
     }
 }
 

@@ -102,7 +102,13 @@ fn config(options: &Options) -> Config {
 }
 
 /// Has the kernel do what it can of that: what it does not have it does without.
-pub fn negotiate(kernel: &mut KernelConfig, wanted: InitFlags) {
+pub fn negotiate(kernel: &mut KernelConfig) {
+    let wanted = InitFlags::FUSE_POSIX_LOCKS
+        | InitFlags::FUSE_FLOCK_LOCKS
+        | InitFlags::FUSE_AUTO_INVAL_DATA
+        | InitFlags::FUSE_DO_READDIRPLUS
+        | InitFlags::FUSE_PARALLEL_DIROPS
+        | InitFlags::FUSE_ASYNC_DIO;
     let _ = kernel.add_capabilities(wanted & kernel.capabilities());
     let _ = kernel.set_max_write(CONTENT_BYTES_MAX);
     let _ = kernel.set_max_readahead(CONTENT_BYTES_MAX);

@@ -7,9 +7,9 @@ use crate::top::{self, Directory};
 use crate::tree::is_fixed;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use nix::errno::Errno;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
-use wire::files::{Ask, Change, ioctl};
+use wire::files::{Ask, Change};
 
 /// For `fuser`.
 pub struct Mount(pub Arc<Files>);
@@ -35,13 +35,7 @@ macro_rules! given {
 
 impl Filesystem for Mount {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = InitFlags::FUSE_POSIX_LOCKS
-            | InitFlags::FUSE_FLOCK_LOCKS
-            | InitFlags::FUSE_AUTO_INVAL_DATA
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ASYNC_DIO;
-        negotiate(config, wanted);
+        negotiate(config);
         Ok(())
     }
 
@@ -232,8 +226,7 @@ impl Filesystem for Mount {
         reply: ReplyData,
     ) {
         if Files::is_select(file) {
-            let text = self.0.selected(request.into());
-            return reply.data(text.as_bytes().get(offset as usize..).unwrap_or_default());
+            return self.0.read_selected(request.into(), offset, reply);
         }
         self.0.read_file(request, handle, (offset, size), reply);
     }
@@ -251,10 +244,7 @@ impl Filesystem for Mount {
         reply: ReplyWrite,
     ) {
         if Files::is_select(file) {
-            return match self.0.select(request.into(), data) {
-                true => reply.written(data.len() as u32),
-                false => reply.error(errno(Errno::EINVAL)),
-            };
+            return self.0.select(request.into(), data, reply);
         }
         let open = given!(self.0.get(handle), reply);
         self.0.write_file(request.into(), &open, offset, data, reply);
@@ -286,11 +276,7 @@ impl Filesystem for Mount {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        match (command, self.0.get(handle)) {
-            (ioctl::OFFER, Ok(open)) => self.0.offer(request.into(), &open, asked, reply),
-            (ioctl::REFRESH, Ok(open)) => self.0.refresh(&open, move || reply.ioctl(0, &[])),
-            _ => reply.error(errno(Errno::ENOTTY)),
-        }
+        self.0.command(request.into(), handle, (command, asked), reply);
     }
 
     fn release(
@@ -321,8 +307,7 @@ impl Filesystem for Mount {
 
     fn opendir(&self, request: &Request, file: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let Some(directory) = self.0.directory(request.into(), file.0) else {
-            let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-            return self.0.open_file(request.into(), file.0, flags, reply);
+            return self.0.open_file(request.into(), file.0, libc::O_DIRECTORY, reply);
         };
         given!(directory, reply);
         reply.opened(FileHandle(0), FopenFlags::empty());

@@ -122,6 +122,10 @@ pub fn file_calls() -> Vec<files::Call> {
     (1..).zip(asks).map(|(id, ask)| files::Call { id, ask }).collect()
 }
 
+fn direct_file() -> DirectFile {
+    DirectFile { descriptor: 3, id: u64::MAX, position: 1 << 40, offer: Some(offer()) }
+}
+
 fn offer() -> Offer {
     Offer { name: [1; OFFER_BYTES], secret: [2; OFFER_BYTES], uid: 1000 }
 }
@@ -368,12 +372,7 @@ pub fn to_away() -> Vec<ToAway> {
             mapped: vec![MappedName { device: 8, inode: 9, name: b"/bin/cat".to_vec() }],
         }),
         ToAway::Opened(Opened { tid: GuestTid(7), sequence: 8, descriptor: 3, size: 1 << 40 }),
-        ToAway::DirectFile(DirectFile {
-            descriptor: 3,
-            id: u64::MAX,
-            position: 1 << 40,
-            offer: Some(offer()),
-        }),
+        ToAway::DirectFile(direct_file()),
     ]
 }
 

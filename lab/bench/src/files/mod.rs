@@ -33,8 +33,8 @@ const SSHD_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Parser)]
 #[command(name = "osmos bench files")]
 #[command(after_help = "\
-It makes a lab of three nodes, which needs root, and takes a few minutes. Through sshfs only where sshfs,
-ssh and sshd are installed.
+It makes a lab of three nodes, which needs root, and takes a few minutes. Through sshfs only where
+sshfs, ssh and sshd are installed.
 
 Examples:
   osmos bench files --quick         see that it works

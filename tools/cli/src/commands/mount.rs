@@ -23,9 +23,9 @@ Examples:
 
 Root's mount is for all users of the machine: each sees files as whom he is on their node.
 
-~/mfs/here is the node where the process runs that looks, ~/mfs/home the one where it was born. Files
-of the node where a process is away, if it opens them there, are read and written there and not
-through its home.
+~/mfs/here is the node where the process runs that looks, ~/mfs/home the one where it was born.
+Files of the node where a process is away, if it opens them there, are read and written there and
+not through its home.
 Whoever opens a file sees what was in it when others closed it, as with NFS; locks hold between
 nodes. Device files cannot be opened, set-user-id bits have no effect, and file systems of the
 kernel such as /proc are not shown. A node that does not answer is an error after ten seconds at

@@ -284,13 +284,17 @@ impl Files {
     }
 
     /// What whoever asks has selected, as `.select` tells it.
-    pub fn selected(&self, by: Asker) -> String {
+    pub fn read_selected(&self, by: Asker, offset: u64, reply: ReplyData) {
         let node = self.top.selected_by(by.thread).or(self.cluster.nodes().me);
-        node.map(|node| format!("{node}\n")).unwrap_or_default()
+        let text = node.map(|node| format!("{node}\n")).unwrap_or_default();
+        reply.data(text.as_bytes().get(offset as usize..).unwrap_or_default());
     }
 
-    pub fn select(&self, by: Asker, text: &[u8]) -> bool {
-        self.top.select(&self.cluster.nodes(), by.thread, text)
+    pub fn select(&self, by: Asker, text: &[u8], reply: ReplyWrite) {
+        match self.top.select(&self.cluster.nodes(), by.thread, text) {
+            true => reply.written(text.len() as u32),
+            false => reply.error(errno(Errno::EINVAL)),
+        }
     }
 
     pub fn is_select(file: INodeNo) -> bool {

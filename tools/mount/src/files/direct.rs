@@ -9,7 +9,7 @@
 
 use super::{Asker, Files, Open, held};
 use crate::answers::errno;
-use fuser::{INodeNo, ReplyIoctl};
+use fuser::{FileHandle, INodeNo, ReplyIoctl};
 use nix::errno::Errno;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,8 +18,23 @@ use std::sync::{Arc, Mutex};
 use wire::files::{Ask, Told, ioctl};
 
 impl Files {
+    /// What a deputy asks of an open file by ioctl(2).
+    pub fn command(
+        self: &Arc<Files>,
+        by: Asker,
+        handle: FileHandle,
+        (command, asked): (u32, &[u8]),
+        reply: ReplyIoctl,
+    ) {
+        match (command, self.get(handle)) {
+            (ioctl::OFFER, Ok(open)) => self.offer(by, &open, asked, reply),
+            (ioctl::REFRESH, Ok(open)) => self.refresh(&open, move || reply.ioctl(0, &[])),
+            _ => reply.error(errno(Errno::ENOTTY)),
+        }
+    }
+
     /// Has the server offer an open file to a process on its node.
-    pub fn offer(self: &Arc<Files>, by: Asker, open: &Arc<Open>, asked: &[u8], reply: ReplyIoctl) {
+    fn offer(self: &Arc<Files>, by: Asker, open: &Arc<Open>, asked: &[u8], reply: ReplyIoctl) {
         if ioctl::node_of(asked) != Some(open.remote.node()) {
             return reply.error(errno(Errno::ENXIO));
         }
@@ -51,7 +66,7 @@ impl Files {
     }
 
     /// Has the kernel forget the content and the size that it remembers, then goes on.
-    pub fn refresh(self: &Arc<Files>, open: &Open, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn refresh(self: &Arc<Files>, open: &Open, then: impl FnOnce() + Send + 'static) {
         let (files, file) = (self.clone(), INodeNo(open.file));
         self.refresher.has_done(Box::new(move || {
             if let Some(notifier) = files.notifier.get() {
