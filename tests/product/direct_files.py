@@ -83,6 +83,19 @@ def by_threads(file):
     return tried(os.pread, file, 200_000, 0)
 
 
+def renamed_meanwhile(file):
+    """One thread writes, and another gives what it writes to another name."""
+    if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_APPEND:
+        return "at its end"
+    work = threading.Thread(target=tried, args=(os.pwrite, file, content(300_000), 0))
+    work.start()
+    other = os.dup(file)
+    work.join()
+    said = tried(os.pread, other, 300_000, 0)
+    os.close(other)
+    return said
+
+
 def mapped(file):
     if os.fstat(file).st_size == 0:
         return "empty"
@@ -117,9 +130,9 @@ def step():
     file = dice.choice(opened) if opened else open_one()
     what = dice.choice([
         "read", "read", "read", "write", "write", "write", "pread", "pwrite", "readv", "writev",
-        "seek", "seek", "end", "size", "cut", "grow", "sync", "open", "open",
-        "close", "child", "cmp", "threads", "map", "sendfile", "dup", "copy", "stat", "whole",
-        "append", "advise", "rename",
+        "seek", "seek", "end", "size", "cut", "grow", "sync", "open", "open", "close", "child",
+        "cmp", "threads", "meanwhile", "map", "sendfile", "dup", "copy", "stat", "whole", "append",
+        "advise", "rename",
     ])
     said = {
         "read": lambda: os.read(file, length()),
@@ -140,6 +153,7 @@ def step():
         "child": lambda: in_child(file),
         "cmp": lambda: seen_by_child(dice.choice(names)),
         "threads": lambda: by_threads(file),
+        "meanwhile": lambda: renamed_meanwhile(file),
         "map": lambda: mapped(file),
         "sendfile": lambda: into_pipe(file),
         "dup": lambda: other_name(file),

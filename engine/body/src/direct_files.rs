@@ -18,7 +18,7 @@ use crate::state::{Shared, State};
 use deed::Deed;
 use kernel::packet;
 use kernel::proc::maps::{self, Mapping};
-use kernel::seccomp::Notification;
+use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::{MigrateError, Result};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use rustix::net::{
@@ -77,6 +77,8 @@ struct Open {
     server: OwnedFd,
     /// Whoever writes does it as him.
     uid: u32,
+    /// Held for as long as something is done, which may be long. What follows is not.
+    turn: Mutex<()>,
     progress: Mutex<Progress>,
     /// Told when nothing is under way any more.
     is_idle: Condvar,
@@ -89,15 +91,31 @@ struct Progress {
     /// What home knows.
     told: u64,
     has_written: bool,
-    /// Deeds of the worker that are not over.
+    /// Deeds that are not over.
     under_way: usize,
+    /// Calls that are made when none is.
+    waiting: Vec<Notification>,
 }
 
-/// A deed that may take long.
-struct Job {
+/// What becomes of a call.
+pub enum Taken {
+    /// Home, or the body's kernel, makes it.
+    No,
+    /// Its thread waits, or has its result.
+    Waits,
+    Deed(Box<Job>),
+}
+
+/// A deed that is under way. It is done without the state, since a disk may not answer.
+pub struct Job {
     shared: Arc<Shared>,
+    open: Arc<Open>,
     id: u64,
     deed: Deed,
+    /// Nothing else was under way.
+    is_first: bool,
+    /// Nobody else waits for the thread that takes calls.
+    is_alone: bool,
 }
 
 impl DirectFiles {
@@ -141,66 +159,77 @@ impl DirectFiles {
     }
 }
 
-/// Takes a call that is to be made here, or waits for it to be known; false if home, or the body's
-/// kernel, is to make it.
-pub fn take(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> bool {
+/// Takes a call that is to be made here, or waits for it to be known whether it is.
+pub fn take(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Taken {
     let files = &shared.direct_files;
-    if !files.is_any.load(Ordering::SeqCst) {
-        return false;
+    if !files.is_any.load(Ordering::SeqCst) || n.architecture != ARCHITECTURE {
+        return Taken::No;
     }
-    if take_deed(shared, state, n) {
-        return true;
+    let taken = take_deed(shared, state, n);
+    if !matches!(taken, Taken::No) || calls::classify(n.number as u32, &n.arguments) == Class::Local
+    {
+        return taken;
     }
-    if calls::classify(n.number as u32, &n.arguments) == Class::Local {
-        return false;
+    let lost = lost_by(shared, n);
+    let is_lost = |descriptor| lost.as_ref().is_some_and(|lost| lost.has(descriptor));
+    // Where it has come to is home's to know, and is not known yet.
+    if files.open_ones(is_lost).iter().any(|(_, open)| open.has_wait(n)) {
+        return wait(state, n);
     }
-    let Some(lost) = lost_by(shared, n) else {
-        settle(shared);
-        return false;
-    };
-    // Where it has come to is home's to know.
-    let is_lost = |descriptor| lost.has(descriptor);
-    files.open_ones(is_lost).iter().for_each(|(_, open)| open.await_idle());
     settle(shared);
     files.forget(is_lost);
-    false
+    Taken::No
 }
 
 /// The same, of what is done with such a file.
-fn take_deed(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> bool {
+fn take_deed(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Taken {
     let descriptor = n.arguments[0] as i32;
     let mut known = shared.direct_files.known();
-    let Some(file) = known.get_mut(&descriptor) else { return false };
-    let Some(deed) = Deed::of(shared, n) else { return false };
+    let Some(file) = known.get_mut(&descriptor) else { return Taken::No };
+    let Some(deed) = Deed::of(shared, n) else { return Taken::No };
     match file {
-        Known::Open(open) if open.is_there() => {
-            let open = open.clone();
-            drop(known);
-            match deed {
-                Ok(deed) => open.begin(shared, n.id, deed, state.threads.len() == 1),
-                Err(error) => {
-                    shared.listener.reply(n.id, -i64::from(error));
-                }
+        Known::Open(open) if open.is_there() => match deed {
+            Ok(deed) => return Taken::Deed(Box::new(Job::new(shared, open, (n.id, deed), state))),
+            Err(error) => {
+                shared.listener.reply(n.id, -i64::from(error));
+                return Taken::Waits;
             }
-            return true;
-        }
-        Known::Open(_) => return false,
+        },
+        Known::Open(_) => return Taken::No,
         Known::Wanted { waiting, .. } => waiting.push(*n),
         Known::Opened { size, used_bytes } => {
             let moved = deed.map_or(0, |deed| deed.moves(*size));
             *used_bytes = used_bytes.saturating_add(moved.saturating_add(CALL_BYTES));
             if *used_bytes < WORTH_BYTES || is_in_flight(state, descriptor) {
-                return false;
+                return Taken::No;
             }
             let waiting = vec![*n];
             *file = Known::Wanted { id: n.id, waiting, is_lost: false };
             shared.queue(ToHome::WantsFile { descriptor, id: n.id });
         }
     }
+    wait(state, n)
+}
+
+fn wait(state: &mut State, n: &Notification) -> Taken {
     if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
         thread.parked = Some(n.id);
     }
-    true
+    Taken::Waits
+}
+
+/// Those whose calls have waited make them now, here or at home.
+fn take_again(shared: &Arc<Shared>, waiting: Vec<Notification>) {
+    for n in waiting {
+        let is_waiting = {
+            let mut state = shared.lock();
+            let thread = state.threads.get_mut(&(n.tid as i32));
+            thread.is_some_and(|thread| thread.parked.take_if(|id| *id == n.id).is_some())
+        };
+        if is_waiting {
+            notices::take(shared, &n);
+        }
+    }
 }
 
 /// Whether home makes a call that may be about this descriptor.
@@ -323,16 +352,7 @@ pub fn answered(shared: &Arc<Shared>, told: &DirectFile) {
             Err(error) => ::tracing::debug!("file {}: {error}", told.descriptor),
         }
     }
-    for n in waiting {
-        let is_mine = {
-            let mut state = shared.lock();
-            let thread = state.threads.get_mut(&(n.tid as i32));
-            thread.is_some_and(|thread| thread.parked.take_if(|id| *id == n.id).is_some())
-        };
-        if is_mine {
-            notices::take(shared, &n);
-        }
-    }
+    take_again(shared, waiting);
 }
 
 fn may_have_any(shared: &Shared) -> bool {
@@ -368,8 +388,8 @@ fn take_over(offer: &Offer) -> io::Result<(File, OwnedFd)> {
 impl Open {
     fn new((file, server): (File, OwnedFd), uid: u32, position: u64) -> Open {
         let progress = Progress { position, told: position, ..Progress::default() };
-        let (is_idle, worker) = Default::default();
-        Open { file, server, uid, progress: Mutex::new(progress), is_idle, worker }
+        let (turn, is_idle, worker) = Default::default();
+        Open { file, server, uid, turn, progress: Mutex::new(progress), is_idle, worker }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -382,35 +402,21 @@ impl Open {
         matches!(seen, Err(rustix::io::Errno::AGAIN))
     }
 
-    /// Does it at once if that takes no time, else by the worker, after what that has to do.
-    fn begin(self: &Arc<Open>, shared: &Arc<Shared>, id: u64, deed: Deed, is_alone: bool) {
+    /// Whether something is under way; then the call is made after it.
+    fn has_wait(&self, n: &Notification) -> bool {
         let mut progress = self.progress();
-        if progress.under_way == 0
-            && let Some(result) = deed.at_once(self, &mut progress, &shared.memory, is_alone)
-        {
-            shared.listener.reply(id, result);
-            return;
+        let is_busy = progress.under_way > 0;
+        if is_busy {
+            progress.waiting.push(*n);
         }
-        progress.under_way += 1;
-        drop(progress);
-        if let Err(job) = self.hand_to_worker(Job { shared: shared.clone(), id, deed }) {
-            // No thread is to be had: others wait.
-            self.carry_out(job);
-        }
+        is_busy
     }
 
-    fn hand_to_worker(self: &Arc<Open>, job: Job) -> std::result::Result<(), Job> {
+    fn hand_to_worker(&self, job: Job) -> std::result::Result<(), Job> {
         let mut worker = self.worker.lock().expect("no thread of the supervisor panicked");
         if worker.is_none() {
             let (sender, jobs) = channel::<Job>();
-            let of = Arc::downgrade(self);
-            let work = move || {
-                for job in jobs {
-                    // Whoever forgets a file waits for it first, or ends.
-                    let Some(open) = of.upgrade() else { return };
-                    open.carry_out(job);
-                }
-            };
+            let work = move || jobs.into_iter().for_each(Job::carry_out);
             let thread = std::thread::Builder::new().name("direct-file".into());
             *worker = thread.spawn(work).is_ok().then_some(sender);
         }
@@ -420,24 +426,16 @@ impl Open {
         }
     }
 
-    fn carry_out(&self, Job { shared, id, deed }: Job) {
+    /// Does something from where the file is at, one after another: the result, and whether
+    /// something was written.
+    fn in_turn(&self, act: impl FnOnce(&mut u64) -> Option<(i64, bool)>) -> Option<i64> {
+        let _turn = self.turn.lock().expect("no thread of the supervisor panicked");
         let mut at = self.progress().position;
-        let (result, has_written) = deed.carry_out(self, &mut at, &shared.memory);
+        let (result, has_written) = act(&mut at)?;
         let mut progress = self.progress();
         progress.position = at;
         progress.has_written |= has_written;
-        progress.under_way -= 1;
-        if progress.under_way == 0 {
-            self.is_idle.notify_all();
-        }
-        drop(progress);
-        shared.listener.reply(id, result);
-    }
-
-    fn await_idle(&self) {
-        let is_busy = |progress: &mut Progress| progress.under_way > 0;
-        let idle = self.is_idle.wait_while(self.progress(), is_busy);
-        drop(idle.expect("no thread of the supervisor panicked"));
+        Some(result)
     }
 
     /// False if something is under way still.
@@ -446,5 +444,50 @@ impl Open {
         let is_busy = |progress: &mut Progress| progress.under_way > 0;
         let idle = self.is_idle.wait_timeout_while(self.progress(), left, is_busy);
         idle.expect("no thread of the supervisor panicked").0.under_way == 0
+    }
+}
+
+impl Job {
+    /// It is under way from now on.
+    fn new(shared: &Arc<Shared>, open: &Arc<Open>, (id, deed): (u64, Deed), state: &State) -> Job {
+        let mut progress = open.progress();
+        let is_first = progress.under_way == 0;
+        progress.under_way += 1;
+        drop(progress);
+        let is_alone = state.threads.len() == 1 && shared.family.bodies().len() == 1;
+        Job { shared: shared.clone(), open: open.clone(), id, deed, is_first, is_alone }
+    }
+
+    /// Does it at once if that takes no time, else by the worker, after what that has to do.
+    pub fn begin(self) {
+        let (memory, is_alone) = (&self.shared.memory, self.is_alone);
+        let at_once = |at: &mut u64| self.deed.at_once(&self.open, at, memory, is_alone);
+        if let Some(result) = self.is_first.then(|| self.open.in_turn(at_once)).flatten() {
+            return self.finish(result);
+        }
+        let open = self.open.clone();
+        if let Err(job) = open.hand_to_worker(self) {
+            // No thread is to be had: others wait.
+            job.carry_out();
+        }
+    }
+
+    fn carry_out(self) {
+        let all = |at: &mut u64| Some(self.deed.carry_out(&self.open, at, &self.shared.memory));
+        let result = self.open.in_turn(all);
+        self.finish(result.unwrap_or(-i64::from(libc::EIO)));
+    }
+
+    fn finish(self, result: i64) {
+        let mut progress = self.open.progress();
+        progress.under_way -= 1;
+        let is_idle = progress.under_way == 0;
+        let waiting = if is_idle { std::mem::take(&mut progress.waiting) } else { vec![] };
+        drop(progress);
+        self.shared.listener.reply(self.id, result);
+        if is_idle {
+            self.open.is_idle.notify_all();
+            take_again(&self.shared, waiting);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What the body may not do itself: taking notifications and forwarding calls.
 
 use crate::abroad::{Abroad, FOREIGN_CLOCKS, tell_time};
+use crate::direct_files::Taken;
 use crate::family::Family;
 use crate::filter::MADVISE;
 use crate::state::{BodyMemory, Order, Outstanding, Shared, State, Thread};
@@ -100,6 +101,17 @@ pub(crate) fn take(shared: &Arc<Shared>, n: &Notification) {
         return;
     }
     thread.resumes = interrupted;
+    match direct_files::take(shared, &mut state, n) {
+        Taken::No => {}
+        Taken::Waits => {
+            drop(state);
+            return shared.flush_queued();
+        }
+        Taken::Deed(deed) => {
+            drop(state);
+            return deed.begin();
+        }
+    }
     match route(shared, &mut state, n) {
         Some(call) => shared.send_after(state, ToHome::Call(call)),
         None => {
@@ -208,7 +220,7 @@ fn route(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Option<Ca
             "a call of another architecture (int 0x80)",
         );
     }
-    if direct_files::take(shared, state, n) || own_files::take(shared, state, n) {
+    if own_files::take(shared, state, n) {
         return None;
     }
     let number = n.number as u32;

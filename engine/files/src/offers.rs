@@ -11,14 +11,14 @@ use crate::handles::Open;
 use kernel::packet;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+    recv, socket_with, sockopt,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::files::{OFFER_BYTES, Offer};
 
@@ -36,13 +36,14 @@ type Secret = [u8; OFFER_BYTES];
 pub struct Offers {
     /// Of the socket, once there is one.
     name: OnceLock<[u8; OFFER_BYTES]>,
-    open: Mutex<HashMap<Secret, (Arc<Open>, Instant)>>,
+    /// None of them is kept open by its offer.
+    open: Mutex<HashMap<Secret, (Weak<Open>, Instant)>>,
 }
 
 impl Offers {
     /// # Errors
     /// EAGAIN: too many wait to be taken; or there is no socket, or no thread, to be had.
-    pub fn add(self: &Arc<Offers>, open: Arc<Open>) -> Result<Offer, Errno> {
+    pub fn add(self: &Arc<Offers>, open: &Arc<Open>) -> Result<Offer, Errno> {
         let name = match self.name.get() {
             Some(name) => *name,
             None => self.listen()?,
@@ -54,7 +55,7 @@ impl Offers {
         if offers.len() >= OFFERS_MAX {
             return Err(Errno::AGAIN);
         }
-        offers.insert(secret, (open, now + VALID));
+        offers.insert(secret, (Arc::downgrade(open), now + VALID));
         Ok(Offer { name, secret, uid: rustix::process::geteuid().as_raw() })
     }
 
@@ -90,20 +91,28 @@ impl Offers {
         let secret = said.and_then(|(said, _)| Secret::try_from(&said[..]).ok());
         let offered = secret.and_then(|secret| self.open().remove(&secret));
         let Some((open, until)) = offered else { return Err(io::Error::other("not offered")) };
-        if Instant::now() >= until {
+        let Some(open) = open.upgrade().filter(|_| Instant::now() < until) else {
             return Err(io::ErrorKind::TimedOut.into());
-        }
+        };
         let file = OwnedFd::from(open.file.try_clone()?);
         let is_sent = packet::send_with(&caller, &[0], &file).map_err(|error| error.source)?;
         if is_sent {
-            open.used_by.lock().expect("nobody panics with it").push(caller);
+            let mut used_by = open.used_by.lock().expect("nobody panics with it");
+            used_by.retain(is_there);
+            used_by.push(caller);
         }
         Ok(())
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Secret, (Arc<Open>, Instant)>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<Secret, (Weak<Open>, Instant)>> {
         self.open.lock().expect("nobody panics with it")
     }
+}
+
+/// Whoever is at the other end has not gone.
+fn is_there(caller: &OwnedFd) -> bool {
+    let seen = recv(caller, &mut [0u8; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK);
+    matches!(seen, Err(Errno::AGAIN))
 }
 
 fn random() -> Result<[u8; OFFER_BYTES], Errno> {
@@ -138,7 +147,7 @@ mod test {
         file.write_all_at(b"content", 0).unwrap();
         let open = Arc::new(Open::new(file, 5, OFlags::RDWR));
         let offers = Arc::new(Offers::default());
-        let offer = offers.add(open.clone()).unwrap();
+        let offer = offers.add(&open).unwrap();
         assert!(call(&offer, &[7; OFFER_BYTES]).is_none(), "another secret");
         assert!(call(&offer, &offer.secret[..5]).is_none(), "a part of it");
         let (socket, given) = call(&offer, &offer.secret).unwrap();
@@ -146,6 +155,10 @@ mod test {
         File::from(given.unwrap()).read_exact_at(&mut content, 0).unwrap();
         assert_eq!(&content, b"content");
         assert!(call(&offer, &offer.secret).is_none(), "a second time");
+        let (again, _) = call(&offer, &offers.add(&open).unwrap().secret).unwrap();
+        drop(again);
+        drop(call(&offer, &offers.add(&open).unwrap().secret).unwrap());
+        assert_eq!(open.used_by.lock().unwrap().len(), 2, "one that has gone is forgotten");
         drop(open);
         assert!(packet::receive(&socket, 1).unwrap().is_none(), "it was closed");
     }

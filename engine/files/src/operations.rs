@@ -235,7 +235,7 @@ impl Server {
         if !open.is_plain() {
             return Err(Errno::NOTSUP);
         }
-        Ok(Told::Offer(self.offers.add(open)?))
+        Ok(Told::Offer(self.offers.add(&open)?))
     }
 
     fn with_handle(&self, ask: Ask, content: &[u8], told: &mut Vec<u8>) -> Result<Told> {

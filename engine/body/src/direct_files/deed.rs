@@ -1,6 +1,6 @@
 //! What is done with such a file, by the calls of this kernel that mean the same.
 
-use super::{Open, Progress};
+use super::Open;
 use crate::state::Shared;
 use kernel::file_rights::as_user;
 use kernel::memory::Memory;
@@ -90,42 +90,36 @@ impl Deed {
         }
     }
 
-    /// Does it if that takes no time: the result. `is_alone`: nobody else waits for it.
-    pub(super) fn at_once(
+    /// Does it if that takes no time: the result, and whether something was written. `is_alone`:
+    /// nobody else waits for it.
+    pub fn at_once(
         &self,
         open: &Open,
-        progress: &mut Progress,
+        at: &mut u64,
         memory: &Memory,
         is_alone: bool,
-    ) -> Option<i64> {
+    ) -> Option<(i64, bool)> {
         match self {
             Deed::Read(span) if (1..=AT_ONCE_BYTES).contains(&span.length()) => {
-                let at = span.at.unwrap_or(progress.position);
-                let bytes = read_cached(open, at, span.length())?;
-                let count = bytes.len();
-                let written = scatter(memory, span, &bytes);
-                let result = counted(written, count);
+                let from = span.at.unwrap_or(*at);
+                let bytes = read_cached(open, from, span.length())?;
+                let count = scatter(memory, span, &bytes);
                 if span.at.is_none() {
-                    progress.position = at + written as u64;
+                    *at = from + count as u64;
                 }
-                Some(result)
+                let is_fault = count == 0 && !bytes.is_empty();
+                Some((if is_fault { -i64::from(libc::EFAULT) } else { count as i64 }, false))
             }
             Deed::Write(span) if is_alone && span.length() <= AT_ONCE_BYTES => {
-                let mut position = progress.position;
-                let (result, has_written) = write(open, span, &mut position, memory);
-                (progress.position, progress.has_written) =
-                    (position, progress.has_written | has_written);
-                Some(result)
+                Some(write(open, span, at, memory))
             }
-            Deed::Seek { offset, whence } => {
-                Some(seek(open, (*offset, *whence), &mut progress.position))
-            }
+            Deed::Seek { offset, whence } => Some((seek(open, (*offset, *whence), at), false)),
             _ => None,
         }
     }
 
     /// Does it: the result, and whether something was written.
-    pub(super) fn carry_out(&self, open: &Open, at: &mut u64, memory: &Memory) -> (i64, bool) {
+    pub fn carry_out(&self, open: &Open, at: &mut u64, memory: &Memory) -> (i64, bool) {
         match self {
             Deed::Read(span) => (read(open, span, at, memory), false),
             Deed::Write(span) => write(open, span, at, memory),
@@ -194,10 +188,6 @@ fn scatter(memory: &Memory, span: &Span, bytes: &[u8]) -> usize {
         }
     }
     done
-}
-
-fn counted(done: usize, of: usize) -> i64 {
-    if done == 0 && of > 0 { -i64::from(libc::EFAULT) } else { done as i64 }
 }
 
 fn read(open: &Open, span: &Span, position: &mut u64, memory: &Memory) -> i64 {
