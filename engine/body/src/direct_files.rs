@@ -213,7 +213,7 @@ fn take_deed(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Taken
 
 fn wait(state: &mut State, n: &Notification) -> Taken {
     if let Some(thread) = state.threads.get_mut(&(n.tid as i32)) {
-        thread.parked = Some(n.id);
+        thread.awaits_file = Some(n.id);
     }
     Taken::Waits
 }
@@ -224,7 +224,7 @@ fn take_again(shared: &Arc<Shared>, waiting: Vec<Notification>) {
         let is_waiting = {
             let mut state = shared.lock();
             let thread = state.threads.get_mut(&(n.tid as i32));
-            thread.is_some_and(|thread| thread.parked.take_if(|id| *id == n.id).is_some())
+            thread.is_some_and(|thread| thread.awaits_file.take_if(|id| *id == n.id).is_some())
         };
         if is_waiting {
             notices::take(shared, &n);

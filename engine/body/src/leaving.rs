@@ -141,7 +141,7 @@ impl Tracing<'_> {
         let mut state = self.shared.lock();
         state.is_interrupted = true;
         for thread in state.threads.values_mut() {
-            if let Some(id) = thread.parked.take() {
+            for id in [thread.parked.take(), thread.awaits_file.take()].into_iter().flatten() {
                 self.shared.listener.reply(id, ERESTARTNOINTR);
             }
             if let Some((id, ..)) = thread.fetching.take() {
@@ -426,8 +426,8 @@ impl Tracing<'_> {
         let parked: Vec<(i32, u64)> = {
             let mut state = self.shared.lock();
             (state.is_frozen, state.is_interrupted) = (false, false);
-            let parked = |t: &mut Thread| Some((t.local, t.parked.take()?));
-            state.threads.values_mut().filter_map(parked).collect()
+            let waits = |t: &mut Thread| Some((t.local, t.parked.take().or(t.awaits_file.take())?));
+            state.threads.values_mut().filter_map(waits).collect()
         };
         // There are some if freezing failed halfway.
         for (tid, id) in parked {

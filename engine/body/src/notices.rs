@@ -11,8 +11,8 @@ use crate::{
 use kernel::regs::{ERESTARTNOINTR, ERESTARTSYS};
 use kernel::seccomp::{ARCHITECTURE, Listener, Notification};
 use migrate::reason;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use wire::calls::{self, Class, Emulation, Timeout, Unmarshalled};
 use wire::forward::{Call, Direction, Place, Segment, ToHome, Yield};
@@ -40,7 +40,7 @@ pub fn serve(family: &Family, listener: &Arc<Listener>) {
     }
 }
 
-/// Takes a notification that has just come, or has waited in its thread's `parked`.
+/// Takes a notification that has just come, or has waited in its thread's `awaits_file`.
 pub(crate) fn take(shared: &Arc<Shared>, n: &Notification) {
     // First, as a link that is full must not hold up what comes from it.
     shared.prepare_files(n);
@@ -101,18 +101,20 @@ pub(crate) fn take(shared: &Arc<Shared>, n: &Notification) {
         return;
     }
     thread.resumes = interrupted;
-    match direct_files::take(shared, &mut state, n) {
-        Taken::No => {}
-        Taken::Waits => {
-            drop(state);
-            return shared.flush_queued();
-        }
+    make(shared, state, n);
+}
+
+/// Has a call made that nothing is in the way of: here, at home, or by the body's kernel.
+fn make(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>, n: &Notification) {
+    let call = match direct_files::take(shared, &mut state, n) {
+        Taken::No => route(shared, &mut state, n),
+        Taken::Waits => None,
         Taken::Deed(deed) => {
             drop(state);
             return deed.begin();
         }
-    }
-    match route(shared, &mut state, n) {
+    };
+    match call {
         Some(call) => shared.send_after(state, ToHome::Call(call)),
         None => {
             drop(state);

@@ -181,7 +181,7 @@ fn read(shared: &Shared, state: &mut State, table: &mut Table, n: &Notification,
         return deliver(shared, open, n.id, what);
     }
     let Some(thread) = state.threads.get_mut(&tid) else { return };
-    thread.parked = Some(n.id);
+    thread.awaits_file = Some(n.id);
     let asks = ToHome::ReadsOwn { tid: thread.guest, id: n.id, descriptor: what.descriptor };
     table.reading.insert(tid, Reading { id: n.id, what });
     shared.queue(asks);
@@ -196,7 +196,7 @@ pub fn told(shared: &Shared, told: &OwnFileTold) {
     let (tid, is_it) = (thread.local, |reading: &Reading| reading.id == told.id);
     let Some(reading) = table.reading.remove(&tid).filter(is_it) else { return };
     // A thread that was stopped meanwhile reads again.
-    if is_frozen || thread.parked != Some(reading.id) {
+    if is_frozen || thread.awaits_file.take_if(|id| *id == reading.id).is_none() {
         return;
     }
     let open = table.open.get_mut(&reading.what.descriptor);
@@ -207,9 +207,6 @@ pub fn told(shared: &Shared, told: &OwnFileTold) {
         let why = reason("call", format!("read: {AT_HOME}"));
         return await_home(shared, &mut state, (tid, reading.id), why);
     };
-    if let Some(thread) = state.threads.get_mut(&tid) {
-        thread.parked = None;
-    }
     open.text = text;
     deliver(shared, open, reading.id, reading.what);
     drop(table);

@@ -71,6 +71,8 @@ pub struct Thread {
     pub bulky_call: Option<u64>,
     /// The notification of a call that it has to make again: at home, or once it was stopped.
     pub parked: Option<u64>,
+    /// The notification of a call that waits until it is known who is to make it.
+    pub awaits_file: Option<u64>,
     /// The notification of a call that is made when pages that it takes are there, and the call.
     pub fetching: Option<(u64, u32, Arguments)>,
     /// It makes a call for us, about this place in the agent's memory.
@@ -336,13 +338,11 @@ impl Shared {
 
     /// Sends what follows from the state, and lets the state go meanwhile: a link that is full must
     /// not keep replies from being taken in, or both sides would wait for each other; and the
-    /// sender is often preempted by the reader that it wakes.
-    ///
-    /// Messages still leave in the order of what they follow from: a signal is either in a call's
-    /// `signals_seen` or comes after the call, and no call comes after the announcement that all
-    /// are frozen.
+    /// sender is often preempted by the reader that it wakes. Messages still leave in the order of
+    /// what they follow from: a signal is either in a call's `signals_seen` or comes after the
+    /// call, and no call comes after the announcement that all are frozen.
     pub fn send_after(&self, state: MutexGuard<'_, State>, message: ToHome) {
-        self.outbox().push_back(message);
+        self.queue(message);
         drop(state);
         self.flush();
     }
@@ -378,9 +378,7 @@ impl Shared {
 
     /// Ends the link.
     pub fn close(&self) {
-        if let Ok(writer) = self.writer.lock() {
-            writer.close();
-        }
+        let _ = self.writer.lock().map(|writer| writer.close());
     }
 
     pub fn order(&self, order: Order) {
@@ -434,6 +432,7 @@ impl Thread {
             outstanding: None,
             bulky_call: None,
             parked: None,
+            awaits_file: None,
             fetching: None,
             agrees_at: None,
             makes: None,
