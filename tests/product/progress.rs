@@ -68,6 +68,26 @@ fn a_drain_counts_who_is_still_there_and_goes_on_without_who_asked() {
 }
 
 #[test]
+fn who_asks_all_nodes_sees_that_one_does_not_answer_and_need_not_wait() {
+    let stage = Stage::new("prog-all", 2);
+    let daemon = status(&stage, 2)["daemon_pid"].as_i64().expect("a pid");
+    let daemon = i32::try_from(daemon).expect("a pid");
+    stage.signal(2, daemon, "STOP");
+    for (words, doing) in [
+        (&["osmos", "ps", "--all"][..], "asking all nodes ("),
+        (&["osmos", "metrics", "--all"], "asking for metrics ("),
+    ] {
+        let mut terminal = Terminal::open(&stage, words);
+        terminal.expect(doing);
+        terminal.type_text(INTERRUPT);
+        terminal.expect("osmos: interrupted; it was only asked");
+    }
+    stage.signal(2, daemon, "CONT");
+    let all = || stage.output(1, &["osmos", "ps", "--all"]);
+    until_true("it answers again", || all().status.success());
+}
+
+#[test]
 fn a_node_goes_on_going_down_without_who_asked() {
     let Some(stage) = slow_stage("prog-down") else { return };
     let program = grown_away(&stage, 1, 2);

@@ -266,9 +266,12 @@ fn change<T>(word: &str, parse: fn(&str) -> Result<T, String>) -> Result<LimitCh
     if word == "none" { Ok(LimitChange::Lifted) } else { parse(word).map(LimitChange::AtMost) }
 }
 
-/// `2,5-7` or `all`: a daemon that is just starting knows nobody's name.
+/// `2,5-7` or `all`. A daemon that is just starting knows nobody's name, and whoever joins later
+/// may say that he has it; a number is its node's for ever.
 pub fn borrowers(words: &str) -> Result<Borrowers, String> {
-    Borrowers::parse(words).map_err(|error| error.to_string())
+    Borrowers::parse(words).map_err(|error| {
+        format!("{error}; by name: `osmos lend --to NAME`, when the node that is meant is known")
+    })
 }
 
 /// `0-999=nobody,*=same`; a user may be named.

@@ -193,6 +193,25 @@ fn left(owned: &Owned) -> String {
     format!("{guests} here, {away} away")
 }
 
+/// Does something in a thread of its own, and shows for how long.
+pub fn during<T: Send>(
+    (doing, stands): (&str, &'static str),
+    json: bool,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T> {
+    let mut waiting = Waiting::begin(doing, stands, json)?;
+    let (done, working) = io::pipe()?;
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let done = work();
+            drop(working);
+            done
+        });
+        waiting.until(&done, || None)?;
+        worker.join().map_err(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// Asks all nodes, and takes what each says as it comes.
 pub fn everywhere(
     client: &mut Client,
@@ -286,6 +305,12 @@ mod tests {
         assert_eq!(line(4711, &progress), "4711: frozen, 1.5G sent");
         progress.is_filling = true;
         assert_eq!(line(4711, &progress), "4711: waits for its last pages, 1.5G came, 64M left");
+    }
+
+    #[test]
+    fn what_is_done_meanwhile_is_given_back() {
+        let words = ("adding", "nothing was added");
+        assert_eq!(during(words, true, || 2 + 3).expect("a thread"), 5);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `metrics`: the command line of what the `metrics` crate makes.
 
 use crate::output;
+use crate::progress;
 use anyhow::{Result, ensure};
 use clap::Args;
 use metrics::{Answers, LISTEN_DEFAULT, Listening};
@@ -39,7 +40,8 @@ pub fn metrics(options: &MetricsOptions, socket: &Path) -> Result<()> {
     if let Some(address) = options.listen {
         return serve(address, socket.to_owned(), options.all);
     }
-    let answers = ask(socket, options.all)?;
+    let words = ("asking for metrics", "it was only asked");
+    let answers = progress::during(words, options.json, || ask(socket, options.all))??;
     for failure in answers.iter().filter_map(|answer| answer.metrics.as_ref().err()) {
         eprintln!("osmos: {}", output::printable(&failure.text));
     }

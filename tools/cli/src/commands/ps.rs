@@ -5,6 +5,7 @@ use super::unexpected;
 use crate::naming::Called;
 use crate::output::{self, Align, Cell, Colour, Table};
 use crate::processes::{PsKey, PsOptions};
+use crate::progress;
 use anyhow::{Result, bail};
 use client::{Client, Gathered};
 use std::cmp::Ordering;
@@ -30,7 +31,10 @@ fn show(
     before: &str,
 ) -> Result<()> {
     let gathered = match options.all {
-        true => client.processes_everywhere()?,
+        true => {
+            let words = ("asking all nodes", "it was only asked");
+            progress::during(words, options.listing.json, || client.processes_everywhere())??
+        }
         false => match client.request(&Request::Processes)? {
             Reply::Processes { processes } => Gathered { processes, silent: Vec::new() },
             other => return Err(unexpected(&other)),

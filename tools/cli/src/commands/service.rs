@@ -10,6 +10,7 @@
 
 use crate::config_file;
 use crate::output;
+use crate::progress;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use std::fs;
@@ -56,7 +57,8 @@ pub fn install(json: bool) -> Result<()> {
     place.systemctl(&["daemon-reload"])?;
     place.systemctl(&["enable", UNIT])?;
     // One that runs is not touched: `reload` has another daemon take its place.
-    place.systemctl(&["start", UNIT]).with_context(|| {
+    let words = ("starting the service", "systemd goes on starting it");
+    progress::during(words, json, || place.systemctl(&["start", UNIT]))?.with_context(|| {
         format!("the service does not start; `{}` says why", place.log_command())
     })?;
     if json {
@@ -89,7 +91,8 @@ pub fn uninstall(json: bool) -> Result<()> {
     })?;
     ensure!(is_ours(&there), "{} is not from `osmos service`", unit_file.display());
     place.check_is_booted()?;
-    place.systemctl(&["disable", "--now", UNIT])?;
+    let words = ("ending the service", "systemd goes on ending it");
+    progress::during(words, json, || place.systemctl(&["disable", "--now", UNIT]))??;
     remove_unit(&own)?;
     place.systemctl(&["daemon-reload"])?;
     output::confirm(json, || json!({ "done": true, "unit": unit_file.display().to_string() }))
