@@ -22,8 +22,7 @@ use kernel::seccomp::{ARCHITECTURE, Notification};
 use migrate::{MigrateError, Result};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
-    sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -240,17 +239,17 @@ fn is_in_flight(state: &State, descriptor: i32) -> bool {
 
 /// Descriptors that are not known any more after this call.
 fn lost_by(shared: &Shared, n: &Notification) -> Option<Lost> {
-    let [first, second, third, ..] = n.arguments.map(|argument| argument as i32);
-    let shares_memory = |n: &Notification| n.arguments[3] as i32 & libc::MAP_SHARED != 0;
+    let [first, second, third, fourth, ..] = n.arguments.map(|argument| argument as i32);
     let is_open = |descriptor| shared.direct_files.is_open(descriptor);
     match i64::from(n.number) {
         // What may be written is limited from now on; memory is shared.
         libc::SYS_setrlimit | libc::SYS_prlimit64 | libc::SYS_shmat => Some(Lost::All),
-        libc::SYS_mmap if shares_memory(n) => Some(Lost::All),
-        libc::SYS_sendfile | libc::SYS_splice | libc::SYS_copy_file_range => {
-            let moved =
-                [first, if i64::from(n.number) == libc::SYS_sendfile { second } else { third }];
-            moved.into_iter().any(is_open).then_some(Lost::These(moved))
+        libc::SYS_mmap if fourth & libc::MAP_SHARED != 0 => Some(Lost::All),
+        libc::SYS_sendfile if is_open(first) || is_open(second) => {
+            Some(Lost::These([first, second]))
+        }
+        libc::SYS_splice | libc::SYS_copy_file_range if is_open(first) || is_open(third) => {
+            Some(Lost::These([first, third]))
         }
         libc::SYS_fcntl if second == libc::F_SETFL => Some(Lost::These([first; 2])),
         number => Lost::by(shared, n).or_else(|| {
@@ -373,7 +372,9 @@ fn has_shared_memory(shared: &Shared) -> bool {
 fn take_over(offer: &Offer) -> io::Result<(File, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     let server = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    sockopt::set_socket_timeout(&server, sockopt::Timeout::Recv, Some(PATIENCE))?;
+    for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+        sockopt::set_socket_timeout(&server, side, Some(PATIENCE))?;
+    }
     connect(&server, &SocketAddrUnix::new_abstract_name(&offer.name)?)?;
     let is_sent = packet::send_now(&server, &offer.secret).map_err(|error| error.source)?;
     let received = packet::receive(&server, 1).map_err(|error| error.source)?;
@@ -398,8 +399,7 @@ impl Open {
 
     /// The server has it open still.
     fn is_there(&self) -> bool {
-        let seen = recv(&self.server, &mut [0u8; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK);
-        matches!(seen, Err(rustix::io::Errno::AGAIN))
+        packet::is_silent(&self.server)
     }
 
     /// Whether something is under way; then the call is made after it.

@@ -146,7 +146,7 @@ fn open(shared: &Shared, descriptor: i32) -> kernel::Result<OwnedFd> {
 /// The body has used such a file by itself.
 pub fn hear(shared: &Shared, descriptor: i32, position: u64, has_written: bool) {
     if let Err(error) = catch_up(shared, descriptor, position, has_written) {
-        ::tracing::debug!("file {descriptor} of {}: {error}", shared.pid);
+        ::tracing::warn!("file {descriptor} of {}: {error}", shared.pid);
     }
 }
 

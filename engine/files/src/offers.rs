@@ -11,10 +11,9 @@ use crate::handles::Open;
 use kernel::packet;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
-    recv, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    sockopt,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -98,7 +97,7 @@ impl Offers {
         let is_sent = packet::send_with(&caller, &[0], &file).map_err(|error| error.source)?;
         if is_sent {
             let mut used_by = open.used_by.lock().expect("nobody panics with it");
-            used_by.retain(is_there);
+            used_by.retain(packet::is_silent);
             used_by.push(caller);
         }
         Ok(())
@@ -109,19 +108,10 @@ impl Offers {
     }
 }
 
-/// Whoever is at the other end has not gone.
-fn is_there(caller: &OwnedFd) -> bool {
-    let seen = recv(caller, &mut [0u8; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK);
-    matches!(seen, Err(Errno::AGAIN))
-}
-
 fn random() -> Result<[u8; OFFER_BYTES], Errno> {
     let mut bytes = [0; OFFER_BYTES];
-    // So few come at once, or none.
-    match getrandom(&mut bytes[..], GetRandomFlags::empty())? {
-        OFFER_BYTES => Ok(bytes),
-        _ => Err(Errno::AGAIN),
-    }
+    getrandom::fill(&mut bytes).map_err(|_| Errno::AGAIN)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -26,11 +26,10 @@ pub fn as_user<T>(uid: u32, act: impl FnOnce() -> T) -> Result<T> {
     }
     let none = [0, before[1], before[2], 0, before[4], before[5]];
     let own = setfsuid(Uid::from_raw(uid));
-    set_capabilities(none)?;
-    let done = act();
-    set_capabilities(before)?;
+    let done = set_capabilities(none).map(|()| act());
+    let restored = set_capabilities(before);
     setfsuid(own);
-    Ok(done)
+    restored.and(done)
 }
 
 fn capabilities() -> Result<Capabilities> {

@@ -2,7 +2,9 @@
 
 use crate::{KernelError, Result};
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recv, recvmsg, sendmsg,
+};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -42,6 +44,12 @@ fn send(socket: &OwnedFd, bytes: &[u8], rights: &[ControlMessage<'_>]) -> Result
         Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
         Err(errno) => Err(KernelError::errno("send packet", errno as i32)),
     }
+}
+
+/// The other end is there, and has sent nothing that was not received.
+pub fn is_silent(socket: &OwnedFd) -> bool {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+    recv(socket.as_raw_fd(), &mut [0], flags) == Err(Errno::EAGAIN)
 }
 
 /// Receives one packet of at most `size_max` bytes, waiting for it. None at the end of the stream.

@@ -26,7 +26,6 @@ use program::OwnProgram;
 use ssh::Remote;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Reply, Request, Status};
@@ -249,7 +248,6 @@ fn on_each<'a, T: Send>(
 /// Does something of which it is shown that it goes on. ^C ends the connections, and with them
 /// what runs by them.
 fn during<T: Send>(remotes: &Remotes, doing: &str, what: impl FnOnce() -> T + Send) -> Result<T> {
-    let (told, has_ended) = UnixStream::pair().context("cannot make a pair of sockets")?;
     let close = remotes.list.iter().map(Remote::closing).collect::<Vec<_>>();
     let directory = remotes.directory.path().to_owned();
     let mut waiting = Waiting::begin(doing, STANDS, false)?.and_last(Box::new(move || {
@@ -257,15 +255,7 @@ fn during<T: Send>(remotes: &Remotes, doing: &str, what: impl FnOnce() -> T + Se
         // A directory that stays is one more among those of the system's temporary files.
         let _ = std::fs::remove_dir_all(directory);
     }));
-    std::thread::scope(|scope| {
-        let work = scope.spawn(move || {
-            let done = what();
-            drop(told);
-            done
-        });
-        waiting.until(&has_ended, || None)?;
-        work.join().map_err(|_| anyhow::anyhow!("the work was lost: a fault of osmos"))
-    })
+    waiting.during(what)
 }
 
 /// Makes a machine a node of this cluster; returns its number.

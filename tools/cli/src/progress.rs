@@ -109,6 +109,20 @@ impl Waiting {
         }
     }
 
+    /// Until something is done, in a thread of its own.
+    pub fn during<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let (has_ended, working) = io::pipe()?;
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(move || {
+                let done = work();
+                drop(working);
+                done
+            });
+            self.until(&has_ended, || None)?;
+            worker.join().map_err(|_| anyhow::anyhow!("the work was lost: a fault of osmos"))
+        })
+    }
+
     /// For who looks again and again himself.
     pub fn pause(&mut self, pause: Duration) -> Result<()> {
         let until = Instant::now() + pause;
@@ -193,23 +207,13 @@ fn left(owned: &Owned) -> String {
     format!("{guests} here, {away} away")
 }
 
-/// Does something in a thread of its own, and shows for how long.
+/// Does something, and shows for how long.
 pub fn during<T: Send>(
     (doing, stands): (&str, &'static str),
     json: bool,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T> {
-    let mut waiting = Waiting::begin(doing, stands, json)?;
-    let (done, working) = io::pipe()?;
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(move || {
-            let done = work();
-            drop(working);
-            done
-        });
-        waiting.until(&done, || None)?;
-        worker.join().map_err(|panic| std::panic::resume_unwind(panic))
-    })
+    Waiting::begin(doing, stands, json)?.during(work)
 }
 
 /// Asks all nodes, and takes what each says as it comes.
