@@ -109,6 +109,7 @@ impl Platform for Machine {
             Some("balance") => bench::balance::command::main(words),
             Some("os") => bench_command("osmos bench os", words, bench::os::run),
             Some("files") => bench_command("osmos bench files", words, bench::files::run),
+            Some("jobs") => bench_command("osmos bench jobs", words, bench::jobs::run),
             Some("report") => bench::sources::main(words),
             Some("ssi") => bench::ssi::main(words),
             Some("--help" | "-h") => match sim::command::print(BENCH_HELP) {

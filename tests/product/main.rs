@@ -79,6 +79,7 @@ mod processes;
 mod processor_time;
 mod processors;
 mod progress;
+mod read_ahead;
 mod ready;
 mod recordings;
 mod refusals;

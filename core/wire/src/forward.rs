@@ -18,6 +18,7 @@ use crate::limits::{
 };
 use crate::move_limits::MoveLimits;
 use crate::processor_time::{Clock, ProcessorTime};
+use crate::read_ahead;
 use crate::supervisor::{Berth, Filled, MoveReport, Progress, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -280,6 +281,7 @@ pub enum ToAway {
     Opened(Opened),
     /// Answers `WantsFile`.
     DirectFile(DirectFile),
+    Ahead(read_ahead::Told),
 }
 
 /// Why home does not make a call for a body that is away.
@@ -490,4 +492,5 @@ pub enum ToHome {
         position: u64,
         has_written: bool,
     },
+    Ahead(read_ahead::Asked),
 }

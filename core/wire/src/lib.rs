@@ -7,7 +7,8 @@
 //! * [`ids`], [`units`], [`limits`]: names for things, with their units and their maxima;
 //!   [`node_name`]: what people call nodes
 //! * [`secure`]: the encrypted, mutually authenticated framing between nodes
-//! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy
+//! * [`calls`], [`forward`]: system calls as they travel from a body to its deputy;
+//!   [`read_ahead`]: what files contain, before it is read
 //! * [`hashes`]: pages of memory that need not travel, told by what they contain
 //! * [`image`]: the state of one process; [`processor_time`]: its clocks, wherever it ran;
 //!   [`processor`]: what it can see of the processor
@@ -43,6 +44,7 @@ pub mod owner;
 pub mod peer;
 pub mod processor;
 pub mod processor_time;
+pub mod read_ahead;
 pub mod secure;
 pub mod stream;
 pub mod supervisor;

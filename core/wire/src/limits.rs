@@ -8,6 +8,13 @@ pub const FRAME_PLAIN_BYTES_MAX: usize = 65_519;
 pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// What one forwarded call may carry in either direction; a larger one brings the process home.
 pub const CALL_BYTES_MAX: usize = 4 << 20;
+/// What is sent of one file before it is read: it may wait in front of another reply, and 1 MiB
+/// takes 8 ms on a gigabit.
+pub const AHEAD_BYTES_MAX: u64 = 1 << 20;
+/// The same, in one message: whole pages that fill two frames.
+pub const AHEAD_PART_BYTES: usize = 31 * PAGE_BYTES as usize;
+/// Files of one process that are read ahead at a time.
+pub const AHEAD_FILES_MAX: usize = 8;
 /// Memory segments of one forwarded call (an iovec may have 1,024 parts, a message a few more).
 pub const CALL_SEGMENTS_MAX: usize = 1_100;
 /// Threads of one process that may move.
@@ -88,5 +95,6 @@ pub const LATE_RANGES_MAX: usize = 1 << 18;
 /// One message between a daemon and its supervisors, or a tool and its daemon.
 pub const CONTROL_BYTES_MAX: usize = 4 << 20;
 
+const _: () = assert!(AHEAD_PART_BYTES + 64 < 2 * FRAME_PLAIN_BYTES_MAX);
 const _: () = assert!(CALL_BYTES_MAX + CALL_SEGMENTS_MAX * 64 < MESSAGE_BYTES_MAX);
 const _: () = assert!(PAGE_RUN_BYTES_MAX + PAGE_RUNS_MAX * 32 < MESSAGE_BYTES_MAX);

@@ -10,37 +10,35 @@
 //! Only descriptors are known here that cannot have another name ([`Lost`]), and only of a guest
 //! that shares no memory: another process could learn of a write by it, without any call.
 
+mod ahead;
+mod at_home;
 mod deed;
+mod lost;
+mod taking_over;
 
-use crate::descriptors::Lost;
 use crate::notices;
 use crate::state::{Shared, State};
+use ahead::{Ahead, Lies, Outcome};
 use deed::Deed;
 use kernel::packet;
-use kernel::proc::maps::{self, Mapping};
 use kernel::seccomp::{ARCHITECTURE, Notification};
+use lost::lost_by;
 use migrate::{MigrateError, Result};
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
-};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use taking_over::{may_have_any, take_over};
 use wire::calls::{self, Class};
-use wire::files::Offer;
 use wire::forward::{DirectFile, Opened, ToHome};
+use wire::read_ahead::{Asked, Told};
 
 /// Files of one guest that are known at a time; each has a thread once something may take long.
 const FILES_MAX: usize = 256;
-/// A server on this node hands a file over at once.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// So much has to be read or written of a file before its server is asked: it takes as long as some
 /// calls that are made at home. A call counts as what travels meanwhile.
@@ -53,6 +51,8 @@ pub struct DirectFiles {
     is_any: AtomicBool,
     /// By descriptor.
     known: Mutex<HashMap<i32, Known>>,
+    /// When home last sent something.
+    heard: Mutex<Option<Instant>>,
 }
 
 enum Known {
@@ -66,8 +66,13 @@ enum Known {
         id: u64,
         waiting: Vec<Notification>,
         is_lost: bool,
+        /// If it lies at home.
+        lies: Option<Lies>,
     },
     Open(Arc<Open>),
+    /// Lies at home, where it is read.
+    Lies(Lies),
+    Ahead(Box<Ahead>),
 }
 
 struct Open {
@@ -122,8 +127,33 @@ impl DirectFiles {
         self.known.lock().expect("no thread of the supervisor panicked")
     }
 
-    fn is_open(&self, descriptor: i32) -> bool {
-        matches!(self.known().get(&descriptor), Some(Known::Open(_)))
+    /// Whether it is read here, or will be if home lets it be.
+    fn is_used(&self, descriptor: i32) -> bool {
+        let is_one = |file: &Known| !matches!(file, Known::Opened { .. } | Known::Lies(_));
+        self.known().get(&descriptor).is_some_and(is_one)
+    }
+
+    fn lies_at_home(&self, descriptor: i32) -> bool {
+        match self.known().get(&descriptor) {
+            Some(Known::Wanted { lies, .. }) => lies.is_some(),
+            Some(Known::Lies(_) | Known::Ahead(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Home has sent something: it has looked at all that is read ahead.
+    pub fn hear_of_home(&self) {
+        if self.is_any.load(Ordering::SeqCst) {
+            *self.lock_heard() = Some(Instant::now());
+        }
+    }
+
+    fn heard(&self) -> Option<Instant> {
+        *self.lock_heard()
+    }
+
+    fn lock_heard(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.heard.lock().expect("no thread of the supervisor panicked")
     }
 
     fn put(&self, descriptor: i32, file: Known) {
@@ -144,15 +174,23 @@ impl DirectFiles {
         open.collect()
     }
 
-    fn forget(&self, is_lost: impl Fn(i32) -> bool) {
+    fn forget(&self, shared: &Shared, is_lost: impl Fn(i32, &Known) -> bool) {
         let mut known = self.known();
         known.retain(|descriptor, file| match file {
+            _ if !is_lost(*descriptor, file) => true,
             // Threads wait for the answer.
-            Known::Wanted { is_lost: is_it, .. } if is_lost(*descriptor) => {
+            Known::Wanted { id, is_lost: is_it, lies, .. } => {
                 *is_it = true;
+                if lies.is_some() {
+                    shared.queue(ToHome::Ahead(Asked::Leaves { id: *id }));
+                }
                 true
             }
-            _ => !is_lost(*descriptor),
+            Known::Ahead(ahead) => {
+                shared.queue(ahead.leaves());
+                false
+            }
+            _ => false,
         });
         self.is_any.store(!known.is_empty(), Ordering::SeqCst);
     }
@@ -172,11 +210,14 @@ pub fn take(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Taken 
     let lost = lost_by(shared, n);
     let is_lost = |descriptor| lost.as_ref().is_some_and(|lost| lost.has(descriptor));
     // Where it has come to is home's to know, and is not known yet.
-    if files.open_ones(is_lost).iter().any(|(_, open)| open.has_wait(n)) {
+    if files.open_ones(is_lost).iter().any(|(_, open)| open.has_wait(n))
+        || at_home::has_wait(files, is_lost, n)
+    {
         return wait(state, n);
     }
     settle(shared);
-    files.forget(is_lost);
+    let ends = i64::from(n.number) == libc::SYS_exit_group;
+    files.forget(shared, |it, file| is_lost(it) || ends && matches!(file, Known::Ahead(_)));
     Taken::No
 }
 
@@ -203,8 +244,34 @@ fn take_deed(shared: &Arc<Shared>, state: &mut State, n: &Notification) -> Taken
                 return Taken::No;
             }
             let waiting = vec![*n];
-            *file = Known::Wanted { id: n.id, waiting, is_lost: false };
+            *file = Known::Wanted { id: n.id, waiting, is_lost: false, lies: None };
             shared.queue(ToHome::WantsFile { descriptor, id: n.id });
+        }
+        Known::Lies(lies) => {
+            let is_worth = deed.is_ok_and(|deed| lies.is_worth(&deed));
+            if !is_worth || is_in_flight(state, descriptor) {
+                return Taken::No;
+            }
+            let (waiting, lies) = (vec![*n], Some(*lies));
+            *file = Known::Wanted { id: n.id, waiting, is_lost: false, lies };
+            shared.queue(ToHome::Ahead(Asked::May { descriptor, id: n.id }));
+        }
+        Known::Ahead(ahead) => {
+            let tell = |message| shared.queue(message);
+            let heard = shared.direct_files.heard();
+            let taken = deed.map(|deed| ahead.take(n, &deed, heard, &shared.memory, tell));
+            match taken.unwrap_or_else(|errno| Outcome::Result(-i64::from(errno))) {
+                Outcome::Result(result) => {
+                    shared.listener.reply(n.id, result);
+                    return Taken::Waits;
+                }
+                Outcome::Waits => {}
+                Outcome::AtHome => return Taken::No,
+                Outcome::GoesHome => {
+                    at_home::go_home(shared, descriptor, file);
+                    return Taken::No;
+                }
+            }
         }
     }
     wait(state, n)
@@ -237,54 +304,6 @@ fn is_in_flight(state: &State, descriptor: i32) -> bool {
     calls.any(|it| it.call.arguments.iter().any(|argument| *argument as i32 == descriptor))
 }
 
-/// Descriptors that are not known any more after this call.
-fn lost_by(shared: &Shared, n: &Notification) -> Option<Lost> {
-    let [first, second, third, fourth, ..] = n.arguments.map(|argument| argument as i32);
-    let is_open = |descriptor| shared.direct_files.is_open(descriptor);
-    match i64::from(n.number) {
-        // What may be written is limited from now on; memory is shared.
-        libc::SYS_setrlimit | libc::SYS_prlimit64 | libc::SYS_shmat => Some(Lost::All),
-        libc::SYS_mmap if fourth & libc::MAP_SHARED != 0 => Some(Lost::All),
-        libc::SYS_sendfile if is_open(first) || is_open(second) => {
-            Some(Lost::These([first, second]))
-        }
-        libc::SYS_splice | libc::SYS_copy_file_range if is_open(first) || is_open(third) => {
-            Some(Lost::These([first, third]))
-        }
-        libc::SYS_fcntl if second == libc::F_SETFL => Some(Lost::These([first; 2])),
-        number => Lost::by(shared, n).or_else(|| {
-            let is_lost = is_open(first) && !leaves_position(number);
-            is_lost.then_some(Lost::These([first; 2]))
-        }),
-    }
-}
-
-/// Whether a call leaves alone where a file is read and written next, for its first argument.
-fn leaves_position(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_fstat
-            | libc::SYS_fcntl
-            | libc::SYS_flock
-            | libc::SYS_ioctl
-            | libc::SYS_ftruncate
-            | libc::SYS_fallocate
-            | libc::SYS_fadvise64
-            | libc::SYS_readahead
-            | libc::SYS_sync_file_range
-            | libc::SYS_fchmod
-            | libc::SYS_fchown
-            | libc::SYS_utimensat
-            | libc::SYS_fstatfs
-            | libc::SYS_newfstatat
-            | libc::SYS_statx
-            | libc::SYS_fgetxattr
-            | libc::SYS_fsetxattr
-            | libc::SYS_flistxattr
-            | libc::SYS_fremovexattr
-    )
-}
-
 /// Has home know what was done here, before whatever is sent next.
 pub fn settle(shared: &Shared) {
     for (descriptor, open) in shared.direct_files.open_ones(|_| true) {
@@ -296,6 +315,11 @@ pub fn settle(shared: &Shared) {
         let has_written = std::mem::take(&mut progress.has_written);
         let position = progress.position;
         shared.queue(ToHome::UsedDirectly { descriptor, position, has_written });
+    }
+    for (descriptor, file) in shared.direct_files.known().iter_mut() {
+        if let Known::Ahead(ahead) = file {
+            at_home::tell_position(shared, *descriptor, ahead);
+        }
     }
 }
 
@@ -315,18 +339,27 @@ pub fn leave(shared: &Shared, deadline: Instant) -> Result<()> {
     }
     settle(shared);
     // Whoever waits for an answer makes the call again.
+    files.forget(shared, |_, _| true);
     files.known().clear();
     files.is_any.store(false, Ordering::SeqCst);
     Ok(())
 }
 
 /// Home is just opening a file of some node for one of the body's threads.
-pub fn opened(shared: &Shared, told: &Opened) {
+pub fn opened_on_a_node(shared: &Shared, told: &Opened) {
+    opened(shared, told, Known::Opened { size: told.size, used_bytes: 0 });
+}
+
+/// What home says of a file of its own.
+pub fn hear(shared: &Arc<Shared>, told: Told) {
+    at_home::hear(shared, told);
+}
+
+fn opened(shared: &Shared, told: &Opened, file: Known) {
     let mut state = shared.lock();
     let is_frozen = state.is_frozen;
     let call = state.by_guest(told.tid).and_then(|thread| thread.outstanding.as_ref());
     if call.is_some_and(|it| it.call.sequence == told.sequence) && !is_frozen {
-        let file = Known::Opened { size: told.size, used_bytes: 0 };
         shared.direct_files.put(told.descriptor, file);
     }
 }
@@ -336,54 +369,23 @@ pub fn answered(shared: &Arc<Shared>, told: &DirectFile) {
     let files = &shared.direct_files;
     let waiting = match files.known().entry(told.descriptor) {
         Entry::Occupied(entry) => match entry.get() {
-            Known::Wanted { id, .. } if *id == told.id => entry.remove(),
+            Known::Wanted { id, lies: None, .. } if *id == told.id => entry.remove(),
             _ => return,
         },
         Entry::Vacant(_) => return,
     };
-    let Known::Wanted { waiting, is_lost, .. } = waiting else { return };
+    let Known::Wanted { mut waiting, is_lost, .. } = waiting else { return };
     if let Some(offer) = told.offer.filter(|_| !is_lost && may_have_any(shared)) {
         match take_over(&offer) {
             Ok(taken) => {
                 let open = Open::new(taken, offer.uid, told.position);
+                waiting.extend(at_home::all_go_home(shared));
                 files.put(told.descriptor, Known::Open(Arc::new(open)));
             }
             Err(error) => ::tracing::debug!("file {}: {error}", told.descriptor),
         }
     }
     take_again(shared, waiting);
-}
-
-fn may_have_any(shared: &Shared) -> bool {
-    // A limit of ours is none of the guest's.
-    let is_limited = getrlimit(Resource::RLIMIT_FSIZE).map_or(true, |it| it.0 != RLIM_INFINITY);
-    let shares_files = shared.files.is_any();
-    shared.maker.is_none() && !is_limited && !shares_files && !has_shared_memory(shared)
-}
-
-/// What cannot be read is taken for shared.
-fn has_shared_memory(shared: &Shared) -> bool {
-    let is_ours = |it: &Mapping| shared.kept.contains(&(it.start..it.end));
-    let is_one = |it: &Mapping| it.is_shared && it.is_writable && !is_ours(it);
-    maps::read(shared.pid).map_or(true, |maps| maps.iter().any(is_one))
-}
-
-/// Has the server hand it over: the file, and the connection that lasts as long.
-fn take_over(offer: &Offer) -> io::Result<(File, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC;
-    let server = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-        sockopt::set_socket_timeout(&server, side, Some(PATIENCE))?;
-    }
-    connect(&server, &SocketAddrUnix::new_abstract_name(&offer.name)?)?;
-    let is_sent = packet::send_now(&server, &offer.secret).map_err(|error| error.source)?;
-    let received = packet::receive(&server, 1).map_err(|error| error.source)?;
-    let file = received.and_then(|(_, file)| file).filter(|_| is_sent);
-    let file = File::from(file.ok_or(io::ErrorKind::UnexpectedEof)?);
-    match file.metadata()?.is_file() {
-        true => Ok((file, server)),
-        false => Err(io::Error::other("it is no regular file")),
-    }
 }
 
 impl Open {

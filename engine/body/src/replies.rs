@@ -19,7 +19,9 @@ use wire::processor_time::ProcessorTime;
 /// Serves the link until it breaks, or the body is released.
 pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
     loop {
-        match reader.receive() {
+        let message = reader.receive();
+        shared.direct_files.hear_of_home();
+        match message {
             Ok(ToAway::Reply(reply)) => finish_call(shared, reply),
             Ok(ToAway::Signal(signal)) => queue_signal(shared, signal),
             Ok(ToAway::Time(told)) => {
@@ -31,8 +33,9 @@ pub fn serve(shared: &Arc<Shared>, mut reader: LinkReader) {
                 decline(shared, (tid, sequence), because);
             }
             Ok(ToAway::OwnFile(told)) => own_files::told(shared, &told),
-            Ok(ToAway::Opened(told)) => direct_files::opened(shared, &told),
+            Ok(ToAway::Opened(told)) => direct_files::opened_on_a_node(shared, &told),
             Ok(ToAway::DirectFile(told)) => direct_files::answered(shared, &told),
+            Ok(ToAway::Ahead(told)) => direct_files::hear(shared, told),
             Ok(ToAway::Priority { tid, priority }) => {
                 crate::priority::follow(&mut shared.lock(), tid, priority);
             }

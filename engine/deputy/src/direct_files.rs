@@ -6,6 +6,7 @@
 //! it comes here. Before anything does, the body says up to where it has read or written, and that
 //! what this kernel remembers of the content is old.
 
+use crate::read_ahead::{self, ReadAhead};
 use crate::service::Shared;
 use kernel::{ioctl, pidfd};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -33,17 +34,20 @@ pub struct DirectFiles {
     devices: Mutex<HashMap<(u32, u32), bool>>,
     /// Questions to the mount that are under way.
     asking: AtomicUsize,
+    /// Others, that lie at home.
+    pub ahead: ReadAhead,
 }
 
 impl DirectFiles {
     pub fn of(node: NodeId) -> DirectFiles {
-        let (devices, asking) = Default::default();
-        DirectFiles { node: AtomicU32::new(node.0), devices, asking }
+        let (devices, asking, ahead) = Default::default();
+        DirectFiles { node: AtomicU32::new(node.0), devices, asking, ahead }
     }
 
     /// The body is on another node.
     pub fn follow(&self, node: NodeId) {
         self.node.store(node.0, Ordering::SeqCst);
+        self.ahead.forget_all();
     }
 
     fn node(&self) -> NodeId {
@@ -67,12 +71,14 @@ impl DirectFiles {
 }
 
 /// Tells the body of what a call that is over has opened, if it lies in the directory of all nodes'
-/// files.
+/// files, or may be read ahead.
 pub fn tell_opened(shared: &Shared, slot: usize, reply: &Reply) {
     let is_open = |call: &Call| OPENS.contains(&i64::from(call.number));
-    if !shared.lanes.lock(slot).answered.as_ref().is_some_and(|(call, _)| is_open(call)) {
-        return;
-    }
+    let opening = {
+        let lane = shared.lanes.lock(slot);
+        lane.answered.as_ref().map(|(call, _)| call).filter(|call| is_open(call)).cloned()
+    };
+    let Some(call) = opening else { return };
     let Ok(descriptor @ 0..) = i32::try_from(reply.result) else { return };
     let path = format!("/proc/{}/fd/{descriptor}", shared.pid);
     // The file system is not asked: it may be one that does not answer.
@@ -84,6 +90,8 @@ pub fn tell_opened(shared: &Shared, slot: usize, reply: &Reply) {
     {
         let (tid, sequence, size) = (reply.tid, reply.sequence, seen.stx_size);
         shared.send(&ToAway::Opened(Opened { tid, sequence, descriptor, size }));
+    } else {
+        read_ahead::tell_opened(shared, (&call, reply), descriptor, &seen);
     }
 }
 

@@ -52,6 +52,7 @@ mod own_files;
 mod own_memory;
 mod priorities;
 mod processor_time;
+mod read_ahead;
 mod refilling;
 mod replies;
 mod resumption;

@@ -13,7 +13,7 @@
 use crate::lanes::{Accepted, Work, plain_reply};
 use crate::notice::Notice;
 use crate::service::Shared;
-use crate::{credentials, direct_files, exec, onlookers, own_files, priorities};
+use crate::{credentials, direct_files, exec, onlookers, own_files, priorities, read_ahead};
 use kernel::regs::ERESTARTNOINTR;
 use link::LinkReader;
 use migrate::files::Files;
@@ -70,7 +70,8 @@ pub fn read(shared: &Arc<Shared>, generation: u64, mut reader: LinkReader) {
             message @ (ToHome::ReadsOwn { .. }
             | ToHome::Seeks { .. }
             | ToHome::WantsFile { .. }
-            | ToHome::UsedDirectly { .. }) => take_of_file(shared, message),
+            | ToHome::UsedDirectly { .. }
+            | ToHome::Ahead(_)) => take_of_file(shared, message),
             ToHome::AskTime => shared.send(&ToAway::Time(migrate::time::now())),
             ToHome::Usage { away, rss_bytes } => {
                 shared.used_away.hear(away);
@@ -120,6 +121,7 @@ fn take_of_file(shared: &Arc<Shared>, message: ToHome) {
         ToHome::UsedDirectly { descriptor, position, has_written } => {
             direct_files::hear(shared, descriptor, position, has_written);
         }
+        ToHome::Ahead(asked) => read_ahead::hear(shared, asked),
         _ => {}
     }
 }

@@ -18,6 +18,7 @@ use crate::onlookers::{HeldReplies, Onlookers, is_opened};
 use crate::own_files::OwnFiles;
 use crate::own_memory::OwnMemory;
 use crate::processor_time::UsedAway;
+use crate::read_ahead::put;
 use crate::signals::Death;
 use crate::{late, priorities, replies};
 use kernel::child_signal::ChildSignal;
@@ -71,10 +72,9 @@ pub struct Shared {
 
 impl Shared {
     pub fn send(&self, message: &ToAway) {
-        // A broken link is found by its reader.
-        if let Err(error) = self.writer().send(message) {
-            ::tracing::debug!("link to the body: {error}");
-        }
+        let mut writer = self.writer();
+        self.direct_files.ahead.look(&mut writer);
+        put(&mut writer, message);
     }
 
     pub fn reply(&self, reply: Reply) {
@@ -87,8 +87,7 @@ impl Shared {
 
     pub fn notify(&self, notice: Notice) {
         self.notices.lock().expect("no thread of the supervisor panicked").push_back(notice);
-        // The counter cannot overflow: it is read whenever it is not zero.
-        let _ = self.wake.write(1);
+        self.wake();
     }
 
     /// The main thread is to look at what there is.
@@ -470,11 +469,12 @@ impl Service<'_> {
         self.waiter = Some(spawn("waiter", move || replies::wait(&shared)));
     }
 
-    /// Ends the thread that waits for slow calls: the lanes are the main thread's from then on.
+    /// Ends the threads for slow calls and for files: the lanes are the main thread's from then on.
     pub fn stop_waiter(&mut self) {
         self.shared.is_ending.store(true, Ordering::SeqCst);
         self.shared.lanes.agent.ring();
         self.shared.wake_waiter();
+        self.shared.direct_files.ahead.forget_all();
         if let Some(waiter) = self.waiter.take() {
             // It cannot have failed without poisoning a lock that we would have met.
             let _ = waiter.join();

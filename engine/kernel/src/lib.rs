@@ -45,6 +45,7 @@ pub mod vdso;
 mod waiting;
 pub mod wake_up;
 pub mod workers;
+pub mod writers;
 
 mod sys;
 

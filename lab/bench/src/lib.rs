@@ -4,15 +4,19 @@
 //! * [`balance`]: `osmos bench balance`: how well work is spread, against exact optima
 //! * [`ssi`], [`os`]: `osmos bench ssi` and `osmos bench os`: the benchmarks of 2009 and 2001
 //! * [`files`]: `osmos bench files`: files of another node, against sshfs
+//! * [`jobs`]: `osmos bench jobs`: what programs that are away do with what lies at home
+//! * [`copy`]: what a link carries
 //! * [`sources`]: `osmos bench report`: all of it beside what was published
 //! * [`reporting`]: what is printed and written of one run
 //! * [`provenance`]: what a kept result comes from
 //! * [`demo`]: `osmos demo`: what users gain, in two to three minutes
 
 pub mod balance;
+pub mod copy;
 pub mod demo;
 pub mod engine;
 pub mod files;
+pub mod jobs;
 pub mod os;
 pub mod provenance;
 mod reporting;
@@ -33,6 +37,7 @@ pub fn definition() -> clap::Command {
             ssi::Options::command().name("ssi"),
             os::Options::command().name("os"),
             files::Options::command().name("files"),
+            jobs::Options::command().name("jobs"),
             sources::Options::command().name("report"),
         ])
 }
@@ -46,6 +51,8 @@ pub fn hidden_main(arguments: &[OsString]) -> Option<ExitCode> {
         "bench-guest" => balance::guest::run(rest),
         "bench-crew" => balance::crew::run(rest),
         "bench-files" => files::program::run(rest),
+        "bench-read" => jobs::program::run(rest),
+        "bench-copy" => copy::run(rest),
         _ => return os::hidden_main(arguments),
     };
     Some(match outcome {

@@ -30,6 +30,7 @@ use wire::peer::{
 };
 use wire::processor::{COMPONENTS, Demand, Processor, Registers, WORDS};
 use wire::processor_time::{Clock, PastClock, ProcessorTime};
+use wire::read_ahead::{self, Asked, Given};
 use wire::stream::{Packing, PartHead};
 use wire::supervisor::{
     Berth, Filled, FromBody, FromDeputy, MoveMethod, MoveReport, Phase, Progress, Reason, Role,
@@ -374,6 +375,23 @@ pub fn to_away() -> Vec<ToAway> {
         ToAway::Opened(Opened { tid: GuestTid(7), sequence: 8, descriptor: 3, size: 1 << 40 }),
         ToAway::DirectFile(direct_file()),
     ]
+    .into_iter()
+    .chain(told_ahead().map(ToAway::Ahead))
+    .collect()
+}
+
+/// What is said of files that are read ahead.
+fn told_ahead() -> [read_ahead::Told; 6] {
+    use read_ahead::Told;
+    let granted = Given::Granted { position: 2, size: 1 << 40 };
+    [
+        Told::Lies(Opened { tid: GuestTid(7), sequence: 8, descriptor: 3, size: 9 }),
+        Told::Given { id: 1, given: granted },
+        Told::Given { id: 1, given: Given::NotNow },
+        Told::Given { id: 1, given: Given::Never },
+        Told::Bytes { id: 1, stretch: 2, at: 1 << 40, bytes: vec![7; 300] },
+        Told::Changed { id: u64::MAX },
+    ]
 }
 
 /// Messages of a stream.
@@ -419,6 +437,9 @@ pub fn to_home() -> Vec<ToHome> {
         ToHome::Seeks { descriptor: 3, position: u64::MAX },
         ToHome::WantsFile { descriptor: 3, id: u64::MAX },
         ToHome::UsedDirectly { descriptor: 3, position: 1 << 40, has_written: true },
+        ToHome::Ahead(Asked::May { descriptor: 3, id: u64::MAX }),
+        ToHome::Ahead(Asked::Send { id: 1, stretch: 2, from: 3, to: 1 << 40 }),
+        ToHome::Ahead(Asked::Leaves { id: 1 }),
         ToHome::Shares(vec![shared_memory(); 2]),
         ToHome::ImageSent { awaits_others: true },
         ToHome::MemoryIsIn,

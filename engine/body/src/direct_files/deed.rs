@@ -38,6 +38,14 @@ impl Span {
         self.pieces.iter().map(|(_, length)| length).sum()
     }
 
+    pub fn bytes(&self) -> u64 {
+        self.length() as u64
+    }
+
+    pub fn at(&self) -> Option<u64> {
+        self.at
+    }
+
     /// The pieces, cut so that none is longer than a part. One of no bytes is one: whether anything
     /// may be read or written at all is the kernel's to say.
     fn parts(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
@@ -177,7 +185,7 @@ fn read_cached(open: &Open, at: u64, length: usize) -> Option<Vec<u8>> {
 }
 
 /// Writes what was read into the pieces; how much the guest could have written itself.
-fn scatter(memory: &Memory, span: &Span, bytes: &[u8]) -> usize {
+pub fn scatter(memory: &Memory, span: &Span, bytes: &[u8]) -> usize {
     let mut done = 0;
     for (address, length) in span.parts() {
         let part = &bytes[done..bytes.len().min(done + length)];

@@ -71,6 +71,12 @@ impl Stage {
         Stage::of(Spec { shared, ..Spec::unlimited(osmos, LAB, nodes)? }, Share::Whole)
     }
 
+    /// Two such nodes with links of that rate, if it is limited.
+    pub fn up_plain_over(osmos: &Path, rate: Option<&str>) -> Result<Stage> {
+        let (shared, link) = (vec![osmos.to_owned()], rate.map(str::parse).transpose()?);
+        Stage::of(Spec { shared, link, ..Spec::unlimited(osmos, LAB, 2)? }, Share::Whole)
+    }
+
     fn spec(setting: &Setting, nodes: u32) -> Result<Spec> {
         let shared = vec![PathBuf::from(setting.programs.directory())];
         Ok(Spec { shared, ..Spec::unlimited(&setting.osmos, LAB, nodes)? })
