@@ -18,6 +18,7 @@ What:
   os       creation of processes, suspension, streams, start and footprint, as Windows NT, Linux and
            QNX were compared in 2001
   files    files of another node through `osmos mount`, against sshfs
+  jobs     files at home that are read away, and how fast jobs begin
   report   one page of what these have written, beside what was published
 
 `osmos bench WHAT --help` says more. What each call and each move costs against native Linux is
@@ -34,6 +35,7 @@ pub fn hidden(words: &[OsString]) -> Option<ExitCode> {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("deputy") => Some(supervise(deputy::main, rest())),
         Some("body") => Some(supervise(body::main, rest())),
+        Some("job-server") => Some(supervise(jobs::main, rest())),
         Some("file-server") => Some(supervise(files::main, rest())),
         _ => lab::hidden_main(words).or_else(|| bench::hidden_main(words)),
     }
@@ -168,6 +170,7 @@ fn config(options: &DaemonOptions) -> node::Config {
         lends_root: options.lend_root.map(|switch| switch == cli::Switch::On),
         lends_to: options.lend_to.clone(),
         files: options.share_files.map(Into::into),
+        jobs: options.share_jobs.map(|switch| switch == cli::Switch::On),
         record: options.record.clone(),
         succession_patience: patience.unwrap_or(defaults.succession_patience),
         cpu_baseline: options.cpu_baseline,

@@ -65,6 +65,8 @@ pub struct Config {
     pub lends_to: Option<Borrowers>,
     /// What users of other nodes may do with this node's files, likewise.
     pub files: Option<FileAccess>,
+    /// Whether jobs of users of other nodes begin here, likewise.
+    pub jobs: Option<bool>,
     /// All programs use no more of a processor than all nodes have, asked or not.
     pub cpu_baseline: bool,
     /// Kernel features to do without, although they may be there.
@@ -124,6 +126,7 @@ impl Config {
             lends_root: None,
             lends_to: None,
             files: None,
+            jobs: None,
             cpu_baseline: false,
             without: Vec::new(),
             brain: brain::Config::default(),

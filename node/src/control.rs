@@ -2,9 +2,13 @@
 //!
 //! Anyone may connect; who it is comes from the kernel (peer credentials), what he may do is
 //! decided by [`crate::policy`]. A caller can cost no more than one bounded line at a time.
+//!
+//! A connection by which the launcher of a job has told of it stands for that job until it ends. So
+//! it has a place among those of launchers, and takes none from tools.
 
 use crate::daemon::Event;
 use crate::inquiries::Inquiry;
+use crate::jobs::{ConnectionId, JOBS_MAX, JOBS_OF_USER_MAX};
 use crate::places::{Place, Places};
 use crate::procfs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,12 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::unix::OwnedReadHalf;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use wire::control::{Event as Happened, Failure, REQUEST_BYTES_MAX, Reply, Request};
 use wire::ids::NodeId;
+use wire::jobs::JobAsk;
 use wire::supervisor::Progress;
 
 /// Tools connected at the same time, in all ...
@@ -78,6 +83,8 @@ pub enum Answer {
 /// One request on its way to the dispatcher.
 pub struct Asked {
     pub caller: Caller,
+    /// By which it is asked; none: through another request, or by another node.
+    pub connection: Option<ConnectionId>,
     pub request: Request,
     pub answer: oneshot::Sender<Answer>,
     /// Set if what was asked for is not wanted any more, before [`Event::CalledOff`] says so.
@@ -124,6 +131,8 @@ pub fn check_vacant(path: &Path) -> Result<(), ControlError> {
 /// Serves tools until the daemon ends.
 pub async fn listen(listener: UnixListener, events: mpsc::Sender<Event>) {
     let places = Places::new(CALLERS_MAX, CALLERS_PER_USER_MAX);
+    let launchers = Places::new(JOBS_MAX, JOBS_OF_USER_MAX);
+    let mut connections: ConnectionId = 0;
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -138,82 +147,152 @@ pub async fn listen(listener: UnixListener, events: mpsc::Sender<Event>) {
         let place = places.take(credentials.uid());
         let pid = credentials.pid().filter(|pid| *pid > 0);
         let caller = Caller { uid: credentials.uid(), pid, node: None };
-        let events = events.clone();
+        connections += 1;
+        let mut connection =
+            Connection { id: connections, caller, place, events: events.clone(), launches: false };
+        let launchers = launchers.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, caller, &place, events).await {
+            if let Err(error) = connection.serve(stream, &launchers).await {
                 tracing::debug!("control connection: {error}");
             }
+            connection.end().await;
         });
     }
 }
 
-async fn serve(
-    stream: UnixStream,
+/// One of a tool.
+struct Connection {
+    id: ConnectionId,
     caller: Caller,
-    place: &Place<u32>,
+    place: Place<u32>,
     events: mpsc::Sender<Event>,
-) -> io::Result<()> {
-    let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::new(reader);
-    let ended = || io::Error::other("the daemon ends");
-    while let Some(line) = unless_lost(place, read_line(&mut reader)).await? {
-        let request = match parse(&line) {
-            Ok(request) => request,
-            Err(failure) => {
-                write(&mut writer, &Reply::Error(failure)).await?;
-                continue;
+    /// It stands for a job.
+    launches: bool,
+}
+
+impl Connection {
+    async fn serve(&mut self, stream: UnixStream, launchers: &Places<u32>) -> io::Result<()> {
+        let (reader, mut writer) = stream.into_split();
+        let mut reader = BufReader::new(reader);
+        while let Some(line) = unless_lost(&self.place, read_line(&mut reader)).await? {
+            let request = match parse(&line) {
+                Ok(request) => request,
+                Err(failure) => {
+                    write(&mut writer, &Reply::Error(failure)).await?;
+                    continue;
+                }
+            };
+            if !self.answer(request, (&mut reader, &mut writer), launchers).await? {
+                break;
             }
-        };
+        }
+        Ok(())
+    }
+
+    /// False if nothing more is asked.
+    async fn answer(
+        &mut self,
+        request: Request,
+        (reader, writer): (&mut BufReader<OwnedReadHalf>, &mut OwnedWriteHalf),
+        launchers: &Places<u32>,
+    ) -> io::Result<bool> {
         let is_manage = matches!(request, Request::Manage(_));
-        let watches = watches(&request);
+        let is_launcher = matches!(request, Request::HoldJob { .. });
+        let heed = Heed::of(&request);
         let (answer, answered) = oneshot::channel();
         let is_off = Arc::new(AtomicBool::new(false));
-        let asked = Asked { caller, request, answer, is_off: is_off.clone() };
-        events.send(Event::Asked(asked)).await.map_err(|_| ended())?;
-        let answering = async {
-            let answer = answered.await.map_err(|_| ended())?;
-            unless_lost(place, reply(&mut writer, answer)).await
-        };
-        tokio::pin!(answering);
-        tokio::select! {
-            done = &mut answering => done?,
-            () = called_off(&mut reader, watches) => {
-                is_off.store(true, Ordering::SeqCst);
-                events.send(Event::CalledOff).await.map_err(|_| ended())?;
-                answering.await?;
+        let (caller, connection) = (self.caller, Some(self.id));
+        let asked = Asked { caller, connection, request, answer, is_off: is_off.clone() };
+        self.tell(Event::Asked(asked)).await?;
+        let mut holds = false;
+        let done = {
+            let answering = async {
+                let answered = async { answered.await.map_err(|_| the_daemon_ends()) };
+                let answer = match heed {
+                    Some(Heed::Wait) => unless_lost(&self.place, answered).await?,
+                    _ => answered.await?,
+                };
+                holds = is_launcher && matches!(answer, Answer::One(Reply::Done));
+                unless_lost(&self.place, reply(writer, answer)).await
+            };
+            tokio::pin!(answering);
+            tokio::select! {
+                done = &mut answering => done,
+                () = called_off(reader, heed) => {
+                    // Nobody has to know but whoever was to answer, and that sees it.
+                    if heed == Some(Heed::Wait) {
+                        return Ok(false);
+                    }
+                    is_off.store(true, Ordering::SeqCst);
+                    self.tell(Event::CalledOff).await?;
+                    answering.await
+                }
             }
+        };
+        if holds && !self.launches {
+            self.launches = true;
+            self.place = launchers.take(caller.uid);
         }
+        done?;
         if let (true, Some(pid)) = (is_manage, caller.pid) {
             // The caller execs its command now, which closes this connection.
-            let rest = unless_lost(place, read_line(&mut reader)).await;
-            events.send(Event::CallerLeft { pid }).await.map_err(|_| ended())?;
-            return rest.map(|_| ());
+            let rest = unless_lost(&self.place, read_line(reader)).await;
+            self.tell(Event::CallerLeft { pid }).await?;
+            return rest.map(|_| false);
+        }
+        Ok(true)
+    }
+
+    /// What it stood for has ended.
+    async fn end(self) {
+        if let (true, Some(pid)) = (self.launches, self.caller.pid) {
+            // Nobody is left to be told once the daemon has ended.
+            let _ = self.tell(Event::LauncherLeft { pid, connection: self.id }).await;
         }
     }
-    Ok(())
-}
 
-/// Whether the caller of a move watches it; None: no move was asked for.
-fn watches(request: &Request) -> Option<bool> {
-    match request {
-        Request::Migrate { is_watched, .. } => Some(*is_watched),
-        Request::At { request, .. } => match **request {
-            Request::Migrate { is_watched, .. } => Some(is_watched),
-            _ => None,
-        },
-        _ => None,
+    async fn tell(&self, event: Event) -> io::Result<()> {
+        self.events.send(event).await.map_err(|_| the_daemon_ends())
     }
 }
 
-/// Ends when a caller who has asked for a move (`watches`: and watches it) does not want it any
-/// more.
-async fn called_off(reader: &mut BufReader<OwnedReadHalf>, watches: Option<bool>) {
-    if let Some(is_watched) = watches {
+fn the_daemon_ends() -> io::Error {
+    io::Error::other("the daemon ends")
+}
+
+/// What it means that a caller leaves before it has its answer; other callers just miss theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heed {
+    /// The move that it has asked for is off; one that is watched also if it closes its half.
+    Move { is_watched: bool },
+    /// It does not wait any more.
+    Wait,
+}
+
+impl Heed {
+    fn of(request: &Request) -> Option<Heed> {
+        match request {
+            Request::Migrate { is_watched, .. } => Some(Heed::Move { is_watched: *is_watched }),
+            Request::AskJob { ask: JobAsk::Wait, .. } => Some(Heed::Wait),
+            Request::At { request, .. } => match **request {
+                // No request goes through more than one other.
+                Request::At { .. } => None,
+                _ => Heed::of(request),
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Ends when a caller who is to be heeded does not want any more what it has asked for.
+async fn called_off(reader: &mut BufReader<OwnedReadHalf>, heed: Option<Heed>) {
+    if let Some(heed) = heed {
         let has_more = reader.fill_buf().await.map(|more| !more.is_empty());
         // Who does not watch may close the half that he needs no more, as nc(1) does.
+        let may_close_half = heed == Heed::Move { is_watched: false };
         let is_off = match has_more {
             Ok(true) => false,
-            Ok(false) => is_watched || is_gone(reader.get_ref().as_ref()),
+            Ok(false) => !may_close_half || is_gone(reader.get_ref().as_ref()),
             Err(_) => true,
         };
         if is_off {

@@ -20,7 +20,8 @@
 //! | [`MemoryGroups`], [`Programs`] | who shares memory; what programs of a name have taken |
 //! | [`Looks`], [`Load`] | when to look at `/proc`; how busy this node is |
 //! | [`Thought`] | the brain, and what is on its way in |
-//! | [`FileServers`] | who is shown this node's files, or expected |
+//! | [`UserServers`] | whose files are shown and whose ranks begin here, or are to |
+//! | [`Jobs`] | whose launchers are here; [`RankServers`]: whose ranks are |
 //! | [`Inquiries`] | what tools here have asked other nodes, and theirs this one |
 //! | [`Wishes`](owner::Wishes), [`Tallies`](tallies::Tallies) | what owners and users wait for |
 //!
@@ -33,7 +34,8 @@
 //!   [`metrics`]: what is measured for those who watch many nodes;
 //!   [`inquiries`](self::inquiries): what tools of one node ask another
 //! * [`processes`]: managed processes: how they come, what is seen of them, how they end
-//! * [`newborns`]: those that have just begun; [`forks`]: those that are made away
+//! * [`adopting`]: those that run already; [`newborns`]: those that have just begun; [`forks`]:
+//!   those that are made away
 //! * [`processors`]: whose processors will do for which processes
 //! * [`moves`]: one move from order to end; [`deputies`]: the supervisors that carry it out
 //! * [`lending`]: what leaves this home at all; [`move_limits`]: what moves may take of nodes
@@ -45,7 +47,10 @@
 //! * [`time_away`]: what processes use while they are away; [`tallies`]: all that a command does
 //! * [`guests`]: processes of other nodes that run here; [`imprints`](self::imprints): what they
 //!   leave; [`spare`]: that they have no more memory than there is
-//! * [`files`](self::files): this node's files for users of others
+//! * [`user_servers`](self::user_servers): this node's files, and ranks of jobs, for users of
+//!   others
+//! * [`jobs`](self::jobs): jobs whose launchers are here; [`ranks`]: processes that end with the
+//!   job server that has begun them
 //! * [`owner`]: what the owner of this node wants for himself; [`acts`]: what is done to processes
 //!   of others
 //! * [`thinking`]: feeding the brain and doing what it says
@@ -53,16 +58,17 @@
 //! * [`succession`]: what an earlier daemon has left, and what the next one is left
 
 mod acts;
+mod adopting;
 mod calling_off;
 mod cluster;
 mod companions;
 mod deputies;
-mod files;
 mod foresight;
 mod forks;
 mod guests;
 mod imprints;
 mod inquiries;
+mod jobs;
 mod lending;
 mod linking;
 mod listing;
@@ -77,6 +83,7 @@ mod owner;
 mod paying;
 mod processes;
 mod processors;
+mod ranks;
 mod requests;
 mod spare;
 mod start;
@@ -84,6 +91,7 @@ mod succession;
 mod tallies;
 mod thinking;
 mod time_away;
+mod user_servers;
 
 #[cfg(test)]
 pub use start::Node;
@@ -92,9 +100,9 @@ pub use start::{StartError, start};
 use crate::admissions::Admissions;
 use crate::config::Config;
 use crate::control::{Answer, Asked};
-use crate::file_servers::FileServers;
 use crate::hosting::Hosting;
 use crate::inquiries::Inquiries;
+use crate::jobs::{ConnectionId, Jobs};
 use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::seal::Gossip;
@@ -118,9 +126,11 @@ use crate::roster::Roster;
 use crate::sample::scan::Scan;
 use crate::spawning::Spawn;
 use crate::state::State;
-use crate::supervisor::{News, Supervisor, SupervisorId};
+use crate::supervisor::{Identity, News, Supervisor, SupervisorId};
 use crate::supervisors::Supervisors;
 use crate::thought::Thought;
+use crate::user_servers::{Kind, UserServers};
+use ranks::RankServers;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -144,6 +154,18 @@ pub enum Event {
     CallerLeft {
         pid: i32,
     },
+    /// A connection that stood for a job has ended.
+    LauncherLeft {
+        pid: i32,
+        connection: ConnectionId,
+    },
+    /// A launcher does not tell any more when its job has ended.
+    WaitBroke {
+        pid: i32,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// A job server that has begun ranks has ended.
+    RankServerEnded(Identity),
     /// Somebody calls with a token; which secret has he to know?
     TokenNamed {
         ticket: Ticket,
@@ -222,7 +244,9 @@ struct Daemon {
     rejections: Rejections,
     /// Who keeps others from opening files in memory, if that is needed and possible.
     openings: Option<Openings>,
-    file_servers: FileServers,
+    user_servers: UserServers,
+    jobs: Jobs<oneshot::Sender<Answer>>,
+    rank_servers: RankServers,
 
     spawn: Arc<dyn Spawn>,
     supervisors: Supervisors,
@@ -266,7 +290,7 @@ impl Daemon {
             false => Ending::Down,
         };
         if matches!(ending, Ending::Down) {
-            self.file_servers.end_all();
+            self.user_servers.end_all(Kind::Files);
         }
         self.end().await;
         ending
@@ -280,6 +304,9 @@ impl Daemon {
                 self.call_off_inquiries();
             }
             Event::CallerLeft { pid } => self.caller_left(HomePid(pid)),
+            Event::LauncherLeft { pid, connection } => self.launcher_left(pid, connection),
+            Event::WaitBroke { pid, answer } => self.wait_on(pid, answer),
+            Event::RankServerEnded(server) => self.end_ranks_of(server),
             Event::TokenNamed { ticket, reply } => {
                 let _ = reply.send(self.admissions.psk(Instant::now(), ticket));
             }
@@ -351,7 +378,8 @@ impl Daemon {
         self.admit_without_answer(now);
         self.go_on_leaving(now);
         self.expire_guests(now);
-        self.file_servers.expire(now);
+        self.user_servers.expire(now);
+        self.jobs.expire(now);
         self.give_up_waiting(now);
         self.place_processes(now);
         self.bring_again(now);
@@ -383,6 +411,7 @@ impl Daemon {
         if self.passage.begin_drain(Instant::now(), answer) {
             tracing::info!("going down: {} guests are sent home", self.hosting.len());
             self.farewell();
+            self.user_servers.end_all(Kind::Jobs);
             self.send_guests_home(|_| true);
             self.bring_home(|_| true);
         }

@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use wire::control::{Failure, Reply, Request};
 use wire::ids::NodeId;
+use wire::jobs::JobAsk;
 use wire::limits::CONTROL_BYTES_MAX;
 use wire::peer::{ANSWER_PART_BYTES_MAX, ANSWER_PARTS_AHEAD, PeerMessage};
 
@@ -32,6 +33,8 @@ const FOLLOWERS_MAX: usize = 256;
 const LATER_MAX: usize = 1_024;
 /// How long a node may say nothing that only has to look.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+/// The same of one that has to ask a launcher there, for as long as that may say nothing.
+const ASK_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Some bytes of an answer, and whether they are its last.
 type Part = (Vec<u8>, bool);
@@ -235,6 +238,8 @@ impl Inquiries {
 pub fn patience(request: &Request) -> Option<Duration> {
     match request {
         Request::Events { follow: true } | Request::Migrate { .. } | Request::Owner(_) => None,
+        Request::AskJob { ask: JobAsk::Wait, .. } => None,
+        Request::AskJob { .. } => Some(ASK_PATIENCE),
         _ => Some(LOOK_PATIENCE),
     }
 }

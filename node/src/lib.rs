@@ -21,13 +21,13 @@ mod control;
 mod counts;
 mod daemon;
 pub mod decoders;
-mod file_servers;
 mod findings;
 mod guest;
 mod guest_cgroup;
 mod hosting;
 mod imprints;
 mod inquiries;
+mod jobs;
 mod journal;
 mod keyring;
 mod keys;
@@ -65,6 +65,7 @@ mod state;
 mod supervisor;
 mod supervisors;
 mod thought;
+mod user_servers;
 
 #[cfg(test)]
 mod test;

@@ -2,6 +2,7 @@
 //!
 //! * Anyone may look.
 //! * Whoever may kill a process may move it: its owner, and root. Nobody else.
+//! * The same holds of jobs: their users and root may end them.
 //! * The daemon's own user and root may change the cluster.
 //! * Root's processes leave only if the owner of their home said so, and nothing goes where he did
 //!   not say that it may.
@@ -11,6 +12,7 @@ use crate::control::Caller;
 use crate::procfs::Ids;
 use wire::control::{Failure, Request};
 use wire::ids::NodeId;
+use wire::jobs::JobAsk;
 use wire::owner::OwnerState;
 use wire::peer::{BerthRequest, Owner, Refusal};
 use wire::supervisor::Reason;
@@ -30,6 +32,8 @@ pub fn may_ask(caller: Caller, request: &Request, daemon_uid: u32) -> Result<(),
         Request::WhatIf { .. } | Request::WhatIfNode { .. } => true,
         // Looked at again where they are answered.
         Request::Signal { .. } | Request::At { .. } | Request::Everywhere { .. } => true,
+        Request::ServeJob { .. } | Request::HoldJob { .. } | Request::AskJob { .. } => true,
+        Request::Jobs | Request::Spread { .. } => true,
     };
     if is_for_all || caller.uid == 0 || caller.uid == daemon_uid {
         return Ok(());
@@ -57,6 +61,9 @@ pub fn only_looks(request: &Request) -> bool {
             | Request::Status
             | Request::Metrics
             | Request::Doctor
+            | Request::Jobs
+            | Request::Spread { .. }
+            | Request::AskJob { ask: JobAsk::Show | JobAsk::Wait, .. }
     )
 }
 
@@ -71,7 +78,8 @@ pub fn process_acted_on(request: &Request) -> Option<i32> {
 /// May a tool of one node ask another node this?
 pub fn may_pass_on(request: &Request) -> Result<(), Failure> {
     let is_acting = process_acted_on(request).is_some()
-        || matches!(request, Request::Owner(_) | Request::ServeFiles { .. });
+        || matches!(request, Request::Owner(_) | Request::ServeFiles { .. })
+        || matches!(request, Request::ServeJob { .. } | Request::AskJob { .. });
     if only_looks(request) || is_acting {
         return Ok(());
     }
@@ -85,7 +93,7 @@ pub fn may_pass_on(request: &Request) -> Result<(), Failure> {
 pub fn may_ask_everywhere(request: &Request) -> Result<(), Failure> {
     match request {
         Request::Processes | Request::Nodes | Request::Events { .. } | Request::Status => Ok(()),
-        Request::Metrics | Request::Doctor => Ok(()),
+        Request::Metrics | Request::Doctor | Request::Jobs => Ok(()),
         _ => Err(Failure {
             code: "not-everywhere".to_owned(),
             text: "that can be asked of one node at a time only".to_owned(),
@@ -105,6 +113,17 @@ pub fn may_signal(caller: Caller, pid: i32, ids: Ids) -> Result<(), Failure> {
             "cannot send a signal to {pid}: it belongs to user {real}, you are user {}",
             caller.uid
         ),
+    })
+}
+
+/// May the caller end a job, or send it a signal? As with processes: its user, and root.
+pub fn may_end_job(caller: Caller, pid: i32, uid: u32) -> Result<(), Failure> {
+    if caller.uid == 0 || caller.uid == uid {
+        return Ok(());
+    }
+    Err(Failure {
+        code: "not-allowed".to_owned(),
+        text: format!("job {pid} belongs to user {uid}, you are user {}", caller.uid),
     })
 }
 
@@ -247,11 +266,11 @@ pub fn user_here(uid: u32, daemon_uid: u32, users: &UserTable) -> Result<u32, Re
     }
 }
 
-/// As whom is a user of another node shown this node's files?
+/// As whom is a user of another node served here: shown files, or given ranks of his jobs?
 ///
-/// A user's own daemon runs guests of whatever number as him, in a sandbox. Files are another
-/// matter: who has another number there has to be named by the table.
-pub fn user_for_files(uid: u32, daemon_uid: u32, users: &UserTable) -> Result<u32, Refusal> {
+/// A user's own daemon runs guests of whatever number as him, in a sandbox. What is done as him
+/// outside of one is another matter: who has another number there has to be named by the table.
+pub fn user_for_server(uid: u32, daemon_uid: u32, users: &UserTable) -> Result<u32, Refusal> {
     let here = users.user_here(uid).ok_or(Refusal::UserRefused { uid })?;
     match daemon_uid {
         0 => Ok(here),
@@ -433,20 +452,20 @@ mod test {
     }
 
     #[test]
-    fn files_are_shown_under_the_users_own_number_or_one_that_the_table_names() {
+    fn who_is_served_is_so_under_his_own_number_or_one_that_the_table_names() {
         let (usual, named) = (UserTable::default(), UserTable::parse("1001=1000", |_| None));
         let named = named.expect("a table");
-        assert_eq!(user_for_files(1000, 0, &usual), Ok(1000));
-        assert_eq!(user_for_files(0, 0, &usual), Ok(NOBODY));
-        assert_eq!(user_for_files(1001, 0, &named), Ok(1000));
-        assert_eq!(user_for_files(1002, 0, &named), Err(Refusal::UserRefused { uid: 1002 }));
-        // A user's own daemon: guests of any number run as him, and files are another matter.
+        assert_eq!(user_for_server(1000, 0, &usual), Ok(1000));
+        assert_eq!(user_for_server(0, 0, &usual), Ok(NOBODY));
+        assert_eq!(user_for_server(1001, 0, &named), Ok(1000));
+        assert_eq!(user_for_server(1002, 0, &named), Err(Refusal::UserRefused { uid: 1002 }));
+        // A user's own daemon: guests of any number run as him, and servers are another matter.
         assert_eq!(user_here(1001, 1000, &usual), Ok(1000));
-        assert_eq!(user_for_files(1000, 1000, &usual), Ok(1000));
-        assert_eq!(user_for_files(1001, 1000, &named), Ok(1000));
+        assert_eq!(user_for_server(1000, 1000, &usual), Ok(1000));
+        assert_eq!(user_for_server(1001, 1000, &named), Ok(1000));
         for (uid, table) in [(1001, &usual), (0, &usual), (0, &UserTable::same())] {
             let refused = Err(Refusal::OwnerNotAllowed { uid });
-            assert_eq!(user_for_files(uid, 1000, table), refused, "{uid}");
+            assert_eq!(user_for_server(uid, 1000, table), refused, "{uid}");
         }
     }
 }

@@ -20,10 +20,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
-use wire::control::{Decision, Placement};
+use wire::control::{Decision, ManageOptions, Placement};
 use wire::forecast::{PastMove, Weighed};
 use wire::freeze_budget::FreezeBudget;
-use wire::ids::{HomePid, NodeId};
+use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::memory_group::MemoryId;
 use wire::motive::Motive;
 use wire::move_cost::Price;
@@ -265,6 +265,14 @@ impl Forwarded {
     }
 }
 
+/// A rank of a job, or what descends from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankOf {
+    pub job: GlobalPid,
+    /// With which it ends.
+    pub server: Identity,
+}
+
 pub struct Process {
     pub pid: HomePid,
     pub owner: Owner,
@@ -305,6 +313,7 @@ pub struct Process {
     pub clocks: Vec<PastClock>,
     /// Whose time it is a part of: the command that `osmos time` has started.
     pub tally: Option<Identity>,
+    pub job: Option<RankOf>,
     pub migrations: u64,
     pub last_move_s: Option<f64>,
     pub last_freeze: LastFreeze,
@@ -372,6 +381,23 @@ impl Activity {
 }
 
 impl Process {
+    /// What its descendants are managed with.
+    pub fn options(&self) -> ManageOptions {
+        ManageOptions {
+            placement: self.placement.clone(),
+            storm_ms: self.storm.map(|storm| storm.every.as_millis() as u64),
+            cpu_baseline: false,
+            freeze_budget_ms: self.freeze_budget,
+            way: self.way,
+            is_timed: false,
+            is_mobile: self.is_mobile,
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        Identity { pid: self.pid.0, started_ticks: self.started_ticks }
+    }
+
     /// The brain leaves it where it is.
     pub fn is_pinned(&self) -> bool {
         self.storm.is_some() || !matches!(self.placement, Placement::Balanced)
@@ -515,6 +541,7 @@ pub mod test {
             waits: Vec::new(),
             clocks: Vec::new(),
             tally: None,
+            job: None,
             migrations: 0,
             last_move_s: None,
             last_freeze: LastFreeze::default(),

@@ -53,6 +53,8 @@ pub struct KeptProcess {
     #[serde(default)]
     pub tally: Option<Identity>,
     #[serde(default)]
+    pub job: Option<crate::process::RankOf>,
+    #[serde(default)]
     pub away: ProcessorTime,
     pub past_cpu_us: u64,
     pub rss_bytes: u64,
@@ -254,7 +256,7 @@ fn world() -> io::Result<String> {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::process::Cause;
+    use crate::process::{Cause, RankOf};
     use wire::control::Placement;
     use wire::freeze_budget::FreezeBudget;
     use wire::supervisor::Way;
@@ -288,6 +290,10 @@ mod test {
             waits: Vec::new(),
             clocks: Vec::new(),
             tally: Some(Identity { pid: 4, started_ticks: 2 }),
+            job: Some(RankOf {
+                job: GlobalPid { home: NodeId(2), pid: HomePid(50) },
+                server: Identity { pid: 6, started_ticks: 5 },
+            }),
             away: ProcessorTime { user_ns: 5, system_ns: 6 },
             past_cpu_us: 4,
             rss_bytes: 1 << 20,

@@ -6,9 +6,9 @@
 //! `/dev/null`, its messages for people go to the daemon's own. What it is for it is told by the
 //! first packet, because it may have been started before that was known ([`crate::ready`]).
 
-use crate::file_servers;
 use crate::ready::{Key, Kind, Ready};
 use crate::supervisor::packet_pair;
+use crate::user_servers::{self, Kind as ServerKind};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,8 +36,8 @@ pub trait Spawn: Send + Sync + 'static {
     /// Where bodies will be put, and by what they can enter there.
     fn guests_go_to(&self, _directories: Vec<String>, _entrance: Option<OwnedFd>) {}
 
-    /// Starts one that shows files, and finds later daemons at this socket.
-    fn file_server(&self, door: &Path) -> io::Result<file_servers::Started>;
+    /// Starts a server for a user, which finds later daemons at this socket.
+    fn user_server(&self, kind: ServerKind, door: &Path) -> io::Result<user_servers::Started>;
 
     /// Drops what is kept ready: those that will end now.
     fn drop_ready(&self) -> Vec<Child> {
@@ -190,8 +190,8 @@ impl Spawn for ProgramSpawn {
         }
     }
 
-    fn file_server(&self, door: &Path) -> io::Result<file_servers::Started> {
-        self.program.start_file_server(door)
+    fn user_server(&self, kind: ServerKind, door: &Path) -> io::Result<user_servers::Started> {
+        self.program.start_user_server(kind, door)
     }
 
     fn drop_ready(&self) -> Vec<Child> {

@@ -4,6 +4,7 @@
 mod control;
 pub(crate) mod harness;
 mod inquiries;
+mod jobs;
 mod links;
 mod membership;
 mod moves;

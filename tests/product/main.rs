@@ -20,6 +20,7 @@
 //! * [`families`]: children, pipelines and threads
 //! * [`features`]: what happens on kernels that lack something
 //! * [`hostile`]: strangers, replays, floods; [`hostile_guest`]: guests that mean harm
+//! * [`jobs`]: parallel jobs over several nodes
 //! * [`late`]: pages that come behind their process
 //! * [`limits`]: limits on memory
 //! * [`mapped_files`]: files without a name, and none
@@ -60,6 +61,7 @@ mod homecoming;
 mod hostile;
 mod hostile_guest;
 mod job_control;
+mod jobs;
 mod late;
 mod liars;
 mod limits;

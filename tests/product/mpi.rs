@@ -70,6 +70,50 @@ fn ranks_move_and_the_sums_are_those_of_a_job_that_does_not() {
     assert_eq!(job.end(), 0);
 }
 
+/// One rank begins on each node, by a launcher of MPI that knows of Osmos only how to begin a
+/// command on another node.
+#[test]
+fn ranks_that_begin_on_all_nodes_compute_what_those_of_one_do() {
+    if !needs::can_run(&["mpicc", "mpirun"]) {
+        return;
+    }
+    let stage = crate::jobs::stage("mpi-rsh", 3);
+    compile(&stage);
+    for node in [2, 3] {
+        std::fs::copy(stage.path(1, "/tmp/sums"), stage.path(node, "/tmp").join("sums"))
+            .expect("a copy");
+    }
+    let mut native = start(&stage, &[]);
+    let expected: Vec<Vec<String>> = (0..2).map(|_| sums(&mut native, 4)).collect();
+    native.close_input();
+    assert_eq!(native.end(), 0);
+    let hosts = [1, 2, 3].map(|node| stage.node(node).host_name()).join(",");
+    let agent = ["--mca", "plm_rsh_agent", "osmos rsh", "-H", &hosts];
+    let words = [
+        &ROOT[..],
+        &["osmos", "run", "--mpi", "on", "--", "mpirun"],
+        &agent,
+        &["-np", "3", "/tmp/sums"],
+    ]
+    .concat();
+    let mut job = stage.start(1, &words);
+    assert_eq!(sums(&mut job, 4), expected[0]);
+    let is_rank = |process: &serde_json::Value| process["command"] == "sums";
+    let mut ranks = Vec::new();
+    for node in [2, 3] {
+        let found = stage.listed(node).into_iter().find(|of| is_rank(of) && of["home"] == node);
+        let rank = found.unwrap_or_else(|| panic!("a rank of node {node} is managed there"));
+        ranks.push((node, rank["pid"].to_string()));
+    }
+    // They are processes like any other, and move on.
+    for (node, pid) in &ranks {
+        stage.text(1, &["osmos", "migrate", &format!("{node}:{pid}"), "1"]);
+    }
+    assert_eq!(sums(&mut job, 4), expected[1]);
+    job.close_input();
+    assert_eq!(job.end(), 0);
+}
+
 #[test]
 fn a_job_that_shares_memory_stays_home_and_is_told_what_for() {
     if !needs::can_run(&["mpicc", "mpirun"]) {

@@ -30,7 +30,7 @@ mod rule;
 mod situation;
 mod time;
 
-pub use answers::{Foresight, Guess, NodeForesight, NodeView, Unforeseen};
+pub use answers::{Foresight, Guess, NodeForesight, NodeView, Spreading, Unforeseen, Unspread};
 pub use brain::{Brain, Identity};
 pub use config::{Config, Decision, VIEW_MAX, WINDOW_MAX, WindowPolicy};
 pub use facts::Life;

@@ -3,10 +3,12 @@
 //! The daemon knows its caller by peer credentials; requests carry no identity. The JSON shapes are
 //! the ones that `--json` prints: published, so only ever extended.
 
+mod event;
 mod finding;
 mod listed;
 mod metrics;
 
+pub use event::{Event, Happening, used_away};
 pub use finding::Finding;
 pub use listed::{COMMAND_LINE_CHARS_MAX, CpuFit, Node, Process};
 pub use metrics::{Bucket, Counts, DaemonUse, Metrics, SPAN_BOUNDS_S, Spans};
@@ -14,9 +16,10 @@ pub use metrics::{Bucket, Counts, DaemonUse, Metrics, SPAN_BOUNDS_S, Spans};
 use crate::forecast::{Forecast, NodeForecast, PastMove, Weighed};
 use crate::freeze_budget::FreezeBudget;
 use crate::ids::{GlobalPid, NodeId};
+use crate::jobs::{Job, JobAsk, Rank};
 use crate::limits::PAGE_BYTES;
-use crate::owner::{Owned, OwnerOrder, OwnerState};
-use crate::supervisor::{Berth, Filled, MoveMethod, MoveReport, Progress, Reason, Way};
+use crate::owner::{Owned, OwnerOrder};
+use crate::supervisor::{Berth, MoveMethod, MoveReport, Progress, Way};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -44,6 +47,12 @@ pub enum Request {
     /// Put the running process `pid` under Osmos.
     Adopt {
         pid: i32,
+        /// As for a command that is managed; as Osmos thinks best if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        options: Option<Box<ManageOptions>>,
+        /// It is a rank of that job, and the caller its job server: it ends with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        job: Option<GlobalPid>,
     },
     /// Move a process whose home is this node. Answered when the move has ended. It is called off
     /// if the caller is gone by then.
@@ -136,6 +145,36 @@ pub enum Request {
     /// ended, have used away. Answered when it is known of all of them, and once.
     TimeAway {
         pid: i32,
+    },
+    /// How a job of so many ranks is best spread now: over these nodes, or all that may be used.
+    Spread {
+        ranks: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        per_node: Option<u32>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        nodes: Vec<NodeId>,
+    },
+    /// Have a job server started on the node that answers, for a job of the caller or of a user
+    /// whom root names.
+    ServeJob {
+        job: GlobalPid,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<u32>,
+    },
+    /// The caller is the launcher of this job, for as long as the connection is there. Said again
+    /// whenever something of it changes.
+    HoldJob {
+        of: Box<Job>,
+        /// Where the launcher hears what is asked of it: an abstract unix socket.
+        socket: String,
+    },
+    /// The jobs whose launchers are on this node, and those that have ended lately.
+    Jobs,
+    /// Ask the launcher of a job on this node.
+    AskJob {
+        pid: i32,
+        #[serde(flatten)]
+        ask: JobAsk,
     },
 }
 
@@ -239,6 +278,21 @@ pub enum Reply {
     },
     /// Where the caller is served, once, if he comes soon.
     FileServer(Box<Berth>),
+    /// Where the job server is, likewise.
+    JobServer(Box<Berth>),
+    /// Ranks for each node, in the order of their ranks.
+    Spread {
+        nodes: Vec<(NodeId, u32)>,
+    },
+    Jobs {
+        jobs: Vec<Job>,
+    },
+    /// A job, and its ranks if it still runs.
+    Job {
+        of: Box<Job>,
+        #[serde(default)]
+        members: Vec<Rank>,
+    },
     Error(Failure),
 }
 
@@ -349,89 +403,6 @@ pub struct Decision {
     /// The places that were weighed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weighed: Option<Weighed>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Event {
-    /// Seconds since the epoch.
-    pub time: f64,
-    /// Called `process` in JSON: what is flattened beside it may have a `pid` of its own.
-    #[serde(rename = "process")]
-    pub pid: Option<GlobalPid>,
-    #[serde(flatten)]
-    pub what: Happening,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Happening {
-    Managed {
-        command: String,
-    },
-    Ended {
-        wait_status: Option<i32>,
-    },
-    Migrated(Migration),
-    /// The last of the pages that came behind the process is there.
-    Filled(Filled),
-    /// Came home by itself; `reason.code` is `call` with the call's name in `text`, `fault`, ...
-    CameHome {
-        reason: Reason,
-    },
-    /// It is home again, and home's kernel does not know of the processor time that it has used
-    /// away, in all its stays.
-    UsedAway {
-        away_s: f64,
-    },
-    Stayed {
-        reason: Reason,
-    },
-    Lost {
-        node: NodeId,
-        reason: Reason,
-    },
-    Homecalls {
-        counts: Vec<(String, u64)>,
-    },
-    NodeJoined {
-        node: NodeId,
-        address: String,
-    },
-    NodeStatus {
-        node: NodeId,
-        status: String,
-    },
-    /// It belongs to the cluster no more.
-    NodeForgotten {
-        node: NodeId,
-        reason: String,
-    },
-    /// The cluster has another secret now.
-    SecretRenewed {
-        generation: u64,
-    },
-    /// Somebody has done something to a process that is not his.
-    ActedOn {
-        /// Who that is here.
-        uid: u32,
-        /// The node that he asked from; none: this one.
-        by_node: Option<NodeId>,
-        /// `migrate to node 2`, `signal 15`, `adopt`, `expel`, `drain the node`, `bring home`,
-        /// `take the node down`, `leave the cluster`.
-        act: String,
-    },
-    /// The owner of this node has decided something.
-    Owned(OwnerState),
-    /// Somebody without the key knocked.
-    Rejected {
-        address: String,
-        reason: String,
-    },
-}
-
-/// [`Happening::UsedAway`] in words.
-pub fn used_away(away_s: f64) -> String {
-    format!("used {away_s:.1} s of processor time away; clocks at home do not show it")
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@
 //! * [`control`]: user tools and their node daemon; [`owner`], [`users`], [`forecast`]: parts of
 //!   it; [`freeze_budget`]: how long a process may stand still, [`move_cost`]: how long it will,
 //!   [`move_limits`]: what moves may take of a node
+//! * [`files`], [`jobs`]: what a node does for users of others: `osmos mount`, `osmos job`
 //! * [`peer`]: one node daemon and another; [`motive`]: what brains move processes for
 
 pub mod assignment;
@@ -32,6 +33,7 @@ mod greeting;
 pub mod hashes;
 pub mod ids;
 pub mod image;
+pub mod jobs;
 pub mod late;
 pub mod limits;
 pub mod memory;

@@ -54,6 +54,8 @@ pub enum OwnerOrder {
     Lend { root: Option<bool>, to: Option<Borrowers> },
     /// What users of other nodes may do with their files on this one.
     ShareFiles { access: FileAccess },
+    /// Whether jobs of users of other nodes may begin here.
+    ShareJobs { on: bool },
 }
 
 /// What users of other nodes may do with the files of a node, as whom they are there.
@@ -101,6 +103,8 @@ pub struct OwnerState {
     pub guest_users: UserTable,
     /// Of this node's files, to users of other nodes.
     pub files: FileAccess,
+    /// Jobs of users of other nodes may begin here.
+    pub jobs: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,6 +165,7 @@ impl OwnerState {
                 return self.is_bounded();
             }
             OwnerOrder::ShareFiles { access } => self.files = *access,
+            OwnerOrder::ShareJobs { on } => self.jobs = *on,
         }
         true
     }

@@ -68,6 +68,8 @@ pub enum Role {
     Late,
     /// A user's mount of this node's files: [`crate::files`].
     Files,
+    /// The launcher of a job, to the ranks on this node: [`crate::jobs`].
+    Job,
 }
 
 /// The clear-text head of a connection: `OSMOS\x01`, the role, a zero byte, the ticket (zero for a
@@ -93,6 +95,7 @@ impl Preface {
             Role::Stream => 3,
             Role::Late => 4,
             Role::Files => 5,
+            Role::Job => 6,
         };
         bytes[8..].copy_from_slice(&self.ticket.0);
         bytes
@@ -110,6 +113,7 @@ impl Preface {
             3 => Role::Stream,
             4 => Role::Late,
             5 => Role::Files,
+            6 => Role::Job,
             _ => return None,
         };
         let mut ticket = Ticket([0; 16]);

@@ -126,10 +126,11 @@ fn check_supervisors() {
 }
 
 fn check_prefaces() {
-    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream, Role::Late, Role::Files];
+    let roles = [Role::Peer, Role::Deputy, Role::Image, Role::Stream, Role::Late];
+    let roles = roles.into_iter().chain([Role::Files, Role::Job]);
     Format {
         name: "preface",
-        samples: roles.map(|role| Preface { role, ticket: Ticket([4; 16]) }).into(),
+        samples: roles.map(|role| Preface { role, ticket: Ticket([4; 16]) }).collect(),
         encode: |preface| preface.encode().to_vec(),
         decode: |bytes| Preface::decode(bytes.try_into().ok()?),
     }
@@ -162,6 +163,12 @@ fn check_late_pages() {
     postcard_format("call about a file", file_calls()).check();
     postcard_format("answer about a file", file_answers()).check();
     postcard_format("whose files are served", vec![served()]).check();
+}
+
+fn check_jobs() {
+    postcard_format("to a job server", to_job_server()).check();
+    postcard_format("from a launcher to ranks", to_ranks()).check();
+    postcard_format("from ranks to their launcher", from_ranks()).check();
 }
 
 fn check_forwarding_and_images() {
@@ -234,6 +241,7 @@ fn no_decoder_panics_or_takes_more_memory_than_its_bytes_justify() {
     check_prefaces();
     check_streams();
     check_late_pages();
+    check_jobs();
     check_forwarding_and_images();
     check_peers();
     check_sealed_frames();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Programs that tests and benchmarks run and that a machine with the toolchain may lack, and their
 /// packages as Debian calls them.
-pub const PROGRAMS: [(&str, &str); 28] = [
+pub const PROGRAMS: [(&str, &str); 30] = [
     ("awk", "mawk"),
     ("bash", "bash"),
     ("bc", "bc"),
@@ -22,6 +22,7 @@ pub const PROGRAMS: [(&str, &str); 28] = [
     ("flac", "flac"),
     ("fusermount3", "fuse3"),
     ("gzip", "gzip"),
+    ("hello.pvm", "pvm-examples"),
     ("ip", "iproute2"),
     ("make", "make"),
     ("mawk", "mawk"),
@@ -30,6 +31,7 @@ pub const PROGRAMS: [(&str, &str); 28] = [
     ("perl", "perl"),
     ("postgres", "postgresql"),
     ("prlimit", "util-linux"),
+    ("pvm", "pvm"),
     ("python3", "python3"),
     ("setpriv", "util-linux"),
     ("sha256sum", "coreutils"),

@@ -60,7 +60,7 @@ impl Daemon {
         }
     }
 
-    fn tell_act(&mut self, caller: Caller, process: GlobalPid, act: String) {
+    pub(super) fn tell_act(&mut self, caller: Caller, process: GlobalPid, act: String) {
         let what = Happening::ActedOn { uid: caller.uid, by_node: caller.node, act };
         self.journal.record(Some(process), what);
     }

@@ -10,6 +10,7 @@ use crate::process::Activity;
 use crate::procfs;
 use crate::roster::Roster;
 use crate::supervisor::{Identity, Supervisor, SupervisorId};
+use crate::user_servers::Kind;
 use brain::{Input, MoveOutcome, Placement, Span};
 use kernel::features::{self, Feature, Need};
 use nix::errno::Errno;
@@ -118,9 +119,9 @@ impl Daemon {
 
     /// Who waits for a connection with this ticket?
     pub(super) fn visited(&mut self, role: Role, ticket: Ticket) -> Welcome {
-        if role == Role::Files {
-            let server = self.file_servers.visited(ticket, Instant::now());
-            return server.map_or(Welcome::Stranger, Welcome::Files);
+        if let Some(kind) = Kind::of(role) {
+            let server = self.user_servers.visited(kind, ticket, Instant::now());
+            return server.map_or(Welcome::Stranger, Welcome::Server);
         }
         let Some(guest) = self.hosting.with_ticket_mut(ticket) else {
             return match self.hosting.was_berth(Instant::now(), ticket) {

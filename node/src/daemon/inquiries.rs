@@ -5,13 +5,15 @@
 //! Osmos only: what else runs on this node concerns no other.
 
 use super::Daemon;
-use super::files::other_user;
 use super::requests::{failure, no_process};
+use super::user_servers::{other_user, user_named};
 use crate::control::{Answer, Asked, Caller};
 use crate::inquiries::{Inquiry, patience};
 use crate::policy;
 use crate::process::Process;
 use crate::procfs;
+use crate::supervisor::Identity;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,13 +36,14 @@ impl Daemon {
         let Asker { mut caller, answer, is_off } = asker;
         let mut request = request;
         // Nobody there could tell that it is root who names another.
-        if let Request::ServeFiles { user: user @ Some(_) } = &mut request
-            && caller.uid == 0
+        if caller.uid == 0
+            && let Some(named) = user_named(&mut request).and_then(Option::take)
         {
-            caller = Caller { uid: user.take().unwrap_or(0), ..caller };
+            caller = Caller { uid: named, ..caller };
         }
         if node == self.me() {
-            return self.answer_request(Asked { caller, request, answer, is_off });
+            let connection = None;
+            return self.answer_request(Asked { caller, connection, request, answer, is_off });
         }
         let inquiry = policy::may_pass_on(&request)
             .and_then(|()| self.begin_inquiry(caller, node, &request, is_off));
@@ -70,7 +73,8 @@ impl Daemon {
         }
         let later = self.inquiries.follow(caller, request, &is_off);
         let _ = answer.send(Answer::Everywhere { asked, not_asked, later });
-        self.answer_request(Asked { caller, request: request.clone(), answer: to_here, is_off });
+        let (request, answer, connection) = (request.clone(), to_here, None);
+        self.answer_request(Asked { caller, connection, request, answer, is_off });
     }
 
     /// A node is there, or there again: whoever follows all nodes follows it, too.
@@ -118,8 +122,8 @@ impl Daemon {
         let is_off = Arc::<AtomicBool>::default();
         match self.judge_inquiry(by, uid, request) {
             Ok((caller, request)) => {
-                let is_off = is_off.clone();
-                self.answer_request(Asked { caller, request, answer, is_off });
+                let (is_off, connection) = (is_off.clone(), None);
+                self.answer_request(Asked { caller, connection, request, answer, is_off });
             }
             Err(failure) => {
                 let _ = answer.send(Answer::One(Reply::Error(failure)));
@@ -140,7 +144,7 @@ impl Daemon {
             let text = format!("node {me} answers node {by} as much as it may: try again later");
             return Err(failure("busy", text));
         }
-        let request: Request = serde_json::from_slice(request).map_err(|error| {
+        let mut request: Request = serde_json::from_slice(request).map_err(|error| {
             failure("bad-request", format!("not a request that node {me} knows: {error}"))
         })?;
         policy::may_pass_on(&request)?;
@@ -148,10 +152,10 @@ impl Daemon {
             return Ok((Caller { uid: NOBODY, pid: None, node: Some(by) }, request));
         }
         let uid_there = uid;
-        let uid = match request {
-            Request::ServeFiles { user: None } => self.user_for_files(by, uid_there)?,
-            Request::ServeFiles { .. } => return Err(other_user()),
-            _ => self.user_of_other_node(by, uid_there)?,
+        let uid = match user_named(&mut request) {
+            Some(Some(_)) => return Err(other_user()),
+            Some(None) => self.user_for_server(by, uid_there, &request)?,
+            None => self.user_of_other_node(by, uid_there)?,
         };
         let caller = Caller { uid, pid: None, node: Some(by) };
         if let Some(pid) = policy::process_acted_on(&request) {
@@ -184,25 +188,13 @@ impl Daemon {
         pid: HomePid,
         signal: i32,
     ) -> Result<(), Failure> {
-        let named = Signal::from_named_raw(signal).ok_or_else(|| {
-            let text = format!(
-                "signal {signal} cannot be sent: only those with a name, 1 to 31; `kill -l` lists \
-                 them"
-            );
-            failure("bad-signal", text)
-        })?;
+        let named = named_signal(signal)?;
         let process = self.managed(pid)?;
         let ids = procfs::read_ids(pid.0).ok_or_else(|| no_process(pid))?;
         policy::may_signal(caller, pid.0, ids)?;
-        let raw = Pid::from_raw(pid.0).ok_or_else(|| no_process(pid))?;
-        let descriptor = pidfd_open(raw, PidfdFlags::empty()).map_err(|_| no_process(pid))?;
-        // Opened by number: make sure that the number still names the same process.
-        let stat = procfs::read_stat(pid.0);
-        if stat.is_none_or(|stat| stat.started_ticks != process.started_ticks) {
-            return Err(no_process(pid));
-        }
-        pidfd_send_signal(&descriptor, named).map_err(|error| {
-            failure("cannot-signal", format!("cannot send signal {signal} to {pid}: {error}"))
+        send_signal(process.identity(), named).map_err(|error| match error {
+            Errno::SRCH => no_process(pid),
+            _ => failure("cannot-signal", format!("cannot send signal {signal} to {pid}: {error}")),
         })?;
         self.acted_on(caller, pid, format!("signal {signal}"));
         Ok(())
@@ -226,4 +218,25 @@ impl Daemon {
             self.called_off();
         }
     }
+}
+
+pub(super) fn named_signal(signal: i32) -> Result<Signal, Failure> {
+    Signal::from_named_raw(signal).ok_or_else(|| {
+        let text = format!(
+            "signal {signal} cannot be sent: only those with a name, 1 to 31; `kill -l` lists them"
+        );
+        failure("bad-signal", text)
+    })
+}
+
+/// As kill(2), to this process and no other that has got its number.
+pub(super) fn send_signal(process: Identity, signal: Signal) -> rustix::io::Result<()> {
+    let raw = Pid::from_raw(process.pid).ok_or(Errno::SRCH)?;
+    let descriptor = pidfd_open(raw, PidfdFlags::empty())?;
+    // Opened by number: make sure that the number still names the same process.
+    let stat = procfs::read_stat(process.pid);
+    if stat.is_none_or(|stat| stat.started_ticks != process.started_ticks) {
+        return Err(Errno::SRCH);
+    }
+    pidfd_send_signal(&descriptor, signal)
 }

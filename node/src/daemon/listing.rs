@@ -62,6 +62,7 @@ impl Daemon {
             command_line: None,
             parent: None,
             threads: None,
+            job: process.job.map(|rank| rank.job),
         }
     }
 
@@ -83,6 +84,7 @@ impl Daemon {
             command_line: None,
             parent: None,
             threads: None,
+            job: None,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::control::{Answer, Caller};
 use crate::policy::GuestMemory;
 use crate::process::{Cause, Launch, Order, Process};
 use crate::supervisor::SupervisorId;
+use crate::user_servers::Kind;
 use brain::{Input, Ownership, Priority};
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -97,7 +98,8 @@ impl Daemon {
                 }
             }
             OwnerOrder::Limit { .. } => self.tell_move_limits(),
-            OwnerOrder::ShareFiles { .. } => self.file_servers.end_all(),
+            OwnerOrder::ShareFiles { .. } => self.user_servers.end_all(Kind::Files),
+            OwnerOrder::ShareJobs { on: false } => self.user_servers.end_all(Kind::Jobs),
             _ => {}
         }
         self.wishes.waiting.push(Wish { order, since: Instant::now(), answer });

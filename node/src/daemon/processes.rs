@@ -11,6 +11,7 @@ use crate::procfs::{self, Stat};
 use crate::progress::Progress;
 use crate::readiness;
 use crate::sample::scan::{Scan, Watched};
+use crate::supervisor::Identity;
 use brain::{Arrival, Input};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, VecDeque};
@@ -53,19 +54,9 @@ impl Daemon {
         }
         let stat = procfs::read_stat(pid.0).ok_or_else(|| no_process(pid))?;
         let owner = self.check_mover(caller, pid)?;
-        let storm = options.storm_ms.map(|ms| {
-            let every = Duration::from_millis(ms);
-            Storm { every, next: Instant::now() }
-        });
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.placement = options.placement;
-            process.storm = storm;
-            process.freeze_budget = options.freeze_budget_ms;
-            process.way = options.way;
-            process.is_mobile |= options.is_mobile;
             process.launch = launch;
-            self.tell_brain_placement(pid);
-            self.keep_process(pid);
+            self.give_options(pid, options);
             return Ok(());
         }
         let watch = self.watch(pid, stat.started_ticks).map_err(|error| {
@@ -82,7 +73,7 @@ impl Daemon {
             baseline: None,
             // Nobody gets rid of a filter.
             is_mobile: options.is_mobile || self.comes_of_mobile(stat.parent),
-            storm,
+            storm: options.storm_ms.map(storm_every),
             freeze_budget: options.freeze_budget_ms,
             way: options.way,
             at: self.me(),
@@ -99,6 +90,7 @@ impl Daemon {
             waits: Vec::new(),
             clocks: Vec::new(),
             tally: self.tally_of_ancestor(stat.parent),
+            job: self.job_of_ancestor(stat.parent),
             migrations: 0,
             last_move_s: None,
             last_freeze: LastFreeze::default(),
@@ -111,6 +103,18 @@ impl Daemon {
         self.register(process);
         self.looks.born(Instant::now());
         Ok(())
+    }
+
+    /// Has a process that is managed be treated so from now on.
+    pub(super) fn give_options(&mut self, pid: HomePid, options: ManageOptions) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.placement = options.placement;
+        process.storm = options.storm_ms.map(storm_every);
+        process.freeze_budget = options.freeze_budget_ms;
+        process.way = options.way;
+        process.is_mobile |= options.is_mobile;
+        self.tell_brain_placement(pid);
+        self.keep_process(pid);
     }
 
     fn register(&mut self, process: Process) {
@@ -128,10 +132,17 @@ impl Daemon {
 
     /// Waits for the end of a process in a task of its own.
     pub(super) fn watch(&self, pid: HomePid, started_ticks: u64) -> io::Result<AbortHandle> {
-        let raw = Pid::from_raw(pid.0).ok_or(io::ErrorKind::InvalidInput)?;
+        let process = Identity { pid: pid.0, started_ticks };
+        self.watch_for(process, Event::ProcessEnded { pid, started_ticks })
+    }
+
+    /// The same of any process; `end` is what happens then.
+    pub(super) fn watch_for(&self, process: Identity, end: Event) -> io::Result<AbortHandle> {
+        let raw = Pid::from_raw(process.pid).ok_or(io::ErrorKind::InvalidInput)?;
         let descriptor = pidfd_open(raw, PidfdFlags::NONBLOCK)?;
         // Opened by number: make sure that the number still names the same process.
-        if procfs::read_stat(pid.0).is_none_or(|stat| stat.started_ticks != started_ticks) {
+        let stat = procfs::read_stat(process.pid);
+        if stat.is_none_or(|stat| stat.started_ticks != process.started_ticks) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let descriptor = readiness::register(descriptor, Interest::READABLE)?;
@@ -139,7 +150,7 @@ impl Daemon {
         let task = tokio::spawn(async move {
             // A pidfd becomes readable, once and for ever, when the process has ended.
             if descriptor.readable().await.is_ok() {
-                let _ = events.send(Event::ProcessEnded { pid, started_ticks }).await;
+                let _ = events.send(end).await;
             }
         });
         Ok(task.abort_handle())
@@ -191,6 +202,7 @@ impl Daemon {
         let away = self.processes.values().filter(|process| process.at != me);
         let watched = Watched {
             managed: self.processes.keys().map(|pid| pid.0).collect::<BTreeSet<i32>>(),
+            job_servers: self.rank_servers.pids().collect(),
             away: away.map(|process| process.pid.0).collect(),
             bodies: self.hosting.guests().filter_map(Guest::local_pid).collect(),
             inherited: self
@@ -247,6 +259,7 @@ impl Daemon {
             }
         }
         self.inherit_all(scan.born.iter().cloned());
+        self.look_after_ranks();
         self.sample_load(&scan);
     }
 
@@ -275,22 +288,16 @@ impl Daemon {
         if self.processes.contains_key(&pid) {
             return;
         }
-        let Some(parent) = self.processes.get(&ancestor) else { return };
+        let Some(parent) = self.processes.get(&ancestor) else {
+            return self.inherit_of_server(pid, ancestor.0);
+        };
         // The tool that will become the command may still have helpers of its own.
         if matches!(parent.launch, Launch::Pending { .. }) {
             return;
         }
-        let options = ManageOptions {
-            placement: parent.placement.clone(),
-            storm_ms: parent.storm.map(|storm| storm.every.as_millis() as u64),
-            cpu_baseline: false,
-            freeze_budget_ms: parent.freeze_budget,
-            way: parent.way,
-            is_timed: false,
-            is_mobile: parent.is_mobile,
-        };
+        let options = parent.options();
         // Not computed anew: its environment says what its ancestor's was told.
-        let baseline = parent.baseline.clone();
+        let (baseline, rank) = (parent.baseline.clone(), parent.job);
         let caller = Caller { uid: parent.owner.uid, pid: None, node: None };
         if let Err(failure) = self.admit_process(caller, pid, options, Launch::Found) {
             tracing::debug!("child {pid} of {ancestor} stays unmanaged: {}", failure.text);
@@ -298,6 +305,9 @@ impl Daemon {
         }
         if let Some(baseline) = baseline {
             self.give_baseline(pid, baseline);
+        }
+        if let Some(rank) = rank {
+            self.be_rank(pid, rank);
         }
         if let Some(process) = self.processes.get_mut(&pid) {
             process.retry = process.retry_of_program(&self.programs, Instant::now());
@@ -389,4 +399,8 @@ impl Daemon {
             self.order_move(pid, Order::new(*to, Cause::Storm, "storm"));
         }
     }
+}
+
+fn storm_every(ms: u64) -> Storm {
+    Storm { every: Duration::from_millis(ms), next: Instant::now() }
 }

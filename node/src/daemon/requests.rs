@@ -29,7 +29,7 @@ pub(super) fn failure(code: &str, text: impl Into<String>) -> Failure {
 
 impl Daemon {
     pub(super) fn answer_request(&mut self, asked: Asked) {
-        let Asked { caller, request, answer, is_off } = asked;
+        let Asked { caller, connection, request, answer, is_off } = asked;
         let daemon_uid = nix::unistd::geteuid().as_raw();
         if let Err(failure) = policy::may_ask(caller, &request, daemon_uid) {
             let _ = answer.send(Answer::One(Reply::Error(failure)));
@@ -60,6 +60,8 @@ impl Daemon {
             }
             Request::TimeAway { pid } => return self.ask_tally(caller, pid, answer),
             Request::Processes => return self.answer_processes(answer),
+            Request::Jobs => return self.answer_jobs(answer),
+            Request::AskJob { pid, ask } => return self.ask_job(caller, (pid, ask), answer),
             Request::Doctor => return examine(answer),
             Request::At { node, request } => {
                 return self.ask_at(Asker { caller, answer, is_off }, node, *request);
@@ -71,9 +73,14 @@ impl Daemon {
                 self.signal(caller, HomePid(pid), signal).map(|()| Reply::Done)
             }
             Request::Manage(options) => self.manage(caller, options),
-            Request::Adopt { pid } => self.adopt_as_asked(caller, HomePid(pid)),
+            Request::Adopt { pid, options, job } => {
+                self.adopt_as_asked(caller, HomePid(pid), options.map(|of| *of), job)
+            }
             Request::Nodes => Ok(Reply::Nodes { nodes: self.list_nodes() }),
             Request::ServeFiles { user } => self.serve_files(caller, user),
+            Request::ServeJob { job, user } => self.serve_job(caller, job, user),
+            Request::HoldJob { of, socket } => self.hold_job((caller, connection), *of, socket),
+            Request::Spread { ranks, per_node, nodes } => self.spread_ranks(ranks, per_node, nodes),
             Request::Why { pid } => self.why(HomePid(pid)),
             Request::WhatIf { pid, to } => self.what_if(HomePid(pid), to),
             Request::WhatIfNode { cores, speed, memory_bytes } => {
@@ -136,7 +143,11 @@ impl Daemon {
         Ok(Reply::Managed { node: self.me(), daemon_pid: std::process::id() as i32, left_out })
     }
 
-    fn check_options(&self, caller: Caller, options: &ManageOptions) -> Result<(), Failure> {
+    pub(super) fn check_options(
+        &self,
+        caller: Caller,
+        options: &ManageOptions,
+    ) -> Result<(), Failure> {
         if let Placement::Node(node) = options.placement
             && self.members.get(node).is_none()
         {
@@ -152,52 +163,6 @@ impl Daemon {
             policy::may_storm(caller.uid, storming, self.wishes.state.storms_per_user_max)?;
         }
         Ok(())
-    }
-
-    fn adopt_as_asked(&mut self, caller: Caller, pid: HomePid) -> Result<Reply, Failure> {
-        let is_new = !self.processes.contains_key(&pid);
-        self.adopt(caller, pid)?;
-        if is_new {
-            self.acted_on(caller, pid, "adopt".to_owned());
-        }
-        Ok(Reply::Done)
-    }
-
-    fn adopt(&mut self, caller: Caller, pid: HomePid) -> Result<(), Failure> {
-        if self.processes.contains_key(&pid) {
-            return self.check_mover(caller, pid).map(|_| ());
-        }
-        let refuse = |why: &str| Err(failure("cannot-adopt", format!("cannot adopt {pid}: {why}")));
-        if pid.0 <= 1 {
-            return refuse("only ordinary processes can be adopted");
-        }
-        if let Some(guest) = self.hosting.guests().find(|guest| guest.local_pid() == Some(pid.0)) {
-            let home = guest.process.home;
-            return refuse(&format!("it is a guest here; its home is node {home}"));
-        }
-        if pid.0 == std::process::id() as i32 {
-            return refuse("it is the osmos daemon");
-        }
-        match procfs::read_stat(pid.0) {
-            None => return Err(no_process(pid)),
-            Some(stat) if stat.has_ended() => return refuse("it has ended"),
-            Some(_) => (),
-        }
-        if procfs::read_program(pid.0).is_none() {
-            return refuse("it is a kernel thread, or belongs to somebody else");
-        }
-        let placement = Placement::Balanced;
-        let (storm_ms, freeze_budget_ms) = (None, None);
-        let options = ManageOptions {
-            placement,
-            storm_ms,
-            cpu_baseline: false,
-            freeze_budget_ms,
-            way: Way::PreCopy,
-            is_timed: false,
-            is_mobile: false,
-        };
-        self.admit_process(caller, pid, options, Launch::Running)
     }
 
     /// Whoever may kill a process may move it.
@@ -245,7 +210,7 @@ impl Daemon {
         pid: HomePid,
         to: Destination,
     ) -> Result<NodeId, Failure> {
-        self.adopt(caller, pid)?;
+        self.adopt(caller, pid, None)?;
         let to = match to {
             Destination::Home => self.me(),
             Destination::Node(node) => {

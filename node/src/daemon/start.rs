@@ -2,15 +2,16 @@
 
 use super::guests::cgroup_names;
 use super::owner::Wishes;
+use super::ranks::RankServers;
 use super::tallies::Tallies;
 use super::{Daemon, Ending, Event};
 use crate::admissions::Admissions;
 use crate::call_record::CallRecord;
 use crate::config::Config;
 use crate::control::{self, ControlError};
-use crate::file_servers::FileServers;
 use crate::hosting::Hosting;
 use crate::inquiries::Inquiries;
+use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keyring::Keyring;
 use crate::keys::replay::Replay;
@@ -37,6 +38,7 @@ use crate::spawning::Spawn;
 use crate::state::{Membership, State, StateError, make_dir, read_cluster_key};
 use crate::supervisors::Supervisors;
 use crate::thought::Thought;
+use crate::user_servers::UserServers;
 use kernel::features::Feature;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -315,7 +317,9 @@ impl Parts {
             admissions: Admissions::default(),
             rejections: Rejections::default(),
             openings: None,
-            file_servers: FileServers::default(),
+            user_servers: UserServers::default(),
+            jobs: Jobs::default(),
+            rank_servers: RankServers::default(),
             supervisors: Supervisors::default(),
             processes: Registry::default(),
             memory_groups: MemoryGroups::default(),
@@ -495,6 +499,7 @@ fn owner_state(config: &Config, state: &State) -> Result<OwnerState, StateError>
     limits.bandwidth = config.move_bandwidth.or(limits.bandwidth);
     limits.processors = config.move_processors.or(limits.processors);
     owner.files = config.files.unwrap_or(owner.files);
+    owner.jobs = config.jobs.unwrap_or(owner.jobs);
     owner.lends_root = config.lends_root.unwrap_or(owner.lends_root);
     owner.lends_to = config.lends_to.clone().unwrap_or(owner.lends_to);
     owner.guest_users = config.guest_users.clone().unwrap_or(owner.guest_users);

@@ -80,6 +80,7 @@ impl Daemon {
         for kept in processes {
             self.take_over_process(kept);
         }
+        self.look_after_ranks();
         for kept in guests {
             self.take_over_guest(kept);
         }
@@ -278,19 +279,11 @@ fn kept_process(process: &Process) -> KeptProcess {
         matches!(moving.stage, Stage::Moving | Stage::Inherited) && process.deputy.is_some()
     });
     KeptProcess {
-        process: Identity { pid: process.pid.0, started_ticks: process.started_ticks },
+        process: process.identity(),
         owner: process.owner,
         command: process.command.clone(),
         left_as: process.left_as.clone(),
-        options: ManageOptions {
-            placement: process.placement.clone(),
-            storm_ms: process.storm.map(|storm| storm.every.as_millis() as u64),
-            cpu_baseline: process.baseline.is_some(),
-            freeze_budget_ms: process.freeze_budget,
-            way: process.way,
-            is_timed: false,
-            is_mobile: process.is_mobile,
-        },
+        options: ManageOptions { cpu_baseline: process.baseline.is_some(), ..process.options() },
         baseline: process.baseline.clone(),
         is_pending,
         program,
@@ -305,6 +298,7 @@ fn kept_process(process: &Process) -> KeptProcess {
         waits: process.waits.clone(),
         clocks: process.clocks.clone(),
         tally: process.tally,
+        job: process.job,
         away: process.consumption.away,
         past_cpu_us: process.consumption.past_cpu_us,
         rss_bytes: process.consumption.rss_bytes,
@@ -364,6 +358,7 @@ fn restored(kept: KeptProcess, deputy: Option<Supervisor>, watch: Option<AbortHa
         waits: kept.waits,
         clocks: kept.clocks,
         tally: kept.tally,
+        job: kept.job,
         migrations: kept.migrations,
         last_move_s: kept.last_move_s,
         last_freeze: LastFreeze { us: kept.freeze_us, bytes: kept.freeze_bytes },

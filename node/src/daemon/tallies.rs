@@ -65,7 +65,7 @@ impl Daemon {
     }
 
     /// This process, or the nearest of its ancestors, that is managed.
-    fn nearest_managed(&self, mut pid: i32) -> Option<&Process> {
+    pub(super) fn nearest_managed(&self, mut pid: i32) -> Option<&Process> {
         for _ in 0..ANCESTORS_MAX {
             if let Some(process) = self.processes.get(&HomePid(pid)) {
                 return Some(process);

@@ -5,20 +5,18 @@
 use super::Credentials;
 use super::link::{OpenLink, write_frame};
 use crate::daemon::Event;
-use crate::file_servers;
 use crate::keys::handshake::{Called, Keys};
 use crate::places::Places;
 use crate::supervisor::Supervisor;
+use crate::user_servers::Hold;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use wire::files::ToServer;
 use wire::ids::{NodeId, Ticket};
 use wire::peer::{HANDSHAKE_BYTES_MAX, Hello, NodeKey, Selected};
 use wire::supervisor::{PREFACE_BYTES, Preface, Role, ToBody};
@@ -65,8 +63,8 @@ pub enum Rejection {
 pub enum Welcome {
     /// This supervisor waits for it.
     Expected(Supervisor),
-    /// The file server at the other end of this socket does.
-    Files(Arc<OwnedFd>),
+    /// This server for a user does.
+    Server(Hold),
     /// Its berth has ended.
     TooLate,
     Stranger,
@@ -179,13 +177,13 @@ impl Visitor {
         let preface = Preface::decode(&head).ok_or(Unwelcome::NotOsmos)?;
         match preface.role {
             Role::Peer => self.hear_call(preface).await,
-            Role::Deputy | Role::Image | Role::Stream | Role::Late | Role::Files => {
+            Role::Deputy | Role::Image | Role::Stream | Role::Late | Role::Files | Role::Job => {
                 self.pass_on(preface).await
             }
         }
     }
 
-    /// Hands the connection to the supervisor that waits for it.
+    /// Hands the connection to the supervisor or server that waits for it.
     async fn pass_on(&mut self, preface: Preface) -> Result<(), Unwelcome> {
         let (reply, answer) = oneshot::channel();
         let Preface { role, ticket } = preface;
@@ -194,7 +192,7 @@ impl Visitor {
         match welcome {
             Welcome::TooLate => return Err(Unwelcome::BerthEnded(ticket)),
             Welcome::Stranger => return Err(Unwelcome::NoBerth(ticket)),
-            Welcome::Expected(_) | Welcome::Files(_) => {}
+            Welcome::Expected(_) | Welcome::Server(_) => {}
         }
         let stream = self.stream.take().ok_or_else(moved_on)?.into_std()?;
         // Supervisors wait in the kernel, not in an event loop.
@@ -204,9 +202,7 @@ impl Visitor {
             Welcome::Expected(supervisor) => {
                 supervisor.send(&ToBody::Connection { role }, Some(stream))
             }
-            Welcome::Files(server) => {
-                file_servers::say_with(&server, &ToServer::Connection, &stream)
-            }
+            Welcome::Server(server) => server.hand_over(&stream),
             Welcome::TooLate | Welcome::Stranger => false,
         };
         if is_taken { Ok(()) } else { Err(Unwelcome::BerthEnded(ticket)) }

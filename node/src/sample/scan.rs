@@ -26,6 +26,8 @@ const MACHINE_EVERY: Duration = Duration::from_millis(400);
 pub struct Watched {
     /// Managed processes of this home: their children are managed too.
     pub managed: BTreeSet<i32>,
+    /// Job servers, which are not: what comes to them, as reapers of what ranks have started, is.
+    pub job_servers: BTreeSet<i32>,
     /// Those of them that are away: what runs here of them serves their bodies.
     pub away: BTreeSet<i32>,
     /// Bodies of guests that run here.
@@ -233,7 +235,7 @@ impl Scanner {
                 scan.others += runnable;
             }
         }
-        scan.born = procfs::born_of(stats, &watched.managed);
+        scan.born = procfs::born_of(stats, &(&watched.managed | &watched.job_servers));
         scan
     }
 

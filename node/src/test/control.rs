@@ -1,6 +1,6 @@
 //! The control socket: what callers may do, and what hostile ones get.
 
-use super::harness::{Program, TestNode, eventually, placed};
+use super::harness::{Program, TestNode, adopt, eventually, placed};
 use crate::daemon::start;
 use crate::spawning::{self, ProgramSpawn};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,11 +24,11 @@ async fn other_users_may_look_but_not_touch() {
     let node = TestNode::start().await;
     let program = Program::start("exec sleep 1000");
     let pid = program.pid();
-    assert_eq!(node.ask(&Request::Adopt { pid }).unwrap(), Reply::Done);
+    assert_eq!(node.ask(&adopt(pid)).unwrap(), Reply::Done);
     let processes = node.ask_as(STRANGER, None, Request::Processes).await;
     assert!(matches!(processes, Reply::Processes { processes } if processes.len() == 1));
     let touches = [
-        Request::Adopt { pid },
+        adopt(pid),
         Request::Migrate {
             pid,
             to: Destination::Home,
@@ -57,11 +57,8 @@ async fn refusals_name_the_process_and_the_way_out() {
         None => "1".to_owned(),
     };
     let texts = [
-        (Request::Adopt { pid: 1 << 30 }, format!("there is no process {}", 1 << 30)),
-        (
-            Request::Adopt { pid: 1 },
-            "cannot adopt 1: only ordinary processes can be adopted".into(),
-        ),
+        (adopt(1 << 30), format!("there is no process {}", 1 << 30)),
+        (adopt(1), "cannot adopt 1: only ordinary processes can be adopted".into()),
         (
             Request::Migrate {
                 pid,
@@ -143,7 +140,7 @@ async fn after_down_nothing_listens_any_more() {
 async fn children_of_a_managed_process_are_managed_and_their_end_is_noticed() {
     let node = TestNode::start().await;
     let program = Program::start("sleep 1000 & read line; kill $!; wait");
-    assert_eq!(node.ask(&Request::Adopt { pid: program.pid() }).unwrap(), Reply::Done);
+    assert_eq!(node.ask(&adopt(program.pid())).unwrap(), Reply::Done);
     let child = eventually("the child is found", || {
         let processes = node.processes();
         processes.into_iter().find(|process| process.command == "sleep")

@@ -3,9 +3,9 @@
 use crate::config::Config;
 use crate::control::{Answer, Asked, Caller};
 use crate::daemon::{Event, Node, start};
-use crate::file_servers;
 use crate::spawning::{Spawn, Started};
 use crate::supervisor::packet_pair;
+use crate::user_servers::{self, Kind};
 use client::Client;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -33,8 +33,11 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// What strangers are given in tests.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// Hands the other end of each supervisor's socket to the test.
-struct PlayedSpawn(Mutex<mpsc::Sender<Played>>);
+/// Hands the other end of each supervisor's and server's socket to the test.
+struct PlayedSpawn {
+    supervisors: Mutex<mpsc::Sender<Played>>,
+    servers: Mutex<mpsc::Sender<PlayedServer>>,
+}
 
 impl Spawn for PlayedSpawn {
     fn spawn(&self, half: Half, owner: Owner) -> io::Result<Started> {
@@ -42,13 +45,47 @@ impl Spawn for PlayedSpawn {
         let patience = nix::sys::time::TimeVal::new(PATIENCE.as_secs() as i64, 0);
         setsockopt(&theirs, sockopt::ReceiveTimeout, &patience)?;
         let played = Played { half, owner, socket: theirs };
-        self.0.lock().unwrap().send(played).map_err(io::Error::other)?;
+        self.supervisors.lock().unwrap().send(played).map_err(io::Error::other)?;
         Ok(Started { half, socket, child: None })
     }
 
-    fn file_server(&self, _door: &Path) -> io::Result<file_servers::Started> {
-        Err(io::Error::other("no test asks for one"))
+    fn user_server(&self, kind: Kind, _door: &Path) -> io::Result<user_servers::Started> {
+        let (socket, theirs) = packet_pair()?;
+        let patience = nix::sys::time::TimeVal::new(PATIENCE.as_secs() as i64, 0);
+        setsockopt(&theirs, sockopt::ReceiveTimeout, &patience)?;
+        let played = PlayedServer { kind, socket: theirs };
+        self.servers.lock().unwrap().send(played).map_err(io::Error::other)?;
+        Ok(user_servers::Started { socket, child: None })
     }
+}
+
+/// A server for a user that the test plays.
+pub struct PlayedServer {
+    pub kind: Kind,
+    socket: OwnedFd,
+}
+
+impl PlayedServer {
+    /// What it is told next, and the descriptor that comes along. None at the end.
+    pub fn hear<T: serde::de::DeserializeOwned>(&self) -> Option<(T, Option<OwnedFd>)> {
+        hear_on(&self.socket)
+    }
+}
+
+/// The next message on a socket of a daemon.
+fn hear_on<T: serde::de::DeserializeOwned>(socket: &OwnedFd) -> Option<(T, Option<OwnedFd>)> {
+    let mut bytes = [0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    let mut buffers = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(socket, &mut buffers, &mut rights, RecvFlags::empty());
+    let length = received.expect("the daemon says something in time").bytes;
+    let descriptor = rights.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let message = (length > 0).then(|| postcard::from_bytes(&bytes[..length]).unwrap());
+    message.map(|message| (message, descriptor))
 }
 
 /// A supervisor that the test plays.
@@ -97,18 +134,7 @@ impl Played {
     }
 
     fn hear_any<T: serde::de::DeserializeOwned>(&self) -> Option<(T, Option<OwnedFd>)> {
-        let mut bytes = [0; 4096];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut rights = RecvAncillaryBuffer::new(&mut space);
-        let mut buffers = [IoSliceMut::new(&mut bytes)];
-        let received = recvmsg(&self.socket, &mut buffers, &mut rights, RecvFlags::empty());
-        let length = received.expect("the daemon says something in time").bytes;
-        let descriptor = rights.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-            _ => None,
-        });
-        let message = (length > 0).then(|| postcard::from_bytes(&bytes[..length]).unwrap());
-        message.map(|message| (message, descriptor))
+        hear_on(&self.socket)
     }
 }
 
@@ -117,6 +143,7 @@ pub struct TestNode {
     pub config: Config,
     pub node: Node,
     supervisors: mpsc::Receiver<Played>,
+    servers: mpsc::Receiver<PlayedServer>,
     pub dir: Arc<TempDir>,
 }
 
@@ -152,9 +179,11 @@ impl TestNode {
     pub async fn start_with(config: Config, dir: Arc<TempDir>) -> TestNode {
         settle_features();
         let (sender, supervisors) = mpsc::channel();
-        let spawn = Arc::new(PlayedSpawn(Mutex::new(sender)));
-        let node = start(config.clone(), spawn).await.unwrap();
-        TestNode { config, node, supervisors, dir }
+        let (server_sender, servers) = mpsc::channel();
+        let spawn =
+            PlayedSpawn { supervisors: Mutex::new(sender), servers: Mutex::new(server_sender) };
+        let node = start(config.clone(), Arc::new(spawn)).await.unwrap();
+        TestNode { config, node, supervisors, servers, dir }
     }
 
     /// Two nodes, 1 and 2, of one cluster.
@@ -189,9 +218,19 @@ impl TestNode {
 
     /// Asks as somebody else.
     pub async fn ask_as(&self, uid: u32, pid: Option<i32>, request: Request) -> Reply {
+        self.ask_over(None, Caller { uid, pid, node: None }, request).await
+    }
+
+    /// The same over a connection that there is not.
+    pub async fn ask_over(
+        &self,
+        connection: Option<u64>,
+        caller: Caller,
+        request: Request,
+    ) -> Reply {
         let (answer, answered) = oneshot::channel();
-        let caller = Caller { uid, pid, node: None };
-        let asked = Asked { caller, request, answer, is_off: Default::default() };
+        let is_off = Default::default();
+        let asked = Asked { caller, connection, request, answer, is_off };
         self.tell(Event::Asked(asked)).await;
         match answered.await.unwrap() {
             Answer::One(reply) => reply,
@@ -246,6 +285,16 @@ impl TestNode {
     pub fn supervisor(&self) -> Played {
         self.supervisors.recv_timeout(PATIENCE).expect("a supervisor is started in time")
     }
+
+    /// The next server for a user that this node starts.
+    pub fn user_server(&self) -> PlayedServer {
+        self.servers.recv_timeout(PATIENCE).expect("a server is started in time")
+    }
+}
+
+/// As anybody is who is put under Osmos.
+pub fn adopt(pid: i32) -> Request {
+    Request::Adopt { pid, options: None, job: None }
 }
 
 /// Managed so, and as usual otherwise.

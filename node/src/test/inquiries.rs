@@ -1,6 +1,6 @@
 //! What a tool of one node asks another.
 
-use super::harness::{NODE_1, NODE_2, Program, TestNode, config, eventually};
+use super::harness::{NODE_1, NODE_2, Program, TestNode, adopt, config, eventually};
 use client::Error;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn numbers_everywhere(node: &TestNode) -> BTreeMap<NodeId, Result<NodeId, String
 async fn each_node_answers_for_itself_and_one_that_is_gone_is_named() {
     let (one, two) = TestNode::start_pair().await;
     let program = Program::start("exec sleep 1000");
-    assert_eq!(two.ask(&Request::Adopt { pid: program.pid() }).unwrap(), Reply::Done);
+    assert_eq!(two.ask(&adopt(program.pid())).unwrap(), Reply::Done);
     eventually("it has become what it is to be", || {
         let line = two.process(program.pid()).command_line;
         (line.as_deref() == Some("sleep 1000")).then_some(())
@@ -82,7 +82,7 @@ async fn what_concerns_a_node_alone_is_done_for_its_own_tools_only() {
         Request::RenewSecret,
         Request::Forget { node: NODE_1, force: true },
         Request::Join { address: "127.0.0.1:1".into(), token: "x".into() },
-        Request::Adopt { pid: 1 },
+        adopt(1),
         at(NODE_1, Request::Status),
         Request::Everywhere { request: Box::new(Request::Status) },
     ];
@@ -121,7 +121,7 @@ async fn who_asks_from_elsewhere_is_whom_the_table_makes_of_him() {
     };
     // What is not under Osmos there is nobody's business here.
     assert_eq!(code(one.ask_as(ANNA, None, end()).await), "not-managed");
-    assert_eq!(two.ask(&Request::Adopt { pid }).unwrap(), Reply::Done);
+    assert_eq!(two.ask(&adopt(pid)).unwrap(), Reply::Done);
     // Root is refused there, and everybody may look.
     assert_eq!(failure_code(one.ask(&end())), "not-allowed");
     assert!(matches!(one.ask(&at(NODE_2, Request::Why { pid })), Ok(Reply::Why { .. })));
@@ -141,7 +141,7 @@ async fn an_owners_process_is_no_other_users() {
     let two = node_for_anna(&one, ANNA).await;
     let program = Program::start("exec sleep 1000");
     let pid = program.pid();
-    assert_eq!(two.ask(&Request::Adopt { pid }).unwrap(), Reply::Done);
+    assert_eq!(two.ask(&adopt(pid)).unwrap(), Reply::Done);
     for request in
         [Request::Signal { pid, signal: 15 }, Request::Owner(wire::owner::OwnerOrder::Expel)]
     {
@@ -157,7 +157,7 @@ async fn a_long_answer_arrives_whole_and_in_order() {
     let (one, two) = TestNode::start_pair().await;
     for _ in 0..450 {
         let program = Program::start("exec sleep 1000");
-        assert_eq!(two.ask(&Request::Adopt { pid: program.pid() }).unwrap(), Reply::Done);
+        assert_eq!(two.ask(&adopt(program.pid())).unwrap(), Reply::Done);
     }
     eventually("all have ended", || two.processes().is_empty().then_some(()));
     let mut events: Vec<Event> = Vec::new();
@@ -197,12 +197,12 @@ async fn what_happens_elsewhere_is_followed_until_nobody_listens() {
     };
     for node in [&two, &one] {
         let program = Program::start("exec sleep 1000");
-        assert_eq!(node.ask(&Request::Adopt { pid: program.pid() }).unwrap(), Reply::Done);
+        assert_eq!(node.ask(&adopt(program.pid())).unwrap(), Reply::Done);
         let number = if std::ptr::eq(node, &one) { NODE_1 } else { NODE_2 };
         assert_eq!(await_managed(program.pid()), number);
     }
     drop(heard);
     let last = Program::start("exec sleep 1000");
-    assert_eq!(two.ask(&Request::Adopt { pid: last.pid() }).unwrap(), Reply::Done);
+    assert_eq!(two.ask(&adopt(last.pid())).unwrap(), Reply::Done);
     follower.join().unwrap().unwrap();
 }

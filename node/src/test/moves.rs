@@ -1,7 +1,7 @@
 //! Moves between two real daemons, the test playing both supervisors.
 
 use super::harness::{
-    NODE_1, NODE_2, NODE_3, PATIENCE, Played, Program, TestNode, config, eventually, placed,
+    NODE_1, NODE_2, NODE_3, PATIENCE, Played, Program, TestNode, adopt, config, eventually, placed,
 };
 use crate::control::{Answer, Asked, Caller};
 use crate::daemon::Event;
@@ -199,7 +199,7 @@ async fn a_process_that_ends_while_its_deputy_tries_to_move_it_is_forgotten() {
     leave(&deputy);
     drop(program);
     // Asked again and again until the daemon, too, has had time to see the end.
-    let gone = || matches!(one.ask(&Request::Adopt { pid }), Err(Error::Refused(_)));
+    let gone = || matches!(one.ask(&adopt(pid)), Err(Error::Refused(_)));
     eventually("its end is seen", || gone().then_some(()));
     deputy.say(&FromDeputy::Stayed { reason: reason("ended", "there is no such process") });
     assert!(asked.join().unwrap().is_err());
@@ -509,7 +509,8 @@ async fn a_move_under_way_outlives_a_link_whatever_was_asked_for_before() {
     let request =
         Request::Migrate { pid, to, freeze_budget_ms: None, way: None, is_watched: false };
     let caller = Caller { uid: owner, pid: None, node: None };
-    away.one.tell(Event::Asked(Asked { caller, request, answer, is_off: Arc::default() })).await;
+    let (connection, is_off) = (None, Arc::default());
+    away.one.tell(Event::Asked(Asked { caller, connection, request, answer, is_off })).await;
     // A homecoming before node 3 can answer: it is asked again.
     let homecoming = FromDeputy::CameHome { reason: reason("mmap", "x"), report: report(1) };
     let news = News::Packet(postcard::to_stdvec(&homecoming).unwrap(), None);

@@ -10,6 +10,7 @@ use crate::commands::report::ReportOptions;
 use crate::commands::top::{self, TopOptions};
 use crate::commands::web::{self, WebOptions};
 use crate::daemon_options::{DaemonOptions, UpOptions};
+use crate::jobs::{JobCommand, RshOptions};
 use crate::naming::{DestinationChoice, NodeChoice, destination, node};
 use crate::ownership::Own;
 use crate::processes::{ProcessChoice, PsOptions};
@@ -146,6 +147,22 @@ one does. Exit status: 0 every machine can be a node; 1 one cannot, or a node ha
     /// Bring a cluster up on machines that ssh reaches, upgrade it, take it down
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Run commands that run many times at once, as one job over all nodes
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Run a shell command on another node, as rsh(1) does: for programs that start others so
+    #[command(after_help = "\
+Examples:
+  osmos rsh two uptime
+  osmos run -- mpirun --mca plm_rsh_agent 'osmos rsh' -H one:4,two:4 ./ranks
+  osmos links ~/bin; PVM_RSH=~/bin/osmos-rsh pvm hosts      for what takes no words, a program
+
+It needs no key and no password: the owner of the node has said `osmos share --jobs on`. The command
+is run by /bin/sh in the user's home directory, with a short environment as after a login, and the
+variables that OSMOS_RSH_ENV names, separated by commas. It is a process under Osmos of that node,
+and so is what it starts. What it leaves in the background goes on.
+Exit status: that of the command; 125 if it could not be begun.")]
+    Rsh(RshOptions),
     /// Build and use a cluster of separate nodes inside this machine
     #[command(
         after_help = "\

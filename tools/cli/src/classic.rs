@@ -10,7 +10,8 @@ use std::fmt;
 use std::path::Path;
 
 /// The names that `osmos links` creates.
-pub const NAMES: [&str; 7] = ["mosrun", "runhome", "runon", "migrate", "mon", "mosctl", "setpe"];
+pub const NAMES: [&str; 8] =
+    ["mosrun", "runhome", "runon", "migrate", "mon", "mosctl", "setpe", "osmos-rsh"];
 
 /// Why a classic command line is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub fn name(program: &OsStr) -> Option<&'static str> {
 
 /// Whether a failure of this command is one of `osmos run` (exit status 125).
 pub fn starts_a_command(name: &str) -> bool {
-    matches!(name, "mosrun" | "runhome" | "runon")
+    matches!(name, "mosrun" | "runhome" | "runon" | "osmos-rsh")
 }
 
 /// The `osmos` words for a classic command line (without its name).
@@ -58,6 +59,8 @@ pub fn translate(name: &'static str, words: &[OsString]) -> Result<Vec<OsString>
         "migrate" => migrate(words),
         "mon" if words.is_empty() => Ok(vec!["top".into()]),
         "mon" => Err(Refusal::Form { name, form: "mon" }),
+        // Programs that start others by rsh(1) are told of a program, and not of words for it.
+        "osmos-rsh" => Ok([OsString::from("rsh")].into_iter().chain(words.to_vec()).collect()),
         "setpe" if words == ["-off"] => Ok(vec!["down".into()]),
         "setpe" if words == ["-r"] => Ok(vec!["nodes".into()]),
         "setpe" => Err(Refusal::Replaced {

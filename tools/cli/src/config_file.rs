@@ -264,7 +264,7 @@ pub fn example() -> String {
 const COLUMNS: usize = 78;
 
 /// A value to begin with for each option.
-const EXAMPLES: [(&str, &str); 23] = [
+const EXAMPLES: [(&str, &str); 24] = [
     ("listen", "\"0.0.0.0:7780\""),
     ("advertise", "\"192.168.1.1\""),
     ("map", "\"/etc/mosix.map\""),
@@ -283,6 +283,7 @@ const EXAMPLES: [(&str, &str); 23] = [
     ("lend-root", "false"),
     ("lend-to", "[\"2\", \"5-7\"]"),
     ("share-files", "\"read\""),
+    ("share-jobs", "true"),
     ("guest-cgroup", "[\"/sys/fs/cgroup/guests\"]"),
     ("cpu-baseline", "true"),
     ("succession-patience", "600"),

@@ -96,6 +96,9 @@ pub struct DaemonOptions {
     /// What users of other nodes may do with their files on this one; kept likewise
     #[arg(long, value_enum, value_name = "off|read|write")]
     pub share_files: Option<Sharing>,
+    /// Let jobs of users of other nodes begin here, as whom they are here; kept likewise
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub share_jobs: Option<Switch>,
     /// Cgroup directory for guests; once for each controller hierarchy
     #[arg(long, value_name = "DIR")]
     pub guest_cgroup: Vec<PathBuf>,
@@ -148,6 +151,7 @@ impl DaemonOptions {
             lend_root: self.lend_root.or(others.lend_root),
             lend_to: self.lend_to.or(others.lend_to),
             share_files: self.share_files.or(others.share_files),
+            share_jobs: self.share_jobs.or(others.share_jobs),
             guest_cgroup: list(self.guest_cgroup, others.guest_cgroup),
             cpu_baseline: self.cpu_baseline || others.cpu_baseline,
             succession_patience: self.succession_patience.or(others.succession_patience),
@@ -200,6 +204,7 @@ impl DaemonOptions {
         push("--guest-users", self.guest_users.as_ref().map(|table| table.to_string().into()));
         push("--lend-root", self.lend_root.map(|switch| switch.word().into()));
         push("--share-files", self.share_files.map(|sharing| sharing.word().into()));
+        push("--share-jobs", self.share_jobs.map(|switch| switch.word().into()));
         push("--lend-to", self.lend_to.as_ref().map(|nodes| nodes.to_string().into()));
         let patience = self.succession_patience.map(|seconds| seconds.to_string().into());
         push("--succession-patience", patience);
@@ -233,6 +238,7 @@ mod tests {
                     --guests-per-user 5 --storms-per-user 6 \
                     --freeze-budget 7 --move-bandwidth 1Gbit --move-processors 2 \
                     --guest-users 0=refuse,*=same --lend-root on --lend-to 2,5-7 \
+                    --share-files read --share-jobs on \
                     --guest-cgroup /a --guest-cgroup /b --without a,b --policy fifo \
                     --succession-patience 7 --record r --runtime-dir r --state-dir s \
                     --cpu-baseline";

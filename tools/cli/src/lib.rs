@@ -12,6 +12,7 @@ mod cpu_baseline;
 mod daemon_options;
 mod exit_code;
 mod interrupts;
+mod jobs;
 mod mpi;
 mod naming;
 mod output;
@@ -35,8 +36,8 @@ use clap::Parser;
 use client::Client;
 use cluster::{ClusterCommand, Ground, UpOptions};
 use commands::{
-    config, daemon, doctor, foresight, install, listings, membership, metrics, mount, moves, owner,
-    ping, ps, report, run, service, time, top, web,
+    config, daemon, doctor, foresight, install, job, listings, membership, metrics, mount, moves,
+    owner, ping, ps, report, run, service, time, top, web,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -74,18 +75,19 @@ fn parse(mut words: Vec<OsString>) -> Result<Arguments, u8> {
     })
 }
 
-/// Whether the words behind `osmos` begin with `run` or `time`, or with the one option that may
-/// stand before any subcommand.
+/// Whether the words behind `osmos` begin with `run`, `time` or `job run`, or with the one option
+/// that may stand before any subcommand.
 fn is_run(words: &[OsString]) -> bool {
-    let subcommand = match words {
-        [option, _, subcommand, ..] if option == "--socket" => Some(subcommand),
-        [option, subcommand, ..] if option.to_string_lossy().starts_with("--socket=") => {
-            Some(subcommand)
-        }
-        [subcommand, ..] => Some(subcommand),
-        [] => None,
+    let words = match words {
+        [option, _, words @ ..] if option == "--socket" => words,
+        [option, words @ ..] if option.to_string_lossy().starts_with("--socket=") => words,
+        words => words,
     };
-    subcommand.is_some_and(|word| ["run", "r", "time"].iter().any(|name| word == name))
+    match words {
+        [job, run, ..] if job == "job" => run == "run",
+        [word, ..] => ["run", "r", "time", "rsh"].iter().any(|name| word == name),
+        [] => false,
+    }
 }
 
 /// A wrong `osmos run` must not look like a command that ended with status 2.
@@ -134,6 +136,8 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Report(options) => ended(report::report(&options, &socket, platform)),
         Command::Metrics(options) => ended(metrics::metrics(&options, &socket)),
         Command::Web(options) => ended(web::web(&options, &socket)),
+        Command::Rsh(options) => job::rsh(&options, &socket),
+        Command::Job(command) => job::job(command, &socket),
         Command::Mount(options) => ended(mount::mount(&options, &socket)),
         Command::Unmount(options) => ended(mount::unmount(&options)),
         Command::Ask(question) => ended(
@@ -210,8 +214,8 @@ fn ask(question: Question, socket: &Path) -> Result<()> {
             _ => anyhow::bail!("say a process and a node, or `--node` and its shape"),
         },
         Question::Own(order) => {
-            let (order, json) = order.into_parts(&mut client)?;
-            owner::order(&mut client, order, json)
+            let (orders, json) = order.into_parts(&mut client)?;
+            owner::order(&mut client, orders, json)
         }
         Question::Events { all: true, follow, json } => {
             listings::events_everywhere(&mut client, follow, json)

@@ -63,6 +63,11 @@ const VARIABLES: [(&str, &str); 5] = [
     ("UCX_TLS", "tcp,self"),
 ];
 
+/// Their names: a launcher that has them has others begin ranks that need them, too.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    VARIABLES.into_iter().map(|(name, _)| name)
+}
+
 /// The variables to set; `current` tells what the user has set.
 pub fn variables(current: impl Fn(&str) -> Option<OsString>) -> Vec<(&'static str, OsString)> {
     let unset = VARIABLES.into_iter().filter(|(name, _)| current(name).is_none());

@@ -147,6 +147,16 @@ impl DestinationChoice {
     }
 }
 
+impl fmt::Display for BorrowersChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbered = self.numbered.to_string();
+        let named = self.named.iter().map(NodeName::to_string);
+        let words: Vec<String> =
+            named.chain([numbered].into_iter().filter(|words| !words.is_empty())).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
 impl BorrowersChoice {
     pub fn find(self, among: &mut impl Nodes) -> Result<Borrowers> {
         let Borrowers::Only(mut found) = self.numbered else { return Ok(Borrowers::All) };

@@ -1,4 +1,4 @@
-//! The commands of a node's owner, as they are typed. All of them are one request to the daemon.
+//! The commands of a node's owner, as they are typed. Each is an order to the daemon, or two.
 
 use crate::arguments::Listing;
 use crate::naming::{self, BorrowersChoice, NodeChoice, Nodes, node};
@@ -142,20 +142,27 @@ Processes that are away against it come home.")]
         #[command(flatten)]
         listing: Listing,
     },
-    /// Say what users of other nodes may do with their files on this one
+    /// Say what users of other nodes may do with their files on this one, and whether their jobs
+    /// may begin here
     #[command(after_help = "\
 Examples:
   osmos share read       they may read them: `osmos mount` there shows them in DIR/NODE
   osmos share write      they may change them, too
   osmos share off        neither, which is how a node begins
+  osmos share --jobs on  their jobs may begin here: `osmos job run --nodes` there
+  osmos share read --jobs off
 
 A user of another node is here whom the table of users makes of him (`osmos up --guest-users`), and
-may do with files what that user may do. Whoever administers a node of the cluster can claim to be
-any of its users, as with NFS.")]
+may do with files what that user may do. Jobs begin and run as him, too, and not in a sandbox as
+guests do; `--jobs off`, which is how a node begins, ends those that are here. Whoever administers a
+node of the cluster can claim to be any of its users, as with NFS.")]
     Share {
         /// Nothing, reading, or reading and writing
-        #[arg(value_enum)]
-        access: Sharing,
+        #[arg(value_enum, required_unless_present = "jobs")]
+        access: Option<Sharing>,
+        /// Jobs of users of other nodes may begin here (`on`) or not (`off`)
+        #[arg(long, value_enum, value_name = "on|off")]
+        jobs: Option<Switch>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -190,10 +197,10 @@ impl From<Sharing> for FileAccess {
 }
 
 impl Own {
-    /// What the daemon is asked, and whether JSON is wanted.
-    pub fn into_parts(self, nodes: &mut impl Nodes) -> Result<(OwnerOrder, bool)> {
+    /// What the daemon is told, one after the other, and whether JSON is wanted.
+    pub fn into_parts(self, nodes: &mut impl Nodes) -> Result<(Vec<OwnerOrder>, bool)> {
         let on = |switched: Switched| switched.switch == Switch::On;
-        Ok(match self {
+        let (order, json) = match self {
             Own::Stay(switched) => (OwnerOrder::Stay { on: on(switched) }, switched.listing.json),
             Own::Block(switched) => (OwnerOrder::Block { on: on(switched) }, switched.listing.json),
             Own::Noblock(listing) => (OwnerOrder::Block { on: false }, listing.json),
@@ -230,10 +237,13 @@ impl Own {
                 let to = to.map(|to| to.find(nodes)).transpose()?;
                 (OwnerOrder::Lend { root, to }, listing.json)
             }
-            Own::Share { access, listing } => {
-                (OwnerOrder::ShareFiles { access: access.into() }, listing.json)
+            Own::Share { access, jobs, listing } => {
+                let files = access.map(|access| OwnerOrder::ShareFiles { access: access.into() });
+                let jobs = jobs.map(|switch| OwnerOrder::ShareJobs { on: switch == Switch::On });
+                return Ok((files.into_iter().chain(jobs).collect(), listing.json));
             }
-        })
+        };
+        Ok((vec![order], json))
     }
 }
 
@@ -288,14 +298,32 @@ mod tests {
     use std::num::NonZeroU32;
     use wire::freeze_budget::FreezeBudget;
     use wire::ids::NodeId;
-    use wire::owner::{LimitChange, OwnerOrder};
+    use wire::owner::{FileAccess, LimitChange, OwnerOrder};
     use wire::users::Borrowers;
 
-    fn parse(line: &str) -> Option<OwnerOrder> {
+    fn parse_all(line: &str) -> Option<Vec<OwnerOrder>> {
         let words = std::iter::once("osmos").chain(line.split_whitespace());
         match Arguments::try_parse_from(words).ok()?.command {
             Command::Ask(Question::Own(own)) => Some(own.into_parts(&mut unasked()).ok()?.0),
             other => panic!("parsed as {other:?}"),
+        }
+    }
+
+    fn parse(line: &str) -> Option<OwnerOrder> {
+        let [order] = <[OwnerOrder; 1]>::try_from(parse_all(line)?).expect("it is one order");
+        Some(order)
+    }
+
+    #[test]
+    fn files_and_jobs_are_shared_by_one_command_or_either_alone() {
+        let files = |access| OwnerOrder::ShareFiles { access };
+        let jobs = |on| OwnerOrder::ShareJobs { on };
+        assert_eq!(parse("share off"), Some(files(FileAccess::Off)));
+        assert_eq!(parse("share --jobs on"), Some(jobs(true)));
+        let both = Some(vec![files(FileAccess::Read), jobs(false)]);
+        assert_eq!(parse_all("share read --jobs off"), both);
+        for line in ["share", "share on", "share --jobs", "share --jobs read"] {
+            assert_eq!(parse_all(line), None, "{line}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 use wire::control::Request;
-use wire::ids::NodeId;
+use wire::ids::{GlobalPid, HomePid, NodeId};
 
 /// A process, as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,11 @@ pub struct ProcessName {
 }
 
 impl ProcessName {
+    /// `here`: this node.
+    pub fn global(self, here: NodeId) -> GlobalPid {
+        GlobalPid { home: self.node.unwrap_or(here), pid: HomePid(self.pid) }
+    }
+
     /// What is asked of the daemon here, so that the right node answers.
     pub fn ask(self, request: impl FnOnce(i32) -> Request) -> Request {
         let request = request(self.pid);
@@ -86,6 +91,9 @@ pub struct PsOptions {
     /// Only those whose command line contains TEXT
     #[arg(long, value_name = "TEXT")]
     pub command: Option<String>,
+    /// Only those of this job: PID of its launcher, or NODE:PID
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<ProcessChoice>,
     /// In which order
     #[arg(long, value_name = "KEY", value_enum, default_value_t = PsKey::Pid)]
     pub sort: PsKey,
@@ -98,6 +106,24 @@ pub struct PsOptions {
     pub watch: Option<Duration>,
     #[command(flatten)]
     pub listing: Listing,
+}
+
+impl PsOptions {
+    /// The processes of a job on all nodes, again and again.
+    pub fn of_job(job: GlobalPid) -> PsOptions {
+        PsOptions {
+            all: true,
+            user: None,
+            node: None,
+            state: None,
+            command: None,
+            job: Some(ProcessChoice { node: Some(NodeChoice::Number(job.home)), pid: job.pid.0 }),
+            sort: PsKey::Pid,
+            reverse: false,
+            watch: Some(Duration::from_secs(1)),
+            listing: Listing::default(),
+        }
+    }
 }
 
 /// By what `ps` sorts.

@@ -21,6 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("body", &["wire", "kernel", "link", "migrate", "attachment"]),
     ("deputy", &["wire", "kernel", "link", "migrate", "attachment"]),
     ("files", &["wire", "kernel", "link"]),
+    ("jobs", &["wire", "kernel", "link"]),
     // node connects
     ("node", &["wire", "brain", "kernel", "link", "migrate", "body", "deputy"]),
     // tools show
@@ -30,7 +31,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("metrics", &["wire", "client"]),
     ("web", &["wire", "client"]),
     ("mount", &["wire", "client", "link"]),
-    ("cli", &["wire", "client", "top", "metrics", "web", "mount"]),
+    ("launcher", &["wire", "client", "link"]),
+    ("cli", &["wire", "client", "top", "metrics", "web", "mount", "launcher"]),
     // lab proves
     ("needs", &[]),
     ("lab", &["kernel", "wire", "client"]),

@@ -1,7 +1,7 @@
 //! What a brain answers to questions of its daemon.
 
 use super::Brain;
-use crate::answers::{Foresight, Guess, NodeForesight, NodeView, Unforeseen};
+use crate::answers::{Foresight, Guess, NodeForesight, NodeView, Spreading, Unforeseen, Unspread};
 use crate::invariants::Violation;
 use crate::time::Time;
 use wire::ids::{GlobalPid, NodeId};
@@ -58,6 +58,11 @@ impl Brain {
         memory_bytes: u64,
     ) -> Result<NodeForesight, Unforeseen> {
         self.situation.foresee_node(now, cores, speed, memory_bytes)
+    }
+
+    /// How many ranks of a job are best begun on each node, in the order of their numbers.
+    pub fn spread(&self, now: Time, spreading: &Spreading) -> Result<Vec<(NodeId, u32)>, Unspread> {
+        self.situation.spread(now, spreading)
     }
 
     /// The first invariant that does not hold, if there is one.

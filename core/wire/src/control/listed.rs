@@ -1,6 +1,6 @@
 //! What listings are made of: processes and nodes, as a daemon tells tools of them.
 
-use crate::ids::NodeId;
+use crate::ids::{GlobalPid, NodeId};
 use crate::move_limits::MoveLimits;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,9 @@ pub struct Process {
     /// None: the node asked does not know.
     #[serde(default)]
     pub threads: Option<u32>,
+    /// The job that it is a rank of, or descends from one.
+    #[serde(default)]
+    pub job: Option<GlobalPid>,
 }
 
 impl Process {

@@ -19,6 +19,9 @@ use wire::image::{
     Attributes, Backing, Draft, Home, IMAGE_VERSION, Image, InFlight, Mapping, MappingKind,
     PackedPages, Pages, Priority, ProcessorIds, Prospect, SharedMemory, SharedPlace, Thread,
 };
+use wire::jobs::{
+    self, FromRanks, Input, Job, JobAsk, JobState, Moving, Rank, ResourceLimit, ToRanks, Word,
+};
 use wire::late::Question;
 use wire::memory_group::{self, Companion, Group, MemoryId};
 use wire::motive::Motive;
@@ -76,6 +79,86 @@ pub fn filled() -> Filled {
 
 pub fn served() -> Served {
     Served { uid: 1000, gid: 100, may_write: true }
+}
+
+pub fn to_job_server() -> Vec<jobs::ToServer> {
+    vec![
+        jobs::ToServer::Serve {
+            key: [7; 32],
+            job: job().job,
+            node: NodeId(2),
+            uid: 1000,
+            gid: 100,
+            groups: Some(vec![100, 6]),
+        },
+        jobs::ToServer::Connection,
+        jobs::ToServer::End,
+    ]
+}
+
+pub fn to_ranks() -> Vec<ToRanks> {
+    let word = |text: &str| Word(text.as_bytes().to_vec());
+    let program = jobs::Program {
+        command: vec![word("awk"), word("BEGIN{}")],
+        environment: vec![word("A=b")],
+        directory: word("/home/anna"),
+        umask: 0o22,
+        size: 40,
+        input: Input::First,
+        nice: Some(-1),
+        processors: vec![0, 3],
+        limits: vec![ResourceLimit { resource: 7, soft: Some(1024), hard: None }],
+        is_suspended: true,
+        leaves_daemons: false,
+        moving: Moving {
+            placement: Placement::Node(NodeId(3)),
+            storm_ms: Some(50),
+            freeze_budget_ms: Some(FreezeBudget::DEFAULT),
+            way: Way::Hybrid,
+        },
+    };
+    vec![
+        ToRanks::Prepare(Box::new(program)),
+        ToRanks::Start { first: 8, count: 4 },
+        ToRanks::Input { rank: 0 },
+        ToRanks::Taken { rank: 9, stream: jobs::Stream::Error, bytes: 512 },
+        ToRanks::Signal { rank: None, signal: 15 },
+        ToRanks::End,
+    ]
+}
+
+pub fn from_ranks() -> Vec<FromRanks> {
+    vec![
+        FromRanks::Prepared,
+        FromRanks::Refused("awk is not there".into()),
+        FromRanks::Started { rank: 8, pid: 4711 },
+        FromRanks::NotStarted { rank: 9, errno: 11 },
+        FromRanks::Output { rank: 8, stream: jobs::Stream::Output },
+        FromRanks::NotManaged { rank: 8, why: "it stays home".into() },
+        FromRanks::InputTaken { rank: 0, bytes: 40 },
+        FromRanks::InputClosed { rank: 0 },
+        FromRanks::Ended { rank: 8, status: 256, user_us: 5, sys_us: 6 },
+        FromRanks::Gone,
+    ]
+}
+
+pub fn job() -> Job {
+    Job {
+        job: GlobalPid { home: NodeId(1), pid: HomePid(12) },
+        name: "fold".into(),
+        uid: 1000,
+        user: Some("anna".into()),
+        command: "awk BEGIN{}".into(),
+        state: JobState::Running,
+        started: 1.5,
+        ended: Some(2.5),
+        ranks: 40,
+        running: 3,
+        failed: 1,
+        nodes: vec![(NodeId(1), 8), (NodeId(2), 32)],
+        exit_status: Some(3),
+        logs: Some("/home/anna/logs".into()),
+    }
 }
 
 pub fn file_calls() -> Vec<files::Call> {
@@ -619,18 +702,29 @@ pub fn peer_messages() -> Vec<PeerMessage> {
 
 pub fn requests() -> Vec<Request> {
     let (placement, budget) = (Placement::Node(NodeId(2)), Some(FreezeBudget::DEFAULT));
+    let options = ManageOptions {
+        placement,
+        storm_ms: Some(50),
+        cpu_baseline: true,
+        freeze_budget_ms: budget,
+        way: Way::Hybrid,
+        is_timed: true,
+        is_mobile: true,
+    };
     vec![
-        Request::Manage(ManageOptions {
-            placement,
-            storm_ms: Some(50),
-            cpu_baseline: true,
-            freeze_budget_ms: budget,
-            way: Way::Hybrid,
-            is_timed: true,
-            is_mobile: true,
-        }),
+        Request::Manage(options.clone()),
+        Request::Adopt { pid: 12, options: Some(Box::new(options)), job: Some(job().job) },
+        Request::Adopt { pid: 12, options: None, job: None },
         Request::TimeAway { pid: 12 },
         Request::ServeFiles { user: Some(1000) },
+        Request::ServeJob { job: job().job, user: Some(1000) },
+        Request::Spread { ranks: 40, per_node: Some(8), nodes: vec![NodeId(2)] },
+        Request::HoldJob { of: Box::new(job()), socket: "osmos-job-12".into() },
+        Request::Jobs,
+        Request::AskJob { pid: 12, ask: JobAsk::Show },
+        Request::AskJob { pid: 12, ask: JobAsk::Wait },
+        Request::AskJob { pid: 12, ask: JobAsk::Signal { signal: 15, rank: Some(3) } },
+        Request::AskJob { pid: 12, ask: JobAsk::Kill },
         Request::Migrate {
             pid: 12,
             to: Destination::Node(NodeId(3)),
@@ -657,6 +751,7 @@ pub fn requests() -> Vec<Request> {
             guests_per_user: Some(LimitChange::AtMost(2)),
             storms_per_user: None,
         }),
+        Request::Owner(OwnerOrder::ShareJobs { on: true }),
     ]
 }
 
@@ -674,6 +769,7 @@ pub fn replies() -> Vec<Reply> {
     let mut metrics = control::Metrics { name: Some("delta".into()), ..Default::default() };
     metrics.counts.moved.insert("user".into(), 3);
     metrics.nodes.insert("alive".into(), 2);
+    let rank = Rank { rank: 3, node: to, pid: Some(4711), state: "running".into() };
     let finding = control::Finding {
         name: "cgroup limits".into(),
         present: false,
@@ -691,6 +787,11 @@ pub fn replies() -> Vec<Reply> {
         Reply::Event(event.clone()),
         Reply::Event(control::Event { what: acted, ..event }),
         Reply::Error(failure),
+        Reply::FileServer(Box::new(berth())),
+        Reply::JobServer(Box::new(berth())),
+        Reply::Spread { nodes: vec![(home, 8), (to, 32)] },
+        Reply::Jobs { jobs: vec![job()] },
+        Reply::Job { of: Box::new(job()), members: vec![rank] },
         Reply::Managed { node: home, daemon_pid: 3, left_out: Some(vec!["avx2".into()]) },
     ]
 }

@@ -177,6 +177,7 @@ mod tests {
             command_line: None,
             parent: None,
             threads: None,
+            job: None,
         }
     }
 

@@ -1,9 +1,11 @@
-//! `osmos bench jobs`: what programs that are away do with what lies at home, against the same at
-//! home and against what the link carries, in turn over the same link of a lab.
+//! `osmos bench jobs`: what parallel programs do. What those that are away do with what lies at
+//! home, against the same at home and against what the link carries, in turn over the same link of
+//! a lab; and how many processes a job begins.
 //!
 //! Where the link has no limit it carries what the processors seal and open; those of both nodes
 //! are the same, and the program needs some of them as well.
 
+mod launching;
 pub mod program;
 
 use crate::engine::driven::{Driven, Serving};
@@ -13,6 +15,7 @@ use crate::provenance::Provenance;
 use crate::reporting::Reporting;
 use anyhow::{Context, Result};
 use clap::Parser;
+use launching::Launching;
 use serde::Serialize;
 use std::fmt::Write;
 use std::fs::File;
@@ -31,11 +34,12 @@ const PART_MIN: f64 = 0.7;
 /// A file that has just been written is not read ahead.
 const SETTLES: Duration = Duration::from_millis(200);
 
-/// Measure what programs that are away do with what lies at home
+/// Measure what programs that are away do with what lies at home, and how fast jobs begin
 #[derive(Debug, Parser)]
 #[command(name = "osmos bench jobs")]
 #[command(after_help = "\
-It makes labs of two nodes, which needs root, and a file in /var/tmp, and takes a few minutes.
+It makes labs of two and four nodes, which needs root, and a file in /var/tmp, and takes a few
+minutes.
 
 Examples:
   osmos bench jobs --quick         see that it works
@@ -66,6 +70,7 @@ struct Results {
     made: Provenance,
     mib: usize,
     rows: Vec<Row>,
+    launching: Launching,
 }
 
 /// Measures all of it; returns what is to be printed.
@@ -85,8 +90,9 @@ pub fn run(options: &Options) -> Result<String> {
         let stage = Stage::up_plain_over(&osmos, rate)?;
         rows.extend(read_in_order(&stage, program, &path, (rounds, mib, name))?);
     }
-    let results = Results { made: Provenance::now(), mib, rows };
-    let named = ("jobs", "Programs that are away, and what lies at home");
+    let launching = launching::measure(&osmos, rounds)?;
+    let results = Results { made: Provenance::now(), mib, rows, launching };
+    let named = ("jobs", "Parallel jobs");
     options.reporting.finish(named, &results.made, &results, table(&results))
 }
 
@@ -153,7 +159,8 @@ const SEALED: &str = "sealed";
 fn table(results: &Results) -> String {
     let rounds = results.rows.first().map_or(0, |row| row.away.len());
     let mut text = format!(
-        "A file of {} MiB that home's kernel has in memory; megabytes a second, the median of \
+        "## Files at home, read away\n\n\
+         A file of {} MiB that home's kernel has in memory; megabytes a second, the median of \
          {rounds} rounds in turn, lowest and highest in brackets. The link is one connection, \
          sealed as all between nodes.\n\n",
         results.mib
@@ -174,6 +181,7 @@ fn table(results: &Results) -> String {
         let (part, part_min) = (row.part * 100.0, row.part_min * 100.0);
         let _ = writeln!(text, " | {part:.0} % | at least {part_min:.0} %: {met} |");
     }
+    let _ = write!(text, "\n## Launching\n\n{}", results.launching.table());
     text
 }
 
@@ -192,7 +200,16 @@ mod test {
             part_min: 0.7,
         };
         let made = Provenance::now();
-        let text = table(&Results { made, mib: 1, rows: vec![row(0.9), row(0.6)] });
+        let launching = Launching {
+            ranks: 1,
+            nodes: 1,
+            over_nodes: vec![],
+            on_one: vec![],
+            by_a_shell: vec![],
+            busy_ms: vec![],
+            per_s_min: 1.0,
+        };
+        let text = table(&Results { made, mib: 1, rows: vec![row(0.9), row(0.6)], launching });
         assert!(text.contains("| 90 (80 to 100) | 100 (100 to 100) | 90 % | at least 70 %: met |"));
         assert!(text.contains("60 % | at least 70 %: missed |"), "{text}");
     }

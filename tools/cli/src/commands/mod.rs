@@ -5,6 +5,7 @@ pub mod daemon;
 pub mod doctor;
 pub mod foresight;
 pub mod install;
+pub mod job;
 pub mod listings;
 pub mod membership;
 pub mod metrics;

@@ -78,7 +78,7 @@ fn tell(client: &mut Client, migration: &Migration, json: bool) -> Result<()> {
 }
 
 pub fn adopt(client: &mut Client, pid: i32, json: bool) -> Result<()> {
-    match client.request(&Request::Adopt { pid })? {
+    match client.request(&Request::Adopt { pid, options: None, job: None })? {
         Reply::Done | Reply::Managed { .. } => {
             output::confirm(json, || serde_json::json!({ "done": true, "pid": pid }))
         }

@@ -10,16 +10,20 @@ use wire::control::{Reply, Request};
 use wire::owner::{FileAccess, Owned, OwnerOrder, OwnerState, PRIORITY_USUAL};
 use wire::users::{Borrowers, UserTable};
 
-pub fn order(client: &mut Client, order: OwnerOrder, json: bool) -> Result<()> {
-    let words = waiting(&order);
-    let owned = match progress::ask(client, &Request::Owner(order), words, json)? {
-        Reply::Owned(owned) => owned,
-        other => return Err(unexpected(&other)),
-    };
-    if json {
-        output::print_json(&owned)?;
-    } else {
-        output::print_line(&sentence(&owned))?;
+/// Gives one order after the other, and tells what stands after the last.
+pub fn order(client: &mut Client, orders: Vec<OwnerOrder>, json: bool) -> Result<()> {
+    let mut stands = None;
+    for order in orders {
+        let words = waiting(&order);
+        match progress::ask(client, &Request::Owner(order), words, json)? {
+            Reply::Owned(owned) => stands = Some(owned),
+            other => return Err(unexpected(&other)),
+        }
+    }
+    match stands {
+        Some(owned) if json => output::print_json(&owned)?,
+        Some(owned) => output::print_line(&sentence(&owned))?,
+        None => (),
     }
     Ok(())
 }
@@ -73,6 +77,9 @@ pub fn settings(state: &OwnerState) -> Vec<String> {
         FileAccess::Off => {}
         FileAccess::Read => parts.push("users of other nodes read files".to_owned()),
         FileAccess::Write => parts.push("users of other nodes read and write files".to_owned()),
+    }
+    if state.jobs {
+        parts.push("users of other nodes begin jobs".to_owned());
     }
     if state.lends_to != Borrowers::All {
         parts.push(format!("own processes go to {} only", state.lends_to));
@@ -128,6 +135,7 @@ mod tests {
             yields: true,
             drains: false,
             files: FileAccess::Read,
+            jobs: true,
             guests_max: Some(4),
             guest_memory_max_bytes: Some(2 << 30),
             guests_per_user_max: Some(1),
@@ -146,8 +154,8 @@ mod tests {
         assert_eq!(
             sentence(&owned),
             "no guests come; own processes stay; own load comes first; root's processes may \
-             leave; users of other nodes read files; own processes go to 2,3 only; guests run as \
-             *=same; at most 4 guests; at most \
+             leave; users of other nodes read files; users of other nodes begin jobs; own \
+             processes go to 2,3 only; guests run as *=same; at most 4 guests; at most \
              2.0G for all guests; at most 1 guest of one user; at most 2 processes of one user in \
              storms; moves freeze for 20 ms at most; moves take 500Mbit a second at most; moves \
              keep 2 processors busy at most; priorities 2:10 (others 50); 1 guest here, 1 of 3 \

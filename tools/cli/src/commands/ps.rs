@@ -10,26 +10,38 @@ use anyhow::{Result, bail};
 use client::{Client, Gathered};
 use std::cmp::Ordering;
 use wire::control::{Process, Reply, Request};
-use wire::ids::NodeId;
+use wire::ids::{GlobalPid, NodeId};
 
 /// Clears the terminal, and what has scrolled out of it is left alone.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub fn ps(client: &mut Client, options: &PsOptions) -> Result<()> {
     let node = options.node.as_ref().map(|node| node.find(client)).transpose()?;
-    let Some(pause) = options.watch else { return show(client, (options, node), "") };
+    let job = match &options.job {
+        Some(job) => {
+            let here = super::membership::ask_status(client)?.node;
+            Some(job.find(client)?.global(here))
+        }
+        None => None,
+    };
+    let wanted = Wanted { options, node, job };
+    let Some(pause) = options.watch else { return show(client, &wanted, "") };
     let clear = if output::is_terminal() && !options.listing.json { CLEAR } else { "" };
     loop {
-        show(client, (options, node), clear)?;
+        show(client, &wanted, clear)?;
         std::thread::sleep(pause);
     }
 }
 
-fn show(
-    client: &mut Client,
-    (options, node): (&PsOptions, Option<NodeId>),
-    before: &str,
-) -> Result<()> {
+/// What was asked for, by numbers.
+struct Wanted<'a> {
+    options: &'a PsOptions,
+    node: Option<NodeId>,
+    job: Option<GlobalPid>,
+}
+
+fn show(client: &mut Client, wanted: &Wanted, before: &str) -> Result<()> {
+    let options = wanted.options;
     let gathered = match options.all {
         true => {
             let words = ("asking all nodes", "it was only asked");
@@ -41,7 +53,7 @@ fn show(
         },
     };
     let mut processes = gathered.processes;
-    processes.retain(|process| is_wanted(process, options, node));
+    processes.retain(|process| wanted.has(process));
     processes.sort_by(|one, other| order(options.sort, one, other));
     if options.reverse {
         processes.reverse();
@@ -66,15 +78,19 @@ fn show(
     Ok(())
 }
 
-fn is_wanted(process: &Process, options: &PsOptions, node: Option<NodeId>) -> bool {
-    let is_users = |user: &String| {
-        process.user.as_ref() == Some(user)
-            || process.uid.is_some_and(|uid| *user == uid.to_string())
-    };
-    options.user.as_ref().is_none_or(is_users)
-        && node.is_none_or(|node| process.node == node)
-        && options.state.as_ref().is_none_or(|state| process.state == *state)
-        && options.command.as_ref().is_none_or(|text| process.shown_command().contains(text))
+impl Wanted<'_> {
+    fn has(&self, process: &Process) -> bool {
+        let Wanted { options, node, job } = self;
+        let is_users = |user: &String| {
+            process.user.as_ref() == Some(user)
+                || process.uid.is_some_and(|uid| *user == uid.to_string())
+        };
+        options.user.as_ref().is_none_or(is_users)
+            && node.is_none_or(|node| process.node == node)
+            && job.is_none_or(|job| process.job == Some(job))
+            && options.state.as_ref().is_none_or(|state| process.state == *state)
+            && options.command.as_ref().is_none_or(|text| process.shown_command().contains(text))
+    }
 }
 
 /// Who uses most comes first, else the lowest.
@@ -135,8 +151,10 @@ pub mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command, Question};
     use crate::naming::NodeChoice;
+    use crate::naming::tests::unasked;
     use clap::Parser;
     use std::time::Duration;
+    use wire::ids::HomePid;
 
     pub fn process() -> Process {
         Process {
@@ -155,6 +173,7 @@ pub mod tests {
             command_line: Some("python3 evil\x1b[31m.py".into()),
             parent: Some(1),
             threads: Some(1),
+            job: Some(GlobalPid { home: NodeId(1), pid: HomePid(12) }),
         }
     }
 
@@ -183,7 +202,11 @@ pub mod tests {
                 NodeChoice::Number(node) => node,
                 NodeChoice::Name(name) => panic!("{name}"),
             });
-            is_wanted(&process(), &options, node)
+            let job = options.job.clone().map(|job| {
+                let job = job.find(&mut unasked()).expect("a number");
+                job.global(NodeId(1))
+            });
+            Wanted { options: &options, node, job }.has(&process())
         };
         for words in [
             "",
@@ -192,6 +215,8 @@ pub mod tests {
             "--node 3",
             "--state running",
             "--command evil --user anna",
+            "--job 12",
+            "--job 1:12",
         ] {
             assert!(is_shown(words), "{words}");
         }
@@ -202,6 +227,8 @@ pub mod tests {
             "--state pinned",
             "--command awk",
             "--command evil --user bert",
+            "--job 13",
+            "--job 2:12",
         ] {
             assert!(!is_shown(words), "{words}");
         }
