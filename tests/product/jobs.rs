@@ -468,7 +468,12 @@ fn the_real_pvm_runs_over_all_nodes() {
     }
     greeted.sort();
     assert_eq!(greeted, [one, two, three]);
-    pvm.type_text("halt\n");
+    pvm.type_text("quit\n");
+    // Whoever says it again is told what there is, and nothing is begun twice.
+    let up = [&["env"], &variables[..4], &["osmos", "pvm", "up"]].concat();
+    let told = stage.text(1, &up);
+    assert!(told.contains("3 hosts"), "{told}");
+    stage.text(1, &[&["env"], &variables[..4], &["osmos", "pvm", "down"]].concat());
     for node in [2, 3] {
         until_true("its daemon has ended", || {
             stage.processes(node).iter().all(|p| p.is_zombie() || !p.name.starts_with("pvmd"))

@@ -7,7 +7,7 @@ use nix::sys::eventfd::EventFd;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use wire::files::decode;
 use wire::jobs::{STREAM_BYTES_MAX, Stream, ToRanks};
 use wire::supervisor::PACKET_BYTES_MAX;
@@ -58,7 +58,7 @@ impl Source {
 pub fn listen(
     mut reader: LinkReader,
     daemon: OwnedFd,
-    events: &Sender<Event>,
+    events: &SyncSender<Event>,
     wake_up: &Arc<EventFd>,
 ) -> io::Result<()> {
     let (to, bell) = (events.clone(), wake_up.clone());

@@ -89,11 +89,6 @@ impl FromRank {
         }
     }
 
-    /// What is under way.
-    pub fn left(&self) -> usize {
-        self.under_way
-    }
-
     /// So much was taken. False if there was not so much.
     pub fn taken(&mut self, bytes: usize) -> bool {
         let left = self.under_way.checked_sub(bytes);

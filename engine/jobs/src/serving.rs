@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use wire::files::encode;
 use wire::ids::{GlobalPid, NodeId};
@@ -38,6 +38,8 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// A stream that somebody else holds open is waited for so long when all ranks are gone.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 const EVENTS_MAX: usize = 64;
+/// Words of the launcher that wait while this is at work; more are left to the network.
+const EVENTS_WAITING_MAX: usize = 256;
 
 /// Where this serves, and whom.
 pub struct Place {
@@ -69,11 +71,11 @@ struct Server {
     /// The launcher is there.
     is_heard: bool,
     epoll: Epoll,
-    /// Of all streams, what is under way.
+    /// Of all streams, what is under way; also of those that have ended.
     under_way: usize,
     /// Streams that are not read until there is room.
     full: BTreeSet<(u32, Stream)>,
-    events: Sender<Event>,
+    events: SyncSender<Event>,
     wake_up: Arc<EventFd>,
     /// What ranks leave behind is not killed.
     leaves_daemons: bool,
@@ -93,7 +95,7 @@ pub fn serve(
     children.thread_block()?;
     let signals = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let wake_up = Arc::new(wake_up::make().map_err(|error| error.source)?);
-    let (events, heard) = channel();
+    let (events, heard) = sync_channel(EVENTS_WAITING_MAX);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     let readable = |source: Source| EpollEvent::new(EpollFlags::EPOLLIN, source.number());
     epoll.add(&signals, readable(Source::Child))?;
@@ -344,20 +346,25 @@ impl Server {
         if let Some(of) = self.ranks.get_mut(&rank).and_then(|of| of.stream(stream).take()) {
             let _ = self.epoll.delete(of.as_fd());
             self.full.remove(&(rank, stream));
-            self.under_way = self.under_way.saturating_sub(of.left());
             self.say(&FromRanks::Output { rank, stream }, &[]);
         }
     }
 
     fn taken(&mut self, rank: u32, stream: Stream, bytes: usize) {
-        // What was under way of a stream that has ended is not counted any more.
-        if let Some(of) = self.ranks.get_mut(&rank).and_then(|of| of.stream(stream).as_mut()) {
-            if !of.taken(bytes) {
-                return self.lost("it takes more than was sent");
-            }
-            self.under_way = self.under_way.saturating_sub(bytes);
+        // One that has ended may have been taken to its end only now.
+        if let Some(of) = self.ranks.get_mut(&rank).and_then(|of| of.stream(stream).as_mut())
+            && !of.taken(bytes)
+        {
+            return self.lost("it takes more than was sent");
         }
-        for (rank, stream) in std::mem::take(&mut self.full) {
+        let was_full = self.under_way >= NODE_WINDOW_BYTES;
+        self.under_way = self.under_way.saturating_sub(bytes);
+        // Where there was room for others, only this one can have waited for it.
+        let waiting = match was_full {
+            true => std::mem::take(&mut self.full),
+            false => self.full.take(&(rank, stream)).into_iter().collect(),
+        };
+        for (rank, stream) in waiting {
             if let Some(of) = self.stream(rank, stream) {
                 self.watch(Source::Output(rank, stream), of, EpollFlags::EPOLLIN);
             }

@@ -10,7 +10,7 @@ use crate::commands::report::ReportOptions;
 use crate::commands::top::{self, TopOptions};
 use crate::commands::web::{self, WebOptions};
 use crate::daemon_options::{DaemonOptions, UpOptions};
-use crate::jobs::{JobCommand, RshOptions};
+use crate::jobs::{JobCommand, PvmCommand, RshOptions};
 use crate::naming::{DestinationChoice, NodeChoice, destination, node};
 use crate::ownership::Own;
 use crate::processes::{ProcessChoice, PsOptions};
@@ -150,12 +150,15 @@ one does. Exit status: 0 every machine can be a node; 1 one cannot, or a node ha
     /// Run commands that run many times at once, as one job over all nodes
     #[command(subcommand)]
     Job(JobCommand),
+    /// Have PVM, as it is, run over the nodes without rsh and keys
+    #[command(subcommand)]
+    Pvm(PvmCommand),
     /// Run a shell command on another node, as rsh(1) does: for programs that start others so
     #[command(after_help = "\
 Examples:
   osmos rsh two uptime
   osmos run -- mpirun --mca plm_rsh_agent 'osmos rsh' -H one:4,two:4 ./ranks
-  osmos links ~/bin; PVM_RSH=~/bin/osmos-rsh pvm hosts      for what takes no words, a program
+  osmos links ~/bin; PVM_RSH=~/bin/osmos-rsh pvm      for what takes no words, a program
 
 It needs no key and no password: the owner of the node has said `osmos share --jobs on`. The command
 is run by /bin/sh in the user's home directory, with a short environment as after a login, and the

@@ -199,6 +199,27 @@ pub struct JobRunOptions {
     pub command: Vec<OsString>,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum PvmCommand {
+    /// Begin daemons of PVM on the nodes, and list them; again, to add those that came since
+    #[command(after_help = "\
+Examples:
+  osmos pvm up; pvm            the console: spawn, ps, add, conf, halt
+  osmos pvm up --nodes 2,delta
+
+PVM must be installed on each of the nodes, and the owner of each have said `osmos share --jobs on`.
+Names of nodes are names of hosts, and are looked up by PVM. Its tasks are processes under Osmos of
+the node where PVM has begun them, and move. PVM_PATH says where programs of tasks are looked for,
+PATH if it is not set.")]
+    Up {
+        /// Only on these besides this one, by number or name: 2,5-7,delta
+        #[arg(long, value_name = "NODES", value_parser = borrowers)]
+        nodes: Option<BorrowersChoice>,
+    },
+    /// End the daemons of PVM on all nodes, and all tasks
+    Down,
+}
+
 /// As programs give them that start others by rsh(1) or ssh(1).
 #[derive(Clone, Debug, Args)]
 pub struct RshOptions {
@@ -216,8 +237,8 @@ pub struct RshOptions {
     pub command: Vec<OsString>,
 }
 
-/// Names of variables that go along besides, as with `SendEnv` of ssh.
-const MORE: &str = "OSMOS_RSH_ENV";
+/// A variable with names of others that go along besides, as with `SendEnv` of ssh.
+pub const RSH_ENVIRONMENT: &str = "OSMOS_RSH_ENV";
 /// What a login has of an environment.
 const LOGIN: [&str; 7] = ["HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ"];
 
@@ -233,7 +254,7 @@ impl RshOptions {
             script.push(word);
         }
         let words = ["/bin/sh".into(), "-c".into(), script];
-        let told = std::env::var(MORE).unwrap_or_default();
+        let told = std::env::var(RSH_ENVIRONMENT).unwrap_or_default();
         let more = told.split(',').map(str::trim).filter(|name| !name.is_empty());
         let usual = LOGIN.into_iter().chain(mpi::names()).map(str::to_owned);
         let names: Vec<String> = usual.chain(more.map(str::to_owned)).collect();

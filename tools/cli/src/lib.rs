@@ -37,7 +37,7 @@ use client::Client;
 use cluster::{ClusterCommand, Ground, UpOptions};
 use commands::{
     config, daemon, doctor, foresight, install, job, listings, membership, metrics, mount, moves,
-    owner, ping, ps, report, run, service, time, top, web,
+    owner, ping, ps, pvm, report, run, service, time, top, web,
 };
 use std::ffi::OsString;
 use std::path::Path;
@@ -136,6 +136,7 @@ fn execute(arguments: Arguments, platform: &dyn Platform) -> ExitCode {
         Command::Report(options) => ended(report::report(&options, &socket, platform)),
         Command::Metrics(options) => ended(metrics::metrics(&options, &socket)),
         Command::Web(options) => ended(web::web(&options, &socket)),
+        Command::Pvm(command) => ended(pvm::pvm(command, &socket)),
         Command::Rsh(options) => job::rsh(&options, &socket),
         Command::Job(command) => job::job(command, &socket),
         Command::Mount(options) => ended(mount::mount(&options, &socket)),

@@ -23,7 +23,7 @@ pub fn allocate(client: &mut Client, me: NodeId, wanted: &Wanted) -> Result<Vec<
         return Ok(vec![(me, check(ranks.unwrap_or(1))?)]);
     }
     let nodes = match nodes {
-        None | Some(Borrowers::All) => alive(client)?,
+        None | Some(Borrowers::All) => open(client, me)?,
         Some(Borrowers::Only(nodes)) => nodes.clone(),
     };
     ensure!(!nodes.is_empty(), "no node was named");
@@ -52,7 +52,9 @@ fn check(ranks: u32) -> Result<u32> {
     Ok(ranks)
 }
 
-fn alive(client: &mut Client) -> Result<Vec<NodeId>> {
-    let nodes = client.nodes()?.into_iter().filter(|node| node.status == "alive");
-    Ok(nodes.map(|node| node.id).collect())
+/// Those that are there, but for the ones whose owners have nothing come.
+fn open(client: &mut Client, me: NodeId) -> Result<Vec<NodeId>> {
+    let nodes = client.nodes()?.into_iter();
+    let open = nodes.filter(|of| of.status == "alive" && (of.takes_guests || of.id == me));
+    Ok(open.map(|node| node.id).collect())
 }

@@ -15,7 +15,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::control::Status;
 use wire::ids::{GlobalPid, HomePid, NodeId};
@@ -25,7 +25,7 @@ pub fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-pub fn hear_signals(events: &Sender<Event>, has_begun: &Arc<AtomicBool>) -> Result<Handle> {
+pub fn hear_signals(events: &SyncSender<Event>, has_begun: &Arc<AtomicBool>) -> Result<Handle> {
     let heard = ENDING.iter().chain(&PASSED_ON).chain(&[SIGTSTP, SIGCONT]);
     let mut signals = Signals::new(heard).context("cannot wait for signals")?;
     let (handle, events, has_begun) = (signals.handle(), events.clone(), has_begun.clone());
@@ -67,7 +67,7 @@ pub fn describe(options: &Options, status: &Status, nodes: &[(NodeId, u32)]) -> 
     }
 }
 
-pub fn output(options: &Options, job: &Job, events: Sender<Event>) -> Result<Output> {
+pub fn output(options: &Options, job: &Job, events: SyncSender<Event>) -> Result<Output> {
     let Some(log) = &options.log else {
         let labels = options.labels && job.ranks > 1;
         return Ok(Output::start(None, job.ranks, labels, events)?);
@@ -89,7 +89,7 @@ pub fn begin(
     client: &mut Client,
     job: &Job,
     nodes: &[(NodeId, u32)],
-    (events, heard): (&Sender<Event>, &Receiver<Event>),
+    (events, heard): (&SyncSender<Event>, &Receiver<Event>),
 ) -> Result<(Vec<Server>, Vec<Event>)> {
     let listed = client.nodes()?;
     let ground = Ground { socket: &options.socket, me: job.job.home, job: job.job, nodes: &listed };

@@ -13,7 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::control::{Reply, Request};
@@ -43,7 +43,7 @@ impl Holding {
     ///
     /// # Errors
     /// The daemon does not take it: another job of the user has its name, say.
-    pub fn begin(socket: &Path, job: &Job, events: Sender<Event>) -> Result<Holding> {
+    pub fn begin(socket: &Path, job: &Job, events: SyncSender<Event>) -> Result<Holding> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
         let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -153,7 +153,7 @@ impl Teller {
     }
 }
 
-fn answer_all(listener: &UnixListener, events: &Sender<Event>, asks: &Arc<AtomicUsize>) {
+fn answer_all(listener: &UnixListener, events: &SyncSender<Event>, asks: &Arc<AtomicUsize>) {
     for stream in listener.incoming().flatten() {
         let own = nix::unistd::getuid().as_raw();
         // The daemon, root's or the user's own, which has looked who asks.
@@ -179,7 +179,7 @@ fn answer_all(listener: &UnixListener, events: &Sender<Event>, asks: &Arc<Atomic
 }
 
 /// What the launcher answers; none: it ended, or whoever asked has gone.
-fn ask(stream: &UnixStream, events: &Sender<Event>) -> Option<Reply> {
+fn ask(stream: &UnixStream, events: &SyncSender<Event>) -> Option<Reply> {
     stream.set_read_timeout(Some(READ_PATIENCE)).ok()?;
     let mut line = String::new();
     BufReader::new(stream.take(ASK_BYTES_MAX)).read_line(&mut line).ok()?;

@@ -3,7 +3,7 @@
 use crate::launching::Event;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Sender, SyncSender, channel};
 use wire::jobs::{STREAM_BYTES_MAX, STREAM_WINDOW_BYTES};
 
 /// Who has input, and how much of it is on its way to each.
@@ -22,7 +22,7 @@ impl Input {
     /// There is none to be had.
     pub fn start(
         ranks: impl Iterator<Item = u32>,
-        events: Sender<Event>,
+        events: SyncSender<Event>,
     ) -> std::io::Result<Input> {
         let (grants, granted) = channel();
         std::thread::Builder::new().name("input".into()).spawn(move || {

@@ -6,23 +6,32 @@ use crate::beginning::{begin, describe, hear_signals, now_s, output};
 use crate::holding::Holding;
 use crate::input::Input;
 use crate::output::{Output, Piece};
-use crate::ranks::{Ranks, State, cause};
+use crate::ranks::{Ranks, State, cause, has_failed};
 use crate::servers::Server;
 use anyhow::{Result, bail};
 use client::Client;
 use client::signals::signal_name;
 use nix::sys::signal::{Signal, raise};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::time::{Duration, Instant};
 use wire::control::{Failure, Reply, Request};
-use wire::jobs::{FromRanks, Job, JobAsk, JobState, Stream, ToRanks};
+use wire::jobs::{FromRanks, Job, JobAsk, JobState, NODE_WINDOW_BYTES, Stream, ToRanks};
 
 /// Ranks that were told to end have so long for it.
 const GRACE: Duration = Duration::from_secs(5);
+/// Job servers that were told that nothing is to be left have so long for it, if somebody waits who
+/// has asked for that. They try for ten seconds.
+const GONE_PATIENCE: Duration = Duration::from_secs(15);
+/// Events that wait while one is taken in; whoever has more waits.
+const EVENTS_WAITING_MAX: usize = 1_024;
+/// Reasons why ranks stay where they are that are told.
+const REASONS_MAX: usize = 8;
 /// Failures that are told one by one.
 const TOLD_MAX: usize = 10;
 /// What a shell makes of a process that a signal has ended.
@@ -53,6 +62,8 @@ pub enum Event {
         bytes: u32,
     },
     CannotWrite(std::io::Error),
+    /// All that was to be written.
+    AllWritten,
     /// From this process's standard input; nothing is its end.
     Input(Vec<u8>),
     Asked {
@@ -75,7 +86,7 @@ pub fn launch(options: &Options, begun: impl FnOnce(&Job) -> Result<()>) -> Resu
     let wanted =
         Wanted { ranks: options.ranks, per_node: options.per_node, nodes: options.nodes.as_ref() };
     let nodes = allocate(&mut client, status.node, &wanted)?;
-    let (events, heard) = channel();
+    let (events, heard) = sync_channel(EVENTS_WAITING_MAX);
     let has_begun = Arc::<AtomicBool>::default();
     let signals = hear_signals(&events, &has_begun)?;
     let job = describe(options, &status, &nodes);
@@ -96,10 +107,13 @@ pub fn launch(options: &Options, begun: impl FnOnce(&Job) -> Result<()>) -> Resu
         output: output(options, &job, events.clone())?,
         input: None,
         over: BTreeSet::new(),
+        under_way: vec![0; nodes.len()],
+        is_written: false,
         servers,
         job,
         holding,
         ending: None,
+        gone_by: None,
         is_suspended: options.program.is_suspended,
         interrupted_by: None,
         waiting: Vec::new(),
@@ -122,12 +136,17 @@ struct Launcher {
     servers: Vec<Server>,
     /// The places of those that have nothing left.
     over: BTreeSet<usize>,
+    /// What came of each node's streams and was not written yet, bytes.
+    under_way: Vec<usize>,
     output: Output,
+    is_written: bool,
     input: Option<Input>,
     job: Job,
     holding: Holding,
     /// Until when ranks have to end by themselves; it was asked for.
     ending: Option<Instant>,
+    /// Until when servers have to say that nothing is left, and what they have said to be written.
+    gone_by: Option<Instant>,
     is_suspended: bool,
     interrupted_by: Option<i32>,
     /// Who wants to know when it is over.
@@ -142,18 +161,21 @@ impl Launcher {
         for event in early {
             self.take(event);
         }
-        while self.over.len() < self.servers.len() {
-            let event = match self.ending {
+        while !(self.are_gone() && self.is_written) {
+            if self.are_gone() {
+                self.output.close();
+            }
+            let event = match self.ending.or(self.gone_by) {
                 Some(until) => heard.recv_timeout(until.saturating_duration_since(Instant::now())),
                 None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
                 Ok(event) => self.take(event),
-                Err(RecvTimeoutError::Timeout) => self.kill(),
+                Err(RecvTimeoutError::Timeout) if self.ending.is_some() => self.kill(),
+                Err(RecvTimeoutError::Timeout) => self.give_up(),
                 Err(RecvTimeoutError::Disconnected) => bail!("a thread of the launcher is gone"),
             }
         }
-        self.output.finish();
         let status = self.exit_status();
         self.tell_failures();
         (self.job.state, self.job.ended) = (JobState::Ended, Some(now_s()));
@@ -163,8 +185,23 @@ impl Launcher {
             let _ = waiting.send(self.shown());
         }
         self.holding.finish();
-        self.servers.iter_mut().for_each(Server::end);
+        if self.gone_by.is_none() {
+            self.servers.iter_mut().for_each(Server::end);
+        }
         Ok(status)
+    }
+
+    /// Nothing is left of any rank, as far as can be known.
+    fn are_gone(&self) -> bool {
+        self.over.len() == self.servers.len()
+    }
+
+    /// Nobody is waited for any longer.
+    fn give_up(&mut self) {
+        for place in 0..self.servers.len() {
+            self.lose(place, "it does not say that nothing is left");
+        }
+        self.is_written = true;
     }
 
     fn exit_status(&self) -> u8 {
@@ -176,17 +213,22 @@ impl Launcher {
 
     fn take(&mut self, event: Event) {
         match event {
+            // What one says that is not believed any more.
+            Event::Said { place, .. } if self.over.contains(&place) => {}
             Event::Said { place, said, content } => self.hear(place, said, content),
             Event::Lost { place, why } => self.lose(place, &why),
             Event::Signal(signal) => self.signalled(signal),
             Event::Written { place, rank, stream, bytes } => {
+                self.under_way[place] = self.under_way[place].saturating_sub(bytes as usize);
                 self.servers[place].say(ToRanks::Taken { rank, stream, bytes });
             }
             Event::CannotWrite(error) => {
                 eprintln!("osmos: cannot write what ranks write, so the job ends: {error}");
                 self.interrupted_by.get_or_insert(nix::libc::SIGPIPE);
+                self.is_written = true;
                 self.kill();
             }
+            Event::AllWritten => self.is_written = true,
             Event::Input(bytes) => self.pass_on_input(&bytes),
             Event::Asked { ask, answer } => self.asked(ask, answer),
         }
@@ -207,6 +249,10 @@ impl Launcher {
                 }
             }
             FromRanks::Output { rank, stream } if own.contains(&rank) => {
+                self.under_way[place] += content.len();
+                if self.under_way[place] > NODE_WINDOW_BYTES {
+                    return self.lose(place, "it sends more than there is room for");
+                }
                 self.output.write(Piece { place, rank, stream, bytes: content });
             }
             FromRanks::InputTaken { rank, bytes } if own.contains(&rank) => {
@@ -235,8 +281,7 @@ impl Launcher {
         if !self.ranks.set(place, rank, state) {
             return self.lose(place, &format!("it says that rank {rank} is {state:?}"));
         }
-        let has_failed = self.ranks.failed().any(|(failed, _)| failed == rank);
-        if has_failed && self.kills_on_bad_exit && self.ending.is_none() {
+        if has_failed(state) && self.kills_on_bad_exit && self.ending.is_none() {
             let cause = cause(state, self.ranks.node(place));
             eprintln!("osmos: rank {rank}: {cause}: the others are ended");
             self.ask_to_end(SIGTERM);
@@ -256,7 +301,7 @@ impl Launcher {
         if !self.over.insert(place) {
             return;
         }
-        self.servers[place].end();
+        self.servers[place].close();
         if self.lose_ranks(place) > 0 {
             eprintln!("osmos: node {} is lost: {why}", self.ranks.node(place));
         }
@@ -280,7 +325,9 @@ impl Launcher {
         let is_running = matches!(self.ranks.state(rank), Some(State::Running { .. }));
         // The texts differ by pids only.
         let kind: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
-        if is_running && self.unmanaged.insert(kind) {
+        let is_known = self.unmanaged.len() >= REASONS_MAX || self.unmanaged.contains(&kind);
+        if is_running && !is_known {
+            self.unmanaged.insert(kind);
             let node = self.ranks.node(place);
             eprintln!("osmos: rank {rank} stays on node {node}, and others like it: {why}");
         }
@@ -328,7 +375,14 @@ impl Launcher {
             }
             SIGCONT => self.signal(None, SIGCONT),
             signal if PASSED_ON.contains(&signal) => self.signal(None, signal),
+            // What is not shown by now is not shown.
+            signal if self.are_gone() => {
+                self.interrupted_by = Some(signal);
+                self.is_written = true;
+            }
             _ if self.ending.is_some() => self.kill(),
+            // Whoever asks again does not want to wait.
+            _ if self.gone_by.is_some() => self.give_up(),
             signal => {
                 self.interrupted_by = Some(signal);
                 self.ask_to_end(signal);
@@ -354,6 +408,9 @@ impl Launcher {
     /// Nothing is to be left, nor to begin.
     fn kill(&mut self) {
         self.ending = None;
+        if self.interrupted_by.is_some() {
+            self.gone_by.get_or_insert_with(|| Instant::now() + GONE_PATIENCE);
+        }
         self.job.state = JobState::Ending;
         self.say_all(&ToRanks::End);
     }
@@ -371,7 +428,7 @@ impl Launcher {
                 Reply::Done
             }
             JobAsk::Kill => {
-                self.interrupted_by.get_or_insert(nix::libc::SIGKILL);
+                self.interrupted_by.get_or_insert(SIGKILL);
                 self.kill();
                 self.tell();
                 Reply::Done
@@ -389,7 +446,7 @@ impl Launcher {
     fn count(&mut self) {
         let job = &mut self.job;
         job.running = self.ranks.running();
-        job.failed = self.ranks.failed().count() as u32;
+        job.failed = self.ranks.failed_count();
         if !matches!(job.state, JobState::Ending | JobState::Ended) {
             job.state = match self.is_suspended {
                 true => JobState::Suspended,
@@ -408,8 +465,12 @@ impl Launcher {
         let is_plain =
             |state: State| matches!(state, State::Ended { status, .. } if status & 0x7f == 0);
         let of = self.ranks.failed();
-        let failed: Vec<(u32, State)> =
-            of.filter(|(_, state)| self.ranks.size() > 1 || !is_plain(*state)).collect();
+        let is_wanted = |state: State| match (self.interrupted_by, state) {
+            // That was asked for.
+            (Some(by), State::Ended { status, .. }) => ![by, SIGKILL].contains(&(status & 0x7f)),
+            _ => self.ranks.size() > 1 || !is_plain(state),
+        };
+        let failed: Vec<(u32, State)> = of.filter(|(_, state)| is_wanted(*state)).collect();
         for (rank, state) in failed.iter().take(TOLD_MAX) {
             let node = self.ranks.place_of(*rank).map(|place| self.ranks.node(place));
             let node = node.unwrap_or(self.job.job.home);

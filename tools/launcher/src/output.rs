@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use wire::jobs::Stream;
 
 /// A longer line is broken.
@@ -26,8 +25,8 @@ pub struct Piece {
 }
 
 pub struct Output {
+    /// None: nothing comes any more.
     pieces: Option<Sender<Piece>>,
-    writer: Option<JoinHandle<()>>,
 }
 
 impl Output {
@@ -39,7 +38,7 @@ impl Output {
         log: Option<File>,
         size: u32,
         labels: bool,
-        events: Sender<Event>,
+        events: SyncSender<Event>,
     ) -> io::Result<Output> {
         let ends = match log {
             Some(log) => [log.try_clone()?, log],
@@ -50,10 +49,10 @@ impl Output {
         };
         let (pieces, heard) = channel();
         let lines = Lines::new(size, labels);
-        let writer = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("output".into())
             .spawn(move || write_all(&heard, lines, ends, &events))?;
-        Ok(Output { pieces: Some(pieces), writer: Some(writer) })
+        Ok(Output { pieces: Some(pieces) })
     }
 
     pub fn write(&self, piece: Piece) {
@@ -63,12 +62,9 @@ impl Output {
         }
     }
 
-    /// Returns when all of it is written.
-    pub fn finish(&mut self) {
+    /// Nothing comes any more; [`Event::AllWritten`] says when all of it is written.
+    pub fn close(&mut self) {
         self.pieces = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
-        }
     }
 }
 
@@ -76,7 +72,7 @@ fn write_all(
     pieces: &Receiver<Piece>,
     mut lines: Lines,
     mut ends: [File; 2],
-    events: &Sender<Event>,
+    events: &SyncSender<Event>,
 ) {
     for Piece { place, rank, stream, bytes } in pieces {
         let end = match stream {
@@ -93,6 +89,8 @@ fn write_all(
             return;
         }
     }
+    // Whoever is to hear it may have waited long enough.
+    let _ = events.send(Event::AllWritten);
 }
 
 /// Makes lines of pieces.

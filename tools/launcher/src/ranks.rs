@@ -35,6 +35,10 @@ pub enum State {
 /// All ranks of a job, by the nodes where they begin.
 pub struct Ranks {
     states: Vec<State>,
+    /// Those that have not ended.
+    running: u32,
+    /// Those that have not ended well.
+    failed: u32,
     nodes: Vec<(NodeId, Range<u32>)>,
 }
 
@@ -48,7 +52,7 @@ impl Ranks {
             (*node, begin..first)
         });
         let nodes: Vec<(NodeId, Range<u32>)> = nodes.collect();
-        Ranks { states: vec![State::Starting; first as usize], nodes }
+        Ranks { states: vec![State::Starting; first as usize], running: first, failed: 0, nodes }
     }
 
     pub fn size(&self) -> u32 {
@@ -88,6 +92,8 @@ impl Ranks {
         };
         if is_next {
             *state = new;
+            self.running -= u32::from(is_over(new));
+            self.failed += u32::from(has_failed(new));
         }
         is_next
     }
@@ -98,17 +104,21 @@ impl Ranks {
     }
 
     pub fn are_over(&self) -> bool {
-        self.states.iter().all(|state| is_over(*state))
+        self.running == 0
     }
 
     pub fn running(&self) -> u32 {
-        self.states.iter().filter(|state| !is_over(**state)).count() as u32
+        self.running
+    }
+
+    pub fn failed_count(&self) -> u32 {
+        self.failed
     }
 
     /// Those that have not ended well.
     pub fn failed(&self) -> impl Iterator<Item = (u32, State)> + '_ {
         let all = (0..).zip(self.states.iter().copied());
-        all.filter(|(_, state)| is_over(*state) && code(*state) != 0)
+        all.filter(|(_, state)| has_failed(*state))
     }
 
     /// That of the first rank that has not ended well.
@@ -133,6 +143,11 @@ impl Ranks {
 
 fn is_over(state: State) -> bool {
     !matches!(state, State::Starting | State::Running { .. })
+}
+
+/// It has ended, and not well.
+pub fn has_failed(state: State) -> bool {
+    is_over(state) && code(state) != 0
 }
 
 /// As of wait(2), which knows nothing else of a process that has ended.
@@ -223,6 +238,7 @@ mod test {
         assert_eq!(ranks.lose(1), 1);
         assert_eq!(ranks.lose(0), 1);
         assert!(ranks.are_over());
+        assert_eq!((ranks.running(), ranks.failed_count()), (0, 4));
         let words: Vec<String> = ranks.listed().into_iter().map(|rank| rank.state).collect();
         let expected = [
             "done",

@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::time::Duration;
 use wire::control::{Node, Reply, Request};
 use wire::files::{decode, encode};
@@ -66,10 +66,15 @@ impl Server {
         }
     }
 
-    /// It is spoken to no more. One of this node's has ended when this returns.
-    pub fn end(&mut self) {
+    /// It is spoken to no more.
+    pub fn close(&mut self) {
         self.messages = None;
         self.closer.close();
+    }
+
+    /// One that has nothing left. If it was started here it has ended when this returns.
+    pub fn end(&mut self) {
+        self.close();
         if let Some(mut child) = self.child.take() {
             let _ = child.wait();
         }
@@ -92,7 +97,7 @@ impl Ground<'_> {
     ///
     /// # Errors
     /// One of them does not do it: none has begun anything.
-    pub fn call_all(&self, nodes: &[NodeId], events: &Sender<Event>) -> Result<Vec<Server>> {
+    pub fn call_all(&self, nodes: &[NodeId], events: &SyncSender<Event>) -> Result<Vec<Server>> {
         let called: Vec<Result<(Link, Option<Child>)>> = std::thread::scope(|scope| {
             let calls: Vec<_> = nodes.iter().map(|node| scope.spawn(|| self.call(*node))).collect();
             let panicked = |_| Err(anyhow!("a thread of the launcher panicked"));
@@ -197,7 +202,7 @@ fn begin(
     place: usize,
     (reader, writer): Link,
     child: Option<Child>,
-    events: &Sender<Event>,
+    events: &SyncSender<Event>,
 ) -> Result<Server> {
     let (messages, queue) = channel();
     let closer = writer.closer()?;
@@ -211,7 +216,7 @@ fn begin(
     Ok(Server { messages: Some(messages), closer, child })
 }
 
-fn hear_all(place: usize, mut reader: LinkReader, events: &Sender<Event>) {
+fn hear_all(place: usize, mut reader: LinkReader, events: &SyncSender<Event>) {
     loop {
         let event = match hear(&mut reader) {
             Ok((said, content)) => Event::Said { place, said, content },

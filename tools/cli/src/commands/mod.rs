@@ -14,6 +14,7 @@ pub mod moves;
 pub mod owner;
 pub mod ping;
 pub mod ps;
+pub mod pvm;
 pub mod report;
 pub mod run;
 pub mod service;
