@@ -223,7 +223,10 @@ impl Launcher {
                 self.servers[place].say(ToRanks::Taken { rank, stream, bytes });
             }
             Event::CannotWrite(error) => {
-                eprintln!("osmos: cannot write what ranks write, so the job ends: {error}");
+                // A reader that has seen enough (`| head`) is no failure.
+                if error.kind() != std::io::ErrorKind::BrokenPipe {
+                    eprintln!("osmos: cannot write what ranks write, so the job ends: {error}");
+                }
                 self.interrupted_by.get_or_insert(nix::libc::SIGPIPE);
                 self.is_written = true;
                 self.kill();

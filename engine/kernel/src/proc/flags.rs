@@ -1,7 +1,7 @@
 //! The flags of a memory mapping, as `VmFlags` in `/proc/PID/smaps` lists them (proc(5)).
 
 use super::maps::{self, Mapping};
-use crate::{KernelError, Result, haste};
+use crate::{Result, haste};
 
 /// A set of those flags that say how a mapping was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,10 +54,7 @@ const WORDS: [(&[u8], Flags); 16] = [
 /// Reads the mappings of a process with their flags: the kernel counts its pages for that, which
 /// takes some 30 ms for a gigabyte of small pages.
 pub fn read_maps(pid: i32) -> Result<Vec<Mapping>> {
-    let path = format!("/proc/{pid}/smaps");
-    let text =
-        std::fs::read(&path).map_err(|source| super::failed(format!("read {path}"), source))?;
-    parse(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+    maps::read_in_order(&format!("/proc/{pid}/smaps"), parse)
 }
 
 /// As [`read_maps`], of a process that runs: by a thread that does not come before it, whatever the

@@ -204,10 +204,31 @@ pub(crate) fn has_query() -> bool {
 
 /// Reads and parses the mappings of a process.
 pub fn read(pid: i32) -> Result<Vec<Mapping>> {
-    let path = format!("/proc/{pid}/maps");
-    let text =
-        std::fs::read(&path).map_err(|source| super::failed(format!("read {path}"), source))?;
-    parse(&text).ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))
+    read_in_order(&format!("/proc/{pid}/maps"), parse)
+}
+
+/// Looks at a process that runs, until one finds nothing changed meanwhile.
+const LOOKS_MAX: usize = 64;
+
+/// Reads one of these files until it is of one piece.
+///
+/// The kernel writes it page by page, and goes on behind the last mapping that it has written. If
+/// that has been joined with the next one by then, the whole is written, from where it begins: the
+/// same memory twice (m_start and m_next in fs/proc/task_mmu.c).
+pub(super) fn read_in_order(
+    path: &str,
+    parse: impl Fn(&[u8]) -> Option<Vec<Mapping>>,
+) -> Result<Vec<Mapping>> {
+    for _ in 0..LOOKS_MAX {
+        let text =
+            std::fs::read(path).map_err(|source| super::failed(format!("read {path}"), source))?;
+        let maps = parse(&text)
+            .ok_or_else(|| KernelError::errno(format!("parse {path}"), libc::EINVAL))?;
+        if maps.is_sorted_by(|one, next| one.end <= next.start) {
+            return Ok(maps);
+        }
+    }
+    Err(KernelError::errno(format!("read {path}, which changes all the time"), libc::EAGAIN))
 }
 
 /// Where the vDSO lies; empty if there is none.
@@ -283,6 +304,20 @@ fn unescape(name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn memory_that_is_told_twice_is_asked_for_again() {
+        let asked = std::cell::Cell::new(0);
+        let joined = b"1000-3000 rw-p 0 00:00 0 \n1000-5000 rw-p 0 00:00 0 \n";
+        let whole = b"1000-5000 rw-p 0 00:00 0 \n";
+        let maps = read_in_order("/proc/self/maps", |_| {
+            asked.set(asked.get() + 1);
+            parse(if asked.get() < 3 { joined } else { whole })
+        });
+        assert_eq!((maps.unwrap().len(), asked.get()), (1, 3));
+        let never = read_in_order("/proc/self/maps", |_| parse(joined)).unwrap_err();
+        assert_eq!(never.source.raw_os_error(), Some(libc::EAGAIN));
+    }
 
     #[test]
     fn own_mappings_parse() {
