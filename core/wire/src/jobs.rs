@@ -127,9 +127,6 @@ pub enum FromRanks {
         rank: u32,
         /// As of wait(2).
         status: i32,
-        /// Of it and its descendants that it has waited for, at home.
-        user_us: u64,
-        sys_us: u64,
     },
     /// Nothing is left of any rank, nor of what they have started.
     Gone,

@@ -8,15 +8,17 @@ use crate::adoption::Adoption;
 use crate::descendants;
 use crate::listening::{Event, Source, listen};
 use crate::program::{self, Prepared};
-use crate::rank::{FromRank, Got, Rank};
-use kernel::spawning::{self, Ended, Reaped};
+use crate::rank::{FromRank, Got, Rank, ToRank};
+use kernel::spawning;
 use kernel::wake_up;
 use link::{LinkReader, LinkWriter};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, wait};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -428,17 +430,18 @@ impl Server {
     /// Takes in who has ended. Returns whether there is nobody left.
     fn reap(&mut self) -> io::Result<bool> {
         loop {
-            let ended = match spawning::reap_any().map_err(|error| error.source)? {
-                Reaped::Ended(ended) => ended,
-                Reaped::NoneYet => return Ok(false),
-                Reaped::NoChildren => return Ok(true),
+            let (pid, status) = match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => (pid.as_raw_nonzero().get(), status.as_raw()),
+                Ok(None) => return Ok(false),
+                Err(Errno::CHILD) => return Ok(true),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
             };
-            let Ended { pid, status, user_us, sys_us } = ended;
             if let Some(rank) = self.by_pid.remove(&pid) {
                 // What it has written comes before its end.
                 self.pass_on(rank, Stream::Output);
                 self.pass_on(rank, Stream::Error);
-                self.say(&FromRanks::Ended { rank, status, user_us, sys_us }, &[]);
+                self.say(&FromRanks::Ended { rank, status }, &[]);
             }
         }
     }
@@ -472,8 +475,7 @@ impl Server {
 }
 
 /// Whether anybody has the other end of the pipe.
-fn is_read(input: &crate::rank::ToRank) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+fn is_read(input: &ToRank) -> bool {
     let mut polled = [PollFd::new(input.as_fd(), PollFlags::empty())];
     match poll(&mut polled, PollTimeout::ZERO) {
         Ok(_) => !polled[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLERR)),

@@ -1,7 +1,6 @@
-//! Programs that a process of ours starts for a user: what `std::process::Command` does not set,
-//! and how their ends are heard of.
+//! Programs that a process of ours starts for a user: what `std::process::Command` does not set.
 
-use crate::{KernelError, Result, tracee};
+use crate::tracee;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -99,56 +98,6 @@ fn begin(parent: i32, told: &Conditions, processors: Option<&Processors>) -> io:
 
 fn check(result: i32) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// The end of a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    pub pid: i32,
-    /// As of wait(2).
-    pub status: i32,
-    /// Processor time of it and of those that it has waited for.
-    pub user_us: u64,
-    pub sys_us: u64,
-}
-
-/// What children there are to reap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reaped {
-    Ended(Ended),
-    /// There are some, and none has ended.
-    NoneYet,
-    NoChildren,
-}
-
-/// Reaps a child that has ended, if one has. Never waits.
-///
-/// # Errors
-/// None that the kernel documents for this.
-pub fn reap_any() -> Result<Reaped> {
-    let (mut status, mut usage) = (0, rusage());
-    loop {
-        // SAFETY: both places outlive the call.
-        let pid = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage) };
-        if pid > 0 {
-            let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-            let (user_us, sys_us) = (us(usage.ru_utime), us(usage.ru_stime));
-            return Ok(Reaped::Ended(Ended { pid, status, user_us, sys_us }));
-        }
-        if pid == 0 {
-            return Ok(Reaped::NoneYet);
-        }
-        match io::Error::last_os_error().raw_os_error() {
-            Some(libc::ECHILD) => return Ok(Reaped::NoChildren),
-            Some(libc::EINTR) => {}
-            _ => return Err(KernelError::last("reap a child")),
-        }
-    }
-}
-
-fn rusage() -> libc::rusage {
-    // SAFETY: plain old data for which all zeroes is a value.
-    unsafe { std::mem::zeroed() }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! process hears from then on.
 
 use crate::Options;
-use crate::launching::{BY_SIGNAL, ENDING, Event, PASSED_ON};
+use crate::launching::{ENDING, Event, PASSED_ON};
 use crate::output::Output;
+use crate::ranks::BY_SIGNAL;
 use crate::servers::{Ground, Server};
 use anyhow::{Context, Result, bail};
 use client::Client;

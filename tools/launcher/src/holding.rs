@@ -11,9 +11,8 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::control::{Reply, Request};
@@ -35,7 +34,35 @@ const READ_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Holding {
     changes: Option<Sender<Job>>,
     teller: Option<JoinHandle<()>>,
-    asks: Arc<AtomicUsize>,
+    asks: Arc<Asks>,
+}
+
+/// Questions that are being answered.
+#[derive(Default)]
+struct Asks {
+    count: Mutex<usize>,
+    less: Condvar,
+}
+
+impl Asks {
+    /// False if there are as many as there may be.
+    fn begin(&self) -> bool {
+        let mut count = self.count.lock().expect("nobody panics with it");
+        let has_room = *count < ASKS_MAX;
+        *count += usize::from(has_room);
+        has_room
+    }
+
+    fn end(&self) {
+        *self.count.lock().expect("nobody panics with it") -= 1;
+        self.less.notify_all();
+    }
+
+    fn await_none(&self, patience: Duration) {
+        let count = self.count.lock().expect("nobody panics with it");
+        // Those who do not read their answers are not waited for.
+        let _ = self.less.wait_timeout_while(count, patience, |count| *count > 0);
+    }
 }
 
 impl Holding {
@@ -50,7 +77,7 @@ impl Holding {
         let name = format!("osmos-job-{digits}");
         let address = SocketAddr::from_abstract_name(&name)?;
         let listener = UnixListener::bind_addr(&address).context("no socket for questions")?;
-        let asks = Arc::<AtomicUsize>::default();
+        let asks = Arc::<Asks>::default();
         let count = asks.clone();
         let asked = std::thread::Builder::new().name("asks".into());
         asked.spawn(move || answer_all(&listener, &events, &count))?;
@@ -82,10 +109,7 @@ impl Holding {
         if let Some(teller) = self.teller.take() {
             let _ = teller.join();
         }
-        let until = Instant::now() + READ_PATIENCE;
-        while self.asks.load(Ordering::SeqCst) > 0 && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.asks.await_none(READ_PATIENCE);
     }
 }
 
@@ -153,15 +177,14 @@ impl Teller {
     }
 }
 
-fn answer_all(listener: &UnixListener, events: &SyncSender<Event>, asks: &Arc<AtomicUsize>) {
+fn answer_all(listener: &UnixListener, events: &SyncSender<Event>, asks: &Arc<Asks>) {
     for stream in listener.incoming().flatten() {
         let own = nix::unistd::getuid().as_raw();
         // The daemon, root's or the user's own, which has looked who asks.
         let by = getsockopt(&stream, sockopt::PeerCredentials).map(|by| by.uid());
-        if !by.is_ok_and(|uid| uid == 0 || uid == own) || asks.load(Ordering::SeqCst) >= ASKS_MAX {
+        if !by.is_ok_and(|uid| uid == 0 || uid == own) || !asks.begin() {
             continue;
         }
-        asks.fetch_add(1, Ordering::SeqCst);
         let (events, done) = (events.clone(), asks.clone());
         let answering = move || {
             if let Some(reply) = ask(&stream, &events) {
@@ -170,10 +193,10 @@ fn answer_all(listener: &UnixListener, events: &SyncSender<Event>, asks: &Arc<At
                 line.push(b'\n');
                 let _ = (&stream).write_all(&line);
             }
-            done.fetch_sub(1, Ordering::SeqCst);
+            done.end();
         };
         if std::thread::Builder::new().name("ask".into()).spawn(answering).is_err() {
-            asks.fetch_sub(1, Ordering::SeqCst);
+            asks.end();
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::beginning::{begin, describe, hear_signals, now_s, output};
 use crate::holding::Holding;
 use crate::input::Input;
 use crate::output::{Output, Piece};
-use crate::ranks::{Ranks, State, cause, has_failed};
+use crate::ranks::{BY_SIGNAL, LOST, Ranks, State, cause, has_failed};
 use crate::servers::Server;
 use anyhow::{Result, bail};
 use client::Client;
@@ -34,8 +34,6 @@ const EVENTS_WAITING_MAX: usize = 1_024;
 const REASONS_MAX: usize = 8;
 /// Failures that are told one by one.
 const TOLD_MAX: usize = 10;
-/// What a shell makes of a process that a signal has ended.
-pub const BY_SIGNAL: u8 = 128;
 /// Those that end a job ...
 pub const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 /// ... and those that its ranks get as they are.
@@ -97,7 +95,7 @@ pub fn launch(options: &Options, begun: impl FnOnce(&Job) -> Result<()>) -> Resu
         Ok(begun) => begun,
         Err(error) => {
             let ended = Some(now_s());
-            holding.changed(Job { state: JobState::Ended, ended, exit_status: Some(125), ..job });
+            holding.changed(Job { state: JobState::Ended, ended, exit_status: Some(LOST), ..job });
             holding.finish();
             return Err(error);
         }
@@ -246,7 +244,7 @@ impl Launcher {
             FromRanks::NotStarted { rank, errno } => {
                 self.set(place, rank, State::NotStarted { errno });
             }
-            FromRanks::Ended { rank, status, .. } => {
+            FromRanks::Ended { rank, status } => {
                 if let Some(State::Running { pid }) = self.ranks.state(rank) {
                     self.set(place, rank, State::Ended { pid, status });
                 }

@@ -28,7 +28,6 @@ mod ranks;
 mod servers;
 
 pub use launching::launch;
-pub use ranks::cause;
 
 use std::path::PathBuf;
 use wire::jobs::Program;

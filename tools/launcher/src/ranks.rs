@@ -8,9 +8,9 @@ use wire::ids::NodeId;
 use wire::jobs::Rank;
 
 /// What a shell makes of a process that a signal has ended, besides the signal's number.
-const BY_SIGNAL: u8 = 128;
-/// Of a job of which Osmos has lost something.
-const LOST: u8 = 125;
+pub const BY_SIGNAL: u8 = 128;
+/// Of a job of which Osmos has lost something, or that could not begin.
+pub const LOST: u8 = 125;
 const CANNOT_EXECUTE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 

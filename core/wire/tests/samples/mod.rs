@@ -137,7 +137,7 @@ pub fn from_ranks() -> Vec<FromRanks> {
         FromRanks::NotManaged { rank: 8, why: "it stays home".into() },
         FromRanks::InputTaken { rank: 0, bytes: 40 },
         FromRanks::InputClosed { rank: 0 },
-        FromRanks::Ended { rank: 8, status: 256, user_us: 5, sys_us: 6 },
+        FromRanks::Ended { rank: 8, status: 256 },
         FromRanks::Gone,
     ]
 }

@@ -8,30 +8,27 @@ use crate::processes::PsOptions;
 use crate::{exit_code, progress};
 use anyhow::{Context, Result, bail};
 use client::Client;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use wire::control::{Reply, Request};
 use wire::ids::{GlobalPid, HomePid, NodeId};
 use wire::jobs::{Job, JobAsk, JobState, Rank};
 
-/// Between two looks whether more was written.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
+/// Between two looks whether more was written, milliseconds.
+const FOLLOW_PAUSE: u8 = 200;
 /// How long the line may be by which one in the background says that it runs.
 const LINE_BYTES_MAX: u64 = 8 << 10;
 
 pub fn job(command: JobCommand, socket: &Path) -> ExitCode {
     let ended = match command {
         JobCommand::Run(options) => return run(&options, socket),
-        JobCommand::Wait(job) => {
-            return match wait(socket, &job.job) {
-                Ok(status) => ExitCode::from(status),
-                Err(error) => exit_code::report(&error, exit_code::NOT_STARTED),
-            };
-        }
+        JobCommand::Wait(job) => return status_of(wait(socket, &job.job), socket),
         JobCommand::List { all, listing } => list(socket, all, listing.json),
         JobCommand::Show { job, listing } => show(socket, &job.job, listing.json),
         JobCommand::Signal { job, signal, rank } => {
@@ -55,13 +52,15 @@ fn run(options: &JobRunOptions, socket: &Path) -> ExitCode {
         true => detach(options, socket).map(|()| exit_code::DONE),
         false => launch(options, socket),
     };
-    match launched {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            let error = Called::spelled_error(socket, error);
-            exit_code::report(&error, exit_code::NOT_STARTED)
-        }
-    }
+    status_of(launched, socket)
+}
+
+/// That of the job, or that Osmos has none of it.
+fn status_of(launched: Result<u8>, socket: &Path) -> ExitCode {
+    launched.map(ExitCode::from).unwrap_or_else(|error| {
+        let error = Called::spelled_error(socket, error);
+        exit_code::report(&error, exit_code::NOT_STARTED)
+    })
 }
 
 fn launch(options: &JobRunOptions, socket: &Path) -> Result<u8> {
@@ -89,13 +88,7 @@ pub fn rsh(options: &RshOptions, socket: &Path) -> ExitCode {
         let launched = options.launcher(socket.to_owned(), &mut client)?;
         launcher::launch(&launched, |_| Ok(()))
     });
-    match launched {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            let error = Called::spelled_error(socket, error);
-            exit_code::report(&error, exit_code::NOT_STARTED)
-        }
-    }
+    status_of(launched, socket)
 }
 
 /// Starts this again, in the background, and waits until it runs.
@@ -126,16 +119,12 @@ fn detach(options: &JobRunOptions, socket: &Path) -> Result<()> {
     bail!("{}", if told.is_empty() { "it has ended without a word" } else { told })
 }
 
-/// Where the output of jobs is kept that nobody looks at: with the state of other programs, by the
-/// XDG base directory specification.
+/// Where the output of jobs is kept that nobody looks at.
 fn log_usual() -> Result<PathBuf> {
-    let named =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let state = named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state")));
-    let state = state.context("HOME is not set: say `--log FILE`")?;
+    let state = super::state_directory().context("HOME is not set: say `--log FILE`")?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("it is before 1970")?;
     let name = format!("{}-{}.log", now.as_secs(), std::process::id());
-    Ok(state.join("osmos/jobs").join(name))
+    Ok(state.join("jobs").join(name))
 }
 
 /// Which job is meant.
@@ -211,8 +200,7 @@ fn look(client: &mut Client, choice: &JobChoice, what: JobAsk) -> Result<(Job, V
 
 fn wait(socket: &Path, choice: &JobChoice) -> Result<u8> {
     let mut client = Client::connect(socket)?;
-    let (job, _) = look(&mut client, choice, JobAsk::Wait)
-        .map_err(|error| Called::spelled_error(socket, error))?;
+    let (job, _) = look(&mut client, choice, JobAsk::Wait)?;
     job.exit_status.with_context(|| {
         format!("nobody knows how job {} has ended: its launcher was killed", job.job)
     })
@@ -334,12 +322,9 @@ fn logs(socket: &Path, choice: &JobChoice, follow: bool) -> Result<()> {
     let mut client = Client::connect(socket)?;
     let job = find(&mut client, choice)?;
     let here = super::membership::ask_status(&mut client)?.node;
-    let known = |client: &mut Client| -> Result<Job> {
-        let jobs = jobs(client, job.home != here)?;
-        let found = jobs.into_iter().find(|of| of.job == job);
-        found.with_context(|| format!("there is no job {job}: `osmos job list` shows all"))
-    };
-    let of = known(&mut client)?;
+    let known = jobs(&mut client, job.home != here)?;
+    let of = known.into_iter().find(|of| of.job == job);
+    let of = of.with_context(|| format!("there is no job {job}: `osmos job list` shows all"))?;
     let path = of.logs.with_context(|| {
         format!("what job {job} writes is not kept: it is shown where it was launched")
     })?;
@@ -348,15 +333,19 @@ fn logs(socket: &Path, choice: &JobChoice, follow: bool) -> Result<()> {
     }
     let mut log = File::open(&path).with_context(|| path.clone())?;
     let mut out = std::io::stdout();
+    if follow {
+        client.send(&Request::AskJob { pid: job.pid.0, ask: JobAsk::Wait })?;
+    }
+    let mut is_over = !follow;
     loop {
-        // Whether it has ended is asked first: what it has written by then is there.
-        let is_over = !follow || known(&mut client)?.state == JobState::Ended;
         std::io::copy(&mut log, &mut out)?;
         out.flush()?;
         if is_over {
             return Ok(());
         }
-        std::thread::sleep(FOLLOW_PAUSE);
+        // What it has written by the time of the answer is there.
+        let mut answer = [PollFd::new(client.as_fd(), PollFlags::POLLIN)];
+        is_over = poll(&mut answer, FOLLOW_PAUSE)? > 0;
     }
 }
 

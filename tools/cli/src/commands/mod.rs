@@ -22,7 +22,17 @@ pub mod time;
 pub mod top;
 pub mod web;
 
+use std::path::PathBuf;
 use wire::control::Reply;
+
+/// Where commands keep what is to be there the next time, by the XDG base directory specification;
+/// none without a home directory.
+pub fn state_directory() -> Option<PathBuf> {
+    let named =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state = named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state")))?;
+    Some(state.join("osmos"))
+}
 
 /// An answer to something else than what was asked: two versions that do not fit.
 pub fn unexpected(reply: &Reply) -> anyhow::Error {

@@ -147,10 +147,7 @@ fn shown(out: &str) -> String {
 
 /// A program that does what `osmos rsh` does: PVM takes no words for it.
 fn rsh(program: &Path) -> Result<PathBuf> {
-    let named =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let state = named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state")));
-    let directory = state.context("HOME is not set")?.join("osmos/bin");
+    let directory = super::state_directory().context("HOME is not set")?.join("bin");
     DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let link = directory.join("osmos-rsh");
     if fs::read_link(&link).is_ok_and(|target| target == program) {
