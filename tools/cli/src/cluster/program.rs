@@ -124,7 +124,14 @@ mod tests {
         assert_eq!(unpacked, own.bytes);
         File::create(&path).and_then(|mut file| file.write_all(&unpacked)).expect("written");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("ours");
-        let output = Command::new(&path).arg("--list").output().expect("it runs");
+        // Another test may have forked while the file was written: its child has it open until it
+        // becomes its program.
+        let output = loop {
+            match Command::new(&path).arg("--list").output() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                output => break output.expect("it runs"),
+            }
+        };
         let listed = String::from_utf8_lossy(&output.stdout);
         assert!(listed.contains("what_is_copied_runs"), "{output:?}");
         // What was copied once is the same when it is copied on.
